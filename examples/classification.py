@@ -7,6 +7,8 @@ transformer-jax train --plugin=examples/classification.py --config=quickstart --
     --config.tokenizer.joint=False --config.model.tying=none --workdir=runs/reviews
 """
 
+from functools import cached_property
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -20,9 +22,7 @@ from transformer_jax.data.batches import scoring_batches
 from transformer_jax.data.token_store import open_token_store
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import init_params
-from transformer_jax.tasks import registry
-from transformer_jax.tasks.measured_split import MeasuredSplit
-from transformer_jax.tasks.trained_task import opens
+from transformer_jax.tasks.task import MeasuredSplit, Task
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.sharding import everywhere, put_rows, row_groups
@@ -68,24 +68,6 @@ def sums(logits, batch, smoothing):
     return label_smoothed_cross_entropy(logits, batch.target.ids[:, :1], is_example, smoothing)
 
 
-class Classification(TranslationTask):
-    """Reads and batches pairs as a translation does."""
-
-    def __init__(self, config, tokenizers, mesh):
-        super().__init__(config, tokenizers, mesh)
-        self.objective = Objective(config, tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size)
-        self.measured = jax.jit(self.objective.unsmoothed_loss, out_shardings=everywhere(mesh))
-
-    def evaluate(self, params, split, *, limit=0):
-        data, mesh = self.config.data, self._mesh
-        name, total = data.split_name(split), LossSums.zero()
-        store = open_token_store(self.corpus, name, self.tokenizers, data, is_training=False)
-        for batch in scoring_batches(store, 4096, row_groups(mesh), limit=limit):
-            total += self.measured(params, put_rows(batch, mesh))
-        loss, accuracy = float(total.nll / total.tokens), float(total.correct / total.tokens)
-        return MeasuredSplit(name, {"accuracy": accuracy, "loss": loss}, int(total.tokens))
-
-
 def check(data, tokenizer, batching, model, decoding):
     TASKS["translation"].check(data, tokenizer, batching, model, decoding)
     require(
@@ -97,20 +79,35 @@ def check(data, tokenizer, batching, model, decoding):
 
 
 @transformer_jax.register("task", "classification")
-def classification():
-    """The settings and constructors of translation, but for these."""
-    blocks = TASKS["translation"]._replace(
+class Classification(TranslationTask):
+    """Reads and batches pairs as a translation does; its settings are those of translation, but for these."""
+
+    settings = TASKS["translation"]._replace(
         model={"transformer": TransformerConfig},
         selection=Metric("accuracy", "maximize"),
         others=LOSSES[:1],
         check=check,
     )
-    builder = registry.TASKS["translation"]._replace(
-        build=Classification,
-        objective=lambda config, size, mesh: Objective(config, size, size),
-        open_trained=opens(Classification),
-        decoding=registry.refuse_decoding,
-        next_commands=("evaluate --workdir={workdir} --split=test",),
-        commands_of_trained=(),
-    )
-    return registry.NewTask(blocks, builder)
+    next_commands = ("evaluate --workdir={workdir} --split=test",)
+    commands_of_trained = ()
+    reads_texts = False
+    decoding = Task.decoding
+    ensemble = Task.ensemble
+
+    @staticmethod
+    def new_objective(config, vocabularies, mesh):
+        return Objective(config, *vocabularies)
+
+    @cached_property
+    def measured(self):
+        return jax.jit(self.objective.unsmoothed_loss, out_shardings=everywhere(self.mesh))
+
+    def evaluate(self, params, split, *, limit=0):
+        name, total = self.config.data.split_name(split), LossSums.zero()
+        store = open_token_store(self.corpus, name, self.tokenizers, self.config.data, is_training=False)
+        for batch in scoring_batches(store, 4096, row_groups(self.mesh), limit=limit):
+            total += self.measured(params, put_rows(batch, self.mesh))
+        loss, accuracy = float(total.nll / total.tokens), float(total.correct / total.tokens)
+        return MeasuredSplit(name, {"accuracy": accuracy, "loss": loss}, int(total.tokens))
+
+    evaluate_trained = evaluate

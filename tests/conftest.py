@@ -65,6 +65,7 @@ def plugins_of_this_file():
     """What the tests of a file register is gone after them."""
     from transformer_jax.config import plugins
 
+    plugins.load_installed_plugins()
     before = {kind: dict(made) for kind, made in plugins._REGISTERED.items()}
     yield
     plugins._REGISTERED.update(before)

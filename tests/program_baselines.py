@@ -27,7 +27,7 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.config.optimization import MeshConfig
 from transformer_jax.config.recipes import resolve
 from transformer_jax.runtime.hardware import resolve_compute_dtype
-from transformer_jax.tasks.registry import TASKS, objective_of
+from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.training.sharding import batch_sharding, decoding_shardings, make_mesh
 from transformer_jax.training.update import Update
 
@@ -76,7 +76,7 @@ def programs(
 ) -> Iterator[tuple[str, Callable[[], jax.stages.Lowered]]]:
     """Each with what lowers it; shapes and shardings only, nothing is allocated."""
     mesh = make_mesh(mesh_config, jax.devices()[: math.prod(mesh_config.sizes.values())])
-    task, objective = TASKS[config.task], objective_of(config, mesh)
+    task, objective = task_class(config.task), objective_of(config, mesh)
     update = Update(config, objective.loss, objective.init_params, mesh, task.update_rule(objective))
     batch = task.batch_shape(config, 16, 16)
     yield "training step", lambda: update.lower(batch)
@@ -91,7 +91,9 @@ def programs(
     decoding = task.decoding(config, objective, 16, mesh)
     placed = jax.tree.map(with_sharding, params, decoding_shardings(params, mesh))
     inputs = with_sharding(decoding.inputs, batch_sharding(mesh))
-    state = jax.eval_shape(lambda params, inputs: decoding.start(params, inputs, decoding.rooms[0][0]), placed, inputs)
+    state = jax.eval_shape(
+        lambda params, inputs: decoding.start(params, inputs, decoding.capacities[0][0]), placed, inputs
+    )
     yield "decoding step", lambda: jax.jit(decoding.step).lower(placed, state)
 
 

@@ -24,9 +24,8 @@ from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run import Outcome
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runs.written_run import write_run_directory
-from transformer_jax.tasks.protocol import Task
-from transformer_jax.tasks.registry import TASKS, build_task, new_tokenizers
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training, tokenizers_to_json
+from transformer_jax.tasks.task import Task, task_class
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.update import Update
 
@@ -50,8 +49,9 @@ def train(config: ExperimentConfig, folder: Path, devices: int = 1, **options: A
 def task_and_update(config: ExperimentConfig, folder: Path, devices: int = 1) -> tuple[Task, Update]:
     """Task and update of a run."""
     mesh = make_mesh(config.mesh, jax.devices()[:devices])
-    task = build_task(config, tokenizers_for_training(config, RunDirectory(folder), new_tokenizers), mesh)
-    return task, Update(config, task.loss, task.init_params, mesh, TASKS[config.task].update_rule(task))
+    own = task_class(config.task)
+    task = own(config, tokenizers_for_training(config, RunDirectory(folder), own.new_tokenizers), mesh)
+    return task, Update(config, task.loss, task.init_params, mesh, task.update_rule(task.objective))
 
 
 def initial_state(config: ExperimentConfig, folder: Path, devices: int = 1) -> tuple[InitialState, Task, Update]:

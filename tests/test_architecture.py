@@ -38,9 +38,6 @@ for floor in ("tasks", "runs", "tools", "commands", "api"):
     FLOORS[floor] = set(FLOORS)
 FLOORS["tasks"] |= {"runs.run_directory"}
 FLOORS["api"] -= {"commands"}
-# Still to be turned around: the tool registers what it adds.
-FLOORS["tasks.registry"] = FLOORS["tasks"] | {"tools.word_vectors.task"}
-FLOORS["runs.initial_embeddings"] = FLOORS["runs"] | {"tools.word_vectors"}
 FLOORS["__main__"] = {"config", "commands", "runtime.startup"}
 
 # Where a heavy dependency may come in. jax is free from array_types on, but config/ does without it.

@@ -12,6 +12,9 @@ OF_EVERY_TASK = (
     "runs",
     "training",
     "checkpoints",
+    "tasks.task",
+    "tasks.trained_run",
+    "tasks.run_tokenizers",
     "tools.sweeps",
     "tools.preflight",
     "tools.launching",
@@ -66,4 +69,4 @@ def test_knowing_a_task_is_found():
     ):
         assert names_of_tasks("runs.trainer", ast.parse(source))
     assert names_of_tasks("runs.trainer", ast.parse('"""Such as ``validation/bleu``."""\nimport sacrebleu')) == []
-    assert names_of_tasks("tasks.registry", ast.parse('key = "bleu"')) == []
+    assert names_of_tasks("tasks.translation.task", ast.parse('key = "bleu"')) == []

@@ -9,8 +9,9 @@ import numpy as np
 from transformer_jax.config import load_run_config
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.evaluation.scores import score_translations
+from transformer_jax.runs.run_directory import ChosenRun
+from transformer_jax.tasks.trained_run import open_trained
 from transformer_jax.tasks.translation.soft_alignment import SoftAlignment, soft_alignments
-from transformer_jax.tasks.translation.trained_run import open_trained_run
 
 # A sentence of the test split whose German order differs from the English one; source and reference.
 EXAMPLE = (
@@ -53,7 +54,7 @@ def describe(run: Path, report: dict, budget: dict) -> dict:
 
 def sentence_alignment(run: Path, pair: tuple[str, str]) -> tuple[SoftAlignment]:
     """Cross attention of a trained model on one pair, the mean over the heads of the last layer but one."""
-    trained = open_trained_run(run, load_run_config(run))
+    trained = open_trained(ChosenRun(str(run), load_run_config(run)))
     return tuple(soft_alignments(trained, [pair[0]], [pair[1]]))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from step_cost import recipe_here
 
-from transformer_jax.tasks.registry import TASKS, objective_of
+from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.preflight.calibration import load_calibration
 from transformer_jax.tools.preflight.memory_traffic import memory_traffic
 from transformer_jax.training.sharding import make_mesh
@@ -35,13 +35,13 @@ def main() -> None:
     config = recipe_here(arguments.recipe, overrides)
     mesh = make_mesh(config.mesh, jax.devices()[:1])
     objective = objective_of(config, mesh)
-    decoding = TASKS[config.task].decoding(config, objective, arguments.length, mesh)
+    decoding = task_class(config.task).decoding(config, objective, arguments.length, mesh)
     ids = np.random.default_rng(0).integers(4, config.tokenizer.vocabulary_size, decoding.inputs.shape).astype(np.int32)
     params = jax.jit(objective.init_params)(jax.random.key(0))
     start, step = jax.jit(decoding.start, static_argnums=2), jax.jit(decoding.step, donate_argnums=1)
     bandwidth = load_calibration(arguments.calibration).memory_bandwidth
     rooms = []
-    for room, tokens in decoding.rooms:
+    for room, tokens in decoding.capacities:
         state = start(params, ids, room)
         compiled = step.lower(params, state).compile()
         state = jax.block_until_ready(compiled(params, state))
@@ -54,7 +54,7 @@ def main() -> None:
         row = {"room": room, "tokens": tokens, "step_seconds": statistics.median(seconds), "traffic": traffic}
         rooms.append(row | {"memory_seconds": traffic / bandwidth})
     began = time.perf_counter()
-    jax.block_until_ready(start(params, ids, decoding.rooms[0][0]))
+    jax.block_until_ready(start(params, ids, decoding.capacities[0][0]))
     all_seconds = sum(row["tokens"] * row["step_seconds"] for row in rooms)
     result = {"rows": decoding.rows, "beam_width": decoding.beam_width, "start_seconds": time.perf_counter() - began}
     print(

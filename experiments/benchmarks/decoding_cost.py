@@ -23,7 +23,7 @@ from step_cost import write_rows
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import TransformerConfig
-from transformer_jax.decoding.beam_search import Rules
+from transformer_jax.decoding.beam_search import Rules, plain_search
 from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import Module, call, init_params
@@ -65,13 +65,13 @@ def measured(model: Module, params: PyTree, searches: int, *, tokens: int, sente
     search = SegmentedSearch(
         partial(init_cache, model, beams),
         lambda params: partial(call, model, params, "decode_step"),
-        Rules(beams, 1, 0.6),
+        plain_search(Rules(beams, 1, 0.6)),
     )
     sizes, advance = [0], search._advance
 
-    def observed(params: PyTree, state: PyTree, until: int, enough: int) -> tuple[PyTree, PyTree]:
+    def observed(params: PyTree, state: PyTree, until: int, min_done: int) -> tuple[PyTree, PyTree]:
         sizes.append(sum(leaf.nbytes for leaf in jax.tree.leaves(state)))
-        return advance(params, state, until, enough)
+        return advance(params, state, until, min_done)
 
     search._advance = observed  # type: ignore[assignment]  # it only watches
     ids: Array = np.random.default_rng(0).integers(4, VOCABULARY, (sentences, SOURCE)).astype(np.int32)

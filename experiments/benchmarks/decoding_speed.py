@@ -35,9 +35,10 @@ import jax
 from transformer_jax.config import DecodingConfig, config_for_use
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation import score_translations
+from transformer_jax.runs.run_directory import ChosenRun
 from transformer_jax.runtime.compilation_cache import start_jax
 from transformer_jax.runtime.hardware import batch_tokens_on
-from transformer_jax.tasks.translation.trained_run import TrainedRun, open_trained_run
+from transformer_jax.tasks.trained_run import TrainedRun, open_trained
 
 Translate = Callable[[Sequence[str]], list[str]]
 
@@ -63,13 +64,13 @@ def main() -> None:
     config = config_for_use(arguments.workdir, stated)
     if arguments.cache:
         start_jax(arguments.cache)
-    run = open_trained_run(arguments.workdir, config, checkpoint=arguments.checkpoint)
+    run = open_trained(ChosenRun(str(arguments.workdir), config, arguments.checkpoint))
     lines = list(read_lines(Path(arguments.input)))
     if arguments.tokens:
         lines, extra = of_commonest_length(run, lines, arguments.tokens)
         stated.append(("decoding.max_extra_tokens", str(extra)))
         config = config_for_use(arguments.workdir, stated)
-        run = open_trained_run(arguments.workdir, config, checkpoint=arguments.checkpoint)
+        run = open_trained(ChosenRun(str(arguments.workdir), config, arguments.checkpoint))
         lines = unended(run, lines, arguments.tokens)
     contestants: dict[str, Translate] = {"ours": ours(run)}
     compute_types = arguments.compute_types.split(",") if arguments.ctranslate2 else []
@@ -116,7 +117,7 @@ def of_commonest_length(run: TrainedRun, lines: Sequence[str], tokens: int) -> t
 
 def unended(run: TrainedRun, lines: Sequence[str], tokens: int) -> list[str]:
     """The lines whose translations have ``tokens`` tokens: the model ends none of them itself."""
-    found = run.translator.translate(run.params, lines)
+    found = run.task.translator.translate(run.params, lines)
     kept = [line for line, (best, *_) in zip(lines, found, strict=True) if len(best.token_ids) == tokens]
     print(f"{len(kept)} of {len(lines)} lines with translations of {tokens} tokens", flush=True)
     return kept
@@ -124,7 +125,7 @@ def unended(run: TrainedRun, lines: Sequence[str], tokens: int) -> list[str]:
 
 def ours(run: TrainedRun) -> Translate:
     """The search of this package."""
-    return lambda lines: [best.text for best, *_ in run.translator.translate(run.params, lines)]
+    return lambda lines: [best.text for best, *_ in run.task.translator.translate(run.params, lines)]
 
 
 def in_transformers(run: TrainedRun, folder: str, tokens: int) -> Translate:

@@ -23,7 +23,7 @@ BASE = Path(__file__).resolve().parents[2] / "configs" / "transformer_base.py"
 
 def update_of(config: "ExperimentConfig", mesh: "Mesh", loss: "LossFunction | None" = None) -> "Update":
     """The update of a recipe on these devices, with its own loss or another."""
-    from transformer_jax.tasks.registry import objective_of
+    from transformer_jax.tasks.task import objective_of
     from transformer_jax.training.update import Update
 
     objective = objective_of(config, mesh)
@@ -100,14 +100,14 @@ def random_batch(config: "ExperimentConfig", rows: int, length: int) -> "PyTree"
     import numpy as np
 
     from transformer_jax.sequence_types import Tokens
-    from transformer_jax.tasks.registry import TASKS
+    from transformer_jax.tasks.task import task_class
 
     rng = np.random.default_rng(0)
 
     def side(_: Tokens) -> Tokens:
         return Tokens.from_ids(rng.integers(4, config.tokenizer.vocabulary_size, (rows, length)).astype(np.int32))
 
-    shape = TASKS[config.task].batch_shape(config, rows, length)
+    shape = task_class(config.task).batch_shape(config, rows, length)
     return jax.tree.map(side, shape, is_leaf=lambda each: isinstance(each, Tokens))
 
 

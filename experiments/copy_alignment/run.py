@@ -19,8 +19,9 @@ import numpy as np
 from transformer_jax.config import load_run_config
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.synthetic.symbols import SYMBOLS
+from transformer_jax.runs.run_directory import ChosenRun
+from transformer_jax.tasks.trained_run import TrainedRun, open_trained
 from transformer_jax.tasks.translation.soft_alignment import SoftAlignment, soft_alignments
-from transformer_jax.tasks.translation.trained_run import TrainedRun, open_trained_run
 from transformer_jax.tools.pictures.attention_maps import draw_attention
 
 HERE = Path(__file__).resolve().parent
@@ -62,7 +63,7 @@ def main() -> None:
 def measured(run: Path, picture: Path | None) -> dict:
     """What the best checkpoint of a run does with the test split."""
     config = load_run_config(run)
-    trained = open_trained_run(run, config)
+    trained = open_trained(ChosenRun(str(run), config))
     sentences = [pair.source for pair in open_corpus(config.data, config.data_seed).pairs(config.data.test_split)]
     long_sentences = sentences_of(LONG, LONG_SENTENCES)
     start = json.loads((run / "run.json").read_text())[0]
@@ -95,7 +96,7 @@ def sentences_of(letters: int, count: int) -> list[str]:
 
 def exact(trained: TrainedRun, sentences: list[str]) -> float:
     """The share of sentences that are copied without a mistake."""
-    copies = [best[0].text for best in trained.translator.translate(trained.params, sentences)]
+    copies = [best[0].text for best in trained.task.translator.translate(trained.params, sentences)]
     return float(np.mean([copy == sentence for copy, sentence in zip(copies, sentences, strict=True)]))
 
 

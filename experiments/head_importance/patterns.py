@@ -22,8 +22,9 @@ from transformer_jax.config import load_run_config
 from transformer_jax.data.batches import token_rows
 from transformer_jax.data.pair_encoding import joined
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
+from transformer_jax.runs.run_directory import ChosenRun
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.translation.trained_run import TrainedRun, open_trained_run
+from transformer_jax.tasks.trained_run import TrainedRun, open_trained
 
 FAR, ROWS = 6, 50
 WORD_START = "\N{LOWER ONE EIGHTH BLOCK}"
@@ -49,7 +50,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "patterns.md")
     arguments = parser.parse_args()
     config = load_run_config(arguments.workdir)
-    sentences = list(encoded(open_trained_run(arguments.workdir, config)))
+    sentences = list(encoded(open_trained(ChosenRun(str(arguments.workdir), config))))
     text = table(sentences)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(text)
@@ -59,7 +60,7 @@ def main() -> None:
 def encoded(trained: TrainedRun) -> Iterator[Sentence]:
     """The test split through the encoder."""
     tokenizer = trained.tokenizers.source
-    pairs = trained.evaluator.pairs(trained.config.data.test_split)
+    pairs = trained.task.evaluator.pairs(trained.config.data.test_split)
     ids = [[*each, EOS_ID] for each in tokenizer.encode_batch([pair.source for pair in pairs])]
     width = max(map(len, ids))
     maps = jax.jit(partial(attention_maps, trained.model))

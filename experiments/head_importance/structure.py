@@ -23,9 +23,10 @@ from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import load_run_config
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
+from transformer_jax.runs.run_directory import ChosenRun
 from transformer_jax.sequence_types import Tokens
+from transformer_jax.tasks.trained_run import TrainedRun, open_trained
 from transformer_jax.tasks.translation.soft_alignment import between_words, word_membership
-from transformer_jax.tasks.translation.trained_run import TrainedRun, open_trained_run
 
 FEWEST, MOST, WIDTH = 4, 30, 128
 EMPTY = "-NONE-"
@@ -47,7 +48,7 @@ def main() -> None:
     arguments = parser.parse_args()
     trees = [parsed(line) for file in arguments.trees for line in read_lines(file) if line.strip()]
     chosen = [tree for tree in trees if FEWEST <= len(tree.words) <= MOST]
-    trained = open_trained_run(arguments.workdir, load_run_config(arguments.workdir))
+    trained = open_trained(ChosenRun(str(arguments.workdir), load_run_config(arguments.workdir)))
     text = table([*zip(chosen, word_weights(trained, chosen), strict=True)], trained.config.model.num_heads)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(text)

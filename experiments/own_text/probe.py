@@ -18,8 +18,8 @@ import numpy as np
 
 import transformer_jax
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
-from transformer_jax.tasks.translation.pair_batches import encode_pairs
-from transformer_jax.tasks.translation.source_use import sharpest_entropy
+from transformer_jax.tasks.translation.evaluator import sharpest_entropy
+from transformer_jax.tasks.translation.pairs import encode_pairs
 
 PAIRS = 64
 
@@ -40,7 +40,7 @@ def probe(folder: str) -> list[dict[str, float]]:
     steps = sorted(int(path.name) for path in (Path(folder) / "checkpoints").glob("[0-9]*"))
     for step in steps:
         trained = transformer_jax.load(folder, step)._trained
-        pairs = trained.evaluator.pairs(trained.config.data.split_name("validation"), PAIRS)
+        pairs = trained.task.evaluator.pairs(trained.config.data.split_name("validation"), PAIRS)
         encoded = encode_pairs(trained.tokenizers, [p.source for p in pairs], [p.target for p in pairs], 200)
         _, batch = next(iter(encoded.batches(2048, 1)))
         _, sown = trained.model.apply(

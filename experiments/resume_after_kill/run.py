@@ -20,7 +20,8 @@ import jax
 import numpy as np
 
 from transformer_jax.config import load_run_config
-from transformer_jax.tasks.translation.trained_run import open_trained_run
+from transformer_jax.runs.run_directory import ChosenRun
+from transformer_jax.tasks.trained_run import open_trained
 
 ROOT = Path(__file__).resolve().parents[2]
 # Short enough to repeat, with a checkpoint so seldom that most kills cost updates.
@@ -74,7 +75,7 @@ def last_update(workdir: Path) -> int:
 def parameters(workdir: Path) -> list[np.ndarray]:
     """The parameters after the last update."""
     return jax.tree.leaves(
-        jax.device_get(open_trained_run(workdir, load_run_config(workdir), checkpoint="last").params)
+        jax.device_get(open_trained(ChosenRun(str(workdir), load_run_config(workdir), "last")).params)
     )
 
 

@@ -41,23 +41,23 @@ def ours(name: str, data: str, epochs: int, others: Sequence[tuple[str, str]] = 
 
     from transformer_jax.config import hyperparameters_of
     from transformer_jax.data.tensorflow_runtime import start_tensorflow
-    from transformer_jax.tasks.registry import TASKS, build_task, new_tokenizers
+    from transformer_jax.tasks.task import task_class
     from transformer_jax.tools.word_vectors.task.objective import vectors_of
     from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
     from transformer_jax.training.update import Update
 
     config = settings(name, data, 10, others)
     started, cpu_started = time.perf_counter(), time.process_time()
-    mesh, tokenizers = make_mesh(config.mesh, jax.devices()[:1]), new_tokenizers(config)
-    planned = build_task(config, tokenizers, mesh).training_data()
+    mesh, tokenizers = make_mesh(config.mesh, jax.devices()[:1]), task_class(config.task).new_tokenizers(config)
+    planned = task_class(config.task)(config, tokenizers, mesh).training_data()
     counting = {
         "prepare_seconds": time.perf_counter() - started,
         "prepare_cpu_seconds": time.process_time() - cpu_started,
     }
     updates = round(epochs * planned.blocks.updates_per_epoch)
     config = settings(name, data, updates, others)
-    task = build_task(config, tokenizers, mesh)
-    update = Update(config, task.loss, task.init_params, mesh, TASKS[config.task].update_rule(task))
+    task = task_class(config.task)(config, tokenizers, mesh)
+    update = Update(config, task.loss, task.init_params, mesh, task.update_rule(task.objective))
     state, hyperparameters = (
         update.initial_state(config.seed),
         put_hyperparameters(hyperparameters_of(config), mesh),

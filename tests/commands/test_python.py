@@ -71,10 +71,10 @@ def test_scores_are_the_log_probabilities_that_evaluation_sums(trained):
     np.testing.assert_allclose([each.log_prob for each in pairs], [each.log_prob for each in together], rtol=1e-5)
     assert [len(each.pieces) for each in pairs] == [3, 3]
     assert pairs[0].log_prob == pytest.approx(sum(pairs[0].log_probs), rel=1e-5)
-    programs = trained._trained.scorer._score._cache_size()
+    programs = trained._trained.task.scorer._score._cache_size()
     assert trained.score("a b", "a b").log_probs == pairs[0].log_probs
-    assert trained._trained.scorer._score._cache_size() == programs
-    evaluator = trained._trained.evaluator
+    assert trained._trained.task.scorer._score._cache_size() == programs
+    evaluator = trained._trained.task.evaluator
     split = evaluator.pairs("validation", 8)
     scored = trained.score([pair.source for pair in split], [pair.target for pair in split])
     sums = evaluator.loss_sums(trained.params, "validation", 8)

@@ -34,7 +34,7 @@ def test_runs_without_saved_translations_are_evaluated_once(run, tmp_path, monke
     def refuse(*arguments, **settings):
         raise DataError("evaluated again")
 
-    monkeypatch.setattr(translated_split, "open_trained_run", refuse)
+    monkeypatch.setattr(translated_split, "open_trained", refuse)
     assert main(compare) == 0
     assert main([*compare, "--config.decoding.beam_width=1"]) == 2
     assert "evaluated again" in capsys.readouterr().err

@@ -7,8 +7,8 @@ import pytest
 from transformer_jax.config import ConfigError, to_json
 from transformer_jax.config.conversion import joined_files
 from transformer_jax.config.sizing import SIZES
-from transformer_jax.tasks import run_sizing as sizing
-from transformer_jax.tasks.run_sizing import sized as sized_config
+from transformer_jax.tasks import sizing
+from transformer_jax.tasks.sizing import sized as sized_config
 
 
 @pytest.fixture

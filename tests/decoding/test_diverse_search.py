@@ -11,11 +11,8 @@ from transformer_jax.array_types import EOS_ID
 from transformer_jax.decoding import Hypotheses, beam_search, segmented_search
 from transformer_jax.decoding.beam_search import Rules, search_next, search_until
 from transformer_jax.decoding.diverse_search import (
-    DIVERSE_SEARCH,
     DiverseRules,
-    advance_groups,
-    best_of_groups,
-    start_diverse_search,
+    diverse_search,
 )
 from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch
 
@@ -29,11 +26,9 @@ def diverse(lookup_model):
     @functools.partial(jax.jit, static_argnames="rules")
     def compiled(tables, limits, rules):
         cache = lookup_model.make_cache(tables, rules.search.beam_width, MOST)
-        state = start_diverse_search(cache, limits, MOST, rules)
-        advance = functools.partial(
-            search_next, lookup_model.step, choose=functools.partial(advance_groups, rules=rules)
-        )
-        return best_of_groups(search_until(advance, state, MOST), rules)
+        search = diverse_search(rules)
+        advance = functools.partial(search_next, lookup_model.step, choose=search.choose)
+        return search.results(search_until(advance, search.start(cache, limits, MOST), MOST))
 
     def run(tables, limits, groups, diversity, width=WIDTH, num_results=None, alpha=0.6) -> Hypotheses:
         rules = DiverseRules(Rules(width, num_results or width, alpha), groups, diversity)
@@ -118,25 +113,23 @@ def test_fewer_results_are_the_first_of_more_and_all_are_the_models_own(diverse,
 
 
 def test_the_result_does_not_depend_on_the_batch_or_on_segments(diverse, lookup_model, tables, monkeypatch):
-    for name, value in {"SEGMENT": 4, "FIRST_ROOM": 4}.items():
+    for name, value in {"SEGMENT": 4, "FIRST_CAPACITY": 4}.items():
         monkeypatch.setattr(segmented_search, name, value)
     together = diverse(tables, LIMITS, 2, 1.0)
     order = np.array([4, 2, 0, 5, 3, 1])
     for shuffled, expected in zip(diverse(tables[order], LIMITS[order], 2, 1.0), together, strict=True):
         np.testing.assert_array_equal(shuffled, expected[order])
     search = SegmentedSearch(
-        lambda params, inputs, room: lookup_model.make_cache(inputs, WIDTH, room),
+        lambda params, inputs, capacity: lookup_model.make_cache(inputs, WIDTH, capacity),
         lambda params: lookup_model.step,
-        DiverseRules(Rules(WIDTH, WIDTH, 0.6), 2, 1.0),
-        kind=DIVERSE_SEARCH,
+        diverse_search(DiverseRules(Rules(WIDTH, WIDTH, 0.6), 2, 1.0)),
     )
     batch = SearchBatch(np.arange(6), jnp.asarray(tables), LIMITS, MOST)
     seen = []
-    for names, found in search.search({}, [batch]):
-        seen += names.tolist()
-        room = found.ids.shape[2]
-        np.testing.assert_array_equal(found.ids, together.ids[names, :, :room])
-        np.testing.assert_array_equal(found.scores, together.scores[names])
+    for indices, found in search.search({}, [batch]):
+        seen += indices.tolist()
+        np.testing.assert_array_equal(found.ids, together.ids[indices, :, : found.ids.shape[2]])
+        np.testing.assert_array_equal(found.scores, together.scores[indices])
     assert sorted(seen) == np.flatnonzero(LIMITS).tolist()
 
 

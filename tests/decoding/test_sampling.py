@@ -8,9 +8,19 @@ import numpy as np
 import pytest
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
-from transformer_jax.decoding.beam_search import beam_search
+from transformer_jax.decoding import segmented_search
+from transformer_jax.decoding.beam_search import Rules, beam_search
 from transformer_jax.decoding.prompts import cache_after_prompt, left_padded, step_after_prompt
-from transformer_jax.decoding.sampling import SamplingRule, next_token_log_probs, row_keys, sample
+from transformer_jax.decoding.sampling import (
+    SamplingRule,
+    cache_with_keys,
+    next_token_log_probs,
+    row_keys,
+    sample,
+    sampled_search,
+    step_beside_keys,
+)
+from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch
 
 VOCABULARY, LENGTH = 12, 6
 PLAIN = SamplingRule()
@@ -48,11 +58,6 @@ def test_top_k_keeps_exactly_the_k_most_probable(logits, k):
     assert ((found > 0).sum(-1) == k).all()
     kept = np.where(found > 0, whole, np.inf).min(-1)
     assert (np.where(found > 0, 0, whole).max(-1) <= kept + 1e-9).all()
-
-
-def test_top_k_of_a_large_vocabulary():
-    logits = jnp.asarray(np.random.default_rng(1).normal(size=(2, 3000)), jnp.float32)
-    assert ((probabilities(SamplingRule(top_k=7), logits) > 0).sum(-1) == 7).all()
 
 
 @pytest.mark.parametrize("p", [0.05, 0.5, 0.9, 0.999])
@@ -93,8 +98,8 @@ def test_temperature_0_is_greedy_and_log_probs_are_those_of_the_model(draw, look
     found = draw(tables, rule=SamplingRule(0.0))
     for table, ids, length, log_prob in zip(tables, *found, strict=True):
         tokens = np.asarray(ids)[:length].tolist()
-        for place, token in enumerate(tokens):
-            logits = table[lookup_model.context_of(tokens[:place])].copy()
+        for position, token in enumerate(tokens):
+            logits = table[lookup_model.context_of(tokens[:position])].copy()
             logits[[PAD_ID, BOS_ID]] = -np.inf
             assert token == logits.argmax()
         assert tokens[-1] == EOS_ID or length == LENGTH
@@ -119,13 +124,8 @@ def test_a_row_does_not_depend_on_the_batch_it_is_in(draw, lookup_model):
     assert len({tuple(ids) for ids in np.asarray(together.ids)}) > 1
 
 
-def test_limits_hold_and_a_row_of_padding_has_nothing(draw, lookup_model):
-    tables = lookup_model.random_tables(3, VOCABULARY, eos_bias=-20.0)
-    np.testing.assert_array_equal(draw(tables, limits=[0, 2, 99]).lengths, [0, 2, LENGTH])
-
-
 def test_frequencies_match_the_probabilities(draw, lookup_model):
-    rows = 4000
+    rows = 2000
     table = lookup_model.random_tables(1, VOCABULARY, scale=1.0)
     found = draw(np.repeat(table, rows, axis=0), limits=np.ones(rows, int))
     counts = np.bincount(np.asarray(found.ids[:, 0]), minlength=VOCABULARY)
@@ -134,8 +134,8 @@ def test_frequencies_match_the_probabilities(draw, lookup_model):
     assert (np.abs(counts - expected * rows) <= 5 * sigma).all()
 
 
-def test_the_places_of_a_row_are_drawn_independently(draw, lookup_model):
-    rows = 4000
+def test_the_tokens_of_a_row_are_drawn_independently(draw, lookup_model):
+    rows = 2000
     logits = np.random.default_rng(2).normal(0, 1, VOCABULARY).astype(np.float32)
     logits[EOS_ID] = -20.0
     tables = np.broadcast_to(logits, (rows, lookup_model.NUM_CONTEXTS, VOCABULARY))
@@ -153,7 +153,7 @@ def test_a_prompt_is_continued_by_sampling_and_by_beam_search_alike(lookup_model
 
     def step(token_ids, cache):
         logits, after = lookup_model.step(token_ids, cache)
-        # What the first step was told shows in what it answers.
+        # The logits of the first step show which token it read.
         return logits.at[:, :, 4].add(100.0 * (token_ids == 5)), after
 
     continued = step_after_prompt(step)
@@ -163,9 +163,61 @@ def test_a_prompt_is_continued_by_sampling_and_by_beam_search_alike(lookup_model
     sampled = sample(continued, cache, keys=keys, rule=SamplingRule(0.0), **options)
     searched = beam_search(continued, cache, beam_width=1, length_penalty=0.0, **options)
     np.testing.assert_array_equal(np.asarray(sampled.ids)[[0, 3], 0], 4)
-    # In its last place a search may only end.
+    # The last token of a search may only be EOS.
     np.testing.assert_array_equal(sampled.ids[:, :3], searched.ids[:, 0, :3])
 
 
 def test_prompts_end_together():
     np.testing.assert_array_equal(left_padded([[5, 6], [7]], 3, 3), [[0, 5, 6], [0, 0, 7], [0, 0, 0]])
+
+
+SAMPLES, MOST, RULE = 3, 11, SamplingRule(1.2, 5)
+KEY = jax.random.key(3)
+
+
+def test_samples_in_segments_are_those_of_each_copy_alone(lookup_model, monkeypatch):
+    for name, value in {"SEGMENT": 4, "FIRST_CAPACITY": 4, "FEWEST_ROWS": 1}.items():
+        monkeypatch.setattr(segmented_search, name, value)
+    tables = lookup_model.random_tables(4, 9, seed=1, eos_bias=-1.0)
+    limits, numbers = np.array([11, 0, 3, 10], np.int32), np.array([7, 0, 2, 5])
+
+    def init_cache(params, inputs, capacity):
+        tables, numbers = inputs
+        copies = jnp.broadcast_to(jnp.arange(SAMPLES)[None], (len(numbers), SAMPLES))
+        return cache_with_keys(lookup_model.make_cache(tables, SAMPLES, capacity), KEY, numbers, copies)
+
+    rules = sampled_search(Rules(SAMPLES, SAMPLES, 0.6), RULE)
+    search = SegmentedSearch(init_cache, lambda params: step_beside_keys(lookup_model.step), rules)
+    batch = SearchBatch(np.arange(4), (jnp.asarray(tables), jnp.asarray(numbers)), limits, MOST)
+    found = {
+        int(index): jax.tree.map(lambda leaf, row=row: leaf[row], drawn)
+        for indices, drawn in search.search({}, [batch])
+        for row, index in enumerate(indices)
+    }
+    assert sorted(found) == [0, 2, 3] and {drawn.ids.shape[1] for drawn in found.values()} == {4, MOST}
+
+    alone = sample(
+        lookup_model.step,
+        lookup_model.make_cache(np.repeat(tables, SAMPLES, axis=0), 1, MOST),
+        keys=jax.vmap(row_keys, in_axes=(0, None))(row_keys(KEY, jnp.asarray(numbers)), jnp.arange(SAMPLES)).reshape(
+            -1
+        ),
+        max_lengths=jnp.repeat(jnp.asarray(limits), SAMPLES),
+        max_length=MOST,
+        rule=RULE,
+    )
+    for sentence, drawn in found.items():
+        copies = slice(sentence * SAMPLES, (sentence + 1) * SAMPLES)
+        np.testing.assert_array_equal(drawn.ids, alone.ids[copies, : drawn.ids.shape[1]])
+        np.testing.assert_array_equal(drawn.lengths, alone.lengths[copies])
+        np.testing.assert_allclose(drawn.log_probs, alone.log_probs[copies], rtol=1e-5)
+        np.testing.assert_allclose(drawn.scores, drawn.log_probs / ((5 + drawn.lengths) / 6) ** 0.6, rtol=1e-5)
+    assert len({tuple(ids) for drawn in found.values() for ids in drawn.ids}) > SAMPLES
+
+
+def test_samples_cannot_be_forced(lookup_model):
+    cache = cache_with_keys(
+        lookup_model.make_cache(lookup_model.random_tables(1, 6), 1, 4), KEY, jnp.zeros(1, int), jnp.zeros((1, 1), int)
+    )
+    with pytest.raises(ValueError, match="cannot be forced"):
+        sampled_search(Rules(1, 1, 0.0), RULE).start(cache, jnp.array([4]), 4, jnp.array([[3]]))

@@ -19,12 +19,12 @@ def traced(lookup_model):
     """Table, tree and hypotheses of a traced search."""
     tables = lookup_model.random_tables(1, 7, seed=17, scale=2.0)
     trace = SearchTrace(
-        lambda params, inputs, room: lookup_model.make_cache(inputs, BEAMS, room),
+        lambda params, inputs, capacity: lookup_model.make_cache(inputs, BEAMS, capacity),
         lambda params: lookup_model.step,
         RULES,
         num_best=4,
     )
-    steps, finished = trace({}, tables, LIMIT, room=LIMIT + 2)
+    steps, finished = trace({}, tables, LIMIT, capacity=LIMIT + 2)
     tree = build_tree(steps, str, BEAMS, ALPHA)
     return tables[0], tree, finished
 
@@ -85,31 +85,3 @@ def test_alternatives_leave_the_best_hypothesis_at_one_token(traced):
     for prefix in found:
         assert prefix[:-1] == best[: len(prefix) - 1]
         assert prefix[-1] not in (best[len(prefix) - 1], PAD_ID, BOS_ID)
-
-
-def test_a_forced_search_finds_the_best_that_begins_so(lookup_model, traced):
-    table, _, _ = traced
-    prefixes, wide = [(3, 4), (5,), (6, 3, 2)], 125
-    tables = jnp.repeat(table[None], 3, axis=0)
-
-    @jax.jit
-    def search(cache, prefixes):
-        return beam_search(
-            lookup_model.step,
-            cache,
-            max_lengths=jnp.full(3, 4),
-            max_length=4,
-            beam_width=wide,
-            length_penalty=ALPHA,
-            num_results=1,
-            forced=prefixes,
-        )
-
-    cache = lookup_model.make_cache(tables, wide, 4)
-    found = jax.device_get(search(cache, np.array([[3, 4, 0, 0], [5, 0, 0, 0], [6, 3, 2, 0]])))
-    for row, prefix in enumerate(prefixes):
-        every = lookup_model.exhaustive_search(table, 4, ALPHA)
-        best = next(each for each in every if each.ids[: len(prefix)] == prefix)
-        assert tuple(found.ids[row, 0, : found.lengths[row, 0]]) == best.ids
-        assert found.log_probs[row, 0] == pytest.approx(best.log_prob, abs=1e-4)
-        assert found.scores[row, 0] == pytest.approx(best.score, abs=1e-4)

@@ -9,13 +9,14 @@ import pytest
 
 from transformer_jax.config import TransformerConfig
 from transformer_jax.decoding import Hypotheses, beam_search, segmented_search
-from transformer_jax.decoding.beam_search import Rules
-from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch, rooms_of
+from transformer_jax.decoding.beam_search import Rules, plain_search
+from transformer_jax.decoding.segmented_search import SearchBatch, SearchDevices, SegmentedSearch, capacities_of
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import call, init_params
 from transformer_jax.tasks.translation.translator import init_cache
 
 WIDTH, ROWS, MOST = 3, 32, 75
+ONE_DEVICE = SearchDevices()
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +37,8 @@ def small_batches_shrink_too(monkeypatch):
     monkeypatch.setattr(segmented_search, "FEWEST_ROWS", 8)
 
 
-def segmented(
-    lookup_model, tables, limits, num_results: int, row_multiple: int = 1, batches: int = 1, threads: int = 1, **options
-):
-    """The hypotheses by row, and the numbers of rows and the rooms that were searched with."""
+def segmented(lookup_model, tables, limits, num_results: int, devices: SearchDevices = ONE_DEVICE, batches: int = 1):
+    """The hypotheses by row, and the numbers of rows and the capacities that were searched with."""
     seen = []
 
     def step(token_ids, cache):
@@ -47,31 +46,33 @@ def segmented(
         return lookup_model.step(token_ids, cache)
 
     search = SegmentedSearch(
-        lambda params, inputs, room: lookup_model.make_cache(inputs, WIDTH, room),
+        lambda params, inputs, capacity: lookup_model.make_cache(inputs, WIDTH, capacity),
         lambda params: step,
-        Rules(WIDTH, num_results, 0.6),
-        row_multiple=row_multiple,
-        threads=threads,
-        **options,
+        plain_search(Rules(WIDTH, num_results, 0.6)),
+        devices,
     )
     parts = np.split(np.arange(ROWS), batches)
     given = (SearchBatch(part, jnp.asarray(tables[part]), limits[part], MOST) for part in parts)
     found = {}
-    for names, hypotheses in search.search({}, given):
-        for place, name in enumerate(names):
-            assert name not in found
-            found[int(name)] = jax.tree.map(lambda leaf, place=place: leaf[place], hypotheses)
+    for indices, hypotheses in search.search({}, given):
+        for row, index in enumerate(indices):
+            assert index not in found
+            found[int(index)] = jax.tree.map(lambda leaf, row=row: leaf[row], hypotheses)
     return found, list(dict.fromkeys(seen))
 
 
 @pytest.mark.parametrize(
-    ("num_results", "batches", "threads"), [(1, 1, 1), (WIDTH, 1, 1), (1, 4, 1), (1, 4, 2), (1, 4, 0)]
+    ("num_results", "batches", "devices"),
+    [
+        (1, 1, ONE_DEVICE),
+        (WIDTH, 4, ONE_DEVICE),
+        (1, 4, SearchDevices(threads=2)),
+        (1, 4, SearchDevices(few_shapes=True)),
+    ],
 )
-def test_it_finds_what_one_search_finds(lookup_model, tables, limits, num_results, batches, threads):
-    # No thread stands for few shapes.
-    sizes = {"threads": threads} if threads else {"few_shapes": True}
-    found, seen = segmented(lookup_model, tables, limits, num_results, batches=batches, **sizes)
-    assert threads or {rows for rows, _ in seen} == {ROWS // batches}
+def test_it_finds_what_one_search_finds(lookup_model, tables, limits, num_results, batches, devices):
+    found, seen = segmented(lookup_model, tables, limits, num_results, devices, batches)
+    assert not devices.few_shapes or {rows for rows, _ in seen} == {ROWS // batches}
     assert sorted(found) == np.flatnonzero(limits).tolist()
     cache = lookup_model.make_cache(tables, WIDTH, MOST)
     options = {"max_length": MOST, "beam_width": WIDTH, "num_results": num_results, "length_penalty": 0.6}
@@ -79,51 +80,69 @@ def test_it_finds_what_one_search_finds(lookup_model, tables, limits, num_result
         jax.jit(functools.partial(beam_search, lookup_model.step, **options))(cache, max_lengths=jnp.asarray(limits))
     )
     for row, hypotheses in found.items():
-        room = hypotheses.ids.shape[1]
-        np.testing.assert_array_equal(hypotheses.ids, whole.ids[row, :, :room])
-        assert (whole.ids[row, :, room:] == 0).all()
+        capacity = hypotheses.ids.shape[1]
+        np.testing.assert_array_equal(hypotheses.ids, whole.ids[row, :, :capacity])
+        assert (whole.ids[row, :, capacity:] == 0).all()
         for field in Hypotheses._fields[1:]:
             np.testing.assert_array_equal(getattr(hypotheses, field), getattr(whole, field)[row])
 
 
-@pytest.mark.parametrize("batches", [1, 4])
-def test_rows_become_fewer_and_rooms_larger(lookup_model, tables, limits, batches):
-    _, seen = segmented(lookup_model, tables, limits, 1, batches=batches)
-    rows, rooms = zip(*seen, strict=True)
-    assert rows[0] == ROWS // batches
-    assert rows[-1] == 8
-    assert rooms[0] == 32
-    assert rooms[-1] == MOST
-    assert list(dict.fromkeys(rooms)) == [room for room, _ in rooms_of(MOST)]
+def unused(*arguments):
+    raise AssertionError
 
 
-def test_rows_stay_divisible_over_the_devices(lookup_model, tables, limits):
-    _, seen = segmented(lookup_model, tables, limits, 1, row_multiple=16)
+@pytest.mark.parametrize("fails", [0, 1])
+def test_an_error_in_a_thread_ends_the_search(fails):
+    begun, scores = [], np.zeros((1, 1), np.float32)
+    nothing = Hypotheses(np.zeros((1, 1, 1), np.int32), scores, scores, np.zeros((1, 1), np.int32))
+
+    def search_share(params, batches):
+        for batch in batches:
+            begun.append(batch)
+            if batch % 2 == fails and batch > 3:
+                raise ValueError(f"batch {batch}")
+            yield np.array([batch]), nothing
+
+    search = SegmentedSearch(unused, unused, plain_search(Rules(1, 1, 0.6)), SearchDevices(threads=2))
+    search._search_share = search_share
+    with pytest.raises(ValueError, match=f"batch {4 + fails}"):
+        list(search.search({}, iter(range(10**6))))
+    assert len(begun) < 10**6 // 4
+
+
+def test_rows_become_fewer_and_capacities_larger(lookup_model, tables, limits):
+    _, seen = segmented(lookup_model, tables, limits, 1, batches=4)
+    rows, capacities = zip(*seen, strict=True)
+    assert (rows[0], rows[-1], capacities[0], capacities[-1]) == (8, 8, 32, MOST)
+    assert list(dict.fromkeys(capacities)) == [capacity for capacity, _ in capacities_of(MOST)]
+    _, seen = segmented(lookup_model, tables, limits, 1)
+    assert (seen[0][0], seen[-1][0]) == (ROWS, 8)
+    # Rows stay divisible over the devices.
+    _, seen = segmented(lookup_model, tables, limits, 1, SearchDevices(row_multiple=16))
     assert {rows for rows, _ in seen} == {ROWS}
 
 
 def test_rows_of_padding_cost_nothing(lookup_model, tables):
-    found, seen = segmented(lookup_model, tables, np.zeros(ROWS, np.int32), 1)
-    assert found == {}
-    assert seen == []
+    assert segmented(lookup_model, tables, np.zeros(ROWS, np.int32), 1) == ({}, [])
 
 
-def test_rooms_as_a_search_comes_to_have_them():
-    assert rooms_of(150) == [(32, 32), (64, 32), (150, 86)]
-    assert rooms_of(20) == [(20, 20)]
-    assert rooms_of(64) == [(64, 64)]
-    assert [count for _, count in rooms_of(306)] == [32, 32, 64, 178]
+def test_capacities_that_a_search_comes_to_have():
+    assert capacities_of(150) == [(32, 32), (64, 32), (150, 86)]
+    assert capacities_of(20) == [(20, 20)]
+    assert capacities_of(64) == [(64, 64)]
+    assert [count for _, count in capacities_of(306)] == [32, 32, 64, 178]
+    assert capacities_of(306, few_shapes=True) == [(32, 32), (306, 274)]
 
 
 def test_the_slots_of_a_transformer_grow_with_their_rows_and_lose_nothing(monkeypatch):
-    for name, value in {"SEGMENT": 3, "FIRST_ROOM": 3, "FEWEST_ROWS": 1}.items():
+    for name, value in {"SEGMENT": 3, "FIRST_CAPACITY": 3, "FEWEST_ROWS": 1}.items():
         monkeypatch.setattr(segmented_search, name, value)
     sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
     model = build_model(TransformerConfig(**sizes), 17, 17)
     params = jax.tree.map(lambda leaf: 3 * leaf, init_params(model, jax.random.key(0)))
     sources = np.random.default_rng(0).integers(4, 17, (4, 6)).astype(np.int32)
     limits, most = np.array([2, 9, 3, 1], np.int32), 9
-    rules, step = Rules(2, 1, 0.6), functools.partial(call, model, params, "decode_step")
+    rules, step = plain_search(Rules(2, 1, 0.6)), functools.partial(call, model, params, "decode_step")
     search = SegmentedSearch(functools.partial(init_cache, model, 2), lambda params: step, rules)
     found = {}
     batches = [SearchBatch(rows, jnp.asarray(sources[rows]), limits[rows], most) for rows in np.split(np.arange(4), 2)]

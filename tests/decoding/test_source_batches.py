@@ -2,7 +2,6 @@ import numpy as np
 
 from transformer_jax.config.data import padded_width
 from transformer_jax.data.batches import scoring_rows
-from transformer_jax.decoding.segmented_search import rooms_of
 from transformer_jax.decoding.source_batches import source_batches
 
 
@@ -43,6 +42,8 @@ def test_one_sentence_is_one_row():
         (1, 96),
     ]
     assert list(source_batches([], batch_tokens=4096)) == []
+    # The last batch has rows that search would have.
+    assert [batch.ids.shape for batch in source_batches([[9, 2]] * 300, batch_tokens=4096)] == [(256, 16), (64, 16)]
 
 
 def test_a_few_short_sentences_keep_the_width_of_the_longer_ones_before_them():
@@ -62,11 +63,6 @@ def test_widths_hold_their_sentences():
     assert sorted({padded_width(length) for length in range(130)}) == [16, 32, 64, 96, 128, 192]
 
 
-def test_the_last_batch_has_no_rows_that_search_would_not_have():
-    shapes = [batch.ids.shape for batch in source_batches([[9, 2]] * 300, batch_tokens=4096)]
-    assert shapes == [(256, 16), (64, 16)]
-
-
 def test_where_programs_take_long_to_compile_there_are_two_shapes():
     sources = [[9] * (1 + index % 120) for index in range(1000)]
     batches = list(source_batches(sources, batch_tokens=4096, few_shapes=True))
@@ -76,4 +72,3 @@ def test_where_programs_take_long_to_compile_there_are_two_shapes():
     lengths = np.array([len(source) for source in sources])
     shapes = {shape for shape, *_ in scoring_rows(lengths, lengths, 4096, 1, few_shapes=True)}
     assert shapes == {(32, 128, 128), (64, 64, 64)}
-    assert rooms_of(306, few_shapes=True) == [(32, 32), (306, 274)]

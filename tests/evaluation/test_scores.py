@@ -4,10 +4,16 @@ import math
 
 import pytest
 
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import ConfigError, DataError, DecodingConfig
 from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.languages import is_installed
-from transformer_jax.evaluation.scores import Scores, score_translations, with_split_compounds
+from transformer_jax.evaluation.scores import (
+    EvaluationReport,
+    Scores,
+    perplexity,
+    score_translations,
+    with_split_compounds,
+)
 from transformer_jax.evaluation.text_table import text_table
 
 LINES = ["Das ist ein Haus.", "Ein Mädchen klettert in ein Spielhaus aus Holz.", "Zwei Männer gehen nach Hause."]
@@ -106,19 +112,14 @@ def test_several_references_are_streams():
     assert score_translations(mixed, [LINES]) == score_translations(mixed, LINES)
 
 
-def test_an_empty_hypothesis_counts():
+def test_an_empty_hypothesis_or_reference_counts():
     scores = score_translations(["", *LINES[1:]], LINES)
     assert scores.num_sentences == 3
     assert scores.details["brevity_penalty"] < 1
+    without = score_translations(LINES, [LINES[0], "", LINES[2]])
+    assert without.num_sentences == 3 and without.values["bleu"] < 100
     nothing = score_translations(["", "", ""], LINES)
     assert nothing.values["bleu"] == 0 and nothing.details["hypothesis_tokens"] == 0 and "0.00" in table(nothing)
-
-
-def test_an_empty_reference_counts():
-    scores = score_translations(LINES, [LINES[0], "", LINES[2]])
-    assert scores.num_sentences == 3
-    assert scores.details["hypothesis_tokens"] - scores.details["reference_tokens"] == 9
-    assert scores.values["bleu"] < 100
 
 
 def test_wrong_input_is_named():
@@ -141,10 +142,34 @@ def test_text_that_looks_tokenized_is_pointed_out_in_the_table(caplog):
     assert "look tokenized" not in table(score_translations(LINES, LINES))
 
 
-def test_json_and_table_hold_the_scores():
-    scores = score_translations(LINES, LINES)
-    record = json.loads(json.dumps(scores.to_json()))
-    assert record["bleu"] == scores.values["bleu"] and record["chrf_signature"] == scores.signatures["chrf"]
-    lines = table(scores).split("\n")
-    assert lines[0] == f"BLEU             100.00  {scores.signatures['bleu']}"
-    assert all(line == line.rstrip() for line in lines)
+def make_report(**changes) -> EvaluationReport:
+    settings = {
+        "split": "test",
+        "scores": score_translations(["Ein Haus."], ["Ein Haus."]),
+        "loss": 1.5,
+        "perplexity": perplexity(15.0, 10),
+        "tokens_per_second": 1234.5,
+        "num_sentences": 1,
+        "decoding": DecodingConfig(),
+        "compute_dtype": "bfloat16",
+    }
+    return EvaluationReport(**(settings | changes))
+
+
+def test_perplexity_is_the_exponential_of_the_mean():
+    assert perplexity(10 * math.log(7), 10) == pytest.approx(7)
+    assert perplexity(0.0, 3) == 1
+    assert perplexity(1e6, 1) == math.inf
+    with pytest.raises(ValueError, match="0 tokens"):
+        perplexity(1.0, 0)
+
+
+def test_report_as_json_and_table():
+    record = json.loads(json.dumps(make_report().to_json()))
+    assert record["scores"]["bleu_signature"].startswith("nrefs:1")
+    assert record["decoding"]["beam_width"] == 4
+    assert record["perplexity"] == pytest.approx(math.exp(1.5))
+    lines = text_table(make_report().rows())
+    for words in ("BLEU", "chrF", "4.482", "1,23", "beam 4, length penalty 0.6", "bfloat16"):
+        assert words in lines
+    assert "greedy" in text_table(make_report(decoding=DecodingConfig(beam_width=1)).rows())

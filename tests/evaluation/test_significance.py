@@ -74,24 +74,6 @@ def test_p_value_by_hand():
     assert _p_value(0.0, drawn) == 1
 
 
-def test_between_equally_good_systems_few_differences_are_called_real():
-    """Of 1,000 comparisons by chance alone 5 % should have p at most 0.05: between 3 % and 7 % do."""
-    generator = np.random.default_rng(0)
-    chosen = generator.integers(100, size=(200, 100))
-    found = []
-    for _ in range(1000):
-        gains = generator.normal(size=100)
-        found.append(_p_value(float(gains.mean()), gains[chosen].mean(axis=1)))
-    assert 0.03 < np.mean(np.array(found) <= 0.05) < 0.07
-
-
-def test_another_seed_is_another_draw_and_the_same_seed_the_same():
-    first, again, other = (compare_systems(BAD, GOOD, REFERENCES, 50, seed=seed) for seed in (1, 1, 2))
-    assert first == again
-    assert first[0].first.lower != other[0].first.lower
-    assert first[0].first.value == other[0].first.value
-
-
 def test_a_sentence_alone_has_the_score_that_sacrebleu_gives_it():
     hypotheses, references = ["a small dog", "", "far away"], ["a small dog", "two men", "far off"]
     expected = [CHRF().sentence_score(*pair) for pair in zip(hypotheses, ([each] for each in references), strict=True)]
@@ -113,13 +95,10 @@ def test_the_mean_of_systems_lies_between_them():
     assert both.upper - both.lower < max(bad.upper - bad.lower, good.upper - good.lower)
 
 
-def test_nothing_to_score_is_refused():
+def test_what_cannot_be_paired_or_scored_is_refused():
     for systems, references in (([], ["a"]), ([[]], []), ([["a"], ["a", "b"]], ["a"])):
         with pytest.raises(DataError, match="nothing to score"):
             mean_bleu(systems, references)
-
-
-def test_what_cannot_be_paired_is_refused():
     for sizes in itertools.product((1, 2), repeat=3):
         if len(set(sizes)) > 1:
             with pytest.raises(DataError, match="nothing to pair"):

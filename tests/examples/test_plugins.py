@@ -42,7 +42,7 @@ from transformer_jax.runs.run import Outcome
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runs.trackers import Trackers
 from transformer_jax.sequence_types import Batch, Tokens
-from transformer_jax.tasks.registry import build_task, new_tokenizers
+from transformer_jax.tasks.task import task_class
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.sharding import make_mesh, state_shardings
 
@@ -154,7 +154,7 @@ LABELED = {
 def test_a_task_learns_and_counts_only_labels(tmp_path):
     values = LABELED | {"data": {**LABELED["data"], "cache_directory": str(tmp_path)}}
     config, mesh = from_dict(values), make_mesh(MeshConfig(data=2), jax.devices()[:2])
-    task = build_task(config, new_tokenizers(config), mesh)
+    task = task_class(config.task)(config, task_class(config.task).new_tokenizers(config), mesh)
     batch = Batch(SOURCE, TARGET)
     params = jax.jit(task.init_params)(jax.random.key(0))
     loss = jax.jit(lambda params, batch: task.objective.unsmoothed_loss(params, batch).loss)
@@ -210,15 +210,15 @@ from dataclasses import dataclass
 import transformer_jax
 from transformer_jax.config import DecodingConfig, setting
 from transformer_jax.config.tasks import TASKS
-from transformer_jax.tasks import registry
+from transformer_jax.tasks.translation.task import TranslationTask
 
 @dataclass(frozen=True)
 class RankingConfig(DecodingConfig):
     candidates: int = setting(5, "Translations to rank.")
 
 @transformer_jax.register("task", "ranking")
-def ranking():
-    return registry.NewTask(TASKS["translation"]._replace(decoding=RankingConfig), registry.TASKS["translation"])
+class Ranking(TranslationTask):
+    settings = TASKS["translation"]._replace(decoding=RankingConfig)
 """
 
 

@@ -16,8 +16,8 @@ from transformer_jax.runs import trainer
 from transformer_jax.runs.checkpoint_tools import read_parameters
 from transformer_jax.runs.resumption import require_same_run, with_recorded_init
 from transformer_jax.runs.run_directory import RunDirectory, write_json
-from transformer_jax.tasks.registry import new_tokenizers
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
+from transformer_jax.tasks.task import task_class
 from transformer_jax.training.parameters import named_leaves
 
 FREEZE = "^encoder_|embedding"
@@ -111,7 +111,9 @@ def test_new_tokenizers_are_trained_where_no_embedding_is_taken(cache, source, t
     config = tuned(cache, source, init={"tokenizer": "new", "leave_out": "table$"}, data={"source": "grammar"})
     initial_state(config, tmp_path / "run")
     new, old = (
-        tokenizers_for_training(each, RunDirectory(tmp_path / "run"), new_tokenizers).source.fingerprint()
+        tokenizers_for_training(
+            each, RunDirectory(tmp_path / "run"), task_class(each.task).new_tokenizers
+        ).source.fingerprint()
         for each in (config, tuned(cache, source))
     )
     assert new != old

@@ -10,7 +10,7 @@ from run_steps import train
 
 from transformer_jax.data.token_store import unigram_entropy
 from transformer_jax.runs.learning_signs import LearningSigns
-from transformer_jax.tasks.translation.source_use import distinct_share
+from transformer_jax.tasks.translation.evaluator import distinct_share
 from transformer_jax.tools.reports.run_report import not_learning
 from transformer_jax.tools.reports.run_summary import summarize
 

@@ -12,7 +12,7 @@ from transformer_jax.config import ConfigError, MeshConfig, load_run_config
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run_directory import TRUST_CONFIG, ChosenRun, write_json
-from transformer_jax.tasks.registry import TASKS
+from transformer_jax.tasks.trained_run import open_trained
 
 OLD_RUNS = Path(__file__).resolve().parents[1] / "data" / "old_runs"
 
@@ -73,7 +73,7 @@ def test_an_old_run_is_evaluated(old_run, cache, capsys):
 def test_an_old_run_scores_what_it_scored_then(old_run, cache):
     config = load_run_config(old_run)
     config = replace(config, data=replace(config.data, cache_directory=str(cache)), mesh=MeshConfig())
-    trained = TASKS[config.task].open_trained([ChosenRun(str(old_run), config, "last")], 1)
+    trained = open_trained(ChosenRun(str(old_run), config, "last"))
     found = trained.evaluate("validation", limit=config.training.validation_sentences).metrics
     logged = metrics_of(old_run)[-1]
     for name in ("loss", "perplexity", "bleu", "chrf"):

@@ -12,14 +12,13 @@ from transformer_jax.__main__ import main
 from transformer_jax.checkpoints.format import CheckpointError
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import ConfigError, DataError, MeshConfig
-from transformer_jax.evaluation.report import EvaluationReport
-from transformer_jax.evaluation.scores import score_translations
+from transformer_jax.evaluation.scores import EvaluationReport, score_translations
 from transformer_jax.runs.metrics_log import read_metrics
-from transformer_jax.runs.run_directory import RunDirectory, write_json
+from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, write_json
 from transformer_jax.runs.watch import LOOKS, watch
+from transformer_jax.tasks.trained_run import open_trained
 from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
 from transformer_jax.tasks.translation.task import TranslationTask
-from transformer_jax.tasks.translation.trained_run import open_trained_run
 
 
 @pytest.fixture(scope="module")
@@ -158,12 +157,12 @@ def test_a_training_that_ended_early_is_over_and_an_interrupted_one_is_not(reaso
 def test_the_best_is_the_watchers_where_the_training_scored_none(whole, config, scored, tmp_path):
     folder = copy_until(6, whole, tmp_path / "run")
     here = replace(config, mesh=MeshConfig())
-    assert open_trained_run(folder, here).steps == (6,)
+    assert open_trained(ChosenRun(str(folder), here)).steps == (6,)
     watched(folder, config)
-    assert open_trained_run(folder, here).steps == (3,)
-    assert open_trained_run(folder, here, checkpoint="last").steps == (6,)
+    assert open_trained(ChosenRun(str(folder), here)).steps == (3,)
+    assert open_trained(ChosenRun(str(folder), here, "last")).steps == (6,)
     shutil.rmtree(folder / "checkpoints" / "3")
-    assert open_trained_run(folder, here).steps == (6,)
+    assert open_trained(ChosenRun(str(folder), here)).steps == (6,)
 
 
 def test_a_split_that_is_not_there_is_told_before_waiting(whole, config, tmp_path):

@@ -10,8 +10,7 @@ from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import ExperimentConfig, from_dict, to_json
 from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.tasks.language_model.objective import LanguageModelObjective
-from transformer_jax.tasks.language_model.task import new_text_tokenizer
+from transformer_jax.tasks.language_model.task import LanguageModelTask
 from transformer_jax.training.sharding import make_mesh
 
 
@@ -42,11 +41,10 @@ def untrained_run(folder: Path, **blocks: dict) -> str:
     run = RunDirectory(folder / "run")
     run.path.mkdir(parents=True)
     run.config.write_text(json.dumps(to_json(config)))
-    tokenizers = new_text_tokenizer(config)
+    tokenizers = LanguageModelTask.new_tokenizers(config)
     save_tokenizers(tokenizers, run.tokenizer)
-    mesh = make_mesh(config.mesh, jax.devices()[:1])
-    objective = LanguageModelObjective(config, tokenizers.source.vocabulary_size, mesh)
+    task = LanguageModelTask(config, tokenizers, make_mesh(config.mesh, jax.devices()[:1]))
     with closing(Checkpoints(run.checkpoints)) as checkpoints:
-        checkpoints.save_params(7, objective.init_params(jax.random.key(0)), {"data": {}})
+        checkpoints.save_params(7, task.init_params(jax.random.key(0)), {"data": {}})
         checkpoints.wait()
     return str(run.path)

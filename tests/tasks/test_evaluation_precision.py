@@ -10,8 +10,7 @@ from transformer_jax.config.conversion import apply_overrides
 from transformer_jax.models.interface import call
 from transformer_jax.runtime.hardware import evaluation_dtype
 from transformer_jax.sequence_types import Batch, Tokens
-from transformer_jax.tasks.translation.ensemble_objective import EnsembleObjective
-from transformer_jax.tasks.translation.objective import TranslationObjective
+from transformer_jax.tasks.translation.objective import EnsembleObjective, TranslationObjective
 from transformer_jax.training.sharding import make_mesh
 
 IDS = np.array([[5, 6, 2]], np.int32)

@@ -115,5 +115,5 @@ def test_of_a_prompt_that_leaves_no_room_the_model_sees_the_end_and_says_so(mode
     assert [each.text for each in found] == [each.text for each in expected]
     with pytest.raises(DataError, match=r"prompt: 25 tokens and decoding.max_new_tokens=8 exceed the context of 32"):
         generate.prompt_ids("y" * 25, "prompt")
-    with pytest.raises(DataError, match=r"prompt: decoding.max_new_tokens=32 of a context of 32 tokens leave no place"):
+    with pytest.raises(DataError, match=r"prompt: decoding.max_new_tokens=32 of a context of 32 tokens leave no room"):
         generator(model, max_new_tokens=32).windows(["y"])

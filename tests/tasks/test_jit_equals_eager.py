@@ -9,7 +9,7 @@ import pytest
 
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict
 from transformer_jax.config.recipes import resolve
-from transformer_jax.tasks.registry import TASKS, objective_of
+from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.preflight.health import after_one_update, random_batch, require_equal
 from transformer_jax.tools.word_vectors.task.word2vec import TextBlock
 from transformer_jax.training.sharding import make_mesh
@@ -73,7 +73,7 @@ def test_so_is_one_of_a_language_model(as_for_users):
 
 def test_so_is_one_of_skip_gram(as_for_users):
     config = resolve("word_vectors:quick", [("tokenizer.vocabulary_size", str(VOCABULARY))])
-    shape = TASKS[config.task].batch_shape(config, config.batching.rows, 16)
+    shape = task_class(config.task).batch_shape(config, config.batching.rows, 16)
     random = np.random.default_rng(0)
     words, negatives = (random.integers(4, VOCABULARY, each.shape, np.int32) for each in (shape.words, shape.negatives))
     reach = random.integers(1, config.model.window + 1, shape.reach.shape, np.int32)
@@ -84,7 +84,7 @@ def test_so_is_one_of_skip_gram(as_for_users):
 def test_so_is_a_step_of_decoding(as_for_users):
     config = config_of(TRANSFORMER, decoding={"beam_width": 2, "batch_tokens": 32})
     objective = objective_of(config, on_one_device())
-    decoding = TASKS[config.task].decoding(config, objective, 8, on_one_device())
+    decoding = task_class(config.task).decoding(config, objective, 8, on_one_device())
     params = jax.jit(objective.init_params)(jax.random.key(0))
     inputs = np.random.default_rng(0).integers(4, VOCABULARY, (decoding.rows, 8)).astype(np.int32)
     state = jax.jit(decoding.start, static_argnums=2)(params, inputs, 8)

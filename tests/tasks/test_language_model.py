@@ -1,5 +1,6 @@
 """The language model as a task: what an update does, what a run resumes from, and what bits per byte count."""
 
+import json
 import math
 from functools import partial
 
@@ -10,9 +11,9 @@ import pytest
 from tasks.language_model_settings import language_model_config
 
 from transformer_jax.config import ConfigError, DataError, hyperparameters_of
-from transformer_jax.data.tokenizers.listed import ByteTokenizer
+from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.language_model.task import LanguageModelTask, new_text_tokenizer
+from transformer_jax.tasks.language_model.task import LanguageModelEvaluation, LanguageModelTask
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 
@@ -25,7 +26,8 @@ def cache(tmp_path_factory):
 
 
 def task_of(config, devices=1):
-    return LanguageModelTask(config, new_text_tokenizer(config).source, make_mesh(config.mesh, jax.devices()[:devices]))
+    tokenizers = LanguageModelTask.new_tokenizers(config)
+    return LanguageModelTask(config, tokenizers, make_mesh(config.mesh, jax.devices()[:devices]))
 
 
 @pytest.fixture(scope="module", params=["split", "packed"])
@@ -40,7 +42,7 @@ def params(task):
 
 def trained(task, updates):
     config = task.config
-    update = Update(config, task.loss, task.init_params, task._mesh)
+    update = Update(config, task.loss, task.init_params, task.mesh)
     hyperparameters, state = (
         put_hyperparameters(hyperparameters_of(config), update.mesh),
         update.initial_state(config.seed),
@@ -134,18 +136,23 @@ def test_devices_change_nothing(cache):
     assert found[0] == pytest.approx(found[1], rel=1e-5)
 
 
-def test_identity_follows_text_and_tokenizer(cache):
-    of = {
-        task_of(language_model_config(cache, **blocks)).identity["training data"]
-        for blocks in ({}, {"data": {"generated_sentences": 101}}, {"training": {"num_updates": 9}})
-    }
-    assert len(of) == 2
-
-
 def test_bad_data_is_named_before_anything_is_compiled(cache, tmp_path):
     data = {"source": "text", "train": str(tmp_path / "nowhere.txt")}
     with pytest.raises(DataError, match="data.train: .*nowhere.txt' is not a file"):
         task_of(language_model_config(cache, data=data)).training_data()
     config = language_model_config(cache, batching={"row_multiple": 2, "tokens_per_update": 64}, mesh={"data": -1})
     with pytest.raises(ConfigError, match="batching.row_multiple: batches of 2 rows do not divide into 8 parts"):
-        LanguageModelTask(config, ByteTokenizer(), make_mesh(config.mesh)).training_data().batches(0)
+        task_of(config, 8).training_data().batches(0)
+
+
+FOUND = LanguageModelEvaluation(
+    "validation", 80 * math.log(2), 5.0, 20, num_bytes=40, documents=3, context_length=32, stride=32
+)
+
+
+def test_each_number_is_one_division_of_sums():
+    expected = {"loss": 4 * math.log(2), "perplexity": 16, "bits_per_byte": 2, "accuracy": 0.25}
+    assert FOUND.metrics == pytest.approx(expected)
+    assert FOUND.summary == "2.0000 bits per byte, perplexity 16.000"
+    assert "3 documents, 40 bytes, 20 tokens" in text_table(FOUND.rows())
+    assert json.loads(json.dumps(FOUND.to_json()))["num_bytes"] == 40

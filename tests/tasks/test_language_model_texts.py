@@ -92,8 +92,8 @@ def test_mistakes_are_told_before_the_model_is_opened(run, workdir, folder, caps
         (["evaluate", f"--source={folder}/none.txt"], f"--source: '{folder}/none.txt' is not a file; give a text"),
         (["evaluate", f"--source={folder}/empty.txt"], "empty.txt is empty"),
         (["evaluate", f"--source={folder}/all.txt", "--references=a"], "--references: a language model is scored on"),
-        (["score", f"--source={folder}/all.txt", "--target=a"], "--target: a language model reads one text"),
-        (["attention", "--text=a", "--translation=b"], "--translation: a language model reads one text"),
+        (["score", f"--source={folder}/all.txt", "--target=a"], "--target: this task reads one text"),
+        (["attention", "--text=a", "--translation=b"], "--translation: this task reads one text"),
         (["attention", "--text=a", "--kind=cross"], "this model has no attention of kind cross"),
         (["attention", "--text=a", "--layer=2"], "--layer: 2 is more than the 1 of the model"),
     ]
@@ -101,5 +101,5 @@ def test_mistakes_are_told_before_the_model_is_opened(run, workdir, folder, caps
         assert main([command, workdir, *flags]) == 2
         error = capsys.readouterr().err
         assert message in error and "restoring" not in error
-    with pytest.raises(ConfigError, match="^target: a language model reads one text"):
+    with pytest.raises(ConfigError, match="^target: this task reads one text"):
         run.score("a", "b")

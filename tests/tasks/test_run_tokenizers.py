@@ -12,8 +12,8 @@ from transformer_jax.config import DataError, from_dict
 from transformer_jax.data.tokenizers import load_tokenizers
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks import run_tokenizers
-from transformer_jax.tasks.registry import new_tokenizers
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training, tokenizers_of_run
+from transformer_jax.tasks.translation.task import TranslationTask
 
 
 def test_they_come_back_from_the_newest_checkpoint(tmp_path):
@@ -25,7 +25,10 @@ def test_they_come_back_from_the_newest_checkpoint(tmp_path):
     before = {file.name: file.read_bytes() for file in run.tokenizer.iterdir()}
     assert run.curves.is_file()
     for damage in (shutil.rmtree, lambda folder: (folder / "tokenizer.joint.json").write_text("{")):
-        for tokenizers in (tokenizers_of_run, lambda run: tokenizers_for_training(config, run, new_tokenizers)):
+        for tokenizers in (
+            tokenizers_of_run,
+            lambda run: tokenizers_for_training(config, run, TranslationTask.new_tokenizers),
+        ):
             damage(run.tokenizer)
             tokenizers(run)
             assert {file.name: file.read_bytes() for file in run.tokenizer.iterdir()} == before

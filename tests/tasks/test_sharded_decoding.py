@@ -1,17 +1,15 @@
 """Decoding on several devices: each searches its own rows, with parameters that were gathered once."""
 
-from functools import partial
-
 import jax
 import numpy as np
 import pytest
 from run_settings import tiny_settings
 
 from transformer_jax.config import DecodingConfig, MeshConfig, from_dict
+from transformer_jax.decoding.segmented_search import SearchBatch
 from transformer_jax.models.interface import call
 from transformer_jax.tasks.translation.objective import TranslationObjective
-from transformer_jax.tasks.translation.searches import search_for
-from transformer_jax.tasks.translation.translator import init_cache
+from transformer_jax.tasks.translation.translator import init_cache, search_for
 from transformer_jax.tools.preflight.collectives import collectives_of
 from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.sharding import (
@@ -25,8 +23,8 @@ from transformer_jax.training.sharding import (
     whole_over_fsdp,
 )
 
-ROWS, ROOM, BEAMS, VOCABULARY = 16, 8, 2, 64
-RESULT_BYTES = 4 * ROWS * ROOM
+ROWS, CAPACITY, BEAMS, VOCABULARY = 16, 8, 2, 64
+RESULT_BYTES = 4 * ROWS * CAPACITY
 
 
 @pytest.mark.skipif(jax.device_count() < 8, reason="needs 8 devices")
@@ -40,11 +38,12 @@ def test_every_device_searches_its_own_rows(tmp_path):
         np.testing.assert_array_equal(leaf, original)
 
     config = DecodingConfig(beam_width=BEAMS)
-    search = search_for(model.model, config, mesh, 1, partial(init_cache, model.model, BEAMS))
+    search = search_for(model.model, config, mesh, 1)
     inputs = put_rows(np.full((ROWS, 16), 5, np.int32), mesh)
-    shapes = search._shapes(gathered, inputs, ROOM)
-    first = search._start(gathered, inputs, np.full(ROWS, ROOM, np.int32), None, shapes=shapes)
-    programs = [search._advance.lower(each, first, 1, 0).compile().as_text() for each in (split, gathered)]
+    batch = SearchBatch(np.arange(ROWS), inputs, np.full(ROWS, CAPACITY, np.int32), CAPACITY)
+    shapes = search._shapes(gathered, batch, CAPACITY)
+    first = search._start(gathered, inputs, batch.limits, None, shapes=shapes)
+    programs = [search._advance.lower(each, first, 1, ROWS).compile().as_text() for each in (split, gathered)]
     collectives = [collectives_of(text, mesh.size) for text in programs]
     gathered_parameters = [each for each in collectives[0] if each.kind == "all-gather" and each.bytes > RESULT_BYTES]
     assert gathered_parameters
@@ -53,8 +52,8 @@ def test_every_device_searches_its_own_rows(tmp_path):
     assert max(each.bytes for each in collectives[1]) <= RESULT_BYTES
     assert {each.bytes for each in collectives[1] if each.kind == "all-reduce"} == {4}
 
-    second, _ = search._advance(gathered, first, 1, 0)
-    third, _ = search._advance(gathered, second, 2, 0)
+    second, _ = search._advance(gathered, first, 1, ROWS)
+    third, _ = search._advance(gathered, second, 2, ROWS)
     fewer = search._resize(third, np.arange(8), shapes=shapes)
     expected = np.array(third.alive.ids)
     joined, is_done = search._join(third, fewer, np.array([-1, 5] + [-1] * (ROWS - 2), np.int32))
@@ -97,7 +96,7 @@ def test_a_model_computes_the_same_with_operands_that_were_rounded_before_they_w
 
     @jax.jit
     def logits(params, ids):
-        cache = init_cache(objective.model, BEAMS, params, ids, ROOM)
+        cache = init_cache(objective.model, BEAMS, params, ids, CAPACITY)
         return call(objective.model, params, "decode_step", ids[:, :BEAMS], cache)[0]
 
     ids = np.arange(4, 20, dtype=np.int32).reshape(2, 8)

@@ -20,8 +20,8 @@ def test_search_stays_within_the_positions_of_the_model_and_rows_stay_few(tmp_pa
     sources = [[5] * 40 + [2], *[[5, 2]] * 99]
     for longest, most in ((None, 64 + 4), (66, 66), (45, 45)):
         batch, *others = Translator(model, tokenizers, config.decoding, mesh, longest).batches(sources, [])
-        assert batch.inputs.shape == (32, 64) and batch.names.tolist() == list(range(32))
+        assert batch.inputs.shape == (32, 64) and batch.indices.tolist() == list(range(32))
         # EOS is counted on neither side.
-        assert (batch.most, batch.limits[0], batch.limits[1]) == (most, min(41 + 4, most), 2 + 4)
+        assert (batch.max_length, batch.limits[0], batch.limits[1]) == (most, min(41 + 4, most), 2 + 4)
         assert [each.inputs.shape for each in others] == [(32, 64), (32, 64), (8, 64)]
-        assert np.concatenate([each.names for each in others]).tolist() == [*range(32, 100), *4 * [-1]]
+        assert np.concatenate([each.indices for each in others]).tolist() == [*range(32, 100), *4 * [-1]]

@@ -13,12 +13,12 @@ import numpy as np
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, config_for_use
-from transformer_jax.evaluation.token_scores import TokenScores
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.compilation_cache import start_jax
-from transformer_jax.tasks.protocol import Evaluation
-from transformer_jax.tasks.registry import TASKS, TextUse, texts_of
+from transformer_jax.tasks.task import Evaluation, Task, task_class, task_that_reads_texts
+from transformer_jax.tasks.texts import TokenScores
+from transformer_jax.tasks.trained_run import TrainedRun, open_trained
 
 _FLAG = re.compile(r"(?<![\w-])--(?:config\.)?(?=[a-z])")
 
@@ -134,7 +134,7 @@ class Run:
         with python_errors():
             self._require("translate", "translation")
             sentences = [text] if isinstance(text, str) else list(text)
-            found = self._trained.translator.translate(self.params, sentences)
+            found = self._trained.task.translator.translate(self.params, sentences)
         translations = [best[0].text for best in found]
         return translations[0] if isinstance(text, str) else translations
 
@@ -147,7 +147,7 @@ class Run:
         with python_errors():
             self._require("generate", "language_model")
             prompts = [prompt] if isinstance(prompt, str) else list(prompt)
-            generator = self._trained.generator
+            generator = self._trained.task.generator
             if remark := generator.windows(prompts).remark:
                 warnings.warn(remark, stacklevel=2)
             found = generator.continuations(self.params, prompts, seed=seed)
@@ -156,9 +156,8 @@ class Run:
     def attention(self, text: str, translation: str | None = None) -> Attention:
         """All attention weights between a sentence and its translation, by default the run's own, or of a language model."""
         with python_errors():
-            texts = self._texts("attention")
-            texts.require_targets("translation", is_given=translation is not None, is_optional=True)
-            attention = texts.attend(self._trained, text, translation)
+            self._texts("attention").require_targets("translation", is_given=translation is not None, is_optional=True)
+            attention = self._trained.task.attention_of(self.params, text, translation)
             layers = [
                 AttentionLayer(kind, number, weights, found.rows, found.columns)
                 for kind, found in attention.kinds.items()
@@ -175,30 +174,29 @@ class Run:
     ) -> TokenScores | list[TokenScores]:
         """The log-probability of a given translation, or of each of several; by a language model, of ``source`` itself."""
         with python_errors():
-            texts = self._texts("score")
-            texts.require_targets("target", is_given=target is not None)
+            self._texts("score").require_targets("target", is_given=target is not None)
             if target is not None and isinstance(source, str) != isinstance(target, str):
                 raise ConfigError("target: give one sentence for one source, or a list for a list")
             sources, targets = ([each] if isinstance(each, str) else each for each in (source, target))
-            scores = texts.score(self._trained, sources or (), targets)
+            scores = self._trained.task.score_texts(self.params, sources or (), targets)
         return scores[0] if isinstance(source, str) else scores
 
     def evaluate(self, split: str = "test", limit: int = 0) -> Evaluation:
         """Scores a split of the data of the run, or its first ``limit`` examples; ``.metrics`` are numbers by name."""
         with python_errors():
-            TASKS[self.config.task].require_split(self.config, split)
+            task_class(self.config.task).require_split(self.config, split)
             evaluation: Evaluation = self._trained.evaluate(split, limit=limit)
         return evaluation
 
     @cached_property
-    def _trained(self) -> Any:
+    def _trained(self) -> TrainedRun[Any]:
         with python_errors():
             start_jax(self.config.data.cache_directory)
             chosen = ChosenRun(str(self.path), self.config, self._checkpoint)
-            return TASKS[self.config.task].open_trained([chosen], self._average)
+            return open_trained(chosen, average=self._average)
 
-    def _texts(self, method: str) -> TextUse:
-        return texts_of(self.config, f"{method}(): {self.path}")
+    def _texts(self, method: str) -> type[Task]:
+        return task_that_reads_texts(self.config, f"{method}(): {self.path}")
 
     def _require(self, method: str, task: str) -> None:
         if self.config.task != task:

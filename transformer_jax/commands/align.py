@@ -50,7 +50,7 @@ def run(values: flags.FlagValues) -> int:
 
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.evaluation.word_alignment import best_links, read_gold, require_words, to_pharaoh
-    from transformer_jax.runs.run_directory import RunDirectory
+    from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
     from transformer_jax.runtime.atomic_files import require_writable, write_whole
 
     require_task(values.workdir, "translation")
@@ -69,13 +69,13 @@ def run(values: flags.FlagValues) -> int:
         )
     require_writable(stem.parent, "--output" if values.output else "--workdir")
     from transformer_jax.runtime.compilation_cache import start_jax
+    from transformer_jax.tasks.trained_run import open_trained
     from transformer_jax.tasks.translation.soft_alignment import pieces_are_words, soft_alignments
-    from transformer_jax.tasks.translation.trained_run import open_trained_run
 
     start_jax(config.data.cache_directory)
     for flag in [flag for flag, texts in (("--source", sources), ("--target", targets)) if pieces_are_words(texts)]:
         print(f"{flag}: no spaces between words; words of the links are pieces of the tokenizer", file=sys.stderr)
-    trained = open_trained_run(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
+    trained = open_trained(ChosenRun(values.workdir, config, values.checkpoint), average=values.average)
     alignments = soft_alignments(
         trained, sources, targets, layer=values.layer, head=values.head, show=_shown_of(len(sources))
     )

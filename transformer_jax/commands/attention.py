@@ -57,20 +57,21 @@ def run(values: flags.FlagValues) -> int:
     from transformer_jax.runtime.atomic_files import require_writable, require_writable_file
 
     # These import JAX.
-    from transformer_jax.tasks.registry import TASKS, texts_of
+    from transformer_jax.tasks.task import task_that_reads_texts
 
-    texts = texts_of(config, f"--workdir: {values.workdir}")
-    texts.require_targets("--translation", is_given=values.translation is not None, is_optional=True)
+    reading = task_that_reads_texts(config, f"--workdir: {values.workdir}")
+    reading.require_targets("--translation", is_given=values.translation is not None, is_optional=True)
     require_writable(path.parent, "--output" if values.output else "--workdir")
     require_writable_file(path, "--output")
     print("restoring the model ...", file=sys.stderr, flush=True)
     from transformer_jax.runtime.compilation_cache import start_jax
-    from transformer_jax.tasks.attention_weights import chosen_heads
+    from transformer_jax.tasks.texts import chosen_heads
+    from transformer_jax.tasks.trained_run import open_trained
     from transformer_jax.tools.pictures.attention_maps import draw_attention
 
     start_jax(config.data.cache_directory)
-    trained = TASKS[config.task].open_trained([ChosenRun(values.workdir, config, values.checkpoint)], values.average)
-    attention = texts.attend(trained, values.text, values.translation)
+    trained = open_trained(ChosenRun(values.workdir, config, values.checkpoint), average=values.average)
+    attention = trained.task.attention_of(trained.params, values.text, values.translation)
     found, rows, columns = attention.kinds[kind]
     weights = chosen_heads(found, values.layer, values.head)
     draw_attention(weights, rows, columns, path, title=attention.title)

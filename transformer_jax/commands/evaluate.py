@@ -90,7 +90,7 @@ def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
     if not (values.source or values.references) and config.data.source != "tfds":
         require_readable(config, values.split)
     # This imports JAX.
-    from transformer_jax.tasks.registry import TASKS, texts_of
+    from transformer_jax.tasks.task import task_class
 
     text = _given_text(values, config)
     from transformer_jax.runtime.atomic_files import require_writable
@@ -103,6 +103,7 @@ def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
         evaluation_stem,
         save_evaluation,
     )
+    from transformer_jax.tasks.trained_run import open_trained
 
     folder = require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
     if values.distributed:
@@ -112,13 +113,13 @@ def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
         same = chosen, values.split, values.average
         require_same(repr(same), "--distributed: the processes were started with different flags; use the same command")
     if text is None:
-        TASKS[config.task].require_split(config, values.split)
+        task_class(config.task).require_split(config, values.split)
     start_jax(config.data.cache_directory)
-    trained = TASKS[config.task].open_trained(chosen, values.average)
+    trained = open_trained(*chosen, average=values.average)
     if text is None:
         found = trained.evaluate(values.split)
     else:
-        found = texts_of(config, "--source").evaluate(trained, text, Path(values.source).name)
+        found = trained.task.evaluate_text(trained.params, text, Path(values.source).name)
     scored = ScoredCheckpoint(found, trained.steps[-1], len(trained.steps), trained.members)
     if not is_first():
         return 0
@@ -136,7 +137,7 @@ def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
         lines.append(f"  translations {stem}.txt")
     together_with = f" --ensemble={','.join(scored.ensemble)}" if scored.ensemble else ""
     workdir = f"{shlex.quote(values.workdir)}{plugin_flags()}"
-    for command in TASKS[config.task].commands_of_trained:
+    for command in task_class(config.task).commands_of_trained:
         lines.append(f"  {program_name()} {command.format(workdir=workdir)}{together_with}")
     print(with_addresses("\n".join(lines)))
     return 0
@@ -144,13 +145,14 @@ def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
 
 def _given_text(values: flags.FlagValues, config: ExperimentConfig) -> Any:
     """The text of --source and its references; None where a split is to be scored."""
-    from transformer_jax.tasks.registry import texts_of
+    from transformer_jax.tasks.task import task_that_reads_texts
 
     if not values.source:
         if values.references:
             raise ConfigError("--references: --source and --references belong together; give both")
         return None
-    return texts_of(config, f"--source: {values.workdir}").open(config, values.source, values.references)
+    task = task_that_reads_texts(config, f"--source: {values.workdir}")
+    return task.open_text(config, values.source, values.references)
 
 
 def _watch(values: flags.FlagValues, config: ExperimentConfig) -> int:

@@ -92,8 +92,8 @@ def _run(values: flags.FlagValues, workdir: str) -> "tuple[ExperimentConfig, Cal
 
     def restored() -> Any:
         from transformer_jax.runs.run_directory import ChosenRun
-        from transformer_jax.tasks.registry import TASKS
+        from transformer_jax.tasks.trained_run import open_trained
 
-        return TASKS[config.task].open_trained([ChosenRun(workdir, config, values.checkpoint)], 1)
+        return open_trained(ChosenRun(workdir, config, values.checkpoint))
 
     return config, restored

@@ -56,15 +56,16 @@ def run(values: flags.FlagValues) -> int:
     values.config_override += [f"decoding.{name}={values[name].value}" for name in stated]
     config = run_config(values)
     from transformer_jax.data.text_files import as_one_line, read_lines
+    from transformer_jax.runs.run_directory import ChosenRun
     from transformer_jax.runtime.compilation_cache import start_jax
-    from transformer_jax.tasks.language_model.trained import open_trained_language_model
+    from transformer_jax.tasks.trained_run import open_trained
 
     prompts = None if values.prompts is None else list(read_lines(Path(values.prompts)))
     if prompts == []:
         raise DataError(f"{values.prompts}: the file is empty; expected a prompt a line")
     start_jax(config.data.cache_directory)
-    trained = open_trained_language_model(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
-    generator, params, seed = trained.generator, trained.params, values.seed
+    trained = open_trained(ChosenRun(values.workdir, config, values.checkpoint), average=values.average)
+    generator, params, seed = trained.task.generator, trained.params, values.seed
     remark = generator.windows(prompts or [values.prompt], "prompt" if prompts else "--prompt").remark
     if remark:
         print(remark, file=sys.stderr, flush=True)

@@ -23,7 +23,7 @@ from absl import flags
 from transformer_jax.commands.run_flags import chosen_runs, define_ensemble_flag, define_run_flags, run_config
 
 if TYPE_CHECKING:
-    from transformer_jax.evaluation.token_scores import TokenScores
+    from transformer_jax.tasks.texts import TokenScores
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -43,14 +43,16 @@ def run(values: flags.FlagValues) -> int:
     runs = chosen_runs(values, config)
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.runtime.compilation_cache import start_jax
-    from transformer_jax.tasks.registry import TASKS, texts_of
+    from transformer_jax.tasks.task import task_that_reads_texts
+    from transformer_jax.tasks.trained_run import open_trained
 
-    texts = texts_of(config, f"--workdir: {values.workdir}")
-    texts.require_targets("--target", is_given=values.target is not None)
+    task = task_that_reads_texts(config, f"--workdir: {values.workdir}")
+    task.require_targets("--target", is_given=values.target is not None)
     sources = list(read_lines(Path(values.source)))
     targets = None if values.target is None else list(read_lines(Path(values.target)))
     start_jax(config.data.cache_directory)
-    for score in texts.score(TASKS[config.task].open_trained(runs, values.average), sources, targets):
+    trained = open_trained(*runs, average=values.average)
+    for score in trained.task.score_texts(trained.params, sources, targets):
         print(_as_json(score) if values.json else _as_line(score))
     return 0
 

@@ -80,7 +80,7 @@ def run(values: flags.FlagValues) -> int:
     if values.budget_policy is not None:
         values.config_override += [f"training.budget_policy={values.budget_policy}"]
     from transformer_jax.data.corpora import with_languages
-    from transformer_jax.tasks.run_sizing import sized
+    from transformer_jax.tasks.sizing import sized
 
     found = sized(
         required_config(values), overrides_of(values), values.workdir, values.budget, is_alone=not values.distributed
@@ -137,7 +137,7 @@ def train(
 def summary(outcome: "Outcome", run: "RunDirectory", config: ExperimentConfig, seconds: float) -> str:
     """Summary of a run: its outcome, its folder, commands to try next."""
     from transformer_jax.runtime.object_store import with_addresses
-    from transformer_jax.tasks.registry import TASKS
+    from transformer_jax.tasks.task import task_class
 
     if outcome.reason == "interrupted":
         when = f"interrupted at update {outcome.step} after {seconds / 60:.1f} minutes, everything is saved"
@@ -150,7 +150,7 @@ def summary(outcome: "Outcome", run: "RunDirectory", config: ExperimentConfig, s
         "stopped": "stopped after a validation, as asked",
     }[outcome.reason]
     workdir = f"{shlex.quote(str(run.path))}{plugin_flags()}"
-    commands = (each.format(workdir=workdir) for each in TASKS[config.task].next_commands)
+    commands = (each.format(workdir=workdir) for each in task_class(config.task).next_commands)
     if not _has_test_split(config):
         commands = (each.replace("--split=test", "--split=validation") for each in commands)
     lines = [
@@ -164,12 +164,12 @@ def summary(outcome: "Outcome", run: "RunDirectory", config: ExperimentConfig, s
 
 
 def _has_test_split(config: ExperimentConfig) -> bool:
-    from transformer_jax.tasks.registry import TASKS
+    from transformer_jax.tasks.task import task_class
 
     if config.data.source == "tfds":
         return True
     try:
-        TASKS[config.task].require_split(config, "test")
+        task_class(config.task).require_split(config, "test")
     except DataError:
         return False
     return True

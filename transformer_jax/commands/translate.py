@@ -37,8 +37,7 @@ from transformer_jax.config.translation import SMALLEST_TEMPERATURE, temperature
 
 if TYPE_CHECKING:
     from transformer_jax.decoding.sampling import SamplingRule
-    from transformer_jax.tasks.translation.sources import SentenceTooLong
-    from transformer_jax.tasks.translation.translator import Translation
+    from transformer_jax.tasks.translation.translator import SentenceTooLong, Translation
 
 
 SAMPLING_FLAGS = "temperature", "top_k", "top_p"
@@ -88,10 +87,10 @@ def run(values: flags.FlagValues) -> int:
     if values.output:
         require_writable_file(values.output, "--output")
     from transformer_jax.runtime.compilation_cache import start_jax
-    from transformer_jax.tasks.translation.trained_ensemble import open_ensemble
+    from transformer_jax.tasks.trained_run import open_trained
 
     start_jax(config.data.cache_directory)
-    trained = open_ensemble(runs, values.average)
+    trained = open_trained(*runs, average=values.average, task="translation")
     name = values.input or "standard input"
     lines_in = read_lines(Path(values.input)) if values.input else lines_as_they_come(sys.stdin.buffer, name)
     chunks = in_chunks(lines_in, values.lines_at_once)
@@ -104,8 +103,8 @@ def run(values: flags.FlagValues) -> int:
 
         translate = Sampler(trained, _rule(values), values.seed).translate
     else:
-        trained.translator.prefix_ids(values.prefix)
-        translate = partial(trained.translator.translate, trained.params, prefix=values.prefix)
+        trained.task.translator.prefix_ids(values.prefix)
+        translate = partial(trained.task.translator.translate, trained.params, prefix=values.prefix)
     translate = partial(translate, num_results=values.n_best)
     number = 0
     with _opened(values.output) as target:
@@ -138,7 +137,7 @@ def _translated(
     translate: "Callable[..., list[list[Translation]]]", lines: list[str], name: str, first: int
 ) -> "tuple[list[list[Translation]], SentenceTooLong | None]":
     """The translations of the lines; of those before the first that is too long, and the error that says which that is."""
-    from transformer_jax.tasks.translation.sources import SentenceTooLong
+    from transformer_jax.tasks.translation.translator import SentenceTooLong
 
     try:
         return translate(lines, name=name, first=first), None

@@ -4,6 +4,7 @@ A plugin is a Python file, given by ``--plugin=FILE``, or a module that an insta
 group ``transformer_jax.plugins``; running it registers what it adds. A run records the names of its files, never code.
 """
 
+import importlib
 import inspect
 import runpy
 import shlex
@@ -23,16 +24,20 @@ EXTENSIONS = {
     "rnn_attention": "model.attention of recurrent models: settings -> RnnAttention",
     "positions": "model.positions: settings -> module of positions",
     "data_source": "data.source of translation: settings, seed -> Corpus",
-    "task": "task: nothing -> NewTask",
+    "task": "task: a subclass of tasks.task.Task with its settings",
     "optimizer": "optimizer.name: hyperparameters -> list of optax transformations",
+    "word_table": "init.embeddings: path of a file -> table of words and their vectors",
     "tracker": "training.trackers: run folder, settings, first update -> Tracker",
 }
 KINDS_WITH_PARAMETERS = ("attention", "rnn_attention", "positions", "task")
 ENTRY_POINTS = "transformer_jax.plugins"
+BUILT_IN = ("transformer_jax.tools.word_vectors.task.registration",)
+"""Modules of the package that register what lies outside of its core, loaded as installed plugins are."""
 
 Registered = TypeVar("Registered")
 Entry = TypeVar("Entry")
 _REGISTERED: dict[str, dict[str, Any]] = {kind: {} for kind in EXTENSIONS}
+_BUILT_IN: set[tuple[str, str]] = set()
 _LOADED: list[str] = []
 
 
@@ -52,8 +57,14 @@ def register(kind: str, name: str) -> Callable[[Registered], Registered]:
 
 
 def registered(kind: str) -> dict[str, Any]:
-    """What was added of a kind, by name."""
+    """What was added of a kind, by name, by installed plugins too."""
+    load_installed_plugins()
     return dict(_REGISTERED[kind])
+
+
+def may_add_parameters() -> bool:
+    """Whether a plugin of a user registered a part or a task, whose parameters the package does not know."""
+    return any((kind, name) not in _BUILT_IN for kind in KINDS_WITH_PARAMETERS for name in _REGISTERED[kind])
 
 
 def is_registered(kind: str, name: str) -> bool:
@@ -101,9 +112,17 @@ def plugin_flags() -> str:
     return "".join(f" --plugin={shlex.quote(file)}" for file in loaded_plugins())
 
 
+def _all_registered() -> set[tuple[str, str]]:
+    return {(kind, name) for kind, names in _REGISTERED.items() for name in names}
+
+
 @cache
 def load_installed_plugins() -> None:
-    """Imports the plugins of installed distributions, once; raises ConfigError when one fails."""
+    """Imports the built-in plugins and those of installed distributions, once; raises ConfigError when one fails."""
+    before = _all_registered()
+    for module in BUILT_IN:
+        importlib.import_module(module)
+    _BUILT_IN.update(_all_registered() - before)
     for entry_point in metadata.entry_points(group=ENTRY_POINTS):
         try:
             entry_point.load()

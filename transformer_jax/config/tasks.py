@@ -1,5 +1,6 @@
-"""Types of the blocks of settings that depend on the task."""
+"""Tasks by name: settings dataclasses and metrics, and the classes that train and evaluate, which are imported on first use."""
 
+import importlib
 from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import or_
@@ -17,24 +18,16 @@ from transformer_jax.config.language_model import (
 from transformer_jax.config.model import RnnConfig, TransformerConfig
 from transformer_jax.config.plugins import WithRegistered
 from transformer_jax.config.translation import DecodingConfig, check_translation
-from transformer_jax.config.word_vectors import (
-    BlockConfig,
-    GloveConfig,
-    NoDecodingConfig,
-    Word2vecConfig,
-    WordTextConfig,
-    check_word_vectors,
-)
 
 
-class TaskBlocks(NamedTuple):
-    """The settings dataclasses of a task, its models by ``model.kind``, the default first.
+class TaskSettings(NamedTuple):
+    """What is known of a task before JAX starts.
 
-    ``selection`` selects checkpoints, ends runs that no longer improve, and is what sweeps optimize by default;
-    ``others`` can be optimized too.
-
-    ``check`` takes the blocks data, tokenizer, batching, model and decoding, and raises ConfigError when they exclude each
-    other.
+    ``data``, ``batching``, ``decoding``: its settings dataclasses; ``model``: those by ``model.kind``, the default first.
+    ``selection`` selects checkpoints, ends runs that no longer improve, and is what sweeps optimize by default; ``others`` can
+    be optimized too. ``check`` takes the blocks data, tokenizer, batching, model and decoding, and raises ConfigError when they
+    exclude each other. ``implementation``: the subclass of ``tasks.task.Task``, or its ``"module:Class"``; ``sizing``: the
+    ``"module:NAME"`` of its ``tasks.sizing.Sizing``, if ``--budget`` can size its runs.
     """
 
     data: type
@@ -44,6 +37,8 @@ class TaskBlocks(NamedTuple):
     selection: Metric
     others: tuple[Metric, ...]
     check: Callable[..., None]
+    implementation: str | type = ""
+    sizing: str = ""
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -57,7 +52,7 @@ LOSSES = (
 )
 
 OWN_TASKS = {
-    "translation": TaskBlocks(
+    "translation": TaskSettings(
         DataConfig,
         BatchingConfig,
         {"transformer": TransformerConfig, "rnn": RnnConfig},
@@ -72,8 +67,10 @@ OWN_TASKS = {
             *LOSSES,
         ),
         check_translation,
+        "transformer_jax.tasks.translation.task:TranslationTask",
+        "transformer_jax.tasks.sizing:TRANSLATION",
     ),
-    "language_model": TaskBlocks(
+    "language_model": TaskSettings(
         TextDataConfig,
         TextBatchingConfig,
         {"decoder_only": DecoderOnlyConfig},
@@ -81,23 +78,28 @@ OWN_TASKS = {
         Metric("bits_per_byte", "minimize"),
         LOSSES,
         check_language_model,
-    ),
-    "word_vectors": TaskBlocks(
-        WordTextConfig,
-        BlockConfig,
-        {"skip_gram": Word2vecConfig, "cbow": Word2vecConfig, "glove": GloveConfig},
-        NoDecodingConfig,
-        LOSSES[0],
-        (
-            Metric("analogies", "maximize", needs="data.test_sets"),
-            Metric("similarity", "maximize", needs="data.test_sets"),
-        ),
-        check_word_vectors,
+        "transformer_jax.tasks.language_model.task:LanguageModelTask",
+        "transformer_jax.tasks.sizing:LANGUAGE_MODEL",
     ),
 }
-TASKS: Mapping[str, TaskBlocks] = WithRegistered(OWN_TASKS, "task", lambda new: new().blocks)
+
+
+def _settings_of(registered: Any) -> TaskSettings:
+    """Of what was registered: a class with ``settings``, or settings that name their class."""
+    if isinstance(registered, TaskSettings):
+        return registered
+    return registered.settings._replace(implementation=registered)
+
+
+TASKS: Mapping[str, TaskSettings] = WithRegistered(OWN_TASKS, "task", _settings_of)
 DEFAULT_TASK = "translation"
 BLOCKS_OF_TASKS = ("data", "batching", "model", "decoding")
+
+
+def imported(reference: str) -> Any:
+    """The object that ``"module:NAME"`` refers to."""
+    module, _, name = reference.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def kinds_of(task: str, block: str) -> Mapping[str, type]:

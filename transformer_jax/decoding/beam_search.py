@@ -22,6 +22,18 @@ Choose = Callable[[Any, Float[Array, "B W V"]], Any]
 """A state, its cache without slots, and the logits of its last tokens to the state with one more token."""
 
 
+class Search(NamedTuple):
+    """A search of any kind as functions like ``start_search`` and ``advance_by_one``, and the hypotheses of a state.
+
+    Its states have ``position``, ``is_done``, ``cache`` and the ids of ``alive`` and ``finished`` as ``BeamState``; every other
+    leaf is [B, ...] or a scalar, whatever the capacity. The hypotheses are final where a sentence is done.
+    """
+
+    start: Callable[..., Any]
+    choose: Choose
+    results: Callable[[Any], "Hypotheses"]
+
+
 class Hypotheses(NamedTuple):
     """The ``N`` best hypotheses of every sentence, best first.
 
@@ -57,11 +69,11 @@ class Alive(NamedTuple):
 
 
 class BeamState(NamedTuple):
-    """A search so far: ``position`` is the number of tokens chosen, ``limits`` the most of each sentence.
+    """A search so far: ``position`` is the number of tokens chosen, ``limits`` the most that each sentence may have.
 
     ``forced`` are the first tokens of every hypothesis, PAD where it may choose; P of them at most, and mostly 0.
     ``num_finished`` hypotheses of each sentence have ended, found among the best or not. ``cache.per_beam`` belongs to
-    ``alive``. T, the room for tokens, is at least ``position``.
+    ``alive``. T, the capacity, is at least ``position``.
     """
 
     position: Int[Array, ""]
@@ -91,7 +103,7 @@ def beam_search(
     """Returns the best hypotheses of every sentence (section 6.1; penalty: Wu et al. 2016, equation 14).
 
     A hypothesis of sentence ``b`` has at most ``min(max_lengths[b], max_length)`` tokens including its EOS, which is
-    the only choice in the last place; a row with a limit of 0 (padding) takes no step and has no hypothesis. A prefix
+    the last token that may be chosen; a row with a limit of 0 (padding) takes no step and has no hypothesis. A prefix
     finishes when its EOS is among the ``W`` best of all continuations. PAD and BOS are never chosen; the
     probabilities are the model's own, not renormalized over what may be chosen.
 
@@ -108,30 +120,37 @@ def beam_search(
     shape.
     """
     rules = Rules(beam_width, beam_width if num_results is None else num_results, length_penalty, bos_id, eos_id, stop)
-    state = start_search(cache, jnp.clip(max_lengths, 0, max_length), max_length, rules, forced)
-    choose = partial(advance_by_one, rules=rules)
-    return search_until(lambda state: search_next(step, state, choose), state, max_length).finished
+    start, choose, results = plain_search(rules)
+    state = start(cache, jnp.clip(max_lengths, 0, max_length), max_length, forced)
+    return results(search_until(lambda state: search_next(step, state, choose), state, max_length))
+
+
+def plain_search(rules: Rules) -> Search:
+    """Beam search by ``rules``."""
+    return Search(
+        partial(start_search, rules=rules), partial(advance_by_one, rules=rules), lambda state: state.finished
+    )
 
 
 def start_search(
-    cache: DecodeCache, limits: Int[Array, "B"], room: int, rules: Rules, forced: Int[Array, "B P"] | None = None
+    cache: DecodeCache, limits: Int[Array, "B"], capacity: int, forced: Int[Array, "B P"] | None = None, *, rules: Rules
 ) -> BeamState:
-    """The state before the first token, with ``room`` for so many; a sentence with a limit of 0 is done.
+    """The state before the first token, for at most ``capacity`` tokens; a sentence with a limit of 0 is done.
 
     Raises ValueError for impossible sizes.
     """
-    _check_sizes(cache, limits.shape[0], room, rules)
+    _check_sizes(cache, limits.shape[0], capacity, rules)
     batch_size, beam_width, num_results = limits.shape[0], rules.beam_width, rules.num_results
     # All beams start from the same empty prefix, so only one of them may live.
     log_probs = jnp.full((batch_size, beam_width), -jnp.inf, jnp.float32).at[:, 0].set(0.0)
     alive = Alive(
-        ids=jnp.full((batch_size, beam_width, room), PAD_ID, jnp.int32),
+        ids=jnp.full((batch_size, beam_width, capacity), PAD_ID, jnp.int32),
         last_ids=jnp.full((batch_size, beam_width), rules.bos_id, jnp.int32),
         log_probs=log_probs,
     )
     nothing = jnp.full((batch_size, num_results), -jnp.inf, jnp.float32)
     finished = Hypotheses(
-        ids=jnp.full((batch_size, num_results, room), PAD_ID, jnp.int32),
+        ids=jnp.full((batch_size, num_results, capacity), PAD_ID, jnp.int32),
         scores=nothing,
         log_probs=nothing,
         lengths=jnp.zeros((batch_size, num_results), jnp.int32),
@@ -143,15 +162,16 @@ def start_search(
 
 
 def search_until(
-    advance: Callable[[Any], Any], state: Any, until: int | Int[Array, ""], enough: int | Int[Array, ""] = 0
+    advance: Callable[[Any], Any], state: Any, until: int | Int[Array, ""], min_done: int | Int[Array, ""] | None = None
 ) -> Any:
-    """Repeats ``advance`` until ``until`` tokens are chosen, or no more than ``enough`` sentences are left that are not done.
+    """Repeats ``advance`` until ``until`` tokens are chosen, or ``min_done`` sentences (default: all) are done.
 
-    ``state`` has ``position`` and ``is_done`` as ``BeamState``; ``until`` is at most its room for tokens.
+    ``state`` has ``position`` and ``is_done`` as ``BeamState``; ``until`` is at most its capacity.
     """
+    min_done = state.is_done.size if min_done is None else min_done
 
     def is_running(state: Any) -> Bool[Array, ""]:
-        return (state.position < until) & (jnp.sum(~state.is_done) > enough)
+        return (state.position < until) & (jnp.sum(state.is_done) < min_done)
 
     return jax.lax.while_loop(is_running, advance, state)
 
@@ -187,7 +207,7 @@ def advance_by_one(state: BeamState, logits: Float[Array, "B W V"], rules: Rules
 def has_ended(
     alive: Alive, finished: Hypotheses, num_finished: Int[Array, "B"], limits: Int[Array, "B"], rules: Rules
 ) -> Bool[Array, "B"]:
-    """Whether no alive prefix can still beat the worst hypothesis kept, or ``rules`` stop at so many that have finished."""
+    """Whether no alive prefix can still beat the worst hypothesis kept, or enough have finished for ``rules`` to stop."""
     best = jnp.max(alive.log_probs, axis=1)
     is_over = best / length_penalty_divisor(limits, rules.length_penalty) <= finished.scores[:, -1]
     if rules.beam_width == 1 or rules.stop == "first_beams":
@@ -196,7 +216,7 @@ def has_ended(
 
 
 def select_beams(tree: PyTree, index: Int[Array, "B N"]) -> PyTree:
-    """Returns the leaves ``[B, W, ...]`` of ``tree`` with beam ``index[b, n]`` in place ``n``; scalars as they are."""
+    """Returns the leaves ``[B, W, ...]`` of ``tree`` with beam ``index[b, n]`` at ``n``; scalars as they are."""
 
     def select(leaf: Array) -> Array:
         if leaf.ndim == 0:
@@ -224,11 +244,11 @@ def _check_sizes(cache: DecodeCache, batch_size: int, max_length: int, rules: Ru
 def expand(
     state: BeamState, logits: Float[Array, "B W V"], rules: Rules, normalizers: Float[Array, "B W"] | None = None
 ) -> tuple[Alive, Int[Array, "B C"]]:
-    """Returns the ``C = 2 W`` most probable continuations and the beams they come from: at least W of them go on.
+    """Returns the ``C = 2 W`` most probable continuations and the beams they come from: at least W of them do not end.
 
-    (Each beam has one EOS, so at most W of 2 W continuations end.) PAD and BOS are never among them; in a sentence's last
-    place EOS alone is possible, and where a token is forced that alone. ``normalizers``: see ``best_continuations``; those of
-    ``logits`` by default.
+    (Each beam has one EOS, so at most W of 2 W continuations end.) PAD and BOS are never among them; EOS is the only choice
+    for the last token of a sentence, and a forced token for its position. ``normalizers`` are by default
+    ``normalizers_of(logits)``.
     """
     prefixes, logits = state.alive.log_probs, logits.astype(jnp.float32)
     count = min(2 * rules.beam_width, rules.beam_width * logits.shape[2])
@@ -245,7 +265,7 @@ def expand(
 
 
 def finish(candidates: Alive, is_eos: Bool[Array, "B C"], length: Int[Array, ""], rules: Rules) -> Hypotheses:
-    """Returns as hypotheses those of the best ``W`` candidates that end here, and empty ones in the other places."""
+    """Returns the best ``W`` candidates as hypotheses where they end here, and empty hypotheses elsewhere."""
     best = jax.tree.map(lambda leaf: leaf[:, : rules.beam_width], candidates)
     is_finished = is_eos[:, : rules.beam_width]
     log_probs = jnp.where(is_finished, best.log_probs, -jnp.inf)

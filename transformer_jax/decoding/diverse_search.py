@@ -1,5 +1,6 @@
-"""Diverse beam search: groups of beams, each of which avoids the tokens that those before it have just chosen."""
+"""Diverse beam search: groups of beams, each of which avoids the tokens that the groups before it have just chosen."""
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -11,6 +12,7 @@ from transformer_jax.decoding.beam_search import (
     BeamState,
     Hypotheses,
     Rules,
+    Search,
     best_finished,
     expand,
     finish,
@@ -20,15 +22,14 @@ from transformer_jax.decoding.beam_search import (
     where_sentences,
 )
 from transformer_jax.decoding.continuations import normalizers_of
-from transformer_jax.decoding.search_kind import SearchKind
 from transformer_jax.sequence_types import DecodeCache
 
 
 class DiverseRules(NamedTuple):
     """The options of a diverse search, static.
 
-    ``search`` is that of all beams together, which are ``groups`` of equal size; ``diversity``, at least 0, is what a token
-    costs for each beam of the groups before that chose it.
+    ``search`` has the options of all beams together, which are ``groups`` of equal size; ``diversity``, at least 0, is the cost
+    of a token for each beam of the groups before that chose it.
     """
 
     search: Rules
@@ -72,18 +73,28 @@ class _Group(NamedTuple):
     parents: Int[Array, "B W"]
 
 
+def diverse_search(rules: DiverseRules) -> Search:
+    """Diverse beam search by ``rules``."""
+    return Search(
+        partial(start_diverse_search, rules=rules),
+        partial(advance_groups, rules=rules),
+        partial(best_of_groups, rules=rules),
+    )
+
+
 def start_diverse_search(
     cache: DecodeCache,
     limits: Int[Array, "B"],
-    room: int,
-    rules: DiverseRules,
+    capacity: int,
     forced: Int[Array, "B P"] | None = None,
+    *,
+    rules: DiverseRules,
 ) -> DiverseState:
     """The state before the first token; see ``start_search``. Raises ValueError for impossible sizes."""
     width, groups = rules.search.beam_width, rules.groups
     if groups < 1 or width % groups:
         raise ValueError(f"groups={groups} must divide beam_width={width}")
-    every = start_search(cache, limits, room, rules.search._replace(num_results=width), forced)
+    every = start_search(cache, limits, capacity, forced, rules=rules.search._replace(num_results=width))
     is_first = jnp.arange(width) % (width // groups) == 0
     log_probs = jnp.broadcast_to(jnp.where(is_first, 0.0, -jnp.inf), every.alive.log_probs.shape)
     return DiverseState(
@@ -101,7 +112,7 @@ def start_diverse_search(
 
 
 def best_of_groups(state: DiverseState, rules: DiverseRules) -> Hypotheses:
-    """The best hypotheses of all groups, by the model's own score; of equal ones that of the earlier group first."""
+    """The best hypotheses of all groups, by the model's own score; of equal ones the earlier group first."""
     _, order = jax.lax.top_k(state.finished.scores, rules.search.num_results)
     return select_beams(state.finished, order)
 
@@ -109,10 +120,10 @@ def best_of_groups(state: DiverseState, rules: DiverseRules) -> Hypotheses:
 def advance_groups(state: DiverseState, logits: Float[Array, "B W V"], rules: DiverseRules) -> DiverseState:
     """One more token on every alive prefix, group by group (Vijayakumar et al. 2018, algorithm 1).
 
-    A token costs ``diversity`` for every beam of the groups before that goes on with it (Hamming diversity, section 3.2), and
-    what a prefix has paid stays with it. The first group is beam search with its beams alone. Costs only decide what goes on:
-    the scores of hypotheses are the model's own. A group is done as a beam search is; then it chooses nothing, and no token
-    costs the others more for it. ``state.cache`` is that after the step.
+    A token costs ``diversity`` for every beam of the groups before that continues with it (Hamming diversity, section 3.2), and
+    a prefix keeps its costs. The first group is beam search with its beams alone. Costs only decide which prefixes stay alive:
+    the scores of hypotheses are the model's own. A group is done as a beam search is; then it chooses nothing, and costs the
+    others nothing. ``state.cache`` is the cache after the step.
     """
     logits = logits.astype(jnp.float32)
     size, (batch_size, _, vocabulary_size) = rules.of_group.beam_width, logits.shape
@@ -122,8 +133,8 @@ def advance_groups(state: DiverseState, logits: Float[Array, "B W V"], rules: Di
     for number in range(rules.groups):
         beams = slice(number * size, (number + 1) * size)
         group = _advance_group(state, number, logits[:, beams], normalizers[:, beams], rules.diversity * counts, rules)
-        goes_on = (group.alive.log_probs > -jnp.inf) & ~group.is_done
-        counts = counts.at[jnp.arange(batch_size)[:, None], group.alive.last_ids].add(goes_on)
+        continues = (group.alive.log_probs > -jnp.inf) & ~group.is_done
+        counts = counts.at[jnp.arange(batch_size)[:, None], group.alive.last_ids].add(continues)
         found.append(group._replace(parents=group.parents + beams.start))
     alive, penalties, finished, num_finished, is_done, parents = (
         jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *leaves) for leaves in zip(*found, strict=True)
@@ -196,6 +207,3 @@ def _log_probs(
     log_probs = jnp.take_along_axis(logits.reshape(batch_size, -1), parents * vocabulary_size + tokens, axis=1)
     log_probs -= jnp.take_along_axis(normalizers, parents, axis=1)
     return log_probs + jnp.take_along_axis(before.log_probs, parents, axis=1)
-
-
-DIVERSE_SEARCH = SearchKind(start_diverse_search, advance_groups, best_of_groups)

@@ -8,8 +8,8 @@ import numpy as np
 
 from transformer_jax.array_types import PAD_ID, Array, Float, Int, PyTree
 from transformer_jax.decoding.beam_search import BeamState, Hypotheses, Rules, advance_by_one, expand, start_search
+from transformer_jax.decoding.continuations import top_k
 from transformer_jax.decoding.segmented_search import InitCache, Step
-from transformer_jax.decoding.top_k import top_k
 
 
 class TracedStep(NamedTuple):
@@ -31,8 +31,8 @@ class SearchTrace:
     """Replays searches with one model, a sentence at a time; compiled programs are kept."""
 
     def __init__(self, init_cache: InitCache, step: Step, rules: Rules, num_best: int) -> None:
-        def start(params: PyTree, inputs: PyTree, limit: Int[Array, ""], *, room: int) -> BeamState:
-            return start_search(init_cache(params, inputs, room), limit[None], room, rules)
+        def start(params: PyTree, inputs: PyTree, limit: Int[Array, ""], *, capacity: int) -> BeamState:
+            return start_search(init_cache(params, inputs, capacity), limit[None], capacity, rules=rules)
 
         def advance(params: PyTree, state: BeamState) -> tuple[BeamState, TracedStep]:
             logits, after = step(params)(state.alive.last_ids, state.cache)
@@ -46,12 +46,14 @@ class SearchTrace:
             cache = after._replace(per_sentence=state.cache.per_sentence)
             return advance_by_one(state._replace(cache=cache), logits, rules), traced
 
-        self._start = jax.jit(start, static_argnames="room")
+        self._start = jax.jit(start, static_argnames="capacity")
         self._advance = jax.jit(advance)
 
-    def __call__(self, params: PyTree, inputs: PyTree, limit: int, *, room: int) -> tuple[list[TracedStep], Hypotheses]:
+    def __call__(
+        self, params: PyTree, inputs: PyTree, limit: int, *, capacity: int
+    ) -> tuple[list[TracedStep], Hypotheses]:
         """The steps of the search for ``inputs``, of one row, and the hypotheses it ends with, leaves [1, N, ...]."""
-        state = self._start(params, inputs, np.int32(limit), room=room)
+        state = self._start(params, inputs, np.int32(limit), capacity=capacity)
         steps: list[TracedStep] = []
         while not state.is_done[0] and len(steps) < limit:
             state, traced = self._advance(params, state)

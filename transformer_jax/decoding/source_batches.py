@@ -16,7 +16,7 @@ FEWEST_BATCHES = 4
 class SourceBatch(NamedTuple):
     """Rows of source ids ``[R, S]`` int32 padded with PAD, and the ``indices`` of their sentences.
 
-    ``indices`` are those of the first ``len(indices)`` rows; the rows after them are padding.
+    Row i is sentence ``indices[i]``; the rows after the last index are padding.
     """
 
     indices: np.ndarray
@@ -64,8 +64,8 @@ def source_batches(
 
 def rows_of_full_batch(width: int, batch_tokens: int, row_multiple: int = 1, most_rows: int | None = None) -> int:
     """A power of two for each of ``row_multiple`` devices: at most ``most_rows`` and ``batch_tokens`` positions, or one."""
-    most = min(max(batch_tokens // width, 1), most_rows or batch_tokens)
-    return row_multiple * (1 << (most.bit_length() - 1))
+    limit = min(max(batch_tokens // width, 1), most_rows or batch_tokens)
+    return row_multiple * (1 << (limit.bit_length() - 1))
 
 
 def fewest_rows(needed: int, rows: int) -> int:

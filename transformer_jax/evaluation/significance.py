@@ -26,7 +26,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class SystemComparison:
-    """Two systems by one metric, from 0 to 100; ``difference`` is that of ``second`` minus ``first``.
+    """Two systems by one metric, from 0 to 100; ``difference`` is ``second`` minus ``first``.
 
     ``p_value`` is the probability of a difference at least as large, in either direction, between systems that are equally
     good: small where chance is a poor explanation. ``signature`` says how it was scored and resampled.
@@ -135,7 +135,7 @@ def _p_value(difference: float, drawn: np.ndarray) -> float:
 
 
 def _counts(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
-    """Statistics of the metric by sentence, ``[sentences, counts]``: the score of a corpus is that of their sum."""
+    """Statistics of the metric by sentence, ``[sentences, counts]``: a corpus is scored by their sum."""
     return np.array(metric._extract_corpus_statistics(list(hypotheses), [list(references)]), dtype=np.float64)
 
 

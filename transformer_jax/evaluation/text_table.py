@@ -23,8 +23,8 @@ def aligned_table(rows: Sequence[Sequence[str]], alignment: str) -> str:
          630  9.10
     """
     widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]
-    place = {"l": str.ljust, "r": str.rjust}
+    justify = {"l": str.ljust, "r": str.rjust}
     lines = [
-        [place[side](cell, width) for cell, width, side in zip(row, widths, alignment, strict=True)] for row in rows
+        [justify[side](cell, width) for cell, width, side in zip(row, widths, alignment, strict=True)] for row in rows
     ]
     return "\n".join("  ".join(cells).rstrip() for cells in lines)

@@ -22,7 +22,7 @@ from transformer_jax.runtime.background import in_background
 from transformer_jax.runtime.distributed import is_first
 from transformer_jax.runtime.hardware import host_usage
 from transformer_jax.runtime.preemption import CutShort
-from transformer_jax.tasks.protocol import Evaluation
+from transformer_jax.tasks.task import Evaluation
 from transformer_jax.training.nonfinite import find_nonfinite
 from transformer_jax.training.sharding import put_batch, put_hyperparameters
 from transformer_jax.training.step import StepMetrics

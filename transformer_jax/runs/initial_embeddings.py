@@ -1,9 +1,9 @@
 """The embedding tables that a new run starts from: rows of a file of word vectors, where a piece has one."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +11,33 @@ import numpy as np
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, Float, Int, PyTree
 from transformer_jax.config import ConfigError
+from transformer_jax.config.plugins import registered
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
-from transformer_jax.tools.word_vectors.formats import read_vectors
-from transformer_jax.tools.word_vectors.vectors import WORD_START, WordVectors
 from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.sharding import path_of
 
 EMBEDDING_TABLE = re.compile(r"(^|/)(\w*embedding)/table$")
-WORD_STARTS = (WORD_START, " ")
+WORD_STARTS = ("\N{LOWER ONE EIGHTH BLOCK}", " ")
 """How the pieces of subwords, and the units of words, begin where a word does."""
+
+
+@runtime_checkable
+class WordTable(Protocol):
+    """Vectors of words: row i of ``matrix``, float32 [V, D], is the vector of ``words[i]``."""
+
+    words: Sequence[str]
+    matrix: np.ndarray
+
+    @property
+    def index(self) -> Mapping[str, int]:
+        """The row of every word."""
+
+    @property
+    def dimension(self) -> int:
+        """D."""
+
+    def find(self, word: str) -> int | None:
+        """The row of a word as written, or in lower case."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +93,8 @@ def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) 
     Raises ConfigError when the file has vectors of another size than a table, when nothing is found, and for a model without
     embedding tables; DataError when the file is broken.
     """
-    vectors = read_vectors(file)
+    read = registered("word_table")["word_vectors"]
+    vectors: WordTable = read(file)
     tables = {}
     for name, leaf in named_leaves(like).items():
         match = EMBEDDING_TABLE.search(name)
@@ -98,7 +117,7 @@ def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) 
     return InitialEmbeddings(file, {name: found for name, found in tables.items() if len(found.ids)})
 
 
-def row_of_each_piece(pieces: Sequence[str], vectors: WordVectors) -> list[int | None]:
+def row_of_each_piece(pieces: Sequence[str], vectors: WordTable) -> list[int | None]:
     """The row of each piece; None where it has none.
 
     Vectors of pieces (one of their words begins as a piece does) are found as they are written. Of vectors of words a piece
@@ -113,7 +132,7 @@ def row_of_each_piece(pieces: Sequence[str], vectors: WordVectors) -> list[int |
     return [vectors.find(text) if whole else None for text, whole in zip(texts, is_whole, strict=True)]
 
 
-def _found_rows(tokenizer: Tokenizer, vectors: WordVectors) -> FoundRows:
+def _found_rows(tokenizer: Tokenizer, vectors: WordTable) -> FoundRows:
     pieces = tokenizer.pieces(range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size))
     rows = row_of_each_piece(pieces, vectors)
     found = [(NUM_SPECIAL_IDS + number, row) for number, row in enumerate(rows) if row is not None]

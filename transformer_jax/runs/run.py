@@ -11,8 +11,8 @@ from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.preemption import AgreedInterruption, Interruption
-from transformer_jax.tasks.protocol import Task, TrainingData
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
+from transformer_jax.tasks.task import Task, TrainingData
 from transformer_jax.training.step import StepMetrics
 from transformer_jax.training.update import Update
 

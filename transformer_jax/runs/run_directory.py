@@ -193,7 +193,7 @@ class ChosenRun(NamedTuple):
 
     workdir: str
     config: ExperimentConfig
-    checkpoint: str
+    checkpoint: str = "best"
 
 
 def require_own(folder: Path) -> None:

@@ -48,9 +48,8 @@ from transformer_jax.runtime.distributed import (
 )
 from transformer_jax.runtime.hardware import fastest_compute_dtype, require_memory, resolve_compute_dtype
 from transformer_jax.runtime.preemption import interruption
-from transformer_jax.tasks.protocol import Task, TrainingData
-from transformer_jax.tasks.registry import TASKS, build_task, new_tokenizers, objective_of
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
+from transformer_jax.tasks.task import Task, TrainingData, objective_of, task_class
 from transformer_jax.training.parameters import frozen_mask
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.state import TrainState, count_parameters
@@ -91,15 +90,15 @@ def run_training(
         config = resolved_config(config, directory, mesh)
         enter(_locked(directory))
 
-        tokenizers = tokenizers_for_training(config, directory, new_tokenizers)
-        task = build_task(config, tokenizers, mesh)
-        update = Update(config, task.loss, task.init_params, mesh, TASKS[config.task].update_rule(task))
+        own = task_class(config.task)
+        task = own(config, tokenizers_for_training(config, directory, own.new_tokenizers), mesh)
+        update = Update(config, task.loss, task.init_params, mesh, task.update_rule(task.objective))
         _require_state_fits(update)
         last, best = config.training.keep_last, config.training.keep_best
         checkpoints = Checkpoints(directory.checkpoints, keep_last=last, keep_best=best, selection=config.selection)
         enter(closing(checkpoints))
         saved = _restored(checkpoints, update, task, directory)
-        initial = InitialState(config, update, tokenizers, is_resumed=saved.state is not None)
+        initial = InitialState(config, update, task.tokenizers, is_resumed=saved.state is not None)
         if not saved.is_over(config):
             saved.notes.extend(require_room(directory.path, update.state_shapes, last + best))
         data = task.training_data()
@@ -194,11 +193,11 @@ def resolved_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mes
     require_memory(embeddings * len(mesh.local_devices) // mesh.size, mesh.local_devices)
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
     if config.training.evaluate_every and (config.data.has_pairs or config.data.directory):
-        TASKS[config.task].require_split(config, "validation")
+        task_class(config.task).require_split(config, "validation")
     if config.data.directory and config.data.source in GENERATED:
         LOGGER.info("data.directory: not read, since data.source=%s is generated", config.data.source)
     config = replace(config, init=config.init.absolute(), data=config.data.absolute())
-    config = TASKS[config.task].begin(config, directory)
+    config = task_class(config.task).begin(config, directory)
     config = resolve_compute_dtype(config, partial(_compute_dtype_of, directory, mesh))
     if config.optimizer.freeze:
         frozen_mask(jax.eval_shape(objective_of(config, mesh).init_params, jax.random.key(0)), config.optimizer.freeze)

@@ -16,8 +16,8 @@ from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runs.trackers import TensorBoard
 from transformer_jax.runtime.atomic_files import locked
-from transformer_jax.tasks.registry import TASKS, build_task
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
+from transformer_jax.tasks.task import task_class
 from transformer_jax.training.sharding import make_mesh, placed_shapes
 
 # A checkpoint that exists but cannot be read is being deleted or damaged; after so many attempts it counts as damaged.
@@ -36,7 +36,7 @@ def watch(
     decoding settings, or another process is writing them.
     """
     # Fails on the first pair if the split does not exist.
-    TASKS[config.task].require_split(config, split)
+    task_class(config.task).require_split(config, split)
     run.require_no_links()
     if folder.is_symlink():
         raise ConfigError(f"--watch: {folder} is a link; put the folder itself there")
@@ -70,7 +70,7 @@ def _scored(
     """Scores and waits until the end of the run; a line for each checkpoint."""
     selection, mesh = config.selection, make_mesh(config.mesh)
     # No device waits for the scores.
-    task = build_task(config.with_all_scores, tokenizers_of_run(run), mesh)
+    task = task_class(config.with_all_scores.task)(config.with_all_scores, tokenizers_of_run(run), mesh)
     like = placed_shapes(jax.eval_shape(task.init_params, jax.random.key(0)), mesh)
     found = {record["step"]: record[f"{split}/{selection.name}"] for record in log.earlier}
     failures: Counter[int] = Counter()

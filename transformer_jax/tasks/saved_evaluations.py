@@ -14,7 +14,7 @@ from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runs.run_directory import write_json
 from transformer_jax.runtime.atomic_files import write_whole
-from transformer_jax.tasks.protocol import Evaluation
+from transformer_jax.tasks.task import Evaluation
 
 PREFIX = "evaluation-"
 NAMED_SETTINGS = ("decoding.", "evaluation.")

@@ -5,26 +5,41 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ExperimentConfig, Hyperparameters
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.documents import open_documents
+from transformer_jax.data.sentence_pairs import DocumentSource
 from transformer_jax.data.token_store import DocumentStore, open_document_store
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.runtime.distributed import first_goes_first
-from transformer_jax.training.losses import LossSums
+from transformer_jax.tasks.task import Task
 
 
-class TextTask:
-    """Settings, tokenizer and ``objective`` of a task on documents.
+class TextTask(Task):
+    """A task on documents, with one tokenizer, which stands for both sides."""
 
-    Serves every run of the same structure on the same data: no hyperparameter of a run is in it.
-    """
-
-    def __init__(self, config: ExperimentConfig, tokenizer: Tokenizer, objective: Any, mesh: Mesh) -> None:
-        self.config, self.tokenizer, self.objective, self._mesh = config, tokenizer, objective, mesh
-        self.tokenizers = TokenizerPair(tokenizer, tokenizer)
-        self.source = open_documents(config.data, config.data_seed)
+    def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh, objective: Any = None) -> None:
+        super().__init__(config, tokenizers, mesh, objective)
         self._stores: dict[str, DocumentStore] = {}
+
+    @staticmethod
+    def open_source(config: ExperimentConfig) -> DocumentSource:
+        """The documents; reads nothing yet."""
+        return open_documents(config.data, config.data_seed)
+
+    @staticmethod
+    def require_split(config: ExperimentConfig, split: str) -> None:
+        """Raises DataError when the data has no such split."""
+        next(open_documents(config.data, config.data_seed).documents(config.data.split_name(split)), None)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the text."""
+        return self.tokenizers.source
+
+    @cached_property
+    def source(self) -> DocumentSource:
+        """The documents."""
+        return self.open_source(self.config)
 
     @cached_property
     def identity(self) -> dict[str, str]:
@@ -32,19 +47,12 @@ class TextTask:
         fingerprint = self.source.fingerprint(self.config.data.train_split)
         return {"training data": fingerprint, "tokenizer": self.tokenizer.fingerprint()}
 
-    def init_params(self, key: Array) -> PyTree:
-        """Parameters before the first update."""
-        return self.objective.init_params(key)
-
-    def loss(self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters) -> LossSums:
-        """Sums over a training batch; ``loss`` is differentiated."""
-        sums: LossSums = self.objective.loss(params, batch, key, hyperparameters)
-        return sums
-
     def _store(self, split: str) -> DocumentStore:
+        """The tokens of a split, kept open; tokenized unless that was done before."""
         if split not in self._stores:
-            with first_goes_first():
-                self._stores[split] = open_document_store(
-                    self.source, split, self.tokenizer, self.config.data.cache_directory
-                )
+            self._stores[split] = self._open_store(self.source, split)
         return self._stores[split]
+
+    def _open_store(self, source: DocumentSource, split: str) -> DocumentStore:
+        with first_goes_first():
+            return open_document_store(source, split, self.tokenizer, self.config.data.cache_directory)

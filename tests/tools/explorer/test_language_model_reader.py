@@ -7,9 +7,8 @@ from tasks.language_model_settings import language_model_config
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.tasks.language_model.objective import LanguageModelObjective
-from transformer_jax.tasks.language_model.task import new_text_tokenizer
-from transformer_jax.tasks.language_model.trained import TrainedLanguageModel
+from transformer_jax.tasks.language_model.task import LanguageModelTask
+from transformer_jax.tasks.trained_run import TrainedRun
 from transformer_jax.tools.explorer.language_model_reader import LanguageModelReader
 from transformer_jax.tools.explorer.searches import require_prefix
 from transformer_jax.training.sharding import make_mesh
@@ -19,11 +18,9 @@ from transformer_jax.training.sharding import make_mesh
 def trained(tmp_path_factory):
     decoding = {"max_new_tokens": 4, "beam_width": 3}
     config = language_model_config(tmp_path_factory.mktemp("cache"), decoding=decoding)
-    tokenizer = new_text_tokenizer(config).source
     mesh = make_mesh(config.mesh, jax.devices()[:1])
-    objective = LanguageModelObjective(config, tokenizer.vocabulary_size, mesh)
-    params = jax.jit(objective.init_params)(jax.random.key(3))
-    return TrainedLanguageModel(config, tokenizer, objective, params, mesh, (1,))
+    task = LanguageModelTask(config, LanguageModelTask.new_tokenizers(config), mesh)
+    return TrainedRun(task, jax.jit(task.init_params)(jax.random.key(3)), (1,))
 
 
 def test_a_text_is_read_causally(trained):
@@ -44,7 +41,7 @@ def test_a_text_is_read_causally(trained):
 def test_its_search_is_that_of_the_generator(trained):
     reader = LanguageModelReader(trained)
     tree = reader.search("a d", 2)
-    (expected,) = trained.generator.continuations(trained.params, ["a d"])
+    (expected,) = trained.task.generator.continuations(trained.params, ["a d"])
     best = tree.hypotheses()[0]
     assert list(tree.prefix(best)) == expected.token_ids
     assert tree.nodes[best].log_prob == pytest.approx(expected.log_prob, abs=1e-4)

@@ -9,8 +9,8 @@ from transformer_jax.config import from_dict
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.tokenizers import train_tokenizers
 from transformer_jax.evaluation.word_alignment import read_gold
-from transformer_jax.tasks.translation.objective import TranslationObjective
-from transformer_jax.tasks.translation.trained_run import TrainedRun
+from transformer_jax.tasks.trained_run import TrainedRun
+from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tools.explorer.translation_reader import TranslationReader
 from transformer_jax.training.sharding import make_mesh
 
@@ -22,10 +22,8 @@ def reader(tmp_path_factory):
     config = from_dict(tiny_settings(tmp_path_factory.mktemp("cache")))
     mesh = make_mesh(config.mesh, jax.devices()[:1])
     tokenizers = train_tokenizers(config.tokenizer, open_corpus(config.data, 0), config.data.train_split, 0)
-    objective = TranslationObjective(config, *[tokenizers.source.vocabulary_size] * 2, mesh)
-    return TranslationReader(
-        TrainedRun(config, tokenizers, objective, jax.jit(objective.init_params)(jax.random.key(0)), mesh, (1,))
-    )
+    task = TranslationTask(config, tokenizers, mesh)
+    return TranslationReader(TrainedRun(task, jax.jit(task.init_params)(jax.random.key(0)), (1,)))
 
 
 def test_error_rates_are_those_of_what_is_read(reader):

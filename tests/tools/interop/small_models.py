@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import MeshConfig, from_dict
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.tasks.registry import new_tokenizers
+from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tools.interop.imported_model import ImportedModel
 from transformer_jax.tools.interop.opened_model import OpenedModel
 from transformer_jax.training.parameters import named_leaves
@@ -41,7 +41,7 @@ def small_settings(cache: Path, **model: object) -> dict:
 @cache
 def tokenizers_of(directory: Path) -> TokenizerPair:
     """Learned once."""
-    return new_tokenizers(from_dict(small_settings(directory)))
+    return TranslationTask.new_tokenizers(from_dict(small_settings(directory)))
 
 
 def small_model(directory: Path = Path("unused"), **model: object) -> ImportedModel:

@@ -29,8 +29,10 @@ def made_up_run(sentences):
     return SimpleNamespace(
         config=resolve("configs/quickstart.py", []),
         tokenizers=SimpleNamespace(source=Letters(), target=Letters()),
-        evaluator=SimpleNamespace(pairs=lambda split, limit: [SentencePair("a", text) for text in sentences]),
-        objective=SimpleNamespace(unsmoothed_loss=unsmoothed_loss),
+        task=SimpleNamespace(
+            evaluator=SimpleNamespace(pairs=lambda split, limit: [SentencePair("a", text) for text in sentences]),
+            objective=SimpleNamespace(unsmoothed_loss=unsmoothed_loss),
+        ),
         params=None,
     )
 

@@ -6,7 +6,7 @@ import pytest
 from transformer_jax.config import ConfigError, ExperimentConfig, TransformerConfig, resolve
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
 from transformer_jax.config.translation import DecodingConfig
-from transformer_jax.tasks.registry import TASKS
+from transformer_jax.tasks.task import task_class
 from transformer_jax.tools.preflight import decoding
 from transformer_jax.tools.preflight.chips import CHIPS, Topology
 from transformer_jax.tools.preflight.compiled import Compiled
@@ -54,4 +54,4 @@ def test_a_search_is_its_start_and_all_its_steps(monkeypatch):
 
 def test_what_decodes_nothing_is_refused():
     with pytest.raises(ConfigError, match="--program: word_vectors decodes nothing"):
-        TASKS["word_vectors"].decoding(resolve("configs/word_vectors.py", []), None, 0, 1)
+        task_class("word_vectors").decoding(resolve("configs/word_vectors.py", []), None, 0, 1)

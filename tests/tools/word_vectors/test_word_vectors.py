@@ -43,11 +43,11 @@ def cache(tmp_path_factory):
 
 def task_of(config):
     devices = 1 if config.mesh.data * config.mesh.fsdp * config.mesh.tensor == 1 else 8
-    return WordVectorTask(config, new_word_tokenizer(config).source, make_mesh(config.mesh, jax.devices()[:devices]))
+    return WordVectorTask(config, new_word_tokenizer(config), make_mesh(config.mesh, jax.devices()[:devices]))
 
 
 def trained(task, updates, first=0, state=None):
-    update = Update(task.config, task.loss, task.init_params, task._mesh, task.rule())
+    update = Update(task.config, task.loss, task.init_params, task.mesh, task.update_rule(task.objective))
     state = state or update.initial_state(task.config.seed)
     hyperparameters = put_hyperparameters(hyperparameters_of(task.config), update.mesh)
     losses = []

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from transformer_jax.config import DataError, ExperimentConfig, GenerationConfig
 from transformer_jax.config.data import padded_width
 from transformer_jax.data.documents import SEPARATORS
 from transformer_jax.data.tokenizers import Tokenizer
-from transformer_jax.decoding.beam_search import Rules, advance_by_one, beam_search, search_next, start_search
+from transformer_jax.decoding.beam_search import Rules, StepFunction, beam_search, plain_search, search_next
 from transformer_jax.decoding.prompts import cache_after_prompt, left_padded, step_after_prompt
 from transformer_jax.decoding.sampling import (
     SamplingRule,
@@ -28,7 +28,7 @@ from transformer_jax.decoding.source_batches import rows_of_full_batch, source_b
 from transformer_jax.models.interface import Module, call
 from transformer_jax.runtime.hardware import batch_tokens_on
 from transformer_jax.sequence_types import DecodeCache
-from transformer_jax.tasks.decoding_program import DecodingProgram
+from transformer_jax.tasks.task import DecodingProgram
 from transformer_jax.training.sharding import everywhere, put_rows, row_groups, whole_over_fsdp
 
 # What may still become another character: bytes of an unfinished one, and the first half of an escape.
@@ -60,10 +60,9 @@ class Generator:
         self._separator = SEPARATORS[config.data.documents]
         self._sees_documents_before = config.batching.kind == "split"
         self._mesh, self._compute_dtype = mesh, config.model.compute_dtype
-        whole = everywhere(mesh)
-        self._continue = jax.jit(partial(continued, model, self._config), out_shardings=whole)
-        self._start = jax.jit(partial(_start, model, self._config), out_shardings=whole)
-        self._next = jax.jit(partial(_next, model, self._config), out_shardings=whole)
+        decoder = PromptDecoder(model, self._config)
+        functions = decoder.continuations, decoder.start, decoder.next
+        self._continue, self._start, self._next = (jax.jit(each, out_shardings=everywhere(mesh)) for each in functions)
 
     def prompt_ids(self, prompt: str, name: str = "the prompt") -> list[int]:
         """BOS, and the tokens of a prompt; what separates documents in it is EOS.
@@ -92,7 +91,7 @@ class Generator:
         sizes = f"decoding.max_new_tokens={self._config.max_new_tokens} of a context of {self._context_length} tokens"
         tokens, first = len(encoded[long[0]]) - 1, f"{name}{numbers[long[0]]}"
         if not self._window:
-            raise DataError(f"{first}: {sizes} leave no place for its {tokens} tokens; lower decoding.max_new_tokens")
+            raise DataError(f"{first}: {sizes} leave no room for its {tokens} tokens; lower decoding.max_new_tokens")
         others = f" ({len(long) - 1} more are too long, too)" if len(long) > 1 else ""
         remark = f"{first}: has {tokens} tokens{others}; {sizes} leave the model the last {self._window}"
         return PromptWindows([[BOS_ID, *ids[1:][-self._window :]] for ids in encoded], remark)
@@ -139,7 +138,7 @@ class Generator:
     def stream(self, params: PyTree, prompt: str, *, seed: int = 0) -> Iterator[str]:
         """The text of a sampled continuation in pieces, each as soon as its characters are complete.
 
-        Together they are that of the only prompt of ``continuations``. Raises DataError as ``windows`` does.
+        Together they are the continuation of this one prompt. Raises DataError as ``windows`` does.
         """
         (encoded,) = self.windows([prompt]).ids
         params = whole_over_fsdp(params, self._mesh, self._compute_dtype)
@@ -164,7 +163,7 @@ class Generator:
 
     def _text_after(self, prompt_ids: list[int], token_ids: list[int]) -> str:
         """Text that ``token_ids`` add to the last document of the prompt."""
-        begin = max(place for place, token in enumerate(prompt_ids) if token in (BOS_ID, EOS_ID)) + 1
+        begin = max(index for index, token in enumerate(prompt_ids) if token in (BOS_ID, EOS_ID)) + 1
         prefix = prompt_ids[begin:]
         return self._tokenizer.decode(prefix + token_ids)[len(self._tokenizer.decode(prefix)) :]
 
@@ -173,93 +172,75 @@ class Generator:
         return min(padded_width(longest), self._window + 1)
 
 
-def continued(
-    model: Module,
-    config: GenerationConfig,
-    params: PyTree,
-    ids: Int[Array, "B P"],
-    row_ids: Int[Array, "B"],
-    key: Array,
-) -> tuple[Int[Array, "B T"], Int[Array, "B"], Array]:
-    """Tokens, lengths and log-probabilities of what follows prompts that end together; rows of padding cost no step.
+class PromptDecoder:
+    """Sampling or beam search after prompts that end together, ids [B, P], as pure functions; padding rows cost no step."""
 
-    Beam search ends with EOS, at the latest in its last place; sampling may be cut short by ``max_new_tokens``.
-    """
-    step = step_after_prompt(partial(call, model, params, "decode_step"))
-    cache = _prompt_cache(model, config, params, ids)
-    limits, most = _limits(config, ids), config.max_new_tokens
-    if config.beam_width == 1:
-        rule = _rule(config)
-        found = sample(step, cache, keys=row_keys(key, row_ids), max_lengths=limits, max_length=most, rule=rule)
-        return found.ids, found.lengths, found.log_probs
-    best = beam_search(
-        step,
-        cache,
-        max_lengths=limits,
-        max_length=most,
-        beam_width=config.beam_width,
-        length_penalty=config.length_penalty,
-        num_results=1,
-    )
-    return best.ids[:, 0], best.lengths[:, 0], best.log_probs[:, 0]
+    def __init__(self, model: Module, config: GenerationConfig) -> None:
+        self._model, self._config = model, config
+        self._rule = SamplingRule(config.temperature, config.top_k, config.top_p)
+
+    def step(self, params: PyTree) -> StepFunction:
+        """The step of the model, which reads the last token of a prompt first."""
+        return step_after_prompt(partial(call, self._model, params, "decode_step"))
+
+    def cache(self, params: PyTree, ids: Int[Array, "B P"]) -> DecodeCache:
+        """The cache after the prompts."""
+        sizes = {"beam_width": self._config.beam_width, "max_length": self._config.max_new_tokens}
+        cache = call(self._model, params, "init_cache", ids[:, :-1], **sizes)
+        return cache_after_prompt(cache, ids[:, -1])
+
+    def limits(self, ids: Int[Array, "B P"]) -> Int[Array, "B"]:
+        """Length limit of each row; 0 for a row of padding."""
+        return jnp.where(ids[:, -1] == 0, 0, self._config.max_new_tokens)
+
+    def continuations(
+        self, params: PyTree, ids: Int[Array, "B P"], row_ids: Int[Array, "B"], key: Array
+    ) -> tuple[Int[Array, "B T"], Int[Array, "B"], Array]:
+        """Tokens, lengths and log-probabilities of the continuations.
+
+        Beam search ends with EOS, at the latest as its last token; sampling may be cut short by ``max_new_tokens``.
+        """
+        config, cache = self._config, self.cache(params, ids)
+        limits: dict[str, Any] = {"max_lengths": self.limits(ids), "max_length": config.max_new_tokens}
+        if config.beam_width == 1:
+            found = sample(self.step(params), cache, keys=row_keys(key, row_ids), rule=self._rule, **limits)
+            return found.ids, found.lengths, found.log_probs
+        sizes: dict[str, Any] = {
+            "beam_width": config.beam_width,
+            "length_penalty": config.length_penalty,
+            "num_results": 1,
+        }
+        best = beam_search(self.step(params), cache, **limits, **sizes)
+        return best.ids[:, 0], best.lengths[:, 0], best.log_probs[:, 0]
+
+    def start(
+        self, params: PyTree, ids: Int[Array, "B P"], row_ids: Int[Array, "B"], key: Array
+    ) -> tuple[SamplingState, PyTree, Array]:
+        """The state of sampling before the first token, what its steps share, and a key a row."""
+        cache, limits = self.cache(params, ids), self.limits(ids)
+        return start_sampling(cache, limits), (cache.per_sentence, limits), row_keys(key, row_ids)
+
+    def next(self, params: PyTree, state: SamplingState, shared: PyTree, keys: Array) -> SamplingState:
+        """One more sampled token in every row."""
+        per_sentence, limits = shared
+        return sample_next(self.step(params), state, per_sentence, limits, keys, self._rule)
 
 
 def decoding_program(model: Module, config: GenerationConfig, width: int, mesh: Mesh) -> DecodingProgram:
-    """What ``Generator`` does with a full batch of prompts of ``width`` tokens."""
+    """The search of ``Generator`` over a full batch of prompts of ``width`` tokens."""
     batch_tokens = batch_tokens_on(mesh, config.batch_tokens)
-    rows, most = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), config.max_new_tokens
-    rules = Rules(config.beam_width, 1, config.length_penalty)
-    choose = partial(advance_by_one, rules=rules)
+    rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), config.max_new_tokens
+    decoder, search = PromptDecoder(model, config), plain_search(Rules(config.beam_width, 1, config.length_penalty))
 
-    def start(params: PyTree, ids: Int[Array, "B P"], room: int) -> PyTree:
+    def start(params: PyTree, ids: Int[Array, "B P"], capacity: int) -> PyTree:
         if config.beam_width == 1:
-            return _start(model, config, params, ids, jnp.arange(rows), jax.random.key(0))
-        return start_search(_prompt_cache(model, config, params, ids), _limits(config, ids), room, rules)
+            return decoder.start(params, ids, jnp.arange(rows), jax.random.key(0))
+        return search.start(decoder.cache(params, ids), decoder.limits(ids), capacity)
 
     def step(params: PyTree, state: PyTree) -> PyTree:
         if config.beam_width == 1:
-            return _next(model, config, params, *state), *state[1:]
-        return search_next(step_after_prompt(partial(call, model, params, "decode_step")), state, choose)
+            return decoder.next(params, *state), *state[1:]
+        return search_next(decoder.step(params), state, search.choose)
 
     inputs = jax.ShapeDtypeStruct((rows, width), jnp.int32)
-    return DecodingProgram(rows, width, config.beam_width, inputs, start, step, [(most, most)])
-
-
-def _start(
-    model: Module,
-    config: GenerationConfig,
-    params: PyTree,
-    ids: Int[Array, "B P"],
-    row_ids: Int[Array, "B"],
-    key: Array,
-) -> tuple[SamplingState, PyTree, Array]:
-    """The state of sampling before the first token, what its steps share, and a key a row."""
-    cache = _prompt_cache(model, config, params, ids)
-    return (
-        start_sampling(cache, _limits(config, ids)),
-        (cache.per_sentence, _limits(config, ids)),
-        row_keys(key, row_ids),
-    )
-
-
-def _next(
-    model: Module, config: GenerationConfig, params: PyTree, state: SamplingState, shared: PyTree, keys: Array
-) -> SamplingState:
-    per_sentence, limits = shared
-    step = step_after_prompt(partial(call, model, params, "decode_step"))
-    return sample_next(step, state, per_sentence, limits, keys, _rule(config))
-
-
-def _prompt_cache(model: Module, config: GenerationConfig, params: PyTree, ids: Int[Array, "B P"]) -> DecodeCache:
-    beams, length = config.beam_width, config.max_new_tokens
-    cache = call(model, params, "init_cache", ids[:, :-1], beam_width=beams, max_length=length)
-    return cache_after_prompt(cache, ids[:, -1])
-
-
-def _limits(config: GenerationConfig, ids: Int[Array, "B P"]) -> Int[Array, "B"]:
-    """The most tokens of each row; none for a row of padding."""
-    return jnp.where(ids[:, -1] == 0, 0, config.max_new_tokens)
-
-
-def _rule(config: GenerationConfig) -> SamplingRule:
-    return SamplingRule(config.temperature, config.top_k, config.top_p)
+    return DecodingProgram(rows, width, config.beam_width, inputs, start, step, [(max_length, max_length)])

@@ -5,13 +5,12 @@ from functools import partial
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from transformer_jax.array_types import AnyArray, Array, Float, PyTree
-from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, Rates
+from transformer_jax.array_types import AnyArray, Array, PyTree
+from transformer_jax.config import ExperimentConfig, Hyperparameters, Rates
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.models.decoder_only import DecoderOnly
 from transformer_jax.models.devices import devices_of, policies_on
 from transformer_jax.models.interface import LogitFactors, call
-from transformer_jax.precision import Precision
 from transformer_jax.runtime.hardware import device_of
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.losses import LossSums
@@ -33,9 +32,8 @@ class LanguageModelObjective:
         self._build = partial(build_decoder_only, config.model, vocabulary)
         self.model = self._build(devices_of(config.model, mesh))
         self._model_of_rows = self._build(self._on)
-        self._mesh = mesh
         self._precision = policies_on(mesh)[config.model.compute_dtype]
-        self._blocks = logit_blocks(mesh, device_of(mesh).platform)
+        self._blocks, self._mesh = logit_blocks(mesh, device_of(mesh).platform), mesh
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""
@@ -49,29 +47,31 @@ class LanguageModelObjective:
     def loss(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> LossSums:
         """Label-smoothed cross entropy of a training batch, with dropout."""
         model = self.training_model(hyperparameters.rates)
-        factors = call(model, params, "factors", batch, train=True, rngs={"dropout": key})
+        factors: LogitFactors = call(model, params, "factors", batch, train=True, rngs={"dropout": key})
         weights = jnp.asarray(batch.segments != 0, jnp.float32)
-        return self._sums(factors, batch, weights, hyperparameters.label_smoothing, self._precision)
-
-    def unsmoothed_loss(self, params: PyTree, batch: Tokens, is_scored: AnyArray) -> LossSums:
-        """Cross entropy of the scored tokens [B, T] of a batch, without dropout or smoothing."""
-        factors = call(self._model_of_rows, params, "factors", batch, train=False)
-        return self._sums(factors, batch, jnp.asarray(is_scored, jnp.float32), None, self._precision.wide)
-
-    def _sums(
-        self,
-        factors: LogitFactors,
-        batch: Tokens,
-        weights: Float[Array, "B T"],
-        smoothing: Number,
-        precision: Precision,
-    ) -> LossSums:
+        smoothing = hyperparameters.label_smoothing
+        blocks, groups = self._blocks, token_groups(self._mesh)
         return projected_cross_entropy(
             *factors,
             jnp.asarray(batch.ids),
             weights,
             smoothing,
-            precision=precision,
-            blocks=self._blocks,
-            groups=token_groups(self._mesh),
+            precision=self._precision,
+            blocks=blocks,
+            groups=groups,
+        )
+
+    def unsmoothed_loss(self, params: PyTree, batch: Tokens, is_scored: AnyArray) -> LossSums:
+        """Cross entropy of the scored tokens [B, T] of a batch, without dropout or smoothing."""
+        factors: LogitFactors = call(self._model_of_rows, params, "factors", batch, train=False)
+        weights = jnp.asarray(is_scored, jnp.float32)
+        blocks, groups = self._blocks, token_groups(self._mesh)
+        return projected_cross_entropy(
+            *factors,
+            jnp.asarray(batch.ids),
+            weights,
+            None,
+            precision=self._precision.wide,
+            blocks=blocks,
+            groups=groups,
         )

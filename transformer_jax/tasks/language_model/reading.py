@@ -1,32 +1,25 @@
-"""Texts that a trained language model reads: the tokens, their log-probabilities, and the attention."""
+"""Texts that a language model reads: their tokens, and the log-probabilities of these."""
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from transformer_jax.array_types import EOS_ID, Array, Float, PyTree
-from transformer_jax.config import ConfigError, DataError, ExperimentConfig
-from transformer_jax.data.documents import NamedTexts
-from transformer_jax.data.text_files import is_text_file
+from transformer_jax.config import DataError
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.decoding.source_batches import source_batches
-from transformer_jax.evaluation.token_scores import TokenScores
-from transformer_jax.models.inspection import attention_maps
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.attention_weights import TextAttention, weights_by_kind
-from transformer_jax.tasks.language_model.evaluation import LanguageModelEvaluation
-from transformer_jax.tasks.language_model.trained import TrainedLanguageModel
+from transformer_jax.tasks.texts import TokenScores
 from transformer_jax.training.sharding import everywhere, put_rows, row_groups
 
-# The logits of so many positions are in memory at once, or of one row where that is longer.
+# Positions whose logits are in memory at once, or those of one row where that is longer.
 BATCH_TOKENS = 1024
-GIVEN = "test"
 
 
 class Window(NamedTuple):
@@ -50,25 +43,23 @@ def windows_of(text: int, ids: list[int], length: int) -> list[Window]:
 
 
 def score_texts(
-    trained: TrainedLanguageModel, texts: Sequence[str], targets: Sequence[str] | None = None
+    model: Module, params: PyTree, tokenizer: Tokenizer, texts: Sequence[str], length: int, mesh: Mesh
 ) -> list[TokenScores]:
     """The log-probability of every token of each text, each a document of its own with its EOS.
 
-    A text longer than the context is scored in windows that overlap by half. There are no ``targets``.
+    A text longer than the context, ``length`` tokens, is scored in windows that overlap by half.
     """
-    del targets
-    tokenizer, length = trained.tokenizer, trained.config.batching.context_length
     encoded = [[*ids, EOS_ID] for ids in tokenizer.encode_batch(list(texts))]
     windows = [window for text, ids in enumerate(encoded) for window in windows_of(text, ids, length)]
     found = [np.zeros(len(ids), np.float32) for ids in encoded]
     batches = source_batches(
-        [window.ids for window in windows], batch_tokens=BATCH_TOKENS, row_multiple=row_groups(trained.mesh)
+        [window.ids for window in windows], batch_tokens=BATCH_TOKENS, row_multiple=row_groups(mesh)
     )
-    score = jax.jit(partial(_token_log_probs, trained.objective.model), out_shardings=everywhere(trained.mesh))
+    score = jax.jit(partial(_token_log_probs, model), out_shardings=everywhere(mesh))
     for batch in batches:
         chosen = [windows[index] for index in batch.indices]
-        rows = put_rows(Tokens.from_ids(batch.ids[:, :length]), trained.mesh)
-        scored = jax.device_get(score(trained.params, rows))
+        rows = put_rows(Tokens.from_ids(batch.ids[:, :length]), mesh)
+        scored = jax.device_get(score(params, rows))
         for (text, start, ids, known), log_probs in zip(chosen, scored, strict=False):
             found[text][start + known : start + len(ids)] = log_probs[known : len(ids)]
     return [
@@ -81,25 +72,6 @@ def _token_log_probs(model: Module, params: PyTree, tokens: Tokens) -> Float[Arr
     logits = call(model, params, "__call__", tokens, train=False).astype(jnp.float32)
     chosen = jnp.take_along_axis(logits, tokens.ids[:, :, None], axis=2)[:, :, 0]
     return chosen - jax.nn.logsumexp(logits, axis=2)
-
-
-def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> NamedTexts:
-    """The documents of a file, divided as those of the training; raises ConfigError, DataError where it cannot be scored."""
-    if references:
-        raise ConfigError("--references: a language model is scored on the text of --source itself; leave them out")
-    path = Path(source).expanduser()
-    if not is_text_file(path):
-        raise DataError(f"--source: {source!r} is not a file; give a text, plain, .gz or .xz")
-    texts = NamedTexts({"train": str(path), GIVEN: str(path)}, config.data.documents, config.data.held_out)
-    if next(texts.documents(GIVEN), None) is None:
-        raise DataError(f"--source: {source} is empty; give a text")
-    return texts
-
-
-def evaluate_text(trained: TrainedLanguageModel, texts: NamedTexts, name: str) -> LanguageModelEvaluation:
-    """Scores every token of a file, as those of a split; the result is called ``text-NAME-DIGEST``."""
-    called = f"text-{name}-{texts.fingerprint(GIVEN)[:8]}"
-    return trained.task.evaluate_documents(trained.params, texts, GIVEN, called)
 
 
 def ids_of_text(tokenizer: Tokenizer, text: str, limit: int) -> list[int]:
@@ -116,12 +88,3 @@ def axes_of(tokenizer: Tokenizer, ids: list[int]) -> dict[str, list[str]]:
     """The pieces of a text that ends with EOS, and those that the model reads to predict them."""
     pieces = [*tokenizer.pieces(ids[:-1]), "</s>"]
     return {"target": pieces, "input": ["<s>", *pieces[:-1]]}
-
-
-def attention_of_text(trained: TrainedLanguageModel, text: str, translation: str | None = None) -> TextAttention:
-    """All attention over a text; there is no ``translation``. Raises DataError when it exceeds the context of the training."""
-    del translation
-    ids = ids_of_text(trained.tokenizer, text, trained.config.batching.context_length)
-    tokens = Tokens.from_ids(np.asarray([ids], np.int32))
-    maps = jax.device_get(jax.jit(partial(attention_maps, trained.objective.model))(trained.params, tokens))
-    return TextAttention(text, None, weights_by_kind(maps, axes_of(trained.tokenizer, ids)))

@@ -1,39 +1,102 @@
-"""Language modeling as a task: its training data, its objective, its evaluation."""
+"""Language modeling as a task: its training data, its evaluation, and what it computes for given text."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from pathlib import Path
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Hyperparameters
 from transformer_jax.data.buckets import rows_of
-from transformer_jax.data.documents import open_documents
-from transformer_jax.data.sentence_pairs import DocumentSource
+from transformer_jax.data.documents import NamedTexts, open_documents
+from transformer_jax.data.text_files import is_text_file
 from transformer_jax.data.text_rows import PADDING_ROW, RowPlan, TextRows, plan_rows, rows_of_store
-from transformer_jax.data.token_store import DocumentStore, open_document_store, unigram_entropy
-from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, train_text_tokenizer
+from transformer_jax.data.token_store import DocumentStore, unigram_entropy
+from transformer_jax.data.tokenizers import TokenizerPair, train_text_tokenizer
+from transformer_jax.evaluation.scores import perplexity
+from transformer_jax.models.inspection import attention_maps
 from transformer_jax.models.interface import activations
-from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.sequence_types import Tokens, batch_shape
-from transformer_jax.tasks.language_model.evaluation import LanguageModelEvaluation
+from transformer_jax.tasks.language_model.generator import Generator, decoding_program
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
-from transformer_jax.tasks.protocol import DataReport
+from transformer_jax.tasks.language_model.reading import axes_of, ids_of_text, score_texts
+from transformer_jax.tasks.task import DataReport, DecodingProgram, WithoutOutputs, finite_or_null
 from transformer_jax.tasks.text_task import TextTask
+from transformer_jax.tasks.texts import TextAttention, TokenScores, weights_by_kind
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import everywhere, parts_of_rows, put_rows, row_groups
 
 SCORING_TOKENS = 4096
+GIVEN = "test"
+"""The split that a given file stands for."""
 
 
-def new_text_tokenizer(config: ExperimentConfig) -> TokenizerPair:
-    """Trained on the training split, and not saved yet; the same one for both sides, of which there is one."""
-    source = open_documents(config.data, config.data_seed)
-    tokenizer = train_text_tokenizer(config.tokenizer, source, config.data.train_split, config.data_seed)
-    return TokenizerPair(tokenizer, tokenizer)
+@dataclass(frozen=True)
+class LanguageModelEvaluation(WithoutOutputs):
+    """One evaluation: sums over a split, or its first ``documents``, divided once, at the end.
+
+    ``nll``: negative log-likelihood in nats of all ``tokens``, the EOS of every document among them. ``num_bytes``: UTF-8 bytes
+    of the same text as it is in the file, line feeds included. ``context_length``: the most tokens that the model sees at once,
+    with those it predicts; ``stride``: how many of them are new.
+    """
+
+    split: str
+    nll: float
+    correct: float
+    tokens: int
+    num_bytes: int
+    documents: int
+    context_length: int
+    stride: int
+
+    @property
+    def loss(self) -> float:
+        """Nats per token."""
+        return self.nll / self.tokens
+
+    @property
+    def bits_per_byte(self) -> float:
+        """Bits of all tokens over bytes of the text.
+
+        The text is scored in the one way in which its tokenizer cuts it: an upper bound of what the model knows.
+        """
+        return self.nll / math.log(2) / self.num_bytes
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Metrics for the log."""
+        return {
+            "loss": self.loss,
+            "perplexity": perplexity(self.nll, self.tokens),
+            "bits_per_byte": self.bits_per_byte,
+            "accuracy": self.correct / self.tokens,
+        }
+
+    @property
+    def summary(self) -> str:
+        """Metrics for a one-line summary."""
+        return f"{self.bits_per_byte:.4f} bits per byte, perplexity {self.metrics['perplexity']:.3f}"
+
+    def to_json(self) -> dict[str, object]:
+        """Counts and metrics for ``json.dumps``; a number that is not finite becomes null."""
+        return finite_or_null(asdict(self) | self.metrics)
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Name, value and remark of every line of the table."""
+        overlap = "no overlap" if self.stride == self.context_length else f"{self.stride} of them new"
+        return [
+            ("split", self.split, f"{self.documents:,} documents, {self.num_bytes:,} bytes, {self.tokens:,} tokens"),
+            ("bits per byte", f"{self.bits_per_byte:.4f}", "of the raw text, line feeds included"),
+            ("loss", f"{self.loss:.4f}", "nats per token, no label smoothing"),
+            ("perplexity", f"{self.metrics['perplexity']:.3f}", "per token"),
+            ("accuracy", f"{self.metrics['accuracy']:.2%}", "of tokens that were the most probable"),
+            ("context", f"{self.context_length:,}", f"tokens, {overlap}"),
+        ]
 
 
 @dataclass(frozen=True)
@@ -90,11 +153,48 @@ class LanguageModelData:
 
 
 class LanguageModelTask(TextTask):
-    """Data, model, loss and evaluation, made from the settings of a run and its tokenizer."""
+    """A decoder-only Transformer on plain text, measured in bits per byte."""
 
-    def __init__(self, config: ExperimentConfig, tokenizer: Tokenizer, mesh: Mesh) -> None:
-        super().__init__(config, tokenizer, LanguageModelObjective(config, tokenizer.vocabulary_size, mesh), mesh)
-        self._compiled_loss = jax.jit(self.objective.unsmoothed_loss, out_shardings=everywhere(mesh))
+    next_commands = (
+        "evaluate --workdir={workdir} --split=validation",
+        "generate --workdir={workdir} --prompt='The '",
+    )
+    commands_of_trained = ("generate --workdir={workdir} --prompt='The '",)
+    reads_texts = True
+
+    @staticmethod
+    def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
+        """One tokenizer for both sides, trained on the training split, and not saved yet."""
+        source = open_documents(config.data, config.data_seed)
+        tokenizer = train_text_tokenizer(config.tokenizer, source, config.data.train_split, config.data_seed)
+        return TokenizerPair(tokenizer, tokenizer)
+
+    @staticmethod
+    def batch_shape(config: ExperimentConfig, rows: int, length: int) -> Tokens:
+        """The shape of a batch of ``rows`` rows of ``length`` positions."""
+        return batch_shape(rows, length, length).target
+
+    @staticmethod
+    def longest_row(config: ExperimentConfig) -> int:
+        """The most positions of a row of a batch."""
+        return int(config.batching.context_length)
+
+    @staticmethod
+    def new_objective(config: ExperimentConfig, vocabularies: tuple[int, int], mesh: Mesh) -> LanguageModelObjective:
+        """Model and loss for a vocabulary of this size."""
+        return LanguageModelObjective(config, vocabularies[1], mesh)
+
+    @staticmethod
+    def decoding(
+        config: ExperimentConfig, objective: LanguageModelObjective, length: int, mesh: Mesh
+    ) -> DecodingProgram:
+        """What ``Generator`` does with a full batch of prompts of ``length`` tokens (0: the longest)."""
+        longest = max(config.batching.context_length - config.decoding.max_new_tokens, 1)
+        return decoding_program(objective.model, config.decoding, length or longest, mesh)
+
+    @cached_property
+    def _compiled_loss(self) -> Callable[..., LossSums]:
+        return jax.jit(self.objective.unsmoothed_loss, out_shardings=everywhere(self.mesh))
 
     def activations(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> PyTree:
         """All module outputs of a training pass, to find the first non-finite one."""
@@ -106,7 +206,7 @@ class LanguageModelTask(TextTask):
         store = self._store(split)
         rows = rows_of_store(store, batching, seed)
         plan = plan_rows(rows.num_rows, batching, seed)
-        return LanguageModelData(split, store, rows, plan, batching.context_length, self._mesh)
+        return LanguageModelData(split, store, rows, plan, batching.context_length, self.mesh)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> LanguageModelEvaluation:
         """Scores every token of a split, or of its first ``limit`` documents if above 0, without dropout or smoothing.
@@ -117,13 +217,44 @@ class LanguageModelTask(TextTask):
         name = self.config.data.split_name(split)
         return self._evaluate_store(params, self._store(name), name, limit)
 
-    def evaluate_documents(
-        self, params: PyTree, source: DocumentSource, split: str, name: str
-    ) -> LanguageModelEvaluation:
-        """Scores every token of a split of another source; the result is called ``name``."""
-        with first_goes_first():
-            store = open_document_store(source, split, self.tokenizer, self.config.data.cache_directory)
-        return self._evaluate_store(params, store, name, 0)
+    @staticmethod
+    def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> NamedTexts:
+        """The documents of a file, divided as the training text; raises ConfigError or DataError where it cannot be scored."""
+        if references:
+            raise ConfigError("--references: a language model is scored on the text of --source itself; leave them out")
+        path = Path(source).expanduser()
+        if not is_text_file(path):
+            raise DataError(f"--source: {source!r} is not a file; give a text, plain, .gz or .xz")
+        texts = NamedTexts({"train": str(path), GIVEN: str(path)}, config.data.documents, config.data.held_out)
+        if next(texts.documents(GIVEN), None) is None:
+            raise DataError(f"--source: {source} is empty; give a text")
+        return texts
+
+    def evaluate_text(self, params: PyTree, text: NamedTexts, name: str) -> LanguageModelEvaluation:
+        """Scores every token of a file as the tokens of a split; the result is called ``text-NAME-DIGEST``."""
+        called = f"text-{name}-{text.fingerprint(GIVEN)[:8]}"
+        return self._evaluate_store(params, self._open_store(text, GIVEN), called, 0)
+
+    def score_texts(
+        self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None = None
+    ) -> list[TokenScores]:
+        """The log-probability of every token of each text, each a document of its own; there are no ``targets``."""
+        del targets
+        length = self.config.batching.context_length
+        return score_texts(self.objective.model, params, self.tokenizer, texts, length, self.mesh)
+
+    def attention_of(self, params: PyTree, text: str, target: str | None = None) -> TextAttention:
+        """All attention over a text; there is no ``target``. Raises DataError when it exceeds the context of the training."""
+        del target
+        ids = ids_of_text(self.tokenizer, text, self.config.batching.context_length)
+        tokens = Tokens.from_ids(np.asarray([ids], np.int32))
+        maps = jax.device_get(jax.jit(partial(attention_maps, self.objective.model))(params, tokens))
+        return TextAttention(text, None, weights_by_kind(maps, axes_of(self.tokenizer, ids)))
+
+    @cached_property
+    def generator(self) -> Generator:
+        """Continues prompts; compiled programs are kept."""
+        return Generator(self.objective.model, self.tokenizer, self.config, self.mesh)
 
     def _evaluate_store(self, params: PyTree, store: DocumentStore, name: str, limit: int) -> LanguageModelEvaluation:
         batching = self.config.batching
@@ -150,12 +281,12 @@ class LanguageModelTask(TextTask):
         batching = self.config.batching
         # What a training step can hold, its forward pass can.
         positions = max(SCORING_TOKENS, batching.tokens_per_update // batching.accumulation_steps)
-        rows_at_once = rows_of(batching.context_length, positions, row_groups(self._mesh))
+        rows_at_once = rows_of(batching.context_length, positions, row_groups(self.mesh))
         dispatched = []
         for start in range(0, rows.num_rows, rows_at_once):
-            places = np.arange(start, start + rows_at_once)
-            indices = np.where(places < rows.num_rows, places, PADDING_ROW)
-            batch = put_rows((rows.tokens(indices), rows.is_scored(indices)), self._mesh)
+            indices = np.arange(start, start + rows_at_once)
+            indices = np.where(indices < rows.num_rows, indices, PADDING_ROW)
+            batch = put_rows((rows.tokens(indices), rows.is_scored(indices)), self.mesh)
             dispatched.append(self._compiled_loss(params, *batch))
             if len(dispatched) > 1:
                 yield jax.device_get(dispatched.pop(0))

@@ -1,53 +1,41 @@
-"""Translates and scores a split with one model: in training, by command, beside a run, and for ensembles."""
+"""Translations of a split and their scores, and the signs of a model that does not use its source.
+
+These signs are uniform cross attention and outputs that do not differ.
+"""
 
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from functools import cached_property
+from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.array_types import PyTree
+from transformer_jax.array_types import PAD_ID, Array, Bool, Float, PyTree
 from transformer_jax.config import DataError, ExperimentConfig
-from transformer_jax.data.batches import scoring_batches
+from transformer_jax.data.batches import scoring_batches, token_rows
 from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.data.sentence_pairs import Corpus, SentencePair
 from transformer_jax.data.token_store import TokenStore, open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.evaluation.report import EvaluationReport, perplexity
-from transformer_jax.evaluation.scores import score_translations
+from transformer_jax.evaluation.scores import EvaluationReport, perplexity, score_translations
+from transformer_jax.models.inspection import attention_maps, layers_by_kind
 from transformer_jax.models.interface import Module
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.runtime.hardware import few_shapes_on
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.translation.sources import require_translatable
-from transformer_jax.tasks.translation.translator import Translator
+from transformer_jax.tasks.translation.objective import EnsembleObjective, TranslationObjective
+from transformer_jax.tasks.translation.translator import Translator, require_translatable
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import everywhere, put_rows, row_groups
 
 SCORING_TOKENS = 4096
-
-
-@runtime_checkable
-class Scored(Protocol):
-    """A model and its loss without dropout and smoothing; ``TranslationObjective`` and ``EnsembleObjective`` are such."""
-
-    @property
-    def model(self) -> Module:
-        """Model used for decoding."""
-
-    @property
-    def evaluation_dtype(self) -> str:
-        """Precision of the products of decoding and loss."""
-
-    @property
-    def longest_sequence(self) -> int | None:
-        """Most positions that the model has; None: any number."""
-
-    def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
-        """Cross entropy of a batch."""
+# Pairs that the entropy of cross attention is measured on.
+PAIRS = 32
+WIDTHS = (32, 64, 128)
 
 
 class TranslationEvaluation(NamedTuple):
@@ -100,14 +88,24 @@ class TranslationEvaluation(NamedTuple):
 class Evaluator:
     """Evaluates parameters of ``scored``, with the decoding settings of ``config``; compiled programs and data are kept."""
 
-    def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, scored: Scored, mesh: Mesh) -> None:
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        scored: TranslationObjective | EnsembleObjective,
+        mesh: Mesh,
+    ) -> None:
         self.config, self.tokenizers, self._mesh = config, tokenizers, mesh
-        self.corpus = open_corpus(config.data, config.data_seed)
         self.evaluation_dtype = scored.evaluation_dtype
         of_model = scored.longest_sequence, scored.evaluation_dtype
         self.translator = Translator(scored.model, tokenizers, config.decoding, mesh, *of_model)
         self._stores: dict[str, TokenStore] = {}
         self._compiled_loss = jax.jit(scored.unsmoothed_loss, out_shardings=everywhere(mesh))
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The source of the data."""
+        return open_corpus(self.config.data, self.config.data_seed)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
         """Scores ``params`` on a split (its first ``limit`` sentences if above 0).
@@ -171,3 +169,48 @@ class Evaluator:
             require_translatable(lengths, self.config.decoding.max_source_tokens, f"split {split!r}, pair")
             self._stores[split] = store
         return self._stores[split]
+
+
+def sharpest_entropy(model: Module, params: PyTree, batch: Batch) -> Float[Array, ""] | None:
+    """The lowest entropy of a head of cross attention, as a share of ln n, the entropy of uniform weights over n tokens.
+
+    Weights before dropout, over all target tokens of ``batch``. Near 1, every head of every layer is uniform. None for a model
+    without cross attention.
+    """
+    layers = layers_by_kind(attention_maps(model, params, *batch)).get("cross")
+    if layers is None:
+        return None
+    is_source, is_target = jnp.asarray(batch.source.ids) != PAD_ID, jnp.asarray(batch.target.ids) != PAD_ID
+    shares = [_entropy_shares(weights, is_source, is_target) for weights in layers.values()]
+    return jnp.min(jnp.concatenate(shares))
+
+
+def _entropy_shares(
+    weights: Float[Array, "B H T S"], is_source: Bool[Array, "B S"], is_target: Bool[Array, "B T"]
+) -> Float[Array, " H"]:
+    weights = weights.astype(jnp.float32)
+    entropies = -jnp.sum(weights * jnp.log(jnp.where(weights > 0, weights, 1.0)), axis=-1)
+    found = jnp.einsum("BHT,BT->H", entropies, is_target.astype(jnp.float32))
+    uniform = jnp.log(is_source.sum(axis=1).astype(jnp.float32))
+    return found / jnp.maximum(jnp.sum(uniform * is_target.sum(axis=1)), 1e-6)
+
+
+def first_pairs(store: TokenStore, row_multiple: int) -> Batch | None:
+    """The first ``PAIRS`` pairs that are not long, in one of few shapes; None where all are long."""
+    longer_side = np.maximum(store.source_lengths[: 4 * PAIRS], store.target_lengths[: 4 * PAIRS])
+    width = next((width for width in WIDTHS if np.mean(longer_side <= width) > 0.5), WIDTHS[-1])
+    pairs = np.flatnonzero(longer_side <= width)[:PAIRS]
+    if not len(pairs):
+        return None
+    rows = -(-PAIRS // row_multiple) * row_multiple
+    offsets = np.minimum(np.arange(rows + 1), len(pairs))
+    return Batch(
+        token_rows(store.source_side.sentences(pairs), offsets, width),
+        token_rows(store.target_side.sentences(pairs), offsets, width),
+    )
+
+
+def distinct_share(sources: Sequence[str], outputs: Sequence[str]) -> float:
+    """The number of distinct outputs that are not empty, divided by the number of distinct sources."""
+    different = dict(zip(sources, outputs, strict=True))
+    return len({output for output in different.values() if output.strip()}) / max(len(different), 1)

@@ -1,6 +1,6 @@
-"""The model of a run and its loss: the part of translation that needs no data."""
+"""The model of a run, or of an ensemble, and its loss: the part of translation that needs no data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -9,44 +9,47 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, Rates
+from transformer_jax.config import ExperimentConfig, Hyperparameters, Rates
 from transformer_jax.models.build import build_model
 from transformer_jax.models.devices import devices_of, policies_on
+from transformer_jax.models.ensemble import Ensemble, joined_params, mean_log_probs
 from transformer_jax.models.interface import LogitFactors, Module, call, init_params
-from transformer_jax.precision import Precision
+from transformer_jax.precision import POLICIES, einsum
 from transformer_jax.runtime.hardware import device_of, evaluation_dtype
 from transformer_jax.sequence_types import Batch
-from transformer_jax.training.losses import LossSums
+from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.projected_loss import logit_blocks, projected_cross_entropy
-from transformer_jax.training.sharding import SumFunction, summed_over_rows, token_groups
+from transformer_jax.training.sharding import summed_over_rows, token_groups
 
 
 class TranslationObjective:
     """A model for vocabularies of these sizes, on the devices of ``mesh``, and its loss.
 
     ``model`` is the one that is evaluated, decoding and loss, in the precision ``evaluation_dtype``.
+    ``loss(params, batch, key, hyperparameters)``: label-smoothed cross entropy of a training batch, with dropout.
 
     Raises ConfigError when ``model.attention_backend`` cannot run on them.
     """
 
     def __init__(self, config: ExperimentConfig, source_vocabulary: int, target_vocabulary: int, mesh: Mesh) -> None:
         self.config, self.longest_sequence = config, config.model.longest_sequence
-        place = partial(devices_of, mesh=mesh, one_sentence=config.batching.kind != "packed")
-        self._on = place(config.model)
+        on_devices = partial(devices_of, mesh=mesh, one_sentence=config.batching.kind != "packed")
+        self._on = on_devices(config.model)
         self._build = partial(build_model, config.model, source_vocabulary, target_vocabulary)
         stated, of_model = config.decoding.compute_dtype, config.model.compute_dtype
         self.evaluation_dtype = evaluation_dtype(stated, of_model, device_of(mesh))
         evaluated = replace(config.model, compute_dtype=self.evaluation_dtype)
-        self.model = build_model(evaluated, source_vocabulary, target_vocabulary, place(evaluated))
+        self.model = build_model(evaluated, source_vocabulary, target_vocabulary, on_devices(evaluated))
         # Parameters are made from a single row, which is not split.
         self._anywhere = self._build()
-        self._mesh = mesh
-        self._over_devices: Callable[[SumFunction], SumFunction] = _as_it_is
-        if config.model.is_recurrent and mesh.size > 1:
-            self._over_devices = partial(summed_over_rows, mesh=mesh)
         policies = policies_on(mesh)
         self._precision, self._evaluation_precision = policies[of_model], policies[self.evaluation_dtype].wide
-        self._blocks = logit_blocks(mesh, device_of(mesh).platform)
+        self._blocks, self._mesh = logit_blocks(mesh, device_of(mesh).platform), mesh
+        self.loss: Callable[[PyTree, Batch, Array, Hyperparameters], LossSums] = self._loss_of_rows
+        self._unsmoothed_loss: Callable[[PyTree, Batch, Array, None], LossSums] = self._unsmoothed_loss_of_rows
+        if config.model.is_recurrent and mesh.size > 1:
+            self.loss = summed_over_rows(self._loss_of_rows, mesh)
+            self._unsmoothed_loss = summed_over_rows(self._unsmoothed_loss_of_rows, mesh)
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""
@@ -56,34 +59,60 @@ class TranslationObjective:
         """``model``, with rates that may be traced."""
         return self._build(self._on, rates)
 
-    def loss(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> LossSums:
-        """Label-smoothed cross entropy of a training batch, with dropout."""
-        return self._over_devices(self._smoothed_loss)(params, batch, key, hyperparameters)
-
     def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
         """Cross entropy without dropout or smoothing, for validation."""
-        return self._over_devices(self._plain_loss)(params, batch, jax.random.key(0), None)
+        return self._unsmoothed_loss(params, batch, jax.random.key(0), None)
 
-    def _smoothed_loss(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> LossSums:
+    def _loss_of_rows(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> LossSums:
         model = self.training_model(hyperparameters.rates)
-        factors = call(model, params, "factors", *batch, train=True, rngs={"dropout": key})
-        return self._sums(factors, batch, hyperparameters.label_smoothing, self._precision)
-
-    def _plain_loss(self, params: PyTree, batch: Batch, key: Array, hyperparameters: None) -> LossSums:
-        factors = call(self.model, params, "factors", *batch, train=False)
-        return self._sums(factors, batch, None, self._evaluation_precision)
-
-    def _sums(self, factors: LogitFactors, batch: Batch, smoothing: Number, precision: Precision) -> LossSums:
+        factors: LogitFactors = call(model, params, "factors", *batch, train=True, rngs={"dropout": key})
+        labels, weights = jnp.asarray(batch.target.ids), jnp.asarray(batch.target.segments != 0, jnp.float32)
+        smoothing = hyperparameters.label_smoothing
+        blocks, groups = self._blocks, token_groups(self._mesh)
         return projected_cross_entropy(
-            *factors,
-            jnp.asarray(batch.target.ids),
-            jnp.asarray(batch.target.segments != 0, jnp.float32),
-            smoothing,
-            precision=precision,
-            blocks=self._blocks,
-            groups=token_groups(self._mesh),
+            *factors, labels, weights, smoothing, precision=self._precision, blocks=blocks, groups=groups
+        )
+
+    def _unsmoothed_loss_of_rows(self, params: PyTree, batch: Batch, key: Array, hyperparameters: None) -> LossSums:
+        factors: LogitFactors = call(self.model, params, "factors", *batch, train=False)
+        labels, weights = jnp.asarray(batch.target.ids), jnp.asarray(batch.target.segments != 0, jnp.float32)
+        blocks, groups = self._blocks, token_groups(self._mesh)
+        return projected_cross_entropy(
+            *factors, labels, weights, None, precision=self._evaluation_precision, blocks=blocks, groups=groups
         )
 
 
-def _as_it_is(function: SumFunction) -> SumFunction:
-    return function
+class EnsembleObjective:
+    """The ensemble of ``members`` and its loss; for evaluation only: each was trained alone."""
+
+    def __init__(self, members: Sequence[TranslationObjective]) -> None:
+        self._members = members
+        self.model = Ensemble(tuple(member.model for member in members))
+        limits = [member.longest_sequence for member in members if member.longest_sequence is not None]
+        self.longest_sequence = min(limits, default=None)
+        self.evaluation_dtype = ", ".join(dict.fromkeys(member.evaluation_dtype for member in members))
+
+    def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
+        """Cross entropy of the mean probabilities; the logits of all members exist for one column of tokens at a time."""
+        names = joined_params(self._members)
+        factors = [call(member.model, params[name], "factors", *batch, train=False) for name, member in names.items()]
+        matrices = [each.matrix for each in factors]
+        precisions = [POLICIES[member.evaluation_dtype].wide for member in self._members]
+
+        def loss_of_column(column: tuple[list[Array], Array, Array]) -> LossSums:
+            hidden, labels, weights = column
+            logits = [einsum("BTD,VD->BTV", *each) for each in zip(hidden, matrices, precisions, strict=True)]
+            return label_smoothed_cross_entropy(mean_log_probs(logits), labels, weights, None)
+
+        sums = jax.lax.map(loss_of_column, _columns(factors, batch))
+        return jax.tree.map(jnp.sum, sums)
+
+
+def _columns(factors: Sequence[LogitFactors], batch: Batch) -> tuple[list[Array], Array, Array]:
+    """Hidden states, labels and weights [T, B, 1, ...] of every column of the targets."""
+
+    def first(array: Array) -> Array:
+        return jnp.moveaxis(array[:, :, None], 1, 0)
+
+    weights = jnp.asarray(batch.target.segments != 0, jnp.float32)
+    return [first(each.hidden) for each in factors], first(jnp.asarray(batch.target.ids)), first(weights)

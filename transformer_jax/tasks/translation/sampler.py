@@ -1,4 +1,4 @@
-"""Translations drawn from a model instead of searched for."""
+"""Translations that are sampled from a model."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -9,15 +9,21 @@ import numpy as np
 
 from transformer_jax.array_types import Array, Int, PyTree
 from transformer_jax.decoding.beam_search import Rules, StepFunction
-from transformer_jax.decoding.sampled_search import SAMPLED_SEARCH, SampledRules, cache_with_keys, step_beside_keys
-from transformer_jax.decoding.sampling import SamplingRule
+from transformer_jax.decoding.sampling import SamplingRule, cache_with_keys, sampled_search, step_beside_keys
 from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch
-from transformer_jax.models.interface import Module, call
+from transformer_jax.models.interface import Module
 from transformer_jax.sequence_types import DecodeCache
-from transformer_jax.tasks.translation.searches import search_on
-from transformer_jax.tasks.translation.sources import encode_sources
-from transformer_jax.tasks.translation.trained_run import TrainedRun
-from transformer_jax.tasks.translation.translator import NOTHING, Translation, init_cache, translation_of
+from transformer_jax.tasks.trained_run import TrainedRun
+from transformer_jax.tasks.translation.task import TranslationTask
+from transformer_jax.tasks.translation.translator import (
+    NOTHING,
+    Translation,
+    devices_of_search,
+    encode_sources,
+    init_cache,
+    step_of,
+    translation_of,
+)
 from transformer_jax.training.sharding import put_rows, whole_over_fsdp
 
 # Samples that share a row; each attends over the tokens of all of them.
@@ -27,9 +33,9 @@ MOST_SAMPLES = 8
 class Sampler:
     """Draws translations with one model by one rule; compiled programs are kept."""
 
-    def __init__(self, trained: TrainedRun, rule: SamplingRule, seed: int = 0) -> None:
+    def __init__(self, trained: TrainedRun[TranslationTask], rule: SamplingRule, seed: int = 0) -> None:
         self._trained, self._rule = trained, rule
-        params = whole_over_fsdp(trained.params, trained.mesh, trained.objective.evaluation_dtype)
+        params = whole_over_fsdp(trained.params, trained.mesh, trained.task.objective.evaluation_dtype)
         self._params = params, jax.random.key(seed)
         self._searches: dict[int, SegmentedSearch] = {}
 
@@ -39,54 +45,55 @@ class Sampler:
         """``num_results`` translations of each sentence, in the order of ``sentences``; nothing for an empty one.
 
         What is drawn for a sentence depends on the seed, its number (from ``first`` on) and its text, and on nothing else;
-        fewer results are the first of more. One that reaches its most tokens ends there.
+        fewer results are the first of more. One that reaches its limit of tokens ends there.
 
         Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens``.
         """
         tokenizers, limit = self._trained.tokenizers, self._trained.config.decoding.max_source_tokens
         asked, sources = encode_sources(tokenizers.source, sentences, limit, name, first)
         in_row = -(-num_results // -(-num_results // MOST_SAMPLES))
-        rows = [(place, copy) for place in range(len(asked)) for copy in range(0, num_results, in_row)]
-        numbers = np.array([(asked[place] + first - 1, copy) for place, copy in rows], np.int32).reshape(-1, 2)
-        drawn: list[list[Translation]] = [[] for _ in rows]
-        batches = self._batches([sources[place] for place, _ in rows], numbers)
-        for names, samples in self._search_for(in_row).search(self._params, batches):
-            for place, row in enumerate(names):
-                each_sample = zip(samples.ids[place], samples.scores[place], samples.lengths[place], strict=True)
-                drawn[row] = [
+        parts = [(number, copy) for number in range(len(asked)) for copy in range(0, num_results, in_row)]
+        numbers = np.array([(asked[number] + first - 1, copy) for number, copy in parts], np.int32).reshape(-1, 2)
+        drawn: list[list[Translation]] = [[] for _ in parts]
+        batches = self._batches([sources[number] for number, _ in parts], numbers)
+        for indices, samples in self._search_for(in_row).search(self._params, batches):
+            for row, index in enumerate(indices):
+                each_sample = zip(samples.ids[row], samples.scores[row], samples.lengths[row], strict=True)
+                drawn[index] = [
                     translation_of(ids[:length], float(score), tokenizers) for ids, score, length in each_sample
                 ]
         results: list[list[Translation]] = [[] if each.strip() else [NOTHING] for each in sentences]
-        for (place, _), translations in zip(rows, drawn, strict=True):
-            results[asked[place]] += translations
+        for (number, _), translations in zip(parts, drawn, strict=True):
+            results[asked[number]] += translations
         return [each[:num_results] for each in results]
 
     def _batches(self, sources: Sequence[list[int]], numbers: np.ndarray) -> Iterator[SearchBatch]:
         """Sources with the numbers [N, 2] of their sentence and of the first of the samples that are drawn for it."""
-        for batch in self._trained.translator.batches(sources, []):
-            own = np.where(batch.names[:, None] >= 0, numbers[batch.names], 0)
+        for batch in self._trained.task.translator.batches(sources, []):
+            own = np.where(batch.indices[:, None] >= 0, numbers[batch.indices], 0)
             shape = jax.ShapeDtypeStruct(own.shape, own.dtype)
-            yield batch._replace(inputs=(batch.inputs, put_rows(own, self._trained.mesh)), like=(batch.like, shape))
+            inputs = batch.inputs, put_rows(own, self._trained.mesh)
+            yield batch._replace(inputs=inputs, padded_inputs=(batch.padded_inputs, shape))
 
     def _search_for(self, samples: int) -> SegmentedSearch:
         """Made once for each number of samples in a row: it keeps compiled programs."""
         if samples not in self._searches:
             model, mesh = self._trained.model, self._trained.mesh
             rules = Rules(samples, samples, self._trained.config.decoding.length_penalty)
-            init, sampled = partial(_cache_of_samples, model, samples), SampledRules(rules, self._rule)
-            self._searches[samples] = search_on(mesh, init, partial(_step, model), sampled, SAMPLED_SEARCH)
+            init, search = partial(_cache_of_samples, model, samples), sampled_search(rules, self._rule)
+            self._searches[samples] = SegmentedSearch(init, partial(_step, model), search, devices_of_search(mesh))
         return self._searches[samples]
 
 
 def _cache_of_samples(
-    model: Module, samples: int, params_and_key: PyTree, inputs: tuple[Array, Int[Array, "B 2"]], room: int
+    model: Module, samples: int, params_and_key: PyTree, inputs: tuple[Array, Int[Array, "B 2"]], capacity: int
 ) -> DecodeCache:
     """The encoded sources before the first token, with a key for each sample."""
     (params, key), (source_ids, numbers) = params_and_key, inputs
     copies = numbers[:, 1:] + jnp.arange(samples)[None]
-    return cache_with_keys(init_cache(model, samples, params, source_ids, room), key, numbers[:, 0], copies)
+    return cache_with_keys(init_cache(model, samples, params, source_ids, capacity), key, numbers[:, 0], copies)
 
 
 def _step(model: Module, params_and_key: PyTree) -> StepFunction:
     params, _ = params_and_key
-    return step_beside_keys(partial(call, model, params, "decode_step"))
+    return step_beside_keys(step_of(model, params))

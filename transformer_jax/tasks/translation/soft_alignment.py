@@ -14,8 +14,9 @@ from transformer_jax.config.languages import writes_without_spaces
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.translation.pair_batches import encode_pairs
-from transformer_jax.tasks.translation.trained_run import TrainedRun
+from transformer_jax.tasks.trained_run import TrainedRun
+from transformer_jax.tasks.translation.pairs import encode_pairs
+from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.training.sharding import everywhere, put_rows, row_groups
 
 BATCH_TOKENS = 4096
@@ -38,7 +39,7 @@ class SoftAlignment(NamedTuple):
 
 
 def soft_alignments(
-    trained: TrainedRun,
+    trained: TrainedRun[TranslationTask],
     sources: Sequence[str],
     targets: Sequence[str],
     *,
@@ -64,7 +65,7 @@ def soft_alignments(
 
 
 def cross_attention(
-    trained: TrainedRun,
+    trained: TrainedRun[TranslationTask],
     sources: Sequence[str],
     targets: Sequence[str],
     choose: Callable[[list[Float[Array, "B H T S"]]], Float[Array, "B ... T S"]],
@@ -110,9 +111,9 @@ def _described(
 
 
 def between_words(weights: np.ndarray, to_source: np.ndarray, to_target: np.ndarray) -> np.ndarray:
-    """Weights ``[T, S]`` of pieces, EOS last, summed over those of a source word and averaged over those of a target word.
+    """Weights ``[T, S]`` of pieces, EOS last, summed over the pieces of a source word, averaged over those of a target word.
 
-    ``to_source`` and ``to_target`` are those of ``word_membership``.
+    ``to_source`` and ``to_target`` come from ``word_membership``.
     """
     return (to_target / np.maximum(to_target.sum(axis=1, keepdims=True), 1)) @ weights[:-1, :-1] @ to_source.T
 
@@ -126,7 +127,9 @@ def pieces_are_words(texts: Sequence[str]) -> bool:
 
 def word_membership(tokenizer: Tokenizer, text: str, are_words: bool = False) -> np.ndarray:
     """1 where a piece of a text belongs to a word: [words, pieces]; ``are_words`` as in ``words_of_pieces``."""
-    return _membership(words_of_pieces(tokenizer.surfaces(text), are_words))
+    words = words_of_pieces(tokenizer.surfaces(text), are_words)
+    count = max(words, default=-1) + 1
+    return (np.arange(count)[:, None] == np.array(words, np.int64)[None, :]).astype(np.float32)
 
 
 def words_of_pieces(surfaces: Sequence[bytes], are_words: bool = False) -> list[int]:
@@ -137,23 +140,17 @@ def words_of_pieces(surfaces: Sequence[bytes], are_words: bool = False) -> list[
     """
     text = b"".join(surfaces).decode("utf-8", "surrogatepass")
     is_space = [character.isspace() for character in text]
-    begins = [not space and (not place or is_space[place - 1]) for place, space in enumerate(is_space)]
+    begins = [not space and (not index or is_space[index - 1]) for index, space in enumerate(is_space)]
     ends = np.cumsum([len(surface) for surface in surfaces], dtype=int)
     lengths = [len(character.encode("utf-8", "surrogatepass")) for character in text]
     if are_words:
         own = [writes_without_spaces(character) for character in text]
         starts = np.isin(np.cumsum(lengths) - lengths, ends)
         begins = [
-            begin or bool(starts[place] and not is_space[place] and (own[place] or own[place - 1]))
-            for place, begin in enumerate(begins)
+            begin or bool(starts[index] and not is_space[index] and (own[index] or own[index - 1]))
+            for index, begin in enumerate(begins)
         ]
     begun = np.cumsum(begins)
     owner = np.minimum(begun - ~np.array(is_space, bool), max(begun[-1] - 1, 0)) if text else np.zeros(0, int)
     of_byte = np.repeat(owner, lengths)
     return [int(of_byte[end - 1]) for end in ends]
-
-
-def _membership(words: list[int]) -> np.ndarray:
-    """1 where a piece belongs to a word: [words, pieces]."""
-    count = max(words, default=-1) + 1
-    return (np.arange(count)[:, None] == np.array(words, np.int64)[None, :]).astype(np.float32)

@@ -1,28 +1,46 @@
-"""Translation as a task: its training data, its objective, its evaluator."""
+"""Translation as a task: its training data, its evaluation, and what it computes for given sentences."""
 
-from collections.abc import Iterator
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
+from typing import NamedTuple
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ExperimentConfig, Hyperparameters
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Hyperparameters, load_run_config
+from transformer_jax.config.data import padded_width
+from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
-from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.corpora import open_corpus, with_languages
 from transformer_jax.data.corpus_statistics import sample_of
 from transformer_jax.data.line_shift import line_shift
+from transformer_jax.data.sentence_pairs import Corpus, SentencePair, digest
+from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.token_store import TokenStore, open_token_store, unigram_entropy
-from transformer_jax.data.tokenizers import TokenizerPair, too_many_pieces
+from transformer_jax.data.tokenizers import TokenizerPair, too_many_pieces, train_tokenizers
+from transformer_jax.models.inspection import attention_maps
 from transformer_jax.models.interface import activations
-from transformer_jax.runtime.distributed import first_goes_first
-from transformer_jax.sequence_types import Batch, batch_shape
-from transformer_jax.tasks.protocol import DataReport
-from transformer_jax.tasks.translation.evaluator import Evaluator, TranslationEvaluation
-from transformer_jax.tasks.translation.objective import TranslationObjective
-from transformer_jax.tasks.translation.source_use import distinct_share, first_pairs, sharpest_entropy
-from transformer_jax.training.losses import LossSums
+from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runtime.distributed import first_goes_first, from_first, say
+from transformer_jax.sequence_types import Batch, Tokens, batch_shape
+from transformer_jax.tasks.task import DataReport, DecodingProgram, Task
+from transformer_jax.tasks.texts import TextAttention, TokenScores, weights_by_kind
+from transformer_jax.tasks.translation.evaluator import (
+    Evaluator,
+    TranslationEvaluation,
+    distinct_share,
+    first_pairs,
+    sharpest_entropy,
+)
+from transformer_jax.tasks.translation.objective import EnsembleObjective, TranslationObjective
+from transformer_jax.tasks.translation.pairs import PairScorer, tokens_of_pair
+from transformer_jax.tasks.translation.translator import Translator, decoding_program
 from transformer_jax.training.sharding import everywhere, parts_of_rows, put_rows, row_groups
 
 MEASURED_PAIRS = 1000
@@ -32,7 +50,7 @@ MEASURED_PAIRS = 1000
 class TranslationData:
     """The training split, tokenized and filtered, and the assignment of pairs to updates; prefetches ``prefetch`` batches.
 
-    ``warnings``: what is wrong with the text.
+    ``warnings``: faults of the text.
     """
 
     store: TokenStore
@@ -66,24 +84,90 @@ class TranslationData:
         return training_batches(self.store, self.plan, start_update=first_update, parts=parts, prefetch=self.prefetch)
 
 
-class TranslationTask:
-    """Data, objective and evaluator, made from the settings of a run and its tokenizers.
+class ReferencedText(NamedTuple):
+    """Sentences, and one or several lists of their translations."""
 
-    Serves every run of the same structure on the same data: no hyperparameter of a run is in it.
-    """
+    sources: list[str]
+    references: list[list[str]]
 
-    def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh) -> None:
-        self.config, self.tokenizers, self._mesh = config, tokenizers, mesh
-        self.corpus = open_corpus(config.data, config.data_seed)
-        sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
-        self.objective = TranslationObjective(config, *sizes, mesh)
-        width, decoding = config.training.validation_beam_width, config.decoding
-        decoding = decoding.in_one_group(width) if width else decoding
-        # Not those of ``evaluate``: devices wait for them.
-        evaluation = replace(config.evaluation, metrics=",".join(config.validated_scores))
-        validated = replace(config, decoding=decoding, evaluation=evaluation)
-        self.evaluator = Evaluator(validated, tokenizers, self.objective, mesh)
-        self._entropy = jax.jit(partial(sharpest_entropy, self.objective.model), out_shardings=everywhere(mesh))
+
+class TranslationTask(Task):
+    """Translation of sentences, scored against references."""
+
+    next_commands = ("evaluate --workdir={workdir} --split=test", "translate --workdir={workdir} < input.txt")
+    commands_of_trained = ("translate --workdir={workdir}",)
+    reads_texts = has_targets = True
+
+    @staticmethod
+    def open_source(config: ExperimentConfig) -> Corpus:
+        """The sentence pairs; reads nothing yet."""
+        return open_corpus(config.data, config.data_seed)
+
+    @staticmethod
+    def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
+        """Trained on the training split, and not saved yet."""
+        corpus = open_corpus(config.data, config.data_seed)
+        return train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.data_seed)
+
+    @staticmethod
+    def require_split(config: ExperimentConfig, split: str) -> None:
+        """Raises DataError when the data has no such split, which reading one pair shows."""
+        next(open_corpus(config.data, config.data_seed).pairs(config.data.split_name(split)), None)
+
+    @staticmethod
+    def batch_shape(config: ExperimentConfig, rows: int, length: int) -> Batch:
+        """The shape of a batch of ``rows`` rows of ``length`` positions on each side."""
+        return batch_shape(rows, length, length)
+
+    @staticmethod
+    def longest_row(config: ExperimentConfig) -> int:
+        """The most positions of a row of a batch."""
+        batching = config.batching
+        longest = max(config.data.max_source_tokens, config.data.max_target_tokens) + 1
+        if batching.kind == "packed":
+            longest = max(longest, batching.packed_length)
+        return int(math.ceil(longest / batching.width_multiple) * batching.width_multiple)
+
+    @staticmethod
+    def new_objective(config: ExperimentConfig, vocabularies: tuple[int, int], mesh: Mesh) -> TranslationObjective:
+        """Model and loss for vocabularies of these sizes, source and target."""
+        return TranslationObjective(config, *vocabularies, mesh)
+
+    @staticmethod
+    def decoding(config: ExperimentConfig, objective: TranslationObjective, length: int, mesh: Mesh) -> DecodingProgram:
+        """The search of ``Translator`` over a full batch of sentences of ``length`` tokens (0: the longest)."""
+        width = length or padded_width(config.data.max_source_tokens + 1)
+        return decoding_program(objective.model, config.decoding, width, mesh)
+
+    @staticmethod
+    def begin(config: ExperimentConfig, directory: RunDirectory) -> ExperimentConfig:
+        """The settings with the languages of the text, the tokenizer of BLEU and the metric that selects.
+
+        They are stated, or those with which the run in ``directory`` began, or found. Raises ConfigError when a tokenizer is
+        not installed.
+        """
+        if not config.scores_translations:
+            return config
+        config, remark = with_languages(config)
+        language = config.data.target_language
+        found = EvaluationConfig(
+            **from_first(lambda: asdict(_evaluation_of_run(config.evaluation, language, directory)))
+        )
+        found.require_installed(language, config.training.validation_metrics)
+        if remark:
+            say(remark, file=sys.stderr)
+        if found != config.evaluation and (found.bleu_tokenizer, found.selection) != ("13a", "bleu"):
+            chosen = f"BLEU is tokenized by {found.bleu_tokenizer}, checkpoints are selected by {found.selection}"
+            say(
+                f"data.target_language={language}: {chosen} (evaluation.bleu_tokenizer, evaluation.selection)",
+                file=sys.stderr,
+            )
+        return replace(config, evaluation=found)
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The sentence pairs."""
+        return self.open_source(self.config)
 
     @cached_property
     def identity(self) -> dict[str, str]:
@@ -100,7 +184,7 @@ class TranslationTask:
         with first_goes_first():
             store = open_token_store(self.corpus, data.train_split, self.tokenizers, data, is_training=True)
         plan = plan_batches(store.source_lengths, store.target_lengths, batching, self.config.data_seed)
-        return TranslationData(store, plan, self._mesh, batching.prefetch_batches, self._warnings())
+        return TranslationData(store, plan, self.mesh, batching.prefetch_batches, self._warnings())
 
     def _warnings(self) -> tuple[str, ...]:
         """Of a sample of the training text: sides that are shifted, and a vocabulary that is too small for it."""
@@ -110,27 +194,107 @@ class TranslationTask:
         sample = sample_of(self.corpus.pairs(data.train_split), self.corpus.count(data.train_split))
         languages = data.source_language, data.target_language
         shift = line_shift(sample.lines, sample.pairs)
-        told = f"WARNING: the sides of the training text are shifted: {shift.text(*languages)}; see transformer-jax data check"
-        return *[told] * shift.is_shifted, *too_many_pieces(self.tokenizers, sample.pairs[:MEASURED_PAIRS], languages)
-
-    def init_params(self, key: Array) -> PyTree:
-        """Parameters before the first update."""
-        return self.objective.init_params(key)
-
-    def loss(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> LossSums:
-        """Label-smoothed cross entropy of a training batch, with dropout."""
-        return self.objective.loss(params, batch, key, hyperparameters)
+        text = f"WARNING: the sides of the training text are shifted: {shift.text(*languages)}; see transformer-jax data check"
+        return *[text] * shift.is_shifted, *too_many_pieces(self.tokenizers, sample.pairs[:MEASURED_PAIRS], languages)
 
     def activations(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> PyTree:
         """All module outputs of a training pass, to find the first non-finite one."""
         return activations(self.objective.training_model(hyperparameters.rates), params, *batch, key=key)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
-        """Translates and scores a split, see ``Evaluator``; measures whether the outputs depend on the source."""
-        found = self.evaluator.evaluate(params, split, limit=limit)
+        """Translates and scores a split as validations do; measures whether the outputs depend on the source."""
+        found = self.validator.evaluate(params, split, limit=limit)
         signs = {"distinct_outputs": distinct_share([pair.source for pair in found.pairs], found.outputs)}
-        batch = first_pairs(self.evaluator.store(found.split), row_groups(self._mesh))
-        entropy = None if batch is None else self._entropy(params, put_rows(batch, self._mesh))
+        batch = first_pairs(self.validator.store(found.split), row_groups(self.mesh))
+        entropy = None if batch is None else self._entropy(params, put_rows(batch, self.mesh))
         if entropy is not None:
             signs["cross_attention_entropy"] = float(entropy)
         return found._replace(signs=signs)
+
+    def evaluate_trained(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
+        """Translates and scores a split by all scores, with the settings of decoding."""
+        return self.evaluator.evaluate(params, split, limit=limit)
+
+    def ensemble(self, others: Sequence[Task]) -> "TranslationTask":
+        """The same task with an ensemble of the models of all."""
+        objective = EnsembleObjective([self.objective, *(other.objective for other in others)])
+        return TranslationTask(self.config, self.tokenizers, self.mesh, objective)
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """Scores splits by all scores; data and compiled programs are kept."""
+        return Evaluator(self.config, self.tokenizers, self.objective, self.mesh)
+
+    @cached_property
+    def validator(self) -> Evaluator:
+        """Scores splits as validations do, which devices wait for: perhaps with fewer beams, by fewer scores."""
+        width, decoding = self.config.training.validation_beam_width, self.config.decoding
+        decoding = decoding.in_one_group(width) if width else decoding
+        evaluation = replace(self.config.evaluation, metrics=",".join(self.config.validated_scores))
+        validated = replace(self.config, decoding=decoding, evaluation=evaluation)
+        return Evaluator(validated, self.tokenizers, self.objective, self.mesh)
+
+    @cached_property
+    def translator(self) -> Translator:
+        """Decodes with the model."""
+        return self.evaluator.translator
+
+    @cached_property
+    def scorer(self) -> PairScorer:
+        """Scores given translations with the model."""
+        return PairScorer(self.objective.model, self.tokenizers, self.config.decoding, self.mesh)
+
+    @cached_property
+    def _entropy(self) -> Callable[[PyTree, Batch], Array | None]:
+        return jax.jit(partial(sharpest_entropy, self.objective.model), out_shardings=everywhere(self.mesh))
+
+    @staticmethod
+    def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> ReferencedText:
+        """The lines of a file and of its references; raises ConfigError without them, DataError where they do not fit."""
+        del config
+        if not references:
+            raise ConfigError("--references: --source and --references belong together; give both")
+        sources, *translations = (list(read_lines(Path(name))) for name in (source, *references))
+        for name, lines in zip(references, translations, strict=True):
+            if len(lines) != len(sources) or not sources:
+                raise DataError(f"{name}: {len(lines)} lines but {len(sources)} sources; line i is for sentence i")
+        return ReferencedText(sources, translations)
+
+    def evaluate_text(self, params: PyTree, text: ReferencedText, name: str) -> TranslationEvaluation:
+        """Translations of a text with their scores against its references; perplexity is of the first.
+
+        The result is called ``text-NAME-DIGEST``, so that it is neither a split nor another text of that name.
+        """
+        sources, references = text
+        scored = self.scorer.score(params, sources, references[0])
+        nll, tokens = -sum(each.log_prob for each in scored), sum(len(each.pieces) for each in scored)
+        pairs = [SentencePair(*pair) for pair in zip(sources, references[0], strict=True)]
+        called = f"text-{name}-{digest([*sources, *(line for lines in references for line in lines)])[:8]}"
+        found = self.evaluator.translated(params, called, pairs, references, nll, tokens)
+        return found._replace(references=references)
+
+    def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> list[TokenScores]:
+        """The log-probabilities of given translations."""
+        return self.scorer.score(params, texts, targets or ())
+
+    def attention_of(self, params: PyTree, text: str, target: str | None) -> TextAttention:
+        """All attention between a sentence and its translation, by default the model's own."""
+        if target is None:
+            target = self.translator.translate(params, [text])[0][0].text
+        source_ids, target_ids, source_pieces, target_pieces = tokens_of_pair(self.tokenizers, text, target)
+        sides = (Tokens.from_ids(np.asarray([ids], np.int32)) for ids in (source_ids, target_ids))
+        maps = jax.device_get(jax.jit(partial(attention_maps, self.objective.model))(params, *sides))
+        axes = {"source": source_pieces, "target": target_pieces, "input": ["<s>", *target_pieces[:-1]]}
+        return TextAttention(text, target, weights_by_kind(maps, axes))
+
+
+def _evaluation_of_run(asked: EvaluationConfig, language: str, directory: RunDirectory) -> EvaluationConfig:
+    if not directory.has_checkpoints():
+        return asked.resolved(language)
+    saved = load_run_config(directory.path)
+    begun = saved.evaluation.resolved(saved.data.target_language)
+    tokenizer = asked.bleu_tokenizer or begun.bleu_tokenizer
+    if tokenizer != begun.bleu_tokenizer:
+        before = f"BLEU was tokenized by {begun.bleu_tokenizer}, from now on by {tokenizer}"
+        say(f"evaluation.bleu_tokenizer: {before}; values before and after do not compare", file=sys.stderr)
+    return replace(asked, bleu_tokenizer=tokenizer, selection=begun.selection)

@@ -5,32 +5,59 @@ from functools import partial
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.array_types import PAD_ID, UNK_ID, AnyArray, Array, Int, PyTree
-from transformer_jax.config import ConfigError, DecodingConfig
+from transformer_jax.array_types import EOS_ID, PAD_ID, UNK_ID, AnyArray, Array, Int, PyTree
+from transformer_jax.config import ConfigError, DataError, DecodingConfig
 from transformer_jax.config.data import padded_width
 from transformer_jax.data.text_files import as_one_line
-from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.decoding.beam_search import Hypotheses
-from transformer_jax.decoding.segmented_search import FEWEST_ROWS, SearchBatch, SegmentedSearch
-from transformer_jax.decoding.source_batches import source_batches
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
+from transformer_jax.decoding.beam_search import (
+    BeamState,
+    Hypotheses,
+    Rules,
+    Search,
+    StepFunction,
+    plain_search,
+    search_next,
+    start_search,
+)
+from transformer_jax.decoding.diverse_search import DiverseRules, diverse_search
+from transformer_jax.decoding.segmented_search import (
+    FEWEST_ROWS,
+    SearchBatch,
+    SearchDevices,
+    SegmentedSearch,
+    capacities_of,
+)
+from transformer_jax.decoding.source_batches import rows_of_full_batch, source_batches
+from transformer_jax.layers.mesh_axes import constrain_rows
 from transformer_jax.models.interface import Module, call
 from transformer_jax.runtime.hardware import batch_tokens_on, device_of, few_shapes_on
 from transformer_jax.sequence_types import DecodeCache, Tokens
-from transformer_jax.tasks.translation.searches import search_for
-from transformer_jax.tasks.translation.sources import encode_sources
-from transformer_jax.training.sharding import put_rows, row_groups, whole_over_fsdp
+from transformer_jax.tasks.task import DecodingProgram
+from transformer_jax.training.sharding import everywhere, on_own_rows, put_rows, row_groups, whole_over_fsdp
 
 # More beams in all are no faster on a CPU, and wait longer for the last of them.
 MOST_BEAMS = {"cpu": 5 * FEWEST_ROWS}
-# Of so many sentences at most, programs for more than the fewest rows take longer than they save.
+# For at most this number of sentences, programs for more than the fewest rows take longer than they save.
 FEW_SENTENCES = 512
 # Padding more than these to two widths costs more than programs for further widths.
 SENTENCES_OF_A_VALIDATION = 10_000
-# Shorter sources have a state as for so many tokens, since a program for each of their widths takes longer than it saves.
+# Shorter sources have a state for this width, since a program for each of their widths takes longer than it saves.
 FEWEST_SOURCE_COLUMNS = 64
+# On a CPU the products of few rows fill one core, or little more; other devices would wait while the host reads their results.
+THREADS = 2
+
+
+class SentenceTooLong(DataError):
+    """A sentence has more tokens than allowed; ``index`` is its index in the list, from 0."""
+
+    def __init__(self, message: str, index: int) -> None:
+        super().__init__(message)
+        self.index = index
 
 
 class Translation(NamedTuple):
@@ -85,8 +112,8 @@ class Translator:
         limit, tokenizer = self._config.max_source_tokens, self._tokenizers.source
         asked, sources = encode_sources(tokenizer, sentences, limit, name, first)
         found = self.translate_ids(params, sources, num_results=num_results, prefix=prefix)
-        for place, translations in zip(asked, found, strict=True):
-            results[place] = translations
+        for index, translations in zip(asked, found, strict=True):
+            results[index] = translations
         return results
 
     def translate_ids(
@@ -96,18 +123,18 @@ class Translator:
         results: list[list[Translation]] = [[] for _ in sources]
         params = whole_over_fsdp(params, self._mesh, self._compute_dtype)
         search, prefix_ids = self._search_for(num_results), self.prefix_ids(prefix)
-        for found, hypotheses in search.search(params, self.batches(sources, prefix_ids)):
-            for place, index in enumerate(found):
-                results[index] = self._texts(hypotheses, place)
+        for indices, hypotheses in search.search(params, self.batches(sources, prefix_ids)):
+            for row, index in enumerate(indices):
+                results[index] = self._texts(hypotheses, row)
         return results
 
     def batches(self, sources: Sequence[list[int]], prefix_ids: list[int]) -> Iterator[SearchBatch]:
-        """All sources, named by their places; those of one kind follow each other; their inputs are ids [B, S]."""
+        """Batches of all sources, by their indices; batches of one kind follow each other; inputs are ids [B, S]."""
         extra, groups = self._config.max_extra_tokens + len(prefix_ids), row_groups(self._mesh)
         most_rows = MOST_BEAMS.get(device_of(self._mesh).platform)
         if most_rows is not None:
             most_rows = FEWEST_ROWS if len(sources) <= FEW_SENTENCES else max(most_rows // self._config.beam_width, 1)
-        for indices, ids in source_batches(
+        for own, ids in source_batches(
             sources,
             batch_tokens=batch_tokens_on(self._mesh, self._config.batch_tokens),
             row_multiple=groups,
@@ -116,18 +143,18 @@ class Translator:
         ):
             rows, width = ids.shape
             width = max(padded_width(FEWEST_SOURCE_COLUMNS, self._longest), width)
-            most = min(width + extra, self._longest or width + extra)
-            names = np.full(rows, -1)
-            names[: len(indices)] = indices
+            max_length = min(width + extra, self._longest or width + extra)
+            indices = np.full(rows, -1)
+            indices[: len(own)] = own
             forced = np.tile(np.array(prefix_ids, np.int32), (rows, 1)) if prefix_ids else None
-            limits = np.minimum(limits_of(ids, extra), np.int32(most))
-            like = jax.ShapeDtypeStruct((rows, width), np.int32)
-            yield SearchBatch(names, put_rows(ids, self._mesh), limits, most, forced, like)
+            limits = np.minimum(limits_of(ids, extra), np.int32(max_length))
+            padded = jax.ShapeDtypeStruct((rows, width), np.int32)
+            yield SearchBatch(indices, put_rows(ids, self._mesh), limits, max_length, forced, padded)
 
     def prefix_ids(self, prefix: str) -> list[int]:
         """The tokens of text that translations shall begin with, without the white space at its end.
 
-        Raises ConfigError when these tokens are of other text, as those of a word that the vocabulary lacks.
+        Raises ConfigError when these tokens spell other text, as where the vocabulary lacks a word.
         """
         target = self._tokenizers.target
         ids = target.encode(prefix.rstrip())
@@ -139,8 +166,7 @@ class Translator:
     def _search_for(self, num_results: int) -> SegmentedSearch:
         """Made once for each number of results: it keeps compiled programs."""
         if num_results not in self._searches:
-            init = partial(init_cache, self._model, self._config.beam_width)
-            self._searches[num_results] = search_for(self._model, self._config, self._mesh, num_results, init)
+            self._searches[num_results] = search_for(self._model, self._config, self._mesh, num_results)
         return self._searches[num_results]
 
     def _texts(self, found: Hypotheses, row: int) -> list[Translation]:
@@ -162,7 +188,7 @@ def translation_of(ids: AnyArray, score: float, tokenizers: TokenizerPair) -> Tr
 
 
 def limits_of(source_ids: np.ndarray, max_extra_tokens: int) -> np.ndarray:
-    """The most tokens of the translation of each row [B, S]: source tokens + ``max_extra_tokens``, EOS counted on neither side.
+    """Length limit of the translation of each row [B, S]: source tokens + ``max_extra_tokens``, EOS counted on neither side.
 
     (Section 6.1.) 0 for a row of padding, which costs no step.
     """
@@ -170,8 +196,89 @@ def limits_of(source_ids: np.ndarray, max_extra_tokens: int) -> np.ndarray:
     return np.where(lengths > 0, lengths + np.int32(max_extra_tokens), 0).astype(np.int32)
 
 
-def init_cache(model: Module, beam_width: int, params: PyTree, source_ids: Int[Array, "B S"], room: int) -> DecodeCache:
-    """The encoded source and empty beams with room for so many tokens; rows of source ids end with EOS."""
+def init_cache(
+    model: Module, beam_width: int, params: PyTree, source_ids: Int[Array, "B S"], capacity: int
+) -> DecodeCache:
+    """The encoded source and empty beams for at most ``capacity`` tokens; rows of source ids end with EOS."""
     memory = call(model, params, "encode", Tokens.from_ids(source_ids), train=False)
-    cache: DecodeCache = call(model, params, "init_cache", memory, beam_width=beam_width, max_length=room)
+    cache: DecodeCache = call(model, params, "init_cache", memory, beam_width=beam_width, max_length=capacity)
     return cache
+
+
+def encode_sources(
+    tokenizer: Tokenizer, sentences: Sequence[str], limit: int, name: str, first: int
+) -> tuple[list[int], list[list[int]]]:
+    """The indices of the sentences that are not empty or nothing but white space, and their tokens with EOS.
+
+    Raises SentenceTooLong as ``require_translatable`` does.
+    """
+    asked = [index for index, sentence in enumerate(sentences) if sentence.strip()]
+    sources = [[*ids, EOS_ID] for ids in tokenizer.encode_batch([sentences[index] for index in asked])]
+    lengths = np.zeros(len(sentences), np.int64)
+    lengths[asked] = [len(ids) for ids in sources]
+    require_translatable(lengths, limit, name, first)
+    return asked, sources
+
+
+def require_translatable(lengths: np.ndarray, limit: int, name: str, first: int = 1) -> None:
+    """Raises SentenceTooLong, naming the first, when a sentence has more than ``limit`` tokens; lengths count EOS."""
+    too_long = np.flatnonzero(lengths > limit + 1)
+    if len(too_long):
+        index = int(too_long[0])
+        raise SentenceTooLong(
+            f"{name} {index + first}: {lengths[index] - 1:,} tokens are more than decoding.max_source_tokens={limit}; "
+            "split it, or raise that where memory suffices for its square",
+            index,
+        )
+
+
+def search_for(model: Module, config: DecodingConfig, mesh: Mesh, num_results: int) -> SegmentedSearch:
+    """The search that the settings ask for, plain or diverse, whose inputs are source ids."""
+    init = partial(init_cache, model, config.beam_width)
+    return SegmentedSearch(init, partial(step_of, model), search_by(config, num_results), devices_of_search(mesh))
+
+
+def search_by(config: DecodingConfig, num_results: int) -> Search:
+    """Plain or diverse beam search."""
+    rules = Rules(config.beam_width, num_results, config.length_penalty, stop=config.stop)
+    if config.diverse_groups == 1:
+        return plain_search(rules)
+    return diverse_search(DiverseRules(rules, config.diverse_groups, config.diversity))
+
+
+def devices_of_search(mesh: Mesh) -> SearchDevices:
+    """A search whose rows are shared by the devices of ``mesh``; a single one does two at a time."""
+    return SearchDevices(
+        row_multiple=row_groups(mesh),
+        place=constrain_rows(mesh),
+        on_own_rows=on_own_rows(mesh),
+        replicated=everywhere(mesh),
+        # Several devices, which wait for each other, must run their programs in one order.
+        threads=THREADS if mesh.size == 1 else 1,
+        few_shapes=few_shapes_on(mesh),
+    )
+
+
+def step_of(model: Module, params: PyTree) -> StepFunction:
+    """The step of a model with these parameters."""
+    return partial(call, model, params, "decode_step")
+
+
+def decoding_program(model: Module, config: DecodingConfig, width: int, mesh: Mesh) -> DecodingProgram:
+    """The search of ``Translator`` over a full batch of the longest sentences, of ``width`` tokens; its beams are one group."""
+    batch_tokens = batch_tokens_on(mesh, config.batch_tokens)
+    rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), width + config.max_extra_tokens
+    rules = Rules(config.beam_width, 1, config.length_penalty, stop=config.stop)
+    choose = on_own_rows(mesh)(plain_search(rules).choose)
+
+    def start(params: PyTree, source_ids: Int[Array, "B S"], capacity: int) -> BeamState:
+        limits = jnp.full((rows,), max_length, jnp.int32)
+        cache = init_cache(model, config.beam_width, params, source_ids, capacity)
+        return start_search(cache, limits, capacity, rules=rules)
+
+    def step(params: PyTree, state: BeamState) -> BeamState:
+        return search_next(step_of(model, params), state, choose)
+
+    inputs = jax.ShapeDtypeStruct((rows, width), jnp.int32)
+    capacities = capacities_of(max_length, few_shapes_on(mesh))
+    return DecodingProgram(rows, width, config.beam_width, inputs, start, step, capacities)

@@ -16,7 +16,8 @@ from transformer_jax.evaluation.word_alignment import GoldAlignment
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import DecodeCache
 from transformer_jax.tasks.language_model.reading import axes_of, ids_of_text
-from transformer_jax.tasks.language_model.trained import TrainedLanguageModel
+from transformer_jax.tasks.language_model.task import LanguageModelTask
+from transformer_jax.tasks.trained_run import TrainedRun
 from transformer_jax.tools.explorer.attention_readings import attention_readings
 from transformer_jax.tools.explorer.head_statistics import HeadStatistics, head_statistics
 from transformer_jax.tools.explorer.reading import LAYER, NamedArray, Reading
@@ -32,14 +33,14 @@ BEAMS_OF_SAMPLING = 4
 class LanguageModelReader:
     """Reads texts with one run, and continues them."""
 
-    def __init__(self, trained: TrainedLanguageModel) -> None:
+    def __init__(self, trained: TrainedRun[LanguageModelTask]) -> None:
         self._trained = trained
-        self._teacher_forcing = TeacherForcing(trained.objective.model, trained.config.model.longest_sequence)
+        self._teacher_forcing = TeacherForcing(trained.model, trained.config.model.longest_sequence)
 
     def read(self, text: str, target: str | None = None, *, with_gradients: bool = True) -> Reading:
         """The text with its EOS; there is no ``target``. Raises DataError when it exceeds the context of the training."""
         del target
-        tokenizer, params = self._trained.tokenizer, self._trained.params
+        tokenizer, params = self._trained.task.tokenizer, self._trained.params
         ids = ids_of_text(tokenizer, text, self._trained.config.batching.context_length)
         tokens = axes_of(tokenizer, ids)
         passed = self._teacher_forcing(params, [ids], with_gradients=with_gradients)
@@ -54,7 +55,7 @@ class LanguageModelReader:
 
     @cached_property
     def _searches(self) -> Searches:
-        decoding, model = self._trained.config.decoding, self._trained.objective.model
+        decoding, model = self._trained.config.decoding, self._trained.model
         beams = decoding.beam_width if decoding.beam_width > 1 else BEAMS_OF_SAMPLING
 
         def init_cache(params: PyTree, ids: Int[Array, "B P"], room: int) -> DecodeCache:
@@ -65,7 +66,7 @@ class LanguageModelReader:
             init_cache,
             lambda params: step_after_prompt(partial(call, model, params, "decode_step")),
             Rules(beams, beams, decoding.length_penalty),
-            self._trained.tokenizer,
+            self._trained.task.tokenizer,
         )
 
     def search(self, text: str, alternatives: int) -> SearchTree:
@@ -81,12 +82,12 @@ class LanguageModelReader:
 
     def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
         """Averages over the first ``limit`` documents of a split of the data of the run, each cut to the context."""
-        config, tokenizer = self._trained.config, self._trained.tokenizer
+        config, tokenizer = self._trained.config, self._trained.task.tokenizer
         documents = open_documents(config.data, config.data_seed).documents(config.data.split_name(split))
         encoded = tokenizer.encode_batch([document.text for document in islice(documents, limit)])
         side = [[*ids, EOS_ID][: config.batching.context_length] for ids in encoded]
         return head_statistics(
-            self._trained.objective.model, self._trained.params, [tokenizer], [side], config.model.longest_sequence
+            self._trained.model, self._trained.params, [tokenizer], [side], config.model.longest_sequence
         )
 
     def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
@@ -94,6 +95,6 @@ class LanguageModelReader:
         raise ConfigError("--gold: a language model has no source to align with")
 
     def _prompt(self, text: str) -> tuple[np.ndarray, int, int]:
-        ids = np.asarray([self._trained.generator.prompt_ids(text, "--text")], np.int32)
+        ids = np.asarray([self._trained.task.generator.prompt_ids(text, "--text")], np.int32)
         most = self._trained.config.decoding.max_new_tokens
         return ids, most, most

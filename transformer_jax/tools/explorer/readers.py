@@ -9,7 +9,7 @@ import numpy as np
 from transformer_jax.config import ConfigError
 from transformer_jax.evaluation.word_alignment import GoldAlignment
 from transformer_jax.runs.run_directory import ChosenRun
-from transformer_jax.tasks.registry import TASKS
+from transformer_jax.tasks.trained_run import open_trained
 from transformer_jax.tools.explorer.head_statistics import HeadStatistics
 from transformer_jax.tools.explorer.language_model_reader import LanguageModelReader
 from transformer_jax.tools.explorer.page import RunName
@@ -56,6 +56,6 @@ def open_reader(chosen: ChosenRun, average: int) -> OpenedReader:
     task = chosen.config.task
     if task not in READERS:
         raise ConfigError(f"--workdir: {chosen.workdir} is a run of task={task}; explore takes {', '.join(READERS)}")
-    trained = TASKS[task].open_trained([chosen], average)
+    trained = open_trained(chosen, average=average)
     steps = ", ".join(f"{step:,}" for step in trained.steps)
     return OpenedReader(RunName(Path(chosen.workdir).name, f"update {steps}"), READERS[task](trained))

@@ -48,7 +48,7 @@ class Searches:
 
     def tree(self, params: PyTree, inputs: PyTree, limit: int, room: int, alternatives: int) -> SearchTree:
         """The search for ``inputs``, and what it finds when forced to begin with the best ``alternatives`` to its result."""
-        steps, _ = self._trace(params, inputs, limit, room=room)
+        steps, _ = self._trace(params, inputs, limit, capacity=room)
         tree = build_tree(steps, self._piece, self._rules.beam_width, float(self._rules.length_penalty))
         prefixes = [prefix for prefix in tree.alternatives(alternatives) if _has_room(prefix, limit)]
         found: list[Forced] = []

@@ -14,12 +14,11 @@ from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.evaluation.word_alignment import GoldAlignment
 from transformer_jax.models.inspection import KINDS
 from transformer_jax.models.interface import call
-from transformer_jax.tasks.translation.alignment import tokens_of_pair
-from transformer_jax.tasks.translation.pair_batches import encode_pairs
+from transformer_jax.tasks.trained_run import TrainedRun
+from transformer_jax.tasks.translation.pairs import encode_pairs, tokens_of_pair
 from transformer_jax.tasks.translation.soft_alignment import cross_attention
-from transformer_jax.tasks.translation.sources import require_translatable
-from transformer_jax.tasks.translation.trained_run import TrainedRun
-from transformer_jax.tasks.translation.translator import init_cache, limits_of
+from transformer_jax.tasks.translation.task import TranslationTask
+from transformer_jax.tasks.translation.translator import init_cache, limits_of, require_translatable
 from transformer_jax.tools.explorer.attention_readings import attention_readings
 from transformer_jax.tools.explorer.head_alignment import head_error_rates
 from transformer_jax.tools.explorer.head_statistics import HeadStatistics, head_statistics
@@ -33,7 +32,7 @@ from transformer_jax.tools.explorer.teacher_forcing import TeacherForcing
 class TranslationReader:
     """Reads pairs with one run."""
 
-    def __init__(self, trained: TrainedRun) -> None:
+    def __init__(self, trained: TrainedRun[TranslationTask]) -> None:
         self._trained = trained
 
     @cached_property
@@ -59,7 +58,7 @@ class TranslationReader:
         """
         trained = self._trained
         if target is None:
-            target = trained.translator.translate(trained.params, [text], name="--text")[0][0].text
+            target = trained.task.translator.translate(trained.params, [text], name="--text")[0][0].text
         pair = tokens_of_pair(trained.tokenizers, text, target)
         lengths = np.array([max(len(pair.source_ids), len(pair.target_ids))])
         require_translatable(lengths, trained.config.decoding.max_source_tokens, "--text")
@@ -89,7 +88,7 @@ class TranslationReader:
     def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
         """Averages over the first ``limit`` pairs of a split of the data of the run."""
         trained = self._trained
-        pairs = trained.evaluator.pairs(trained.config.data.split_name(split), limit)
+        pairs = trained.task.evaluator.pairs(trained.config.data.split_name(split), limit)
         sides = encode_pairs(
             trained.tokenizers,
             [pair.source for pair in pairs],

@@ -26,8 +26,7 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import Module
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.registry import TASKS
-from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
+from transformer_jax.tasks.trained_run import open_trained
 from transformer_jax.tasks.translation.translator import Translator
 from transformer_jax.training.parameters import named_leaves
 
@@ -140,11 +139,9 @@ def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str
         raise ConfigError(f"--workdir: {run.path} is a run of task={config.task}; {remedy}")
     saved = replace(load_run_config(run.path), decoding=config.decoding)
     config = in_float32(config)
-    trained: Any = TASKS[config.task].open_trained([ChosenRun(str(workdir), config, checkpoint)], average)
+    trained = open_trained(ChosenRun(str(workdir), config, checkpoint), average=average)
     params = jax.device_get(trained.params)
-    return OpenedModel(
-        config, saved, tokenizers_of_run(run), trained.objective.model, params, trained.mesh, trained.steps
-    )
+    return OpenedModel(config, saved, trained.tokenizers, trained.model, params, trained.mesh, trained.steps)
 
 
 def in_float32(config: ExperimentConfig) -> ExperimentConfig:

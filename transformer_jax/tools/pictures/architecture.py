@@ -13,7 +13,7 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.models.inspection import ModuleCall, module_calls
 from transformer_jax.runtime.hardware import resolve_compute_dtype
-from transformer_jax.tasks.registry import TASKS, objective_of
+from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.pictures.block_diagram import Block, draw_block_diagram
 from transformer_jax.tools.pictures.subject import Subject
 from transformer_jax.training.sharding import make_mesh
@@ -70,7 +70,7 @@ def architecture(config: ExperimentConfig) -> Architecture:
         )
     objective = objective_of(config, make_mesh(config.mesh))
     params = jax.eval_shape(objective.init_params, jax.random.key(0))
-    batch = TASKS[config.task].batch_shape(config, ROWS, TARGET)
+    batch = task_class(config.task).batch_shape(config, ROWS, TARGET)
     inputs = (_wide(batch[0], SOURCE), batch[1]) if config.task == "translation" else (batch,)
     nodes = _merged(module_calls(objective.model, params, *inputs).inner, _leaves(params))
     sides: tuple[list[Node], list[Node]] = ([], [])

@@ -80,10 +80,10 @@ def make(subject: Subject, path: Path) -> list[str]:
         raise ConfigError(f"--workdir: {subject.name} has no multi-head attention; this figure is of Transformers")
     limit = subject.limit or SENTENCES
     evaluation = replace(trained.config.evaluation, metrics="bleu")
-    trained = replace(trained, config=replace(trained.config, evaluation=evaluation))
+    task = type(trained.task)(replace(trained.config, evaluation=evaluation), trained.tokenizers, trained.mesh)
 
     def evaluate(params: PyTree) -> Scores:
-        metrics = trained.evaluator.evaluate(params, SPLIT, limit=limit).metrics
+        metrics = task.evaluate_trained(params, SPLIT, limit=limit).metrics
         return Scores(metrics["bleu"], metrics["loss"])
 
     found = head_importance(trained.params, evaluate)

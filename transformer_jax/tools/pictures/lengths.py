@@ -40,12 +40,12 @@ class LengthNumbers(NamedTuple):
 def loss_by_length(trained: Any, split: str = SPLIT, limit: int = 0) -> LengthNumbers:
     """Teacher-forced loss of a restored run, for every length of target, EOS included."""
     config, tokenizers = trained.config, trained.tokenizers
-    pairs = trained.evaluator.pairs(config.data.split_name(split), limit)
+    pairs = trained.task.evaluator.pairs(config.data.split_name(split), limit)
     ids = [
         ([*tokenizers.source.encode(pair.source), EOS_ID], [*tokenizers.target.encode(pair.target), EOS_ID])
         for pair in pairs
     ]
-    loss = jax.jit(trained.objective.unsmoothed_loss)
+    loss = jax.jit(trained.task.objective.unsmoothed_loss)
     groups: dict[int, list[tuple[list[int], list[int]]]] = {}
     for source, target in ids:
         groups.setdefault(len(target), []).append((source, target))

@@ -15,7 +15,7 @@ from transformer_jax.data.pair_encoding import joined
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.sequence_types import Batch, Tokens
-from transformer_jax.tasks.registry import new_tokenizers
+from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tools.pictures.attention_maps import visible_piece
 from transformer_jax.tools.pictures.panels import MatrixPanel, draw_panels
 from transformer_jax.tools.pictures.subject import Subject
@@ -57,7 +57,7 @@ def padded_and_packed(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[Bat
 def make(subject: Subject, path: Path) -> list[str]:
     """Draws the masks of short sentences among the first of the validation split."""
     subject.require_translation()
-    tokenizers = subject.trained.tokenizers if subject.is_trained else new_tokenizers(subject.config)
+    tokenizers = subject.trained.tokenizers if subject.is_trained else TranslationTask.new_tokenizers(subject.config)
     padded, packed = padded_and_packed(_short_pairs(subject, tokenizers))
     panels, lines = [], []
     for name, batch in (("padded", padded), ("packed", packed)):

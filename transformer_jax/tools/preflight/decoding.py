@@ -12,8 +12,7 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
-from transformer_jax.tasks.decoding_program import DecodingProgram
-from transformer_jax.tasks.registry import TASKS, objective_of
+from transformer_jax.tasks.task import DecodingProgram, objective_of, task_class
 from transformer_jax.tools.preflight.chips import Chip, Topology
 from transformer_jax.tools.preflight.compiled import Compiled, compile_for
 from transformer_jax.tools.preflight.flops import product_flops
@@ -39,7 +38,7 @@ def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, 
     mesh = make_mesh(config.mesh, topology.devices)
     config = resolve_compute_dtype(config, lambda: fastest_compute_dtype(topology.devices[0]))
     objective = objective_of(config, mesh)
-    decoding = TASKS[config.task].decoding(config, objective, length, mesh)
+    decoding = task_class(config.task).decoding(config, objective, length, mesh)
     parameters = _placed_parameters(objective.init_params, mesh, _compute_dtype(config))
     parts, state_bytes = _compiled_parts(decoding, parameters, mesh, topology.chip, is_search)
     last = parts[-1].found
@@ -80,7 +79,7 @@ def _compiled_parts(
     decoding: DecodingProgram, parameters: PyTree, mesh: Mesh, chip: Chip | None, is_search: bool
 ) -> tuple[list[_Part], int]:
     """The programs that run, up to one that does not fit, and the bytes of the state on a device after the last."""
-    rooms = decoding.rooms if is_search else [(decoding.rooms[-1][0], 1)]
+    rooms = decoding.capacities if is_search else [(decoding.capacities[-1][0], 1)]
     inputs = jax.ShapeDtypeStruct(decoding.inputs.shape, decoding.inputs.dtype, sharding=batch_sharding(mesh))
     parameter_bytes, state_bytes = bytes_on_a_device(parameters), 0
 

@@ -22,7 +22,7 @@ from transformer_jax.runs.run_directory import REPORTED_PACKAGES
 from transformer_jax.runtime.atomic_files import appearing_file
 from transformer_jax.runtime.hardware import host_usage
 from transformer_jax.sequence_types import Batch, Tokens
-from transformer_jax.tasks.registry import TASKS, objective_of
+from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.preflight.compiler_faults import FAULTS, known_faults, relative_error, reproduced
 from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, row_groups
 from transformer_jax.training.update import Update
@@ -154,7 +154,7 @@ class UpdateChecks:
 def after_one_update(config: ExperimentConfig, mesh: Mesh, batch: PyTree, *, is_compiled: bool = True) -> PyTree:
     """State and metrics after the first update of ``config``, on the host."""
     objective = objective_of(config, mesh)
-    rule = TASKS[config.task].update_rule(objective)
+    rule = task_class(config.task).update_rule(objective)
     update = Update(config, objective.loss, objective.init_params, mesh, rule)
     arguments = update.initial_state(0), put_rows(batch, mesh), put_hyperparameters(hyperparameters_of(config), mesh)
     with jax.disable_jit(not is_compiled):

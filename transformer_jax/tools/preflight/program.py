@@ -12,7 +12,7 @@ from transformer_jax.config import ExperimentConfig, hyperparameters_of
 from transformer_jax.config.optimization import require_rows_divide
 from transformer_jax.data.buckets import max_rows, rows_of
 from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
-from transformer_jax.tasks.registry import TASKS, objective_of
+from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.preflight.chips import Topology
 from transformer_jax.tools.preflight.collectives import Collective
 from transformer_jax.tools.preflight.compiled import compile_for
@@ -77,10 +77,10 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
     config = resolve_compute_dtype(config, lambda: fastest_compute_dtype(topology.devices[0]))
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
     objective = objective_of(config, mesh)
-    rule = TASKS[config.task].update_rule(objective)
+    rule = task_class(config.task).update_rule(objective)
     update = Update(config, objective.loss, objective.init_params, mesh, rule)
     rows, width = batch_size(config, length)
-    batch = TASKS[config.task].batch_shape(config, rows, width)
+    batch = task_class(config.task).batch_shape(config, rows, width)
     state = update.state_shapes
     parameter_bytes, optimizer_bytes = bytes_on_a_device(state.params), bytes_on_a_device(state.optimizer_state)
     found = compile_for(update.lower(batch), mesh, topology.chip, parameter_bytes + optimizer_bytes)
@@ -114,7 +114,7 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
 def batch_size(config: ExperimentConfig, length: int = 0) -> tuple[int, int]:
     """Rows of a batch of the recipe, over all devices, and positions of a row: ``length``, or as many as there can be."""
     batching = config.batching
-    width = length or TASKS[config.task].longest_row(config)
+    width = length or task_class(config.task).longest_row(config)
     rows = max_rows if getattr(batching, "count", "positions") == "tokens" else rows_of
     return rows(width, batching.tokens_per_update, batching.row_multiple), width
 

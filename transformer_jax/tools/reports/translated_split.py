@@ -7,7 +7,7 @@ from transformer_jax.checkpoints.selection import steps_to_average
 from transformer_jax.config import DataError, ExperimentConfig, load_run_config
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.tasks.saved_evaluations import (
     SavedEvaluation,
@@ -19,7 +19,7 @@ from transformer_jax.tasks.saved_evaluations import (
     stem_of,
     whose_parameters,
 )
-from transformer_jax.tasks.translation.trained_run import open_trained_run
+from transformer_jax.tasks.trained_run import open_trained
 
 # Versions of sacreBLEU differ by less on the same translations and references.
 SAME_SCORE = 0.01
@@ -122,7 +122,9 @@ def saved_translations(chosen: ChosenSplit) -> TranslatedSplit | None:
 def translate_now(chosen: ChosenSplit) -> TranslatedSplit:
     """Evaluates and saves the result as evaluate does; raises ConfigError when nothing can be saved."""
     workdir = require_writable(chosen.stem.parent, "A B")
-    trained = open_trained_run(workdir, chosen.config, checkpoint=str(chosen.step), average=chosen.average)
+    trained = open_trained(
+        ChosenRun(str(workdir), chosen.config, str(chosen.step)), average=chosen.average, task="translation"
+    )
     scored = ScoredCheckpoint(trained.evaluate(chosen.split), trained.steps[-1], len(trained.steps))
     return TranslatedSplit(chosen, save_evaluation(chosen.stem, scored), load_run_config(workdir))
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,14 +14,14 @@ from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, PyTree
 from transformer_jax.config import DataError, ExperimentConfig, Hyperparameters
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.token_store import DocumentStore
-from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, train_text_tokenizer
+from transformer_jax.data.tokenizers import TokenizerPair, train_text_tokenizer
 from transformer_jax.data.tokenizers.listed import LowerWordTokenizer, WordTokenizer
 from transformer_jax.runtime.distributed import first_goes_first
-from transformer_jax.tasks.protocol import DataReport
+from transformer_jax.tasks.task import DataReport
 from transformer_jax.tasks.text_task import TextTask
 from transformer_jax.tools.word_vectors.evaluation import WordTestSets, evaluate_vectors, read_test_sets
 from transformer_jax.tools.word_vectors.task.glove import PairBlocks, open_cooccurrences
-from transformer_jax.tools.word_vectors.task.objective import WordVectorObjective, vectors_of
+from transformer_jax.tools.word_vectors.task.objective import WordVectorObjective, block_shape, vectors_of
 from transformer_jax.tools.word_vectors.task.text_blocks import TextBlocks, counts_of_words
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import everywhere, parts_of_rows, put_rows
@@ -152,14 +153,41 @@ class WordVectorData:
 class WordVectorTask(TextTask):
     """Data, objective and evaluation, made from the settings of a run and its tokenizer."""
 
-    def __init__(self, config: ExperimentConfig, tokenizer: Tokenizer, mesh: Mesh) -> None:
-        super().__init__(config, tokenizer, WordVectorObjective(config, tokenizer.vocabulary_size, mesh), mesh)
+    next_commands = (
+        "evaluate --workdir={workdir} --split=validation",
+        "vectors neighbors WORD --workdir={workdir}",
+    )
+    commands_of_trained = ("vectors neighbors WORD --workdir={workdir}",)
+
+    def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh, objective: Any = None) -> None:
+        super().__init__(config, tokenizers, mesh, objective)
         self._blocks_of_splits: dict[str, TextBlocks | PairBlocks] = {}
         self._compiled_loss = jax.jit(self.objective.loss, out_shardings=everywhere(mesh))
 
-    def rule(self) -> UpdateRule:
-        """Updates of the rows that are read, instead of a dense gradient."""
-        return self.objective.rule()
+    @staticmethod
+    def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
+        """Trained on the training split, and not saved yet; raises DataError as ``new_word_tokenizer`` does."""
+        return new_word_tokenizer(config)
+
+    @staticmethod
+    def batch_shape(config: ExperimentConfig, rows: int, length: int) -> PyTree:
+        """The shape of a batch of ``rows`` rows of ``length`` words; raises ConfigError as ``block_shape`` does."""
+        return block_shape(config, rows, length)
+
+    @staticmethod
+    def longest_row(config: ExperimentConfig) -> int:
+        """The words of a row."""
+        return int(config.batching.row_length)
+
+    @staticmethod
+    def new_objective(config: ExperimentConfig, vocabularies: tuple[int, int], mesh: Mesh) -> WordVectorObjective:
+        """The tables for a vocabulary of this size, and the loss of blocks."""
+        return WordVectorObjective(config, vocabularies[0], mesh)
+
+    @staticmethod
+    def update_rule(objective: WordVectorObjective) -> UpdateRule:
+        """The update of the rows that a block reads, in place of a dense gradient."""
+        return objective.rule()
 
     def activations(self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters) -> PyTree:
         """The rows that a batch reads, to find values that are not finite."""
@@ -169,7 +197,7 @@ class WordVectorTask(TextTask):
     def training_data(self) -> WordVectorData:
         """Tokenizes the training split, unless that was done before, counts its words and plans the blocks."""
         split = self.config.data.train_split
-        return WordVectorData(split, self._store(split), self._blocks(split), self.ids_without_vector, self._mesh)
+        return WordVectorData(split, self._store(split), self._blocks(split), self.ids_without_vector, self.mesh)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> WordVectorEvaluation:
         """The loss on the first blocks of a split, with subsampling and negatives as in training, and the test sets.
@@ -184,7 +212,7 @@ class WordVectorTask(TextTask):
         blocks = self._blocks(name)
         sums = LossSums.zero()
         for update in range(min(VALIDATION_UPDATES, blocks.updates_per_epoch)):
-            sums += jax.device_get(self._compiled_loss(params, put_rows(blocks.block(update), self._mesh)))
+            sums += jax.device_get(self._compiled_loss(params, put_rows(blocks.block(update), self.mesh)))
         examples = max(float(sums.tokens), 1.0)
         loss, accuracy = float(sums.loss) / examples, float(sums.correct) / examples
         return WordVectorEvaluation(name, loss, accuracy, int(sums.tokens), self._scores_of_test_sets(params))

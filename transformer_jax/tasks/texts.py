@@ -1,5 +1,6 @@
-"""Attention weights of a teacher-forced pass, by kind, with the pieces of their axes."""
+"""What a trained model computes for given text: log-probabilities of its tokens, and attention weights by kind."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -7,6 +8,23 @@ import numpy as np
 
 from transformer_jax.config import ConfigError
 from transformer_jax.models.inspection import KINDS, layers_by_kind
+
+
+class TokenScores(NamedTuple):
+    """Tokens of a text, EOS included, and the natural logarithm of the probability of each after those before it."""
+
+    pieces: list[str]
+    log_probs: list[float]
+
+    @property
+    def log_prob(self) -> float:
+        """The natural logarithm of the probability of the whole text."""
+        return sum(self.log_probs)
+
+    @property
+    def perplexity(self) -> float:
+        """Per token: exp(-log-probability / number of tokens)."""
+        return math.exp(-self.log_prob / len(self.log_probs))
 
 
 class KindWeights(NamedTuple):

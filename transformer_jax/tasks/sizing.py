@@ -1,8 +1,8 @@
-"""Settings of a run that follow from its corpus and a budget of time."""
+"""Settings of a run that follow from its corpus and a budget of time. Nothing here imports JAX: mistakes come before that."""
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -11,19 +11,44 @@ import numpy as np
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, flatten, from_dict, load_run_config
 from transformer_jax.config.plugins import names_in_file
 from transformer_jax.config.recipes import find_recipe, is_run_directory, stated_settings, with_own_text
-from transformer_jax.config.sizing import seconds_of
-from transformer_jax.config.tasks import DEFAULT_TASK
+from transformer_jax.config.sizing import (
+    LANGUAGE_MODEL_KEYS,
+    TRANSLATION_KEYS,
+    Corpus,
+    Plan,
+    plan_language_model,
+    plan_translation,
+    seconds_of,
+)
+from transformer_jax.config.tasks import DEFAULT_TASK, TASKS, imported
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.corpus_statistics import sample_of, vocabulary_of
+from transformer_jax.data.documents import measure_text
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.tasks.sizings import SIZINGS, Sizing
 
 # Products so small that they stay on one core: those that share cores wait for one another when others use them too.
 PRODUCT_WIDTH, PRODUCTS, ROUNDS, WARM_UP = 64, 20, 300, 30
+OF_PACKED_ROWS = ("batching.count", "batching.packed_length")
+SIZED_TRANSLATION = (*TRANSLATION_KEYS, "tokenizer.joint", "tokenizer.character_coverage", "model.tying")
 
 Overrides = Sequence[tuple[str, str]]
 
 
+class Sizing(NamedTuple):
+    """How ``--budget`` sizes the runs of a task.
+
+    ``recipe`` states no sizes, ``keys`` are the settings that are chosen, ``models`` the kinds that can be. ``plan`` takes
+    settings, the seconds, the floating-point operations per second of this machine, and what is stated and stays.
+    """
+
+    recipe: str
+    keys: tuple[str, ...]
+    models: tuple[str, ...]
+    plan: Callable[[ExperimentConfig, float, float, Mapping[str, Any]], Plan]
+
+
 class SizedConfig(NamedTuple):
-    """The settings of a run, a line that says how they were chosen, and what ``run.json`` keeps of that."""
+    """The settings of a run, a line that says how they were chosen, and the record of that for ``run.json``."""
 
     config: ExperimentConfig
     remark: str = ""
@@ -77,12 +102,14 @@ def _open_lengths(stated: Mapping[str, Any]) -> dict[str, int]:
 
 def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, is_asked: bool) -> Sizing:
     """The sizing of the task; raises ConfigError where there is none, for this data and model, or the length is stated."""
-    sizing = SIZINGS.get(config.task)
-    if sizing is None or config.data.source != "text":
-        recipes = ", ".join(f"--config={each.recipe}" for each in SIZINGS.values())
+    reference = TASKS[config.task].sizing
+    if not reference or config.data.source != "text":
+        sizings = [imported(settings.sizing) for settings in TASKS.values() if settings.sizing]
+        recipes = ", ".join(f"--config={each.recipe}" for each in sizings)
         raise ConfigError(
             f"--budget: sizes a run on text files (data.source=text; {recipes}); for others set the sizes yourself"
         )
+    sizing: Sizing = imported(reference)
     if config.model.kind not in sizing.models:
         raise ConfigError(
             f"--budget: sizes model.kind={', '.join(sizing.models)}; set the sizes of model.kind={config.model.kind} yourself"
@@ -130,3 +157,33 @@ def flops_here() -> float:
         times.append(time.perf_counter() - started)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores * PRODUCTS * 2 * PRODUCT_WIDTH**3 / min(times[WARM_UP:])
+
+
+def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Plan:
+    """The plan of ``config.sizing`` for the corpus of a run, and its vocabulary."""
+    source, split = open_corpus(config.data, config.data_seed), config.data.train_split
+    count = source.count(split)
+    sample = sample_of(source.pairs(split), count)
+    words = [max(len(pair.source.split()), len(pair.target.split())) for pair in sample.pairs]
+    corpus = Corpus(max(count, 1), sum(words) / max(len(words), 1))
+    plan = plan_translation(corpus, seconds, flops, stated)
+    wanted = plan.settings["tokenizer.vocabulary_size"]
+    vocabulary = vocabulary_of(sample.source, sample.target, config.tokenizer.kind, wanted, stated)
+    plan = plan_translation(corpus, seconds, flops, {**vocabulary.settings, **stated})
+    settings = {**plan.settings, **vocabulary.settings}
+    if stated.get("batching.kind", "packed") != "packed":
+        settings = {key: value for key, value in settings.items() if key not in OF_PACKED_ROWS}
+    return Plan(settings, plan.seconds, f"{plan.sentence}\n{vocabulary.sentence}")
+
+
+def plans_text(plan: Callable[..., Plan]) -> Callable[..., Plan]:
+    """The ``plan`` of a ``Sizing`` for plain text, from one of ``config.sizing``."""
+
+    def planned(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Plan:
+        return plan(measure_text(config.data, config.data_seed), seconds, flops, stated)
+
+    return planned
+
+
+TRANSLATION = Sizing("text", SIZED_TRANSLATION, ("transformer",), plan_with_vocabulary)
+LANGUAGE_MODEL = Sizing("language_model:text", LANGUAGE_MODEL_KEYS, ("decoder_only",), plans_text(plan_language_model))

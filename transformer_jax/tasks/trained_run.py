@@ -1,0 +1,116 @@
+"""A trained run of any task, or an ensemble of several, restored from its run directory alone."""
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import jax
+from jax.sharding import Mesh
+
+from transformer_jax.array_types import Array, PyTree
+from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.selection import steps_to_average
+from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.models.ensemble import joined_params
+from transformer_jax.models.interface import Module
+from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
+from transformer_jax.runtime.distributed import from_first
+from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
+from transformer_jax.tasks.task import Evaluation, Task, task_class
+from transformer_jax.training.sharding import make_mesh, placed_shapes
+
+AnyTask = TypeVar("AnyTask", bound=Task)
+
+
+@dataclass(frozen=True)
+class TrainedRun(Generic[AnyTask]):
+    """A task with parameters, and the ``steps`` of the checkpoints whose mean they are.
+
+    ``members`` are the other runs of an ensemble, as ``RUN:UPDATE``.
+    """
+
+    task: AnyTask
+    params: PyTree
+    steps: tuple[int, ...]
+    members: tuple[str, ...] = ()
+
+    @property
+    def config(self) -> ExperimentConfig:
+        """The settings."""
+        return self.task.config
+
+    @property
+    def tokenizers(self) -> TokenizerPair:
+        """The tokenizers of both sides."""
+        return self.task.tokenizers
+
+    @property
+    def mesh(self) -> Mesh:
+        """The devices."""
+        return self.task.mesh
+
+    @property
+    def model(self) -> Module:
+        """The model that is evaluated, or the ensemble."""
+        model: Module = self.task.objective.model
+        return model
+
+    def evaluate(self, split: str, *, limit: int = 0) -> Evaluation:
+        """Scores the parameters on a split of the data of the run, or on its first ``limit`` examples."""
+        return self.task.evaluate_trained(self.params, split, limit=limit)
+
+
+def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "") -> TrainedRun[Any]:
+    """Restores the checkpoint of a run, or the mean of the last ``average`` up to it; several runs become an ensemble.
+
+    An ensemble averages the probabilities of its members; everything else is the first run's. The settings of ``chosen`` are
+    those of the runs, perhaps with other decoding settings. Where the training scored no checkpoint itself, ``best`` is the one
+    that ``evaluate --watch`` scored highest on the validation split.
+
+    Raises ConfigError when a folder is not a run, or not one of ``task`` where that is given, or the runs are no ensemble;
+    CheckpointError when there is no such checkpoint, or too few to average.
+    """
+    mesh, tasks, runs = make_mesh(chosen[0].config.mesh), [], [RunDirectory(each.workdir) for each in chosen]
+    for run, each in zip(runs, chosen, strict=True):
+        run.require_run()
+        if task and each.config.task != task:
+            raise ConfigError(
+                f"--workdir: {run.path} is a run of task={each.config.task}; this command takes task={task}"
+            )
+        tasks.append(task_class(each.config.task)(each.config, tokenizers_of_run(run), mesh))
+        _require_same_tokenizers(chosen[0].workdir, tasks[0], each.workdir, tasks[-1])
+    together = tasks[0].ensemble(tasks[1:]) if len(tasks) > 1 else tasks[0]
+    restored = [
+        restored_params(run, own.init_params, mesh, each.checkpoint, average)
+        for run, own, each in zip(runs, tasks, chosen, strict=True)
+    ]
+    params, steps = restored[0]
+    if len(restored) > 1:
+        params = joined_params([own for own, _ in restored])
+    members = tuple(f"{each.workdir}:{own[-1]}" for each, (_, own) in zip(chosen[1:], restored[1:], strict=True))
+    return TrainedRun(together, params, tuple(steps), members)
+
+
+def _require_same_tokenizers(first: str, task: Task, workdir: str, other: Task) -> None:
+    for side in ("source", "target"):
+        if getattr(other.tokenizers, side).fingerprint() != getattr(task.tokenizers, side).fingerprint():
+            raise ConfigError(
+                f"--ensemble: {workdir} has another {side} tokenizer than {first}, so their probabilities "
+                "are of different tokens; use runs with the same training text and the same tokenizer settings"
+            )
+
+
+def restored_params(
+    run: RunDirectory, init_params: Callable[[Array], PyTree], mesh: Mesh, checkpoint: str, average: int
+) -> tuple[PyTree, list[int]]:
+    """The mean parameters of the last ``average`` checkpoints up to ``checkpoint``, on their devices, and their steps.
+
+    Raises CheckpointError when there is no such checkpoint, or too few to average.
+    """
+    like = placed_shapes(jax.eval_shape(init_params, jax.random.key(0)), mesh)
+    # Of several processes one looks: a run may be adding checkpoints.
+    steps = from_first(lambda: steps_to_average(run, checkpoint, average))
+    with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
+        return checkpoints.restore_average(steps, like), steps

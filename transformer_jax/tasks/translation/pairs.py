@@ -1,0 +1,113 @@
+"""Given pairs of sentences in one teacher-forced pass: tokens, batches, and the log-probabilities of the targets."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from transformer_jax.array_types import EOS_ID, Array, Float, PyTree
+from transformer_jax.config import DataError, DecodingConfig
+from transformer_jax.data.batches import scoring_rows, token_rows
+from transformer_jax.data.pair_encoding import joined
+from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.models.interface import Module, call
+from transformer_jax.sequence_types import Batch
+from transformer_jax.tasks.texts import TokenScores
+from transformer_jax.tasks.translation.translator import require_translatable
+from transformer_jax.training.sharding import everywhere, put_rows, row_groups
+
+# Positions whose logits are in memory at once, or those of one pair where that is longer.
+BATCH_TOKENS = 1024
+TokenIds = list[list[int]]
+
+
+class EncodedPairs(NamedTuple):
+    """Tokens of every sentence, EOS included; sentence i of each side is pair i."""
+
+    sources: TokenIds
+    targets: TokenIds
+
+    @property
+    def lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of tokens of the sources and of the targets."""
+        return np.array([*map(len, self.sources)], np.int64), np.array([*map(len, self.targets)], np.int64)
+
+    def batches(self, batch_tokens: int, row_multiple: int) -> Iterator[tuple[np.ndarray, Batch]]:
+        """The pairs of a batch, a pair a row, and the batch; every pair once, the longest first."""
+        lengths = self.lengths
+        for shape, pairs, offsets in scoring_rows(*lengths, batch_tokens, row_multiple):
+            sides = (
+                token_rows(joined([side[pair] for pair in pairs]), offsets, width)
+                for side, width in zip(self, shape[1:], strict=True)
+            )
+            yield pairs, Batch(*sides)
+
+
+def encode_pairs(
+    tokenizers: TokenizerPair, sources: Sequence[str], targets: Sequence[str], max_tokens: int
+) -> EncodedPairs:
+    """The tokens of both sides. Raises DataError when their numbers differ or a sentence has more than ``max_tokens``."""
+    if len(sources) != len(targets):
+        raise DataError(
+            f"{len(sources)} source sentences but {len(targets)} target sentences; line i of each is a pair"
+        )
+    sides = zip((tokenizers.source, tokenizers.target), (sources, targets), strict=True)
+    pairs = EncodedPairs(
+        *([[*ids, EOS_ID] for ids in tokenizer.encode_batch(list(texts))] for tokenizer, texts in sides)
+    )
+    require_translatable(np.maximum(*pairs.lengths), max_tokens, "pair")
+    return pairs
+
+
+class PairScorer:
+    """Scores given translations with one model; compiled programs are kept, a few shapes in all."""
+
+    def __init__(self, model: Module, tokenizers: TokenizerPair, config: DecodingConfig, mesh: Mesh) -> None:
+        self._tokenizers, self._most, self._mesh = tokenizers, config.max_source_tokens, mesh
+        self._score = jax.jit(partial(_token_log_probs, model), out_shardings=everywhere(mesh))
+
+    def score(self, params: PyTree, sources: Sequence[str], targets: Sequence[str]) -> list[TokenScores]:
+        """Scores ``targets`` as translations of ``sources``, in their order.
+
+        Raises DataError when the numbers of sentences differ or one is too long (``decoding.max_source_tokens``).
+        """
+        pairs = encode_pairs(self._tokenizers, sources, targets, self._most)
+        found: dict[int, np.ndarray] = {}
+        for chosen, batch in pairs.batches(BATCH_TOKENS, row_groups(self._mesh)):
+            log_probs = jax.device_get(self._score(params, put_rows(batch, self._mesh)))
+            found |= {pair: log_probs[row, : len(pairs.targets[pair])] for row, pair in enumerate(chosen)}
+        pieces_of = self._tokenizers.target.pieces
+        return [
+            TokenScores([*pieces_of(ids[:-1]), "</s>"], found[pair].tolist()) for pair, ids in enumerate(pairs.targets)
+        ]
+
+
+def _token_log_probs(model: Module, params: PyTree, batch: Batch) -> Float[Array, "B T"]:
+    memory = call(model, params, "encode", batch.source, train=False)
+    logits = call(model, params, "decode", batch.target, memory, train=False).astype(jnp.float32)
+    chosen = jnp.take_along_axis(logits, batch.target.ids[:, :, None], axis=2)[:, :, 0]
+    return chosen - jax.nn.logsumexp(logits, axis=2)
+
+
+class PairTokens(NamedTuple):
+    """A sentence pair as ids and as pieces to show; all four end with EOS."""
+
+    source_ids: list[int]
+    target_ids: list[int]
+    source_pieces: list[str]
+    target_pieces: list[str]
+
+
+def tokens_of_pair(tokenizers: TokenizerPair, source: str, target: str) -> PairTokens:
+    """Tokens of the two sides."""
+    source_ids, target_ids = tokenizers.source.encode(source), tokenizers.target.encode(target)
+    return PairTokens(
+        [*source_ids, EOS_ID],
+        [*target_ids, EOS_ID],
+        [*tokenizers.source.pieces(source_ids), "</s>"],
+        [*tokenizers.target.pieces(target_ids), "</s>"],
+    )

@@ -1,0 +1,43 @@
+"""The task ``word_vectors`` and the reader of ``init.embeddings``, registered as a plugin does; imports no JAX.
+
+(Settings are checked without it.)
+"""
+
+from typing import Any
+
+from transformer_jax.config.evaluation import Metric
+from transformer_jax.config.plugins import register
+from transformer_jax.config.tasks import LOSSES, TaskSettings
+from transformer_jax.config.word_vectors import (
+    BlockConfig,
+    GloveConfig,
+    NoDecodingConfig,
+    Word2vecConfig,
+    WordTextConfig,
+    check_word_vectors,
+)
+
+register("task", "word_vectors")(
+    TaskSettings(
+        WordTextConfig,
+        BlockConfig,
+        {"skip_gram": Word2vecConfig, "cbow": Word2vecConfig, "glove": GloveConfig},
+        NoDecodingConfig,
+        LOSSES[0],
+        (
+            Metric("analogies", "maximize", needs="data.test_sets"),
+            Metric("similarity", "maximize", needs="data.test_sets"),
+        ),
+        check_word_vectors,
+        "transformer_jax.tools.word_vectors.task.task:WordVectorTask",
+        "transformer_jax.tools.word_vectors.task.sizing:SIZING",
+    )
+)
+
+
+@register("word_table", "word_vectors")
+def read_word_table(file: str) -> Any:
+    """The words and vectors of a file, in any format that is known; see ``formats.read_vectors``."""
+    from transformer_jax.tools.word_vectors.formats import read_vectors
+
+    return read_vectors(file)
