@@ -14,7 +14,7 @@ from transformer_jax.training import projected_loss
 from transformer_jax.training.update import CompiledStep
 
 PACKAGE = str(Path(transformer_jax.__file__).parent)
-MOST = 13
+MOST = 10
 
 
 class ReachedError(Exception):
