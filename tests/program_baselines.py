@@ -26,7 +26,7 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.config.optimization import MeshConfig
 from transformer_jax.config.recipes import resolve
-from transformer_jax.runtime.hardware import resolve_compute_dtype
+from transformer_jax.runtime.hardware import DeviceSettings, resolve_for_device
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.training.sharding import batch_sharding, decoding_shardings, make_mesh
 from transformer_jax.training.update import Update
@@ -63,7 +63,7 @@ class Baseline(NamedTuple):
 def baselines_of(recipe: str) -> dict[str, Baseline]:
     """Its training step, evaluation loss and decoding step on each mesh, by ``"mesh program"``."""
     path, overrides = RECIPES[recipe]
-    config = resolve_compute_dtype(resolve(path, list(overrides.items())), lambda: "bfloat16")
+    config = resolve_for_device(resolve(path, list(overrides.items())), lambda: DeviceSettings("bfloat16", 4))
     return {
         f"{name} {program}": baseline_of(lower().as_text())
         for name, mesh in MESHES.items()

@@ -88,10 +88,10 @@ def recipe_here(recipe: str, overrides: Sequence[str]) -> "ExperimentConfig":
     import jax
 
     from transformer_jax.config import resolve
-    from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
+    from transformer_jax.runtime.hardware import resolve_for_device, settings_on
 
     stated = [tuple(each.removeprefix("--config.").split("=", 1)) for each in overrides]
-    return resolve_compute_dtype(resolve(recipe, stated), lambda: fastest_compute_dtype(jax.devices()[0]))
+    return resolve_for_device(resolve(recipe, stated), lambda: settings_on(jax.devices()[0]))
 
 
 def random_batch(config: "ExperimentConfig", rows: int, length: int) -> "PyTree":

@@ -3,13 +3,13 @@
 from typing import NamedTuple
 
 import pytest
-from run_settings import tiny_config, tiny_settings
+from run_settings import tiny_settings
 
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, to_json
 from transformer_jax.runs import trainer
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runtime import hardware
-from transformer_jax.runtime.hardware import resolve_compute_dtype
+from transformer_jax.runtime.hardware import DeviceSettings, resolve_for_device
 from transformer_jax.training.sharding import make_mesh
 
 
@@ -48,17 +48,25 @@ def automatic(cache) -> ExperimentConfig:
 def test_a_run_keeps_what_auto_became_when_it_began(tmp_path, monkeypatch):
     config, run = automatic(tmp_path), RunDirectory(tmp_path / "run")
     mesh = make_mesh(MeshConfig())
-    monkeypatch.setattr(trainer, "fastest_compute_dtype", lambda device: "bfloat16")
-    began = resolve_compute_dtype(config, lambda: trainer._compute_dtype_of(run, mesh))
-    assert began.model.compute_dtype == "bfloat16"
+    monkeypatch.setattr(trainer, "settings_on", lambda device: DeviceSettings("bfloat16", 16))
+    began = resolve_for_device(config, lambda: trainer._device_settings(run, mesh))
+    assert (began.model.compute_dtype, began.batching.width_multiple) == ("bfloat16", 16)
     write_json(run.config, to_json(began))
     # On hardware without units: a new run, then the one that has a checkpoint.
-    monkeypatch.setattr(trainer, "fastest_compute_dtype", lambda device: "float32")
-    assert trainer._compute_dtype_of(run, mesh) == "float32"
+    monkeypatch.setattr(trainer, "settings_on", lambda device: DeviceSettings("float32", 4))
+    assert trainer._device_settings(run, mesh) == ("float32", 4)
     (run.checkpoints / "2").mkdir(parents=True)
-    assert trainer._compute_dtype_of(run, mesh) == "bfloat16"
+    assert trainer._device_settings(run, mesh) == ("bfloat16", 16)
 
 
 def test_what_is_stated_is_not_changed(tmp_path):
-    config = tiny_config(tmp_path)
-    assert hardware.resolve_compute_dtype(config, lambda: "bfloat16") == config
+    stated = from_dict(
+        {**tiny_settings(tmp_path), "batching": {**tiny_settings(tmp_path)["batching"], "width_multiple": 4}}
+    )
+    assert resolve_for_device(stated, lambda: DeviceSettings("bfloat16", 16)) == stated
+
+
+@pytest.mark.parametrize(("platform", "multiple"), [("cpu", 4), ("gpu", 8), ("tpu", 16)])
+def test_widths_fill_the_tiles_of_the_device(platform, multiple):
+    device = Device(platform, compute_capability="9.0")
+    assert hardware.settings_on(device).width_multiple == multiple

@@ -195,6 +195,9 @@ class TokenizerConfig:
         require(is_share, "tokenizer.character_coverage", problem)
 
 
+CPU_WIDTH_MULTIPLE = 4
+
+
 @dataclass(frozen=True)
 class BatchingConfig:
     """Batching of sentence pairs, in a few static shapes; batches do not depend on the number of devices."""
@@ -218,12 +221,21 @@ class BatchingConfig:
     )
     # Rows of float32 attention scores then start at multiples of 16 bytes. On Multi30k with five buckets, padding is 19.0 %
     # of all positions with multiples of 1, 20.5 % with 4, 24.4 % with 8.
-    width_multiple: int = setting(4, "Widths of batches are multiples of it: 8 suits GPUs, 16 or more TPUs.")
+    width_multiple: int = setting(
+        0,
+        "Widths of batches are multiples of it; 0: 4 on CPUs, 8 on GPUs, 16 on TPUs, by the devices on which the run begins.",
+        at_least=0,
+    )
     row_multiple: int = setting(
         8, "The number of rows of every batch is a multiple of it; devices and accumulation steps must divide it."
     )
     accumulation_steps: int = setting(1, "Micro-batches of a batch, whose gradients are summed, to save memory.")
     prefetch_batches: int = setting(8, "Number of batches read ahead.", at_most=10_000, changeable=True)
+
+    @property
+    def width_step(self) -> int:
+        """``width_multiple``, or its value on CPUs where no device chose it yet."""
+        return self.width_multiple or CPU_WIDTH_MULTIPLE
 
     @property
     def row_length(self) -> int:

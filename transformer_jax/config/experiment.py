@@ -134,6 +134,8 @@ def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> b
     if key == "model.compute_dtype":
         # The dtype resolved when the run began stays, on any hardware.
         return config.model.compute_dtype == "auto"
+    if key == "batching.width_multiple":
+        return config.batching.width_multiple == 0
     if key == "evaluation.selection":
         # A command that does not state it keeps the metric of the run.
         return not config.evaluation.selection

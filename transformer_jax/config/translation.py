@@ -101,8 +101,8 @@ def _check_batches(data: DataConfig, batching: BatchingConfig, model: Transforme
             problem = f"{batching.packed_length} positions do not hold a pair of {widest}; {remedy}"
             require(batching.packed_length >= widest, "batching.packed_length", problem)
         else:
-            problem = f"{batching.packed_length} is not a multiple of batching.width_multiple={batching.width_multiple}"
-            require(batching.packed_length % batching.width_multiple == 0, "batching.packed_length", problem)
+            problem = f"{batching.packed_length} is not a multiple of batching.width_multiple={batching.width_step}"
+            require(batching.packed_length % batching.width_step == 0, "batching.packed_length", problem)
         widest = max(batching.packed_length, widest)
     problem = (
         f"{batching.tokens_per_update} is less than batching.row_multiple={batching.row_multiple} rows of "

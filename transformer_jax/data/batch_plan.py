@@ -167,7 +167,7 @@ def plan_batches(
 
 def bucket_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
     """Pairs of similar length together, a pair a row."""
-    limits = config.num_buckets, config.tokens_per_update, config.row_multiple, config.width_multiple
+    limits = config.num_buckets, config.tokens_per_update, config.row_multiple, config.width_step
     buckets = choose_buckets(lengths, *limits)
     bucket_of = np.searchsorted([bucket.widest for bucket in buckets], lengths.max(axis=0))
     # Pairs of bucket 0, then pairs of bucket 1, ...
@@ -184,7 +184,7 @@ def packed_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> Batch
     """Several pairs a row. They are packed once, in an order drawn from the seed; each epoch shuffles the rows."""
     order = random_order(lengths.shape[1], seed, epoch=0, stream=PACKING_STREAM)
     groups = []
-    widths = row_widths(lengths, config.packed_length, config.width_multiple)
+    widths = row_widths(lengths, config.packed_length, config.width_step)
     for members, sides in filled_widths(lengths, order, widths, config.tokens_per_update):
         pairs, offsets = pack_tightly(lengths, members, sides)
         batches = round(lengths[:, members].sum() / 2 / config.tokens_per_update)

@@ -46,7 +46,7 @@ from transformer_jax.runtime.distributed import (
     require_shared_folder,
     wait_for_all,
 )
-from transformer_jax.runtime.hardware import fastest_compute_dtype, require_memory, resolve_compute_dtype
+from transformer_jax.runtime.hardware import DeviceSettings, require_memory, resolve_for_device, settings_on
 from transformer_jax.runtime.preemption import interruption
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.task import Task, TrainingData, objective_of, task_class
@@ -198,21 +198,22 @@ def resolved_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mes
         LOGGER.info("data.directory: not read, since data.source=%s is generated", config.data.source)
     config = replace(config, init=config.init.absolute(), data=config.data.absolute())
     config = task_class(config.task).begin(config, directory)
-    config = resolve_compute_dtype(config, partial(_compute_dtype_of, directory, mesh))
+    config = resolve_for_device(config, partial(_device_settings, directory, mesh))
     if config.optimizer.freeze:
         frozen_mask(jax.eval_shape(objective_of(config, mesh).init_params, jax.random.key(0)), config.optimizer.freeze)
     return config
 
 
-def _compute_dtype_of(directory: RunDirectory, mesh: Mesh) -> str:
-    """The dtype of the run, once it has checkpoints, on whatever hardware it is resumed; else the one that suits process 0."""
+def _device_settings(directory: RunDirectory, mesh: Mesh) -> DeviceSettings:
+    """The settings of the run, once it has checkpoints, on whatever hardware it is resumed; else those that suit process 0."""
 
-    def find() -> str:
-        if directory.has_checkpoints():
-            return load_run_config(directory.path).model.compute_dtype
-        return fastest_compute_dtype(mesh.devices.flat[0])
+    def find() -> DeviceSettings:
+        if not directory.has_checkpoints():
+            return settings_on(mesh.devices.flat[0])
+        saved = load_run_config(directory.path)
+        return DeviceSettings(saved.model.compute_dtype, getattr(saved.batching, "width_multiple", 0))
 
-    return from_first(find)
+    return DeviceSettings(*from_first(find))
 
 
 @contextmanager

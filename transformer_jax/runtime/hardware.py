@@ -8,13 +8,16 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.config.data import CPU_WIDTH_MULTIPLE
 
 # Linux's names for the bfloat16 instructions of x86 processors: dot products of AVX-512, and the matrix unit (AMX).
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
 FIRST_NVIDIA_GENERATION = 8.0  # compute capability of Ampere
+# Widths that fill the tiles of matrix products: tensor cores take multiples of 8 numbers of 2 bytes, TPUs rows of 16.
+WIDTH_MULTIPLES = {"gpu": 8, "tpu": 16}
 
 
 @runtime_checkable
@@ -90,11 +93,30 @@ def evaluation_dtype(stated: str, of_model: str, device: Device) -> str:
     return "float32" if device.platform == "cpu" else of_model
 
 
-def resolve_compute_dtype(config: ExperimentConfig, choose: Callable[[], str]) -> ExperimentConfig:
-    """``config`` with ``model.compute_dtype=auto`` replaced by what ``choose`` returns."""
-    if config.model.compute_dtype != "auto":
+class DeviceSettings(NamedTuple):
+    """Settings that follow from the device where they are not stated: ``model.compute_dtype``, ``batching.width_multiple``."""
+
+    compute_dtype: str
+    width_multiple: int
+
+
+def settings_on(device: Device) -> DeviceSettings:
+    """The settings that suit ``device``: bfloat16 where it has units for it, widths that fill the tiles of its products."""
+    return DeviceSettings(fastest_compute_dtype(device), WIDTH_MULTIPLES.get(device.platform, CPU_WIDTH_MULTIPLE))
+
+
+def resolve_for_device(config: ExperimentConfig, choose: Callable[[], DeviceSettings]) -> ExperimentConfig:
+    """``config`` with ``model.compute_dtype=auto`` and ``batching.width_multiple=0`` replaced by the settings of a device."""
+    model, batching = config.model, config.batching
+    is_open = getattr(batching, "width_multiple", None) == 0
+    if model.compute_dtype != "auto" and not is_open:
         return config
-    return replace(config, model=replace(config.model, compute_dtype=choose()))
+    chosen = choose()
+    if model.compute_dtype == "auto":
+        model = replace(model, compute_dtype=chosen.compute_dtype)
+    if is_open:
+        batching = replace(batching, width_multiple=chosen.width_multiple)
+    return replace(config, model=model, batching=batching)
 
 
 def host_usage(folder: Path) -> dict[str, float]:

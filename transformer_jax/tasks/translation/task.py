@@ -126,7 +126,7 @@ class TranslationTask(Task):
         longest = max(config.data.max_source_tokens, config.data.max_target_tokens) + 1
         if batching.kind == "packed":
             longest = max(longest, batching.packed_length)
-        return int(math.ceil(longest / batching.width_multiple) * batching.width_multiple)
+        return int(math.ceil(longest / batching.width_step) * batching.width_step)
 
     @staticmethod
     def new_objective(config: ExperimentConfig, vocabularies: tuple[int, int], mesh: Mesh) -> TranslationObjective:

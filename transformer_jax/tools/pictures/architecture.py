@@ -12,7 +12,7 @@ import jax
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.models.inspection import ModuleCall, module_calls
-from transformer_jax.runtime.hardware import resolve_compute_dtype
+from transformer_jax.runtime.hardware import DeviceSettings, resolve_for_device
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.pictures.block_diagram import Block, draw_block_diagram
 from transformer_jax.tools.pictures.subject import Subject
@@ -63,7 +63,7 @@ class Node(NamedTuple):
 
 def architecture(config: ExperimentConfig) -> Architecture:
     """The blocks of the model of ``config``, with a vocabulary as large as its settings allow; nothing is computed."""
-    config = resolve_compute_dtype(config, lambda: "float32")
+    config = resolve_for_device(config, lambda: DeviceSettings("float32", 4))
     if config.task not in ("translation", "language_model"):
         raise ConfigError(
             f"config: no layers of task={config.task} are drawn; give one of translation or language_model"

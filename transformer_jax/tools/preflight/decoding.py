@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
+from transformer_jax.runtime.hardware import resolve_for_device, settings_on
 from transformer_jax.tasks.task import DecodingProgram, objective_of, task_class
 from transformer_jax.tools.preflight.chips import Chip, Topology
 from transformer_jax.tools.preflight.compiled import Compiled, compile_for
@@ -36,7 +36,7 @@ def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, 
     """
     started = time.perf_counter()
     mesh = make_mesh(config.mesh, topology.devices)
-    config = resolve_compute_dtype(config, lambda: fastest_compute_dtype(topology.devices[0]))
+    config = resolve_for_device(config, lambda: settings_on(topology.devices[0]))
     objective = objective_of(config, mesh)
     decoding = task_class(config.task).decoding(config, objective, length, mesh)
     parameters = _placed_parameters(objective.init_params, mesh, _compute_dtype(config))

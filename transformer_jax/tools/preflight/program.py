@@ -11,7 +11,7 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.config import ExperimentConfig, hyperparameters_of
 from transformer_jax.config.optimization import require_rows_divide
 from transformer_jax.data.buckets import max_rows, rows_of
-from transformer_jax.runtime.hardware import fastest_compute_dtype, resolve_compute_dtype
+from transformer_jax.runtime.hardware import resolve_for_device, settings_on
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.preflight.chips import Topology
 from transformer_jax.tools.preflight.collectives import Collective
@@ -74,7 +74,7 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
     """
     started = time.perf_counter()
     mesh = make_mesh(config.mesh, topology.devices)
-    config = resolve_compute_dtype(config, lambda: fastest_compute_dtype(topology.devices[0]))
+    config = resolve_for_device(config, lambda: settings_on(topology.devices[0]))
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
     objective = objective_of(config, mesh)
     rule = task_class(config.task).update_rule(objective)
