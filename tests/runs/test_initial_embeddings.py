@@ -93,7 +93,5 @@ def test_vectors_that_do_not_fit_are_refused(cache, tmp_path):
     missing = from_dict(tiny_settings(cache) | {"init": {"embeddings": str(tmp_path / "none.txt")}})
     with pytest.raises(ConfigError, match="init.embeddings: .*none.txt is not a file"):
         require_same_run(missing, str(tmp_path / "run"))
-    with pytest.raises(
-        ConfigError, match="init.embeddings: the parameters, the embeddings among them, come from init.run"
-    ):
+    with pytest.raises(ConfigError, match="init.embeddings: the parameters, with the embeddings, come from init.run"):
         InitConfig(run="runs/a", embeddings="v.txt")

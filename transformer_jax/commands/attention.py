@@ -45,9 +45,10 @@ def run(values: flags.FlagValues) -> int:
     config = run_config(values)
     if not values.text.strip():
         raise ConfigError("--text: is empty; give a sentence")
-    counts = getattr(config.model, "attention_counts", {})
-    kind = values.kind or next((each for each in KINDS if each in counts), KINDS[0])
-    if counts:
+    # Models without attention have no kind, and word vectors not even a count of it.
+    counts = getattr(config.model, "attention_counts", None)
+    kind = values.kind or next((each for each in KINDS if each in (counts or {})), KINDS[0])
+    if counts is not None:
         require_attention(config, kind, values.layer, values.head)
     from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 

@@ -9,14 +9,15 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, flatten
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.plugins import registered
-from transformer_jax.runs.run import TrainingRun
 from transformer_jax.runtime.atomic_files import write_whole
-from transformer_jax.runtime.distributed import is_first
+
+if TYPE_CHECKING:
+    from transformer_jax.runs.run import TrainingRun
 
 PROJECT = "transformer_jax"
 IDS_FILE = "trackers.json"
@@ -174,10 +175,13 @@ class Trackers:
 
     def __init__(self, folder: Path, config: ExperimentConfig, first_update: int) -> None:
         makers = TRACKERS | registered("tracker")
+        # Imported here because it imports JAX, which the checks of settings do without.
+        from transformer_jax.runtime.distributed import is_first
+
         names = [name for name in config.training.tracker_names if name != "jsonl"] if is_first() else []
         self.trackers = [makers[name](folder, config, first_update) for name in names]
 
-    def __call__(self, run: TrainingRun) -> None:
+    def __call__(self, run: "TrainingRun") -> None:
         """Writes what was recorded after the update."""
         for tracker in self.trackers:
             if run.logged:
