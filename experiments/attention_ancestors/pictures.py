@@ -8,8 +8,7 @@ from matplotlib.axes import Axes
 
 from transformer_jax.tasks.translation.soft_alignment import SoftAlignment
 from transformer_jax.tools.pictures import canvas
-from transformer_jax.tools.pictures.canvas import FAINT_INK, HAIRLINE, INK, font
-from transformer_jax.tools.pictures.curves import LINE_COLORS
+from transformer_jax.tools.pictures.canvas import FAINT_INK, HAIRLINE, INK, LINE_COLORS, font
 
 CELL = 0.17
 MARGIN, TITLE = 0.15, 0.3

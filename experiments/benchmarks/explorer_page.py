@@ -22,11 +22,8 @@ import numpy as np
 from transformer_jax.config import TransformerConfig
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import init_params
-from transformer_jax.tools.explorer.attention_readings import attention_readings
 from transformer_jax.tools.explorer.page import Page, RunName
-from transformer_jax.tools.explorer.reading import AttentionReading, NamedArray, Reading
-from transformer_jax.tools.explorer.teacher_forcing import TeacherForcing
-from transformer_jax.tools.explorer.translation_reader import with_rollout
+from transformer_jax.tools.explorer.readings import AttentionReading, Reading, TextReader, with_rollout
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 from headless_chromium import Browser, headless_chromium
@@ -52,18 +49,17 @@ def read_by_base(tokens: int) -> list[AttentionReading]:
     model = build_model(TransformerConfig(), VOCABULARY, VOCABULARY)
     params = jax.jit(partial(init_params, model))(jax.random.key(0))
     ids = np.random.default_rng(0).integers(4, VOCABULARY, (2, tokens)).tolist()
-    passed = TeacherForcing(model)(params, ids, with_gradients=False)
-    return attention_readings(passed.records, dict.fromkeys(("source", "target", "input"), tokens))
+    axes = dict.fromkeys(("source", "target", "input"), [""] * tokens)
+    return TextReader(model)(params, "", "", axes, ids, with_gradients=False).attentions
 
 
 def sharpened(reading: AttentionReading, sharpness: float, rng: np.random.Generator) -> AttentionReading:
     """The same with the weights of random scores."""
-    values = reading.weights.values
-    scores = sharpness * rng.standard_normal(values.shape, dtype=np.float32)
-    scores = np.where(values > 0, scores, -np.inf)
+    scores = sharpness * rng.standard_normal(reading.weights.shape, dtype=np.float32)
+    scores = np.where(reading.weights > 0, scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
-    return replace(reading, weights=replace(reading.weights, values=weights))
+    return replace(reading, weights=weights)
 
 
 def page_of(readings: list[AttentionReading], tokens: int) -> str:
@@ -72,9 +68,7 @@ def page_of(readings: list[AttentionReading], tokens: int) -> str:
     pieces = [f"\u2581word{index}" for index in range(tokens)]
     axes = {"source": pieces, "target": pieces, "input": ["<s>", *pieces[:-1]]}
     gradients = {
-        each.kind: NamedArray(
-            (each.rows, each.columns), rng.standard_normal((tokens, tokens)) * (each.weights.values[0, 0] > 0)
-        )
+        each.kind: rng.standard_normal((tokens, tokens)) * (each.weights[0, 0] > 0)
         for each in readings
         if each.kind != "encoder"
     }

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from effects import Spread
 
 from transformer_jax.tools.pictures import canvas
-from transformer_jax.tools.pictures.canvas import FAINT_INK, HAIRLINE, INK, font
-from transformer_jax.tools.pictures.curves import LINE_COLORS
+from transformer_jax.tools.pictures.canvas import FAINT_INK, HAIRLINE, INK, LINE_COLORS, font
 
 LEFT, TOP, WIDTH, LINE, BELOW = 1.5, 0.45, 4.6, 0.24, 0.85
 PAPER, OURS = LINE_COLORS[1], LINE_COLORS[0]

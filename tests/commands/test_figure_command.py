@@ -5,7 +5,7 @@ import pytest
 from transformer_jax.commands import figure
 from transformer_jax.commands.flag_parsing import parse_flags
 from transformer_jax.config import ConfigError
-from transformer_jax.tools.pictures.registry import FIGURES, FigureModule
+from transformer_jax.tools.pictures.figures import FIGURES
 
 
 def draw(*arguments):
@@ -15,7 +15,7 @@ def draw(*arguments):
 def test_help_has_a_line_for_every_figure():
     for name, each in FIGURES.items():
         assert f"\n{name}: " in figure.__doc__
-        assert isinstance(each.load(), FigureModule)
+        assert callable(each.load())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from transformer_jax.array_types import BOS_ID, PAD_ID
 from transformer_jax.decoding.beam_search import Rules, beam_search
 from transformer_jax.decoding.search_trace import SearchTrace
-from transformer_jax.tools.explorer.search_tree import DROPPED, FINISHED, KEPT, build_tree
+from transformer_jax.tools.explorer.searches import DROPPED, FINISHED, KEPT, build_tree
 
 LIMIT, BEAMS, ALPHA = 5, 3, 0.6
 RULES = Rules(BEAMS, BEAMS, ALPHA)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.tools.preflight.calibration import Calibration
-from transformer_jax.tools.preflight.traffic_kinds import KINDS
+from transformer_jax.tools.preflight.memory_traffic import KINDS
 
 MEASURED = Calibration("NVIDIA H100 80GB HBM3", 1, {"bfloat16": 500e12, "float32": 300e12}, 2e12, {}, "0.10")
 

@@ -18,7 +18,7 @@ from transformer_jax.models.inspection import (
 )
 from transformer_jax.models.interface import init_params
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tools.explorer.attention_readings import attention_readings
+from transformer_jax.tools.explorer.readings import attention_readings
 
 MODELS = {
     "transformer": TransformerConfig(
@@ -50,10 +50,9 @@ def test_records_have_weights_and_transformed_values(built):
     readings = {each.kind: each for each in attention_readings(records, {"source": 4, "target": 3, "input": 3})}
     assert set(readings) in ({"cross"}, {"encoder", "decoder", "cross"})
     for each in readings.values():
-        np.testing.assert_allclose(each.weights.values.sum(axis=-1), 1.0, rtol=1e-5)
+        np.testing.assert_allclose(each.weights.sum(axis=-1), 1.0, rtol=1e-5)
     cross = readings["cross"]
-    assert cross.weights.axes == ("layer", "head", "target", "source")
-    assert cross.weights.values.shape[2:] == (3, 4)
+    assert cross.weights.shape[2:] == (3, 4)
 
 
 def test_norms_and_cosines_give_the_norm_of_what_all_heads_add(built):
@@ -64,9 +63,9 @@ def test_norms_and_cosines_give_the_norm_of_what_all_heads_add(built):
     )
     (record,) = (each for path, each in records.items() if path.endswith("cross_attention"))
     direct = np.linalg.norm(np.einsum("BHQM,BHMD->BQMD", *map(np.asarray, record)), axis=-1)[0]
-    added = reading.weights.values[0] * reading.value_norms.values[0][:, None]
+    added = reading.weights[0] * reading.value_norms[0][:, None]
     squares = (added**2).sum(axis=0)
-    for (first, second), cosine in zip(PAIRS, reading.value_cosines.values[0], strict=False):
+    for (first, second), cosine in zip(PAIRS, reading.value_cosines[0], strict=False):
         squares += 2 * added[first] * added[second] * cosine
     np.testing.assert_allclose(np.sqrt(squares), direct, atol=1e-5)
 

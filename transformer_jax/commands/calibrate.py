@@ -22,8 +22,7 @@ def run(values: flags.FlagValues) -> int:
     """Measures, prints and writes."""
     import jax
 
-    from transformer_jax.tools.preflight.calibration import to_json
-    from transformer_jax.tools.preflight.measuring import measure
+    from transformer_jax.tools.preflight.calibration import measure, to_json
 
     text = to_json(measure(jax.local_devices()))
     Path(values.output).write_text(text, encoding="utf-8")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from transformer_jax.tools.explorer.head_statistics import HeadStatistics
     from transformer_jax.tools.explorer.page import Page
     from transformer_jax.tools.explorer.readers import OpenedReader, Reader
-    from transformer_jax.tools.explorer.search_tree import Forced
+    from transformer_jax.tools.explorer.searches import Forced
 
     Aligned = tuple[list[tuple[str, str]], list[GoldAlignment]]
 

@@ -21,17 +21,14 @@ settings, tokenizers and parameters it takes.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from absl import flags
 
 from transformer_jax.commands.flag_parsing import define_arguments, define_config_flag, resolve_config
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, run_config
 from transformer_jax.config import ConfigError, ExperimentConfig
-from transformer_jax.tools.pictures.registry import FIGURES, find_figure
-
-if TYPE_CHECKING:
-    from transformer_jax.tools.pictures.subject import Subject
+from transformer_jax.tools.pictures.figures import FIGURES, Subject, find_figure
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -61,15 +58,13 @@ def run(values: flags.FlagValues) -> int:
 
     require_writable(path.parent, "--output")
     start_jax(subject.config.data.cache_directory)
-    lines = figure.load().make(subject, path)
+    lines = figure.load()(subject, path)
     print("\n".join([*lines, str(path)]))
     return 0
 
 
-def subject_of(values: flags.FlagValues, recipe: str) -> "Subject":
+def subject_of(values: flags.FlagValues, recipe: str) -> Subject:
     """The run of --workdir, or the recipe of --config, by default ``recipe``."""
-    from transformer_jax.tools.pictures.subject import Subject
-
     if values.workdir and values.config:
         raise ConfigError("--workdir: a run has its own settings; give it or --config, not both")
     if not values.workdir:
@@ -86,7 +81,7 @@ def subject_of(values: flags.FlagValues, recipe: str) -> "Subject":
     )
 
 
-def _run(values: flags.FlagValues, workdir: str) -> "tuple[ExperimentConfig, Callable[[], Any]]":
+def _run(values: flags.FlagValues, workdir: str) -> tuple[ExperimentConfig, Callable[[], Any]]:
     """The settings of a run, and how to restore it."""
     config = run_config(values, workdir)
 

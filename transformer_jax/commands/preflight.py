@@ -65,7 +65,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def run(values: flags.FlagValues) -> int:
     """Compiles and prints; 1 when nothing fits."""
-    from transformer_jax.tools.preflight.gpus import missing_wheels_named
+    from transformer_jax.tools.preflight.chips import missing_wheels_named
 
     config = resolve_config(values)
     with missing_wheels_named():
@@ -95,9 +95,8 @@ def _compile(values: flags.FlagValues, config: ExperimentConfig) -> int:
 
 
 def _search(values: flags.FlagValues, config: ExperimentConfig) -> int:
-    from transformer_jax.tools.preflight.program import Program
+    from transformer_jax.tools.preflight.program import Program, positions_per_second
     from transformer_jax.tools.preflight.report import SUMMARY_HEAD, report, summary
-    from transformer_jax.tools.preflight.roofline import positions_per_second
     from transformer_jax.tools.preflight.search import flags_of, search
 
     if values.json:

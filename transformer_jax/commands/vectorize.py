@@ -111,7 +111,7 @@ def _counting_config(values: flags.FlagValues) -> CountingConfig:
 def _draw(values: flags.FlagValues, path: Path, config: CountingConfig, counted: Counted) -> list[str]:
     """The paths of the pictures, which take few and short documents."""
     from transformer_jax.data.text_files import read_lines
-    from transformer_jax.tools.pictures.heat_map import draw_heat_map, require_drawable
+    from transformer_jax.tools.pictures.panels import draw_heat_map, require_drawable
     from transformer_jax.tools.word_vectors.vectorizers import cooccurrence_table
 
     drawn = []

@@ -177,8 +177,7 @@ def _convert(values: flags.FlagValues, words: list[str]) -> None:
 def _map(values: flags.FlagValues, words: list[str]) -> None:
     del words
     from transformer_jax.runtime.atomic_files import write_whole
-    from transformer_jax.tools.pictures.word_map import draw_word_map
-    from transformer_jax.tools.pictures.word_map_page import word_map_page
+    from transformer_jax.tools.pictures.word_map import draw_word_map, word_map_page
     from transformer_jax.tools.word_vectors.neighbors import neighbors_of_rows
     from transformer_jax.tools.word_vectors.projection import project
 
@@ -199,7 +198,7 @@ def _map(values: flags.FlagValues, words: list[str]) -> None:
 
 
 def _picture(values: flags.FlagValues, words: list[str]) -> None:
-    from transformer_jax.tools.pictures.analogy_picture import draw_analogy
+    from transformer_jax.tools.pictures.word_map import draw_analogy
     from transformer_jax.tools.word_vectors.neighbors import analogy
     from transformer_jax.tools.word_vectors.projection import analogy_plane
 

@@ -8,7 +8,7 @@ from transformer_jax.config import DataError
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.evaluation.word_alignment import read_gold
 from transformer_jax.tools.explorer import head_statistics
-from transformer_jax.tools.explorer.head_alignment import head_error_rates
+from transformer_jax.tools.explorer.head_statistics import head_error_rates
 
 
 class Letters:
@@ -55,10 +55,6 @@ def test_padding_counts_for_nothing(monkeypatch):
     assert alone["distance"] == [1.0]
 
 
-def test_punctuation_is_told_from_letters():
-    assert head_statistics.punctuation(Letters())[4:] == [False, False, True, True, False, True]
-
-
 def test_error_rates_of_heads():
     diagonal, turned = np.eye(3)[None], np.array([[[0, 1, 0], [1, 0, 0], [0, 0, 1.0]]])
     weights = [(0, np.stack([np.concatenate([diagonal, turned])]))]
@@ -74,15 +70,6 @@ def test_error_rates_of_heads():
         head_error_rates(weights, tokenizers, pairs, read_gold(["7-0"], "gold"), "gold")
     with pytest.raises(DataError, match="gold: no pairs"):
         head_error_rates([], tokenizers, [], [], "gold")
-
-
-def test_layer_ten_comes_after_layer_nine(monkeypatch):
-    # As jit returns them: sorted as text.
-    paths = sorted(f"decoder_layers_{layer}/self_attention" for layer in range(11))
-    maps = {path: jnp.full((1, 1, 16, 16), float(path.split("_")[2].split("/")[0])) for path in paths}
-    monkeypatch.setattr(head_statistics, "attention_maps", lambda model, params, *inputs: maps)
-    (found,) = head_statistics.head_statistics(None, {}, [Letters()], [[[2]]])
-    assert found.values["same"].ravel().tolist() == list(range(11))
 
 
 def test_no_batch_is_wider_than_the_model_reads():

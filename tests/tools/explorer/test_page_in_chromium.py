@@ -1,6 +1,7 @@
-"""The page in a real browser, with the network cut, its console watched, and every request counted."""
+"""The page in a real browser, with the network cut, its console watched, and every request counted; then served."""
 
 import json
+import threading
 from xml.etree import ElementTree
 
 import numpy as np
@@ -8,9 +9,11 @@ import pytest
 from headless_chromium import browser_program, headless_chromium
 from tools.explorer.made_readings import made_reading
 
+from transformer_jax.config import DataError
 from transformer_jax.tools.explorer.head_statistics import HeadStatistics
 from transformer_jax.tools.explorer.page import Page, RunName
-from transformer_jax.tools.explorer.search_tree import Forced, Next, Node, SearchTree
+from transformer_jax.tools.explorer.searches import Forced, Next, Node, SearchTree
+from transformer_jax.tools.explorer.server import listen_locally, make_app, make_local_server
 
 pytestmark = pytest.mark.skipif(browser_program() is None, reason="needs Chromium (Debian package chromium)")
 
@@ -74,8 +77,9 @@ def colors(browser):
     )
 
 
-@pytest.mark.parametrize("view", ["matrix", "lines", "grid", "search", "statistics"])
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(
+    ("view", "dark"), [("matrix", False), ("lines", True), ("grid", False), ("search", True), ("statistics", False)]
+)
 def test_every_view_draws(browser, address, view, dark):
     browser.open(f"{address}#view={view}&kind=encoder&layer=2&head=3", dark=dark)
     assert state(browser, "view", "kind", "layer", "head") == [view, "encoder", 2, 3]
@@ -101,10 +105,10 @@ def test_values_on_the_page_are_those_of_the_model(browser, address):
     reading = made_reading(SOURCE, TARGET)
     cross = reading.attentions[2]
     for measure, expected in (
-        ("w", cross.weights.values[1, 2]),
-        ("n", cross.weights.values[1, 2] * cross.value_norms.values[1, 2]),
-        ("r", cross.rollout.values[1]),
-        ("x", reading.gradients["cross"].values),
+        ("w", cross.weights[1, 2]),
+        ("n", cross.weights[1, 2] * cross.value_norms[1, 2]),
+        ("r", cross.rollout[1]),
+        ("x", reading.gradients["cross"]),
     ):
         browser.press(measure)
         browser.wait_for("currentMatrix(panels[0])")
@@ -114,9 +118,9 @@ def test_values_on_the_page_are_those_of_the_model(browser, address):
     browser.press("n")
     browser.wait_for("currentMatrix(panels[0])")
     found = browser.evaluate("Array.from(currentMatrix(panels[0]).values)")
-    added = cross.weights.values[1] * cross.value_norms.values[1][:, None]
+    added = cross.weights[1] * cross.value_norms[1][:, None]
     cosines = np.zeros((4, 4, len(SOURCE)))
-    cosines[np.tril_indices(4, -1)] = cross.value_cosines.values[1]
+    cosines[np.tril_indices(4, -1)] = cross.value_cosines[1]
     cosines += np.swapaxes(cosines, 0, 1) + np.eye(4)[:, :, None]
     expected = np.sqrt(np.einsum("HQM,GQM,HGM->QM", added, added, cosines))
     assert found == pytest.approx(expected.ravel().tolist(), abs=0.02)
@@ -144,16 +148,6 @@ def test_pointing_and_searching_name_tokens(browser, address):
     assert state(browser, "row", "column") == [0, -1], "the first of three, not the last"
     browser.press("Enter")
     assert state(browser, "row", "column") == [1, -1]
-
-
-def test_square_root_shades_show_faint_values(browser, address):
-    browser.open(f"{address}#kind=cross")
-    browser.wait_for("currentMatrix(panels[0])")
-    faint = "stepOf(0.01, { largest: 1, isSigned: false })"
-    before, painted = browser.evaluate(faint), browser.evaluate("currentMatrix(panels[0]).bitmapColors")
-    browser.press("v")
-    assert (before, browser.evaluate(faint)) == (3, 26)
-    assert browser.evaluate("currentMatrix(panels[0]).bitmapColors") != painted
 
 
 def inspected(browser):
@@ -198,48 +192,62 @@ def test_two_runs_side_by_side_and_a_phone(browser, address):
     assert browser.evaluate("pngPicture().then((canvas) => canvas.width)") > 100
 
 
-def test_every_table_says_over_what_it_is(browser, address):
-    browser.open(f"{address}#view=statistics&kind=cross")
-    headings = browser.evaluate("statisticsView.layout(panels[0]).headings.map((each) => each.text)")
-    assert headings == ["cross attention, ten sentences", "cross attention, gold"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["palette", "view", "measure", "kind", "theme", "shades"])
-@pytest.mark.parametrize("word", ["constructor", "toString", "__proto__", "%00", ""])
-def test_no_word_in_the_address_stops_the_page(browser, address, name, word):
-    browser.open(f"{address}#{name}={word}")
-    assert colors(browser) > 20
-    browser.press("m")
-    assert state(browser, "view") == ["matrix"]
+def test_no_word_in_the_address_stops_the_page(browser, address, name):
+    for word in ("constructor", "__proto__", "%00", ""):
+        browser.open(f"{address}#{name}={word}")
+        assert colors(browser) > 20
+        browser.press("m")
+        assert state(browser, "view") == ["matrix"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["row", "column", "node", "layer", "head", "text", "run", "beside", "zoom"])
-@pytest.mark.parametrize("number", ["99", "-7", "9" * 400, "1e9", "x"])
-def test_no_number_in_the_address_stops_the_page(browser, address, name, number):
-    for view in ("matrix", "lines", "search", "statistics"):
+@pytest.mark.parametrize("name", ["row", "node", "layer", "text", "run", "zoom"])
+def test_no_number_in_the_address_stops_the_page(browser, address, name):
+    for number, view in (("99", "matrix"), ("-7", "lines"), ("9" * 400, "search"), ("x", "statistics")):
         browser.open(f"{address}#view={view}&{name}={number}")
         browser.wait_for("currentMatrix(panels[0])")
-        browser.press("v")
     assert browser.evaluate("state.row < readingOf(state.run).tokens.target.length")
 
 
-def test_a_selected_token_is_let_go_where_another_run_has_none(browser, address):
-    browser.open(f"{address}#row=5")
-    browser.wait_for("currentMatrix(panels[0])")
-    browser.press("s")
-    browser.wait_for("currentMatrix(panels[1])")
-    assert state(browser, "row") == [4]
-    browser.evaluate("set({ run: 1, beside: -1 })")
-    browser.wait_for("currentMatrix(panels[0])")
-    assert state(browser, "row") == [-1]
+SERVED = SearchTree(
+    1,
+    0.0,
+    [Next(5, "a", -0.1), Next(6, "b", -3.0)],
+    [Node(-1, 0, 5, "a", -0.1, 0, "kept"), Node(0, 1, 2, "</s>", -0.2, 0, "finished", -0.2, 1.0)],
+)
+CHOICE = "[...document.querySelectorAll('#inspector button')].find((each) => each.textContent === 'b').click()"
 
 
-def test_pictures_have_every_head_and_every_run(browser, address):
-    browser.open(f"{address}#view=grid&kind=cross&zoom=5&beside=2", width=500, height=400)
-    svg = browser.evaluate("svgPicture()")
-    assert svg.count("<image") == 2 * 4 + 1
-    assert "first update 1" in svg and "rnn update 2" in svg
-    one = browser.evaluate("(set({ beside: -1 }), pngPicture().then((canvas) => canvas.width))")
-    assert browser.evaluate("(set({ beside: 1 }), pngPicture().then((canvas) => canvas.width))") > one
+def rendered(text):
+    page = Page("served", [RunName("run", "update 1")], is_served=True)
+    page.add_reading(made_reading(["a", "</s>"], ["a", text or "</s>"]), SERVED, text=0, run=0)
+    return page.html()
+
+
+@pytest.mark.slow
+def test_a_click_asks_the_run_and_asks_again_after_a_failure():
+    asked = []
+
+    def force(run, text, prefix):
+        asked.append((run, text, list(prefix)))
+        if len(asked) == 1:
+            raise DataError("not now")
+        return Forced(tuple(prefix), "b b", -1.0, -2.0)
+
+    with listen_locally(0) as listener, headless_chromium(network=True) as browser:
+        server = make_local_server(make_app(rendered, force), listener)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        address = f"http://127.0.0.1:{server.port}/"
+        browser.open(f"{address}?text=c#view=search&node=1")
+        assert browser.evaluate("panels[0].reading.tokens.target")[1] == "c"
+        for answer in ("not now", "forced: b b"):
+            browser.evaluate(CHOICE)
+            browser.wait_for(f"byId('inspector').textContent.includes('{answer}')")
+        assert asked == [(0, "a </s>", [6])] * 2
+        assert [each for each in browser.requests if not each.startswith((address, "data:", "about:"))] == []
+        server.shutdown()
+        thread.join()
+        server.server_close()

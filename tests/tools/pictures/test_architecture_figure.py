@@ -5,8 +5,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from transformer_jax.config import resolve
-from transformer_jax.tools.pictures.architecture import architecture
-from transformer_jax.tools.pictures.block_diagram import Block, draw_block_diagram
+from transformer_jax.tools.pictures.architecture import Block, architecture, draw_block_diagram
 
 
 def counted(blocks):

@@ -20,15 +20,6 @@ def test_series_of_a_resumed_run(tmp_path):
     assert read_series(file, ["loss", "bleu"], "step") == {"loss": ([1, 2], [9.0, 7.0]), "bleu": ([2], [3.0])}
 
 
-def test_a_picture_of_two_runs(tmp_path):
-    records = [{"step": 1, "loss": 2.0, "bleu": 1.0}]
-    runs = [write_metrics(tmp_path / name / "metrics.jsonl", records) for name in "ab"]
-    one = imread(draw_curves(runs[0], ["loss"], tmp_path / "one.png"))
-    two = imread(draw_curves(runs, ["loss", "bleu"], tmp_path / "two.png", title="a and b"))
-    assert abs(two.shape[1] - 2 * one.shape[1]) <= 2
-    assert two[:, :, 0].min() < 0.3
-
-
 def test_a_run_without_a_value_yet_has_no_line_but_a_name(tmp_path):
     began = write_metrics(tmp_path / "a" / "metrics.jsonl", [{"step": 1, "loss": 2.0}])
     judged = write_metrics(tmp_path / "b" / "metrics.jsonl", [{"step": 1, "loss": 2.0, "bleu": 1.0}])
@@ -36,18 +27,6 @@ def test_a_run_without_a_value_yet_has_no_line_but_a_name(tmp_path):
     assert both[:, :, 0].min() < 0.3
     with pytest.raises(DataError, match="'chrf'; it has step, loss"):
         draw_curves([began, judged], ["loss", "chrf"], tmp_path / "none.png")
-
-
-def test_panels_and_names_go_into_further_lines(tmp_path):
-    records = [{"step": step, "loss": 1.0, "bleu": 2.0, "chrf": 3.0} for step in (1, 2)]
-    runs = [write_metrics(tmp_path / f"{name}" / "metrics.jsonl", records) for name in range(30)]
-    keys = ["loss", "bleu", "chrf"]
-    square = imread(draw_curves(runs, keys, tmp_path / "square.png", columns=2))
-    row = imread(draw_curves(runs, keys, tmp_path / "row.png"))
-    assert abs(row.shape[1] - 1.5 * square.shape[1]) <= 2
-    assert square.shape[0] > 1.5 * row.shape[0]
-    long_names = [f"run {number} of many with a name that is long" for number in range(30)]
-    assert imread(draw_curves(runs, keys, tmp_path / "long.png", names=long_names)).shape[0] > row.shape[0]
 
 
 def test_problems_are_named(tmp_path):

@@ -8,10 +8,8 @@ import pytest
 
 from transformer_jax.config import DataError
 from transformer_jax.tools.pictures import canvas
-from transformer_jax.tools.pictures.analogy_picture import draw_analogy
-from transformer_jax.tools.pictures.heat_map import draw_heat_map
-from transformer_jax.tools.pictures.word_map import draw_word_map
-from transformer_jax.tools.pictures.word_map_page import word_map_page
+from transformer_jax.tools.pictures.panels import draw_heat_map
+from transformer_jax.tools.pictures.word_map import draw_analogy, draw_word_map, word_map_page
 
 PNG = b"\x89PNG"
 WORDS = ["$x$", "</script><b>", "Käse", 'a"b']

@@ -14,15 +14,11 @@ from transformer_jax.tools.preflight.compiler_faults import known_faults, relati
 FOR_TESTS = {"XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_COMPILATION_CACHE_DIR"}
 
 
+@pytest.mark.slow
 def test_this_compiler_has_none_of_the_published_faults():
     """As it optimizes for users: jaxlib 0.10.2 fails three of these, 0.11.0 one."""
     environment = {name: value for name, value in os.environ.items() if name not in FOR_TESTS}
     assert reproduced(environment) == dict.fromkeys(("jax 39103", "jax 39257", "jax 40412", "jax 39264"), "")
-
-
-def test_a_program_that_hangs_or_crashes_is_named_and_the_next_one_runs():
-    found = reproduced(timeout=0.01)
-    assert len(found) == 4 and set(found.values()) == {"took more than 0 s"}
 
 
 def test_releases_with_faults_are_known():

@@ -1,12 +1,8 @@
-"""The largest arrays of a program: those that it makes itself, each once, with the shapes of one device."""
+"""The largest arrays of a program, and the out-of-memory messages of the compiler for TPUs, word for word."""
 
-import jax
+import pytest
 
-from transformer_jax.config import ExperimentConfig, MeshConfig, TransformerConfig
-from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
-from transformer_jax.tools.preflight.chips import Topology
-from transformer_jax.tools.preflight.largest_arrays import largest_arrays
-from transformer_jax.tools.preflight.program import compile_program
+from transformer_jax.tools.preflight.largest_arrays import largest_arrays, oom_error_of
 
 PROGRAM = """\
 HloModule jit_step, is_scheduled=true
@@ -48,15 +44,63 @@ def test_arrays_of_loops_and_arguments_but_not_what_is_fused_or_handed_on():
     assert largest_arrays(PROGRAM, 1) == [("jit(step)/while/body/write", "f32[600]", 2400)]
 
 
-def test_sizes_are_those_of_one_device():
-    config = ExperimentConfig(
-        data=DataConfig(max_source_tokens=15, max_target_tokens=15),
-        tokenizer=TokenizerConfig(vocabulary_size=64),
-        batching=BatchingConfig(kind="buckets", tokens_per_update=256, row_multiple=8),
-        model=TransformerConfig(num_encoder_layers=1, num_decoder_layers=1, d_model=16, d_ff=1024, num_heads=4),
-        mesh=MeshConfig(data=2, tensor=4),
-    )
-    program = compile_program(config, Topology("cpu:8", jax.devices()[:8], None))
-    # Half of 16 rows of 16 positions, with a quarter of the inner layer's width.
-    assert program.largest[0].bytes == 4 * 8 * 16 * 256
-    assert "feed_forward" in program.largest[0].name
+MANY = """\
+RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO temporaries (53.42G) \
+exceeds available HBM (15.75G). HLO module: jit_train_step.
+See https://openxla.org/xla/errors/error_1000 for more details.
+"""
+FEW = """\
+RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 23.81G of 15.48G hbm. \
+Exceeded hbm capacity by 8.32G.
+
+Total hbm usage >= 24.33G:
+    reserved        530.00M
+    program          17.36G
+    arguments         6.45G
+
+Output size 6.45G; shares 6.45G with arguments.
+
+Program hbm requirement 17.36G:
+    global           1.14M
+    scoped           4.56M
+    HLO temp        17.35G (100.0% utilization: Unpadded (17.20G) Padded (17.20G), 0.8% fragmentation (154.89M))
+
+  Largest program allocations in hbm:
+
+  1. Size: 3.81G
+     Operator: op_name="jit(train_step)/transpose(jvp(Model))/Model.decode/layers_5/cross_attention/dot" source_file="a.py" source_line=59
+     Shape: f32[32,4096,4096]{1,2,0:T(8,128)}
+     Unpadded size: 3.81G
+     XLA label: fusion.1265.remat3 = fusion(custom-call.224, custom-call.22), kind=kOutput, calls=fused_computation.9
+     Allocation type: HLO temp
+     ==========================
+
+  2. Size: 3.81G
+     Operator: op_name="jit(train_step)/transpose(jvp(Model))/Model.decode/layers_4/cross_attention/dot" source_file="a.py" source_line=59
+     Shape: f32[32,4096,4096]{1,2,0:T(8,128)}
+     Unpadded size: 3.81G
+     XLA label: fusion.1266.remat3 = fusion(custom-call.225, custom-call.22), kind=kOutput, calls=fused_computation.9
+     Allocation type: HLO temp
+     ==========================
+
+  3. Size: 570.00M
+     Shape: bf16[4,512,512,64]{3,0,2,1:T(4,128)(2,1)}
+     Unpadded size: 285.00M
+     Extra memory due to padding: 285.00M (2.0x expansion)
+     XLA label: fusion.20231 = (bf16[4,512,512,64]) fusion(get-tuple-element.73199), kind=kLoop, calls=fused_computation.10
+     Allocation type: HLO temp
+     ==========================
+"""  # noqa: E501
+GIB, MIB = 2**30, 2**20
+
+
+def test_messages_about_memory():
+    assert oom_error_of(MANY, state_bytes=5 * GIB) == (int(53.42 * GIB), 15.75 * GIB, [])
+    error = oom_error_of(FEW, state_bytes=6 * GIB)
+    assert error.temporaries == pytest.approx((23.81 - 6) * GIB)
+    assert error.available == 15.48 * GIB
+    assert error.largest == [
+        ("Model.decode/layers_5/cross_attention/dot (backward pass)", "f32[32,4096,4096]", int(3.81 * GIB)),
+        ("without a name", "bf16[4,512,512,64]", 570 * MIB),
+    ]
+    assert oom_error_of("INTERNAL: Mosaic failed to compile TPU kernel", state_bytes=0) is None

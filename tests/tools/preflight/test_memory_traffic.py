@@ -1,11 +1,11 @@
-"""What a compiled program reads and writes, by hand and against the compiler's own count."""
+"""Memory traffic of a compiled program, by hand and by the compiler's own count, and its kinds."""
 
 import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from transformer_jax.tools.preflight.memory_traffic import memory_traffic
+from transformer_jax.tools.preflight.memory_traffic import kind_of, memory_traffic, traffic_by_kind
 
 LOOP = """\
 HloModule written_by_hand
@@ -136,26 +136,79 @@ def loss_of_loop(kernels, hidden):
     return jnp.sum(lax.scan(layer, hidden, kernels)[0])
 
 
-def loss_of_layers(kernels, hidden):
-    """The same, written out."""
-    for kernel in kernels:
-        hidden, _ = layer(hidden, kernel)
-    return jnp.sum(hidden)
-
-
-def compiled(loss, layers=8):
+def compiled(layers):
     """Its gradient."""
     shapes = jax.ShapeDtypeStruct((layers, 64, 64), jnp.float32), jax.ShapeDtypeStruct((256, 64), jnp.float32)
-    return jax.jit(jax.grad(loss)).lower(*shapes).compile()
-
-
-def test_a_program_without_loops_as_the_compiler_counts_it():
-    program = compiled(loss_of_layers)
-    assert memory_traffic(program.as_text()) == pytest.approx(program.cost_analysis()["bytes accessed"], rel=0.1)
+    return jax.jit(jax.grad(loss_of_loop)).lower(*shapes).compile()
 
 
 def test_a_loop_of_twice_as_many_layers_moves_twice_as_much():
-    few, many = compiled(loss_of_loop, 8), compiled(loss_of_loop, 16)
+    few, many = compiled(8), compiled(16)
     assert memory_traffic(many.as_text()) == pytest.approx(2 * memory_traffic(few.as_text()), rel=0.05)
     # The compiler's own count takes the body of a loop once.
     assert few.cost_analysis()["bytes accessed"] < 0.5 * memory_traffic(few.as_text())
+
+
+def test_a_program_without_loops_as_the_compiler_counts_it():
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((256, 64), (64, 64))]
+    program = jax.jit(jax.grad(lambda hidden, kernel: jnp.sum(jnp.tanh(hidden @ kernel)))).lower(*shapes).compile()
+    assert memory_traffic(program.as_text()) == pytest.approx(program.cost_analysis()["bytes accessed"], rel=0.1)
+
+
+ENCODER = "jit(train_step)/transpose(jvp(Transformer.factors))/Transformer.encode/encoder_layers_3"
+ATTENTION = f"{ENCODER}/self_attention"
+LOSS = "jit(train_step)/jvp()/while/body/closed_call/transpose(jvp())"
+
+NAMED = f"""\
+%fused_pad (p: f32[100]) -> bf16[128] {{
+  %p = f32[100]{{0}} parameter(0)
+  %cast = bf16[100]{{0}} convert(%p), metadata={{op_name="{LOSS}/convert_element_type"}}
+  ROOT %pad = bf16[128]{{0}} pad(%cast, %zero)
+}}
+
+ENTRY %main (a: f32[100]) -> f32[100] {{
+  %a = f32[100]{{0}} parameter(0)
+  %padded = bf16[128]{{0}} fusion(%a), kind=kLoop, calls=%fused_pad
+  %scores = f32[100]{{0}} dot(%a, %a), metadata={{op_name="{ATTENTION}/cond/branch_0_fun/BHQK,BHMK->BHQM/dot_general"}}
+  %moved = f32[100]{{0}} copy(%scores)
+  %useless = f32[100]{{0}} copy(%a)
+  ROOT %updated = f32[100]{{0}} add(%a, %moved), metadata={{op_name="jit(train_step)/jit(_where)/select_n"}}
+}}
+"""
+
+
+def test_each_byte_is_of_one_kind():
+    found = traffic_by_kind(NAMED)
+    # The copy is one for the update, and what nothing uses and nothing names is of no kind.
+    assert found == {"optimizer": 1200 + 800, "attention": 1200, "other": 800, "logits and loss": 400 + 256}
+    assert list(found) == ["optimizer", "attention", "other", "logits and loss"]
+    assert sum(found.values()) == memory_traffic(NAMED)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        (f"{ATTENTION}/self_attention.project_memory/project_heads/BLHK,DHK->BLD/dot_general", "products of layers"),
+        (f"{ENCODER}/feed_forward/BLD,DF->BLF/dot_general", "products of layers"),
+        (f"{ENCODER}/feed_forward/reduce_sum", "casts, biases, activations"),
+        (f"{ATTENTION}/reduce_sum", "attention"),
+        (f"{ENCODER}/self_attention_residual.after/norm/rsqrt", "norms, residuals, dropout"),
+        (
+            f"{ENCODER}/self_attention_residual.after/sublayer_dropout/sublayer_dropout.mask/xor",
+            "norms, residuals, dropout",
+        ),
+        (f"{LOSS}/mul", "logits and loss"),
+        (
+            "jit(train_step)/transpose(jvp(Transformer.factors))/Transformer._embed/embedding.embed/scatter-add",
+            "embeddings",
+        ),
+        ("jit(train_step)/reduce_sum", "optimizer"),
+        ("jit(train_step)/while/body/transpose(jvp(row_loss))/rtd,rjd->rtj/dot_general", "scores of pairs"),
+        ("jit(train_step)/while/body/scatter-add", "rows of the tables"),
+        ("jit(step)/Transformer.decode_step/self_attention.step/dynamic_update_slice", "attention"),
+        ("jit(step)/jit(take_along_axis)/gather", "search"),
+        ("", "other"),
+    ],
+)
+def test_kinds_by_scopes(name, kind):
+    assert kind_of(name) == kind

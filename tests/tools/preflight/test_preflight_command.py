@@ -31,15 +31,6 @@ def slices(tmp_path, monkeypatch):
     monkeypatch.setattr(chips, "open_topology", lambda name: Topology(name, jax.devices()[:2], known[name]))
 
 
-@pytest.mark.slow
-def test_what_fits(capsys):
-    assert main([*PREFLIGHT, "--topology=v5e:1x2"]) == 0
-    text = capsys.readouterr().out
-    assert "mesh data=2, fsdp=1, tensor=1" in text
-    assert "all-reduce" in text
-    assert "if the three overlap perfectly" in text
-
-
 def test_what_does_not_fit(capsys):
     assert main([*PREFLIGHT, "--topology=small:2"]) == 1
     text = capsys.readouterr().out
@@ -62,7 +53,9 @@ def test_json(capsys):
     assert main([*PREFLIGHT, "--topology=v5e:1x2", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["fits"]
-    assert {tuple(each) for each in content["collectives"]} == {("kind", "bytes", "group", "times")}
+    assert {tuple(each) for each in content["collectives"]} == {
+        ("kind", "bytes", "group", "times", "is_between_slices")
+    }
     assert content["collectives"][0]["group"] == 2
     assert content["flops"] >= content["model_flops"] / 2
     # Bytes along the one axis in which the two devices differ.
@@ -73,17 +66,14 @@ def test_json(capsys):
 def test_a_search(capsys):
     assert main([*PREFLIGHT, "--topology=v5e:1x2", "--search", "--search_limit=2"]) == 0
     text = capsys.readouterr().out
-    assert "| 2 x 1 x 1 | 256 | none |" in text
-    assert "| 2 x 1 x 1 | 512 | none |" in text
+    assert "| 2 x 1 x 1 x 1 | 256 | none |" in text
+    assert "| 2 x 1 x 1 x 1 | 512 | none |" in text
     promised = [
         float(number.replace(",", "")) for number in re.findall(r"^  ([\d,]+): --config.mesh.data=2 ", text, re.M)
     ]
     assert len(promised) == 2
     assert promised[0] > promised[1]
-    assert text.endswith("what the program's instructions read and write.\n")
-
-
-def test_a_search_where_nothing_fits(capsys):
+    assert "Estimates; nothing was run." in text
     assert main([*PREFLIGHT, "--topology=small:2", "--search", "--search_limit=1"]) == 1
     assert "No variant that was tried fits" in capsys.readouterr().out
 

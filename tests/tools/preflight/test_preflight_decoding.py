@@ -9,8 +9,8 @@ from transformer_jax.config.translation import DecodingConfig
 from transformer_jax.tasks.task import task_class
 from transformer_jax.tools.preflight import decoding
 from transformer_jax.tools.preflight.chips import CHIPS, Topology
-from transformer_jax.tools.preflight.compiled import Compiled
 from transformer_jax.tools.preflight.decoding import compile_decoding
+from transformer_jax.tools.preflight.program import Compiled
 from transformer_jax.tools.preflight.report import report
 
 CONFIG = ExperimentConfig(

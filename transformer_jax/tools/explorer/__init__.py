@@ -1,1 +1,1 @@
-"""The explorer: what trained models attend to and how they search, as one page that needs no network."""
+"""The explorer: attention and beam searches of trained models on one page that needs no network."""

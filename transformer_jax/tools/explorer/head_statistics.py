@@ -1,7 +1,7 @@
-"""What each head does on average over many sentences: how sharp it is, how far it looks, and at which tokens."""
+"""Each head averaged over many sentences: its entropy, distance, attended tokens and alignment error rate."""
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -11,15 +11,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, AnyArray, Array, Bool, Float, PyTree
+from transformer_jax.config import DataError
 from transformer_jax.config.data import padded_width
-from transformer_jax.data.tokenizers import Tokenizer
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.decoding.source_batches import source_batches
+from transformer_jax.evaluation.word_alignment import (
+    GoldAlignment,
+    Links,
+    best_links,
+    require_words,
+    score_alignments,
+)
 from transformer_jax.models.inspection import KINDS, attention_maps, layers_by_kind
 from transformer_jax.models.interface import Module, shift_right
 from transformer_jax.sequence_types import Tokens
+from transformer_jax.tasks.translation.soft_alignment import between_words, pieces_are_words, word_membership
 
 BATCH_TOKENS = 2048
-# What the page says about each; averages over all queries of all sentences.
+OFFSETS = {"previous": -1, "same": 0, "next": 1}
+# Titles on the page; averages over all queries of all sentences.
 STATISTICS = {
     "entropy": "entropy in bits",
     "distance": "mean distance |i - j| in tokens",
@@ -33,7 +43,10 @@ STATISTICS = {
 
 @dataclass(frozen=True)
 class HeadStatistics:
-    """A number for every layer and head [L, H] of a kind of attention, by the name of the statistic; ``source``: of what."""
+    """A number for every layer and head [L, H] of a kind of attention, by the name of the statistic.
+
+    ``source`` describes the sentences.
+    """
 
     kind: str
     values: dict[str, np.ndarray]
@@ -41,7 +54,7 @@ class HeadStatistics:
 
 
 class Keys(NamedTuple):
-    """The tokens that are looked at: which are there, which are punctuation, which begin or end a sentence, each [B, M]."""
+    """Masks of the attended tokens, each [B, M]: not padding, punctuation, and the beginning or end of a sentence."""
 
     is_token: Bool[AnyArray, "B M"]
     is_punctuation: Bool[AnyArray, "B M"]
@@ -57,8 +70,8 @@ def head_statistics(
 ) -> list[HeadStatistics]:
     """The statistics of every kind of attention in teacher-forced passes over sentences.
 
-    ``sides``: the ids of all sentences with EOS, source and target or the text alone; ``tokenizers`` are theirs;
-    ``longest`` is the most tokens that the model reads, None where there is no limit.
+    ``sides``: the ids of all sentences with EOS, source and target or the text alone, with one of ``tokenizers`` each;
+    ``longest`` is the most tokens that the model reads, None without a limit.
     """
     marks = [np.array(punctuation(tokenizer)) for tokenizer in tokenizers]
     add = jax.jit(partial(_sums, model))
@@ -78,14 +91,14 @@ def head_statistics(
 
 
 def punctuation(tokenizer: Tokenizer) -> list[bool]:
-    """For every id whether its piece, spaces apart, is nothing but punctuation."""
+    """For every id whether its piece, without spaces, has only punctuation."""
     pieces = tokenizer.pieces(list(range(tokenizer.vocabulary_size)))
     letters = [piece.replace("\u2581", "").strip() for piece in pieces]
     return [bool(each) and all(unicodedata.category(letter)[0] == "P" for letter in each) for each in letters]
 
 
 def _batches(sides: Sequence[Sequence[list[int]]], longest: int | None) -> Iterator[list[Tokens]]:
-    """Sentences of like length together, longest first, every side padded to one of few widths."""
+    """Batches of sentences of similar length, longest first; every side is padded to one of few widths."""
     longer_sides = [max(rows, key=len) for rows in zip(*sides, strict=True)]
     for batch in source_batches(longer_sides, batch_tokens=BATCH_TOKENS):
         inputs = []
@@ -107,9 +120,9 @@ def _sums(
     queries = {"source": inputs[0].ids != PAD_ID, "target": target.ids != PAD_ID}
     found = {}
     for kind, layers in layers_by_kind(attention_maps(model, params, *inputs)).items():
-        is_query, looked_at = queries[KINDS[kind].rows], keys[KINDS[kind].columns]
+        is_query = queries[KINDS[kind].rows]
         for path, weights in layers.items():
-            found[path] = _sums_of_heads(weights, jnp.asarray(is_query), looked_at), is_query.sum()
+            found[path] = _sums_of_heads(weights, jnp.asarray(is_query), keys[KINDS[kind].columns]), is_query.sum()
     return found
 
 
@@ -133,4 +146,27 @@ def _sums_of_heads(weights: Float[Array, "B H Q M"], is_query: Bool[Array, "B Q"
     }
 
 
-OFFSETS = {"previous": -1, "same": 0, "next": 1}
+def head_error_rates(
+    weights: Iterable[tuple[int, np.ndarray]],
+    tokenizers: TokenizerPair,
+    pairs: Sequence[tuple[str, str]],
+    gold: Sequence[GoldAlignment],
+    name: str,
+) -> np.ndarray:
+    """AER [L, H] of each head when every target word is linked with the source word of the largest weight (see ``align``).
+
+    ``weights``: the index of a pair and its [L, H, T, S], EOS included, every pair once; errors name ``name``, the file of
+    ``gold``. Raises DataError when ``gold`` is empty or does not fit the pairs.
+    """
+    if not pairs:
+        raise DataError(f"{name}: no pairs to align; it needs one at least")
+    are_words = [pieces_are_words(texts) for texts in zip(*pairs, strict=True)]
+    sides = [tuple(word_membership(*side) for side in zip(tokenizers, pair, are_words, strict=True)) for pair in pairs]
+    require_words(gold, [(len(target), len(source)) for source, target in sides], name)
+    links: dict[int, list[Links]] = {}
+    for pair, weights_LHTS in weights:
+        shape = weights_LHTS.shape[:2]
+        heads = weights_LHTS.reshape(-1, *weights_LHTS.shape[2:])
+        links[pair] = [best_links(between_words(head, *sides[pair])) for head in heads]
+    by_head = zip(*(links[pair] for pair in range(len(pairs))), strict=True)
+    return np.reshape([score_alignments(of_head, gold).error_rate for of_head in by_head], shape)

@@ -1,53 +1,59 @@
 """The page: data, packed arrays, style and script in one HTML file that asks no network for anything."""
 
+import base64
 import json
+import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from transformer_jax.config import DataError
+from transformer_jax.models.inspection import KINDS
 from transformer_jax.tools.explorer.head_statistics import STATISTICS, HeadStatistics
-from transformer_jax.tools.explorer.packing import Blocks
-from transformer_jax.tools.explorer.reading import AttentionReading, Reading
-from transformer_jax.tools.explorer.search_tree import Forced, Next, SearchTree
+from transformer_jax.tools.explorer.readings import AttentionReading, Reading
+from transformer_jax.tools.explorer.searches import Forced, Next, SearchTree
 
-# Where no weight of a layer is larger, finer steps would only make the page larger: 0.004 is stored to within 0.0002.
+STEPS, SIGNED_STEPS = 255, 127
+DEFLATE_LEVEL, WINDOW_BITS, MEMORY_LEVEL = 9, 15, 9
+# The best of them depends on how diffuse attention is.
+STRATEGIES = (zlib.Z_DEFAULT_STRATEGY, zlib.Z_FILTERED, zlib.Z_HUFFMAN_ONLY)
+# Finer steps for a layer without larger weights would only make the page larger: 0.004 is stored to within 0.0002.
 WEIGHT_SCALE = 1 / 3
 TITLES = STATISTICS | {"alignment": "alignment error rate"}
 NODE_FIELDS = ("parent", "position", "token", "piece", "log_prob", "rank", "status", "score", "divisor")
 
 
-@dataclass(frozen=True)
-class RunName:
-    """What a run is called on the page: its folder, and which checkpoint."""
+class RunName(NamedTuple):
+    """A run on the page: its folder, and which checkpoint."""
 
     name: str
     detail: str
 
 
 class Page:
-    """Collects what the page shows; ``html`` writes it."""
+    """Collects the content of the page; ``html`` writes it.
+
+    Arrays are packed: 8 bits with square-root steps, deflate, base 64, each unpacked only when it is looked at.
+    """
 
     def __init__(self, title: str, runs: list[RunName], *, is_served: bool = False) -> None:
-        self._title = title
-        self._blocks = Blocks()
+        self._packed: list[str] = []
         self._data: dict[str, Any] = {
             "title": title,
             "served": is_served,
-            "runs": [{"name": run.name, "detail": run.detail} for run in runs],
+            "runs": [run._asdict() for run in runs],
             "readings": [],
             "statistics": [],
         }
 
     def add_reading(self, reading: Reading, search: SearchTree | None = None, *, text: int, run: int) -> None:
-        """Adds what run number ``run`` reads in text number ``text``, and how it searched.
+        """Adds the reading and the search of run number ``run`` for text number ``text``.
 
-        Raises DataError where the reading has numbers that are not finite.
+        Raises DataError for a reading with numbers that are not finite.
         """
         if not reading.is_finite:
             name = self._data["runs"][run]["name"]
@@ -62,12 +68,15 @@ class Page:
                 "logProbs": [round(value, 4) for value in reading.log_probs],
                 "attentions": [self._attention(each) for each in reading.attentions],
                 "search": None if search is None else search_to_json(search),
-                "gradients": {kind: self._blocks.add(array) for kind, array in reading.gradients.items()},
+                "gradients": {
+                    kind: self._add((KINDS[kind].rows, KINDS[kind].columns), array)
+                    for kind, array in reading.gradients.items()
+                },
             }
         )
 
     def add_statistics(self, statistics: Sequence[HeadStatistics], *, run: int) -> None:
-        """Adds numbers of the heads of run number ``run``, a table each."""
+        """Adds the statistics of the heads of run number ``run``, a table each."""
         self._data["statistics"] += [
             {
                 "run": run,
@@ -81,40 +90,73 @@ class Page:
         ]
 
     def _attention(self, reading: AttentionReading) -> dict[str, Any]:
-        rollout = reading.rollout
+        rows, columns = reading.rows, reading.columns
+        rollout = () if reading.rollout is None else reading.rollout
         return {
             "kind": reading.kind,
-            "rows": reading.rows,
-            "columns": reading.columns,
-            "layers": len(reading.weights.values),
-            "heads": reading.weights.values.shape[1],
-            "weights": self._blocks.add_layers(reading.weights, WEIGHT_SCALE),
-            "valueNorms": self._blocks.add(reading.value_norms),
-            "valueCosines": self._blocks.add_layers(reading.value_cosines),
-            "rollout": [] if rollout is None else self._blocks.add_layers(rollout, WEIGHT_SCALE),
+            "rows": rows,
+            "columns": columns,
+            "layers": len(reading.weights),
+            "heads": reading.weights.shape[1],
+            "weights": [self._add(("head", rows, columns), layer, WEIGHT_SCALE) for layer in reading.weights],
+            "valueNorms": self._add(("layer", "head", columns), reading.value_norms),
+            "valueCosines": [self._add(("pair", columns), layer) for layer in reading.value_cosines],
+            "rollout": [self._add((rows, columns), layer, WEIGHT_SCALE) for layer in rollout],
+        }
+
+    def _add(self, axes: tuple[str, ...], values: np.ndarray, least_scale: float = 0.0) -> dict[str, Any]:
+        """Packs an array; returns its description: axes, shape, largest magnitude, whether signed, number of the block."""
+        steps, largest = quantized(values, least_scale)
+        data = np.ascontiguousarray(steps).tobytes()
+        deflate = [
+            zlib.compressobj(DEFLATE_LEVEL, zlib.DEFLATED, WINDOW_BITS, MEMORY_LEVEL, each) for each in STRATEGIES
+        ]
+        shortest = min((each.compress(data) + each.flush() for each in deflate), key=len)
+        self._packed.append(base64.b64encode(shortest).decode("ascii"))
+        return {
+            "axes": list(axes),
+            "shape": list(values.shape),
+            "largest": largest,
+            "signed": bool((values < 0).any()),
+            "block": len(self._packed) - 1,
         }
 
     def html(self) -> str:
         """The whole file. Texts go into it as JSON in which no tag can begin, and onto the page as text only."""
-        data = json.dumps(self._data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace(
-            "<", "\\u003c"
-        )
+        data = json.dumps(self._data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         blocks = "\n".join(
             f'<script type="text/plain" id="block-{number}">{packed}</script>'
-            for number, packed in enumerate(self._blocks.packed)
+            for number, packed in enumerate(self._packed)
         )
-        return Template(part_of_page("page.html")).substitute(
-            title=escape(self._title),
-            style=part_of_page("page.css"),
-            script=part_of_page("page.js"),
+        html, style, script = (
+            files("transformer_jax.tools.explorer").joinpath(f"page.{ending}").read_text(encoding="utf-8")
+            for ending in ("html", "css", "js")
+        )
+        return Template(html).substitute(
+            title=escape(self._data["title"]),
+            style=style,
+            script=script,
             connections="'self'" if self._data["served"] else "'none'",
-            data=data,
+            data=data.replace("<", "\\u003c"),
             blocks=blocks,
         )
 
 
+def quantized(values: np.ndarray, least_scale: float = 0.0) -> tuple[np.ndarray, float]:
+    """Bytes and the largest magnitude, or ``least_scale``: small values get fine steps, since attention has few large ones.
+
+    Without negative values ``round(255 sqrt(v / largest))``; with them the sign times ``round(127 sqrt(|v| / largest))``, plus
+    128. An error is at most ``sqrt(v largest) / 255``, or twice that with signs, and a quarter step.
+    """
+    largest = float(np.abs(values).max(initial=least_scale))
+    roots = np.sqrt(np.abs(values) / (largest or 1.0))
+    if (values < 0).any():
+        return (128 + np.sign(values) * np.rint(SIGNED_STEPS * roots)).astype(np.uint8), largest
+    return np.rint(STEPS * roots).astype(np.uint8), largest
+
+
 def search_to_json(tree: SearchTree) -> dict[str, Any]:
-    """A search as the page has it: nodes as lists in the order of ``NODE_FIELDS``, following tokens as lists too."""
+    """A search as the page reads it: nodes as lists in the order of ``NODE_FIELDS``, following tokens as lists too."""
     nodes = [
         [*(_rounded(getattr(node, name)) for name in NODE_FIELDS), [_next_to_json(each) for each in node.following]]
         for node in tree.nodes
@@ -131,7 +173,7 @@ def search_to_json(tree: SearchTree) -> dict[str, Any]:
 
 
 def forced_to_json(forced: Forced) -> dict[str, Any]:
-    """What a forced search found."""
+    """The result of a forced search."""
     return {"text": forced.text, "score": _rounded(forced.score), "logProb": _rounded(forced.log_prob)}
 
 
@@ -141,8 +183,3 @@ def _next_to_json(following: Next) -> list[Any]:
 
 def _rounded(value: Any) -> Any:
     return round(value, 4) if isinstance(value, float) else value
-
-
-def part_of_page(name: str) -> str:
-    """A source file of the page: ``page.html``, ``page.css`` or ``page.js``."""
-    return files("transformer_jax.tools.explorer").joinpath(name).read_text(encoding="utf-8")

@@ -1,51 +1,171 @@
-"""What the explorer asks of a trained run, for every task that has texts to read."""
+"""Readers of trained runs, one for every task that has texts to read: attention, searches, averages of heads."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
+from transformer_jax.array_types import EOS_ID, Array, Int, PyTree
 from transformer_jax.config import ConfigError
+from transformer_jax.data.documents import open_documents
+from transformer_jax.decoding.beam_search import Rules
+from transformer_jax.decoding.prompts import cache_after_prompt, step_after_prompt
+from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.evaluation.word_alignment import GoldAlignment
+from transformer_jax.models.interface import call
 from transformer_jax.runs.run_directory import ChosenRun
-from transformer_jax.tasks.trained_run import open_trained
-from transformer_jax.tools.explorer.head_statistics import HeadStatistics
-from transformer_jax.tools.explorer.language_model_reader import LanguageModelReader
+from transformer_jax.sequence_types import DecodeCache
+from transformer_jax.tasks.language_model.reading import axes_of, ids_of_text
+from transformer_jax.tasks.language_model.task import LanguageModelTask
+from transformer_jax.tasks.trained_run import TrainedRun, open_trained
+from transformer_jax.tasks.translation.pairs import encode_pairs, tokens_of_pair
+from transformer_jax.tasks.translation.soft_alignment import cross_attention
+from transformer_jax.tasks.translation.task import TranslationTask
+from transformer_jax.tasks.translation.translator import init_cache, limits_of, require_translatable
+from transformer_jax.tools.explorer.head_statistics import HeadStatistics, head_error_rates, head_statistics
 from transformer_jax.tools.explorer.page import RunName
-from transformer_jax.tools.explorer.reading import Reading
-from transformer_jax.tools.explorer.search_tree import Forced, SearchTree
-from transformer_jax.tools.explorer.translation_reader import TranslationReader
+from transformer_jax.tools.explorer.readings import Reading, TextReader
+from transformer_jax.tools.explorer.searches import Forced, Searches, SearchTree
+
+# A run that samples has no beam width; one beam would be no tree.
+BEAMS_OF_SAMPLING = 4
 
 
-class Reader(Protocol):
-    """A trained run that reads texts."""
+class TranslationReader:
+    """Reads pairs with one run. Raises DataError for a side that is longer than ``decoding.max_source_tokens``."""
+
+    def __init__(self, trained: TrainedRun[TranslationTask]) -> None:
+        self._trained = trained
+        self._read = TextReader(trained.model, trained.config.model.longest_sequence)
 
     def read(self, text: str, target: str | None = None, *, with_gradients: bool = True) -> Reading:
-        """What the run makes of a text; ``target`` is the translation to read, where there is one."""
+        """A teacher-forced pass over a text and its translation, by default the run's own."""
+        trained = self._trained
+        if target is None:
+            target = trained.task.translator.translate(trained.params, [text], name="--text")[0][0].text
+        pair = tokens_of_pair(trained.tokenizers, text, target)
+        lengths = np.array([max(len(pair.source_ids), len(pair.target_ids))])
+        require_translatable(lengths, trained.config.decoding.max_source_tokens, "--text")
+        tokens = {
+            "source": pair.source_pieces,
+            "target": pair.target_pieces,
+            "input": ["<s>", *pair.target_pieces[:-1]],
+        }
+        ids = [pair.source_ids, pair.target_ids]
+        return self._read(trained.params, text, target, tokens, ids, with_gradients=with_gradients)
+
+    @cached_property
+    def _searches(self) -> Searches:
+        decoding, model = self._trained.config.decoding, self._trained.model
+        if decoding.diverse_groups > 1:
+            raise ConfigError("decoding.diverse_groups: only a search in one group is replayed; set it to 1")
+        return Searches(
+            partial(init_cache, model, decoding.beam_width),
+            lambda params: partial(call, model, params, "decode_step"),
+            Rules(decoding.beam_width, decoding.beam_width, decoding.length_penalty, stop=decoding.stop),
+            self._trained.tokenizers.target,
+        )
 
     def search(self, text: str, alternatives: int) -> SearchTree:
-        """The beam search for a text, and what it finds when forced to begin with the best ``alternatives``."""
+        """The beam search for a text, and its results when forced to begin with the best ``alternatives``."""
+        return self._searches.tree(self._trained.params, *self._source(text), alternatives)
 
     def forced(self, text: str, prefix: Sequence[int]) -> Forced:
-        """The best hypothesis for a text that begins with these tokens; raises DataError where none can."""
+        """The best hypothesis for a text that begins with these tokens; raises DataError when none can."""
+        return self._searches.forced(self._trained.params, *self._source(text), prefix)
+
+    def _source(self, text: str) -> tuple[np.ndarray, int, int]:
+        """The padded source ids, the limit of the translation in tokens, and the capacity of its arrays."""
+        config = self._trained.config.decoding
+        ids = [*self._trained.tokenizers.source.encode(text), EOS_ID]
+        require_translatable(np.array([len(ids)]), config.max_source_tokens, "text")
+        (batch,) = source_batches([ids], batch_tokens=1)
+        extra = config.max_extra_tokens
+        return batch.ids, int(limits_of(batch.ids, extra)[0]), batch.ids.shape[1] + extra
 
     def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
-        """Averages of every head over the first ``limit`` examples of a split of the data of the run."""
+        """Averages of every head over the first ``limit`` examples of a split of the run's data."""
+        trained = self._trained
+        pairs = trained.task.evaluator.pairs(trained.config.data.split_name(split), limit)
+        sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        sides = encode_pairs(trained.tokenizers, sources, targets, trained.config.decoding.max_source_tokens)
+        longest = trained.config.model.longest_sequence
+        return head_statistics(trained.model, trained.params, trained.tokenizers, sides, longest)
 
     def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
-        """Alignment error rate [L, H] of every head that attends to the source; ``name`` is the file of ``gold``."""
+        """Alignment error rate [L, H] of every head of the cross attention; ``name`` is the file of ``gold``."""
+        sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+        weights = cross_attention(self._trained, sources, targets, partial(jnp.stack, axis=1))
+        return head_error_rates(weights, self._trained.tokenizers, pairs, gold, name)
 
 
+class LanguageModelReader:
+    """Reads texts with one run, and continues them; there is no ``target``.
+
+    Raises DataError when a text, with ``decoding.max_new_tokens`` in a search, exceeds the context of the training.
+    """
+
+    def __init__(self, trained: TrainedRun[LanguageModelTask]) -> None:
+        self._trained = trained
+        self._read = TextReader(trained.model, trained.config.model.longest_sequence)
+
+    def read(self, text: str, target: str | None = None, *, with_gradients: bool = True) -> Reading:
+        tokenizer = self._trained.task.tokenizer
+        ids = ids_of_text(tokenizer, text, self._trained.config.batching.context_length)
+        tokens = axes_of(tokenizer, ids)
+        return self._read(self._trained.params, text, None, tokens, [ids], with_gradients=with_gradients)
+
+    @cached_property
+    def _searches(self) -> Searches:
+        decoding, model = self._trained.config.decoding, self._trained.model
+        beams = decoding.beam_width if decoding.beam_width > 1 else BEAMS_OF_SAMPLING
+
+        def init_cache(params: PyTree, ids: Int[Array, "B P"], capacity: int) -> DecodeCache:
+            cache = call(model, params, "init_cache", ids[:, :-1], beam_width=beams, max_length=capacity)
+            return cache_after_prompt(cache, ids[:, -1])
+
+        return Searches(
+            init_cache,
+            lambda params: step_after_prompt(partial(call, model, params, "decode_step")),
+            Rules(beams, beams, decoding.length_penalty),
+            self._trained.task.tokenizer,
+        )
+
+    def search(self, text: str, alternatives: int) -> SearchTree:
+        return self._searches.tree(self._trained.params, *self._prompt(text), alternatives)
+
+    def forced(self, text: str, prefix: Sequence[int]) -> Forced:
+        return self._searches.forced(self._trained.params, *self._prompt(text), prefix)
+
+    def _prompt(self, text: str) -> tuple[np.ndarray, int, int]:
+        limit = self._trained.config.decoding.max_new_tokens
+        return np.asarray([self._trained.task.generator.prompt_ids(text, "--text")], np.int32), limit, limit
+
+    def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
+        config, tokenizer = self._trained.config, self._trained.task.tokenizer
+        documents = open_documents(config.data, config.data_seed).documents(config.data.split_name(split))
+        encoded = tokenizer.encode_batch([document.text for document in islice(documents, limit)])
+        side = [[*ids, EOS_ID][: config.batching.context_length] for ids in encoded]
+        model, longest = self._trained.model, config.model.longest_sequence
+        return head_statistics(model, self._trained.params, [tokenizer], [side], longest)
+
+    def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
+        raise ConfigError("--gold: a language model has no source to align with")
+
+
+Reader = TranslationReader | LanguageModelReader
 READERS: dict[str, Callable[[Any], Reader]] = {
     "translation": TranslationReader,
     "language_model": LanguageModelReader,
 }
-"""By task."""
 
 
 class OpenedReader(NamedTuple):
-    """A restored run and what the page calls it."""
+    """A restored run and its name on the page."""
 
     name: RunName
     reader: Reader

@@ -1,28 +1,138 @@
-"""The searches of one trained model, replayed and forced."""
+"""The beam searches of one trained model: their tree (every prefix that was kept, dropped or finished), and forced ones."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Int, PyTree
 from transformer_jax.config import DataError
 from transformer_jax.data.tokenizers import Tokenizer
-from transformer_jax.decoding.beam_search import Hypotheses, Rules, beam_search
-from transformer_jax.decoding.search_trace import SearchTrace
+from transformer_jax.decoding.beam_search import Hypotheses, Rules, beam_search, length_penalty_divisor
+from transformer_jax.decoding.search_trace import SearchTrace, TracedStep
 from transformer_jax.decoding.segmented_search import InitCache, Step
-from transformer_jax.tools.explorer.search_tree import Forced, SearchTree, build_tree
 
+KEPT, DROPPED, FINISHED = "kept", "dropped", "finished"
+ROOT = -1
 NUM_BEST = 10
 ROWS_AT_ONCE = 8
 
 
-class Searches:
-    """Beam searches of one model by ``rules``; ``tokenizer`` is that of what it writes.
+@dataclass(frozen=True)
+class Next:
+    """A token that may follow a prefix, and the logarithm of its probability."""
 
-    ``inputs`` are arrays of one row; a hypothesis has at most ``limit`` tokens, and ``room`` is at least that. Compiled
-    programs are kept.
+    token: int
+    piece: str
+    log_prob: float
+
+
+@dataclass(frozen=True)
+class Node:
+    """A prefix: the index of its parent, its last token, its log-probability, its rank among the candidates of the step.
+
+    ``status``: ``kept`` in the beam, ``dropped``, or ``finished`` (its EOS was among the best ``beam_width``). ``score`` of a
+    finished one is the log-probability over ``divisor``, the length penalty. ``following`` are the most probable next tokens
+    of a kept one.
+    """
+
+    parent: int
+    position: int
+    token: int
+    piece: str
+    log_prob: float
+    rank: int
+    status: str
+    score: float | None = None
+    divisor: float | None = None
+    following: list[Next] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Forced:
+    """The result of a search that has to begin with ``prefix``: text, score and log-probability, prefix included."""
+
+    prefix: tuple[int, ...]
+    text: str
+    score: float
+    log_prob: float
+
+
+@dataclass(frozen=True)
+class SearchTree:
+    """All prefixes of a beam search; ``first`` are the most probable first tokens."""
+
+    beam_width: int
+    length_penalty: float
+    first: list[Next]
+    nodes: list[Node]
+    forced: list[Forced] = field(default_factory=list)
+
+    def prefix(self, number: int) -> tuple[int, ...]:
+        """The tokens of a node, the first one first."""
+        tokens: list[int] = []
+        while number != ROOT:
+            tokens.append(self.nodes[number].token)
+            number = self.nodes[number].parent
+        return tuple(reversed(tokens))
+
+    def hypotheses(self) -> list[int]:
+        """The finished nodes, best score first."""
+        finished = [number for number, node in enumerate(self.nodes) if node.status == FINISHED]
+        return sorted(finished, key=lambda number: -(self.nodes[number].score or 0.0))
+
+    def alternatives(self, count: int) -> list[tuple[int, ...]]:
+        """The ``count`` most probable tokens that the best hypothesis did not take, each after its prefix."""
+        finished = self.hypotheses()
+        best = self.prefix(finished[0]) if finished else ()
+        by_prefix = {self.prefix(number): node.following for number, node in enumerate(self.nodes)} | {(): self.first}
+        found = [
+            (each.log_prob, (*best[:position], each.token))
+            for position, token in enumerate(best)
+            for each in by_prefix[best[:position]]
+            if each.token != token
+        ]
+        return [prefix for _, prefix in sorted(found, key=lambda pair: -pair[0])[:count]]
+
+
+def build_tree(
+    steps: Sequence[TracedStep], pieces: Callable[[int], str], beam_width: int, length_penalty: float
+) -> SearchTree:
+    """The tree of a traced search; ``pieces`` returns the text of a token."""
+    nodes: list[Node] = []
+    beams: list[int] = [ROOT]
+    first: list[Next] = []
+    for position, step in enumerate(steps):
+        for beam, number in enumerate(beams):
+            following = first if number == ROOT else nodes[number].following
+            best = zip(step.best_tokens[beam].tolist(), step.best_log_probs[beam].tolist(), strict=True)
+            following.extend(
+                Next(token, pieces(token), log_prob) for token, log_prob in best if math.isfinite(log_prob)
+            )
+        kept: list[int] = []
+        divisor = float(length_penalty_divisor(jnp.asarray(position + 1), length_penalty))
+        for rank in np.flatnonzero(np.isfinite(step.log_probs)).tolist():
+            token, log_prob = int(step.tokens[rank]), float(step.log_probs[rank])
+            if token == EOS_ID:
+                status = FINISHED if rank < beam_width else DROPPED
+            else:
+                status = KEPT if len(kept) < beam_width else DROPPED
+            if status == KEPT:
+                kept.append(len(nodes))
+            ending = (log_prob / divisor, divisor) if status == FINISHED else (None, None)
+            parent = beams[int(step.parents[rank])]
+            nodes.append(Node(parent, position, token, pieces(token), log_prob, rank, status, *ending))
+        beams = kept
+    return SearchTree(beam_width, length_penalty, first, nodes)
+
+
+class Searches:
+    """Beam searches of one model by ``rules``; ``tokenizer`` is the target's. Compiled programs are kept.
+
+    ``inputs`` are arrays of one row; a hypothesis has at most ``limit`` tokens, in arrays of ``capacity`` tokens.
     """
 
     def __init__(self, init_cache: InitCache, step: Step, rules: Rules, tokenizer: Tokenizer) -> None:
@@ -30,13 +140,13 @@ class Searches:
         self._trace = SearchTrace(init_cache, step, rules, NUM_BEST)
 
         def forced(
-            params: PyTree, inputs: PyTree, limits: Int[Array, "B"], prefixes: Int[Array, "B P"], *, room: int
+            params: PyTree, inputs: PyTree, limits: Int[Array, "B"], prefixes: Int[Array, "B P"], *, capacity: int
         ) -> Hypotheses:
             return beam_search(
                 step(params),
-                init_cache(params, inputs, room),
+                init_cache(params, inputs, capacity),
                 max_lengths=limits,
-                max_length=room,
+                max_length=capacity,
                 beam_width=rules.beam_width,
                 length_penalty=rules.length_penalty,
                 num_results=1,
@@ -44,41 +154,42 @@ class Searches:
                 forced=prefixes,
             )
 
-        self._forced = jax.jit(forced, static_argnames="room")
+        self._forced = jax.jit(forced, static_argnames="capacity")
 
-    def tree(self, params: PyTree, inputs: PyTree, limit: int, room: int, alternatives: int) -> SearchTree:
-        """The search for ``inputs``, and what it finds when forced to begin with the best ``alternatives`` to its result."""
-        steps, _ = self._trace(params, inputs, limit, capacity=room)
+    def tree(self, params: PyTree, inputs: PyTree, limit: int, capacity: int, alternatives: int) -> SearchTree:
+        """The search for ``inputs``, and its results when forced to begin with the ``alternatives`` best other prefixes."""
+        steps, _ = self._trace(params, inputs, limit, capacity=capacity)
         tree = build_tree(steps, self._piece, self._rules.beam_width, float(self._rules.length_penalty))
-        prefixes = [prefix for prefix in tree.alternatives(alternatives) if _has_room(prefix, limit)]
+        prefixes = [prefix for prefix in tree.alternatives(alternatives) if _can_end(prefix, limit)]
         found: list[Forced] = []
         for start in range(0, len(prefixes), ROWS_AT_ONCE):
             some = prefixes[start : start + ROWS_AT_ONCE]
-            found += self._beginning_with(params, inputs, limit, room, some, ROWS_AT_ONCE)
+            found += self._beginning_with(params, inputs, limit, capacity, some, ROWS_AT_ONCE)
         return replace(tree, forced=found)
 
-    def forced(self, params: PyTree, inputs: PyTree, limit: int, room: int, prefix: Sequence[int]) -> Forced:
-        """The best hypothesis that begins with ``prefix``; raises DataError where none can."""
+    def forced(self, params: PyTree, inputs: PyTree, limit: int, capacity: int, prefix: Sequence[int]) -> Forced:
+        """The best hypothesis that begins with ``prefix``; raises DataError when none can."""
         require_prefix(prefix, self._tokenizer.vocabulary_size, limit)
-        (found,) = self._beginning_with(params, inputs, limit, room, [tuple(prefix)], 1)
+        (found,) = self._beginning_with(params, inputs, limit, capacity, [tuple(prefix)], 1)
         return found
 
     def _beginning_with(
-        self, params: PyTree, inputs: PyTree, limit: int, room: int, prefixes: list[tuple[int, ...]], rows: int
+        self, params: PyTree, inputs: PyTree, limit: int, capacity: int, prefixes: list[tuple[int, ...]], rows: int
     ) -> list[Forced]:
         """The best hypothesis for each of ``prefixes``, in one program of ``rows`` rows."""
         repeated = jax.tree.map(lambda leaf: np.repeat(leaf, rows, axis=0), inputs)
         limits = np.where(np.arange(rows) < len(prefixes), limit, 0).astype(np.int32)
-        ids = np.full((rows, room), PAD_ID, np.int32)
+        ids = np.full((rows, capacity), PAD_ID, np.int32)
         for row, prefix in enumerate(prefixes):
             ids[row, : len(prefix)] = prefix
-        found = jax.device_get(self._forced(params, repeated, limits, ids, room=room))
-        return [self._described(prefix, found, row) for row, prefix in enumerate(prefixes)]
-
-    def _described(self, prefix: tuple[int, ...], found: Hypotheses, row: int) -> Forced:
-        tokens = found.ids[row, 0, : found.lengths[row, 0]].tolist()
-        text = self._tokenizer.decode(tokens)
-        return Forced(prefix, text, float(found.scores[row, 0]), float(found.log_probs[row, 0]))
+        found = jax.device_get(self._forced(params, repeated, limits, ids, capacity=capacity))
+        texts = [
+            self._tokenizer.decode(found.ids[row, 0, : found.lengths[row, 0]].tolist()) for row in range(len(prefixes))
+        ]
+        return [
+            Forced(prefix, text, float(found.scores[row, 0]), float(found.log_probs[row, 0]))
+            for row, (prefix, text) in enumerate(zip(prefixes, texts, strict=True))
+        ]
 
     def _piece(self, token: int) -> str:
         return "</s>" if token == EOS_ID else self._tokenizer.pieces([token])[0]
@@ -86,14 +197,14 @@ class Searches:
 
 def require_prefix(prefix: Sequence[int], vocabulary_size: int, limit: int) -> None:
     """Raises DataError unless a hypothesis of at most ``limit`` tokens can begin with ``prefix``."""
-    for place, token in enumerate(prefix):
+    for number, token in enumerate(prefix, start=1):
         if not 0 <= token < vocabulary_size or token in (PAD_ID, BOS_ID):
-            raise DataError(f"prefix: token {place + 1}, {token}, cannot be chosen; ids go up to {vocabulary_size - 1}")
-        if token == EOS_ID and place + 1 < len(prefix):
-            raise DataError(f"prefix: token {place + 1} is the end of the sentence, and {prefix[place + 1]} follows it")
-    if not _has_room(prefix, limit):
-        raise DataError(f"prefix: after {len(prefix)} of at most {limit} tokens no room is left for the end")
+            raise DataError(f"prefix: token {number}, {token}, cannot be chosen; ids go up to {vocabulary_size - 1}")
+        if token == EOS_ID and number < len(prefix):
+            raise DataError(f"prefix: token {number} is the end of the sentence, and {prefix[number]} follows it")
+    if not _can_end(prefix, limit):
+        raise DataError(f"prefix: its {len(prefix)} tokens leave no token for the end; the limit is {limit}")
 
 
-def _has_room(prefix: Sequence[int], limit: int) -> bool:
+def _can_end(prefix: Sequence[int], limit: int) -> bool:
     return len(prefix) < limit or (len(prefix) == limit and prefix[-1] == EOS_ID)

@@ -1,4 +1,4 @@
-"""The page served from the run itself, on this machine only: forced decoding is answered live."""
+"""The page served from a run, on this machine only; it answers forced decoding."""
 
 import socket
 import threading
@@ -8,7 +8,7 @@ from typing import Any
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.json_text import is_unicode
 from transformer_jax.tools.explorer.page import forced_to_json
-from transformer_jax.tools.explorer.search_tree import Forced
+from transformer_jax.tools.explorer.searches import Forced
 
 try:
     from flask import Flask, Response, request
@@ -20,23 +20,22 @@ HOST = "127.0.0.1"
 HTTP_BAD_REQUEST, HTTP_FORBIDDEN = 400, 403
 # A question is one sentence and its prefix.
 MAX_BODY_BYTES = 1 << 20
-# What the browser says of who asks: this page itself, the user (an address typed in), or none of it (no browser).
+# Values of Sec-Fetch-Site that are accepted: this page, an address that the user typed, no browser.
 OWN_SITES = ("same-origin", "none", "")
 
 Render = Callable[[str | None], str]
-"""The page of a text; of the texts of the command where there is None."""
+"""The page of a text; None: the texts of the command."""
 
 Force = Callable[[int, str, Sequence[int]], Forced]
-"""What run number ``n`` finds for a text when forced to begin with these tokens."""
+"""The result of run number ``n`` for a text when forced to begin with these tokens."""
 
 
 def make_app(render: Render, force: Force) -> Flask:
     """``GET /?text=...`` is a page, ``POST /forced`` with ``run``, ``text`` and ``prefix`` is answered as JSON.
 
-    Refused is who asks by another name than this machine's, or by none (a page elsewhere whose name was bound to it), whom the
-    browser calls another site or another origin (a picture or a form of a page elsewhere), who asks ``/forced`` in anything
-    but JSON, and a body of more than ``MAX_BODY_BYTES``. No page elsewhere may frame this one. One request at a time asks the
-    model, however many connections are open.
+    Refuses requests for another host name or none (DNS rebinding), from another site or origin (a picture or a form of another
+    page), to ``/forced`` that are not JSON, and bodies of more than ``MAX_BODY_BYTES``. No other page may frame this one. The
+    model serves one request at a time.
     """
     app = Flask(__name__, static_folder=None)
     app.config |= {"TRUSTED_HOSTS": [HOST, "localhost"], "MAX_CONTENT_LENGTH": MAX_BODY_BYTES}
@@ -82,7 +81,7 @@ def make_app(render: Render, force: Force) -> Flask:
 
 
 def _question(asked: Any) -> tuple[int, str, list[int]]:
-    """``run``, ``text`` and ``prefix`` of a question; raises DataError where they are not a number, a text, token ids."""
+    """``run``, ``text`` and ``prefix`` of a question; raises DataError unless they are a number, a text, token ids."""
     match asked:
         case {"run": int(run), "text": str(text), "prefix": [*prefix]} if text.strip():
             # JSON's true is an int of Python, its 1e999 a float.
@@ -92,7 +91,7 @@ def _question(asked: Any) -> tuple[int, str, list[int]]:
 
 
 def listen_locally(port: int) -> socket.socket:
-    """A port of 127.0.0.1, taken at once; 0 is any free one. Raises ConfigError when it cannot be had."""
+    """Binds a port of 127.0.0.1, 0 for any free one; raises ConfigError when it cannot be used."""
     try:
         return socket.create_server((HOST, port))
     except OSError:
@@ -100,5 +99,5 @@ def listen_locally(port: int) -> socket.socket:
 
 
 def make_local_server(app: Flask, listener: socket.socket) -> BaseWSGIServer:
-    """A server on ``listener`` with a thread a connection: one that a browser opens ahead and leaves idle blocks no other."""
+    """A server on ``listener``, a thread for each connection: an idle connection of a browser blocks no other."""
     return make_server(HOST, listener.getsockname()[1], app, threaded=True, fd=listener.fileno())

@@ -2,21 +2,16 @@
 
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure
 
 from transformer_jax.tools.pictures import canvas
-from transformer_jax.tools.pictures.canvas import FAINT_INK, HAIRLINE, INK, font
+from transformer_jax.tools.pictures.canvas import FAINT_INK, HAIRLINE, INK, SEQUENTIAL, font
 
 Pieces = Sequence[str] | Mapping[str, Sequence[str]]
 
-# from paper to ink, of evenly falling lightness, so that it also prints in gray
-COLORS = LinearSegmentedColormap.from_list("ink", ["#ffffff", "#d7e8ef", "#8fc1d4", "#3f8fb5", "#1b5a8a", "#0b2a4f"])
 WORD_START = "\N{LOWER ONE EIGHTH BLOCK}"
 SPACE_MARK = "\N{OPEN BOX}"
 MEAN = "mean of heads"
@@ -28,32 +23,6 @@ POINTS_PER_INCH = 72
 WIDE_LETTER = 1.65
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Sizes in inches, from the numbers of panels and tokens."""
-
-    cell: float
-    panel_width: float
-    panel_height: float
-    left: float
-    top: float
-    bottom: float
-    right: float
-    row_gap: float
-    num_rows: int
-    num_columns: int
-    label_points: float
-    heading_scale: float
-
-    @property
-    def width(self) -> float:
-        return self.left + self.num_columns * (self.panel_width + GAP) - GAP + self.right
-
-    @property
-    def height(self) -> float:
-        return self.top + self.num_rows * (self.panel_height + self.row_gap) - self.row_gap + self.bottom
-
-
 def draw_attention(
     weights: Mapping[str, np.ndarray] | np.ndarray,
     row_pieces: Pieces,
@@ -63,40 +32,65 @@ def draw_attention(
     title: str = "",
     with_mean: bool = True,
 ) -> Path:
-    """Draws attention weights as a PNG and returns its path (figures 3 to 5 of the paper; figure 3 of Bahdanau et al.
-    2015).
+    """Draws attention weights as a PNG and returns its path (figures 3 to 5 of the paper; figure 3 of Bahdanau et al. 2015).
 
     ``weights``: arrays ``[H, Q, M]`` by the name of their layer, from the first layer down, or a single ``[Q, M]``;
     between 0 and 1. ``row_pieces`` are the ``Q`` querying tokens (target), written on the left, ``column_pieces`` the
     ``M`` attended ones (source), written below; by layer where layers differ. One color scale, 0 to 1, for all
-    panels. ``with_mean`` adds the mean over the heads as a last column. Raises ValueError, naming the shapes, where
+    panels. ``with_mean`` adds the mean over the heads as a last column. Raises ValueError, with the shapes, when
     weights and pieces do not fit.
     """
     layers = _checked_layers(weights)
-    rows = {name: _pieces_of(row_pieces, name, layers[name].shape, axis=1) for name in layers}
-    columns = {name: _pieces_of(column_pieces, name, layers[name].shape, axis=2) for name in layers}
+    rows = {name: _pieces_of(row_pieces, name, layer.shape, axis=1) for name, layer in layers.items()}
+    columns = {name: _pieces_of(column_pieces, name, layer.shape, axis=2) for name, layer in layers.items()}
     panels = {name: _panels(layer, with_mean) for name, layer in layers.items()}
     repeats_columns = len({tuple(pieces) for pieces in columns.values()}) > 1
-    layout = _lay_out(panels, rows, columns, title=title, repeats_columns=repeats_columns)
-    figure = canvas.blank_figure(layout.width, layout.height)
+
+    # All sizes in inches. A big grid is shown at a smaller scale: headings grow with the grid, token labels with the cells.
+    most_rows, most_columns = (max(map(len, side.values())) for side in (rows, columns))
+    num_columns = max(map(len, panels.values()))
+    wanted = PANEL_INCHES * (2.4 if num_columns * len(panels) == 1 else 1.0)
+    cell = min(max(wanted / max(most_rows, most_columns), MIN_CELL_INCHES), MAX_CELL_INCHES)
+    label_points = min(max(cell * POINTS_PER_INCH * 0.72, 5.5), 9.5)
+    letter = label_points * 0.62 / POINTS_PER_INCH
+    left_labels, bottom_labels = (
+        letter * max(_letters(piece) for pieces in side.values() for piece in pieces) for side in (rows, columns)
+    )
+    panel_width, panel_height = cell * most_columns, cell * most_rows
+    scale = min(max(num_columns * panel_width / 12, 1.0), 2.0)
+    left = left_labels + 0.2 + 0.3 * scale * any(panels)
+    right = 0.55 + 0.3 * scale
+    top = scale * (0.42 * bool(title) + (0.36 if num_columns > 1 else 0.16))
+    row_gap = bottom_labels + 0.25 if repeats_columns else GAP
+    width = left + num_columns * (panel_width + GAP) - GAP + right
+    height = top + len(panels) * (panel_height + row_gap) - row_gap + (bottom_labels + 0.22)
+
+    figure = canvas.blank_figure(width, height)
     for row, name in enumerate(panels):
-        is_last = row == layout.num_rows - 1
+        row_top = top + row * (panel_height + row_gap)
         for column, (heading, matrix) in enumerate(panels[name]):
-            left = layout.left + column * (layout.panel_width + GAP)
-            top = layout.top + row * (layout.panel_height + layout.row_gap)
-            axes = canvas.add_panel(figure, left, top, layout.panel_width, layout.panel_height)
-            axes.imshow(matrix, cmap=COLORS, vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
-            _style(axes)
-            _label(axes, "y", rows[name] if column == 0 else [], layout)
-            _label(axes, "x", columns[name] if is_last or repeats_columns else [], layout)
+            axes = canvas.add_panel(figure, left + column * (panel_width + GAP), row_top, panel_width, panel_height)
+            axes.imshow(matrix, cmap=SEQUENTIAL, vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
+            axes.tick_params(length=0, pad=2.5)
+            canvas.frame(axes, linewidth=0.6)
+            _label(axes, "y", rows[name] if column == 0 else [], label_points)
+            _label(axes, "x", columns[name] if row == len(panels) - 1 or repeats_columns else [], label_points)
             if row == 0 and heading:
                 color, weight = (INK, "bold") if heading == MEAN else (FAINT_INK, "normal")
-                heading_font = font(8.5 * layout.heading_scale, weight=weight)
-                axes.set_title(heading, fontproperties=heading_font, color=color, pad=5)
-        _name_layer(figure, layout, row, name)
+                axes.set_title(heading, fontproperties=font(8.5 * scale, weight=weight), color=color, pad=5)
+        x, y = 0.22 * scale / width, 1 - (row_top + panel_height / 2) / height
+        text = figure.text(x, y, name, rotation=90, ha="center", va="center", color=FAINT_INK, parse_math=False)
+        text.set_fontproperties(font(8.5 * scale))
     if title:
-        canvas.add_title(figure, title, points=12 * layout.heading_scale)
-    _draw_scale(figure, layout)
+        canvas.add_title(figure, title, points=12 * scale)
+    # The color scale, beside the first row of panels.
+    axes = canvas.add_panel(figure, width - right + 0.18, top, 0.1 * scale, min(panel_height, 1.6 * scale))
+    ramp = np.linspace(1, 0, 256)[:, None]
+    axes.imshow(ramp, cmap=SEQUENTIAL, vmin=0.0, vmax=1.0, aspect="auto", extent=(0, 1, 0, 1))
+    canvas.frame(axes, linewidth=0.6)
+    axes.yaxis.tick_right()
+    axes.set_yticks([0.0, 0.5, 1.0], labels=["0", "0.5", "1"], fontproperties=font(7.5 * scale), color=FAINT_INK)
+    axes.tick_params(length=2, width=0.6, color=HAIRLINE, pad=2)
     return canvas.write_png(figure, path)
 
 
@@ -132,91 +126,22 @@ def _pieces_of(pieces: Pieces, name: str, shape: tuple[int, ...], *, axis: int) 
 
 
 def _panels(layer: np.ndarray, with_mean: bool) -> list[tuple[str, np.ndarray]]:
-    """Returns (heading, matrix) of every panel in a row."""
-    num_heads = layer.shape[0]
-    panels = [(f"head {head + 1}" if num_heads > 1 else "", layer[head]) for head in range(num_heads)]
-    return [*panels, (MEAN, layer.mean(axis=0))] if with_mean and num_heads > 1 else panels
-
-
-def _lay_out(
-    panels: Mapping[str, list[tuple[str, np.ndarray]]],
-    rows: Mapping[str, list[str]],
-    columns: Mapping[str, list[str]],
-    *,
-    title: str,
-    repeats_columns: bool,
-) -> Layout:
-    # a big grid is shown at a smaller scale: headings grow with the grid, token labels with the cells
-    most_rows = max(len(pieces) for pieces in rows.values())
-    most_columns = max(len(pieces) for pieces in columns.values())
-    num_columns = max(len(row) for row in panels.values())
-    wanted = PANEL_INCHES * (2.4 if num_columns * len(panels) == 1 else 1.0)
-    cell = min(max(wanted / max(most_rows, most_columns), MIN_CELL_INCHES), MAX_CELL_INCHES)
-    points = min(max(cell * POINTS_PER_INCH * 0.72, 5.5), 9.5)
-    letter = points * 0.62 / POINTS_PER_INCH
-    left_labels = letter * max(_letters(piece) for pieces in rows.values() for piece in pieces)
-    bottom_labels = letter * max(_letters(piece) for pieces in columns.values() for piece in pieces)
-    panel_width, panel_height = cell * most_columns, cell * most_rows
-    scale = min(max(num_columns * panel_width / 12, 1.0), 2.0)
-    return Layout(
-        cell=cell,
-        panel_width=panel_width,
-        panel_height=panel_height,
-        left=left_labels + 0.2 + 0.3 * scale * any(panels),
-        top=scale * (0.42 * bool(title) + (0.36 if num_columns > 1 else 0.16)),
-        bottom=bottom_labels + 0.22,
-        right=0.55 + 0.3 * scale,
-        row_gap=bottom_labels + 0.25 if repeats_columns else GAP,
-        num_rows=len(panels),
-        num_columns=num_columns,
-        label_points=points,
-        heading_scale=scale,
-    )
+    """Heading and matrix of every panel in a row."""
+    if len(layer) == 1:
+        return [("", layer[0])]
+    panels = [(f"head {head}", matrix) for head, matrix in enumerate(layer, start=1)]
+    return [*panels, (MEAN, layer.mean(axis=0))] if with_mean else panels
 
 
 def _letters(piece: str) -> float:
-    """The width of a piece in those of Latin letters; one of Chinese or Japanese is as wide as it is high."""
+    """Width of a piece in Latin letters; a Chinese or Japanese letter is as wide as it is high."""
     return sum(WIDE_LETTER if unicodedata.east_asian_width(letter) in "WF" else 1.0 for letter in piece)
 
 
-def _style(axes: Axes) -> None:
-    """A hairline frame and no ticks: the cells are the ruler."""
-    axes.tick_params(length=0, pad=2.5)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    for spine in axes.spines.values():
-        spine.set_color(HAIRLINE)
-        spine.set_linewidth(0.6)
-
-
-def _label(axes: Axes, axis: str, pieces: list[str], layout: Layout) -> None:
-    if not pieces:
-        return
-    set_ticks, rotation = (axes.set_xticks, 90) if axis == "x" else (axes.set_yticks, 0)
-    label_font = font(layout.label_points)
-    set_ticks(np.arange(len(pieces)), labels=pieces, rotation=rotation, color=INK, fontproperties=label_font)
-    for label in (axes.get_xticklabels if axis == "x" else axes.get_yticklabels)():
-        label.set_parse_math(False)  # a dollar sign is a token here
-
-
-def _name_layer(figure: Figure, layout: Layout, row: int, name: str) -> None:
-    middle = layout.top + row * (layout.panel_height + layout.row_gap) + layout.panel_height / 2
-    x, y = 0.22 * layout.heading_scale / layout.width, 1 - middle / layout.height
-    words = figure.text(x, y, name, rotation=90, ha="center", va="center", color=FAINT_INK, parse_math=False)
-    words.set_fontproperties(font(8.5 * layout.heading_scale))
-
-
-def _draw_scale(figure: Figure, layout: Layout) -> None:
-    """The color bar, beside the first row of panels."""
-    scale = layout.heading_scale
-    height = min(layout.panel_height, 1.6 * scale)
-    left = layout.width - layout.right + 0.18
-    axes = canvas.add_panel(figure, left, layout.top, 0.1 * scale, height)
-    axes.imshow(np.linspace(1, 0, 256)[:, None], cmap=COLORS, vmin=0.0, vmax=1.0, aspect="auto", extent=(0, 1, 0, 1))
-    axes.yaxis.tick_right()
-    axes.set_xticks([])
-    axes.set_yticks([0.0, 0.5, 1.0], labels=["0", "0.5", "1"], fontproperties=font(7.5 * scale), color=FAINT_INK)
-    axes.tick_params(length=2, width=0.6, color=HAIRLINE, pad=2)
-    for spine in axes.spines.values():
-        spine.set_color(HAIRLINE)
-        spine.set_linewidth(0.6)
+def _label(axes: Axes, axis: str, pieces: list[str], points: float) -> None:
+    if pieces:
+        set_ticks, rotation = (axes.set_xticks, 90) if axis == "x" else (axes.set_yticks, 0)
+        ticks = np.arange(len(pieces))
+        set_ticks(ticks, labels=pieces, rotation=rotation, color=INK, fontproperties=font(points))
+        for label in (axes.get_xticklabels if axis == "x" else axes.get_yticklabels)():
+            label.set_parse_math(False)  # A dollar sign is a token here.

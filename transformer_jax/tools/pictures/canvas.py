@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
 
@@ -19,9 +20,13 @@ INK = "#1b2733"
 FAINT_INK = "#6b7a89"
 HAIRLINE = "#c9d1d9"
 LINE_COLORS = ("#1b5a8a", "#d1702a", "#3c8d5a", "#8a4f9e", "#b23a48", "#6b7a89")
+# From paper to ink with evenly falling lightness, so that it also prints in gray.
+SEQUENTIAL = LinearSegmentedColormap.from_list(
+    "ink", ["#ffffff", "#d7e8ef", "#8fc1d4", "#3f8fb5", "#1b5a8a", "#0b2a4f"]
+)
 DOTS_PER_INCH = 160
 MISSING, MOST_SHOWN = r"Glyph (\d+) .*missing from font", 20
-# The first that has a letter draws it; those of Linux distributions, then those of macOS and Windows.
+# The first font that has a letter draws it; fonts of Linux distributions, then of macOS and Windows.
 FONT_FAMILIES = (
     *("DejaVu Sans", "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Noto Sans JP"),
     *("Noto Sans SC", "Noto Sans KR", "IPAexGothic", "IPAGothic", "TakaoGothic", "WenQuanYi Zen Hei", "NanumGothic"),
@@ -52,7 +57,7 @@ def add_panel(figure: Figure, left: float, top: float, width: float, height: flo
 
 
 def style_axes(axes: Axes, x_label: str, y_label: str = "") -> None:
-    """Names the axes; a faint grid, no ticks, and of the frame only its left and lower side."""
+    """Names the axes; a faint grid, no ticks, and only the left and lower side of the frame."""
     axes.set_xlabel(x_label, fontproperties=font(8), color=FAINT_INK)
     axes.set_ylabel(y_label, fontproperties=font(8), color=FAINT_INK)
     axes.grid(color=HAIRLINE, linewidth=0.5)
@@ -63,19 +68,29 @@ def style_axes(axes: Axes, x_label: str, y_label: str = "") -> None:
         spine.set_color(HAIRLINE)
 
 
+def frame(axes: Axes, linewidth: float | None = None) -> None:
+    """A hairline frame without ticks."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set_color(HAIRLINE)
+        if linewidth:
+            spine.set_linewidth(linewidth)
+
+
 def add_title(figure: Figure, title: str, points: int | float = 12) -> None:
     """Writes the title into the figure's upper left corner, its dollar signs as they are."""
     width, height = figure.get_size_inches()
-    place = 0.014 * points
-    words = figure.text(place / width, 1 - place / height, title, color=INK, va="top", parse_math=False)
-    words.set_fontproperties(font(points, weight="bold"))
+    margin = 0.014 * points
+    text = figure.text(margin / width, 1 - margin / height, title, color=INK, va="top", parse_math=False)
+    text.set_fontproperties(font(points, weight="bold"))
 
 
 def write_png(figure: Figure, path: str | Path) -> Path:
     """Writes the figure, the same bytes for the same figure, making missing folders; returns the path. A link is replaced.
 
-    A path that ends in ``.pdf`` or ``.svg`` is written in that format. Characters for which this machine has no font are
-    drawn as boxes, and named in a UserWarning.
+    A path that ends in ``.pdf`` or ``.svg`` is written in that format. Characters without a font on this machine are drawn as
+    boxes, and named in a UserWarning.
     """
     path, content = Path(path), io.BytesIO()
     with warnings.catch_warnings(record=True) as caught:

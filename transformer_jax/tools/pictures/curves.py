@@ -42,16 +42,16 @@ def draw_curves(
 ) -> Path:
     """Draws a panel for each of ``keys`` and in it a line for each ``metrics.jsonl``, as a PNG, and returns its path.
 
-    A line is called by its of ``names``, by default the folder of its file; it is missing where the file has none of a key
-    yet. ``columns`` panels lie side by side, by default all. Where a resumed run wrote an update twice the later record
-    counts. Raises DataError when a file is missing or broken (file, line) or when none has a key (with the keys it has).
+    ``names`` of the lines are by default the folders of the files; a line is missing if its file does not have the key yet.
+    ``columns`` panels lie side by side, by default all. If a resumed run wrote an update twice, the later record counts. Raises
+    DataError when a file is missing or broken (file, line) or when none has a key (with the keys it has).
     """
     files = [Path(metrics)] if isinstance(metrics, (str, Path)) else [Path(file) for file in metrics]
     names = names or [file.resolve().parent.name for file in files]
     runs = [read_series(file, present_keys(file, keys), x_key) for file in files]
     for key in keys:
         if not any(key in run for run in runs):
-            read_series(files[0], [key], x_key)  # Raises, and says what there is instead.
+            read_series(files[0], [key], x_key)  # Raises, with the keys of the file.
     columns = min(columns or len(keys), len(keys))
     width = columns * (LEFT + PANEL_WIDTH + RIGHT)
     per_line = max(1, int(width / (LEGEND_HANDLE + LEGEND_LETTER * max(map(len, names)))))
@@ -76,36 +76,31 @@ def draw_curves(
 @contextmanager
 def curves_at_end(run: RunDirectory, config: ExperimentConfig) -> Iterator[None]:
     """Draws the curves of a run when the block, which trains it, ends, unless the run was refused."""
-
-    def draw() -> None:
-        # The error that ended the run is the one to report: a full disk, a folder that is gone.
-        with suppress(OSError, DataError):
-            optional = [metric.key for metric in config.metrics if metric.needs]
-            shown = dict.fromkeys(("train/loss", "validation/perplexity", config.selection.key, *optional))
-            keys = present_keys(run.metrics, tuple(shown))
-            if keys and is_first():
-                draw_curves(run.metrics, keys, run.curves)
-
+    is_refused = False
     try:
         yield
     except ConfigError:
+        is_refused = True
         raise
-    except BaseException:
-        draw()
-        raise
-    draw()
+    finally:
+        if not is_refused and is_first():
+            # An error that ended the run is the one to report, not a full disk or a missing folder.
+            with suppress(OSError, DataError):
+                optional = [metric.key for metric in config.metrics if metric.needs]
+                shown = dict.fromkeys(("train/loss", "validation/perplexity", config.selection.key, *optional))
+                if keys := present_keys(run.metrics, tuple(shown)):
+                    draw_curves(run.metrics, keys, run.curves)
 
 
 def present_keys(metrics: Path, keys: Sequence[str]) -> list[str]:
-    """Those of ``keys`` that the file has a value of."""
+    """The ``keys`` with a value in the file."""
     records = read_records(metrics)
     return [key for key in keys if any(record.get(key) is not None for record in records)]
 
 
 def read_series(file: Path, keys: Sequence[str], x_key: str) -> dict[str, Series]:
-    """Returns the (x, y) values of each key in the order of x; records without the key are passed over.
-
-    An unfinished last line, which a killed run leaves, is passed over too.
+    """The (x, y) values of each key in the order of x; skips records without the key, and the unfinished last line of a
+    killed run.
     """
     values: dict[str, dict[float, float]] = {key: {} for key in keys}
     records = read_records(file)
@@ -121,10 +116,14 @@ def read_series(file: Path, keys: Sequence[str], x_key: str) -> dict[str, Series
 
 
 def _line(index: int, series: Series) -> Line2D:
-    """The line of run ``index``, with its own color and style; the points are marked where they are few."""
+    """The line of run ``index``, with its own color and style.
+
+    Few points are marked: a line through one point alone would be invisible.
+    """
+    marker = "o" if 0 < sum(math.isfinite(y) for y in series[1]) <= 30 else ""
     style = LINE_STYLES[index // len(LINE_COLORS) % len(LINE_STYLES)]
     color = LINE_COLORS[index % len(LINE_COLORS)]
-    return Line2D(*series, color=color, linestyle=style, linewidth=1.4, marker=_marker(series), markersize=3)
+    return Line2D(*series, color=color, linestyle=style, linewidth=1.4, marker=marker, markersize=3)
 
 
 def _add_legend(figure: Figure, names: Sequence[str], per_line: int) -> None:
@@ -146,16 +145,9 @@ def _add_legend(figure: Figure, names: Sequence[str], per_line: int) -> None:
         text.set_parse_math(False)
 
 
-def _marker(series: Series) -> str:
-    """Few points are marked: a line through one point alone would be invisible."""
-    return "o" if 0 < sum(math.isfinite(y) for y in series[1]) <= 30 else ""
-
-
 def _validated_at(runs: Sequence[dict[str, Series]]) -> list[float]:
-    """Where the runs were validated, at most ``MOST_TICKS`` of these places, the last among them."""
-    found = sorted(
-        {x for run in runs for key, (places, _) in run.items() if key.startswith(VALIDATION) for x in places}
-    )
+    """The updates at which the runs were validated, at most ``MOST_TICKS``, with the last one."""
+    found = sorted({x for run in runs for key, (xs, _) in run.items() if key.startswith(VALIDATION) for x in xs})
     return found[::-1][:: max(math.ceil(len(found) / MOST_TICKS), 1)][::-1]
 
 

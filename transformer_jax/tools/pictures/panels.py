@@ -1,48 +1,37 @@
-"""Panels of lines and of matrices, side by side in one picture."""
+"""Panels of lines and of matrices, side by side in one picture, and a matrix with named rows and columns as one."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap
 
+from transformer_jax.config.errors import DataError
 from transformer_jax.tools.pictures import canvas
-from transformer_jax.tools.pictures.attention_maps import COLORS
-from transformer_jax.tools.pictures.canvas import INK, LINE_COLORS, font
+from transformer_jax.tools.pictures.canvas import HAIRLINE, INK, LINE_COLORS, SEQUENTIAL, font
 
 WIDTH, HEIGHT = 3.9, 2.7
 TOP, RIGHT, BOTTOM, LEFT = 0.45, 0.3, 0.6, 0.75
 LETTER_INCHES = 0.075
-ROOM_ABOVE = 0.3
+SPACE_ABOVE = 0.3
 SIGNED_COLORS = LinearSegmentedColormap.from_list("signed", ["#b2582b", "#f3cdb4", "#ffffff", "#b5d3e0", "#1b5a8a"])
-
-
-@runtime_checkable
-class Panel(Protocol):
-    """A part of a picture."""
-
-    @property
-    def title(self) -> str:
-        """What it shows."""
-
-    @property
-    def margins(self) -> tuple[float, float]:
-        """Inches that it needs on its left and below."""
-
-    def draw(self, axes: Axes) -> None:
-        """Draws into ``axes``."""
+HEAT_COLORS = LinearSegmentedColormap.from_list("counts", ["#ffffff", "#9ecae1", "#1b5a8a", "#0b2a47"])
+MOST_CELLS = 120
+"""Rows, or columns, of a heat map: with more no name could be read."""
+CELL_INCHES, CELL_LETTER_INCHES = 0.32, 0.078
+LABEL_POINTS, NUMBER_POINTS = 8.5, 7.0
 
 
 @dataclass(frozen=True)
 class LinePanel:
     """Lines by name, each its x and y values; ``dotted`` ones are for comparison. ``marks`` are single points.
 
-    ``has_room_above``: the lines fill the panel, so its names have room of their own above them.
+    ``legend_above``: the legend has space of its own above lines that fill the panel.
     """
 
     title: str
@@ -53,12 +42,9 @@ class LinePanel:
     x_scale: str = "linear"
     y_scale: str = "linear"
     marks: str = ""
-    has_room_above: bool = False
+    legend_above: bool = False
 
-    @property
-    def margins(self) -> tuple[float, float]:
-        """Inches that it needs on its left and below."""
-        return LEFT, BOTTOM
+    margins = LEFT, BOTTOM
 
     def draw(self, axes: Axes) -> None:
         """Draws into ``axes``; a name that starts with ``_`` is not in the legend."""
@@ -70,13 +56,13 @@ class LinePanel:
         axes.set_yscale(self.y_scale)
         canvas.style_axes(axes, self.x_label, self.y_label)
         if any(not name.startswith("_") for name in self.lines):
-            place: dict[str, Any] = {}
-            if self.has_room_above:
+            position: dict[str, Any] = {}
+            if self.legend_above:
                 low, high = axes.get_ylim()
                 is_log = self.y_scale == "log"
-                axes.set_ylim(top=high * (high / low) ** ROOM_ABOVE if is_log else high + (high - low) * ROOM_ABOVE)
-                place = {"loc": "upper left", "ncols": 2}
-            legend = axes.legend(prop=font(7.5), framealpha=0.85, edgecolor="none", labelcolor=INK, **place)
+                axes.set_ylim(top=high * (high / low) ** SPACE_ABOVE if is_log else high + (high - low) * SPACE_ABOVE)
+                position = {"loc": "upper left", "ncols": 2}
+            legend = axes.legend(prop=font(7.5), framealpha=0.85, edgecolor="none", labelcolor=INK, **position)
             for text in legend.get_texts():
                 text.set_parse_math(False)
 
@@ -101,21 +87,20 @@ class MatrixPanel:
 
     @property
     def margins(self) -> tuple[float, float]:
-        """Inches that it needs on its left and below."""
+        """Inches on its left and below."""
         left, bottom = (LETTER_INCHES * max(map(len, names), default=0) + 0.25 for names in (self.rows, self.columns))
         return max(LEFT, left + 0.2 * bool(self.y_label)), max(BOTTOM, bottom + 0.2 * bool(self.x_label))
 
     def draw(self, axes: Axes) -> None:
         """Draws into ``axes``."""
         limit = self.limit or float(np.abs(self.matrix).max()) or 1.0
-        colors: Colormap = SIGNED_COLORS if self.is_signed else COLORS
-        low = -limit if self.is_signed else 0.0
+        colors, low = (SIGNED_COLORS, -limit) if self.is_signed else (SEQUENTIAL, 0.0)
         axes.imshow(self.matrix, cmap=colors, vmin=low, vmax=limit, aspect="auto", interpolation="nearest")
         canvas.style_axes(axes, self.x_label, self.y_label)
         axes.grid(False)
-        for names, set_ticks, turned in ((self.rows, axes.set_yticks, 0), (self.columns, axes.set_xticks, 90)):
+        for names, set_ticks, angle in ((self.rows, axes.set_yticks, 0), (self.columns, axes.set_xticks, 90)):
             if names:
-                set_ticks(range(len(names)), labels=list(names), rotation=turned, fontproperties=font(7.5), color=INK)
+                set_ticks(range(len(names)), labels=list(names), rotation=angle, fontproperties=font(7.5), color=INK)
         for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
             label.set_parse_math(False)
         for spine in axes.spines.values():
@@ -124,6 +109,9 @@ class MatrixPanel:
             color = "white" if abs(value) > 0.6 * limit else INK
             text = axes.text(column, row, format(value, self.numbers), ha="center", va="center", color=color)
             text.set_fontproperties(font(7))
+
+
+Panel = LinePanel | MatrixPanel
 
 
 def draw_panels(panels: Sequence[Panel], path: str | Path, *, columns: int = 3, title: str = "") -> Path:
@@ -144,3 +132,51 @@ def draw_panels(panels: Sequence[Panel], path: str | Path, *, columns: int = 3, 
     if title:
         canvas.add_title(figure, title)
     return canvas.write_png(figure, path)
+
+
+def draw_heat_map(
+    matrix: np.ndarray, path: str | Path, *, rows: Sequence[str], columns: Sequence[str], title: str = ""
+) -> Path:
+    """Draws ``[R, C]``, every value at least 0, as a PNG, and returns its path; values above 0 are written into their cells.
+
+    Raises DataError for more than 120 rows or columns, ValueError where names do not fit the shape.
+    """
+    require_drawable(matrix.shape, "heat map")
+    if matrix.shape != (len(rows), len(columns)):
+        raise ValueError(f"{len(rows)} rows and {len(columns)} columns do not name a matrix {matrix.shape}")
+    # 2, 0.5, 0.33: short enough for a cell.
+    texts = [[f"{value:.2f}".rstrip("0").rstrip(".") for value in row] for row in matrix]
+    longest = max((len(text) for row in texts for text in row), default=1)
+    cell = max(CELL_INCHES, longest * NUMBER_POINTS * 0.65 / 72 + 0.1)
+    left = 0.25 + CELL_LETTER_INCHES * max(map(len, rows))
+    bottom = 0.25 + CELL_LETTER_INCHES * max(map(len, columns))
+    top = 0.15 + 0.35 * bool(title)
+    width, height = cell * len(columns), CELL_INCHES * len(rows)
+    # A title that is wider than a narrow matrix still fits.
+    figure = canvas.blank_figure(max(left + width + 0.2, 0.4 + 0.11 * len(title)), top + height + bottom)
+    axes = canvas.add_panel(figure, left, top, width, height)
+    highest = float(matrix.max()) or 1.0
+    axes.imshow(matrix, cmap=HEAT_COLORS, vmin=0, vmax=highest, aspect="auto")
+    axes.set_yticks(range(len(rows)), labels=list(rows), fontproperties=font(LABEL_POINTS), color=INK)
+    axes.set_xticks(
+        range(len(columns)), labels=list(columns), fontproperties=font(LABEL_POINTS), color=INK, rotation=90
+    )
+    for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+        label.set_parse_math(False)
+    axes.tick_params(length=0, pad=3)
+    for spine in axes.spines.values():
+        spine.set_color(HAIRLINE)
+    for row, column in zip(*np.nonzero(matrix), strict=True):
+        color = "white" if matrix[row, column] > 0.45 * highest else INK
+        text = axes.text(column, row, texts[row][column], ha="center", va="center", color=color)
+        text.set_fontproperties(font(NUMBER_POINTS))
+    if title:
+        canvas.add_title(figure, title)
+    return canvas.write_png(figure, path)
+
+
+def require_drawable(shape: tuple[int, ...], name: str) -> None:
+    """Raises DataError, which starts with ``name``, for a matrix with too many rows or columns, or none."""
+    if not all(0 < length <= MOST_CELLS for length in shape):
+        listed = " x ".join(f"{length:,}" for length in shape)
+        raise DataError(f"{name}: the matrix is {listed}; a picture shows 1 to {MOST_CELLS} rows and columns")

@@ -8,8 +8,8 @@ import numpy as np
 
 from transformer_jax.config import ConfigError
 from transformer_jax.layers.positions import sinusoid_table
+from transformer_jax.tools.pictures.figures import Subject
 from transformer_jax.tools.pictures.panels import LinePanel, MatrixPanel, Panel, draw_panels
-from transformer_jax.tools.pictures.subject import Subject
 
 LENGTH, SHIFTS = 256, 128
 SHOWN_SHIFT, SHOWN_WIDTH, SHOWN_POSITIONS = 5, 32, 100
@@ -21,7 +21,7 @@ class PositionNumbers(NamedTuple):
     """The sinusoids ``table`` [length, D] in float64, and of shifts by k = 1 ... their largest errors.
 
     ``dots`` [length] are PE(p) · PE(p + k), the same for every p. ``closed_form`` [K] is the error of ``shift_matrix`` at all
-    positions; ``fitted`` that of the least-squares matrix at the positions that it was fitted to, ``held_out`` at later ones.
+    positions; ``fitted`` the error of the least-squares matrix at the positions of the fit, ``held_out`` at later ones.
     """
 
     table: np.ndarray
@@ -32,7 +32,7 @@ class PositionNumbers(NamedTuple):
 
 
 def shift_matrix(shift: int, d_model: int) -> np.ndarray:
-    """The matrix M_k [D, D] with PE(p + k) = M_k PE(p) for every p: each pair (sin, cos) turned by the angle k w_i.
+    """The matrix M_k [D, D] with PE(p + k) = M_k PE(p) for every p: each pair (sin, cos) rotated by the angle k w_i.
 
     It follows from sin(a + b) = sin a cos b + cos a sin b and cos(a + b) = cos a cos b - sin a sin b.
     """
@@ -59,9 +59,9 @@ def position_numbers(d_model: int, length: int = LENGTH, shifts: int = SHIFTS) -
 
 
 def learned_table(params: object) -> np.ndarray:
-    """The table [P, D] of learned positions in the parameters of a model, the target's where there are two.
+    """The table [P, D] of learned positions in the parameters of a model, the target's if there are two.
 
-    Raises ConfigError where there is none.
+    Raises ConfigError if there is none.
     """
     leaves = jax.tree_util.tree_leaves_with_path(params)
     tables = [leaf for path, leaf in leaves if jax.tree_util.keystr(path).endswith("positions']['table']")]
@@ -76,8 +76,8 @@ def cosines(table: np.ndarray) -> np.ndarray:
     return unit @ unit.T
 
 
-def make(subject: Subject, path: Path) -> list[str]:
-    """Draws the sinusoids as wide as the model of ``subject``, and beside them what it has learned instead.
+def draw_positions(subject: Subject, path: Path) -> list[str]:
+    """Draws the sinusoids as wide as the model of ``subject``, and beside them the table that a run has learned.
 
     Raises ConfigError where the model has neither.
     """
@@ -85,7 +85,7 @@ def make(subject: Subject, path: Path) -> list[str]:
     positions = getattr(config, "positions", "none")
     if positions == "none":
         raise ConfigError(f"{subject.name}: this model has no positional encodings; give a Transformer that has them")
-    if positions == "fairseq" or (positions == "learned" and not subject.is_trained):
+    if positions == "fairseq" or (positions == "learned" and not subject.restore):
         raise ConfigError(
             f"{subject.name}: model.positions={positions}; takes sinusoidal, or a run that has learned them"
         )
@@ -114,11 +114,11 @@ def _panels(numbers: PositionNumbers) -> list[Panel]:
     shifts = np.arange(1, len(numbers.fitted) + 1)
     shown = [table.shape[1] * eighths // 16 * 2 for eighths in (1, 2, 3, 4)]
     curves = {f"column {column}": (positions[:SHOWN_POSITIONS], table[:SHOWN_POSITIONS, column]) for column in shown}
-    turned = table @ shift_matrix(SHOWN_SHIFT, table.shape[1]).T
+    rotated = table @ shift_matrix(SHOWN_SHIFT, table.shape[1]).T
     column = shown[0]
     moved = {
         f"PE(p + {SHOWN_SHIFT})": (positions[:SHOWN_POSITIONS], table[SHOWN_SHIFT:][:SHOWN_POSITIONS, column]),
-        f"M_{SHOWN_SHIFT} PE(p)": (positions[:SHOWN_POSITIONS], turned[:SHOWN_POSITIONS, column]),
+        f"M_{SHOWN_SHIFT} PE(p)": (positions[:SHOWN_POSITIONS], rotated[:SHOWN_POSITIONS, column]),
         "PE(p)": (positions[:SHOWN_POSITIONS], table[:SHOWN_POSITIONS, column]),
     }
     errors = {
@@ -130,7 +130,7 @@ def _panels(numbers: PositionNumbers) -> list[Panel]:
     matrix = shift_matrix(SHOWN_SHIFT, table.shape[1])[:width, :width]
     return [
         MatrixPanel("PE(position, column)", table[:SHOWN_POSITIONS], "column", "position", is_signed=True),
-        LinePanel("Four of its columns", curves, "position", "", has_room_above=True),
+        LinePanel("Four of its columns", curves, "position", "", legend_above=True),
         LinePanel("PE(p) · PE(p + k), for every p", {"_": (positions, numbers.dots)}, "k", ""),
         MatrixPanel(f"M_{SHOWN_SHIFT}, first {width} rows and columns", matrix, is_signed=True),
         LinePanel(
@@ -139,10 +139,10 @@ def _panels(numbers: PositionNumbers) -> list[Panel]:
             "position p",
             "",
             dotted=(f"M_{SHOWN_SHIFT} PE(p)",),
-            has_room_above=True,
+            legend_above=True,
         ),
         LinePanel(
-            "Largest |PE(p + k) - M_k PE(p)|", errors, "k", "", dotted=("1e-5",), y_scale="log", has_room_above=True
+            "Largest |PE(p + k) - M_k PE(p)|", errors, "k", "", dotted=("1e-5",), y_scale="log", legend_above=True
         ),
     ]
 

@@ -1,17 +1,23 @@
-"""Words as points of a plane, named as far as the names do not cover each other."""
+"""Words as points of a plane: a picture, an HTML page that needs no network, and the parallelogram of an analogy."""
 
+import json
 from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation
 
 from transformer_jax.tools.pictures import canvas
-from transformer_jax.tools.pictures.canvas import HAIRLINE, INK, font
+from transformer_jax.tools.pictures.canvas import FAINT_INK, INK, font
 
-WIDTH, HEIGHT, MARGIN, TOP = 10.0, 7.5, 0.25, 0.5
+MAP_WIDTH, MAP_HEIGHT, MAP_MARGIN, MAP_TOP = 10.0, 7.5, 0.25, 0.5
 POINT_COLOR = "#1b5a8a"
 LABEL_POINTS = 7.5
 SIDES = (
@@ -20,22 +26,24 @@ SIDES = (
     ((0, 4), "center", "bottom"),
     ((0, -4), "center", "top"),
 )
-"""Where a name may stand: how far from its point, in points, and how it is aligned there; the best first."""
+"""Offsets of a name from its point, in points, and its alignment there; the best first."""
+WIDTH, HEIGHT, MARGIN, TOP, BOTTOM = 6.4, 5.0, 0.3, 0.55, 0.5
+MARGIN_FACTOR = 1.4
+"""Length of the panel of an analogy over the extent of its points: space for their names."""
+OFFSET_COLOR, SIDE_COLOR = "#d1702a", "#9fb3c4"
 
 
 def draw_word_map(words: Sequence[str], points: np.ndarray, path: str | Path, *, title: str = "") -> Path:
     """Draws words at ``points [N, 2]`` as a PNG, and returns its path.
 
-    A name that would cover one before it is left out: the first words have the best chance.
+    A name that would cover an earlier one is left out: the first words have the best chance.
     """
-    figure = canvas.blank_figure(WIDTH, HEIGHT)
-    axes = canvas.add_panel(figure, MARGIN, TOP, WIDTH - 2 * MARGIN, HEIGHT - TOP - MARGIN)
+    figure = canvas.blank_figure(MAP_WIDTH, MAP_HEIGHT)
+    size = MAP_WIDTH - 2 * MAP_MARGIN, MAP_HEIGHT - MAP_TOP - MAP_MARGIN
+    axes = canvas.add_panel(figure, MAP_MARGIN, MAP_TOP, *size)
     axes.scatter(points[:, 0], points[:, 1], s=9, color=POINT_COLOR, alpha=0.75, linewidths=0)
-    axes.set_xticks([])
-    axes.set_yticks([])
+    canvas.frame(axes)
     axes.margins(0.06)
-    for spine in axes.spines.values():
-        spine.set_color(HAIRLINE)
     _name_points(axes, words, points)
     if title:
         canvas.add_title(figure, title)
@@ -43,8 +51,8 @@ def draw_word_map(words: Sequence[str], points: np.ndarray, path: str | Path, *,
 
 
 def _name_points(axes: Axes, words: Sequence[str], points: np.ndarray) -> None:
-    """Adds the names in their order, each beside its point where it covers no other name and, if it can be, no other point."""
-    axes.autoscale_view()  # else places are those of an empty panel
+    """Adds the names in their order, each beside its point where it covers no other name and, if possible, no other point."""
+    axes.autoscale_view()  # Else positions are those in an empty panel.
     renderer = FigureCanvasAgg(axes.figure).get_renderer()  # type: ignore[arg-type]
     frame = axes.get_window_extent(renderer)
     dots = np.tile(axes.transData.transform(points), 2)
@@ -76,3 +84,64 @@ def _overlaps(box: np.ndarray, others: np.ndarray) -> bool:
     """Whether a box (left, bottom, right, top) meets one of ``others [N, 4]``."""
     apart = (others[:, 0] > box[2]) | (others[:, 2] < box[0]) | (others[:, 1] > box[3]) | (others[:, 3] < box[1])
     return not bool(apart.all())
+
+
+def word_map_page(words: Sequence[str], points: np.ndarray, near: Sequence[Sequence[str]], title: str) -> str:
+    """The page for words at ``points [N, 2]``: hover, search, move and zoom. ``page.html#word`` searches for a word.
+
+    Hovering over a word shows its row of ``near``. Words go into the page as JSON in which no tag can begin, and onto it as
+    text only.
+    """
+    content = {"words": list(words), "points": np.round(points, 4).tolist(), "near": [list(each) for each in near]}
+    data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    page = files("transformer_jax.tools.pictures").joinpath("word_map.html").read_text(encoding="utf-8")
+    return Template(page).substitute(title=escape(title), data=data)
+
+
+def draw_analogy(words: Sequence[str], points: np.ndarray, target: np.ndarray, path: str | Path) -> Path:
+    """Draws the words a, b, c, d at ``points [4, 2]`` and b - a + c at ``target [2]`` as a PNG, and returns its path.
+
+    Both directions have one scale, so that parallel lines of the plane are parallel in the picture.
+    """
+    figure = canvas.blank_figure(WIDTH, HEIGHT)
+    size = np.array([WIDTH - 2 * MARGIN, HEIGHT - TOP - BOTTOM])
+    axes = canvas.add_panel(figure, MARGIN, TOP, *size)
+    a, b, c, d = points
+    for start, end in ((a, c), (b, target)):
+        axes.plot(*zip(start, end, strict=True), color=SIDE_COLOR, linewidth=1.2, linestyle="--")
+    for start, end in ((a, b), (c, target)):
+        arrow = {"arrowstyle": "-|>", "color": OFFSET_COLOR, "linewidth": 1.6, "shrinkA": 0, "shrinkB": 3}
+        axes.annotate("", tuple(end), tuple(start), arrowprops=arrow)
+    axes.plot(*zip(target, d, strict=True), color=FAINT_INK, linewidth=1.0, linestyle=":")
+    axes.scatter(points[:, 0], points[:, 1], s=36, color=INK, zorder=3)
+    axes.scatter(target[:1], target[1:], s=60, facecolors="white", edgecolors=OFFSET_COLOR, linewidths=1.6, zorder=3)
+    middle = points[:3].mean(axis=0)
+    for word, point, inner in zip(words, points, (middle, middle, middle, target), strict=True):
+        # Names are on the outer side of their points; the name of d away from b - a + c, which may be close.
+        offset, side = ((0, 9), "bottom") if point[1] >= inner[1] else ((0, -9), "top")
+        label = axes.annotate(word, tuple(point), offset, textcoords="offset points", ha="center", va=side, color=INK)
+        label.set_path_effects([withStroke(linewidth=3, foreground="white")])
+        label.set_fontproperties(font(11))
+        label.set_parse_math(False)
+    circle = Line2D([], [], linestyle="", marker="o", markersize=8, markerfacecolor="white", markeredgewidth=1.6)
+    circle.set_markeredgecolor(OFFSET_COLOR)
+    key = figure.legend(
+        [circle],
+        [f"{words[1]} \N{MINUS SIGN} {words[0]} + {words[2]}"],
+        loc="lower left",
+        bbox_to_anchor=(MARGIN / WIDTH, 0.08 / HEIGHT),
+        borderaxespad=0.0,
+        prop=font(10),
+        frameon=False,
+        labelcolor=INK,
+    )
+    key.get_texts()[0].set_parse_math(False)
+    shown = np.concatenate([points, [target]])
+    low, high = shown.min(axis=0), shown.max(axis=0)
+    half = size / 2 * max(*((high - low) * MARGIN_FACTOR / size), 1e-9)
+    middle = (low + high) / 2
+    axes.set_xlim(middle[0] - half[0], middle[0] + half[0])
+    axes.set_ylim(middle[1] - half[1], middle[1] + half[1])
+    canvas.frame(axes)
+    canvas.add_title(figure, f"{words[0]} is to {words[1]} as {words[2]} is to {words[3]}")
+    return canvas.write_png(figure, path)

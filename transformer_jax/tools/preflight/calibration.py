@@ -1,13 +1,25 @@
-"""Measured speeds of devices, in a file, in place of those of their data sheets."""
+"""Measured speeds of devices, in a file, instead of the figures of their data sheets."""
 
 import json
 import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from transformer_jax.array_types import Array
 from transformer_jax.config import ConfigError
 from transformer_jax.tools.preflight.chips import Chip, Topology
-from transformer_jax.tools.preflight.interconnect import axis_names
+from transformer_jax.tools.preflight.collectives import axis_names, coordinates_of
 
 
 class Calibration(NamedTuple):
@@ -21,36 +33,96 @@ class Calibration(NamedTuple):
     jax: str
 
 
+class Sizes(NamedTuple):
+    """Rows of square matrices, bytes of an array that is read and written, bytes that are summed over devices."""
+
+    matrix: int
+    copied: int
+    summed: int
+
+
+LARGE = Sizes(matrix=8192, copied=2**30, summed=2**28)
+SMALL = Sizes(matrix=1024, copied=2**26, summed=2**22)
+"""Enough for a CPU."""
+REPEATS = 7
+
+
+def measure(devices: Sequence[jax.Device], sizes: Sizes | None = None) -> Calibration:
+    """Medians of a few runs each, on the first device; of sums over devices along each axis with several devices."""
+    sizes = sizes or (SMALL if devices[0].platform == "cpu" else LARGE)
+    array = jax.device_put(jnp.ones(sizes.copied // 4, jnp.float32), devices[0])
+    return Calibration(
+        device=devices[0].device_kind,
+        devices=len(devices),
+        matmul_flops={dtype: _matmul_flops(devices[0], sizes.matrix, dtype) for dtype in ("bfloat16", "float32")},
+        memory_bandwidth=2 * array.nbytes / _seconds(jax.jit(lambda each: each * 2), array),
+        links=link_bandwidths(devices, sizes.summed),
+        jax=jax.__version__,
+    )
+
+
+def _matmul_flops(device: jax.Device, rows: int, dtype: str) -> float:
+    """Operations a second of a product of square matrices, float32 result."""
+    matrix = jax.device_put(jnp.ones((rows, rows), dtype), device)
+    multiply = jax.jit(lambda left, right: jnp.matmul(left, right, preferred_element_type=jnp.float32))
+    return 2 * rows**3 / _seconds(multiply, matrix, matrix)
+
+
+def link_bandwidths(devices: Sequence[jax.Device], size: int) -> dict[str, float]:
+    """Bytes a second that a device sends in a ring that sums ``size`` bytes along an axis of the interconnect."""
+    names, coordinates = axis_names(devices), coordinates_of(devices)
+    shape = [len({each[axis] for each in coordinates}) for axis in range(len(names))]
+    order = sorted(range(len(devices)), key=lambda index: coordinates[index])
+    grid = np.array([devices[index] for index in order], object).reshape(shape)
+    mesh = Mesh(grid, names, axis_types=(AxisType.Auto,) * len(names))
+    array = jax.device_put(jnp.ones((mesh.size, size // 4), jnp.float32), NamedSharding(mesh, P(names)))
+    found = {}
+    for name, members in zip(names, shape, strict=True):
+        if members > 1:
+            total = jax.shard_map(
+                partial(lax.psum, axis_name=name), mesh=mesh, in_specs=P(names), out_specs=P(names), check_vma=False
+            )
+            found[name] = 2 * (members - 1) / members * size / _seconds(jax.jit(total), array)
+    return found
+
+
+def _seconds(function: Callable[..., Array], *arguments: Array) -> float:
+    """The median of a few runs, after one that compiles."""
+    jax.block_until_ready(function(*arguments))
+    seconds = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        jax.block_until_ready(function(*arguments))
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
+
+
 def to_json(calibration: Calibration) -> str:
     """The content of a calibration file."""
     return json.dumps(calibration._asdict(), indent=1) + "\n"
 
 
 def load_calibration(file: Path) -> Calibration:
-    """Reads the file that ``calibrate`` wrote.
-
-    Raises ConfigError, with the key, when it is none.
-    """
+    """Reads a file of ``calibrate``; raises ConfigError, with the key, for anything else."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        found = Calibration(**json.loads(file.read_text(encoding="utf-8")))
+        speeds: dict[str, dict[str, Any]] = {
+            "memory_bandwidth": {"": found.memory_bandwidth},
+            "matmul_flops": {"bfloat16": None, "float32": None} | dict(found.matmul_flops),
+            "links": dict(found.links),
+        }
+    except (OSError, ValueError, TypeError) as error:
         raise ConfigError(f"--calibration: {file}: {error}; transformer-jax calibrate writes one") from None
-    fields = set(Calibration._fields)
-    if not isinstance(content, dict) or set(content) != fields:
-        given = sorted(content) if isinstance(content, dict) else type(content).__name__
-        raise ConfigError(
-            f"--calibration: {file}: has {given}, not {sorted(fields)}; transformer-jax calibrate writes one"
-        )
-    _require_speeds(file, "matmul_flops", content["matmul_flops"], {"bfloat16", "float32"})
-    _require_speeds(file, "links", content["links"], set())
-    _require_speeds(file, "memory_bandwidth", {"": content["memory_bandwidth"]}, set())
-    return Calibration(**content)
+    for key, each in speeds.items():
+        if not all(isinstance(speed, int | float) and 0 < speed < math.inf for speed in each.values()):
+            raise ConfigError(f"--calibration: {file}: {key}: {each} is not positive and finite; measure again")
+    return found
 
 
 def calibrated(topology: Topology, calibration: Calibration) -> Topology:
-    """The topology with the measured speeds; an axis that was not measured keeps that of the data sheet.
+    """The topology with the measured speeds; an axis that was not measured keeps the figure of the data sheet.
 
-    Raises ConfigError when they are those of another kind of device.
+    Raises ConfigError when another kind of device was measured.
     """
     kind = topology.devices[0].device_kind
     if calibration.device not in kind:
@@ -66,9 +138,3 @@ def calibrated(topology: Topology, calibration: Calibration) -> Topology:
         links={name: float(speeds[name]) for name in axis_names(topology.devices) if name in speeds},
     )
     return topology._replace(chip=chip)
-
-
-def _require_speeds(file: Path, key: str, speeds: Any, names: set[str]) -> None:
-    is_fine = isinstance(speeds, dict) and names <= set(speeds)
-    if not is_fine or not all(isinstance(each, int | float) and 0 < each < math.inf for each in speeds.values()):
-        raise ConfigError(f"--calibration: {file}: {key}: {speeds} is not positive and finite; measure again")

@@ -1,30 +1,90 @@
-"""Devices that a step can be compiled for, with their speeds and memory.
+"""Devices that a step can be compiled for although they are not here, with their speeds and memory.
 
-TPU figures are those of the pages cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e} (read 2026): peak bfloat16, memory, memory
-bandwidth, and the bandwidth of interconnect a chip, both directions of all its links. GPU figures are those of NVIDIA's data
-sheets of the SXM modules, dense: peak bfloat16 and TF32, half of NVLink's bandwidth (one direction), and the network of its DGX
-machines, an adapter for each GPU (HDR or NDR InfiniBand). The network between slices of TPUs is the data center network of
-their pages, of a chip, or of a pod divided by its chips; the page of v4 has none.
+Figures of TPUs are from the pages cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e} (read 2026): peak bfloat16, memory, memory
+bandwidth, and the bandwidth of interconnect a chip, both directions of all its links; the network between slices is their data
+center network, of a chip, or of a pod divided by its chips (none given for v4). Figures of GPUs are from NVIDIA's data sheets
+of the SXM modules, dense: peak bfloat16 and TF32, half of NVLink's bandwidth (one direction), and the network of its DGX
+machines, an adapter for each GPU (HDR or NDR InfiniBand).
 """
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import resources
 from typing import NamedTuple
 
 import jax
 
 from transformer_jax.config import ConfigError
-from transformer_jax.tools.preflight.gpus import SPECS, fact_of, gpu_devices, hosts_and_gpus
-from transformer_jax.tools.preflight.interconnect import NETWORK, NVLINK, TORUS
+
+TORUS = ("x", "y", "z")
+NVLINK, NETWORK = "NVLink", "network"
+GIB = 2.0**30
+GPU_MEMORY_SHARE = 0.8
+"""The share of a GPU's memory that XLA's compiler plans with."""
+GPUS_OF_A_HOST = 8
+"""The most GPUs that NVLink connects, in the machines of all these kinds."""
+NOT_INSTALLED = ("No PTX compilation provider", "cuDNN not found", "cuDNN is not detected")
+# Without the first, libtpu asks the network which machine this is. Several compilations at once do not take the chip from each
+# other, since nothing runs on it.
+OFFLINE = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-8",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+}
+
+# The files in gpu_specs, texts of a GpuTargetConfigProto, and the fields that differ from the file.
+GPU_SPECS: dict[str, tuple[str, dict[str, str]]] = {
+    "a100": ("a100.txtpb", {}),
+    "h100": ("h100.txtpb", {}),
+    "h200": (
+        "h100.txtpb",
+        {
+            "  memory_bandwidth": "4800000000000",
+            "  device_memory_size": str(139 * 2**30),
+            "  name": '"NVIDIA H200"',
+            "device_description_str": '"CUDA NVIDIA H200"',
+        },
+    ),
+    "b200": (
+        "h100.txtpb",
+        {
+            "  core_count": "148",
+            "  memory_bandwidth": "7672320000000",
+            "  l2_cache_size": "132644864",
+            "  clock_rate_ghz": "1.965",
+            "  device_memory_size": str(178 * 2**30),
+            "    major": "10",
+            "  platform_version": '"Compute Capability 10.0a"',
+            "  pcie_bandwidth": "68719476736",
+            "  name": '"NVIDIA B200"',
+            "device_description_str": '"CUDA NVIDIA B200"',
+        },
+    ),
+}
+
+
+def gpu_spec(kind: str) -> str:
+    """The text of the GpuTargetConfigProto of a GPU."""
+    file, changes = GPU_SPECS[kind]
+    text = resources.files("transformer_jax.tools.preflight").joinpath("gpu_specs", file).read_text(encoding="utf-8")
+    for field, value in changes.items():
+        text = re.sub(rf"^{field}:.*$", f"{field}: {value}", text, flags=re.MULTILINE)
+    return text
+
+
+def gpu_fact(kind: str, field: str) -> float:
+    """A number of a spec, such as ``memory_bandwidth``."""
+    return float(re.findall(rf"^ *{field}: (.*)$", gpu_spec(kind), re.MULTILINE)[0])
 
 
 class Chip(NamedTuple):
     """Operations a second, bytes of memory for a program, bytes a second.
 
-    ``flops`` are those of bfloat16 products, ``float32_flops`` of products called float32, which on a TPU are one pass of
-    bfloat16 and on a GPU TF32. ``links`` are the bytes a second that a chip sends along each axis of the interconnect, by its
-    name.
+    ``flops`` is for bfloat16 products, ``float32_flops`` for float32 products, which are one bfloat16 pass on a TPU and TF32 on
+    a GPU. ``links`` are the bytes a second that a chip sends along each axis of the interconnect, by its name.
     """
 
     name: str
@@ -39,10 +99,6 @@ class Chip(NamedTuple):
         return self.flops if compute_dtype == "bfloat16" else self.float32_flops
 
 
-OF_GPU_MEMORY = 0.8
-"""The share of a GPU's memory that XLA's compiler plans with."""
-
-
 def _tpu(
     name: str,
     flops: float,
@@ -52,43 +108,32 @@ def _tpu(
     axes: int,
     network: float = 0.0,
 ) -> Chip:
-    # Around one axis of the torus a chip sends over two of its links, one to each neighbor: as much as one link carries both
-    # ways, and there are twice as many links as axes. Small slices are no closed tori and reach less.
-    ring = interconnect / (2 * axes)
-    links = dict.fromkeys(TORUS[:axes], ring) | ({NETWORK: network} if network else {})
+    # Around one axis of the torus a chip sends over two of its links, one to each neighbor: together the bandwidth of one link
+    # in both directions. A chip has twice as many links as axes. Small slices are no closed tori and reach less.
+    links = dict.fromkeys(TORUS[:axes], interconnect / (2 * axes)) | ({NETWORK: network} if network else {})
     return Chip(name, flops, memory, memory_bandwidth, links, float32_flops=flops)
 
 
-def _gpu(kind: str, name: str, flops: float, float32_flops: float, nvlink: float, network: float) -> Chip:
-    memory, bandwidth = fact_of(kind, "device_memory_size"), fact_of(kind, "memory_bandwidth")
-    return Chip(name, flops, OF_GPU_MEMORY * memory, bandwidth, {NVLINK: nvlink, NETWORK: network}, float32_flops)
+def _gpu(kind: str, name: str, flops: float, nvlink: float, network: float) -> Chip:
+    memory, bandwidth = gpu_fact(kind, "device_memory_size"), gpu_fact(kind, "memory_bandwidth")
+    links = {NVLINK: nvlink, NETWORK: network}
+    return Chip(name, flops, GPU_MEMORY_SHARE * memory, bandwidth, links, float32_flops=flops / 2)
 
 
-GIB = 2.0**30
 CHIPS = {
     "v4": _tpu("TPU v4", 275e12, 32 * GIB, 1200e9, 600e9, axes=3),
     "v5e": _tpu("TPU v5e", 197e12, 16 * GIB, 819e9, 400e9, axes=2, network=3.125e9),
     "v5p": _tpu("TPU v5p", 459e12, 95 * GIB, 2765e9, 1200e9, axes=3, network=6.25e9),
     "v6e": _tpu("TPU v6e", 918e12, 32 * GIB, 1640e9, 800e9, axes=2, network=12.5e9),
-    "a100": _gpu("a100", "A100 SXM 80 GB", 312e12, 156e12, nvlink=300e9, network=25e9),
-    "h100": _gpu("h100", "H100 SXM 80 GB", 989e12, 494.5e12, nvlink=450e9, network=50e9),
-    "h200": _gpu("h200", "H200 SXM 141 GB", 989e12, 494.5e12, nvlink=450e9, network=50e9),
-    "b200": _gpu("b200", "B200 SXM 180 GB", 2250e12, 1125e12, nvlink=900e9, network=50e9),
-}
-
-
-# Otherwise libtpu asks the network what machine this is.
-# Nothing is run on a chip, so that several compilations at once do not take it from each other.
-OFFLINE = {
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",
-    "TPU_SKIP_MDS_QUERY": "1",
-    "TPU_ACCELERATOR_TYPE": "v5litepod-8",
-    "TPU_WORKER_HOSTNAMES": "localhost",
+    "a100": _gpu("a100", "A100 SXM 80 GB", 312e12, nvlink=300e9, network=25e9),
+    "h100": _gpu("h100", "H100 SXM 80 GB", 989e12, nvlink=450e9, network=50e9),
+    "h200": _gpu("h200", "H200 SXM 141 GB", 989e12, nvlink=450e9, network=50e9),
+    "b200": _gpu("b200", "B200 SXM 180 GB", 2250e12, nvlink=900e9, network=50e9),
 }
 
 
 class Topology(NamedTuple):
-    """The devices of a topology; ``chip`` is None where nothing is known of their speed."""
+    """The devices of a topology; ``chip`` is None for devices of unknown speed."""
 
     name: str
     devices: list[jax.Device]
@@ -98,30 +143,22 @@ class Topology(NamedTuple):
 def open_topology(name: str) -> Topology:
     """The devices of ``v5e:16x16`` (any TPU slice), ``2xv5e:16x16`` (two of them), ``h100:2x8`` (hosts x GPUs) or ``cpu:8``.
 
-    None of them need be here.
-
-    Must come before anything else uses JAX. Raises ConfigError for a name that is none, and when what compiles for them is
-    not installed.
+    Must come before anything else uses JAX. Raises ConfigError for a name that is none, and when the compiler for these devices
+    is not installed.
     """
-    slices, kind, size = _parsed(name)
+    found = re.fullmatch(r"(?:([1-9]\d{0,3})x(?=[a-z]))?([a-z]\w*):(\d+(?:x\d+)*)", name)
+    slices, kind, size = (int(found[1] or 1), found[2], found[3]) if found else (1, "", "")
     if kind == "cpu" and size.isdigit() and int(size) > 0:
         return Topology(name, _cpu_devices(int(size)), None)
-    if kind not in CHIPS or not all(part.isdigit() for part in size.split("x")):
+    if kind not in CHIPS:
         kinds = ", ".join(CHIPS)
         raise ConfigError(
             f"--topology: {name!r} is not KIND:SIZE such as v5e:16x16, 2xv5e:16x16, h100:2x8 or cpu:8; kinds: {kinds}, cpu"
         )
-    if slices > 1 and (kind in SPECS or NETWORK not in CHIPS[kind].links):
+    if slices > 1 and (kind in GPU_SPECS or NETWORK not in CHIPS[kind].links):
         raise ConfigError(f"--topology: {name}: several slices are of v5e, v5p or v6e; hosts of GPUs are h100:2x8")
-    if kind in SPECS:
-        return Topology(name, gpu_devices(kind, *hosts_and_gpus(kind, size)), CHIPS[kind])
-    return Topology(name, _tpu_devices(f"{kind}:{size}", slices), CHIPS[kind])
-
-
-def _parsed(name: str) -> tuple[int, str, str]:
-    """Number of slices, kind and size."""
-    found = re.fullmatch(r"(?:([1-9]\d{0,3})x(?=[a-z]))?([a-z]\w*):([\dx]+)", name)
-    return (int(found[1] or 1), found[2], found[3]) if found else (1, "", "")
+    devices = _gpu_devices(kind, size) if kind in GPU_SPECS else _tpu_devices(f"{kind}:{size}", slices)
+    return Topology(name, devices, CHIPS[kind])
 
 
 def _tpu_devices(name: str, slices: int) -> list[jax.Device]:
@@ -133,7 +170,7 @@ def _tpu_devices(name: str, slices: int) -> list[jax.Device]:
         several = {"num_slices": slices} if slices > 1 else {}
         return list(topologies.get_topology_desc(name, platform="tpu", **several).devices)
     except Exception as error:
-        # Whatever it is, it comes from the plugin: not installed, or a shape that no slice has.
+        # Of any type, from the plugin: not installed, or a shape that no slice has.
         first_line = str(error).partition("\n")[0]
         raise ConfigError(
             f"--topology: {name}: {first_line}; needs libtpu (pip install libtpu) and a shape that slices have"
@@ -141,10 +178,59 @@ def _tpu_devices(name: str, slices: int) -> list[jax.Device]:
 
 
 def _cpu_devices(count: int) -> list[jax.Device]:
-    """Pretended ones, unless JAX already runs with as many."""
+    """Simulated devices, unless JAX already runs with at least ``count``."""
     try:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError:
         if len(jax.devices("cpu")) < count:
             raise ConfigError(f"--topology: JAX already runs with {len(jax.devices('cpu'))} devices") from None
     return jax.devices("cpu")[:count]
+
+
+def _gpu_devices(kind: str, size: str) -> list[jax.Device]:
+    from jax.experimental import topologies
+
+    hosts, gpus = hosts_and_gpus(kind, size)
+    # Otherwise the plugin needs the libraries that only running needs.
+    os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
+    try:
+        found = topologies.get_topology_desc(
+            platform="cuda", target_config=gpu_spec(kind), topology=f"{hosts}x1x{gpus}"
+        )
+    except Exception as error:
+        # Of any type, from the plugin: not installed, or of another version.
+        raise _missing_wheels(f"{kind}: {error}") from None
+    return list(found.devices)
+
+
+def hosts_and_gpus(kind: str, size: str) -> tuple[int, int]:
+    """Of ``2x8`` 2 and 8, of ``8`` 1 and 8. Raises ConfigError for a size that machines of this kind do not have."""
+    sizes = [int(each) for each in size.split("x")]
+    hosts, gpus = sizes if len(sizes) == 2 else (1, sizes[0])
+    if len(sizes) > 2 or hosts < 1 or gpus < 1:
+        raise ConfigError(f"--topology: {kind}:{size} is not {kind}:GPUS or {kind}:HOSTSxGPUS, such as {kind}:2x8")
+    if gpus > GPUS_OF_A_HOST:
+        raise ConfigError(
+            f"--topology: {kind}:{size} has {gpus} GPUs a host, and hosts have at most {GPUS_OF_A_HOST}; "
+            f"{kind}:2x8 is two hosts of eight"
+        )
+    return hosts, gpus
+
+
+@contextmanager
+def missing_wheels_named() -> Iterator[None]:
+    """Raises ConfigError, with the wheels, for errors of JAX or the compiler when a part of it is not installed."""
+    try:
+        yield
+    except RuntimeError as error:
+        if any(sign in str(error) for sign in NOT_INSTALLED):
+            raise _missing_wheels(str(error)) from None
+        raise
+
+
+def _missing_wheels(message: str) -> ConfigError:
+    first_line = message.partition("\n")[0]
+    return ConfigError(
+        f"--topology: {first_line}; needs pip install jax-cuda13-plugin=={jax.__version__} nvidia-cuda-nvcc "
+        "nvidia-cuda-runtime, for cuDNN attention nvidia-cudnn-cu13 too, and JAX_PLATFORMS=cpu where no GPU is"
+    )

@@ -1,27 +1,39 @@
-"""Communication between devices: the collective operations of a compiled program, with their bytes and number of executions."""
+"""Communication of a compiled program: its collective operations, their groups of devices, and the links that carry them."""
 
+import math
 import re
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax
+import numpy as np
+
+from transformer_jax.tools.preflight.chips import NETWORK, NVLINK, TORUS
 from transformer_jax.tools.preflight.hlo_text import arrays_of, calls_of, computations_of, times_of
-from transformer_jax.tools.preflight.replica_groups import members_of
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 SCATTERED = "all-reduce-scatter"
 """Name that the compiler for TPUs gives a reduce-scatter: a computation that sums everything and keeps a slice."""
 
 _OPERATION = re.compile(rf"= (.*?) ({'|'.join(KINDS)})(-start)?\(")
-# What each chip of a slice of TPUs exchanges with its like in the others, through the hosts.
+# Exchanged through the hosts between the chips at the same position of several slices of TPUs.
 _BETWEEN_SLICES = re.compile(
     r'= \((.*?), u32.* send\(.*_xla_megascale_target="\{([\d,]+)\}.*_xla_megascale_transfer_type="(\w+)"'
 )
 _CHANNEL = re.compile(r"channel_id=(\d+)")
+_LISTED = re.compile(r"replica_groups=\{\{([\d,]+)\}")
+_IOTA = re.compile(r"replica_groups=\[(\d+),(\d+)\]<=(\[[\d,]+\](?:T\([\d,]+\))?)")
+_MESH = re.compile(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\((.*?)\))? \{([^}]*)\}")
+_PERMUTATION = re.compile(r"source_target_pairs=\{([\d,{}]*)\}")
+_NUMBERING = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_AXIS = re.compile(r"'?([\w.]+)'?(?::\((\d+)\)(\d+))?")
 
 
 class Collective(NamedTuple):
-    """One operation of the program: ``bytes`` of its result on a device, it runs ``times``.
+    """One operation of the program: ``bytes`` of its result on a device, run ``times`` times.
 
-    ``members`` are the devices of one of its groups, by their places in the mesh, flattened; or slices of TPUs.
+    ``members`` are the devices of one of its groups, by their indices in the flattened mesh; or slices of TPUs.
     """
 
     kind: str
@@ -44,24 +56,19 @@ class Collective(NamedTuple):
 
 
 def collectives_of(program: str, num_devices: int) -> list[Collective]:
-    """All of a compiled program, from its text. A loop that does not say how often it runs counts once."""
+    """All collectives in the text of a compiled program. A loop of unknown trip count counts once."""
     computations = computations_of(program)
     times = times_of(computations)
-    fused = {
-        callee
-        for lines in computations.values()
-        for line in lines
-        for role, callee in calls_of(line)
-        if role == "calls"
-    }
+    calls = [call for lines in computations.values() for line in lines for call in calls_of(line)]
+    fused = {callee for role, callee in calls if role == "calls"}
     found: dict[object, Collective] = {}
     for name, lines in computations.items():
         for number, line in enumerate(lines):
             between = _BETWEEN_SLICES.search(line)
             if between and times[name]:
-                kind, members = between[3].lower().replace("_", "-"), tuple(map(int, between[2].split(",")))
+                kind, members = between[3].lower().replace("_", "-"), _numbers(between[2])
                 sent = sum(array.bytes for array in arrays_of(between[1]))
-                # What is sent is the operand, of which a result may be a part, or which may be a part of it.
+                # The operand is sent; the result may be a part of it, or it a part of the result.
                 parts = {"reduce-scatter": 1 / len(members), "all-gather": len(members)}
                 size = int(sent * parts.get(kind, 1))
                 found[name, number] = Collective(kind, size, members, times[name], is_between_slices=True)
@@ -73,8 +80,8 @@ def collectives_of(program: str, num_devices: int) -> list[Collective]:
             members = members_of(line, num_devices)
             if kind == "all-reduce" and name.startswith(SCATTERED):
                 kind, size = "reduce-scatter", size // len(members)
-            # What is started, overlapped with computation and finished in fusions is written down in all three; elsewhere
-            # different operations may have the same channel.
+            # An operation that is started, overlapped with computation and finished in fusions is in the text three times;
+            # outside of fusions different operations may have the same channel.
             channel = _CHANNEL.search(line) if name in fused else None
             if len(members) > 1:
                 key = channel[1] if channel else (name, number)
@@ -83,9 +90,134 @@ def collectives_of(program: str, num_devices: int) -> list[Collective]:
 
 
 def _result_bytes(shapes: str, *, is_start: bool, kind: str) -> int:
-    """Of a plain operation all results; of an asynchronous one the second half, since it also returns its operands."""
+    """All results of a plain operation; the second half of an asynchronous one, which also returns its operands."""
     sizes = [array.bytes for array in arrays_of(shapes)]
     if not is_start or kind == "all-reduce":
         return sum(sizes)
     sizes = [size for size in sizes if size > 4]
     return sum(sizes[len(sizes) // 2 :])
+
+
+def members_of(operation: str, num_devices: int) -> tuple[int, ...]:
+    """The first group of devices, by their indices in the flattened mesh; all of them without a written group.
+
+    ``{{0,1},{2,3}}``, ``[2,2]<=[4]`` and ``mesh['a'=2,'b'=2] {'b'}`` give 0 and 1; a permutation gives the first two devices of
+    which one sends to the other, or one device alone.
+    """
+    if pairs := _PERMUTATION.search(operation):
+        sent = [(int(source), int(target)) for source, target in re.findall(r"(\d+),(\d+)", pairs[1])]
+        return next((pair for pair in sent if pair[0] != pair[1]), (0,))
+    if listed := _LISTED.search(operation):
+        return _numbers(listed[1])
+    if iota := _IOTA.search(operation):
+        return tuple(_numbering(iota[3])[: int(iota[2])].tolist())
+    if mesh := _MESH.search(operation):
+        return _members_along(mesh[1], mesh[2], mesh[3])
+    return tuple(range(num_devices))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(","))
+
+
+def _numbering(text: str) -> np.ndarray:
+    """``[2,3]T(1,0)``, the numbers from 0 in an array of that shape, transposed and flattened: 0, 3, 1, 4, 2, 5."""
+    match = _NUMBERING.match(text)
+    if not match:
+        return np.array(_numbers(text))
+    sizes = _numbers(match[1])
+    order = _numbers(match[2]) if match[2] else tuple(range(len(sizes)))
+    return np.arange(math.prod(sizes)).reshape(sizes).transpose(order).ravel()
+
+
+def _members_along(axes: str, device_ids: str | None, chosen: str) -> tuple[int, ...]:
+    """Of the mesh ``'a'=2,'b'=4`` along the axes ``'a','b':(2)2``; ``:(2)2`` is the part of size 2 below one of size 2."""
+    sizes = {name: int(size) for name, size in re.findall(r"'?([\w.]+)'?=(\d+)", axes)}
+    strides = {name: math.prod(list(sizes.values())[index + 1 :]) for index, name in enumerate(sizes)}
+    members = np.zeros(1, int)
+    for name, above, part in _AXIS.findall(chosen):
+        size = int(part) if part else sizes[name]
+        stride = strides[name] * (sizes[name] // (int(above) * size) if part else 1)
+        members = (members[:, None] + stride * np.arange(size)).ravel()
+    numbers = _numbering(device_ids) if device_ids else np.arange(math.prod(sizes.values()))
+    return tuple(numbers[members].tolist())
+
+
+def sent_along(collectives: Sequence[Collective], devices: Sequence[jax.Device]) -> dict[str, float]:
+    """Bytes that a device sends along each axis of the interconnect, by its name; ``devices`` in the order of the mesh."""
+    sent: tuple[float, ...]
+    if _are_gpus(devices):
+        sent = bytes_within_and_between(collectives, [device.process_index for device in devices])
+    else:
+        sent = bytes_along_axes(collectives, coordinates_of(devices))
+    return dict(zip(axis_names(devices), sent, strict=True))
+
+
+def axis_names(devices: Sequence[jax.Device]) -> tuple[str, ...]:
+    """Names of the axes of the interconnect: the torus of TPUs and the network of slices, or NVLink and the network."""
+    if _are_gpus(devices):
+        return NVLINK, NETWORK
+    torus = TORUS[: len(getattr(devices[0], "coords", (0,)))]
+    return (*torus, NETWORK) if _slices(devices) > 1 else torus
+
+
+def coordinates_of(devices: Sequence[jax.Device]) -> list[tuple[int, ...]]:
+    """Coordinates in the torus and, of several slices, the slice; index in the host, and host, of GPUs; else an index."""
+    if _are_gpus(devices):
+        seen: Counter[int] = Counter()
+        found: list[tuple[int, ...]] = []
+        for device in devices:
+            found.append((seen[device.process_index], device.process_index))
+            seen[device.process_index] += 1
+        return found
+    found = [tuple(getattr(device, "coords", (index,))) for index, device in enumerate(devices)]
+    if _slices(devices) == 1:
+        return found
+    return [(*each, device.slice_index) for each, device in zip(found, devices, strict=True)]
+
+
+def _slices(devices: Sequence[jax.Device]) -> int:
+    return len({getattr(device, "slice_index", 0) for device in devices})
+
+
+def _are_gpus(devices: Sequence[jax.Device]) -> bool:
+    return devices[0].platform == "gpu"
+
+
+def bytes_along_axes(collectives: Sequence[Collective], coordinates: Sequence[tuple[int, ...]]) -> tuple[float, ...]:
+    """The bytes of each collective, spread evenly over the axes in which its members differ.
+
+    The last axis is the network when there are several slices.
+    """
+    along = [0.0] * len(coordinates[0])
+    for collective in collectives:
+        if collective.is_between_slices:
+            along[-1] += collective.wire_bytes
+            continue
+        by_axis = zip(*(coordinates[member] for member in collective.members), strict=True)
+        axes = [axis for axis, values in enumerate(by_axis) if len(set(values)) > 1]
+        for axis in axes:
+            along[axis] += collective.wire_bytes / len(axes)
+    return tuple(along)
+
+
+def bytes_within_and_between(collectives: Sequence[Collective], hosts: Sequence[int]) -> tuple[float, float]:
+    """Bytes that a GPU sends within its host and to other hosts; ``hosts`` by device.
+
+    A group within a host uses NVLink alone. One over several hosts runs a ring through each member's network adapter, with an
+    equal part of the data, so that with k members in a host each sends one part in k over the network; an all-to-all sends
+    everything for other hosts over it.
+    """
+    within = between = 0.0
+    for collective in collectives:
+        members = [hosts[member] for member in collective.members]
+        here = members.count(members[0])
+        if here == len(members):
+            share = 0.0
+        elif collective.kind == "all-to-all":
+            share = (len(members) - here) / (len(members) - 1)
+        else:
+            share = 1 / here
+        within += collective.wire_bytes * (1 - share)
+        between += collective.wire_bytes * share
+    return within, between

@@ -1,4 +1,4 @@
-"""Decoding of a recipe, a step of it or the whole search of a batch, compiled for devices that need not be here."""
+"""Decoding of a recipe, one step or the whole search of a batch, compiled for devices that need not be here."""
 
 import time
 from collections import Counter
@@ -14,10 +14,8 @@ from transformer_jax.config import ExperimentConfig
 from transformer_jax.runtime.hardware import resolve_for_device, settings_on
 from transformer_jax.tasks.task import DecodingProgram, objective_of, task_class
 from transformer_jax.tools.preflight.chips import Chip, Topology
-from transformer_jax.tools.preflight.compiled import Compiled, compile_for
-from transformer_jax.tools.preflight.flops import product_flops
-from transformer_jax.tools.preflight.interconnect import sent_along
-from transformer_jax.tools.preflight.program import Program, bytes_on_a_device
+from transformer_jax.tools.preflight.collectives import sent_along
+from transformer_jax.tools.preflight.program import Compiled, Program, bytes_on_a_device, compile_for, product_flops
 from transformer_jax.training.sharding import (
     batch_sharding,
     decoding_shardings,
@@ -29,25 +27,30 @@ from transformer_jax.training.state import count_parameters
 
 
 def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, is_search: bool) -> Program:
-    """Compiles the last step of a search over a full batch of inputs of ``length`` (0: as long as they can be), or all of it.
+    """Compiles the last step of a search over a full batch of inputs of ``length`` (0: the longest possible), or the search.
 
-    All of it is reading the inputs and every step, in arrays that grow as they do in a search; no row is done before the last
-    step. Raises ConfigError when mesh and sizes do not fit each other, or the task decodes nothing.
+    The search reads the inputs and takes every step, in arrays that grow with its capacity; no row ends before the last step.
+    Raises ConfigError when mesh and sizes do not fit each other, or the task decodes nothing.
     """
     started = time.perf_counter()
     mesh = make_mesh(config.mesh, topology.devices)
     config = resolve_for_device(config, lambda: settings_on(topology.devices[0]))
     objective = objective_of(config, mesh)
     decoding = task_class(config.task).decoding(config, objective, length, mesh)
-    parameters = _placed_parameters(objective.init_params, mesh, _compute_dtype(config))
+    chosen = getattr(config.decoding, "compute_dtype", "model")
+    compute_dtype = config.model.compute_dtype if chosen == "model" else chosen
+    parameters = _parameters(objective.init_params, mesh, compute_dtype)
     parts, state_bytes = _compiled_parts(decoding, parameters, mesh, topology.chip, is_search)
     last = parts[-1].found
     collectives = [each._replace(times=part.times * each.times) for part in parts for each in part.found.collectives]
     flops = sum(part.times * part.flops for part in parts)
+    traffic: Counter[str] = Counter()
+    for part in parts:
+        traffic.update({kind: part.times * moved for kind, moved in part.found.traffic_kinds.items() if part.times})
     return Program(
         name="search" if is_search else "decode_step",
         mesh=dict(mesh.shape),
-        compute_dtype=_compute_dtype(config),
+        compute_dtype=compute_dtype,
         rows=decoding.rows,
         width=decoding.width,
         positions=decoding.rows * (decoding.tokens if is_search else 1),
@@ -60,7 +63,7 @@ def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, 
         largest=last.largest,
         model_flops=flops,
         flops=flops / mesh.size,
-        traffic_kinds=_traffic(parts),
+        traffic_kinds=dict(traffic.most_common()),
         collectives=collectives,
         sent=sent_along(collectives, list(mesh.devices.flat)),
         compile_seconds=time.perf_counter() - started,
@@ -68,7 +71,7 @@ def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, 
 
 
 class _Part(NamedTuple):
-    """A program of a search, the times it runs, and its operations on all devices."""
+    """A program of a search, the number of its runs, and its operations on all devices."""
 
     found: Compiled
     times: int
@@ -78,16 +81,16 @@ class _Part(NamedTuple):
 def _compiled_parts(
     decoding: DecodingProgram, parameters: PyTree, mesh: Mesh, chip: Chip | None, is_search: bool
 ) -> tuple[list[_Part], int]:
-    """The programs that run, up to one that does not fit, and the bytes of the state on a device after the last."""
-    rooms = decoding.capacities if is_search else [(decoding.capacities[-1][0], 1)]
+    """The programs of the search, up to one that does not fit, and the bytes of the last state on a device."""
+    capacities = decoding.capacities if is_search else [(decoding.capacities[-1][0], 1)]
     inputs = jax.ShapeDtypeStruct(decoding.inputs.shape, decoding.inputs.dtype, sharding=batch_sharding(mesh))
     parameter_bytes, state_bytes = bytes_on_a_device(parameters), 0
 
-    def start_with(room: int) -> Callable[[PyTree, PyTree], PyTree]:
-        return lambda parameters, inputs: decoding.start(parameters, inputs, room)
+    def start_with(capacity: int) -> Callable[[PyTree, PyTree], PyTree]:
+        return lambda parameters, inputs: decoding.start(parameters, inputs, capacity)
 
-    start = start_with(rooms[0][0])
-    # Rows stay on their devices, as in a search, and a step must leave its state where it finds it.
+    start = start_with(capacities[0][0])
+    # As in a search, rows stay on their devices: the state of a step has one sharding.
     shardings = jax.tree.map(
         lambda leaf: batch_sharding(mesh) if leaf.ndim else everywhere(mesh), jax.eval_shape(start, parameters, inputs)
     )
@@ -95,10 +98,10 @@ def _compiled_parts(
     found = compile_for(started, mesh, chip, parameter_bytes)
     parts = [_Part(found, int(is_search), product_flops(start, parameters, inputs))]
     step = jax.jit(decoding.step, donate_argnums=1, out_shardings=shardings)
-    for room, tokens in rooms:
+    for capacity, tokens in capacities:
         if not parts[-1].found.fits:
             break
-        shapes = jax.eval_shape(start_with(room), parameters, inputs)
+        shapes = jax.eval_shape(start_with(capacity), parameters, inputs)
         state = jax.tree.map(
             lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes, shardings
         )
@@ -108,7 +111,7 @@ def _compiled_parts(
     return parts, state_bytes
 
 
-def _placed_parameters(init_params: Callable[[Array], PyTree], mesh: Mesh, compute_dtype: str) -> PyTree:
+def _parameters(init_params: Callable[[Array], PyTree], mesh: Mesh, compute_dtype: str) -> PyTree:
     shapes = jax.eval_shape(init_params, jax.eval_shape(lambda: jax.random.key(0)))
     if mesh.shape["fsdp"] > 1:
         shapes = jax.eval_shape(partial(operands_rounded, compute_dtype=compute_dtype), shapes)
@@ -117,16 +120,3 @@ def _placed_parameters(init_params: Callable[[Array], PyTree], mesh: Mesh, compu
         shapes,
         decoding_shardings(shapes, mesh),
     )
-
-
-def _traffic(parts: list[_Part]) -> dict[str, int]:
-    traffic: Counter[str] = Counter()
-    for part in parts:
-        traffic.update({kind: part.times * moved for kind, moved in part.found.traffic_kinds.items() if part.times})
-    return dict(traffic.most_common())
-
-
-def _compute_dtype(config: ExperimentConfig) -> str:
-    """The precision of decoding, where a recipe has one for it."""
-    chosen: str = getattr(config.decoding, "compute_dtype", "model")
-    return config.model.compute_dtype if chosen == "model" else chosen

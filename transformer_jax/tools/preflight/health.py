@@ -2,9 +2,9 @@
 
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cached_property
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +28,7 @@ from transformer_jax.training.sharding import make_mesh, put_hyperparameters, pu
 from transformer_jax.training.update import Update
 
 TOLERANCE = 1e-4
-"""Of an update, relative to the largest entry of each array; rounding stays ten times below."""
+"""Largest error of an update, relative to the largest entry of each array; rounding stays ten times below."""
 
 
 class Check(NamedTuple):
@@ -60,26 +60,35 @@ def small_config() -> ExperimentConfig:
 
 
 def checks(config: ExperimentConfig, folder: Path) -> Iterator[Check]:
-    """All of them, one by one; ``config`` is trained for one update on its mesh, ``folder`` is that of runs.
+    """All checks, one by one; ``config`` is trained for one update on its mesh, ``folder`` is the folder of runs.
 
-    Raises ConfigError where the mesh does not fit the devices.
+    Raises ConfigError when the mesh does not fit the devices.
     """
-    rows: dict[str, Callable[[], str]] = {
-        "versions": versions,
-        "published faults": faults_of_this_release,
-        "devices": devices,
-        "memory": memory,
-    }
-    for name, describe in rows.items():
-        yield checked(name, describe)
-    update = UpdateChecks(config)
+    yield checked("versions", versions)
+    yield checked("published faults", faults_of_this_release)
+    yield checked("devices", devices)
+    yield checked("memory", memory)
+    mesh = make_mesh(config.mesh)
+    batch = random_batch(config, 8 * row_groups(mesh))
     found = reproduced()
     for fault in FAULTS:
         if fault.issue in found:
             yield Check(fault.issue, not found[fault.issue], found[fault.issue] or "right")
-    yield checked("compiled = eager", update.eager)
-    yield checked("1 = 2 parts (openxla 49143)", update.parts)
-    yield checked("sum over devices", lambda: sum_over_devices(make_mesh(config.mesh)))
+    # Computed inside the first check that needs it: an error is the row's.
+    compiled = cache(lambda: after_one_update(config, mesh, batch))
+
+    def eager() -> str:
+        single = make_mesh(MeshConfig(data=1), jax.local_devices()[:1])
+        return require_equal(compiled(), after_one_update(config, single, batch, is_compiled=False))
+
+    def parts() -> str:
+        halved = replace(config, batching=replace(config.batching, accumulation_steps=2))
+        sizes = " x ".join(f"{axis}={size}" for axis, size in mesh.shape.items() if size > 1) or "one device"
+        return f"{require_equal(after_one_update(halved, mesh, batch), compiled())} ({sizes})"
+
+    yield checked("compiled = eager", eager)
+    yield checked("1 = 2 parts (openxla 49143)", parts)
+    yield checked("sum over devices", lambda: sum_over_devices(mesh))
     yield checked("run folder", lambda: write_and_read(folder))
 
 
@@ -102,7 +111,7 @@ def versions() -> str:
 
 
 def faults_of_this_release() -> str:
-    """None; raises Unsound with the issues of the installed jaxlib."""
+    """Raises Unsound with the known issues of the installed jaxlib, if it has any."""
     version = metadata.version("jaxlib")
     found = known_faults(version, jax.default_backend())
     if found:
@@ -112,7 +121,7 @@ def faults_of_this_release() -> str:
 
 
 def devices() -> str:
-    """Kind and number, and the cores of the host."""
+    """Kind and number of devices, and the cores of the host."""
     kinds = sorted({device.device_kind for device in jax.devices()})
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     flags = f"; XLA_FLAGS={flags}" if (flags := os.environ.get("XLA_FLAGS", "")) else ""
@@ -122,33 +131,10 @@ def devices() -> str:
 
 
 def memory() -> str:
-    """Of the host, and of a device where it has its own."""
+    """Memory of the host, and of a device that has its own."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     own = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
     return f"host {total / 2**30:.1f} GiB" + (f", each device {own / 2**30:.1f} GiB" if own else "")
-
-
-class UpdateChecks:
-    """The first update of ``config`` in several ways: loss and every gradient must be equal to rounding."""
-
-    def __init__(self, config: ExperimentConfig) -> None:
-        self._config, self._mesh = config, make_mesh(config.mesh)
-        self._batch = random_batch(config, 8 * row_groups(self._mesh))
-
-    @cached_property
-    def _compiled(self) -> PyTree:
-        return after_one_update(self._config, self._mesh, self._batch)
-
-    def eager(self) -> str:
-        """On the mesh with jit, on one device without."""
-        single = make_mesh(MeshConfig(data=1), jax.local_devices()[:1])
-        return require_equal(self._compiled, after_one_update(self._config, single, self._batch, is_compiled=False))
-
-    def parts(self) -> str:
-        """On the mesh, the batch taken whole and in two parts."""
-        halved = replace(self._config, batching=replace(self._config.batching, accumulation_steps=2))
-        sizes = " x ".join(f"{axis}={size}" for axis, size in self._mesh.shape.items() if size > 1) or "one device"
-        return f"{require_equal(after_one_update(halved, self._mesh, self._batch), self._compiled)} ({sizes})"
 
 
 def after_one_update(config: ExperimentConfig, mesh: Mesh, batch: PyTree, *, is_compiled: bool = True) -> PyTree:
@@ -168,24 +154,17 @@ def random_batch(config: ExperimentConfig, rows: int, width: int = 16) -> Batch:
     return jax.tree.map(np.asarray, Batch(*map(Tokens.from_ids, ids)))
 
 
-def largest_error(found: PyTree, expected: PyTree) -> tuple[float, str]:
-    """The largest relative error of a leaf, and its path."""
-    errors: Mapping[str, float] = {
+def require_equal(found: PyTree, expected: PyTree) -> str:
+    """Text with the largest relative error of a leaf; raises Unsound, with its path, when it is more than rounding."""
+    leaves = zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(expected), strict=True)
+    errors = {
         jax.tree_util.keystr(path, simple=True, separator="/"): relative_error(leaf, np.asarray(other))
-        for (path, leaf), other in zip(
-            jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(expected), strict=True
-        )
+        for (path, leaf), other in leaves
     }
     worst = max(errors, key=lambda path: errors[path])
-    return errors[worst], worst
-
-
-def require_equal(found: PyTree, expected: PyTree) -> str:
-    """A few words with the largest relative error; raises Unsound where that is more than rounding."""
-    error, path = largest_error(found, expected)
-    if error > TOLERANCE:
-        raise Unsound(f"relative error {error:.1e} in {path}")
-    return f"relative error {error:.0e}"
+    if errors[worst] > TOLERANCE:
+        raise Unsound(f"relative error {errors[worst]:.1e} in {worst}")
+    return f"relative error {errors[worst]:.0e}"
 
 
 def sum_over_devices(mesh: Mesh) -> str:
@@ -207,7 +186,7 @@ def write_and_read(folder: Path) -> str:
         with appearing_file(file) as target:
             target.write(content)
         if file.read_bytes() != content:
-            raise Unsound(f"{existing}: a file is not what was written")
+            raise Unsound(f"{existing}: a file does not have the bytes that were written")
     finally:
         file.unlink(missing_ok=True)
     return f"{existing}, {host_usage(existing)['host/free_disk_gb']:.0f} GB free"

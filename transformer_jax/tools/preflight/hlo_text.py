@@ -1,15 +1,14 @@
-"""The text of a compiled program: its computations, how often each runs, and the arrays of a line."""
+"""The text of a compiled program: its computations, the number of their executions, and the arrays of a line."""
 
 import math
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "f64": 8, "s64": 8, "u64": 8}
-"""Of the types that have not four."""
+"""Bytes of the types that do not have four."""
 ENTRY = "ENTRY"
 LOOPS_AND_BRANCHES = ("body", "true_computation", "false_computation", "branch_computations")
-"""Attributes of loops and branches that name the computations they run; a loop's condition, which moves little, is left out."""
+"""Attributes that name the computations of loops and branches; the condition of a loop moves little and is left out."""
 
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{\s*$")
 _ARRAY = re.compile(r"\b([a-z]+\d*)\[([\d,]*)\]")
@@ -22,14 +21,14 @@ _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][a-z0-9\-]*
 
 
 class WrittenArray(NamedTuple):
-    """``f32[48,256,512]`` and how many bytes it has, without what a layout adds."""
+    """``f32[48,256,512]`` and its bytes, without the padding of its layout."""
 
     text: str
     bytes: int
 
 
 def arrays_of(shapes: str) -> list[WrittenArray]:
-    """Those of a type, which may be a tuple: ``(f32[2,3]{1,0:T(8,128)}, s32[])`` has two."""
+    """The arrays of a type, which may be a tuple: ``(f32[2,3]{1,0:T(8,128)}, s32[])`` has two."""
     return [
         WrittenArray(match[0], BYTES.get(match[1], 4) * math.prod(int(size) for size in match[2].split(",") if size))
         for match in _ARRAY.finditer(shapes)
@@ -47,40 +46,34 @@ class Instruction(NamedTuple):
 
 
 def instruction_of(line: str) -> Instruction | None:
-    """Instruction on a line of a computation; None where there is none that runs."""
+    """The instruction on a line of a computation, None for other lines."""
     match = _INSTRUCTION.match(line)
     if not match:
         return None
     name, result, opcode, rest = match.groups()
-    return Instruction(name, result, opcode, tuple(re.findall(r"%([\w.\-]+)", _until_closed(rest))), line)
-
-
-def _until_closed(text: str) -> str:
-    """Up to the bracket that closes one opened before it."""
-    depth = 1
-    for place, letter in enumerate(text):
+    depth, end = 1, len(rest)
+    for index, letter in enumerate(rest):
         depth += {"(": 1, ")": -1}.get(letter, 0)
         if not depth:
-            return text[:place]
-    return text
+            end = index
+            break
+    return Instruction(name, result, opcode, tuple(re.findall(r"%([\w.\-]+)", rest[:end])), line)
 
 
 def computations_of(program: str) -> dict[str, list[str]]:
-    """The lines of each computation, by its name; the entry's is ``ENTRY``."""
-    return dict(_computations(program))
-
-
-def _computations(program: str) -> Iterator[tuple[str, list[str]]]:
-    name: str = ""
+    """The lines of each computation, by its name; the name of the entry is ``ENTRY``."""
+    found: dict[str, list[str]] = {}
+    name = ""
     lines: list[str] = []
     for line in program.splitlines():
         header = None if line.startswith((" ", "HloModule")) else _COMPUTATION.match(line)
         if header:
             name, lines = ENTRY if line.startswith(ENTRY) else header[1], []
         elif line.startswith("}"):
-            yield name, lines
+            found[name] = lines
         else:
             lines.append(line)
+    return found
 
 
 def calls_of(line: str) -> list[tuple[str, str]]:

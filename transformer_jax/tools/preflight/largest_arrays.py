@@ -1,4 +1,4 @@
-"""The largest arrays that a compiled program keeps on a device."""
+"""The largest arrays that a compiled program keeps on a device, and the out-of-memory message of the compiler for TPUs."""
 
 import re
 from collections.abc import Iterator
@@ -14,11 +14,18 @@ from transformer_jax.tools.preflight.hlo_text import (
 )
 
 _SCOPES = re.compile(r'op_name="([^"]*)"')
-# They hand on an array that another instruction made, in its place or as a copy closer to the cores.
-_HANDED_ON = re.compile(
+# They return an array that another instruction made, the same memory or a copy closer to the cores.
+_PASSED_ON = re.compile(
     r"(get-tuple-element|tuple|bitcast|while|conditional|parameter|opt-barrier|copy-done|.*-start|.*-update)$"
 )
 NAMED_SCOPES = 4
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+# "the total memory required for HLO temporaries (53.42G) exceeds available HBM (15.75G)"
+_TEMPORARIES = re.compile(r"\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)")
+# "Used 23.81G of 15.48G hbm": by the program and its arguments.
+_ALL = re.compile(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm")
+_LISTED = re.compile(r"^ *\d+\. Size: ([\d.]+)([KMGT]?)", re.MULTILINE)
+_SHAPE = re.compile(r"^ *Shape: (.*)$", re.MULTILINE)
 
 
 class Buffer(NamedTuple):
@@ -29,10 +36,18 @@ class Buffer(NamedTuple):
     bytes: int
 
 
-def largest_arrays(program: str, count: int = 3) -> list[Buffer]:
-    """Of a compiled program, from its text; of arrays of one shape and type the first within a scope stands for all.
+class OomError(NamedTuple):
+    """Bytes that the program needs beside its state, available bytes, and the largest arrays if the message has them."""
 
-    Arguments are one kind, what the program makes from them the other: a gradient is named beside its parameter.
+    temporaries: int
+    available: float
+    largest: list[Buffer]
+
+
+def largest_arrays(program: str, count: int = 3) -> list[Buffer]:
+    """The largest arrays in the text of a compiled program; the first within a scope stands for all of its shape and type.
+
+    Arguments and results are kept apart: a gradient is listed beside its parameter.
     """
     found: dict[tuple[bool, str], Buffer] = {}
     for is_argument, shapes, line in _made(computations_of(program)):
@@ -45,13 +60,13 @@ def largest_arrays(program: str, count: int = 3) -> list[Buffer]:
 
 
 def _made(computations: dict[str, list[str]], name: str = ENTRY) -> Iterator[tuple[bool, str, str]]:
-    """Instructions that fill memory, in a computation and the loops and branches that it runs, with what they return."""
+    """Whether it is an argument, result and line of the instructions that fill memory, also in loops and branches."""
     for line in computations.get(name, []):
         instruction = instruction_of(line)
         if not instruction:
             continue
         is_argument = name == ENTRY and instruction.opcode == "parameter"
-        if is_argument or not _HANDED_ON.match(instruction.opcode):
+        if is_argument or not _PASSED_ON.match(instruction.opcode):
             yield is_argument, instruction.result, line
         for role, callee in calls_of(line):
             if role in LOOPS_AND_BRANCHES:
@@ -66,3 +81,32 @@ def readable_name(line: str) -> str:
     name = scopes[1].replace("\\'", "'")
     innermost = "/".join(name.split("/")[-NAMED_SCOPES:])
     return f"{innermost} (backward pass)" if "transpose(" in name and "transpose(" not in innermost else innermost
+
+
+def oom_error_of(message: str, state_bytes: int) -> OomError | None:
+    """Reads the message of an error; None for an error that is not about memory."""
+    temporaries, everything = _TEMPORARIES.search(message), _ALL.search(message)
+    if temporaries:
+        needed, available = _bytes(temporaries[1], temporaries[2]), _bytes(temporaries[3], temporaries[4])
+    elif everything:
+        needed = _bytes(everything[1], everything[2]) - state_bytes
+        available = _bytes(everything[3], everything[4])
+    else:
+        return None
+    return OomError(int(needed), available, _listed(message)[:3])
+
+
+def _bytes(number: str, unit: str) -> float:
+    return float(number) * UNITS[unit]
+
+
+def _listed(message: str) -> list[Buffer]:
+    """The allocations in the message, largest first, padding included; the first of each shape."""
+    pieces = _LISTED.split(message)
+    found: dict[str, Buffer] = {}
+    for size, unit, text in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
+        shape = _SHAPE.search(text)
+        if shape:
+            shapes = ", ".join(array.text for array in arrays_of(shape[1]))
+            found.setdefault(shapes, Buffer(readable_name(text), shapes, int(_bytes(size, unit))))
+    return list(found.values())

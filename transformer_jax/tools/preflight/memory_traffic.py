@@ -1,8 +1,8 @@
-"""Bytes that a compiled program moves between a device's memory and its cores."""
+"""Bytes that a compiled program moves between a device's memory and its cores, by the part of the model that causes them."""
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from transformer_jax.tools.preflight.hlo_text import (
     ENTRY,
@@ -15,32 +15,93 @@ from transformer_jax.tools.preflight.hlo_text import (
     times_of,
 )
 
+OTHER = "other"
+# The first pattern found in the name of an instruction (its scopes, then its primitive) decides. A fusion has the name of the
+# last operation in it.
+KINDS: tuple[tuple[str, str], ...] = (
+    ("scores of pairs", r"row_loss"),
+    ("embeddings", r"embed/|sum_dropout"),
+    ("norms, residuals, dropout", r"/norm/|_dropout/|_residual\.[a-z]+/[a-z_]+$"),
+    ("products of layers", r"(project_heads|merge_heads|feed_forward)/.*dot_general"),
+    ("casts, biases, activations", r"project_heads|merge_heads|feed_forward/"),
+    ("attention", r"attention"),
+    ("logits and loss", r"jvp\(\)|jvp\(jit|logits"),
+    ("norms, residuals, dropout", r"jvp\("),
+    ("rows of the tables", r"^jit\(train_step\)/while/body/.*(gather|scatter)"),
+    ("optimizer", r"^jit\(train_step\)/|^state\."),
+    ("search", r"^jit\((start|step|<lambda>)\)/"),
+)
+HOPS = 4
+"""Instructions without a name, such as a copy, its end and another copy, between an instruction and a user with a name."""
+
+_NAME = re.compile(r'op_name="([^"]*)"')
 _ARRAY = re.compile(r"\b[a-z]+\d*\[[\d,]*\](?:\{[^}]*\})?")
 _ON_CHIP = re.compile(r"S\([1-9]\d*\)")
-# They move nothing themselves: what is there already, what only runs others, and the ends of what was counted at its start.
+# They move nothing themselves: existing arrays, callers of other computations, and the ends of counted operations.
 _FREE = re.compile(
     r"(parameter|constant|tuple|get-tuple-element|bitcast|while|conditional|call|opt-barrier|after-all|.*-done|.*-update)$"
 )
 _FREE_CALLS = re.compile(r'custom_call_target="(AllocateBuffer|ConcatBitcast|AssumeGatherIndicesInBound)"')
 _VIEWS = ("bitcast", "copy", "reshape", "transpose")
-"""Inside a fusion, where nothing is written down."""
+"""Inside a fusion, which writes none of its inner results."""
 _SLICES = ("slice", "dynamic-slice", "gather")
 _WRITTEN_IN_PLACE = {"dynamic-update-slice": 1, "scatter": 2}
 """Index of the operand that is written into the first."""
 _RESULT_NAMES_OPERANDS = ("copy-start", "all-gather-start", "collective-permute-start")
 
 
+def kind_of(name: str) -> str:
+    """The kind of traffic of an instruction with this name; ``other`` when no pattern is found."""
+    return next((kind for kind, pattern in KINDS if re.search(pattern, name)), OTHER)
+
+
 def memory_traffic(program: str) -> int:
     """Operands and results of all instructions of a compiled program, from its text, each as often as it runs.
 
-    What a fusion computes inside moves nothing. Of an array from which only slices are taken the slices count, and of one into
-    which a slice is written that slice; arrays that stay on the chip (a memory space other than 0) do not count, nor what a
-    layout pads. A loop that does not say how often it runs counts once, every branch too.
+    Inside a fusion nothing moves. For an array from which only slices are taken the slices count, for one into which a slice is
+    written that slice; arrays that stay on the chip (a memory space other than 0) and the padding of layouts do not count. A
+    loop of unknown trip count counts once, every branch too.
     """
-    return sum(moved for _, moved in moves_of(program))
+    return sum(moved for _, moved in _moves_of(program))
 
 
-def moves_of(program: str) -> Iterator[tuple[Instruction, int]]:
+def traffic_by_kind(program: str) -> dict[str, int]:
+    """Bytes that the instructions of each kind read and write, most first; their sum is ``memory_traffic``.
+
+    An instruction without a name, such as a copy that the compiler adds, has the kind of its user, or of its operand.
+    """
+    computations = computations_of(program)
+    made: dict[str, Instruction] = {}
+    first_users: dict[str, Instruction] = {}
+    for lines in computations.values():
+        for each in filter(None, map(instruction_of, lines)):
+            made[each.name] = each
+            for operand in each.operands:
+                first_users.setdefault(operand, each)
+
+    def own_name(instruction: Instruction) -> str:
+        """Its name, or the name of the last operation with one in a fusion without."""
+        inside = [line for _, callee in calls_of(instruction.line) for line in computations.get(callee, [])]
+        names = [match[1] for line in (*inside, instruction.line) if (match := _NAME.search(line))]
+        return names[-1] if names else ""
+
+    def nearest_name(instruction: Instruction, follow: Callable[[Instruction], Instruction | None]) -> str:
+        each: Instruction | None = instruction
+        for _ in range(HOPS):
+            if each and (name := own_name(each)):
+                return name
+            each = follow(each) if each else None
+        return ""
+
+    found: dict[str, int] = defaultdict(int)
+    for instruction, moved in _moves_of(program):
+        name = nearest_name(instruction, lambda each: first_users.get(each.name))
+        name = name or nearest_name(instruction, lambda each: made.get(each.operands[0]) if each.operands else None)
+        found[kind_of(name)] += moved
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _moves_of(program: str) -> Iterator[tuple[Instruction, int]]:
     """The instructions that read and write memory, with the bytes of all their runs."""
     lines = computations_of(program)
     times = times_of(lines)
@@ -51,7 +112,7 @@ def moves_of(program: str) -> Iterator[tuple[Instruction, int]]:
 
 
 class _Computation:
-    """Instructions by name, parameters in order, the users of each with the place it has among their operands."""
+    """Instructions by name, parameters in order, the users of each with its index among their operands."""
 
     def __init__(self, lines: list[str]) -> None:
         found = [instruction for line in lines if (instruction := instruction_of(line))]
@@ -60,8 +121,8 @@ class _Computation:
         self.root = next((each for each in found if each.line.lstrip().startswith("ROOT")), None)
         self.users: dict[str, list[tuple[Instruction, int]]] = defaultdict(list)
         for each in found:
-            for place, operand in enumerate(each.operands):
-                self.users[operand].append((each, place))
+            for index, operand in enumerate(each.operands):
+                self.users[operand].append((each, index))
 
 
 def _number(parameter: Instruction) -> int:
@@ -70,7 +131,7 @@ def _number(parameter: Instruction) -> int:
 
 
 def _run(computations: dict[str, _Computation], name: str) -> Iterator[str]:
-    """Instructions that run separately: those of a computation and of its loops, branches and calls, not those they fuse."""
+    """Names of the computations that run on their own: one, its loops, branches and calls, but not its fusions."""
     if name not in computations:
         return
     yield name
@@ -87,42 +148,42 @@ class _Traffic:
         self.computations = computations
 
     def moved(self, computation: _Computation) -> Iterator[tuple[Instruction, int]]:
-        """By one run of each of its instructions."""
+        """Bytes moved by one run of each instruction of a computation."""
         for each in computation.instructions.values():
             if not _FREE.match(each.opcode) and not _FREE_CALLS.search(each.line):
-                read = sum(self._read(each, place, computation) for place in range(len(each.operands)))
+                read = sum(self._read(each, index, computation) for index in range(len(each.operands)))
                 yield each, read + self._written(each, computation)
 
-    def _read(self, user: Instruction, place: int, where: _Computation) -> int:
-        """Of the operand at this place."""
-        operand = where.instructions.get(user.operands[place])
-        return min(_bytes(operand.result), self._taken(operand, user, place, where)) if operand else 0
+    def _read(self, user: Instruction, index: int, where: _Computation) -> int:
+        """Bytes read of the operand at this index."""
+        operand = where.instructions.get(user.operands[index])
+        return min(_bytes(operand.result), self._taken(operand, user, index, where)) if operand else 0
 
-    def _taken(self, value: Instruction, user: Instruction, place: int, where: _Computation) -> int:
-        """Bytes that one user needs of a value, wherever that lies."""
+    def _taken(self, value: Instruction, user: Instruction, index: int, where: _Computation) -> int:
+        """Bytes that one user needs of a value, in any memory."""
         fused = self._fused(user)
         if fused:
-            return self._taken_inside(fused.parameters[place], fused)
+            return self._taken_inside(fused.parameters[index], fused)
         if user.opcode in _RESULT_NAMES_OPERANDS:
             return 0
-        if place == 0 and user.opcode in _SLICES:
+        if index == 0 and user.opcode in _SLICES:
             return _size(user.result)
-        if place == 0 and user.opcode in _WRITTEN_IN_PLACE:
-            # What is added to an array is read there first.
+        if index == 0 and user.opcode in _WRITTEN_IN_PLACE:
+            # A scatter that adds reads its target first.
             return _size(self._update(user, where)) if user.opcode == "scatter" else 0
         return _size(value.result)
 
     def _taken_inside(self, value: Instruction, fused: _Computation) -> int:
-        """Bytes that a fusion needs of a value in it: all of it where it passes the value on unchanged."""
+        """Bytes that a fusion needs of a value in it: all of it when the fusion returns it unchanged."""
         if value is fused.root:
             return _size(value.result)
         return sum(
-            self._taken_inside(user, fused) if self._is_view(user) else self._taken(value, user, place, fused)
-            for user, place in fused.users[value.name]
+            self._taken_inside(user, fused) if self._is_view(user) else self._taken(value, user, index, fused)
+            for user, index in fused.users[value.name]
         )
 
     def _written(self, instruction: Instruction, where: _Computation) -> int:
-        """At its top level: what a fusion returns, or one of several results."""
+        """Bytes written by an instruction, for a fusion the results it returns."""
         fused = self._fused(instruction)
         if not fused or not fused.root:
             in_place = instruction.opcode in _WRITTEN_IN_PLACE
@@ -131,17 +192,17 @@ class _Traffic:
         if instruction.opcode == "async-start":
             # Its result names its operands too.
             return _bytes(fused.root.result)
-        places = _ARRAY.findall(instruction.result)
+        results = _ARRAY.findall(instruction.result)
         values = fused.root.operands if fused.root.opcode == "tuple" else (fused.root.name,)
-        if len(places) != len(values):
+        if len(results) != len(values):
             return _bytes(instruction.result)
         return sum(
-            min(_bytes(place), self._written_inside(fused.instructions[value], fused))
-            for place, value in zip(places, values, strict=True)
+            min(_bytes(result), self._written_inside(fused.instructions[value], fused))
+            for result, value in zip(results, values, strict=True)
         )
 
     def _written_inside(self, value: Instruction, fused: _Computation) -> int:
-        """Of a result of a fusion: a slice, if that is all that is new in an array that the fusion was given."""
+        """Bytes of a result of a fusion; only the slice for a parameter with a new slice."""
         value = self._seen_through(value, fused)
         if value.opcode in _WRITTEN_IN_PLACE:
             target = self._seen_through(fused.instructions[value.operands[0]], fused)
@@ -150,7 +211,7 @@ class _Traffic:
         return _size(value.result)
 
     def _update(self, instruction: Instruction, where: _Computation) -> str:
-        """The type of what is written into the first operand."""
+        """The type of the operand that is written into the first one."""
         return where.instructions[instruction.operands[_WRITTEN_IN_PLACE[instruction.opcode]]].result
 
     def _seen_through(self, value: Instruction, fused: _Computation) -> Instruction:
@@ -159,7 +220,7 @@ class _Traffic:
         return value
 
     def _is_view(self, instruction: Instruction) -> bool:
-        """Whether it only shows its one operand in another way, inside a fusion."""
+        """Whether, inside a fusion, it is only a view of its one operand."""
         if instruction.opcode in _VIEWS or "AssumeGatherIndicesInBound" in instruction.line:
             return True
         fused = self._fused(instruction)
@@ -175,10 +236,10 @@ class _Traffic:
 
 
 def _size(shapes: str) -> int:
-    """Wherever it lies."""
+    """Bytes in any memory."""
     return sum(array.bytes for array in arrays_of(shapes))
 
 
 def _bytes(shapes: str) -> int:
-    """Of what lies in the device's memory and not on its chip."""
+    """Bytes of the arrays in the device's memory, not on its chip."""
     return sum(_size(array) for array in _ARRAY.findall(shapes) if not _ON_CHIP.search(array))

@@ -1,11 +1,16 @@
-"""A program compiled for devices that need not be here, with its costs; and the training step of a recipe as one."""
+"""A program compiled for devices that need not be here, with its costs and roofline; the training step of a recipe as one."""
 
 import math
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import jax
+from jax.extend import core
+from jax.sharding import Mesh
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ExperimentConfig, hyperparameters_of
@@ -13,27 +18,24 @@ from transformer_jax.config.optimization import require_rows_divide
 from transformer_jax.data.buckets import max_rows, rows_of
 from transformer_jax.runtime.hardware import resolve_for_device, settings_on
 from transformer_jax.tasks.task import objective_of, task_class
-from transformer_jax.tools.preflight.chips import Topology
-from transformer_jax.tools.preflight.collectives import Collective
-from transformer_jax.tools.preflight.compiled import compile_for
-from transformer_jax.tools.preflight.flops import product_flops
-from transformer_jax.tools.preflight.interconnect import sent_along
-from transformer_jax.tools.preflight.largest_arrays import Buffer
+from transformer_jax.tools.preflight.chips import Chip, Topology
+from transformer_jax.tools.preflight.collectives import Collective, collectives_of, sent_along
+from transformer_jax.tools.preflight.largest_arrays import Buffer, largest_arrays, oom_error_of
+from transformer_jax.tools.preflight.memory_traffic import traffic_by_kind
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import count_parameters
 from transformer_jax.training.update import Update
 
 
 class Program(NamedTuple):
-    """A compiled program, in bytes and operations; memory, operations, traffic and collectives are those of one device.
+    """A compiled program, in bytes and operations; memory, operations, traffic and collectives are for one device.
 
-    ``rows`` and ``width`` are the size of its batch over all devices, ``positions`` the target positions that it computes.
-    ``state_bytes`` are the optimizer's, or the state of a search; ``temporaries`` activations, gradients and workspace,
-    ``largest`` the largest arrays. ``model_flops`` are the operations of the matrix products, on all devices, where nothing
-    is computed twice; ``flops`` those of this program, on each device. ``traffic_kinds`` are the bytes that its instructions
-    read and write, by the part of the model that they belong to, ``sent`` those that go along each axis of the interconnect.
-    ``fits`` is False when it needs more than there is; when the compiler refused, ``temporaries`` are what it says it would
-    need, and traffic and collectives are unknown (empty).
+    ``rows`` and ``width`` are the size of its batch over all devices, ``positions`` its target positions. ``state_bytes``: the
+    optimizer, or the state of a search. ``temporaries``: activations, gradients and workspace. ``model_flops``: operations of
+    the matrix products on all devices without recomputation; ``flops``: operations of this program on each device.
+    ``traffic_kinds``: bytes that its instructions read and write, by the part of the model. ``sent``: bytes along each axis of
+    the interconnect. ``fits`` is False when it needs more memory than ``available``; if the compiler refused it,
+    ``temporaries`` is from the error message, and traffic and collectives are empty.
     """
 
     name: str
@@ -67,8 +69,19 @@ class Program(NamedTuple):
         return self.parameter_bytes + self.state_bytes + self.temporaries
 
 
+class Compiled(NamedTuple):
+    """Findings of the compiler, see ``Program``."""
+
+    temporaries: int
+    available: float
+    fits: bool
+    largest: list[Buffer]
+    traffic_kinds: dict[str, int]
+    collectives: list[Collective]
+
+
 def compile_program(config: ExperimentConfig, topology: Topology, length: int = 0) -> Program:
-    """Compiles the step of ``config`` for a batch of ``length`` positions on either side (0: as long as batches can be).
+    """Compiles the step of ``config`` for a batch of ``length`` positions on either side (0: the longest possible).
 
     Raises ConfigError when mesh, rows or sizes do not fit each other.
     """
@@ -85,7 +98,7 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
     parameter_bytes, optimizer_bytes = bytes_on_a_device(state.params), bytes_on_a_device(state.optimizer_state)
     found = compile_for(update.lower(batch), mesh, topology.chip, parameter_bytes + optimizer_bytes)
     needed_flops = model_flops(config, topology, batch)
-    # Not the compiler's own count: it takes the body of a loop once.
+    # The compiler's own count takes the body of a loop once, this one a loop of unknown length.
     flops = product_flops(update.step, state, batch, update.hyperparameter_shapes) / mesh.size
     return Program(
         name="train_step",
@@ -97,22 +110,52 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
         parameters=count_parameters(state.params),
         parameter_bytes=parameter_bytes,
         state_bytes=optimizer_bytes,
-        temporaries=found.temporaries,
-        fits=found.fits,
-        available=found.available,
-        largest=found.largest,
         model_flops=needed_flops,
-        # A loop of unknown length was counted once.
         flops=max(flops, needed_flops / mesh.size),
-        traffic_kinds=found.traffic_kinds,
-        collectives=found.collectives,
         sent=sent_along(found.collectives, list(mesh.devices.flat)),
         compile_seconds=time.perf_counter() - started,
+        **found._asdict(),
     )
 
 
+def compile_for(lowered: jax.stages.Lowered, mesh: Mesh, chip: Chip | None, argument_bytes: int) -> Compiled:
+    """Compiles for the devices of ``mesh``. ``fits`` is whether program and arguments do."""
+    compiled, text = _compiled_and_text(lowered, mesh.devices.flat[0].platform)
+    if isinstance(compiled, jax.errors.JaxRuntimeError):
+        error = oom_error_of(str(compiled), argument_bytes)
+        if not error:
+            raise compiled
+        return Compiled(error.temporaries, error.available, False, error.largest or largest_arrays(text), {}, [])
+    memory: Any = compiled.memory_analysis()
+    temporaries, available = memory.temp_size_in_bytes, chip.memory if chip else math.inf
+    fits = argument_bytes + temporaries <= available
+    collectives = collectives_of(text, mesh.size)
+    return Compiled(temporaries, available, fits, largest_arrays(text), traffic_by_kind(text), collectives)
+
+
+def _compiled_and_text(
+    lowered: jax.stages.Lowered, platform: str
+) -> tuple[jax.stages.Compiled | jax.errors.JaxRuntimeError, str]:
+    """The program, or the error instead of it, and its text.
+
+    The TPU compiler may use operations that JAX cannot read back: it writes the text to a file, most often also for a program
+    that it then refuses.
+    """
+    if platform != "tpu":
+        compiled = lowered.compile()
+        return compiled, compiled.as_text() or ""
+    with TemporaryDirectory() as folder:
+        result: jax.stages.Compiled | jax.errors.JaxRuntimeError
+        try:
+            result = lowered.compile({"xla_dump_to": folder, "xla_dump_hlo_as_text": True})
+        except jax.errors.JaxRuntimeError as error:
+            result = error
+        written = Path(folder).glob("*.after_optimizations.txt")
+        return result, "".join(file.read_text(encoding="utf-8") for file in written)
+
+
 def batch_size(config: ExperimentConfig, length: int = 0) -> tuple[int, int]:
-    """Rows of a batch of the recipe, over all devices, and positions of a row: ``length``, or as many as there can be."""
+    """Rows of a batch over all devices, and positions of a row: ``length``, or the most possible for 0."""
     batching = config.batching
     width = length or task_class(config.task).longest_row(config)
     rows = max_rows if getattr(batching, "count", "positions") == "tokens" else rows_of
@@ -120,12 +163,12 @@ def batch_size(config: ExperimentConfig, length: int = 0) -> tuple[int, int]:
 
 
 def bytes_on_a_device(tree: PyTree) -> int:
-    """Of arrays, or of shapes with shardings."""
+    """Bytes on one device of arrays, or of shapes with shardings."""
     return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def model_flops(config: ExperimentConfig, topology: Topology, batch: PyTree) -> int:
-    """Operations of a step's matrix products, with every score computed and nothing computed twice."""
+    """Operations of a step's matrix products, with all attention scores and without recomputation."""
     if config.model.has_attention_backend:
         plain = replace(config.model, attention_backend="einsum", rematerialize="none", scan_layers=False)
         config = replace(config, model=plain)
@@ -134,3 +177,86 @@ def model_flops(config: ExperimentConfig, topology: Topology, batch: PyTree) -> 
     params = jax.eval_shape(objective.init_params, key)
     gradient = jax.grad(lambda params, batch, key: objective.loss(params, batch, key, hyperparameters_of(config)).loss)
     return product_flops(gradient, params, batch, key)
+
+
+def product_flops(function: Callable[..., Any], *arguments: Any) -> int:
+    """FLOPs of the matrix products of one call, from its jaxpr: two for each multiplication and addition.
+
+    Arguments may be shapes. A loop of unknown length counts once.
+    """
+    return _flops_of(jax.make_jaxpr(function)(*arguments).jaxpr)
+
+
+def _flops_of(jaxpr: core.Jaxpr) -> int:
+    total = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            left: Any = equation.invars[0].aval
+            result: Any = equation.outvars[0].aval
+            total += 2 * math.prod(result.shape) * math.prod(left.shape[axis] for axis in contracted)
+        inner = [_flops_of(each) for each in _inner(equation)]
+        if equation.primitive.name == "cond":
+            # Of branches by platform, one runs.
+            total += max(inner)
+        else:
+            # A loop, the grid of a kernel, or every device of a mesh runs the inner jaxpr.
+            grid = getattr(equation.params.get("grid_mapping"), "grid", ())
+            devices = getattr(equation.params.get("mesh"), "size", 1)
+            total += equation.params.get("length", 1) * math.prod(grid) * devices * sum(inner)
+    return total
+
+
+def _inner(equation: core.JaxprEqn) -> Iterator[core.Jaxpr]:
+    """The jaxprs that an equation runs; only the function for one with its own gradient."""
+    for name, value in equation.params.items():
+        if name in ("fwd_jaxpr_thunk", "bwd"):
+            continue
+        for each in value if isinstance(value, list | tuple) else [value]:
+            # A closed jaxpr holds one; newer releases of JAX have one type for both.
+            inner = getattr(each, "jaxpr", each)
+            if isinstance(inner, core.Jaxpr):
+                yield inner
+
+
+class Roofline(NamedTuple):
+    """Estimated seconds a step that each resource of a device is busy, at its full speed (Williams et al. 2009).
+
+    ``compute``: the matrix products of the step, recomputation included. ``memory``: the reads and writes of all instructions.
+    ``interconnect``: the busiest axis of the torus, in both directions and around, if each collective uses all axes along
+    which its members differ; for GPUs NVLink or the network, which also connects slices of TPUs.
+    """
+
+    compute: float
+    memory: float
+    interconnect: float
+
+    @property
+    def seconds(self) -> float:
+        """The estimated time of a step: the longest of the three, as if they overlapped perfectly."""
+        return max(self)
+
+    @property
+    def bound(self) -> str:
+        """The resource that is busy longest."""
+        return max(zip(self, self._fields, strict=True))[1]
+
+
+def roofline(program: Program, chip: Chip) -> Roofline:
+    """The roofline of one device."""
+    return Roofline(
+        compute=program.flops / chip.peak(program.compute_dtype),
+        memory=program.traffic / chip.memory_bandwidth,
+        interconnect=max((program.sent.get(axis, 0.0) / link for axis, link in chip.links.items()), default=0.0),
+    )
+
+
+def positions_per_second(program: Program, chip: Chip) -> float:
+    """Target positions a second on all devices, for a step as long as the roofline."""
+    return program.positions / roofline(program, chip).seconds
+
+
+def model_flops_utilization(program: Program, chip: Chip) -> float:
+    """MFU: the share of the chip's speed that ``model_flops`` use, for a step as long as the roofline."""
+    useful = program.model_flops / math.prod(program.mesh.values()) / chip.peak(program.compute_dtype)
+    return useful / roofline(program, chip).seconds

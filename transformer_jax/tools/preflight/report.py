@@ -4,14 +4,13 @@ from collections import defaultdict
 
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.tools.preflight.chips import Chip, Topology
-from transformer_jax.tools.preflight.program import Program
-from transformer_jax.tools.preflight.roofline import model_flops_utilization, positions_per_second, roofline
+from transformer_jax.tools.preflight.program import Program, model_flops_utilization, positions_per_second, roofline
 
 MIB, GIB, TERA = 2**20, 2**30, 1e12
 
 
 def report(program: Program, topology: Topology) -> str:
-    """Everything, for a reader."""
+    """The report as text."""
     mesh = ", ".join(f"{axis}={size}" for axis, size in program.mesh.items())
     lines = [
         f"{topology.name}: {len(topology.devices)} devices, mesh {mesh}",
@@ -27,7 +26,7 @@ def report(program: Program, topology: Topology) -> str:
 
 STATE = {"train_step": "optimizer", "decode_step": "state of the search", "search": "state of the search"}
 WHAT_HELPS = {
-    "compute": "less that is computed twice (--config.model.rematerialize); more devices",
+    "compute": "less recomputation (--config.model.rematerialize); more devices",
     "memory": "the kinds above say where; more positions on a device or a larger --config.mesh.fsdp for the optimizer's share, "
     "bfloat16, fused attention for long rows (--config.model.attention_backend)",
     "interconnect": "more positions on a device; smaller --config.mesh.fsdp and --config.mesh.tensor, within a host of GPUs",
@@ -39,25 +38,22 @@ SUMMARY_HEAD = (
 
 
 def summary(program: Program, chip: Chip, config: ExperimentConfig) -> str:
-    """A row of the table of a search: what it is, what it needs, what it promises."""
+    """A row of the table of a search: the variant, its memory, its estimated speed."""
     mesh = " x ".join(str(size) for size in program.mesh.values())
     policy = getattr(config.model, "rematerialize", "none")
-    what = f"| {mesh} | {config.batching.tokens_per_update:,} | {policy} | {program.total / GIB:.2f} "
+    row = f"| {mesh} | {config.batching.tokens_per_update:,} | {policy} | {program.total / GIB:.2f} "
     if not program.fits:
-        return what + "| does not fit | | |"
+        return row + "| does not fit | | |"
     limits = roofline(program, chip)
-    return what + f"| {limits.seconds * 1e3:.2f} | {limits.bound} | {positions_per_second(program, chip):,.0f} |"
+    return row + f"| {limits.seconds * 1e3:.2f} | {limits.bound} | {positions_per_second(program, chip):,.0f} |"
 
 
 def to_json(program: Program, topology: Topology) -> dict[str, object]:
-    """The same as what ``json.dumps`` takes."""
+    """The report as content for ``json.dumps``."""
     content = program._asdict() | {"topology": topology.name, "total": program.total, "traffic": program.traffic}
     content["largest"] = [buffer._asdict() for buffer in program.largest]
-    content["collectives"] = [
-        {"kind": each.kind, "bytes": each.bytes, "group": each.group, "times": each.times}
-        | {"is_between_slices": each.is_between_slices}
-        for each in program.collectives
-    ]
+    names = ("kind", "bytes", "group", "times", "is_between_slices")
+    content["collectives"] = [{name: getattr(each, name) for name in names} for each in program.collectives]
     if topology.chip and program.fits:
         limits = roofline(program, topology.chip)
         content["roofline"] = limits._asdict() | {
@@ -113,8 +109,8 @@ def _collectives(program: Program) -> list[str]:
 def _speed(program: Program, topology: Topology) -> list[str]:
     needed = program.model_flops / len(topology.devices)
     lines = [
-        f"matrix products: {program.flops / TERA:.3f} TFLOP a device, {needed / TERA:.3f} without what is computed "
-        f"twice; memory traffic {program.traffic / GIB:.2f} GiB:",
+        f"matrix products: {program.flops / TERA:.3f} TFLOP a device, {needed / TERA:.3f} without "
+        f"recomputation; memory traffic {program.traffic / GIB:.2f} GiB:",
         *(f"  {moved / GIB:8.3f} GiB  {kind}" for kind, moved in program.traffic_kinds.items()),
     ]
     if not topology.chip:
@@ -128,5 +124,5 @@ def _speed(program: Program, topology: Topology) -> list[str]:
         f"{positions_per_second(program, topology.chip):,.0f} target positions/s, "
         f"MFU {model_flops_utilization(program, topology.chip):.0%}",
         f"What helps: {WHAT_HELPS[limits.bound]}.",
-        "Estimates; nothing was run. Memory traffic is what the program's instructions read and write.",
+        "Estimates; nothing was run. Memory traffic: reads and writes of the program's instructions.",
     ]

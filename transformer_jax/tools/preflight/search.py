@@ -9,7 +9,7 @@ from transformer_jax.config.optimization import mesh_sizes
 from transformer_jax.tools.preflight.chips import Topology
 from transformer_jax.tools.preflight.program import Program, batch_size, compile_program
 
-FIRST = (1.0, "none")
+# Factors of the tokens, and rematerialization policies.
 MORE_TOKENS = ((2.0, "none"), (4.0, "none"))
 LESS_MEMORY = ((1.0, "keep_projections"), (1.0, "full"), (0.5, "full"), (0.25, "full"))
 LARGEST_TENSOR = 8
@@ -22,49 +22,42 @@ def search(
     limit: int,
     on_result: Callable[[ExperimentConfig, Program], None],
 ) -> list[tuple[ExperimentConfig, Program]]:
-    """Compiles up to ``limit`` variants of ``config`` and returns those that fit; ``on_result`` is called with each at once.
+    """Compiles up to ``limit`` variants of ``config`` and returns the fitting ones; calls ``on_result`` after each.
 
-    Raises ConfigError, the first that there was, when not one could be compiled.
+    Raises the first ConfigError when none could be compiled.
     """
-    fitting: list[tuple[ExperimentConfig, Program]] = []
+    tried: list[tuple[ExperimentConfig, Program]] = []
     errors: list[ConfigError] = []
-    compiled = 0
+    less_memory = [each for each in LESS_MEMORY if config.model.has_attention_backend or each[0] < 1]
+
+    def fits(mesh: MeshConfig, factor: float, policy: str) -> bool:
+        chosen = variant(config, mesh, factor, policy)
+        program = compile_program(chosen, topology, length)
+        tried.append((chosen, program))
+        on_result(chosen, program)
+        return program.fits
+
     for mesh in meshes(config.mesh, len(topology.devices)):
-        fits: list[bool] = []
+        if len(tried) == limit:
+            break
         try:
-            while compiled < limit and (choice := next_choice(fits, config.model.has_attention_backend)):
-                variant = varied(on_mesh(config, mesh), *choice)
-                program = compile_program(variant, topology, length)
-                compiled += 1
-                on_result(variant, program)
-                fits.append(program.fits)
-                if program.fits:
-                    fitting.append((variant, program))
+            # If the recipe's tokens fit, more of them until they do not; else choices with less memory until one fits.
+            first = fits(mesh, 1.0, "none")
+            for factor, policy in MORE_TOKENS if first else less_memory:
+                if len(tried) == limit or fits(mesh, factor, policy) != first:
+                    break
         except ConfigError as error:
-            # A size of the model that this mesh does not divide, or too few tokens for the rows of a batch.
+            # The mesh does not divide a size of the model, or the tokens are too few for the rows of a batch.
             errors.append(error)
-    if errors and not compiled:
+    if errors and not tried:
         raise errors[0]
-    return fitting
-
-
-def next_choice(fits: list[bool], can_rematerialize: bool) -> tuple[float, str] | None:
-    """The next factor of the tokens and rematerialization to try, given which tries on one mesh ``fits``; None at the end.
-
-    If the recipe's tokens fit, more of them, while they fit; if not, what needs less memory, until it fits.
-    """
-    if not fits:
-        return FIRST
-    less = LESS_MEMORY if can_rematerialize else tuple(each for each in LESS_MEMORY if each[0] < 1)
-    rest = MORE_TOKENS if fits[0] else less
-    is_over = fits[-1] != fits[0] or len(fits) > len(rest)
-    return None if is_over else rest[len(fits) - 1]
+    return [(chosen, program) for chosen, program in tried if program.fits]
 
 
 def meshes(asked: MeshConfig, devices: int) -> list[MeshConfig]:
-    """Those worth a try, the likeliest first: that of the recipe, then little splitting of layers before much.
+    """Meshes to try: the recipe's first, then by increasing ``tensor``; all with the ``context`` of the recipe.
 
-    All split sequences as the recipe does. Raises ConfigError when so many devices cannot.
+    Raises ConfigError when ``context`` does not divide the number of devices.
     """
     context = mesh_sizes(asked, devices, "of the topology")["context"] if asked.context == -1 else asked.context
     if devices % context:
@@ -83,24 +76,18 @@ def meshes(asked: MeshConfig, devices: int) -> list[MeshConfig]:
     return sorted(found, key=lambda mesh: (not is_asked(mesh), mesh.tensor, abs(math.log2(mesh.fsdp) - 3)))
 
 
-def on_mesh(config: ExperimentConfig, mesh: MeshConfig) -> ExperimentConfig:
-    """With rows that divide over the mesh, and at least as many tokens as those rows have."""
-    batching = config.batching
-    rows = math.lcm(batching.row_multiple, mesh.data * mesh.fsdp * batching.accumulation_steps)
-    tokens = max(batching.tokens_per_update, rows * batch_size(config)[1])
-    return replace(config, mesh=mesh, batching=replace(batching, row_multiple=rows, tokens_per_update=tokens))
+def variant(config: ExperimentConfig, mesh: MeshConfig, factor: float, policy: str) -> ExperimentConfig:
+    """The recipe on a mesh, with ``factor`` times the tokens, and ``policy`` for models that can rematerialize.
 
-
-def varied(config: ExperimentConfig, factor: float, policy: str) -> ExperimentConfig:
-    """With ``factor`` times the tokens; ``policy`` is for models that can compute again.
-
-    Raises ConfigError when too few tokens are left for the rows of a batch.
+    Its rows divide over the mesh. Raises ConfigError when the tokens are too few for the rows of a batch.
     """
-    tokens = int(factor * config.batching.tokens_per_update)
-    model = config.model
+    batching, model = config.batching, config.model
+    rows = math.lcm(batching.row_multiple, mesh.data * mesh.fsdp * batching.accumulation_steps)
+    tokens = int(factor * max(batching.tokens_per_update, rows * batch_size(config)[1]))
     if model.has_attention_backend:
         model = replace(model, rematerialize=policy)
-    return replace(config, model=model, batching=replace(config.batching, tokens_per_update=tokens))
+    batching = replace(batching, row_multiple=rows, tokens_per_update=tokens)
+    return replace(config, mesh=mesh, model=model, batching=batching)
 
 
 def flags_of(config: ExperimentConfig) -> str:

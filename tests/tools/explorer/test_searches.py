@@ -1,9 +1,12 @@
-"""A tree from steps that are written down."""
+"""The tree of a beam search from steps that are written down, and prefixes that no hypothesis can begin with."""
 
 import numpy as np
+import pytest
 
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
+from transformer_jax.config import DataError
 from transformer_jax.decoding.search_trace import TracedStep
-from transformer_jax.tools.explorer.search_tree import build_tree
+from transformer_jax.tools.explorer.searches import build_tree, require_prefix
 
 
 def step(tokens, parents, log_probs):
@@ -30,3 +33,22 @@ def test_an_end_counts_only_among_the_best_as_many_as_there_are_beams():
     assert np.isclose(tree.nodes[3].score, -0.4 * 6 / 7)
     assert [each.token for each in tree.first] == [5, 2]
     assert set(tree.alternatives(4)) == {(5,), (2,), (6, 5)}
+
+
+@pytest.mark.parametrize(
+    ("prefix", "message"),
+    [
+        ([999], "token 1, 999, cannot be chosen"),
+        ([-1], "cannot be chosen"),
+        ([PAD_ID], "token 1, 0, cannot"),
+        ([7, BOS_ID], "token 2, 1, cannot"),
+        ([5, EOS_ID, 7], "token 2 is the end of the sentence, and 7"),
+        ([7] * 4, "leave no token for the end"),
+        ([7] * 70 + [EOS_ID], "leave no token for the end"),
+    ],
+)
+def test_prefixes_that_no_hypothesis_begins_with(prefix, message):
+    with pytest.raises(DataError, match=message):
+        require_prefix(prefix, 300, 4)
+    require_prefix([7, 7, 7, EOS_ID], 300, 4)
+    require_prefix([], 300, 4)

@@ -1,4 +1,4 @@
-"""GPUs to compile for: their facts and the names of their machines."""
+"""Devices to compile for: their names, and the facts of GPUs."""
 
 import importlib.util
 import json
@@ -7,8 +7,15 @@ import pytest
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError
-from transformer_jax.tools.preflight.chips import CHIPS
-from transformer_jax.tools.preflight.gpus import SPECS, fact_of, hosts_and_gpus, missing_wheels_named, spec_of
+from transformer_jax.tools.preflight.chips import (
+    CHIPS,
+    GPU_SPECS,
+    gpu_fact,
+    gpu_spec,
+    hosts_and_gpus,
+    missing_wheels_named,
+    open_topology,
+)
 
 HAS_COMPILER = all(importlib.util.find_spec(name) for name in ("jax_cuda13_plugin", "nvidia"))
 
@@ -22,17 +29,15 @@ def test_hosts_times_gpus():
         hosts_and_gpus("a100", "2x2x8")
 
 
-@pytest.mark.parametrize("kind", SPECS)
-def test_every_fact_that_is_another_is_in_the_file(kind):
-    fields = {line.partition(":")[0] for line in spec_of(kind).splitlines()}
-    assert set(SPECS[kind].changes) <= fields
-    for field, value in SPECS[kind].changes.items():
-        assert f"\n{field}: {value}\n" in spec_of(kind)
-    assert "CUDA NVIDIA" in spec_of(kind)
+@pytest.mark.parametrize("kind", GPU_SPECS)
+def test_changed_fields_are_in_the_spec(kind):
+    for field, value in GPU_SPECS[kind][1].items():
+        assert f"\n{field}: {value}\n" in gpu_spec(kind)
+    assert "CUDA NVIDIA" in gpu_spec(kind)
 
 
 def test_what_a_gpu_can_do():
-    assert fact_of("h200", "core_count") == fact_of("h100", "core_count") == 132
+    assert gpu_fact("h200", "core_count") == gpu_fact("h100", "core_count") == 132
     assert CHIPS["h200"].memory_bandwidth == 4.8e12
     # Of 80 GB the compiler takes 80 %.
     assert CHIPS["h100"].memory == pytest.approx(63.3 * 2**30, rel=0.01)
@@ -40,15 +45,31 @@ def test_what_a_gpu_can_do():
     assert CHIPS["v5e"].peak("bfloat16") == CHIPS["v5e"].peak("float32")
 
 
-@pytest.mark.parametrize("message", ["INTERNAL: No PTX compilation provider is available.\nmore", "cuDNN not found."])
-def test_a_missing_wheel_is_named(message):
+def test_a_missing_wheel_is_named_and_another_error_is_kept():
     with pytest.raises(ConfigError, match="nvidia-cuda-nvcc"), missing_wheels_named():
-        raise RuntimeError(message)
-
-
-def test_another_error_stays_what_it_is():
+        raise RuntimeError("INTERNAL: No PTX compilation provider is available.\nmore")
     with pytest.raises(RuntimeError, match="out of memory"), missing_wheels_named():
         raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
+
+
+@pytest.mark.parametrize("name", ["", "v5e", "v5e:4xx", "l4:8", "h100:2x2x8", "h100:0x8", "cpu:0", "cpu:x", "cpu:1000"])
+def test_a_topology_that_is_none(name):
+    with pytest.raises(ConfigError, match="--topology"):
+        open_topology(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("2xh100:8", "several slices are of v5e"),
+        ("2xv4:2x2x1", "several slices are of v5e"),
+        ("0xv5e:2x2", "is not KIND:SIZE"),
+        ("2v5e:2x2", "is not KIND:SIZE"),
+    ],
+)
+def test_slices_that_no_network_connects(name, message):
+    with pytest.raises(ConfigError, match=message):
+        open_topology(name)
 
 
 @pytest.mark.skipif(HAS_COMPILER, reason="they can be compiled for here")

@@ -1,4 +1,7 @@
-"""Label smoothing (Szegedy et al. 2016, section 7; Vaswani et al. 2017, section 5.4): target, loss, gradient."""
+"""Figures of training: the learning rate and label smoothing.
+
+Vaswani et al. 2017, sections 5.3 and 5.4; Szegedy et al. 2016, section 7.
+"""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -7,18 +10,61 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from transformer_jax.config import ExperimentConfig, hyperparameters_of
+from transformer_jax.tools.pictures.figures import Subject
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
-from transformer_jax.tools.pictures.subject import Subject
 from transformer_jax.training.losses import label_smoothed_cross_entropy
+from transformer_jax.training.schedules import SCHEDULES, make_schedule
 
+POINTS = 1000
 CLASSES = 8
 
 
-class SmoothingNumbers(NamedTuple):
-    """Loss and its derivative in the logit of the label, with smoothing and without: [2, N].
+class ScheduleNumbers(NamedTuple):
+    """The learning ``rate`` [N] at ``updates`` [N], counted from 1."""
 
-    At ``probability`` [N] of the label; the
-    other classes share the rest equally. ``target`` [V] is the smoothed distribution of label 0.
+    updates: np.ndarray
+    rate: np.ndarray
+
+    @property
+    def peak(self) -> tuple[int, float]:
+        """The first update with the largest rate, and that rate."""
+        at = int(np.argmax(self.rate))
+        return int(self.updates[at]), float(self.rate[at])
+
+
+def schedule_numbers(config: ExperimentConfig, name: str = "") -> ScheduleNumbers:
+    """The rates of the schedule of ``config``, or of the one called ``name`` with the same settings."""
+    last, warmup = config.training.num_updates, config.optimizer.warmup_updates
+    updates = np.unique(np.append(np.linspace(1, last, POINTS).astype(np.int64), min(warmup, last)))
+    schedule = make_schedule(name or config.optimizer.schedule, hyperparameters_of(config), config.model.d_model)
+    return ScheduleNumbers(updates, np.asarray(schedule(updates)))
+
+
+def draw_schedule(subject: Subject, path: Path) -> list[str]:
+    """Draws the schedule, and beside it all schedules with this warm-up, divided by their peaks."""
+    config = subject.config
+    numbers = schedule_numbers(config)
+    update, rate = numbers.peak
+    others = {}
+    for name in SCHEDULES if config.optimizer.warmup_updates < config.training.num_updates else ():
+        other = schedule_numbers(config, name)
+        others[name] = (other.updates, other.rate / other.rate.max())
+    panels = [
+        LinePanel(f"{subject.name}: {config.optimizer.schedule}", {"_": tuple(numbers)}, "update", "learning rate"),
+        LinePanel("All schedules with this warm-up, over their peaks", others, "update", ""),
+    ]
+    draw_panels(panels[: 1 + bool(others)], path, title="Learning rate")
+    return [
+        f"{config.optimizer.schedule}: peak {rate:.3e} at update {update:,} (warm-up {config.optimizer.warmup_updates:,}), "
+        f"{numbers.rate[0]:.1e} at the first, {numbers.rate[-1]:.1e} at the last of {config.training.num_updates:,}"
+    ]
+
+
+class SmoothingNumbers(NamedTuple):
+    """Loss and its derivative in the logit of the label, with smoothing and without [2, N], at its ``probability`` [N].
+
+    The other classes share the rest equally. ``target`` [V] is the smoothed distribution of label 0.
     """
 
     probability: np.ndarray
@@ -51,8 +97,8 @@ def smoothing_numbers(smoothing: float, classes: int = CLASSES) -> SmoothingNumb
     return SmoothingNumbers(probability, losses, gradients[:, :, 0], target)
 
 
-def make(subject: Subject, path: Path) -> list[str]:
-    """Draws them for the smoothing of ``subject`` and a vocabulary of eight."""
+def draw_smoothing(subject: Subject, path: Path) -> list[str]:
+    """Draws target, loss and gradient for the smoothing of ``subject`` and a vocabulary of eight."""
     smoothing = subject.config.training.label_smoothing
     numbers = smoothing_numbers(smoothing)
     names = f"smoothing {smoothing:g}", "none"

@@ -1,0 +1,168 @@
+"""One text as a trained model reads it: attention, its rollout, gradients and probabilities as NumPy arrays."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import jax
+import numpy as np
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.config.data import padded_width
+from transformer_jax.models.inspection import (
+    KINDS,
+    AttentionRecord,
+    attention_records,
+    gradients_times_inputs,
+    layers_by_kind,
+    target_log_probs,
+)
+from transformer_jax.models.interface import Module
+from transformer_jax.sequence_types import Tokens
+
+SHARE_OF_ATTENTION = 0.5
+
+
+@dataclass(frozen=True)
+class AttentionReading:
+    """One kind of attention (``encoder``, ``decoder`` or ``cross``): all layers and heads, from ``rows`` to ``columns``.
+
+    ``weights`` [L, H, Q, M]. ``value_norms`` [L, H, M]: the norm of a transformed value; times the weight it is the norm of the
+    head's contribution (Kobayashi et al. 2020, section 3.2). ``value_cosines`` [L, pairs, M]: the cosine of the transformed
+    values of two heads, (1, 0), (2, 0), (2, 1), ...; they give the norm of the sum over all heads. ``rollout`` [L, Q, M]
+    (Abnar and Zuidema 2020) is None for a model without a stack of attentions.
+    """
+
+    kind: str
+    rows: str
+    columns: str
+    weights: np.ndarray
+    value_norms: np.ndarray
+    value_cosines: np.ndarray
+    rollout: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A text and, in translation, its translation: tokens of every axis, attention, gradients, probabilities.
+
+    ``gradients`` [Q, M] by kind of attention: gradient x input of the log-probability of a row's token. ``log_probs`` [T] of
+    the tokens of the axis ``target``.
+    """
+
+    text: str
+    translation: str | None
+    tokens: dict[str, list[str]]
+    attentions: list[AttentionReading]
+    gradients: dict[str, np.ndarray] = field(default_factory=dict)
+    log_probs: list[float] = field(default_factory=list)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether every number is finite."""
+        found = [np.asarray(self.log_probs), *self.gradients.values()]
+        for each in self.attentions:
+            found += [each.weights, each.value_norms, each.value_cosines]
+        return all(bool(np.isfinite(values).all()) for values in found)
+
+
+class TextReader:
+    """Teacher-forced passes of one model over one text at a time; the compiled programs, one for each width, are kept.
+
+    ``longest`` is the most positions of the model, None without a limit.
+    """
+
+    def __init__(self, model: Module, longest: int | None = None) -> None:
+        self._longest = longest
+        self._records = jax.jit(partial(attention_records, model))
+        self._log_probs = jax.jit(partial(target_log_probs, model))
+        self._gradients = jax.jit(partial(gradients_times_inputs, model))
+
+    def __call__(
+        self,
+        params: PyTree,
+        text: str,
+        translation: str | None,
+        tokens: dict[str, list[str]],
+        sides: Sequence[list[int]],
+        *,
+        with_gradients: bool = True,
+    ) -> Reading:
+        """Reads the ids of every side, the target last; ``tokens`` are the pieces of every axis."""
+        inputs = [self._padded(ids) for ids in sides]
+        lengths = [len(ids) for ids in sides]
+        records = jax.device_get(self._records(params, *inputs))
+        log_probs = np.asarray(self._log_probs(params, *inputs))[: lengths[-1]]
+        gradients: dict[str, np.ndarray] = {}
+        if with_gradients:
+            found = jax.device_get(self._gradients(params, *inputs))
+            for kind, values, length in zip(("cross", "decoder")[-len(sides) :], found, lengths, strict=True):
+                gradients[kind] = np.asarray(values, np.float32)[: lengths[-1], :length]
+        readings = attention_readings(records, {name: len(pieces) for name, pieces in tokens.items()})
+        return Reading(text, translation, tokens, with_rollout(readings), gradients, log_probs.tolist())
+
+    def _padded(self, ids: list[int]) -> Tokens:
+        width = padded_width(len(ids), self._longest)
+        return Tokens.from_ids(np.pad(np.asarray([ids], np.int32), ((0, 0), (0, width - len(ids)))))
+
+
+def attention_readings(records: Mapping[str, AttentionRecord], lengths: Mapping[str, int]) -> list[AttentionReading]:
+    """Readings of the first row of a batch for every kind of attention, cut to the ``lengths`` of the token axes."""
+    readings = []
+    for kind, layers in layers_by_kind(records).items():
+        rows, columns = KINDS[kind].rows, KINDS[kind].columns
+        num_rows, num_columns = lengths[rows], lengths[columns]
+        weights = [np.asarray(each.weights[0, :, :num_rows, :num_columns], np.float32) for each in layers.values()]
+        transformed_LHMD = np.stack(
+            [np.asarray(each.transformed[0, :, :num_columns], np.float32) for each in layers.values()]
+        )
+        norms_LHM = np.linalg.norm(transformed_LHMD, axis=-1)
+        first, second = np.tril_indices(norms_LHM.shape[1], -1)
+        products = np.einsum("LPMD,LPMD->LPM", transformed_LHMD[:, first], transformed_LHMD[:, second])
+        cosines = products / np.maximum(norms_LHM[:, first] * norms_LHM[:, second], np.finfo(np.float32).tiny)
+        readings.append(AttentionReading(kind, rows, columns, np.stack(weights), norms_LHM, cosines))
+    return readings
+
+
+def with_rollout(readings: list[AttentionReading]) -> list[AttentionReading]:
+    """The readings with the rollout of every kind; an RNN, which has no self-attention, has none."""
+    weights = {each.kind: each.weights for each in readings}
+    found: dict[str, np.ndarray] = {}
+    if weights.keys() == {"decoder"}:
+        found["decoder"] = rollout(weights["decoder"])
+    elif weights.keys() == KINDS.keys():
+        found["encoder"] = rollout(weights["encoder"])
+        found["decoder"], found["cross"] = decoder_rollout(weights["decoder"], weights["cross"], found["encoder"][-1])
+    return [replace(each, rollout=found.get(each.kind)) for each in readings]
+
+
+def _with_residual(weights_LHQM: np.ndarray) -> np.ndarray:
+    """0.5 A + 0.5 I of every layer, A the mean of its heads: [L, H, N, N] to [L, N, N] (section 3)."""
+    mean = weights_LHQM.mean(axis=1)
+    return SHARE_OF_ATTENTION * mean + (1 - SHARE_OF_ATTENTION) * np.eye(mean.shape[-1])
+
+
+def rollout(weights_LHQM: np.ndarray) -> np.ndarray:
+    """From every layer back to the embeddings: [L, H, N, N] to [L, N, N], rows sum to 1 (Abnar and Zuidema, section 3)."""
+    layers = [np.eye(weights_LHQM.shape[-1])]
+    for mixing in _with_residual(weights_LHQM):
+        layers.append(mixing @ layers[-1])
+    return np.stack(layers[1:])
+
+
+def decoder_rollout(
+    own_LHTT: np.ndarray, cross_LHTS: np.ndarray, source_SS: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """From every decoder layer back to the embeddings of both sides: [L, T, T] and [L, T, S]; their rows sum to 1 together.
+
+    The paper has stacks of self-attention only. Here a layer first mixes target states, then adds, half and half, the state and
+    the cross attention to the top of the encoder; ``source_SS`` is the rollout of the encoder.
+    """
+    to_target, to_source = np.eye(own_LHTT.shape[-1]), np.zeros(cross_LHTS.shape[-2:])
+    layers = []
+    for own, cross in zip(_with_residual(own_LHTT), cross_LHTS.mean(axis=1), strict=True):
+        to_target, to_source = own @ to_target, own @ to_source
+        kept = 1 - SHARE_OF_ATTENTION
+        to_target, to_source = kept * to_target, kept * to_source + SHARE_OF_ATTENTION * cross @ source_SS
+        layers.append((to_target, to_source))
+    return np.stack([target for target, _ in layers]), np.stack([source for _, source in layers])

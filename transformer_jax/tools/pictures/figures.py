@@ -1,0 +1,80 @@
+"""The figures by name, and the model of a figure: settings alone, or a trained run."""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.config.errors import nearest
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The model of a figure: its settings and, for a run, a function that restores it.
+
+    ``name`` is the recipe or the folder of the run, ``others`` are runs to compare it with, ``limit`` is the largest number of
+    sentences to read, 0 for the default of the figure.
+    """
+
+    name: str
+    config: ExperimentConfig
+    restore: Callable[[], Any] | None = None
+    others: tuple["Subject", ...] = ()
+    limit: int = 0
+
+    @cached_property
+    def trained(self) -> Any:
+        """The restored run; raises ConfigError for settings alone."""
+        if self.restore is None:
+            raise ConfigError("--workdir: this figure is of a trained run; give its folder")
+        return self.restore()
+
+    def require_translation(self) -> None:
+        """Raises ConfigError unless the model translates."""
+        if self.config.task != "translation":
+            raise ConfigError(f"{self.name}: has task={self.config.task}; this figure takes task=translation")
+
+
+DrawFigure = Callable[[Subject, Path], list[str]]
+"""Draws into a file and returns the lines to print, with the numbers that check the figure."""
+
+
+class Figure(NamedTuple):
+    """A figure: its module (in ``tools/pictures``) and function, and its default recipe (empty: it needs a run)."""
+
+    module: str
+    function: str
+    recipe: str
+    ending: str = ".png"
+
+    def load(self) -> DrawFigure:
+        """Imports its function."""
+        draw: DrawFigure = getattr(
+            importlib.import_module(f"transformer_jax.tools.pictures.{self.module}"), self.function
+        )
+        return draw
+
+
+BASE = "configs/transformer_base.py"
+FIGURES = {
+    "positions": Figure("positions", "draw_positions", BASE),
+    "scaling": Figure("attention_figures", "draw_scaling", BASE),
+    "masks": Figure("attention_figures", "draw_masks", "configs/quickstart.py"),
+    "architecture": Figure("architecture", "draw_architecture", BASE, ".svg"),
+    "schedule": Figure("training_figures", "draw_schedule", BASE),
+    "smoothing": Figure("training_figures", "draw_smoothing", BASE),
+    "heads": Figure("run_figures", "draw_heads", ""),
+    "lengths": Figure("run_figures", "draw_lengths", ""),
+}
+
+
+def find_figure(name: str) -> Figure:
+    """The figure of that name; raises ConfigError, with the nearest name, when there is none."""
+    if name not in FIGURES:
+        near = nearest(name, FIGURES, cutoff=0.5)
+        hint = f"did you mean {near}?" if near else f"figures are {', '.join(FIGURES)}"
+        raise ConfigError(f"figure: {name!r} is not a figure; {hint}")
+    return FIGURES[name]

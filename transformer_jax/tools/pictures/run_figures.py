@@ -1,0 +1,222 @@
+"""Figures of trained runs: the effect of masking each head, and the loss against the length of the target.
+
+Michel et al. 2019, section 3.2; Vaswani et al. 2017, section 3.5.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from transformer_jax.array_types import EOS_ID, PyTree
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig
+from transformer_jax.config.errors import natural_order
+from transformer_jax.data.batches import token_rows
+from transformer_jax.data.pair_encoding import joined
+from transformer_jax.sequence_types import Batch
+from transformer_jax.tools.pictures.figures import Subject
+from transformer_jax.tools.pictures.panels import LinePanel, MatrixPanel, Panel, draw_panels
+from transformer_jax.tools.reports.run_report import differing_settings
+
+TEST, SENTENCES = "test", 200
+KINDS = ("encoder self", "decoder self", "decoder cross")
+ROWS, FEWEST = 32, 3
+
+
+class Scores(NamedTuple):
+    """Results on a split: BLEU, and the teacher-forced loss in nats a token."""
+
+    bleu: float
+    loss: float
+
+
+class HeadImportance(NamedTuple):
+    """Scores of the whole model, and by attention (``encoder_layers_0/self_attention``) those without each head."""
+
+    whole: Scores
+    masked: dict[str, list[Scores]]
+
+    def changes(self, kind: str, metric: str) -> np.ndarray:
+        """Scores without a head minus scores of the whole model, for a ``kind`` of attention: [layers, heads]."""
+        side, _, name = kind.partition(" ")
+        rows = [
+            [getattr(scores, metric) - getattr(self.whole, metric) for scores in heads]
+            for path, heads in self.masked.items()
+            if path.startswith(f"{side}_layers") and path.endswith(f"{name}_attention")
+        ]
+        return np.array(rows)
+
+
+def head_counts(params: PyTree) -> dict[str, int]:
+    """The number of heads of every multi-head attention, by the path of its module, layer 10 after layer 9."""
+    counts = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        *module, name = (str(key.key) for key in path)
+        if name == "output" and module[-1].endswith("attention"):
+            counts["/".join(module)] = leaf.shape[0]
+    return {path: counts[path] for path in sorted(counts, key=natural_order)}
+
+
+def without_head(params: PyTree, attention: str, head: int) -> PyTree:
+    """The parameters with the rows of ``head`` in the output projection [H, U, D] of ``attention`` at zero: it adds nothing."""
+
+    def masked(path: Sequence[jax.tree_util.DictKey], leaf: jax.Array) -> jax.Array:
+        here = "/".join(str(key.key) for key in path)
+        return leaf.at[head].set(0.0) if here == f"{attention}/output" else leaf
+
+    return jax.tree_util.tree_map_with_path(masked, params)
+
+
+def head_importance(params: PyTree, evaluate: Callable[[PyTree], Scores]) -> HeadImportance:
+    """Scores without each head in turn; the others stay as they are, nothing is trained again."""
+    masked = {
+        attention: [evaluate(without_head(params, attention, head)) for head in range(count)]
+        for attention, count in head_counts(params).items()
+    }
+    return HeadImportance(evaluate(params), masked)
+
+
+def draw_heads(subject: Subject, path: Path) -> list[str]:
+    """Draws a map for each kind of attention; the first ``--limit`` sentences of the test split, by default 200."""
+    subject.require_translation()
+    trained = subject.trained
+    if not head_counts(trained.params):
+        raise ConfigError(f"--workdir: {subject.name} has no multi-head attention; this figure is of Transformers")
+    limit = subject.limit or SENTENCES
+    evaluation = replace(trained.config.evaluation, metrics="bleu")
+    task = type(trained.task)(replace(trained.config, evaluation=evaluation), trained.tokenizers, trained.mesh)
+
+    def evaluate(params: PyTree) -> Scores:
+        metrics = task.evaluate_trained(params, TEST, limit=limit).metrics
+        return Scores(metrics["bleu"], metrics["loss"])
+
+    found = head_importance(trained.params, evaluate)
+    bleu, loss = found.whole
+    draw_panels(_head_panels(found), path, title=f"Without one head; with all: BLEU {bleu:.2f}, loss {loss:.3f}")
+    return [f"all heads: BLEU {bleu:.2f}, loss {loss:.4f}; {limit} sentences", *_extreme_heads(found)]
+
+
+def _head_panels(found: HeadImportance) -> list[Panel]:
+    panels: list[Panel] = []
+    for metric, numbers in (("bleu", ".1f"), ("loss", ".2f")):
+        limit = max(float(np.abs(found.changes(kind, metric)).max()) for kind in KINDS)
+        for kind in KINDS:
+            changes = found.changes(kind, metric)
+            rows = [f"layer {layer + 1}" for layer in range(len(changes))]
+            columns = [f"head {head + 1}" for head in range(changes.shape[1])]
+            title = f"{kind}: change of {'BLEU' if metric == 'bleu' else 'loss'}"
+            panel = MatrixPanel(
+                title, changes, rows=rows, columns=columns, is_signed=True, numbers=numbers, limit=limit
+            )
+            panels.append(panel)
+    return panels
+
+
+def _extreme_heads(found: HeadImportance) -> list[str]:
+    """The three heads without which BLEU is lowest, and how many can go, one at a time, at less than 0.2 BLEU."""
+    changes = {}
+    for path, heads in found.masked.items():
+        side, layer, kind = re.findall(r"(\w+)_layers_(\d+)/(\w+)_attention", path)[0]
+        for head, scores in enumerate(heads):
+            changes[f"{side} layer {int(layer) + 1}, {kind}, head {head + 1}"] = scores.bleu - found.whole.bleu
+    worst = sorted(changes, key=changes.__getitem__)[:3]
+    spare = sum(change > -0.2 for change in changes.values())
+    return [
+        *(f"  without {name}: {changes[name]:+.2f} BLEU" for name in worst),
+        f"  {spare} of {len(changes)} cost less than 0.2 BLEU, one at a time",
+    ]
+
+
+class LengthNumbers(NamedTuple):
+    """Mean ``loss`` [N] in nats a token of sentences whose targets have ``lengths`` [N] tokens, and ``counts`` [N] of them."""
+
+    lengths: np.ndarray
+    loss: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def drawn(self) -> "LengthNumbers":
+        """The lengths of at least three sentences: the mean of fewer says little. Raises DataError if there are none."""
+        chosen = self.counts >= FEWEST
+        if not chosen.any():
+            raise DataError(
+                f"data: no length of target has {FEWEST} sentences; read more of them: raise --limit, or 0 for all"
+            )
+        return LengthNumbers(*(values[chosen] for values in self))
+
+
+def loss_by_length(trained: Any, split: str = "validation", limit: int = 0) -> LengthNumbers:
+    """Teacher-forced loss of a restored run, for every length of target, EOS included."""
+    config, tokenizers = trained.config, trained.tokenizers
+    pairs = trained.task.evaluator.pairs(config.data.split_name(split), limit)
+    ids = [
+        ([*tokenizers.source.encode(pair.source), EOS_ID], [*tokenizers.target.encode(pair.target), EOS_ID])
+        for pair in pairs
+    ]
+    loss = jax.jit(trained.task.objective.unsmoothed_loss)
+    groups: dict[int, list[tuple[list[int], list[int]]]] = {}
+    for source, target in ids:
+        groups.setdefault(len(target), []).append((source, target))
+    width = max(len(side) for pair in ids for side in pair)
+    rows = []
+    for length, members in sorted(groups.items()):
+        sums = [loss(trained.params, batch) for batch in _batches(members, width)]
+        rows.append((length, sum(float(each.nll) for each in sums) / (length * len(members)), len(members)))
+    lengths, losses, counts = np.array(rows).T
+    return LengthNumbers(lengths.astype(int), losses, counts.astype(int))
+
+
+def _batches(pairs: list[tuple[list[int], list[int]]], width: int) -> Iterator[Batch]:
+    """Batches of one shape, so that one program serves all; the last has rows of padding."""
+    for start in range(0, len(pairs), ROWS):
+        part = pairs[start : start + ROWS]
+        offsets = np.minimum(np.arange(ROWS + 1), len(part))
+        yield Batch(*(token_rows(joined([pair[side] for pair in part]), offsets, width) for side in (0, 1)))
+
+
+def names_of(folders: Sequence[str], configs: Sequence[ExperimentConfig]) -> list[str]:
+    """Names of runs: the one or two settings in which they all differ, or else their folders."""
+    settings = differing_settings(configs)
+    values = [", ".join(column) for column in zip(*settings.values(), strict=True)]
+    return values if 1 <= len(settings) <= 2 and len(set(values)) == len(folders) else list(folders)
+
+
+def draw_lengths(subject: Subject, path: Path) -> list[str]:
+    """Draws a line for the run and each of ``--others``; a dotted one where the lengths of its training end."""
+    subject.require_translation()
+    runs = (subject, *subject.others)
+    names = names_of([run.name for run in runs], [run.config for run in runs])
+    found = {name: loss_by_length(run.trained, limit=subject.limit) for name, run in zip(names, runs, strict=True)}
+    longest_trained = subject.config.data.max_target_tokens + 1
+    drawn = {name: numbers.drawn for name, numbers in found.items()}
+    highest = max(float(numbers.loss.max()) for numbers in drawn.values())
+    lines = {name: (numbers.lengths, numbers.loss) for name, numbers in drawn.items()}
+    end = {"longest in training": (np.array([longest_trained] * 2), np.array([0.0, highest]))}
+    is_beyond = longest_trained < max(int(numbers.lengths.max()) for numbers in drawn.values())
+    panel = LinePanel(
+        "Loss of sentences of a length",
+        lines | (end if is_beyond else {}),
+        "target tokens, EOS included",
+        "nats a token",
+        dotted=tuple(end),
+    )
+    draw_panels([panel], path, title="Loss against length")
+    return [_length_summary(name, numbers, longest_trained) for name, numbers in found.items()]
+
+
+def _length_summary(name: str, numbers: LengthNumbers, longest_trained: int) -> str:
+    """Means over the lengths of training and over longer ones, weighted by tokens."""
+    tokens = numbers.lengths * numbers.counts
+    parts = []
+    for title, chosen in (
+        (f"up to {longest_trained} tokens", numbers.lengths <= longest_trained),
+        ("longer", numbers.lengths > longest_trained),
+    ):
+        if chosen.any():
+            mean = float((numbers.loss * tokens)[chosen].sum() / tokens[chosen].sum())
+            parts.append(f"{title}: {mean:.3f} ({numbers.counts[chosen].sum():,} sentences)")
+    return f"{name}: loss {'; '.join(parts)}"
