@@ -218,8 +218,8 @@ def all_agree(here: bool) -> bool:
     return bool(np.all(multihost_utils.process_allgather(np.asarray(here))))
 
 
-def say(text: str, file: TextIO = sys.stdout) -> None:
-    """Prints on process 0 only."""
+def say(text: str, file: TextIO | None = None) -> None:
+    """Prints on process 0 only, to standard output unless ``file`` is given."""
     if is_first():
         print(text, file=file)
 

@@ -14,7 +14,6 @@ from transformer_jax.tools.preflight.compiler_faults import known_faults, relati
 FOR_TESTS = {"XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_COMPILATION_CACHE_DIR"}
 
 
-@pytest.mark.slow
 def test_this_compiler_has_none_of_the_published_faults():
     """As it optimizes for users: jaxlib 0.10.2 fails three of these, 0.11.0 one."""
     environment = {name: value for name, value in os.environ.items() if name not in FOR_TESTS}
