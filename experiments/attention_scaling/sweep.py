@@ -2,7 +2,7 @@
 
     transformer-jax sweep --sweep=experiments/attention_scaling/sweep.py --workdir=runs/scaling
 
-The trials of a row differ in their seed alone, so three train as one program.
+The trials of a row differ only in their seed.
 """
 
 from transformer_jax.tools.sweeps.definition import Sweep
