@@ -9,9 +9,9 @@ takes half a minute once, and is cached. To decode all of them with beam search:
 --config.training.validation_sentences=0 --config.training.validation_beam_width=0.
 
 ``keras_en2de`` and ``tf_demo`` are two early public re-implementations of the Transformer that many tutorials describe; neither
-was run at its own size. The cost of their choices was measured at a common size and learning rate, with five minutes of
-training each (experiments/attention_ancestors): BLEU on test_2016 is 31.77 for the model of the paper, 31.11 for keras_en2de,
-28.56 for tf_demo.
+was run at its own size. At a common size and learning rate, with five minutes of training each
+(experiments/attention_ancestors), BLEU on test_2016 is 31.77 for the model of the paper, 31.11 for keras_en2de, 28.56 for
+tf_demo.
 """
 
 from ml_collections import ConfigDict
@@ -89,8 +89,8 @@ def tiny_hour(config: ConfigDict) -> ConfigDict:
 def tiny_minutes(config: ConfigDict) -> ConfigDict:
     """The same model for six minutes of a CPU core: a first look, one and a half epochs.
 
-    A search of twenty trials found its hyperparameters. Run at commit 15f5475 on one core of two of an AMD EPYC (Zen 4): 6
-    minutes and more; validation BLEU 8.29, 8.56 and 8.62 with three seeds
+    A search of twenty trials found its hyperparameters. Run at commit 15f5475 on one of two cores of an AMD EPYC (Zen 4): at
+    least 6 minutes; validation BLEU 8.29, 8.56 and 8.62 with three seeds
     (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0). See experiments/tuned_recipe.
     """
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 6000, "joint": True}

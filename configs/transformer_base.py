@@ -10,11 +10,11 @@ minutes.
 Departures from the paper:
 
 - sentencepiece BPE instead of the paper's, and checkpoints every 1000 updates;
-- filters (the paper names none): training pairs are left out with more than 255 pieces on a side, with one side above 9
-  times the other, with an empty side, with the same text on both sides, or with a line above 1 MB;
+- filters (the paper names none) remove training pairs with more than 255 tokens on a side, with one side above 9 times the
+  other, with an empty side, with the same text on both sides, or with a line above 1 MB;
 - batches of about 25,000 tokens of each side without padding, as in the paper, but of packed rows instead of pairs of similar
-  length: several pairs share a row of 128 positions (longer pairs get up to 256) and do not see each other. Widths are
-  multiples of 16 for TPUs; GPUs want 8;
+  length: several pairs share a row of 128 positions (longer pairs get up to 256) and do not attend to each other. Widths are
+  multiples of 16, which suits TPUs;
 - matrix products in bfloat16, with float32 parameters and softmax; the paper does not state its precision;
 - the search ends when no better hypothesis is possible, at most 50 tokens beyond the length of the source (as in the paper).
 

@@ -1,6 +1,6 @@
 """Classification of text: the mean of the states of a Transformer's encoder, and a projection to the labels.
 
-The label of a pair is the first word of its target: of the generated text a German article; of your own, say,
+The label of a pair is the first word of its target: a German article in the generated text. On your own text, for example:
 
 transformer-jax train --plugin=examples/classification.py --config=quickstart --config.task=classification \
     --config.data.source=text --config.data.train=reviews.tsv --config.data.held_out=500 --config.tokenizer.kind=word \
@@ -80,7 +80,7 @@ def check(data, tokenizer, batching, model, decoding):
 
 @transformer_jax.register("task", "classification")
 class Classification(TranslationTask):
-    """Reads and batches pairs as a translation does; its settings are those of translation, but for these."""
+    """Reads and batches pairs as translation does; only the settings below differ."""
 
     settings = TASKS["translation"]._replace(
         model={"transformer": TransformerConfig},
