@@ -52,19 +52,19 @@ PACKED = {
     "data.max_target_tokens": 63,
 }
 ROWS = {
-    "post 2.5e-3, warm-up 50": row("post", 2.5e-3, 50),
-    "post 2.5e-3, warm-up 200": row("post", 2.5e-3, 200),
-    "post 1e-3, warm-up 50": row("post", 1e-3, 50),
-    "post 1e-3, warm-up 200": row("post", 1e-3, 200),
-    "post 4e-4, warm-up 50": row("post", 4e-4, 50),
-    "post 2.5e-3, 2 layers": row("post", 2.5e-3, 50, layers=2),
+    "post 2.5e-3 warm-up 50": row("post", 2.5e-3, 50),
+    "post 2.5e-3 warm-up 200": row("post", 2.5e-3, 200),
+    "post 1e-3 warm-up 50": row("post", 1e-3, 50),
+    "post 1e-3 warm-up 200": row("post", 1e-3, 200),
+    "post 4e-4 warm-up 50": row("post", 4e-4, 50),
+    "post 2.5e-3 2 layers": row("post", 2.5e-3, 50, layers=2),
     "pre 2.5e-3": row("pre", 2.5e-3, 50),
     "pre 5e-3": row("pre", 5e-3, 50),
-    "pre 2.5e-3, 2 layers": row("pre", 2.5e-3, 50, layers=2, updates=850),
-    "pre 2.5e-3, 1,024 tokens": row("pre", 2.5e-3, 100, tokens=1024, updates=1000),
-    "pre 4e-3, 1,024 tokens": row("pre", 4e-3, 100, tokens=1024, updates=1000),
-    "pre 2.5e-3, 2 layers, packed": row("pre", 2.5e-3, 170, layers=2, tokens=768, updates=1700) | PACKED,
-    "the same, dropout 0.1": row("pre", 2.5e-3, 170, layers=2, tokens=768, updates=1700)
+    "pre 2.5e-3 2 layers": row("pre", 2.5e-3, 50, layers=2, updates=850),
+    "pre 2.5e-3 1024 tokens": row("pre", 2.5e-3, 100, tokens=1024, updates=1000),
+    "pre 4e-3 1024 tokens": row("pre", 4e-3, 100, tokens=1024, updates=1000),
+    "pre 2.5e-3 2 layers packed": row("pre", 2.5e-3, 170, layers=2, tokens=768, updates=1700) | PACKED,
+    "pre 2.5e-3 2 layers packed dropout 0.1": row("pre", 2.5e-3, 170, layers=2, tokens=768, updates=1700)
     | PACKED
     | {"model.dropout": 0.1},
 }
