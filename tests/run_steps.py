@@ -15,7 +15,7 @@ from process_environment import process_environment
 from run_settings import UPDATES
 
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.commands import train as train_command
+from transformer_jax.commands.train import train_and_report
 from transformer_jax.config import ExperimentConfig, to_json
 from transformer_jax.runs import trainer
 from transformer_jax.runs.initial_state import InitialState
@@ -128,4 +128,4 @@ def finished(process: subprocess.Popen) -> tuple[int, str]:
 def session(config: ExperimentConfig, folder: Path) -> int:
     """What the command does."""
     require_same_run(config, str(folder))
-    return train_command.train(config, str(folder))
+    return train_and_report(config, str(folder))

@@ -55,7 +55,7 @@ DOORS: dict[str, set[str]] = {
     "rich": {"runs.progress"},
     "sqlalchemy": {"tools.sweeps.study"},
     "tensorboardX": {"runs.trackers"},
-    "absl": {"commands", "__main__"},
+    "absl": {"commands.flags"},
     "yaml": {"tools.launching"},
     "sklearn": {"tools.word_vectors.vectorizers", "tools.word_vectors.projection"},
     "scipy": {"tools.word_vectors"},

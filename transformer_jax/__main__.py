@@ -58,26 +58,24 @@ def run_command(arguments: list[str]) -> int:
         ConfigError, DataError: what the user can mend.
     """
     from transformer_jax import __version__
-    from transformer_jax.commands.flag_parsing import SEPARATOR, parse_flags
-    from transformer_jax.commands.help import command_help, overview
-    from transformer_jax.commands.registry import current_name, load_command
+    from transformer_jax.commands import flags
+    from transformer_jax.commands.registry import command_help, current_name, load_command, overview
     from transformer_jax.commands.stored_runs import names_addresses, run_on_copies
 
     if not arguments or arguments[0] in (*HELP_FLAGS, "help"):
-        asked = current_name(arguments[1]) if len(arguments) > 1 else ""
-        print(command_help(asked, load_command(asked)) if asked else overview())
+        print(command_help(current_name(arguments[1])) if len(arguments) > 1 else overview())
         return 0
     name, *rest = current_name(arguments[0]), *arguments[1:]
     if name == "--version":
         print(__version__)
         return 0
-    module = load_command(name)
-    own = rest[: rest.index(SEPARATOR)] if SEPARATOR in rest else rest
+    command = load_command(name)
+    own = rest[: rest.index(flags.SEPARATOR)] if flags.SEPARATOR in rest else rest
     if any(argument in HELP_FLAGS for argument in own):
-        print(command_help(name, module))
+        print(command_help(name))
         return 0
-    values = parse_flags(module.define_flags, rest)
-    return run_on_copies(name, module.run, values) if names_addresses(name, values) else module.run(values)
+    values = flags.parse(command.flags, rest)
+    return run_on_copies(name, command.run, values) if names_addresses(name, values) else command.run(values)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from run_settings import tiny_settings
 
-from transformer_jax.commands.train import train
+from transformer_jax.commands.train import train_and_report
 from transformer_jax.config import from_dict
 from transformer_jax.data.synthetic.symbols import SymbolCorpus
 
@@ -47,4 +47,4 @@ def train_shared(folder: Path) -> None:
     settings["data"] |= {"source": "text", "directory": str(write_text(folder / "text"))}
     # Eight devices here; the processes below have one, and look at the run all the same.
     settings["mesh"] = {"data": 2, "fsdp": 2, "tensor": 2}
-    assert train(from_dict(settings), str(folder / "run")) == 0
+    assert train_and_report(from_dict(settings), str(folder / "run")) == 0

@@ -1,3 +1,5 @@
+"""Flags and settings of a command line, and the help."""
+
 import json
 import os
 import subprocess
@@ -5,11 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from absl import flags
 
 from transformer_jax.__main__ import main
-from transformer_jax.commands.flag_parsing import define_arguments, parse_flags
+from transformer_jax.commands import flags
+from transformer_jax.commands.evaluate import evaluate
 from transformer_jax.commands.registry import COMMANDS
+from transformer_jax.commands.run_flags import run_flags, split_checkpoint
+from transformer_jax.commands.translate import translate
 from transformer_jax.config import ConfigError, ExperimentConfig, from_json, to_json
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,19 +25,6 @@ def recipe(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.py").write_text(RECIPE)
     return "small.py"
-
-
-def started(*arguments: str, watched: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """``transformer-jax`` in a process of its own; standard output ends with those of ``watched`` that were imported."""
-    program = (
-        "import sys; from transformer_jax.__main__ import main; status = main(sys.argv[1:]);"
-        f"print('imported:', *(name for name in {watched!r} if name in sys.modules)); sys.exit(status)"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL, timeout=60
-    )
 
 
 def test_prints_every_setting_sorted_and_aligned(recipe, capsys):
@@ -116,37 +107,25 @@ def test_a_mistake_is_one_message_and_status_2(recipe, capsys, arguments, messag
     assert captured.err == f"transformer-jax: {message}\n"
 
 
-def define_some_flags(values: flags.FlagValues) -> None:
-    flags.DEFINE_integer("n_best", 1, "how many", flag_values=values)
-    flags.DEFINE_enum("kind", "a", ["a", "b"], "which", flag_values=values)
+SOME = (flags.integer("n_best", 1, "how many"), flags.enum("kind", "a", ["a", "b"], "which"))
+WITH_ARGUMENTS = (*SOME, flags.arguments("RUN ...", "folders of runs"))
 
 
-def test_a_hyphen_serves_for_an_underscore_and_commands_do_not_share_flags():
-    assert parse_flags(define_some_flags, ["--n-best=3"]).n_best == 3
-    assert parse_flags(define_some_flags, ["--n-best", "3"]).n_best == 3
-    assert parse_flags(define_some_flags, []).n_best == 1
-    assert "n_best" not in flags.FLAGS
-
-
-def define_arguments_too(values):
-    define_some_flags(values)
-    define_arguments(values, "RUN ...", "folders of runs")
+def test_a_hyphen_serves_for_an_underscore():
+    assert flags.parse(SOME, ["--n-best=3"]).n_best == 3
+    assert flags.parse(SOME, ["--n-best", "3"]).n_best == 3
+    assert flags.parse(SOME, []).n_best == 1
 
 
 def test_arguments_that_are_not_flags_may_stand_anywhere():
-    values = parse_flags(define_arguments_too, ["runs/a", "--n_best=3", "runs/b"])
+    values = flags.parse(WITH_ARGUMENTS, ["runs/a", "--n_best=3", "runs/b"])
     assert (values.arguments, values.n_best) == (["runs/a", "runs/b"], 3)
-    assert parse_flags(define_arguments_too, []).arguments == []
+    assert flags.parse(WITH_ARGUMENTS, []).arguments == []
     with pytest.raises(ConfigError, match="unexpected argument 'runs/a'"):
-        parse_flags(define_some_flags, ["runs/a"])
-
-
-def test_what_follows_two_hyphens_is_kept_as_it_is():
-    values = parse_flags(
-        define_arguments_too, ["a", "--n-best=3", "--", "train", "--n-best=4", "--config.model.d_ff", "--", "--x"]
-    )
-    assert values.n_best == 3
-    assert values.arguments == ["a", "train", "--n-best=4", "--config.model.d_ff", "--", "--x"]
+        flags.parse(SOME, ["runs/a"])
+    after = ["train", "--n-best=4", "--config.model.d_ff", "--", "--x"]
+    values = flags.parse(WITH_ARGUMENTS, ["a", "--n-best=3", "--", *after])
+    assert (values.n_best, values.arguments) == (3, ["a", *after])
 
 
 @pytest.mark.parametrize(
@@ -159,16 +138,62 @@ def test_what_follows_two_hyphens_is_kept_as_it_is():
 )
 def test_a_flag_that_does_not_fit_is_named(argument, message):
     with pytest.raises(ConfigError) as raised:
-        parse_flags(define_some_flags, [argument])
+        flags.parse(SOME, [argument])
     assert str(raised.value) == message
+
+
+def test_the_first_argument_is_the_run():
+    assert flags.parse([run_flags], ["runs/a b", "--checkpoint", "last"]).workdir == "runs/a b"
+    values = flags.parse(translate.flags, ["--input", "text", "runs/a", "--n-best", "2"])
+    assert (values.workdir, values.input, values.n_best) == ("runs/a", "text", 2)
+    for arguments in (["runs/a", "runs/b"], ["--workdir=runs/a", "runs/b"], ["--workdir", "runs/a", "runs/b"]):
+        with pytest.raises(ConfigError, match="unexpected argument 'runs/b'"):
+            flags.parse([run_flags], arguments)
+    for arguments in (["runs/a", "--references", "one", "two"], ["--references=one", "two", "--workdir=runs/a"]):
+        values = flags.parse(evaluate.flags, [*arguments, "--examples", "0"])
+        assert (values.workdir, values.references, values.examples) == ("runs/a", ["one", "two"], 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a", ("a", None)),
+        ("a:5", ("a", "5")),
+        ("nowhere/a:last", ("nowhere/a", "last")),
+        ("b:5", ("b:5", None)),
+        ("b:5:best", ("b:5", "best")),
+        ("c:d", ("c:d", None)),
+        ("s3://b/a", ("s3://b/a", None)),
+        ("s3://b/a:5", ("s3://b/a", "5")),
+    ],
+)
+def test_a_folder_of_the_whole_name_comes_first(text, found, tmp_path, monkeypatch):
+    for name in ("a", "b:5", "c:d"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert split_checkpoint(text, "--init_from") == found
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "--init_from: the name of a run is empty"),
+        (":last", "--init_from: the name of a run is empty"),
+        ("a:bst", "--init_from: a:bst: there is no such folder, and 'bst' is not a checkpoint: best, last or"),
+        ("a:", "--init_from: a:: there is no such folder, and '' is not a checkpoint"),
+    ],
+)
+def test_what_names_no_checkpoint_is_told(text, message, tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        split_checkpoint(text, "--init_from")
 
 
 def test_alone_it_lists_the_commands(capsys):
     assert main([]) == 0
     text = capsys.readouterr().out
-    for name, command in COMMANDS.items():
-        assert f"{name}  " in text
-        assert command.summary in text
+    assert all(f"{name}  " in text and command.summary in text for name, command in COMMANDS.items())
 
 
 def test_help_of_a_command_has_an_example_and_the_flags(capsys):
@@ -178,23 +203,30 @@ def test_help_of_a_command_has_an_example_and_the_flags(capsys):
     assert "--config.KEY=VALUE" in text
     assert "--[no]json" in text
     assert "config_override" not in text
+    assert main(["help", "checkpoint"]) == 0
+    assert capsys.readouterr().out.startswith(
+        "Usage: transformer-jax checkpoint ACTION RUN ... [--flag=value ...]\n\nLook at"
+    )
 
 
-HEAVY = ("jax", "flax", "optax", "orbax", "tensorflow", "sacrebleu", "matplotlib", "sentencepiece")
+LIGHT = """
+import sys
+from transformer_jax.__main__ import main
+assert main(["config", "--config=small.py", "--config.model.d_fff=3"]) == 2
+for name in {}:
+    assert main([name, "--help"]) == 0
+heavy = "jax", "flax", "optax", "orbax", "tensorflow", "sacrebleu", "matplotlib", "sentencepiece"
+print("imported:", *(name for name in heavy if name in sys.modules))
+"""
 
 
-def test_a_mistake_is_told_before_anything_heavy_is_imported(recipe):
-    result = started("config", f"--config={recipe}", "--config.model.d_fff=3", watched=HEAVY)
-    assert result.returncode == 2
-    assert result.stderr == "transformer-jax: model.d_fff: unknown key; did you mean model.d_ff?\n"
-    assert result.stdout == "imported:\n"
-
-
-@pytest.mark.parametrize("name", [name for name in COMMANDS if (ROOT / f"transformer_jax/commands/{name}.py").exists()])
-def test_help_comes_without_anything_heavy(name):
-    result = started(name, "--help", watched=HEAVY)
+def test_help_and_mistakes_come_without_anything_heavy(recipe):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", LIGHT.format(list(COMMANDS))]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
     assert result.returncode == 0, result.stderr
-    assert f"    transformer-jax {name} " in result.stdout, "there is no example"
+    assert result.stderr == "transformer-jax: model.d_fff: unknown key; did you mean model.d_ff?\n"
+    assert [name for name in COMMANDS if f"    transformer-jax {name} " not in result.stdout] == []
     assert result.stdout.splitlines()[-1] == "imported:"
 
 

@@ -1,20 +1,22 @@
 """The command ``figure``: names, files, and what it refuses."""
 
+import inspect
+
 import pytest
 
-from transformer_jax.commands import figure
-from transformer_jax.commands.flag_parsing import parse_flags
+from transformer_jax.commands.figure import figure
+from transformer_jax.commands.flags import parse
 from transformer_jax.config import ConfigError
 from transformer_jax.tools.pictures.figures import FIGURES
 
 
 def draw(*arguments):
-    return figure.run(parse_flags(figure.define_flags, arguments))
+    return figure.run(parse(figure.flags, arguments))
 
 
 def test_help_has_a_line_for_every_figure():
     for name, each in FIGURES.items():
-        assert f"\n{name}: " in figure.__doc__
+        assert f"\n{name}: " in inspect.cleandoc(figure.run.__doc__)
         assert callable(each.load())
 
 

@@ -1,6 +1,8 @@
-"""Evaluate, align and look at a trained run, through the command line."""
+"""Evaluate, align, score and look at a trained run, through the command line."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -37,12 +39,6 @@ def test_evaluate_measures_what_training_measured(run, capsys):
     assert report["scores"]["bleu"] == logged["validation/bleu"] > 0
 
 
-def test_another_search_is_another_file(run):
-    assert main(["evaluate", f"--workdir={run}", "--checkpoint=20", "--config.decoding.beam_width=1"]) == 0
-    assert (run / "evaluation-test-20-beam_width=1.json").is_file()
-    assert not (run / "evaluation-test-20.json").exists()
-
-
 def test_an_ensemble_is_told_in_the_report_and_in_its_name(run, tmp_path, capsys):
     flags = [f"--workdir={run}", "--checkpoint=30", f"--ensemble={run}/:10", f"--output={tmp_path}", "--json"]
     assert main(["evaluate", *flags]) == 0
@@ -67,58 +63,141 @@ def test_align_links_every_target_word(run, tmp_path, capsys):
     saved = np.load(tmp_path / "out.npz")
     assert saved["weights_2"].shape == (len(saved["target_2"]), len(saved["source_2"])) == (3, 5)
     np.testing.assert_allclose(saved["weights_2"].sum(axis=1), 1, atol=1e-5)
-    for flag, message in (("--layer=9", "more than the 1 of the model"), ("--head=9", "more than the 2 heads")):
-        assert main(["align", *flags, *files, flag]) == 2
-        assert message in capsys.readouterr().err
     (tmp_path / "gold").write_text("0-0\n")
     assert main(["align", *flags, *files]) == 2
     assert "gold: 1 lines but 3 sentences" in capsys.readouterr().err
+
+
+def test_any_text_is_scored_against_several_references(run, tmp_path, capsys):
+    for name, lines in (("in.en", "a b\nc d\n"), ("one", "a b c d e b a\nx\n"), ("two", "y\na b c d e d c\n")):
+        (tmp_path / name).write_text(lines)
+    files = [f"--source={tmp_path}/in.en", f"--references={tmp_path}/one", f"--references={tmp_path}/two"]
+    assert (
+        main(
+            [
+                "evaluate",
+                str(run),
+                *files,
+                f"--output={tmp_path}",
+                "--json",
+                "--checkpoint=30",
+                "--config.decoding.beam_width=1",
+            ]
+        )
+        == 0
+    )
+    report = json.loads(capsys.readouterr().out)
+    assert (report["scores"]["num_references"], report["num_sentences"]) == (2, 2)
+    assert report["loss"] > 0
+    assert report["references"] == [["a b c d e b a", "x"], ["y", "a b c d e d c"]]
+    (text,) = tmp_path.glob("evaluation-text-in.en-*-30-beam_width=1.txt")
+    assert text.read_text().count("\n") == 2
+
+
+def test_beam_search_scores_are_log_probabilities_over_the_length_penalty(run, tmp_path, capsys):
+    (tmp_path / "source").write_text("a b c\nd e f g\n")
+    files = [f"--source={tmp_path / 'source'}", f"--target={tmp_path / 'target'}"]
+    run_flags = [str(run), "--checkpoint=last"]
+    beam = f"--input={tmp_path / 'source'}", f"--output={tmp_path / 'n_best'}", "--n_best=2"
+    assert main(["translate", *run_flags, *beam]) == 0
+    rows = [line.split("\t") for line in (tmp_path / "n_best").read_text().splitlines()]
+    (tmp_path / "target").write_text("".join(f"{row[2]}\n" for row in rows))
+    (tmp_path / "source").write_text("".join(f"{['a b c', 'd e f g'][int(row[0]) - 1]}\n" for row in rows))
+    capsys.readouterr()
+    assert main(["score", *run_flags, *files]) == 0
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == 4
+    for (log_prob, tokens, of_tokens), (_, score, _) in zip(lines, rows, strict=True):
+        each = [float(number) for number in of_tokens.split(" ")]
+        assert len(each) == int(tokens) and sum(each) == pytest.approx(float(log_prob), abs=1e-3)
+        # Length penalty 0.6 (Wu et al. 2016, equation 14).
+        assert float(log_prob) / ((5 + int(tokens)) / 6) ** 0.6 == pytest.approx(float(score), abs=1e-2)
+
+    assert main(["score", *run_flags, *files, "--json", f"--ensemble={run}"]) == 0
+    for line, (log_prob, tokens, _) in zip(capsys.readouterr().out.splitlines(), lines, strict=True):
+        record = json.loads(line)
+        assert record["log_prob"] == pytest.approx(float(log_prob), abs=1e-3)
+        assert len(record["tokens"]) == len(record["token_log_probs"]) == int(tokens) and record["tokens"][-1] == "</s>"
     (tmp_path / "target").write_text("a\n")
-    assert main(["align", *flags, *files[:2]]) == 2
-    assert "source has 3 lines but" in capsys.readouterr().err
+    assert main(["score", *run_flags, *files]) != 0
+    assert "1 target sentences; line i of each is a pair" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", ["cross", "encoder", "decoder"])
-def test_attention_draws_a_picture(run, kind, capsys):
-    assert main(["attention", f"--workdir={run}", "--text=a b c d", f"--kind={kind}"]) == 0
-    assert (run / f"attention-{kind}.png").read_bytes().startswith(b"\x89PNG")
+@pytest.mark.parametrize(("kind", "ending"), [("cross", "png"), ("encoder", "pdf"), ("decoder", "svg")])
+def test_attention_draws_a_picture(run, kind, ending, tmp_path):
+    output = tmp_path / f"a.{ending}"
+    assert main(["attention", str(run), "--text=a b c d", f"--kind={kind}", f"--output={output}"]) == 0
+    assert output.read_bytes()[:5] in (b"\x89PNG\r", b"%PDF-", b"<?xml")
+
+
+WITHOUT_JAX = """
+import sys
+from transformer_jax.__main__ import main
+for arguments in {}:
+    assert main(arguments) == 2
+assert "jax" not in sys.modules
+"""
+
+
+def test_mistakes_are_found_before_jax_starts(run, tmp_path):
+    (tmp_path / "bad").write_bytes(b"good\n\xff\n")
+    (tmp_path / "good").write_text("a\nb\n")
+    (tmp_path / "one").write_text("a\n")
+    evaluate, translate, attention = (
+        ["evaluate", str(run)],
+        ["translate", str(run)],
+        ["attention", str(run), "--text=a"],
+    )
+    train = ["train", "--config=quickstart"]
+    mistakes = [
+        ([*evaluate, "--split=tset"], "no split 'tset'; expected tset.en"),
+        ([*evaluate, "--checkpoint=400"], "no checkpoint '400'; kept are 0, 10, 20, 30 (best "),
+        ([*evaluate, "--config.model.d_model=32"], "config.model.d_model: the trained model has 16"),
+        ([*evaluate, "--config.data.source=reverse"], "only decoding, mesh, data.directory, data.train"),
+        ([*evaluate, f"--ensemble={run},"], "--ensemble: the name of a run is empty"),
+        (["evaluate", "--workdir="], "--workdir: is empty"),
+        ([*translate, f"--input={tmp_path}/none"], "none: cannot be read: No such file"),
+        ([*translate, f"--output={tmp_path}/bad/out"], "bad/out cannot be written: Not a directory"),
+        ([*translate, f"--output={tmp_path}"], "is a folder; give a file"),
+        ([*translate, f"--input={tmp_path}/bad"], "bad, line 2: invalid UTF-8"),
+        ([*translate, "--n_best=9"], "--n_best: 9 is more than decoding.beam_width=2"),
+        ([*translate, f"--ensemble={run}:bst"], "bst: there is no such folder, and 'bst' is not"),
+        (["translate", f"{run}/tokenizer"], "is not a run directory"),
+        (["translate", f"{run}/nowhere"], "does not exist"),
+        (["align", str(run), f"--source={tmp_path}/good", f"--target={tmp_path}/one"], "good has 2 lines but"),
+        (["align", str(run), f"--source={tmp_path}/bad", f"--target={tmp_path}/good"], "bad, line 2: invalid UTF-8"),
+        (
+            ["align", str(run), f"--source={tmp_path}/one", f"--target={tmp_path}/one", f"--output={run}/"],
+            "is a folder",
+        ),
+        ([*attention, "--layer=9"], "--layer: 9 is more than the 1 of the model"),
+        ([*attention, "--head=9"], "--head: 9 is more than the 2 heads of a layer"),
+        ([*attention, "--output=a.gif"], "--output: must end in .png, .pdf, .svg (got a.gif)"),
+        ([*attention, f"--output={run}/run.json/a.png"], "run.json is a file"),
+        (["attention", str(run), "--text= "], "--text: is empty"),
+        (
+            [*train, "--config.training.trackers=absent", f"--workdir={tmp_path}/t"],
+            "training.trackers: 'absent' is not one of",
+        ),
+        (
+            ["train", "--config=text", f"--config.data.train={tmp_path}/good,{tmp_path}/none", str(tmp_path)],
+            "none is not a file",
+        ),
+        ([*train, f"--workdir={tmp_path}/bad"], "bad is a file"),
+        ([*train, f"--workdir={run}/a", f"--init_from={run}/b:last"], f"init.run: {run}/b does not exist"),
+    ]
+    program = WITHOUT_JAX.format([arguments for arguments, _ in mistakes])
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    for line, (_, message) in zip(found.stderr.splitlines(), mistakes, strict=True):
+        assert message in line
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["evaluate", "--workdir={run}", "--split=tset"], "no split 'tset'; expected tset.en"),
-        (["evaluate", "--workdir={run}", "--checkpoint=7"], "kept are 0, 10, 20, 30 (best "),
-        (
-            ["evaluate", "--workdir={run}", "--config.model.d_model=32"],
-            "config.model.d_model: the trained model has 16",
-        ),
-        (
-            ["evaluate", "--workdir={run}", "--config.data.source=reverse"],
-            "only decoding, mesh, data.directory, data.train",
-        ),
-        (["translate", "--workdir={run}", "--n_best=9"], "--n_best: 9 is more than decoding.beam_width=2"),
-        (["translate", "--workdir={run}", "--ensemble={run}:7"], "kept are 0, 10, 20, 30 (best "),
-        (
-            ["translate", "--workdir={run}", "--ensemble={run}:bst"],
-            "--ensemble: {run}:bst: there is no such folder, and 'bst' is not",
-        ),
-        (["evaluate", "--workdir={run}", "--ensemble={run},"], "--ensemble: the name of a run is empty"),
-        (["translate", "--workdir={run}/tokenizer"], "is not a run directory"),
-        (["translate", "--workdir={run}/nowhere"], "does not exist"),
-        (["attention", "--workdir={run}", "--text= "], "--text: is empty"),
-        (
-            ["attention", "--workdir={run}", "--text=a", "--output=a.gif"],
-            "--output: must end in .png, .pdf, .svg (got a.gif)",
-        ),
-        (["attention", "--workdir={run}", "--text=a", "--output={run}/run.json/a.png"], "run.json is a file"),
-        (["evaluate", "--workdir={run}", "--output={run}/run.json"], "--output: {run}/run.json is a file"),
-        (["evaluate", "--workdir="], "--workdir: is empty"),
-        (["translate", "--workdir={run}", "--input={run}/nowhere"], "{run}/nowhere: cannot be read: No such file"),
-        (
-            ["translate", "--workdir={run}", "--input={run}/run.json", "--output=/nowhere/a"],
-            "--output: /nowhere/a cannot be written: No such file",
-        ),
+        (["translate", "{run}", "--ensemble={run}:7"], "kept are 0, 10, 20, 30 (best "),
+        (["evaluate", "{run}", "--output={run}/run.json"], "--output: {run}/run.json is a file"),
         (["checkpoint", "lst", "{run}"], "'lst' is not an action; did you mean ls?"),
         (["checkpoint", "diff", "{run}"], "checkpoint diff: takes the folders of two runs, found {run}"),
         (["checkpoint", "ls", "{run}/tokenizer"], "RUN: {run}/tokenizer is not a run directory"),
@@ -126,19 +205,6 @@ def test_attention_draws_a_picture(run, kind, capsys):
         (["checkpoint", "ls", "{run}", "--dry_run"], "--dry_run: checkpoint ls does not take it; it takes no flags"),
         (["checkpoint", "average", "{run}", "--count=2", "--output={run}"], "--output: {run} is not empty"),
         (["checkpoint", "average", "{run}", "--steps=10,10", "--output={run}/a"], "--steps: 10, 10 has one twice"),
-        (
-            ["train", "--config={run}", "--workdir={run}/a", "--init_from={run}/b:last"],
-            "init.run: {run}/b does not exist",
-        ),
-        (["train", "--config={run}", "--workdir={run}/run.json"], "--workdir: {run}/run.json is a file"),
-        (
-            ["align", "--workdir={run}", "--source={run}/nowhere", "--target={run}/run.json"],
-            "nowhere: cannot be read: No",
-        ),
-        (
-            ["align", "--workdir={run}", "--source={run}/run.json", "--target={run}/run.json", "--output={run}/"],
-            "is a folder",
-        ),
     ],
 )
 def test_mistakes_are_told_in_one_message(run, arguments, message, capsys):

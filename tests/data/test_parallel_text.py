@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.commands.flag_parsing import define_override_flag, overrides_of, parse_flags
+from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, DataConfig, DataError
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.parallel_text import TextCorpus
@@ -157,11 +157,11 @@ def test_named_files_are_found_however_they_are_written(folder):
 
 
 def test_a_shell_splits_braces_and_they_are_joined_again():
-    values = parse_flags(
-        define_override_flag,
+    values = flags.parse(
+        [flags.overrides],
         ["--config.data.train=t.en", "--config.data.train=t.de", "--config.seed=1", "--config.seed=2"],
     )
-    assert overrides_of(values) == [("data.train", "t.en,t.de"), ("seed", "1"), ("seed", "2")]
+    assert flags.overrides_of(values) == [("data.train", "t.en,t.de"), ("seed", "1"), ("seed", "2")]
 
 
 def test_held_out_pairs_are_never_trained_on_nor_are_their_copies(folder):

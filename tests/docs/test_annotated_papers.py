@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.commands.flag_parsing import parse_flags
+from transformer_jax.commands.flags import parse
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config.recipes import find_recipe
 
@@ -84,7 +84,7 @@ def test_examples_print_what_the_page_says(annotate, name):
 @pytest.mark.parametrize("name", PAGES)
 def test_every_command_is_one_and_every_link_leads_somewhere(name):
     for command, *arguments in commands_of(name):
-        values = parse_flags(load_command(command).define_flags, arguments)
+        values = parse(load_command(command).flags, arguments)
         if "config" in values and values.config:
             find_recipe(values.config.partition(":")[0])
     text = text_of(name)
@@ -97,10 +97,10 @@ def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def in_folder(command, *arguments):
-        module = load_command(command)
+        found = load_command(command)
         pairs = [each.partition("--output=") for each in arguments]
         flags = [f"--output={Path(output).name}" if output else before for before, _, output in pairs]
-        assert module.run(parse_flags(module.define_flags, flags)) == 0
+        assert found.run(parse(found.flags, flags)) == 0
 
     return in_folder
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.commands.flag_parsing import overrides_of, parse_flags
+from transformer_jax.commands.flags import overrides_of, parse
 from transformer_jax.commands.registry import COMMANDS, load_command
 from transformer_jax.config import ConfigError
 from transformer_jax.config.conversion import read_value
@@ -83,7 +83,7 @@ def test_commands_parse(page, line):
         return
     own = words[1 : words.index("--")] if "--" in words else words[1:]
     expanded = [each for word in own for each in in_braces(word)]
-    values = parse_flags(load_command(words[0]).define_flags, [word for word in expanded if "--plugin" not in word])
+    values = parse(load_command(words[0]).flags, [word for word in expanded if "--plugin" not in word])
     if "config" in values and values.config and not values.config.startswith("runs/"):
         find_recipe(values.config.partition(":")[0])
     for key, text in overrides_of(values) if "config_override" in values else ():

@@ -15,7 +15,7 @@ from jitted_model import JittedModel
 
 import transformer_jax
 from transformer_jax.__main__ import main
-from transformer_jax.commands.flag_parsing import parse_flags, resolve_config
+from transformer_jax.commands.flags import parse, resolve_config
 from transformer_jax.commands.registry import load_command
 from transformer_jax.commands.train import summary
 from transformer_jax.config import (
@@ -269,7 +269,7 @@ def test_choices_and_their_explanation_know_what_was_added(capsys):
 def test_the_command_that_an_example_gives_states_possible_settings(file):
     words = shlex.split(ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))).partition("transformer-jax ")[2])
     assert words[:2] == ["train", f"--plugin=examples/{file.name}"]
-    resolve_config(parse_flags(load_command("train").define_flags, words[2:]))
+    resolve_config(parse(load_command("train").flags, words[2:]))
 
 
 def test_the_page_shows_the_examples_whole():

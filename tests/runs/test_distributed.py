@@ -20,7 +20,7 @@ from run_steps import metrics_of, parameters_of, train, write_recipe
 
 from transformer_jax.__main__ import main
 from transformer_jax.commands import evaluate
-from transformer_jax.commands.flag_parsing import parse_flags
+from transformer_jax.commands.flags import parse
 from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runtime import distributed
@@ -206,7 +206,7 @@ def test_a_collective_that_another_process_failed_ends_this_one_with_one_line(mo
     monkeypatch.setattr(evaluate, "run_config", lambda values: SimpleNamespace(scores_translations=False))
     monkeypatch.setattr(evaluate, "_score", fail)
     with pytest.raises(SystemExit, match="75"):
-        evaluate.run(parse_flags(evaluate.define_flags, ["--workdir=runs/a", "--distributed"]))
+        evaluate.evaluate.run(parse(evaluate.evaluate.flags, ["--workdir=runs/a", "--distributed"]))
     said = capsys.readouterr().err
     assert said.startswith("transformer-jax: process 0 ends")
     assert "same command to all" in said

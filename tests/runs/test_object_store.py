@@ -9,7 +9,7 @@ from run_steps import assert_same_run, copy_until, train
 
 from transformer_jax.api.trained_run import load
 from transformer_jax.commands import stored_runs
-from transformer_jax.commands.flag_parsing import parse_flags
+from transformer_jax.commands.flags import parse
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runs.run_directory import RunDirectory
@@ -116,7 +116,7 @@ def test_what_could_not_be_uploaded_is_kept_and_named(store, monkeypatch):
 
 def test_a_command_gets_a_copy_and_its_results_are_uploaded(store):
     store.pipe_file("/bucket/run/config.json", b"{}")
-    values = parse_flags(load_command("evaluate").define_flags, [RUN, f"--ensemble=runs/b,{RUN}:5"])
+    values = parse(load_command("evaluate").flags, [RUN, f"--ensemble=runs/b,{RUN}:5"])
 
     def run(given) -> int:
         folder = copy_to_read(RUN).path
@@ -139,7 +139,7 @@ def test_what_cannot_be_used_is_refused(store):
         copy_to_read("memory://bucket/empty")
     with pytest.raises(ConfigError, match="not the address of an object store"):
         copy_to_read("s3:///run")
-    values = parse_flags(load_command("train").define_flags, ["--config=a", f"--workdir={RUN}", "--distributed"])
+    values = parse(load_command("train").flags, ["--config=a", f"--workdir={RUN}", "--distributed"])
     with pytest.raises(ConfigError, match="--distributed: not with a run in an object store"):
         stored_runs.run_on_copies("train", lambda given: 0, values)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from run_settings import tiny_settings
 
-from transformer_jax.commands.train import train
+from transformer_jax.commands.train import train_and_report
 from transformer_jax.config import DataError, from_dict
 from transformer_jax.data.tokenizers import load_tokenizers
 from transformer_jax.runs.run_directory import RunDirectory
@@ -20,7 +20,7 @@ def test_they_come_back_from_the_newest_checkpoint(tmp_path):
     settings = tiny_settings(tmp_path / "cache", num_updates=1, checkpoint_every=1, evaluate_every=1)
     settings["mesh"]["data"] = -1
     config = from_dict(settings)
-    assert train(config, str(tmp_path / "run")) == 0
+    assert train_and_report(config, str(tmp_path / "run")) == 0
     run = RunDirectory(tmp_path / "run")
     before = {file.name: file.read_bytes() for file in run.tokenizer.iterdir()}
     assert run.curves.is_file()

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,12 @@ from ml_collections import ConfigDict
 
 from transformer_jax.api.trained_run import Run, load, python_errors
 from transformer_jax.config import ExperimentConfig, to_dict
-from transformer_jax.data.corpora import with_languages
-from transformer_jax.runs.resumption import require_same_run, with_recorded_init
+from transformer_jax.runs.resumption import settings_to_train
 from transformer_jax.runs.run import Hook
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runs.trainer import run_training
 from transformer_jax.runtime.distributed import say
 from transformer_jax.runtime.object_store import folder_to_train
-from transformer_jax.tasks.sizing import sized
 from transformer_jax.tools.pictures.curves import curves_at_end
 
 
@@ -43,16 +40,11 @@ def train(
     """
     with python_errors():
         with folder_to_train(str(workdir)) as folder:
-            values = to_dict(config) if isinstance(config, ExperimentConfig) else config
-            found = sized(values, [(key, str(value)) for key, value in (settings or {}).items()], str(folder), budget)
-            if found.remark:
-                say(found.remark, file=sys.stderr)
-            resolved, remark = with_languages(found.config)
-            if remark:
+            recipe = to_dict(config) if isinstance(config, ExperimentConfig) else config
+            overrides = [(key, str(value)) for key, value in (settings or {}).items()]
+            resolved, origin, remarks = settings_to_train(recipe, overrides, str(folder), budget)
+            for remark in remarks:
                 say(remark, file=sys.stderr)
-            resolved = replace(resolved, init=resolved.init.absolute(), data=resolved.data.absolute())
-            require_same_run(resolved, str(folder))
-            resolved = with_recorded_init(resolved, str(folder))
             with curves_at_end(RunDirectory(folder), resolved):
-                run_training(resolved, folder, callbacks, origin=found.record)
+                run_training(resolved, folder, callbacks, origin=origin)
         return load(workdir)

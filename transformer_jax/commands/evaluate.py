@@ -1,31 +1,3 @@
-"""Score a trained model on a whole split: translations against raw references, or bits per byte of raw text.
-
-Example:
-    transformer-jax evaluate --workdir=runs/m30k --split=test
-    transformer-jax evaluate --workdir=runs/m30k --split=test --checkpoint=last --average=5 --config.decoding.beam_width=5
-    transformer-jax evaluate --workdir=runs/a --ensemble=runs/b,runs/c:4000
-    transformer-jax evaluate runs/m30k --source=news.en --references=news.de
-    transformer-jax evaluate runs/m30k --config.evaluation.metrics=bleu,ter --config.evaluation.bleu_tokenizer=intl
-    transformer-jax evaluate runs/lm --source=book.txt
-    transformer-jax evaluate --workdir=runs/m30k --watch
-
-Prints a table and writes, into the run directory, evaluation-SPLIT-STEP.json and the translations, one a line, beside it.
-Text given by --source is called text-NAME-DIGEST there, and its references are kept. Settings of decoding and of scores can be
-changed, and are then part of the name; so can the devices and the place of the data. Everything else is the run's. With
---ensemble the models of several runs, of whatever kind, are scored as one: every next token has the mean of their
-probabilities. They must share their tokenizers; decoding, devices and data are those of --workdir. The names of the results
-name the members:
-evaluation-SPLIT-STEP-ensemble+RUN-STEP+RUN-STEP.json, where a RUN that lies elsewhere than beside --workdir has a digest of
-its path.
-
-With --watch every checkpoint of a run that another process trains is scored as it comes, on the whole of --split (there:
-validation), so that the run can do without (--config.training.evaluate_every=0). Give this process a device of its own:
-CUDA_VISIBLE_DEVICES, or JAX_PLATFORMS=cpu. evaluate-SPLIT/ in the run directory gets metrics.jsonl, with the keys of the
-run's own, and TensorBoard events; --checkpoint=best obeys it where the run scored nothing. The run deletes all
-but its last training.keep_last checkpoints, the best or not: keep as many as you may want. Ends with the run; one that was
-interrupted or died is waited for. Ctrl-C ends it too, and the same command resumes with the checkpoints that were not scored.
-"""
-
 import json
 import shlex
 import signal
@@ -34,40 +6,58 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from absl import flags
-
-from transformer_jax.commands.flag_parsing import define_distributed_flag
-from transformer_jax.commands.run_flags import chosen_runs, define_ensemble_flag, define_run_flags, run_config
+from transformer_jax.commands import flags
+from transformer_jax.commands.run_flags import chosen_runs, ensemble_flag, open_runs, run_config, run_flags
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config
 from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.runtime.startup import program_name
 
 
-def define_flags(values: flags.FlagValues) -> None:
-    """The flags of this command."""
-    define_run_flags(values)
-    define_ensemble_flag(values)
-    define_distributed_flag(values)
-    flags.DEFINE_boolean("json", False, "print JSON instead of text", flag_values=values)
-    meaning = "train, validation, test, or a name that the data has; for --watch validation if not given"
-    flags.DEFINE_string("split", "test", meaning, flag_values=values)
-    flags.DEFINE_string(
-        "source",
-        None,
-        "file to score instead of a split, plain or .gz; of a language model also .xz",
-        flag_values=values,
-    )
-    meaning = "files of translations of --source, line by line: one for each of several references"
-    flags.DEFINE_multi_string("references", [], meaning, flag_values=values)
-    flags.DEFINE_integer("examples", 5, "how many translations to print beside their references", flag_values=values)
-    flags.DEFINE_string("output", None, "folder for the results (default: the run directory)", flag_values=values)
-    flags.DEFINE_boolean("watch", False, "score every checkpoint of a run in progress as it comes", flag_values=values)
-    meaning = "with --watch: how long to wait before looking for checkpoints again"
-    flags.DEFINE_float("poll_seconds", 30.0, meaning, flag_values=values, lower_bound=0.1)
+@flags.command(
+    run_flags,
+    ensemble_flag,
+    flags.distributed,
+    flags.boolean("json", False, "print JSON instead of text"),
+    flags.string(
+        "split", "test", "train, validation, test, or a name that the data has; for --watch validation if not given"
+    ),
+    flags.string("source", None, "file to score instead of a split, plain or .gz; of a language model also .xz"),
+    flags.repeated(
+        "references", [], "files of translations of --source, line by line: one for each of several references"
+    ),
+    flags.integer("examples", 5, "how many translations to print beside their references"),
+    flags.string("output", None, "folder for the results (default: the run directory)"),
+    flags.boolean("watch", False, "score every checkpoint of a run in progress as it comes"),
+    flags.number(
+        "poll_seconds", 30.0, "with --watch: how long to wait before looking for checkpoints again", lower_bound=0.1
+    ),
+)
+def evaluate(values: flags.Values) -> int:
+    """Score a trained model on a whole split: translations against raw references, or bits per byte of raw text.
 
+    Example:
+        transformer-jax evaluate --workdir=runs/m30k --split=test
+        transformer-jax evaluate --workdir=runs/m30k --split=test --checkpoint=last --average=5 --config.decoding.beam_width=5
+        transformer-jax evaluate --workdir=runs/a --ensemble=runs/b,runs/c:4000
+        transformer-jax evaluate runs/m30k --source=news.en --references=news.de
+        transformer-jax evaluate runs/m30k --config.evaluation.metrics=bleu,ter --config.evaluation.bleu_tokenizer=intl
+        transformer-jax evaluate runs/lm --source=book.txt
+        transformer-jax evaluate --workdir=runs/m30k --watch
 
-def run(values: flags.FlagValues) -> int:
-    """Scores; 0."""
+    Prints a table and writes evaluation-SPLIT-STEP.json into the run directory, and beside it the translations, one a line.
+    The text of --source is called text-NAME-DIGEST there, and its references are kept. Settings of decoding and of scores can
+    be changed, and are then part of the name; so can the devices and the location of the data. Everything else is the run's.
+    With --ensemble the models of several runs, of any kind, are scored as one: every next token has the mean of their
+    probabilities. They must share their tokenizers; decoding, devices and data are those of --workdir. The files are
+    evaluation-SPLIT-STEP-ensemble+RUN-STEP+RUN-STEP.json; a RUN that is not beside --workdir has a digest of its path.
+
+    With --watch every checkpoint of a run that another process trains is scored as it appears, on the whole of --split
+    (default: validation), so that the run need not (--config.training.evaluate_every=0). Give this process its own device:
+    CUDA_VISIBLE_DEVICES, or JAX_PLATFORMS=cpu. evaluate-SPLIT/ in the run directory gets metrics.jsonl, with the keys of the
+    run's log, and TensorBoard events; --checkpoint=best uses them if the run scored nothing. The run keeps only its last
+    training.keep_last checkpoints, even if an older one is the best. --watch ends with the run, and waits for a run that was
+    interrupted or died. After Ctrl-C the same command resumes with the checkpoints that were not scored.
+    """
     config = run_config(values)
     if config.scores_translations:
         config.evaluation.require_installed(config.data.target_language)
@@ -83,7 +73,7 @@ def run(values: flags.FlagValues) -> int:
     return status
 
 
-def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
+def _score(values: flags.Values, config: ExperimentConfig) -> int:
     chosen = chosen_runs(values, config)
     from transformer_jax.data.corpora import require_readable
 
@@ -93,8 +83,6 @@ def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
     from transformer_jax.tasks.task import task_class
 
     text = _given_text(values, config)
-    from transformer_jax.runtime.atomic_files import require_writable
-    from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.runtime.distributed import is_first, join_processes, require_same
     from transformer_jax.runtime.object_store import with_addresses
     from transformer_jax.tasks.saved_evaluations import (
@@ -103,9 +91,8 @@ def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
         evaluation_stem,
         save_evaluation,
     )
-    from transformer_jax.tasks.trained_run import open_trained
 
-    folder = require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
+    folder = _results(values)
     if values.distributed:
         join_processes()
         # JAX takes it to find an update to stop after; here there is none.
@@ -114,8 +101,7 @@ def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
         require_same(repr(same), "--distributed: the processes were started with different flags; use the same command")
     if text is None:
         task_class(config.task).require_split(config, values.split)
-    start_jax(config.data.cache_directory)
-    trained = open_trained(*chosen, average=values.average)
+    trained = open_runs(chosen, values.average)
     if text is None:
         found = trained.evaluate(values.split)
     else:
@@ -143,7 +129,13 @@ def _score(values: flags.FlagValues, config: ExperimentConfig) -> int:
     return 0
 
 
-def _given_text(values: flags.FlagValues, config: ExperimentConfig) -> Any:
+def _results(values: flags.Values) -> Path:
+    from transformer_jax.runtime.atomic_files import require_writable
+
+    return require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
+
+
+def _given_text(values: flags.Values, config: ExperimentConfig) -> Any:
     """The text of --source and its references; None where a split is to be scored."""
     from transformer_jax.tasks.task import task_that_reads_texts
 
@@ -155,22 +147,18 @@ def _given_text(values: flags.FlagValues, config: ExperimentConfig) -> Any:
     return task.open_text(config, values.source, values.references)
 
 
-def _watch(values: flags.FlagValues, config: ExperimentConfig) -> int:
+def _watch(values: flags.Values, config: ExperimentConfig) -> int:
     """Scores every checkpoint of a run until it ends; 0."""
-    needless = ("checkpoint", "average", "ensemble", "distributed", "json", "examples")
-    for name in needless:
+    for name in ("checkpoint", "average", "ensemble", "distributed", "json", "examples"):
         if values[name].present:
-            raise ConfigError(
-                f"--{name}: --watch scores each checkpoint alone, in one process, and keeps a log; leave it out"
-            )
+            problem = "--watch scores each checkpoint alone, in one process, and keeps a log; leave it out"
+            raise ConfigError(f"--{name}: {problem}")
     from transformer_jax.runs.run_directory import RunDirectory
     from transformer_jax.runs.watch import watch
-    from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.runtime.compilation_cache import start_jax
 
     run, split = RunDirectory(values.workdir), values.split if values["split"].present else "validation"
-    folder = require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
-    folder /= run.watched(split).name
+    folder = _results(values) / run.watched(split).name
     training = config.training
     if training.evaluate_every == 0 and training.num_updates // training.checkpoint_every > training.keep_last:
         print(f"the run keeps its last {training.keep_last} checkpoints only, the best or not (training.keep_last)")

@@ -1,27 +1,12 @@
-"""Write one HTML page in which to explore what a trained model attends to; it needs no network.
-
-Example:
-    transformer-jax explore --workdir=runs/m30k --text="A man is riding a red bike." --output=bike.html
-    transformer-jax explore --workdir=runs/m30k --text="Two dogs play." --target="Zwei Hunde spielen." --output=dogs.html
-    transformer-jax explore --workdir=runs/m30k --text="A man sleeps." --text="A dog." --against=runs/rnn,runs/m30k:500
-
-Several --text make one page, as do the lines of --texts=FILE. --target is the translation to read, one for every --text in
-their order; otherwise each run reads its own translation. --against=RUN[:CHECKPOINT],... puts other runs, or other checkpoints,
-beside it. --split averages every head over sentences of the run's data, --gold measures its alignment error rate.
-
-With --serve (pip install flask) nothing is written: the page is served on 127.0.0.1, where every other
-continuation of the search can be asked for, and every other text. docs/explorer.md explains the views.
-"""
-
 import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from absl import flags
-
-from transformer_jax.commands.run_flags import define_run_flags, run_config, split_checkpoint
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.commands import flags
+from transformer_jax.commands.align import read_pairs
+from transformer_jax.commands.run_flags import output_path, run_config, run_flags, split_checkpoint
+from transformer_jax.config import ConfigError
 from transformer_jax.config.json_text import is_unicode
 
 if TYPE_CHECKING:
@@ -37,37 +22,39 @@ if TYPE_CHECKING:
     Aligned = tuple[list[tuple[str, str]], list[GoldAlignment]]
 
 
-def define_flags(values: flags.FlagValues) -> None:
-    """The flags of this command."""
-    define_run_flags(values)
-    flags.DEFINE_multi_string("text", [], "a text to read; may be given several times", flag_values=values)
-    flags.DEFINE_string("texts", None, "file of texts, one a line, plain or .gz", flag_values=values)
-    flags.DEFINE_multi_string("target", [], "the translation to read, one for every --text", flag_values=values)
-    flags.DEFINE_list("against", [], "RUN[:CHECKPOINT],...: other runs that read the same texts", flag_values=values)
-    flags.DEFINE_boolean(
-        "gradients", True, "gradient x input too, a backward pass for every target token", flag_values=values
-    )
-    flags.DEFINE_boolean("search", True, "the tree of the beam search too", flag_values=values)
-    flags.DEFINE_integer(
-        "alternatives", 24, "tokens that the search did not take, forced ahead", flag_values=values, lower_bound=0
-    )
-    flags.DEFINE_string("split", None, "average every head over sentences of this split too", flag_values=values)
-    flags.DEFINE_integer("sentences", 200, "how many of the split", flag_values=values, lower_bound=1)
-    flags.DEFINE_string("gold", None, "manual alignments: the error rate of every head", flag_values=values)
-    flags.DEFINE_string("gold_source", None, "file of the source sentences of --gold", flag_values=values)
-    flags.DEFINE_string("gold_target", None, "file of their translations", flag_values=values)
-    flags.DEFINE_integer(
-        "first_word", 0, "number of the first word in the gold file", flag_values=values, lower_bound=0, upper_bound=1
-    )
-    flags.DEFINE_boolean("serve", False, "serve the page from the run, on 127.0.0.1 only", flag_values=values)
-    flags.DEFINE_integer(
-        "port", 8000, "where to serve; 0 is any free port", flag_values=values, lower_bound=0, upper_bound=65535
-    )
-    flags.DEFINE_string("output", None, "the page (default: explore.html in the run directory)", flag_values=values)
+@flags.command(
+    run_flags,
+    flags.repeated("text", [], "a text to read; may be given several times"),
+    flags.string("texts", None, "file of texts, one a line, plain or .gz"),
+    flags.repeated("target", [], "the translation to read, one for every --text"),
+    flags.strings("against", [], "RUN[:CHECKPOINT],...: other runs that read the same texts"),
+    flags.boolean("gradients", True, "gradient x input too, a backward pass for every target token"),
+    flags.boolean("search", True, "the tree of the beam search too"),
+    flags.integer("alternatives", 24, "tokens that the search did not take, forced ahead", lower_bound=0),
+    flags.string("split", None, "average every head over sentences of this split too"),
+    flags.integer("sentences", 200, "how many of the split", lower_bound=1),
+    flags.string("gold", None, "manual alignments: the error rate of every head"),
+    flags.string("gold_source", None, "file of the source sentences of --gold"),
+    flags.string("gold_target", None, "file of their translations"),
+    flags.integer("first_word", 0, "number of the first word in the gold file", lower_bound=0, upper_bound=1),
+    flags.boolean("serve", False, "serve the page from the run, on 127.0.0.1 only"),
+    flags.integer("port", 8000, "where to serve; 0 is any free port", lower_bound=0, upper_bound=65535),
+    flags.string("output", None, "the page (default: explore.html in the run directory)"),
+)
+def explore(values: flags.Values) -> int:
+    """Write one HTML page in which to explore what a trained model attends to; it needs no network.
 
+    Example:
+        transformer-jax explore --workdir=runs/m30k --text="A man is riding a red bike." --output=bike.html
+        transformer-jax explore --workdir=runs/m30k --text="Two dogs play." --target="Zwei Hunde spielen." --output=dogs.html
+        transformer-jax explore --workdir=runs/m30k --text="A man sleeps." --text="A dog." --against=runs/rnn,runs/m30k:500
 
-def run(values: flags.FlagValues) -> int:
-    """Writes the page, or serves it; 0."""
+    Several --text make one page, as do the lines of --texts=FILE. --target is the translation to read, one for every --text in
+    their order; otherwise each run reads its own translation. --against=RUN[:CHECKPOINT],... puts other runs, or other
+    checkpoints, beside it. --split averages every head over sentences of the run's data, --gold measures its alignment error
+    rate. --serve (pip install flask) writes nothing: it serves the page on 127.0.0.1, where you can ask for every other
+    continuation of the search, and for other texts. docs/explorer.md explains the views.
+    """
     from transformer_jax.runs.run_directory import ChosenRun
 
     chosen = [ChosenRun(values.workdir, run_config(values), values.checkpoint)]
@@ -78,10 +65,21 @@ def run(values: flags.FlagValues) -> int:
     targets = values.target or [None] * len(texts)
     if len(targets) != len(texts):
         raise ConfigError(f"--target: {len(targets)} for {len(texts)} texts; give one for every --text, or none")
-    aligned = _gold_pairs(values)
+    names = values.gold_source, values.gold_target, values.gold
+    if any(names) and not all(names):
+        raise ConfigError("--gold: give --gold_source and --gold_target too, the files whose pairs it aligns")
+    aligned = None
+    if values.gold:
+        sources, translations, gold = read_pairs(*names, values.first_word)
+        aligned = list(zip(sources, translations, strict=True)), gold
     # What can fail at once does, before anything is computed.
-    listener = _listener(values) if values.serve else None
-    path = None if values.serve else _output(values)
+    listener = None
+    if values.serve:
+        from transformer_jax.tools.explorer.server import listen_locally
+
+        listener = listen_locally(values.port)
+    elif (path := output_path(values, "explore.html")).suffix != ".html":
+        raise ConfigError(f"--output: {path} is not the name of a page; end it in .html")
 
     from transformer_jax.runtime.atomic_files import write_whole
     from transformer_jax.runtime.compilation_cache import start_jax
@@ -93,32 +91,13 @@ def run(values: flags.FlagValues) -> int:
     page = _page(values, opened, tables, list(zip(texts, targets, strict=True)))
     if listener:
         return _serve(values, opened, tables, page, listener)
-    assert path is not None
     write_whole(path, page.html())
     print(path)
     return 0
 
 
-def _output(values: flags.FlagValues) -> Path:
-    """The file to write; raises ConfigError where it is no page or its folder cannot be written."""
-    from transformer_jax.runs.run_directory import RunDirectory
-    from transformer_jax.runtime.atomic_files import require_writable
-
-    path = Path(values.output or RunDirectory(values.workdir).path / "explore.html").expanduser()
-    if path.suffix != ".html":
-        raise ConfigError(f"--output: {path} is not the name of a page; end it in .html")
-    require_writable(path.parent, "--output" if values.output else "--workdir")
-    return path
-
-
-def _listener(values: flags.FlagValues) -> "socket":
-    from transformer_jax.tools.explorer.server import listen_locally
-
-    return listen_locally(values.port)
-
-
-def _tables(values: flags.FlagValues, reader: "Reader", aligned: "Aligned | None") -> "list[HeadStatistics]":
-    """The averages of the heads of a run over --split, and their alignment error rates; none where none is asked for."""
+def _tables(values: flags.Values, reader: "Reader", aligned: "Aligned | None") -> "list[HeadStatistics]":
+    """The averages of the heads of a run over --split, and their alignment error rates, if asked for."""
     from transformer_jax.tools.explorer.head_statistics import HeadStatistics
 
     source = f"averages over the first {values.sentences} of {values.split}"
@@ -132,7 +111,7 @@ def _tables(values: flags.FlagValues, reader: "Reader", aligned: "Aligned | None
 
 
 def _page(
-    values: flags.FlagValues,
+    values: flags.Values,
     opened: "list[OpenedReader]",
     tables: "list[list[HeadStatistics]]",
     texts: list[tuple[str, str | None]],
@@ -152,7 +131,7 @@ def _page(
 
 
 def _serve(
-    values: flags.FlagValues,
+    values: flags.Values,
     opened: "list[OpenedReader]",
     tables: "list[list[HeadStatistics]]",
     first: "Page",
@@ -176,26 +155,7 @@ def _serve(
     return 0
 
 
-def _gold_pairs(values: flags.FlagValues) -> "Aligned | None":
-    """The pairs of the gold files and their alignments; None where there are none."""
-    names = values.gold, values.gold_source, values.gold_target
-    if not any(names):
-        return None
-    if not all(names):
-        raise ConfigError("--gold: give --gold_source and --gold_target too, the files whose pairs it aligns")
-    from transformer_jax.data.text_files import read_lines
-    from transformer_jax.evaluation.word_alignment import read_gold
-
-    sources, targets = (list(read_lines(Path(name))) for name in names[1:])
-    gold = read_gold(read_lines(Path(values.gold)), values.gold, values.first_word)
-    if not len(sources) == len(targets) == len(gold):
-        raise DataError(
-            f"{values.gold}: {len(gold)} lines for {len(sources)} and {len(targets)} sentences; line i of each is of pair i"
-        )
-    return list(zip(sources, targets, strict=True)), gold
-
-
-def _texts(values: flags.FlagValues) -> list[str]:
+def _texts(values: flags.Values) -> list[str]:
     from transformer_jax.data.text_files import read_lines
 
     texts = [*values.text, *(read_lines(Path(values.texts)) if values.texts else [])]

@@ -1,50 +1,43 @@
-"""Draw a picture of the theory, with the numbers that check it.
-
-Example:
-    transformer-jax figure positions
-    transformer-jax figure architecture --config=configs/seq2seq.py:bahdanau --output=bahdanau.svg
-    transformer-jax figure heads --workdir=runs/m30k --limit=200
-    transformer-jax figure lengths --workdir=runs/sinusoidal --others=runs/learned,runs/none
-
-architecture: the modules of a model with shapes and parameter counts.
-heads: BLEU and loss of a run without each of its heads, one at a time.
-lengths: the loss of a run, and of --others, against the length of the target.
-masks: padding, causal, packed and cross masks of real sentences.
-positions: the sinusoids, their dot products, and a shift as one matrix; beside them the learned table of a run.
-scaling: why scores are divided by sqrt(d_k): their variance, entropy and gradient of the softmax.
-schedule: the learning rate.
-smoothing: label smoothing: target, loss and gradient.
-
-A figure is of a recipe, --config=RECIPE with --config.KEY=VALUE (each has one by default), or of a run, --workdir=RUN, whose
-settings, tokenizers and parameters it takes.
-"""
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from absl import flags
-
-from transformer_jax.commands.flag_parsing import define_arguments, define_config_flag, resolve_config
-from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, run_config
+from transformer_jax.commands import flags
+from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, open_runs, run_config
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.tools.pictures.figures import FIGURES, Subject, find_figure
 
 
-def define_flags(values: flags.FlagValues) -> None:
-    """The flags of this command."""
-    define_arguments(values, "NAME", f"the figure: {', '.join(FIGURES)}")
-    define_config_flag(values, required=False)
-    flags.DEFINE_string("workdir", None, "folder of a run, instead of --config", flag_values=values)
-    flags.DEFINE_string("checkpoint", "best", f"of --workdir: {CHECKPOINT_MEANING}", flag_values=values)
-    flags.DEFINE_list("others", [], "lengths: more runs, to compare with --workdir", flag_values=values)
-    meaning = "heads, lengths: read only so many sentences; 0: heads 200, lengths all"
-    flags.DEFINE_integer("limit", 0, meaning, flag_values=values, lower_bound=0)
-    flags.DEFINE_string("output", None, "the file to write (default: figure-NAME.png, or .svg)", flag_values=values)
+@flags.command(
+    flags.arguments("NAME", f"the figure: {', '.join(FIGURES)}"),
+    flags.optional_config,
+    flags.string("workdir", None, "folder of a run, instead of --config"),
+    flags.string("checkpoint", "best", f"of --workdir: {CHECKPOINT_MEANING}"),
+    flags.strings("others", [], "lengths: more runs, to compare with --workdir"),
+    flags.integer("limit", 0, "heads, lengths: number of sentences to read; 0: heads 200, lengths all", lower_bound=0),
+    flags.string("output", None, "the file to write (default: figure-NAME.png, or .svg)"),
+)
+def figure(values: flags.Values) -> int:
+    """Draw a picture of the theory, with the numbers that check it.
 
+    Example:
+        transformer-jax figure positions
+        transformer-jax figure architecture --config=configs/seq2seq.py:bahdanau --output=bahdanau.svg
+        transformer-jax figure heads --workdir=runs/m30k --limit=200
+        transformer-jax figure lengths --workdir=runs/sinusoidal --others=runs/learned,runs/none
 
-def run(values: flags.FlagValues) -> int:
-    """Draws; 0."""
+    architecture: the modules of a model with shapes and parameter counts.
+    heads: BLEU and loss of a run without each of its heads, one at a time.
+    lengths: the loss of a run, and of --others, against the length of the target.
+    masks: padding, causal, packed and cross masks of real sentences.
+    positions: the sinusoids, their dot products, and a shift as one matrix; beside them the learned table of a run.
+    scaling: scores divided by sqrt(d_k) or not: their variance, entropy and gradient of the softmax.
+    schedule: the learning rate.
+    smoothing: label smoothing: target, loss and gradient.
+
+    A figure shows a recipe, --config=RECIPE with --config.KEY=VALUE (each figure has a default), or a run, --workdir=RUN, with
+    its settings, tokenizers and parameters.
+    """
     names = values.arguments or []
     if len(names) != 1:
         raise ConfigError(f"figure: takes one name, found {' '.join(names) or 'none'}; names are {', '.join(FIGURES)}")
@@ -63,7 +56,7 @@ def run(values: flags.FlagValues) -> int:
     return 0
 
 
-def subject_of(values: flags.FlagValues, recipe: str) -> Subject:
+def subject_of(values: flags.Values, recipe: str) -> Subject:
     """The run of --workdir, or the recipe of --config, by default ``recipe``."""
     if values.workdir and values.config:
         raise ConfigError("--workdir: a run has its own settings; give it or --config, not both")
@@ -72,23 +65,14 @@ def subject_of(values: flags.FlagValues, recipe: str) -> Subject:
             values["config"].value = recipe
         if not values.config:
             raise ConfigError("--workdir: this figure is of a trained run; give its folder")
-        return Subject(values.config, resolve_config(values))
-    return Subject(
-        values.workdir,
-        *_run(values, values.workdir),
-        others=tuple(Subject(workdir, *_run(values, workdir)) for workdir in values.others),
-        limit=values.limit,
-    )
+        return Subject(values.config, flags.resolve_config(values))
+    others = tuple(Subject(workdir, *_run(values, workdir)) for workdir in values.others)
+    return Subject(values.workdir, *_run(values, values.workdir), others=others, limit=values.limit)
 
 
-def _run(values: flags.FlagValues, workdir: str) -> tuple[ExperimentConfig, Callable[[], Any]]:
+def _run(values: flags.Values, workdir: str) -> tuple[ExperimentConfig, Callable[[], Any]]:
     """The settings of a run, and how to restore it."""
+    from transformer_jax.runs.run_directory import ChosenRun
+
     config = run_config(values, workdir)
-
-    def restored() -> Any:
-        from transformer_jax.runs.run_directory import ChosenRun
-        from transformer_jax.tasks.trained_run import open_trained
-
-        return open_trained(ChosenRun(workdir, config, values.checkpoint))
-
-    return config, restored
+    return config, lambda: open_runs([ChosenRun(workdir, config, values.checkpoint)])

@@ -1,24 +1,3 @@
-r"""Write what starts a run or a sweep on a cluster: an sbatch script, a manifest, or a SkyPilot task.
-
-Examples:
-    transformer-jax launch slurm --nodes=4 --gpus_per_node=8 --time=24:00:00 --output=run.sbatch \
-        -- train --config=multi30k:tiny --config.batching.row_multiple=32 --workdir=/shared/runs/base
-    transformer-jax launch slurm --gpus_per_node=1 --time=12:00:00 \
-        -- sweep --sweep=sweep.py --workdir=/shared/sweep --workers=16
-    transformer-jax launch kubernetes --tpu=v5e:4x4 --image=REGISTRY/IMAGE --volume_claim=runs \
-        -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
-    transformer-jax launch skypilot --gpu_type=H100 --gpus_per_node=8 --nodes=2 --spot --volume_claim=runs \
-        -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
-
-What follows -- is a command as it would be given on one machine; --distributed is added where there are several processes, and
-each worker of a sweep gets its own job, pod or node. Settings, mesh and batch are checked here, before anything
-queues. Recipes, sweeps and data are looked for on the machines of the cluster, relative paths from where the program starts.
-The database of a study is named by TRANSFORMER_JAX_SWEEP_STORAGE, here and in the environment of the workers: sbatch passes it
-on, Kubernetes takes it from a Secret, `kubectl create secret generic NAME-storage --from-literal=address=...`. Without it the
-study is a file in the workdir.
-A run that is stopped saves, and resumes when it is started again, which SLURM and Kubernetes do automatically.
-"""
-
 import os
 import sys
 from collections.abc import Callable
@@ -26,10 +5,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from absl import flags
-
-from transformer_jax.commands import sweep, train
-from transformer_jax.commands.flag_parsing import define_arguments, overrides_of, parse_flags, resolve_config
+from transformer_jax.commands import flags
+from transformer_jax.commands.sweep import flags_of_trials, sweep
+from transformer_jax.commands.train import train
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.tools.launching import Sweep, Training, name_of_workdir, shared_cache
@@ -61,55 +39,72 @@ LAUNCHERS = {
     "skypilot": Launcher(SkyPilotSettings, sky_task, "sky jobs launch"),
 }
 USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND"
-TEXTS = {
-    "output": "the file to write; printed when left out",
-    "name": "of the job; after --workdir when left out",
-    "time": "slurm: time limit, HH:MM:SS or D-HH:MM:SS; shortly before it the run saves and is requeued",
-    "partition": "slurm: passed on",
-    "account": "slurm: passed on",
-    "qos": "slurm: passed on",
-    "constraint": "slurm: passed on",
-    "memory": "slurm, kubernetes: of each node or pod, such as 64G",
-    "setup": "slurm, skypilot: shell commands that come first, such as 'source venv/bin/activate'",
-    "tpu": "kubernetes: KIND:TOPOLOGY, such as v5e:4x4, v5p:2x2x4, v6e:2x4",
-    "image": "kubernetes, skypilot: a container image with transformer-jax in it",
-    "namespace": "kubernetes: namespace",
-    "volume_claim": "kubernetes: PersistentVolumeClaim of the shared disk, ReadWriteMany for several hosts; "
-    "skypilot: a volume",
-    "gpu_type": "kubernetes: gke-accelerator of the nodes, such as nvidia-h100-80gb; skypilot: such as H100",
-}
 
 
-def define_flags(values: flags.FlagValues) -> None:
-    """The flags of this command."""
-    define_arguments(values, USAGE, "the scheduler, and the train or sweep command that it is to run")
-    for name, meaning in TEXTS.items():
-        flags.DEFINE_string(name, None, meaning, flag_values=values)
-    flags.DEFINE_string(
-        "mount_path", "/shared", "kubernetes, skypilot: where pods and nodes see the shared disk", flag_values=values
-    )
-    number: dict[str, Any] = {"flag_values": values, "lower_bound": 1}
-    flags.DEFINE_integer("nodes", 1, "machines of a run", **number)
-    flags.DEFINE_integer("gpus_per_node", None, "GPUs of each; 0: CPU", flag_values=values, lower_bound=0)
-    flags.DEFINE_integer("cpus", None, "CPU cores of each process", **number)
-    meaning = "slurm, kubernetes: how long before the end a run is asked to save"
-    flags.DEFINE_integer("seconds_to_save", 120, meaning, **number)
-    flags.DEFINE_integer("max_restarts", 10, "kubernetes: most restarts", flag_values=values, lower_bound=0)
-    meaning = (
-        "kubernetes: restart a run that logged nothing for so long, more than a validation or compiling takes; 0: never"
-    )
-    flags.DEFINE_integer("minutes_without_progress", 0, meaning, flag_values=values, lower_bound=0)
-    meaning = "kubernetes, skypilot: machines that may be preempted"
-    flags.DEFINE_boolean("spot", False, meaning, flag_values=values)
+@flags.command(
+    flags.arguments(USAGE, "the scheduler, and the train or sweep command that it is to run"),
+    flags.string("output", None, "the file to write; printed when left out"),
+    flags.string("name", None, "of the job; after --workdir when left out"),
+    flags.string("time", None, "slurm: limit, HH:MM:SS or D-HH:MM:SS; shortly before it the run saves and is requeued"),
+    *(flags.string(name, None, "slurm: passed on") for name in ("partition", "account", "qos", "constraint")),
+    flags.string("memory", None, "slurm, kubernetes: of each node or pod, such as 64G"),
+    flags.string("setup", None, "slurm, skypilot: shell commands that come first, such as 'source venv/bin/activate'"),
+    flags.string("tpu", None, "kubernetes: KIND:TOPOLOGY, such as v5e:4x4, v5p:2x2x4, v6e:2x4"),
+    flags.string("image", None, "kubernetes, skypilot: a container image with transformer-jax in it"),
+    flags.string("namespace", None, "kubernetes: namespace"),
+    flags.string(
+        "volume_claim",
+        None,
+        "kubernetes: PersistentVolumeClaim of the shared disk, ReadWriteMany for several hosts; skypilot: a volume",
+    ),
+    flags.string(
+        "gpu_type", None, "kubernetes: gke-accelerator of the nodes, such as nvidia-h100-80gb; skypilot: such as H100"
+    ),
+    flags.string("mount_path", "/shared", "kubernetes, skypilot: where pods and nodes see the shared disk"),
+    flags.integer("nodes", 1, "machines of a run", lower_bound=1),
+    flags.integer("gpus_per_node", None, "GPUs of each; 0: CPU", lower_bound=0),
+    flags.integer("cpus", None, "CPU cores of each process", lower_bound=1),
+    flags.integer(
+        "seconds_to_save", 120, "slurm, kubernetes: seconds before the end to ask a run to save", lower_bound=1
+    ),
+    flags.integer("max_restarts", 10, "kubernetes: most restarts", lower_bound=0),
+    flags.integer(
+        "minutes_without_progress",
+        0,
+        "kubernetes: restart a run that logged nothing for so long, more than a validation or compiling takes; 0: never",
+        lower_bound=0,
+    ),
+    flags.boolean("spot", False, "kubernetes, skypilot: machines that may be preempted"),
+)
+def launch(values: flags.Values) -> int:
+    r"""Write what starts a run or a sweep on a cluster: an sbatch script, a manifest, or a SkyPilot task.
 
+    Examples:
+        transformer-jax launch slurm --nodes=4 --gpus_per_node=8 --time=24:00:00 --output=run.sbatch \
+            -- train --config=multi30k:tiny --config.batching.row_multiple=32 --workdir=/shared/runs/base
+        transformer-jax launch slurm --gpus_per_node=1 --time=12:00:00 \
+            -- sweep --sweep=sweep.py --workdir=/shared/sweep --workers=16
+        transformer-jax launch kubernetes --tpu=v5e:4x4 --image=REGISTRY/IMAGE --volume_claim=runs \
+            -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
+        transformer-jax launch skypilot --gpu_type=H100 --gpus_per_node=8 --nodes=2 --spot --volume_claim=runs \
+            -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
 
-def run(values: flags.FlagValues) -> int:
-    """Writes or prints; always 0."""
+    After -- comes the command for one machine; --distributed is added if there are several processes, and each worker of a
+    sweep gets its own job, pod or node. Settings, mesh and batch are checked here, before anything queues. Recipes, sweeps and
+    data are read on the machines of the cluster; relative paths start where the program starts. The environment variable
+    TRANSFORMER_JAX_SWEEP_STORAGE names the database of a study, here and for the workers: sbatch passes it on, Kubernetes
+    takes it from a Secret, `kubectl create secret generic NAME-storage --from-literal=address=...`. Without it the study is a
+    file in the workdir. A run that is stopped saves, and resumes when SLURM or Kubernetes restarts it.
+    """
     name, *command = values.arguments or [""]
     if name not in LAUNCHERS:
         raise ConfigError(f"{name!r} is not a launcher; launchers are {', '.join(LAUNCHERS)}")
-    _require_own_flags(name, values)
-    launcher, workload = LAUNCHERS[name], workload_of(command)
+    launcher = LAUNCHERS[name]
+    for flag in sorted(set().union(*(other.flags for other in LAUNCHERS.values())) - launcher.flags):
+        if values[flag].present:
+            others = " and ".join(other for other, each in LAUNCHERS.items() if flag in each.flags)
+            raise ConfigError(f"--{flag}: is a flag for {others}, not for {name}")
+    workload = workload_of(command)
     asked = {flag: values[flag].value for flag in launcher.flags}
     if asked["name"] is None:
         asked["name"] = name_of_workdir(workload.workdir)
@@ -122,13 +117,6 @@ def run(values: flags.FlagValues) -> int:
     return 0
 
 
-def _require_own_flags(name: str, values: flags.FlagValues) -> None:
-    for flag in sorted(set().union(*(launcher.flags for launcher in LAUNCHERS.values())) - LAUNCHERS[name].flags):
-        if values[flag].present:
-            others = " and ".join(other for other, launcher in LAUNCHERS.items() if flag in launcher.flags)
-            raise ConfigError(f"--{flag}: is a flag for {others}, not for {name}")
-
-
 def workload_of(command: list[str]) -> Training | Sweep:
     """The command, read by the code that will run it.
 
@@ -139,16 +127,16 @@ def workload_of(command: list[str]) -> Training | Sweep:
     """
     name, *arguments = command or [""]
     if name == "train":
-        values = parse_flags(train.define_flags, arguments)
-        config = resolve_config(values)
+        values = flags.parse(train.flags, arguments)
+        config = flags.resolve_config(values)
         return Training((*command, *_shared_cache(values.workdir, config)), values.workdir, config)
     if name == "sweep":
-        values = parse_flags(sweep.define_flags, arguments)
+        values = flags.parse(sweep.flags, arguments)
         if values.retry_failed:
             raise ConfigError("--retry_failed: every worker would retry them; run sweep with it first, then launch")
-        stated = load_sweep(values.sweep, overrides_of(values), values.rows)
+        stated = load_sweep(values.sweep, flags.overrides_of(values), values.rows)
         more = tuple(f"--{flag}={values[flag].value}" for flag in SWEEP_FLAGS if values[flag].present)
-        more += (*sweep.flags_of_trials(values), *_shared_cache(values.workdir, stated.settings(stated.points()[0])))
+        more += (*flags_of_trials(values), *_shared_cache(values.workdir, stated.settings(stated.points()[0])))
         return Sweep(values.sweep, values.workdir, max(values.workers, 1), more, bool(os.environ.get(STORAGE_VARIABLE)))
     raise ConfigError(f"{name!r} cannot be launched; write train or sweep with its flags after --")
 

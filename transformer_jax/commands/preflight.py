@@ -1,31 +1,10 @@
-"""Compile the training step of a recipe for devices that are not here, and say whether it fits and how fast it can be.
-
-Examples:
-    transformer-jax preflight --config=transformer_base --topology=v5e:16x16 --config.mesh.fsdp=8
-    transformer-jax preflight --config=transformer_base --topology=h100:2x8
-    transformer-jax preflight --config=quickstart --topology=cpu:8 --config.batching.row_multiple=8
-    transformer-jax preflight --config=transformer_base --topology=v5e:4x4 --search
-    transformer-jax preflight --config=transformer_base --topology=h100:1 --program=search --calibration=measured.json
-
-Topologies: any slice of v4, v5e, v5p or v6e, such as v5e:4x8, or several of a kind but v4, 2xv5e:4x8 (needs libtpu: pip install
-libtpu); a100, h100, h200 or b200, h100:8 or hosts x GPUs, h100:2x8 (needs the extra preflight-gpu); or cpu:N.
-No data is needed: vocabularies are taken as large as the settings allow. Exit status 1 when it does not fit. The times are
-estimates, from public figures of the chips or from those that calibrate measured, as if computing, memory and interconnect
-overlapped perfectly; nothing is run.
-
---program: the training step, one step of decoding, or the whole search of a full batch of the longest inputs.
-
---search begins with the mesh of the recipe. Of each mesh it tries the recipe's tokens with nothing computed twice; where they
-fit, two and four times as many, where not, rematerialization, then half and a quarter of the tokens.
-"""
+"""Devices that are here, and devices that are not: ``preflight``, ``calibrate`` and ``doctor``."""
 
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from absl import flags
-
-from transformer_jax.commands.flag_parsing import define_config_flag, resolve_config
+from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig
 
 if TYPE_CHECKING:
@@ -35,44 +14,49 @@ BEST = 3
 PROGRAMS = "train_step", "decode_step", "search"
 
 
-def define_flags(values: flags.FlagValues) -> None:
-    """The flags of this command."""
-    define_config_flag(values)
-    flags.DEFINE_string(
-        "topology",
-        None,
-        "v5e:16x16, v5p:4x4x8, v6e:4x4, v4:4x4x4, h100:2x8, a100:8, cpu:8, ...",
-        flag_values=values,
-        required=True,
-    )
-    flags.DEFINE_integer(
-        "length", 0, "positions of a row on either side; 0: as long as rows can be", flag_values=values, lower_bound=0
-    )
-    flags.DEFINE_enum(
-        "program",
-        "train_step",
-        PROGRAMS,
-        "the training step; one step of decoding; the whole search of a batch",
-        flag_values=values,
-    )
-    flags.DEFINE_boolean("search", False, "try meshes, tokens and rematerialization", flag_values=values)
-    flags.DEFINE_integer("search_limit", 12, "most variants to compile", flag_values=values, lower_bound=1)
-    flags.DEFINE_string(
-        "calibration", "", "speeds that calibrate measured, for those of data sheets", flag_values=values
-    )
-    flags.DEFINE_boolean("json", False, "print JSON", flag_values=values)
+@flags.command(
+    flags.config,
+    flags.string(
+        "topology", None, "v5e:16x16, v5p:4x4x8, v6e:4x4, v4:4x4x4, h100:2x8, a100:8, cpu:8, ...", required=True
+    ),
+    flags.integer("length", 0, "positions of a row on either side; 0: as long as rows can be", lower_bound=0),
+    flags.enum(
+        "program", "train_step", PROGRAMS, "the training step; one step of decoding; the whole search of a batch"
+    ),
+    flags.boolean("search", False, "try meshes, tokens and rematerialization"),
+    flags.integer("search_limit", 12, "most variants to compile", lower_bound=1),
+    flags.string("calibration", "", "speeds that calibrate measured, for those of data sheets"),
+    flags.boolean("json", False, "print JSON"),
+)
+def preflight(values: flags.Values) -> int:
+    """Compile a training step for devices that are not here: whether it fits, and how fast it can be.
 
+    Examples:
+        transformer-jax preflight --config=transformer_base --topology=v5e:16x16 --config.mesh.fsdp=8
+        transformer-jax preflight --config=transformer_base --topology=h100:2x8
+        transformer-jax preflight --config=quickstart --topology=cpu:8 --config.batching.row_multiple=8
+        transformer-jax preflight --config=transformer_base --topology=v5e:4x4 --search
+        transformer-jax preflight --config=transformer_base --topology=h100:1 --program=search --calibration=measured.json
 
-def run(values: flags.FlagValues) -> int:
-    """Compiles and prints; 1 when nothing fits."""
+    Topologies: a slice of v4, v5e, v5p or v6e, such as v5e:4x8, or several of a kind (not v4), 2xv5e:4x8 (needs libtpu: pip
+    install libtpu); a100, h100, h200 or b200, h100:8 or hosts x GPUs, h100:2x8 (needs the extra preflight-gpu); or cpu:N.
+    No data is needed: vocabularies are as large as the settings allow. Exit status 1 when it does not fit. Nothing is run:
+    the times are estimates from public figures of the chips, or from the speeds that calibrate measured, as if computing,
+    memory and interconnect overlapped perfectly.
+
+    --program: the training step, one step of decoding, or the whole search of a full batch of the longest inputs.
+
+    --search begins with the mesh of the recipe. With each mesh it tries the recipe's tokens without rematerialization; if
+    they fit, two and four times as many; if not, rematerialization, then half and a quarter of the tokens.
+    """
     from transformer_jax.tools.preflight.chips import missing_wheels_named
 
-    config = resolve_config(values)
+    config = flags.resolve_config(values)
     with missing_wheels_named():
         return _search(values, config) if values.search else _compile(values, config)
 
 
-def _open(values: flags.FlagValues) -> "Topology":
+def _open(values: flags.Values) -> "Topology":
     from transformer_jax.tools.preflight.calibration import calibrated, load_calibration
     from transformer_jax.tools.preflight.chips import open_topology
 
@@ -80,7 +64,7 @@ def _open(values: flags.FlagValues) -> "Topology":
     return calibrated(topology, load_calibration(Path(values.calibration))) if values.calibration else topology
 
 
-def _compile(values: flags.FlagValues, config: ExperimentConfig) -> int:
+def _compile(values: flags.Values, config: ExperimentConfig) -> int:
     from transformer_jax.tools.preflight.decoding import compile_decoding
     from transformer_jax.tools.preflight.program import compile_program
     from transformer_jax.tools.preflight.report import report, to_json
@@ -94,7 +78,7 @@ def _compile(values: flags.FlagValues, config: ExperimentConfig) -> int:
     return 0 if program.fits else 1
 
 
-def _search(values: flags.FlagValues, config: ExperimentConfig) -> int:
+def _search(values: flags.Values, config: ExperimentConfig) -> int:
     from transformer_jax.tools.preflight.program import Program, positions_per_second
     from transformer_jax.tools.preflight.report import SUMMARY_HEAD, report, summary
     from transformer_jax.tools.preflight.search import flags_of, search
@@ -124,3 +108,49 @@ def _search(values: flags.FlagValues, config: ExperimentConfig) -> int:
         print(f"  {positions_per_second(program, chip):,.0f}: {flags_of(variant)}")
     print(f"\n{report(best[0][1], topology)}")
     return 0
+
+
+@flags.command(flags.string("output", None, "file to write", required=True))
+def calibrate(values: flags.Values) -> int:
+    """Measure the devices here, in a minute, for the estimates of preflight.
+
+    Examples:
+        transformer-jax calibrate --output=measured.json
+        transformer-jax preflight --config=transformer_base --topology=h100:8 --calibration=measured.json
+
+    Matrix products of bfloat16 and float32, reading and writing of memory, and sums over the devices along each axis of
+    their interconnect, per device. The network between hosts is not measured: preflight uses its data sheet.
+    """
+    import jax
+
+    from transformer_jax.tools.preflight.calibration import measure, to_json
+
+    text = to_json(measure(jax.local_devices()))
+    Path(values.output).write_text(text, encoding="utf-8")
+    print(text, end="")
+    return 0
+
+
+@flags.command(flags.string("workdir", "runs", "folder of runs, where a file is written and removed"), flags.overrides)
+def doctor(values: flags.Values) -> int:
+    """Check that this installation and its devices compute right numbers. Paste its table into a bug report.
+
+    Examples:
+        transformer-jax doctor
+        transformer-jax doctor --workdir=runs --config.mesh.fsdp=4
+
+    Versions, devices and memory; programs that JAX compilers with published faults compute wrong; one update of a small
+    Transformer compiled and not, whole and in two parts, on the mesh of the flags; a sum over all devices; a file in the
+    folder of runs. Exit status 1 if something is wrong. 50 CPU seconds.
+    """
+    from transformer_jax.runtime.atomic_files import require_local
+    from transformer_jax.tools.preflight.health import checks, small_config
+
+    require_local(values.workdir, "--workdir")
+    config = flags.resolve_config(values, small_config())
+    wrong = 0
+    for check in checks(config, Path(values.workdir)):
+        print(f"{check.name:<28} {'ok' if check.is_right else 'WRONG':<6} {check.detail}", flush=True)
+        wrong += not check.is_right
+    print(f"\n{wrong} of the checks failed." if wrong else "\nEverything that was checked is right.")
+    return 1 if wrong else 0

@@ -1,19 +1,7 @@
-"""Train a small Transformer, score it on held-out sentences, and draw its attention: the whole path in one command.
-
-Example:
-    transformer-jax quickstart
-    transformer-jax quickstart --workdir=runs/first
-
-Runs three commands one after another and prints each before it begins: train, evaluate, attention. Needs no data: the corpus is
-generated. After Ctrl-C the same command resumes.
-"""
-
 import shlex
 from pathlib import Path
 
-from absl import flags
-
-from transformer_jax.commands.flag_parsing import parse_flags
+from transformer_jax.commands import flags
 from transformer_jax.commands.registry import load_command
 from transformer_jax.runtime.startup import program_name
 
@@ -35,13 +23,19 @@ Next, for example:
 """
 
 
-def define_flags(values: flags.FlagValues) -> None:
-    """The flags of this command."""
-    flags.DEFINE_string("workdir", "runs/quickstart", "folder of the run", flag_values=values)
+@flags.command(
+    flags.string("workdir", "runs/quickstart", "folder of the run"),
+)
+def quickstart(values: flags.Values) -> int:
+    """Train a small Transformer, score it on held-out sentences, and draw its attention: the whole path in one command.
 
+    Example:
+        transformer-jax quickstart
+        transformer-jax quickstart --workdir=runs/first
 
-def run(values: flags.FlagValues) -> int:
-    """Runs the three commands; the status of the first that fails, else 0."""
+    Runs three commands one after another and prints each before it begins: train, evaluate, attention. Needs no data:
+    the corpus is generated. After Ctrl-C the same command resumes.
+    """
     workdir = f"--workdir={values.workdir}"
     print(PLAN.format(workdir=values.workdir), flush=True)
     for command in (
@@ -51,8 +45,8 @@ def run(values: flags.FlagValues) -> int:
     ):
         print(f"$ {program_name()} {shlex.join(command)}", flush=True)
         name, *arguments = command
-        module = load_command(name)
-        status = module.run(parse_flags(module.define_flags, arguments))
+        found = load_command(name)
+        status = found.run(flags.parse(found.flags, arguments))
         if status:
             return status
         print()

@@ -1,74 +1,54 @@
-"""Commands by name, with their summaries; a module is imported when its command is used."""
+"""Commands by name, and the text of ``transformer-jax --help`` and ``transformer-jax COMMAND --help``."""
 
 import importlib
+import inspect
 import sys
-from collections.abc import Callable
-from typing import NamedTuple, Protocol, runtime_checkable
+import textwrap
+from typing import Any, NamedTuple
 
-from absl import flags
-
+from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
 from transformer_jax.config.errors import nearest
 
+WIDTH = 100
 
-class Command(NamedTuple):
-    """A command: its module, and a summary of a few words."""
 
-    module: str
+class Listed(NamedTuple):
+    """A command: its module and function in this folder, imported when the command is used, and a summary of a few words."""
+
+    function: str
     summary: str
 
 
-@runtime_checkable
-class CommandModule(Protocol):
-    """Interface of a command module; the form is documented in ``transformer_jax.commands``."""
-
-    __doc__: str | None
-    define_flags: Callable[[flags.FlagValues], None]
-    run: Callable[[flags.FlagValues], int]
-
-
 COMMANDS = {
-    "quickstart": Command("transformer_jax.commands.quickstart", "train, evaluate and look, in minutes, without data"),
-    "train": Command("transformer_jax.commands.train", "train a model, or resume a run that stopped"),
-    "data": Command(
-        "transformer_jax.commands.data", "check text before training: faults, shifted lines, what filters remove"
+    "quickstart": Listed("quickstart.quickstart", "train, evaluate and look, in minutes, without data"),
+    "train": Listed("train.train", "train a model, or resume a run that stopped"),
+    "data": Listed("data.data", "check text before training: faults, shifted lines, what filters remove"),
+    "evaluate": Listed("evaluate.evaluate", "translate a whole split and score it"),
+    "translate": Listed("translate.translate", "translate lines from standard input"),
+    "score": Listed("score.score", "log-probabilities of given translations"),
+    "generate": Listed("generate.generate", "continue prompts with a language model"),
+    "attention": Listed("attention.attention", "draw what a translation attends to"),
+    "explore": Listed("explore.explore", "one page to explore what a model attends to, and how it searches"),
+    "figure": Listed("figure.figure", "draw a picture of the theory, with the numbers that check it"),
+    "align": Listed("align.align", "align the words of given translations"),
+    "vectorize": Listed("vectorize.vectorize", "count the words of documents: one-hot, n-grams, TF-IDF"),
+    "vectors": Listed("vectors.vectors", "evaluate, search, convert and draw word vectors"),
+    "report": Listed("report.report", "compare runs: scores, settings that differ, learning curves"),
+    "compare": Listed("report.compare", "test whether one run translates better than another"),
+    "checkpoint": Listed("checkpoint.checkpoint", "look at checkpoints, compare, average or delete some"),
+    "export": Listed("interop.export", "write a trained model for another toolkit, and compare them"),
+    "import": Listed("interop.import_model", "make a run of a model from another toolkit"),
+    "verify": Listed("interop.verify", "compare a run with the same model in another format"),
+    "preflight": Listed(
+        "preflight.preflight", "compile a recipe for devices that are not here: does it fit, how fast can it be"
     ),
-    "evaluate": Command("transformer_jax.commands.evaluate", "translate a whole split and score it"),
-    "translate": Command("transformer_jax.commands.translate", "translate lines from standard input"),
-    "score": Command("transformer_jax.commands.score", "log-probabilities of given translations"),
-    "generate": Command("transformer_jax.commands.generate", "continue prompts with a language model"),
-    "attention": Command("transformer_jax.commands.attention", "draw what a translation attends to"),
-    "explore": Command(
-        "transformer_jax.commands.explore", "one page to explore what a model attends to, and how it searches"
-    ),
-    "figure": Command(
-        "transformer_jax.commands.figure", "draw a picture of the theory, with the numbers that check it"
-    ),
-    "align": Command("transformer_jax.commands.align", "align the words of given translations"),
-    "vectorize": Command(
-        "transformer_jax.commands.vectorize", "count the words of documents: one-hot, n-grams, TF-IDF"
-    ),
-    "vectors": Command("transformer_jax.commands.vectors", "evaluate, search, convert and draw word vectors"),
-    "report": Command("transformer_jax.commands.report", "compare runs: scores, settings that differ, learning curves"),
-    "compare": Command("transformer_jax.commands.compare", "test whether one run translates better than another"),
-    "checkpoint": Command(
-        "transformer_jax.commands.checkpoint", "look at checkpoints, compare, average or delete some"
-    ),
-    "export": Command("transformer_jax.commands.export", "write a trained model for another toolkit, and compare them"),
-    "import": Command("transformer_jax.commands.import_model", "make a run of a model from another toolkit"),
-    "verify": Command("transformer_jax.commands.verify", "compare a run with the same model in another format"),
-    "preflight": Command(
-        "transformer_jax.commands.preflight",
-        "compile a recipe for devices that are not here: does it fit, how fast can it be",
-    ),
-    "calibrate": Command(
-        "transformer_jax.commands.calibrate", "measure the devices here, for the estimates of preflight"
-    ),
-    "doctor": Command("transformer_jax.commands.doctor", "check that what is installed here computes right numbers"),
-    "sweep": Command("transformer_jax.commands.sweep", "train a recipe in many variants, by any number of workers"),
-    "launch": Command("transformer_jax.commands.launch", "write what starts a run or a sweep on a cluster"),
-    "recipes": Command("transformer_jax.commands.recipes", "list the recipes that come with the package"),
-    "config": Command("transformer_jax.commands.config", "print the settings of a recipe or a run, or how two differ"),
+    "calibrate": Listed("preflight.calibrate", "measure the devices here, for the estimates of preflight"),
+    "doctor": Listed("preflight.doctor", "check that what is installed here computes right numbers"),
+    "sweep": Listed("sweep.sweep", "train a recipe in many variants, by any number of workers"),
+    "launch": Listed("launch.launch", "write what starts a run or a sweep on a cluster"),
+    "recipes": Listed("settings.recipes", "list the recipes that come with the package"),
+    "config": Listed("settings.config", "print the settings of a recipe or a run, or how two differ"),
 }
 
 FORMER_NAMES = {"compile": "preflight"}
@@ -84,8 +64,8 @@ def current_name(name: str) -> str:
     return new
 
 
-def load_command(name: str) -> CommandModule:
-    """Imports the module of a command.
+def load_command(name: str) -> flags.Command:
+    """Imports a command.
 
     Raises:
         ConfigError: there is no such command, with the nearest one.
@@ -94,4 +74,71 @@ def load_command(name: str) -> CommandModule:
         near = nearest(name, COMMANDS)
         hint = f"did you mean {near}?" if near else f"commands are {', '.join(COMMANDS)}"
         raise ConfigError(f"{name!r} is not a command; {hint}")
-    return importlib.import_module(COMMANDS[name].module)
+    module, _, function = COMMANDS[name].function.partition(".")
+    found: flags.Command = getattr(importlib.import_module(f"transformer_jax.commands.{module}"), function)
+    return found
+
+
+def overview() -> str:
+    """The list of commands, one line each."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "Sequence transduction with attention: train, evaluate, translate, look.",
+            "",
+            "Usage: transformer-jax COMMAND [--flag=value ...]",
+            "",
+            *lines,
+            "",
+            "transformer-jax COMMAND --help says more about a command, with an example.",
+            "Try: transformer-jax quickstart",
+        ]
+    )
+
+
+def command_help(name: str) -> str:
+    """The docstring of a command, then its arguments, then its flags with their defaults."""
+    command, values = load_command(name), flags.Values()
+    for define in (*command.flags, flags.common):
+        define(values)
+    arguments = [_describe(values[flags.ARGUMENTS_FLAG])] if flags.ARGUMENTS_FLAG in values else []
+    described = [_describe(values[flag]) for flag in sorted(set(values) - {flags.ARGUMENTS_FLAG})]
+    described.append(("--help", "show this and exit"))
+    usage = " ".join(["Usage: transformer-jax", name, *(head for head, _ in arguments), "[--flag=value ...]"])
+    parts = [usage, inspect.cleandoc(command.run.__doc__ or "")]
+    parts += [
+        f"{title}:\n" + "\n".join(_paragraph(*item) for item in items)
+        for title, items in (("Arguments", arguments), ("Flags", described))
+        if items
+    ]
+    return "\n\n".join(parts)
+
+
+def _describe(flag: Any) -> tuple[str, str]:
+    """Syntax and meaning of a flag; absl shows the default as text, None where there is none."""
+    if flag.name == flags.OVERRIDE_FLAG:
+        return "--config.KEY=VALUE", flags.OVERRIDE_MEANING
+    if flag.name == flags.ARGUMENTS_FLAG:
+        # absl adds that the flag can be repeated.
+        name, _, meaning = str(flag.help).partition(";\n")[0].partition(": ")
+        return name, meaning
+    written = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={_placeholder(flag)}"
+    default = "" if flag.default in (None, "", []) else f" (default: {flag.default})"
+    # absl adds that the flag can be repeated.
+    meaning = " ".join(str(flag.help).partition(";\n    repeat this")[0].split())
+    # absl writes the choices of an enum once more in front of the meaning.
+    return written, meaning.removeprefix(f"<{_placeholder(flag)}>: ") + default
+
+
+def _placeholder(flag: Any) -> str:
+    """The word that stands for the value: the choices of an enum, a number, a list, else VALUE."""
+    choices = getattr(flag.parser, "enum_values", None)
+    if choices:
+        return "|".join(choices)
+    return {"int": "N", "float": "NUMBER", "multi string": "VALUE"}.get(flag.flag_type(), "VALUE")
+
+
+def _paragraph(head: str, text: str) -> str:
+    """A flag on its own line, what it means indented below."""
+    return f"  {head}\n" + textwrap.fill(text, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)

@@ -1,37 +1,40 @@
-"""Compare runs: what each reached, in which settings they differ, their learning curves, the best checkpoint of each.
+"""Runs side by side: ``report`` and ``compare``."""
 
-Example:
-    transformer-jax report runs/small runs/large
-    transformer-jax report sweeps/dropout/trials --output=reports/dropout --metrics=validation/bleu,train/accuracy
-
-RUN is a run directory, or a folder with run directories in it, such as the trials of a sweep. Runs may still be in progress,
-and their models may be of different kinds. The best validation score comes first. Prints the table and writes, into the
-output folder, report.md, report.csv, report.html (one file to send around, the picture inside) and curves.png. Nothing is
-trained or translated: for scores of a whole split run transformer-jax evaluate before, and they are in the table.
-"""
-
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from absl import flags
-
-from transformer_jax.commands.flag_parsing import define_arguments
+from transformer_jax.commands import flags
+from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, run_config
 from transformer_jax.config import ConfigError
+from transformer_jax.config.languages import require_tokenizer
 
 if TYPE_CHECKING:
     from transformer_jax.tools.reports.run_summary import RunSummary
 
 
-def define_flags(values: flags.FlagValues) -> None:
-    """The flags of this command."""
-    define_arguments(values, "RUN ...", "run directories, or folders with run directories in them")
-    flags.DEFINE_string("output", "report", "folder for the report", flag_values=values)
-    meaning = "what to draw against the update, separated by commas: names of metrics.jsonl"
-    meaning += " (default: the metrics of the task at validations, and train/loss)"
-    flags.DEFINE_list("metrics", [], meaning, flag_values=values)
+@flags.command(
+    flags.arguments("RUN ...", "run directories, or folders with run directories in them"),
+    flags.string("output", "report", "folder for the report"),
+    flags.strings(
+        "metrics",
+        [],
+        "what to draw against the update, separated by commas: names of metrics.jsonl (default: the metrics of the task at "
+        "validations, and train/loss)",
+    ),
+)
+def report(values: flags.Values) -> int:
+    """Compare runs: their scores, the settings that differ, learning curves, the best checkpoint of each.
 
+    Example:
+        transformer-jax report runs/small runs/large
+        transformer-jax report sweeps/dropout/trials --output=reports/dropout --metrics=validation/bleu,train/accuracy
 
-def run(values: flags.FlagValues) -> int:
-    """Writes the report; 0."""
+    RUN is a run directory, or a folder with run directories in it, such as the trials of a sweep. Runs may still be in
+    progress, and their models may be of different kinds. The best validation score comes first. Prints the table and writes,
+    into the output folder, report.md, report.csv, report.html (one file to send around, the picture inside) and curves.png.
+    Nothing is trained or translated: run transformer-jax evaluate before, and the scores of whole splits are in the table.
+    """
     if not values.arguments:
         raise ConfigError("RUN: give one or several run directories; --help shows an example")
     from transformer_jax.runtime.atomic_files import require_writable
@@ -39,23 +42,18 @@ def run(values: flags.FlagValues) -> int:
 
     folders = find_runs(values.arguments)
     output = require_writable(values.output, "--output")
+    from transformer_jax.tools.reports import run_report
     from transformer_jax.tools.reports.document import to_text, write_report
-    from transformer_jax.tools.reports.run_report import (
-        damage,
-        different_text,
-        draw_run_curves,
-        report_csv,
-        results_table,
-        run_report,
-    )
     from transformer_jax.tools.reports.run_summary import summarize
 
     runs = [summarize(folder, name) for folder, name in zip(folders, short_names(folders), strict=True)]
     runs.sort(key=_from_best)
-    curves = draw_run_curves(runs, values.metrics, output / "curves.png")
-    written = write_report(output, "report", run_report(runs, curves), {"report.csv": report_csv(runs)})
-    print(to_text(results_table(runs)))
-    print("\n" + "\n".join([*different_text(runs), *damage(runs), *(f"  {path}" for path in written)]))
+    curves = run_report.draw_run_curves(runs, values.metrics, output / "curves.png")
+    tables = {"report.csv": run_report.report_csv(runs)}
+    written = write_report(output, "report", run_report.run_report(runs, curves), tables)
+    print(to_text(run_report.results_table(runs)))
+    remarks = [*run_report.different_text(runs), *run_report.damage(runs)]
+    print("\n" + "\n".join([*remarks, *(f"  {path}" for path in written)]))
     return 0
 
 
@@ -63,3 +61,89 @@ def _from_best(run: "RunSummary") -> tuple[str, bool, float]:
     """Task by task; runs without a score come last."""
     sign = -1 if run.config.selection.direction == "maximize" else 1
     return run.config.task, run.score is None, sign * (run.score or 0.0)
+
+
+@flags.command(
+    flags.arguments("A B", "two run directories, or two evaluation-*.txt (or .json) in run directories"),
+    flags.string("split", "test", "of runs: train, validation, test, or a name that the data has; files know theirs"),
+    flags.string("checkpoint", "best", f"of runs: {CHECKPOINT_MEANING}"),
+    flags.integer("examples", 10, "number of sentences to show in favor of each", lower_bound=0),
+    flags.integer("resamples", 1000, "number of bootstrap resamples", lower_bound=100),
+    flags.integer("seed", 12345, "seed of the resampling; the default is sacreBLEU's", lower_bound=0),
+    flags.string("output", "compare", "folder for the report"),
+    flags.overrides,
+)
+def compare(values: flags.Values) -> int:
+    """Test whether one run translates a split better than another, or whether chance explains the difference.
+
+    Example:
+        transformer-jax compare runs/small runs/large --split=test
+        transformer-jax compare runs/small/evaluation-test-900.txt runs/small/evaluation-test-1800.txt
+
+    A and B are run directories, or files that transformer-jax evaluate wrote into them. Translations that evaluate made
+    before are reused; a run without them is evaluated now. Both must have the same references. Prints BLEU (with the
+    tokenizer of both runs, or --config.evaluation.bleu_tokenizer) and chrF with 95 % confidence intervals, and p from paired
+    bootstrap resampling (Koehn 2004): the probability of so large a difference, whichever is ahead, between systems that are
+    equally good. (sacrebleu --paired-bs finds the same intervals, but a p of half of this or less.) Then the sentences that
+    differ most by sentence chrF, in favor of each. Writes compare.md, compare.html, compare.csv (the scores) and
+    compare-sentences.csv (every sentence) into the output folder.
+    """
+    paths = _two_paths(values)
+    from transformer_jax.runtime.atomic_files import require_writable
+    from transformer_jax.tools.reports.run_folders import run_of, short_names
+
+    configs = [run_config(values, str(run_of(path))) for path in paths]
+    for path, config in zip(paths, configs, strict=True):
+        if not config.scores_translations:
+            raise ConfigError(f"A B: {path} is of a run of task={config.task}, which has no translations; see report")
+    tokenizer, *others = dict.fromkeys(config.evaluation.tokenizer(config.data.target_language) for config in configs)
+    if others:
+        problem = f"A is scored with {tokenizer}, B with {others[0]}; state one, for example {tokenizer}"
+        raise ConfigError(f"--config.evaluation.bleu_tokenizer: {problem}")
+    require_tokenizer(tokenizer, "evaluation.bleu_tokenizer")
+    output = require_writable(values.output, "--output")
+    from transformer_jax.runtime.compilation_cache import start_jax
+    from transformer_jax.tools.reports import comparison, translated_split
+    from transformer_jax.tools.reports.document import section_text, write_report
+
+    start_jax(configs[0].data.cache_directory)
+    chosen = [
+        translated_split.choose_file(path, config)
+        if path.is_file()
+        else translated_split.choose_run(path, config, values.split, values.checkpoint)
+        for path, config in zip(paths, configs, strict=True)
+    ]
+    translated_split.require_same_references(*chosen)
+    sides = []
+    for each in chosen:
+        if (saved := translated_split.saved_translations(each)) is None:
+            remark = f"{each.stem.parent}: translating {each.split} with checkpoint {each.step} ..."
+            print(remark, file=sys.stderr, flush=True)
+            saved = translated_split.translate_now(each)
+        sides.append(saved)
+    names = short_names(paths)
+    found = comparison.compare_sides(
+        (names[0], names[1]), (sides[0], sides[1]), values.resamples, values.seed, tokenizer
+    )
+    tables = {"compare.csv": comparison.scores_csv(found), "compare-sentences.csv": comparison.sentences_csv(found)}
+    written = write_report(output, "compare", comparison.comparison_report(found, values.examples), tables)
+    for section in comparison.examples_sections(found, values.examples) if values.examples else ():
+        print(section_text(section) + "\n")
+    print(section_text(comparison.scores_section(found)))
+    print("\n" + "\n".join(f"  {path}" for path in written))
+    return 0
+
+
+def _two_paths(values: flags.Values) -> list[Path]:
+    """Paths of A and B; raises ConfigError unless there are two, and at files that were decoded with other settings."""
+    paths = [Path(argument).expanduser().resolve() for argument in values.arguments]
+    if len(paths) != 2:
+        raise ConfigError(f"A B: give two runs to compare, not {len(paths)}; --help shows an example")
+    if paths[0] == paths[1]:
+        raise ConfigError(f"A B: both are {paths[0]}; give two different ones")
+    searched = [key for key, _ in flags.overrides_of(values) if key.startswith("decoding.")]
+    files = [path for path in paths if path.is_file()]
+    if searched and files:
+        problem = f"{files[0]} was translated with other settings; give its run directory instead"
+        raise ConfigError(f"--config.{searched[0]}: {problem}")
+    return paths

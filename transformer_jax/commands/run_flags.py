@@ -2,50 +2,38 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from absl import flags
-
-from transformer_jax.commands.flag_parsing import define_override_flag, overrides_of
-from transformer_jax.config import (
-    ConfigError,
-    ExperimentConfig,
-    config_for_use,
-    load_run_config,
-    on_any_devices,
-)
+from transformer_jax.commands import flags
+from transformer_jax.config import ConfigError, ExperimentConfig, config_for_use, load_run_config, on_any_devices
 
 if TYPE_CHECKING:
     from transformer_jax.runs.run_directory import ChosenRun
+    from transformer_jax.tasks.trained_run import TrainedRun
 
 CHECKPOINT_MEANING = "best (by the metric of the task, on the validation split), last, or the number of an update"
 
 
-def define_run_flags(values: flags.FlagValues) -> None:
-    """The flags of every command that uses a trained model."""
-    flags.DEFINE_string("workdir", None, "folder of the run", flag_values=values, required=True)
-    flags.DEFINE_string("checkpoint", "best", CHECKPOINT_MEANING, flag_values=values)
-    flags.DEFINE_integer(
-        "average", 1, "number of checkpoints whose parameters are averaged", flag_values=values, lower_bound=1
-    )
-    define_override_flag(values)
+def run_flags(values: flags.Values) -> None:
+    """The run, its checkpoint, and settings of decoding, devices and data."""
+    flags.string("workdir", None, "folder of the run", required=True)(values)
+    flags.string("checkpoint", "best", CHECKPOINT_MEANING)(values)
+    flags.integer("average", 1, "number of checkpoints whose parameters are averaged", lower_bound=1)(values)
+    flags.overrides(values)
 
 
-def define_ensemble_flag(values: flags.FlagValues) -> None:
-    """Lets the command use several runs as one model."""
-    meaning = (
-        "RUN[:CHECKPOINT],...: average the probabilities of --workdir and of these at every step; --average is for each of "
-        "them, --checkpoint for those that name none"
-    )
-    flags.DEFINE_list("ensemble", [], meaning, flag_values=values)
+ensemble_flag = flags.strings(
+    "ensemble",
+    [],
+    "RUN[:CHECKPOINT],...: average the probabilities of --workdir and of these at every step; --average is for each of them, "
+    "--checkpoint for those that name none",
+)
 
 
-def run_config(values: flags.FlagValues, workdir: str | None = None) -> ExperimentConfig:
-    """The settings of the run with the overrides of the command line, on the devices that are here, not those of training.
+def run_config(values: flags.Values, workdir: str | None = None) -> ExperimentConfig:
+    """The settings of the run of --workdir (or of ``workdir``), with the overrides of the command line, on the devices here.
 
-    The run is that of ``--workdir``, or ``workdir`` where a command takes several.
-
-    Raises ConfigError when an override is not one of decoding, of devices or of where the data lies.
+    Raises ConfigError when there is no such run or checkpoint, or the trained model does not allow an override.
     """
     from transformer_jax.checkpoints.selection import chosen_step
     from transformer_jax.runs.run_directory import RunDirectory
@@ -54,29 +42,28 @@ def run_config(values: flags.FlagValues, workdir: str | None = None) -> Experime
     workdir = values.workdir if workdir is None else workdir
     run = RunDirectory(workdir)
     run.require_run()
-    config = config_for_use(workdir, overrides_of(values))
+    config = config_for_use(workdir, flags.overrides_of(values))
     # Of several runs some have only what was saved of them.
     if is_only_run and "checkpoint" in values and not ("watch" in values and values.watch):
         chosen_step(run, values.checkpoint or "best")
     return config
 
 
-def chosen_runs(values: flags.FlagValues, config: ExperimentConfig) -> "list[ChosenRun]":
-    """The run of --workdir, which has ``config``, and those of --ensemble, on the same devices and decoded alike.
+def chosen_runs(values: flags.Values, config: ExperimentConfig) -> "list[ChosenRun]":
+    """The run of --workdir, which has ``config``, and the runs of --ensemble, on the same devices and decoded alike.
 
     Raises ConfigError when one of them is not a run, or cannot be decoded like the first.
     """
     from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 
     chosen = [ChosenRun(values.workdir, config, values.checkpoint)]
-    for text in values.ensemble:
+    for text in values.ensemble if "ensemble" in values else ():
         folder, checkpoint = split_checkpoint(text, "--ensemble")
         RunDirectory(folder).require_run("--ensemble")
         own = on_any_devices(load_run_config(folder))
         if own.task != config.task:
-            raise ConfigError(
-                f"--ensemble: {folder} is a run of task={own.task}, {values.workdir} of task={config.task}"
-            )
+            problem = f"{folder} is a run of task={own.task}, {values.workdir} of task={config.task}"
+            raise ConfigError(f"--ensemble: {problem}")
         try:
             own = replace(own, decoding=config.decoding, mesh=config.mesh)
         except ConfigError as error:
@@ -85,8 +72,27 @@ def chosen_runs(values: flags.FlagValues, config: ExperimentConfig) -> "list[Cho
     return chosen
 
 
+def open_runs(runs: "list[ChosenRun]", average: int = 1) -> "TrainedRun[Any]":
+    """Starts JAX and restores a trained run, or several as an ensemble."""
+    from transformer_jax.runtime.compilation_cache import start_jax
+    from transformer_jax.tasks.trained_run import open_trained
+
+    start_jax(runs[0].config.data.cache_directory)
+    return open_trained(*runs, average=average)
+
+
+def output_path(values: flags.Values, default: str) -> Path:
+    """The path of --output, by default ``default`` in the run directory; raises ConfigError if its folder cannot be written."""
+    from transformer_jax.runs.run_directory import RunDirectory
+    from transformer_jax.runtime.atomic_files import require_writable
+
+    path = Path(values.output or RunDirectory(values.workdir).path / default).expanduser()
+    require_writable(path.parent, "--output" if values.output else "--workdir")
+    return path
+
+
 def require_attention(config: ExperimentConfig, kind: str, layer: int, head: int) -> None:
-    """Raises ConfigError unless the model has such attention, and its --layer and --head; both count from 1, below is any."""
+    """Raises ConfigError unless the model has attention of this kind, --layer and --head, which count from 1 (0: any)."""
     layers, heads = config.model.attention_counts.get(kind, (0, 0))
     if not layers:
         raise ConfigError(f"--workdir: this model has no attention of kind {kind}")
@@ -116,8 +122,8 @@ def split_checkpoint(text: str, flag: str) -> tuple[str, str | None]:
     if not run.strip():
         raise ConfigError(f"{flag}: the name of a run is empty; write RUN or RUN:CHECKPOINT")
     if checkpoint is not None and checkpoint not in ("best", "last") and not checkpoint.isdigit():
-        raise ConfigError(
-            f"{flag}: {text}: there is no such folder, and {checkpoint!r} is not a checkpoint: best, last or the number of an "
-            "update"
+        problem = (
+            f"there is no such folder, and {checkpoint!r} is not a checkpoint: best, last or the number of an update"
         )
+        raise ConfigError(f"{flag}: {text}: {problem}")
     return run, checkpoint

@@ -1,67 +1,48 @@
-"""Print the log-probabilities of given translations, or of given text by a language model.
-
-Example:
-    transformer-jax score --workdir=runs/m30k --source=test.en --target=test.de > scores.tsv
-    transformer-jax score --workdir=runs/m30k --source=test.en --target=test.de --json
-    transformer-jax score --workdir=runs/lm --source=text.txt
-    transformer-jax score --workdir=runs/a --ensemble=runs/b --source=test.en --target=test.de
-
-Line i of --target is scored as the translation of line i of --source. A language model, which takes no --target, scores each
-line of --source as a document of its own; a line longer than its context in windows that overlap by half. A line out for each,
-tab-separated: the natural logarithm of its probability, the number of its tokens, EOS included, and the logarithms of their
-probabilities, separated by spaces; for an empty line that of EOS alone. With --json an object a line: log_prob, tokens,
-token_log_probs. For a translation found by translate, log_prob over the length penalty of its length is the score that
-translate --n_best prints. (For an empty source that is nothing: translate gives an empty line without asking the model.)
-"""
-
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from absl import flags
-
-from transformer_jax.commands.run_flags import chosen_runs, define_ensemble_flag, define_run_flags, run_config
-
-if TYPE_CHECKING:
-    from transformer_jax.tasks.texts import TokenScores
+from transformer_jax.commands import flags
+from transformer_jax.commands.run_flags import chosen_runs, ensemble_flag, open_runs, run_config, run_flags
 
 
-def define_flags(values: flags.FlagValues) -> None:
-    """The flags of this command."""
-    define_run_flags(values)
-    define_ensemble_flag(values)
-    flags.DEFINE_string(
-        "source", None, "file of source sentences, or of texts, one a line", flag_values=values, required=True
-    )
-    flags.DEFINE_string("target", None, "file of their translations", flag_values=values)
-    flags.DEFINE_boolean("json", False, "print a JSON object a line", flag_values=values)
+@flags.command(
+    run_flags,
+    ensemble_flag,
+    flags.string("source", None, "file of source sentences, or of texts, one a line", required=True),
+    flags.string("target", None, "file of their translations"),
+    flags.boolean("json", False, "print a JSON object a line"),
+)
+def score(values: flags.Values) -> int:
+    """Print the log-probabilities of given translations, or of given text by a language model.
 
+    Example:
+        transformer-jax score --workdir=runs/m30k --source=test.en --target=test.de > scores.tsv
+        transformer-jax score --workdir=runs/m30k --source=test.en --target=test.de --json
+        transformer-jax score --workdir=runs/lm --source=text.txt
+        transformer-jax score --workdir=runs/a --ensemble=runs/b --source=test.en --target=test.de
 
-def run(values: flags.FlagValues) -> int:
-    """Scores; 0."""
+    Line i of --target is scored as the translation of line i of --source. A language model takes no --target and scores each
+    line of --source as a document; lines longer than its context are read in windows that overlap by half. Prints a line for
+    each, tab-separated: the natural logarithm of its probability, the number of its tokens, EOS included, and the logarithms
+    of their probabilities, separated by spaces; an empty line has only EOS. With --json a line is an object: log_prob, tokens,
+    token_log_probs. The score that translate --n_best prints is log_prob over the length penalty (except for an empty source,
+    which translate does not give to the model).
+    """
     config = run_config(values)
     runs = chosen_runs(values, config)
     from transformer_jax.data.text_files import read_lines
-    from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.tasks.task import task_that_reads_texts
-    from transformer_jax.tasks.trained_run import open_trained
 
     task = task_that_reads_texts(config, f"--workdir: {values.workdir}")
     task.require_targets("--target", is_given=values.target is not None)
     sources = list(read_lines(Path(values.source)))
     targets = None if values.target is None else list(read_lines(Path(values.target)))
-    start_jax(config.data.cache_directory)
-    trained = open_trained(*runs, average=values.average)
-    for score in trained.task.score_texts(trained.params, sources, targets):
-        print(_as_json(score) if values.json else _as_line(score))
+    trained = open_runs(runs, values.average)
+    for found in trained.task.score_texts(trained.params, sources, targets):
+        if values.json:
+            record = {"log_prob": found.log_prob, "tokens": found.pieces, "token_log_probs": found.log_probs}
+            print(json.dumps(record, ensure_ascii=False))
+        else:
+            of_tokens = " ".join(f"{each:.4f}" for each in found.log_probs)
+            print(f"{found.log_prob:.4f}\t{len(found.log_probs)}\t{of_tokens}")
     return 0
-
-
-def _as_line(score: "TokenScores") -> str:
-    of_tokens = " ".join(f"{each:.4f}" for each in score.log_probs)
-    return f"{score.log_prob:.4f}\t{len(score.log_probs)}\t{of_tokens}"
-
-
-def _as_json(score: "TokenScores") -> str:
-    record = {"log_prob": score.log_prob, "tokens": score.pieces, "token_log_probs": score.log_probs}
-    return json.dumps(record, ensure_ascii=False)

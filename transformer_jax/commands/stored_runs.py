@@ -5,27 +5,25 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from absl import flags
-
-from transformer_jax.commands.flag_parsing import ARGUMENTS_FLAG
+from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.addresses import is_address
 
 # Flags that name runs. ``init_from`` stays an address, by which a run remembers where its parameters came from.
-RUN_FLAGS = ("workdir", "ensemble", "others", "config", "against", ARGUMENTS_FLAG)
+RUN_FLAGS = ("workdir", "ensemble", "others", "config", "against", flags.ARGUMENTS_FLAG)
 # Each of these writes many runs, what another machine executes, or a run that is not trained.
 LOCAL = ("sweep", "launch", "import", "quickstart", "doctor")
 
 _RUN = re.compile(r"(?P<address>[a-z0-9]+://[^:]+?)/?(?P<rest>/[^/:]+\.(?:txt|json)|:[^:/]*)?")
 
 
-def names_addresses(name: str, values: flags.FlagValues) -> bool:
+def names_addresses(name: str, values: flags.Values) -> bool:
     """Whether a run that a command is to use lies in an object store."""
     given = [_texts(values[flag].value) for flag in RUN_FLAGS if flag in values]
     return name not in LOCAL and any(is_address(text) for texts in given for text in texts)
 
 
-def run_on_copies(name: str, run: Callable[[flags.FlagValues], int], values: flags.FlagValues) -> int:
+def run_on_copies(name: str, run: Callable[[flags.Values], int], values: flags.Values) -> int:
     """Runs a command on local folders, and uploads what it wrote. Raises ConfigError and DataError, with addresses in them."""
     from transformer_jax.runtime.object_store import with_addresses
 
@@ -40,7 +38,7 @@ def run_on_copies(name: str, run: Callable[[flags.FlagValues], int], values: fla
         raise DataError(with_addresses(str(error))) from None
 
 
-def _run(name: str, run: Callable[[flags.FlagValues], int], values: flags.FlagValues) -> int:
+def _run(name: str, run: Callable[[flags.Values], int], values: flags.Values) -> int:
     from transformer_jax.runtime.object_store import StoredFolder, copy_to_read, folder_to_train
 
     is_written = name == "train" or (name == "checkpoint" and values.arguments[:1] == ["prune"] and not values.dry_run)
@@ -53,7 +51,7 @@ def _run(name: str, run: Callable[[flags.FlagValues], int], values: flags.FlagVa
             found = _RUN.fullmatch(text)
             if found is None:
                 raise ConfigError(f"{text}: not the address of a run; write s3://BUCKET/FOLDER[:CHECKPOINT]")
-            if is_written and flag in ("workdir", ARGUMENTS_FLAG):
+            if is_written and flag in ("workdir", flags.ARGUMENTS_FLAG):
                 return str(held.enter_context(folder_to_train(text)))
             copies.append(copy_to_read(found["address"]))
             return f"{copies[-1].path}{found['rest'] or ''}"

@@ -1,40 +1,10 @@
-"""Train one recipe in many variants: a grid, or a search for the best settings, by any number of workers.
-
-Examples:
-    transformer-jax sweep --sweep=experiments/paper_table3/sweep.py:small --workdir=runs/table3 --workers=2 --rows=base,big
-    export TRANSFORMER_JAX_SWEEP_STORAGE=postgresql+psycopg://me@host/studies
-    transformer-jax sweep --sweep=search.py --workdir=runs/search
-
-A sweep file is Python with a function get_sweep() that returns a Sweep:
-
-    from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform, Sweep, Uniform
-
-    def get_sweep():
-        space = {"optimizer.learning_rate": LogUniform(5e-4, 5e-3), "model.dropout": Choice(0.1, 0.2, 0.3)}
-        return Sweep(config="multi30k:tiny_hour", space=space, sampler="tpe", pruner="median", trials=20)
-
-sampler: grid (every combination of rows, seeds and Choices), random, tpe or cma-es. pruner: none, median, successive_halving or
-hyperband. metric: what the task selects by (validation/bleu, validation/bits_per_byte), validation/chrf,
-validation/loss or validation/perplexity. rows={"wide": {"model.d_ff": 64}}
-names lists of overrides, seeds=(0, 1) repeats each, overrides={...} is for all.
-
-Each trial is a run directory in WORKDIR/trials. Optuna keeps the study: in WORKDIR/study.sqlite3, or in the database that the
-environment variable TRANSFORMER_JAX_SWEEP_STORAGE names (an SQLAlchemy URL). Give the same command on other machines to add
-workers. They need a WORKDIR on a shared disk, and a database (or a disk with POSIX locks, such as NFSv4, for the SQLite file).
-When a worker dies, another resumes its trial from the last checkpoint. Ctrl-C saves and stops; the
-same command resumes, and one with more rows, seeds or trials adds them. At the end WORKDIR holds leaderboard.md, .html and
-.csv, and pictures.
-"""
-
 import os
 import sys
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from absl import flags
-
-from transformer_jax.commands.flag_parsing import define_override_flag, overrides_of
+from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
 
 # Exit statuses of a command that SIGINT or SIGTERM stopped.
@@ -43,29 +13,53 @@ INTERRUPTED = 130, 143
 WORKER = "TRANSFORMER_JAX_SWEEP_WORKER"
 
 
-def define_flags(values: flags.FlagValues) -> None:
-    """The flags of this command."""
-    flags.DEFINE_string("sweep", None, "a sweep file, FILE.py[:ARGUMENT]", flag_values=values, required=True)
-    flags.DEFINE_string("workdir", None, "folder of the sweep", flag_values=values, required=True)
-    flags.DEFINE_list("rows", [], "names of the rows to train (default: all of the sweep)", flag_values=values)
-    define_override_flag(values)
-    flags.DEFINE_string("study", "", "name of the study (default: name of the folder)", flag_values=values)
-    meaning = "workers of this host, which share its GPUs and cores (0: one a GPU, else one)"
-    flags.DEFINE_integer("workers", 0, meaning, flag_values=values, lower_bound=0)
-    meaning = "time without a heartbeat after which a worker counts as dead"
-    flags.DEFINE_float("grace_seconds", 120.0, meaning, flag_values=values, lower_bound=1.0)
-    flags.DEFINE_boolean("retry_failed", False, "retry failed trials", flag_values=values)
-
-
-def flags_of_trials(values: flags.FlagValues) -> list[str]:
+def flags_of_trials(values: flags.Values) -> list[str]:
     """The flags that choose the trials, override their settings and load plugins, as arguments."""
     rows = [f"--rows={','.join(values.rows)}"] if values.rows else []
     plugins = [f"--plugin={file}" for file in values.plugin]
-    return [*rows, *plugins, *(f"--config.{key}={text}" for key, text in overrides_of(values))]
+    return [*rows, *plugins, *(f"--config.{key}={text}" for key, text in flags.overrides_of(values))]
 
 
-def run(values: flags.FlagValues) -> int:
-    """Trains all trials; 0 when all have ended and not all failed, 1 when not, 130 when it was stopped."""
+@flags.command(
+    flags.string("sweep", None, "a sweep file, FILE.py[:ARGUMENT]", required=True),
+    flags.string("workdir", None, "folder of the sweep", required=True),
+    flags.strings("rows", [], "names of the rows to train (default: all of the sweep)"),
+    flags.overrides,
+    flags.string("study", "", "name of the study (default: name of the folder)"),
+    flags.integer(
+        "workers", 0, "workers on this host; they share its GPUs and cores (0: one a GPU, else one)", lower_bound=0
+    ),
+    flags.number("grace_seconds", 120.0, "seconds without a heartbeat until a worker counts as dead", lower_bound=1.0),
+    flags.boolean("retry_failed", False, "retry failed trials"),
+)
+def sweep(values: flags.Values) -> int:
+    """Train one recipe in many variants: a grid, or a search for the best settings, by any number of workers.
+
+    Examples:
+        transformer-jax sweep --sweep=experiments/paper_table3/sweep.py:small --workdir=runs/table3 --workers=2 --rows=base,big
+        export TRANSFORMER_JAX_SWEEP_STORAGE=postgresql+psycopg://me@host/studies
+        transformer-jax sweep --sweep=search.py --workdir=runs/search
+
+    A sweep file is Python with a function get_sweep() that returns a Sweep:
+
+        from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform, Sweep, Uniform
+
+        def get_sweep():
+            space = {"optimizer.learning_rate": LogUniform(5e-4, 5e-3), "model.dropout": Choice(0.1, 0.2, 0.3)}
+            return Sweep(config="multi30k:tiny_hour", space=space, sampler="tpe", pruner="median", trials=20)
+
+    sampler: grid (every combination of rows, seeds and Choices), random, tpe or cma-es. pruner: none, median,
+    successive_halving or hyperband. metric: by default the metric of the task; or validation/chrf, validation/loss,
+    validation/perplexity. rows={"wide": {"model.d_ff": 64}} names lists of overrides, seeds=(0, 1) repeats each,
+    overrides={...} is for all.
+
+    Each trial is a run directory in WORKDIR/trials. Optuna keeps the study: in WORKDIR/study.sqlite3, or in the
+    database that the environment variable TRANSFORMER_JAX_SWEEP_STORAGE names (an SQLAlchemy URL). Give the same
+    command on other machines to add workers. They need a WORKDIR on a shared disk, and a database (or a disk with POSIX
+    locks, such as NFSv4, for the SQLite file). When a worker dies, another resumes its trial from the last checkpoint.
+    Ctrl-C saves and stops; the same command resumes, and one with more rows, seeds or trials adds them. At the end
+    WORKDIR holds leaderboard.md, .html and .csv, and pictures.
+    """
     if find_spec("optuna") is None:
         raise ConfigError("sweep: needs Optuna; pip install optuna cmaes")
     from transformer_jax.runtime.atomic_files import require_writable
@@ -80,7 +74,7 @@ def run(values: flags.FlagValues) -> int:
         share_cores,
     )
 
-    sweep = load_sweep(values.sweep, overrides_of(values), values.rows)
+    sweep = load_sweep(values.sweep, flags.overrides_of(values), values.rows)
     workdir = require_writable(Path(values.workdir).expanduser().absolute(), "--workdir")
     study = open_study(sweep, workdir, values.study or workdir.name, values.grace_seconds)
     if WORKER in os.environ:

@@ -1,64 +1,51 @@
-"""Count the words of documents: one-hot, bag of words, n-grams or TF-IDF, as a sparse matrix.
-
-Example:
-    transformer-jax vectorize --kind=bag_of_words --input=docs.txt --output=counts
-    transformer-jax vectorize --kind=ngrams --n=3 --characters --input=docs.txt.gz --output=counts --min_documents=5
-    transformer-jax vectorize --kind=tfidf --input=docs.txt --output=weights --query="a dog in the snow"
-    transformer-jax vectorize --kind=tfidf --input=three.txt --output=weights --picture=weights.png --cooccurrences=pairs.png
-
-A document is a line of --input (plain, .gz or .xz). Writes OUTPUT.npz, a SciPy sparse matrix [documents, terms], and
-OUTPUT.vocabulary.txt, a term a line in the order of the columns. Prints the shape, the density, and the terms of
---document with the largest weights. --query prints the documents with the largest cosine.
-
-one_hot: 1 where a term occurs. bag_of_words: how often. ngrams: how often, of sequences of 1 to --n words (or --characters).
-tfidf: counts times ln((1 + documents) / (1 + documents with the term)) + 1, each row divided by its Euclidean norm. Words are
-scikit-learn's, except that words of one letter ("I", "a") are kept. They are lowercased, unless --nolowercase.
-
-Memory holds the vocabulary and the matrix, not the text. With --hashing_columns=N the column of a term is its hash, which needs
-no vocabulary; terms may share a column and have no names.
-
-Needs scikit-learn: pip install scikit-learn scipy.
-"""
-
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
-from absl import flags
-
+from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
 from transformer_jax.tools.word_vectors.vectorizers import KINDS, Counted, CountingConfig
 
 
-def define_flags(values: flags.FlagValues) -> None:
-    """The flags of this command."""
-    flags.DEFINE_enum("kind", None, KINDS, "values of the matrix", flag_values=values, required=True)
-    flags.DEFINE_string("input", None, "documents, one a line, plain, .gz or .xz", flag_values=values, required=True)
-    flags.DEFINE_string("output", None, "the files' path without their endings", flag_values=values, required=True)
-    flags.DEFINE_integer(
-        "n", None, "ngrams and tfidf: longest sequence (default: 2 for ngrams, else 1)", flag_values=values
-    )
-    flags.DEFINE_boolean("characters", False, "terms are characters, not words", flag_values=values)
-    flags.DEFINE_boolean("lowercase", True, "lowercase the text", flag_values=values)
-    flags.DEFINE_integer("min_documents", 1, "leave out terms that fewer documents have", flag_values=values)
-    flags.DEFINE_integer(
-        "max_terms", 0, "number of most frequent terms to keep; 0: all", flag_values=values, lower_bound=0
-    )
-    flags.DEFINE_integer(
-        "hashing_columns", 0, "number of columns to hash terms to; 0: no", flag_values=values, lower_bound=0
-    )
-    flags.DEFINE_integer(
-        "document", 1, "print the top terms of this document, from 1; 0: none", flag_values=values, lower_bound=0
-    )
-    flags.DEFINE_string("query", None, "print the documents nearest to this text", flag_values=values)
-    flags.DEFINE_integer("count", 10, "how many terms and documents to print", flag_values=values, lower_bound=1)
-    flags.DEFINE_string("picture", None, "PNG: draw the matrix, of a few sentences", flag_values=values)
-    flags.DEFINE_string("cooccurrences", None, "PNG: draw which words are near each other", flag_values=values)
-    flags.DEFINE_integer("window", 5, "of --cooccurrences: words apart", flag_values=values, lower_bound=1)
+@flags.command(
+    flags.enum("kind", None, KINDS, "values of the matrix", required=True),
+    flags.string("input", None, "documents, one a line, plain, .gz or .xz", required=True),
+    flags.string("output", None, "the files' path without their endings", required=True),
+    flags.integer("n", None, "ngrams and tfidf: longest sequence (default: 2 for ngrams, else 1)"),
+    flags.boolean("characters", False, "terms are characters, not words"),
+    flags.boolean("lowercase", True, "lowercase the text"),
+    flags.integer("min_documents", 1, "leave out terms that fewer documents have"),
+    flags.integer("max_terms", 0, "number of most frequent terms to keep; 0: all", lower_bound=0),
+    flags.integer("hashing_columns", 0, "number of columns to hash terms to; 0: no", lower_bound=0),
+    flags.integer("document", 1, "print the top terms of this document, from 1; 0: none", lower_bound=0),
+    flags.string("query", None, "print the documents nearest to this text"),
+    flags.integer("count", 10, "how many terms and documents to print", lower_bound=1),
+    flags.string("picture", None, "PNG: draw the matrix, of a few sentences"),
+    flags.string("cooccurrences", None, "PNG: draw which words are near each other"),
+    flags.integer("window", 5, "of --cooccurrences: words apart", lower_bound=1),
+)
+def vectorize(values: flags.Values) -> int:
+    """Count the words of documents: one-hot, bag of words, n-grams or TF-IDF, as a sparse matrix.
 
+    Example:
+        transformer-jax vectorize --kind=bag_of_words --input=docs.txt --output=counts
+        transformer-jax vectorize --kind=ngrams --n=3 --characters --input=docs.txt.gz --output=counts --min_documents=5
+        transformer-jax vectorize --kind=tfidf --input=docs.txt --output=weights --query="a dog in the snow"
+        transformer-jax vectorize --kind=tfidf --input=few.txt --output=tfidf --picture=tfidf.png --cooccurrences=pairs.png
 
-def run(values: flags.FlagValues) -> int:
-    """Counts; 0."""
-    config = _counting_config(values)
+    A document is a line of --input (plain, .gz or .xz). Writes OUTPUT.npz, a SciPy sparse matrix [documents, terms],
+    and OUTPUT.vocabulary.txt, a term a line in the order of the columns. Prints the shape, the density, and the terms of
+    --document with the largest weights. --query prints the documents with the largest cosine.
+
+    one_hot: 1 where a term occurs. bag_of_words: counts. ngrams: counts of sequences of 1 to --n words (or --characters).
+    tfidf: counts times ln((1 + documents) / (1 + documents with the term)) + 1, each row divided by its Euclidean norm. Words
+    are scikit-learn's, except that words of one letter ("I", "a") are kept. They are lowercased, unless --nolowercase.
+
+    Memory holds the vocabulary and the matrix, not the text. With --hashing_columns=N the column of a term is its hash, which
+    needs no vocabulary; terms may share a column and have no names. Needs scikit-learn: pip install scikit-learn scipy.
+    """
+    stated = {field.name: values[field.name].value for field in fields(CountingConfig)}
+    default = 2 if values.kind == "ngrams" else 1
+    config = CountingConfig(**stated | {"n": default if values.n is None else values.n})
     path, stem = Path(values.input).expanduser(), Path(values.output).expanduser()
     if stem.is_dir() or values.output.endswith("/"):
         raise ConfigError(f"--output: {stem} is a folder; give the files a name in it, for example {stem / 'counts'}")
@@ -94,21 +81,7 @@ def run(values: flags.FlagValues) -> int:
     return 0
 
 
-def _counting_config(values: flags.FlagValues) -> CountingConfig:
-    """What the flags say, checked."""
-    default = 2 if values.kind == "ngrams" else 1
-    return CountingConfig(
-        values.kind,
-        n=default if values.n is None else values.n,
-        characters=values.characters,
-        lowercase=values.lowercase,
-        min_documents=values.min_documents,
-        max_terms=values.max_terms,
-        hashing_columns=values.hashing_columns,
-    )
-
-
-def _draw(values: flags.FlagValues, path: Path, config: CountingConfig, counted: Counted) -> list[str]:
+def _draw(values: flags.Values, path: Path, config: CountingConfig, counted: Counted) -> list[str]:
     """The paths of the pictures, which take few and short documents."""
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.tools.pictures.panels import draw_heat_map, require_drawable

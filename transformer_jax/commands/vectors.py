@@ -1,38 +1,11 @@
-"""Evaluate word vectors, search in them, convert them and draw them.
-
-Example:
-    transformer-jax vectors evaluate  --vectors=glove.txt --test_sets=questions-words.txt,word-sim
-    transformer-jax vectors neighbors Berlin Paris --vectors=glove.txt
-    transformer-jax vectors analogy   king man woman --vectors=glove.txt
-    transformer-jax vectors convert   --vectors=glove.txt --output=glove.bin
-    transformer-jax vectors map       --vectors=glove.txt --output=map --method=tsne --top=500
-    transformer-jax vectors picture   king man woman queen --vectors=glove.txt --output=royal.png
-
-Vectors come from a file, --vectors, or from a run of word vectors, --workdir. A file is .npz (arrays words and matrix), .bin
-(word2vec's binary), or text, whose first line tells word2vec from GloVe; .bin and text may be .gz. --format says it otherwise.
-Words are looked up as written, else in lower case. Every vector counts by its direction: nearness is the cosine.
-
-evaluate: analogies ("a is to b as c is to d", d the word nearest to b - a + c, the other three left out) by section,
-semantic and syntactic (sections gram...), and Spearman's rank correlation with judged similarity; how much of each set is
-covered.
-neighbors: the words nearest to each WORD.
-analogy: A B C are added as A - B + C: king - man + woman.
-convert: --output=FILE.npz, .bin, .txt (word2vec); --output_format=glove, or projector: a folder for TensorBoard's projector.
-map: the words in two dimensions: OUTPUT.png, and OUTPUT.html, a page with search that needs no network.
-picture: the parallelogram of A - B + C and D, the best answer where D is left out.
-"""
-
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from absl import flags
-
-from transformer_jax.commands.flag_parsing import define_arguments
+from transformer_jax.commands import flags
+from transformer_jax.commands.flags import Action
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, require_task
 from transformer_jax.config import ConfigError, DataError, load_run_config
-from transformer_jax.config.errors import nearest
 
 if TYPE_CHECKING:
     from transformer_jax.tools.word_vectors.neighbors import Neighbor
@@ -41,77 +14,7 @@ if TYPE_CHECKING:
 SOURCE_FLAGS = ("vectors", "format", "workdir", "checkpoint", "limit")
 
 
-class Action(NamedTuple):
-    """An action: the words that it takes, ``fewest`` to ``most``, and its flags besides the ones of the source."""
-
-    do: Callable[[flags.FlagValues, list[str]], None]
-    words: str
-    fewest: int
-    most: int
-    flags: tuple[str, ...]
-
-
-def define_flags(values: flags.FlagValues) -> None:
-    """The flags of this command."""
-    define_arguments(values, "ACTION WORD ...", f"{', '.join(ACTIONS)}, and the words it takes")
-    flags.DEFINE_string("vectors", None, "file of word vectors", flag_values=values)
-    flags.DEFINE_string("format", "", "of --vectors: word2vec, word2vec_binary, glove or numpy", flag_values=values)
-    flags.DEFINE_string("workdir", None, "instead of --vectors: folder of a run of word vectors", flag_values=values)
-    flags.DEFINE_string("checkpoint", "best", f"of --workdir: {CHECKPOINT_MEANING}", flag_values=values)
-    meaning = "take only the first words of the file or the tokenizer, usually the most frequent; 0: all"
-    flags.DEFINE_integer("limit", 0, meaning, flag_values=values, lower_bound=0)
-    flags.DEFINE_list(
-        "test_sets", [], "evaluate: files, or folders of files (default: data.test_sets of the run)", flag_values=values
-    )
-    flags.DEFINE_string("json", None, "evaluate: also write the report into this file", flag_values=values)
-    flags.DEFINE_integer("count", 10, "neighbors, analogy: how many", flag_values=values, lower_bound=1)
-    flags.DEFINE_string("output", None, "convert, map, picture: where to write", flag_values=values)
-    flags.DEFINE_string("output_format", "", "convert: as --format, or projector", flag_values=values)
-    flags.DEFINE_enum("method", "pca", ["pca", "tsne"], "map: to two dimensions by", flag_values=values)
-    flags.DEFINE_integer("top", 300, "map: number of first words", flag_values=values, lower_bound=3)
-    flags.DEFINE_list("words", [], "map: these words instead", flag_values=values)
-    flags.DEFINE_integer("seed", 0, "map: of t-SNE", flag_values=values, lower_bound=0)
-
-
-def run(values: flags.FlagValues) -> int:
-    """Runs the action of the first argument; 0."""
-    name, *words = values.arguments or [""]
-    if name not in ACTIONS:
-        near = nearest(name, ACTIONS, cutoff=0.5)
-        hint = f"did you mean {near}?" if near else f"give one of {', '.join(ACTIONS)}"
-        raise ConfigError(f"vectors: {name!r} is not an action; {hint}")
-    action = ACTIONS[name]
-    if not action.fewest <= len(words) <= action.most:
-        raise ConfigError(f"vectors {name}: takes {action.words}, found {' '.join(words) or 'none'}")
-    of_others = {flag for other in ACTIONS.values() for flag in other.flags} - set(action.flags)
-    for flag in sorted(of_others):
-        if values[flag].present:
-            takes = ", ".join(f"--{each}" for each in (*SOURCE_FLAGS, *action.flags))
-            raise ConfigError(f"--{flag}: vectors {name} does not take it; it takes {takes}")
-    if "output" in action.flags and not values.output:
-        raise ConfigError("--output: is required; say where to write")
-    _require_source(values)
-    action.do(values, words)
-    return 0
-
-
-def _require_source(values: flags.FlagValues) -> None:
-    """Raises ConfigError, before JAX starts, unless there is one source: a file, or a run of word vectors."""
-    if bool(values.vectors) == bool(values.workdir):
-        raise ConfigError("--vectors: give a file of word vectors, or a run of them with --workdir, one of the two")
-    if values.workdir:
-        require_task(values.workdir, "word_vectors")
-
-
-def _chosen_sets(values: flags.FlagValues) -> list[str]:
-    """--test_sets, else the test sets of the run of --workdir."""
-    if values.test_sets or not values.workdir:
-        return values.test_sets
-    of_run = load_run_config(values.workdir).data.test_sets
-    return [of_run] if of_run else []
-
-
-def _load(values: flags.FlagValues) -> "WordVectors":
+def _load(values: flags.Values) -> "WordVectors":
     """The vectors of --vectors or --workdir, the first --limit of them."""
     if values.workdir:
         if values.format:
@@ -126,9 +29,10 @@ def _load(values: flags.FlagValues) -> "WordVectors":
     return read_vectors(values.vectors, values.format).first(values.limit)
 
 
-def _evaluate(values: flags.FlagValues, words: list[str]) -> None:
-    del words
-    if not (names := _chosen_sets(values)):
+def _evaluate(values: flags.Values, _: list[str]) -> None:
+    of_run = load_run_config(values.workdir).data.test_sets if values.workdir else ""
+    names = values.test_sets or ([of_run] if of_run else [])
+    if not names:
         raise ConfigError("--test_sets: is required; give files of analogies or judged pairs, or folders of them")
     from transformer_jax.runtime.atomic_files import write_whole
     from transformer_jax.tools.word_vectors.evaluation import evaluate_vectors, read_test_sets
@@ -140,7 +44,7 @@ def _evaluate(values: flags.FlagValues, words: list[str]) -> None:
         print(f"\n{values.json}")
 
 
-def _neighbors(values: flags.FlagValues, words: list[str]) -> None:
+def _neighbors(values: flags.Values, words: list[str]) -> None:
     from transformer_jax.tools.word_vectors.neighbors import nearest_words
 
     vectors = _load(values)
@@ -155,7 +59,7 @@ def _neighbors(values: flags.FlagValues, words: list[str]) -> None:
         print(f"\n{len(unknown)} of {len(words)} words have no vector: {', '.join(unknown)}")
 
 
-def _analogy(values: flags.FlagValues, words: list[str]) -> None:
+def _analogy(values: flags.Values, words: list[str]) -> None:
     from transformer_jax.tools.word_vectors.neighbors import analogy
 
     plus, minus, also = words
@@ -163,8 +67,7 @@ def _analogy(values: flags.FlagValues, words: list[str]) -> None:
     print(_listed(analogy(_load(values), minus, plus, also, values.count)))
 
 
-def _convert(values: flags.FlagValues, words: list[str]) -> None:
-    del words
+def _convert(values: flags.Values, _: list[str]) -> None:
     from transformer_jax.tools.word_vectors.formats import require_format, write_vectors
 
     require_format(values.output, values.output_format)
@@ -174,8 +77,7 @@ def _convert(values: flags.FlagValues, words: list[str]) -> None:
     print("\n".join(map(str, files)))
 
 
-def _map(values: flags.FlagValues, words: list[str]) -> None:
-    del words
+def _map(values: flags.Values, _: list[str]) -> None:
     from transformer_jax.runtime.atomic_files import write_whole
     from transformer_jax.tools.pictures.word_map import draw_word_map, word_map_page
     from transformer_jax.tools.word_vectors.neighbors import neighbors_of_rows
@@ -197,7 +99,7 @@ def _map(values: flags.FlagValues, words: list[str]) -> None:
     print(f"{picture}\n{page}")
 
 
-def _picture(values: flags.FlagValues, words: list[str]) -> None:
+def _picture(values: flags.Values, words: list[str]) -> None:
     from transformer_jax.tools.pictures.word_map import draw_analogy
     from transformer_jax.tools.word_vectors.neighbors import analogy
     from transformer_jax.tools.word_vectors.projection import analogy_plane
@@ -229,3 +131,61 @@ ACTIONS = {
     "map": Action(_map, "no words; give --words", 0, 0, ("output", "method", "top", "words", "seed")),
     "picture": Action(_picture, "three words or four, such as king man woman queen", 3, 4, ("output",)),
 }
+
+
+@flags.command(
+    flags.arguments("ACTION WORD ...", f"{', '.join(ACTIONS)}, and the words it takes"),
+    flags.string("vectors", None, "file of word vectors"),
+    flags.string("format", "", "of --vectors: word2vec, word2vec_binary, glove or numpy"),
+    flags.string("workdir", None, "instead of --vectors: folder of a run of word vectors"),
+    flags.string("checkpoint", "best", f"of --workdir: {CHECKPOINT_MEANING}"),
+    flags.integer(
+        "limit",
+        0,
+        "take only the first words of the file or the tokenizer, usually the most frequent; 0: all",
+        lower_bound=0,
+    ),
+    flags.strings("test_sets", [], "evaluate: files, or folders of files (default: data.test_sets of the run)"),
+    flags.string("json", None, "evaluate: also write the report into this file"),
+    flags.integer("count", 10, "neighbors, analogy: how many", lower_bound=1),
+    flags.string("output", None, "convert, map, picture: where to write"),
+    flags.string("output_format", "", "convert: as --format, or projector"),
+    flags.enum("method", "pca", ["pca", "tsne"], "map: to two dimensions by"),
+    flags.integer("top", 300, "map: number of first words", lower_bound=3),
+    flags.strings("words", [], "map: these words instead"),
+    flags.integer("seed", 0, "map: of t-SNE", lower_bound=0),
+)
+def vectors(values: flags.Values) -> int:
+    """Evaluate word vectors, search in them, convert them and draw them.
+
+    Example:
+        transformer-jax vectors evaluate  --vectors=glove.txt --test_sets=questions-words.txt,word-sim
+        transformer-jax vectors neighbors Berlin Paris --vectors=glove.txt
+        transformer-jax vectors analogy   king man woman --vectors=glove.txt
+        transformer-jax vectors convert   --vectors=glove.txt --output=glove.bin
+        transformer-jax vectors map       --vectors=glove.txt --output=map --method=tsne --top=500
+        transformer-jax vectors picture   king man woman queen --vectors=glove.txt --output=royal.png
+
+    Vectors come from a file, --vectors, or from a run of word vectors, --workdir. A file is .npz (arrays words and matrix),
+    .bin (word2vec's binary), or text, with word2vec and GloVe told apart by the first line; .bin and text may be .gz. --format
+    overrides this. Words are looked up as written, else in lower case. Nearness is the cosine.
+
+    evaluate: accuracy of analogies ("a is to b as c is to d": d is the word nearest to b - a + c, without a, b and c) by
+    section, semantic and syntactic (sections gram...); Spearman's rank correlation with judged similarity; coverage.
+    neighbors: the words nearest to each WORD.
+    analogy: A B C are added as A - B + C: king - man + woman.
+    convert: --output=FILE.npz, .bin, .txt (word2vec); --output_format=glove, or projector: a folder for TensorBoard's
+    projector.
+    map: the words in two dimensions: OUTPUT.png, and OUTPUT.html, a page with search that needs no network.
+    picture: the parallelogram of A - B + C and D, by default the best answer.
+    """
+    action, words = flags.chosen_action("vectors", ACTIONS, values, SOURCE_FLAGS)
+    if "output" in action.flags and not values.output:
+        raise ConfigError("--output: is required; say where to write")
+    # Before JAX starts.
+    if bool(values.vectors) == bool(values.workdir):
+        raise ConfigError("--vectors: give a file of word vectors, or a run of them with --workdir, one of the two")
+    if values.workdir:
+        require_task(values.workdir, "word_vectors")
+    action.do(values, words)
+    return 0

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from transformer_jax.config import DataConfig, DataError, TokenizerConfig
+from transformer_jax.config import ConfigError, DataConfig, DataError, TokenizerConfig
 from transformer_jax.config.languages import script_of
 from transformer_jax.data.corpus_statistics import (
     FULL_WIDTH,
@@ -28,6 +28,7 @@ from transformer_jax.data.corpus_statistics import (
 )
 from transformer_jax.data.line_shift import LineShift, Stretch, line_shift
 from transformer_jax.data.pair_encoding import PairEncoder, training_filters
+from transformer_jax.data.parallel_text import named_files
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.text_files import raw_lines, require_no_archive, sentence_of_line
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
@@ -308,3 +309,56 @@ def _check_filters(
         if reason := encoder.reason_to_drop(pair):
             report.add("", FILTERED + reason, f"{names[0]}:{line + 1}", pair.source)
     return [FILTERED + reason for reason in training_filters(data)]
+
+
+def texts_named(given: Sequence[str]) -> list[list[Path]]:
+    """The files of each text: one, or the two sides of a pair."""
+    texts: list[list[Path]] = []
+    alone: list[Path] = []
+    for name in given:
+        path = Path(name).expanduser()
+        if path.is_dir():
+            texts += _of_folder(path)
+        elif re.search("[,{]", name):
+            texts.append(list(named_files(name, "data check")))
+        else:
+            alone.append(_found(path))
+    if len(alone) == 2 and not any(_ending(path) in ("tsv", "txt") for path in alone):
+        return [*texts, alone]
+    return [*texts, *_by_name(alone)]
+
+
+def _found(path: Path) -> Path:
+    for each in (path, path.with_name(f"{path.name}.gz")):
+        if each.is_file():
+            return each
+    raise ConfigError(f"data check: {path} is neither a file nor a folder")
+
+
+def _ending(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".xz").rpartition(".")[2]
+
+
+def _by_name(paths: Sequence[Path]) -> list[list[Path]]:
+    """Two files that differ in the language at the end of their names are a pair."""
+    groups: dict[Path, list[Path]] = {}
+    for path in paths:
+        is_alone = _ending(path) in ("tsv", "txt")
+        stem = path.name.removesuffix(".gz").removesuffix(".xz").removesuffix(f".{_ending(path)}")
+        groups.setdefault(path if is_alone else path.with_name(stem), []).append(path)
+    for common, files in groups.items():
+        if len(files) > 2:
+            names = ", ".join(file.name for file in files)
+            raise ConfigError(f"data check: {common} has {len(files)} languages, {names}; name two files")
+    return list(groups.values())
+
+
+def _of_folder(folder: Path) -> list[list[Path]]:
+    """The pairs, the .tsv and the .txt of a folder."""
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    texts = [files for files in _by_name(files) if len(files) == 2 or _ending(files[0]) in ("tsv", "txt")]
+    if not texts:
+        raise ConfigError(
+            f"data check: {folder} has no pair of files such as train.en and train.de, no .tsv and no .txt"
+        )
+    return texts

@@ -1,12 +1,35 @@
-"""Checks of a run directory before JAX starts: whether the settings can resume the run in it."""
+"""Settings of a run before JAX starts, and whether they can resume the run in its directory."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, may_change
+from transformer_jax.data.corpora import with_languages
 from transformer_jax.runs.run_directory import RunDirectory, require_settings
 from transformer_jax.runtime.object_store import local_run
+from transformer_jax.tasks.sizing import sized
+
+
+def settings_to_train(
+    recipe: str | Mapping[str, Any],
+    overrides: Sequence[tuple[str, str]],
+    workdir: str,
+    budget: str | None,
+    *,
+    is_alone: bool = True,
+) -> tuple[ExperimentConfig, Mapping[str, Any], list[str]]:
+    """The settings of a run, sized for the budget and with the languages of its text; their record; remarks for the user.
+
+    Raises ConfigError when they cannot resume the run in ``workdir``; DataError when the text cannot be read.
+    """
+    found = sized(recipe, overrides, workdir, budget, is_alone=is_alone)
+    config, remark = with_languages(found.config)
+    config = replace(config, init=config.init.absolute(), data=config.data.absolute())
+    require_same_run(config, workdir)
+    return with_recorded_init(config, workdir), found.record, [each for each in (found.remark, remark) if each]
 
 
 def require_same_run(config: ExperimentConfig, workdir: str) -> None:

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from transformer_jax.commands.flag_parsing import parse_flags
+from transformer_jax.commands.flags import parse
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError
 from transformer_jax.tools.preflight import health
@@ -44,7 +44,7 @@ def test_sums_and_files_are_right_here(tmp_path):
 def test_the_status_says_whether_something_is_wrong(is_right, monkeypatch, capsys):
     monkeypatch.setattr(health, "checks", lambda config, folder: iter([health.Check("sum", is_right, "why")]))
     doctor = load_command("doctor")
-    assert doctor.run(parse_flags(doctor.define_flags, [])) == (not is_right)
+    assert doctor.run(parse(doctor.flags, [])) == (not is_right)
     assert ("ok" if is_right else "WRONG") in capsys.readouterr().out
 
 

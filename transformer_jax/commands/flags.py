@@ -1,14 +1,15 @@
-"""Flags of a command: absl's, on separate FlagValues, with ``--config=RECIPE`` and ``--config.KEY=VALUE`` among them.
+"""Commands and their flags: absl's, on separate values for each command, with ``--config=RECIPE`` and ``--config.KEY=VALUE``.
 
-The convention is that of ``ml_collections.config_flags``. Its own parser is not used, because it can override only what the
-recipe happens to state, and ends in a traceback for a misspelled key.
+The convention is that of ``ml_collections.config_flags``. Its own parser is not used, because it can override only settings
+that the recipe states, and a misspelled key is a traceback.
 """
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from absl import flags
+import absl.flags
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, resolve, to_dict
 from transformer_jax.config.conversion import joined_files, spelled_out, type_of
@@ -30,45 +31,113 @@ SEPARATOR = "--"
 FORMER_FLAGS: dict[str, str] = {}
 OVERRIDE_MEANING = "set one setting, for example --config.decoding.beam_width=5; transformer-jax config lists them all"
 
+Values = absl.flags.FlagValues
+Flag = Callable[[Values], object]
+"""Defines one flag, or several, on the values of a command."""
 
-def define_config_flag(values: flags.FlagValues, required: bool = True) -> None:
-    """Lets the command take ``--config=RECIPE[:ARGUMENT]`` and ``--config.KEY=VALUE``; see ``resolve_config``."""
+
+class Command(NamedTuple):
+    """A command: ``run`` takes the values of its flags and returns the exit status; its docstring is the help."""
+
+    run: Callable[[Values], int]
+    flags: tuple[Flag, ...]
+
+
+def command(*flags: Flag) -> Callable[[Callable[[Values], int]], Command]:
+    """Decorator that makes a function a command with these flags."""
+    return lambda run: Command(run, flags)
+
+
+def _flag(define: Callable[..., Any]) -> Callable[..., Flag]:
+    """An absl function that defines a flag, without the values: ``(name, default, help, **options)``."""
+    return lambda *arguments, **options: lambda values: define(*arguments, flag_values=values, **options)
+
+
+string = _flag(absl.flags.DEFINE_string)
+integer = _flag(absl.flags.DEFINE_integer)
+number = _flag(absl.flags.DEFINE_float)
+boolean = _flag(absl.flags.DEFINE_boolean)
+enum = _flag(absl.flags.DEFINE_enum)
+strings = _flag(absl.flags.DEFINE_list)
+"""Separated by commas."""
+repeated = _flag(absl.flags.DEFINE_multi_string)
+
+
+def arguments(name: str, meaning: str) -> Flag:
+    """Arguments that are not flags, as ``values.arguments``; help calls them ``name``: ``RUN ...``."""
+    return repeated(ARGUMENTS_FLAG, [], f"{name}: {meaning}")
+
+
+overrides = repeated(OVERRIDE_FLAG, [], OVERRIDE_MEANING)
+"""``--config.KEY=VALUE`` alone, for settings that change those of a run."""
+
+
+def config(values: Values, required: bool = True) -> None:
+    """``--config=RECIPE[:ARGUMENT]`` and ``--config.KEY=VALUE``; see ``resolve_config``."""
     meaning = "a recipe, for example multi30k:tiny or mine.py, or the directory of a run"
-    flags.DEFINE_string(CONFIG_FLAG, None, meaning, flag_values=values, required=required)
-    define_override_flag(values)
+    string(CONFIG_FLAG, None, meaning, required=required)(values)
+    overrides(values)
 
 
-def define_override_flag(values: flags.FlagValues) -> None:
-    """Lets the command take ``--config.KEY=VALUE`` alone, for settings that change those of a run."""
-    flags.DEFINE_multi_string(OVERRIDE_FLAG, [], OVERRIDE_MEANING, flag_values=values)
+def optional_config(values: Values) -> None:
+    """``config``, which may be left out."""
+    config(values, required=False)
 
 
-def define_common_flags(values: flags.FlagValues) -> None:
-    """Lets the command take ``--plugin=FILE`` and ``--trust_config``, as every command does."""
+def common(values: Values) -> None:
+    """``--plugin=FILE`` and ``--trust_config``, which every command takes."""
     meaning = "Python file that registers attentions, data sources, trackers ...; see docs/extending.md"
-    flags.DEFINE_multi_string(PLUGIN_FLAG, [], meaning, flag_values=values)
-    meaning = "use config.json of a run though it differs from the settings in its checkpoints"
-    flags.DEFINE_boolean(TRUST_FLAG, False, meaning, flag_values=values)
+    repeated(PLUGIN_FLAG, [], meaning)(values)
+    boolean(TRUST_FLAG, False, "use config.json of a run though it differs from the settings in its checkpoints")(
+        values
+    )
 
 
-def define_arguments(values: flags.FlagValues, name: str, meaning: str) -> None:
-    """Lets the command take arguments that are not flags, as ``values.arguments``; help calls them ``name``: ``RUN ...``."""
-    flags.DEFINE_multi_string(ARGUMENTS_FLAG, [], f"{name}: {meaning}", flag_values=values)
+distributed = boolean(
+    "distributed", False, "this is one of several processes that run the same command, as on the hosts of a cluster"
+)
 
 
-def define_distributed_flag(values: flags.FlagValues) -> None:
-    """Lets the command be one of several processes with ``--distributed``."""
-    meaning = "this is one of several processes that run the same command, as on the hosts of a cluster"
-    flags.DEFINE_boolean("distributed", False, meaning, flag_values=values)
+class Action(NamedTuple):
+    """An action of a command, as ``ls`` of ``checkpoint``: its function, its arguments, and its own flags."""
+
+    do: Callable[[Values, list[str]], None]
+    takes: str
+    fewest: int
+    most: int
+    flags: tuple[str, ...]
 
 
-def overrides_of(values: flags.FlagValues) -> list[tuple[str, str]]:
+def chosen_action(
+    command: str, actions: Mapping[str, Action], values: Values, shared: Sequence[str] = ()
+) -> tuple[Action, list[str]]:
+    """The action that the first argument names, and its own arguments; ``shared`` are the flags that every action takes.
+
+    Raises ConfigError at an unknown action, a wrong number of arguments, or a flag of another action.
+    """
+    name, *given = values.arguments or [""]
+    if name not in actions:
+        near = nearest(name, actions, cutoff=0.5)
+        hint = f"did you mean {near}?" if near else f"give one of {', '.join(actions)}"
+        raise ConfigError(f"{command}: {name!r} is not an action; {hint}")
+    action = actions[name]
+    if not action.fewest <= len(given) <= action.most:
+        raise ConfigError(f"{command} {name}: takes {action.takes}, found {' '.join(given) or 'none'}")
+    of_others = {flag for other in actions.values() for flag in other.flags} - set(action.flags)
+    for flag in sorted(of_others):
+        if values[flag].present:
+            takes = ", ".join(f"--{each}" for each in (*shared, *action.flags)) or "no flags"
+            raise ConfigError(f"--{flag}: {command} {name} does not take it; it takes {takes}")
+    return action, given
+
+
+def overrides_of(values: Values) -> list[tuple[str, str]]:
     """The overrides of the command line, ``[("decoding.beam_width", "5"), ...]``; of ``mesh=data=2,fsdp=4`` each."""
     items = (item.partition("=") for item in values.config_override)
     return joined_files([setting for key, _, text in items for setting in spelled_out(key, text)])
 
 
-def resolve_config(values: flags.FlagValues, base: ExperimentConfig | None = None) -> ExperimentConfig:
+def resolve_config(values: Values, base: ExperimentConfig | None = None) -> ExperimentConfig:
     """The settings that the flags state: the recipe (or ``base``, the settings of a run) with the overrides applied.
 
     Raises:
@@ -79,7 +148,7 @@ def resolve_config(values: flags.FlagValues, base: ExperimentConfig | None = Non
     return resolve(required_config(values), overrides_of(values))
 
 
-def required_config(values: flags.FlagValues) -> str:
+def required_config(values: Values) -> str:
     """What --config names; raises ConfigError when it is empty."""
     if not values.config:
         raise ConfigError(
@@ -88,22 +157,22 @@ def required_config(values: flags.FlagValues) -> str:
     return str(values.config)
 
 
-def parse_flags(define_flags: Callable[[flags.FlagValues], None], arguments: Sequence[str]) -> flags.FlagValues:
+def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
     """The values of a command's flags, read from its arguments (without the command's name).
 
     Raises:
         ConfigError: an unknown flag, a value that does not fit, a required flag left out, or a stray argument.
     """
-    values = flags.FlagValues()
-    define_flags(values)
-    define_common_flags(values)
+    values = Values()
+    for define in (*flags, common):
+        define(values)
     try:
         rest = values(["transformer-jax", *_rewritten(arguments, values)])
-    except flags.UnrecognizedFlagError as error:
+    except absl.flags.UnrecognizedFlagError as error:
         near = nearest(error.flagname, set(values) - {OVERRIDE_FLAG, ARGUMENTS_FLAG})
         hint = f"; did you mean --{near}?" if near else "; --help lists the flags"
         raise ConfigError(f"--{error.flagname}: unknown flag{hint}") from None
-    except flags.Error as error:
+    except absl.flags.Error as error:
         missing = [
             name for name in values if values[name].value is None and f"--{name} must have a value" in str(error)
         ]
@@ -120,7 +189,7 @@ def parse_flags(define_flags: Callable[[flags.FlagValues], None], arguments: Seq
     return values
 
 
-def _rewritten(arguments: Sequence[str], values: flags.FlagValues) -> Iterator[str]:
+def _rewritten(arguments: Sequence[str], values: Values) -> Iterator[str]:
     """The arguments as absl knows them.
 
     ``--config.KEY=VALUE``, ``--config.KEY VALUE`` and ``--[no]config.KEY`` become one flag that collects them, and
@@ -147,7 +216,7 @@ def _rewritten(arguments: Sequence[str], values: flags.FlagValues) -> Iterator[s
         if not name.startswith("-") or not (negated or dashless.startswith("config.")):
             flag = _current_flag(dashless.replace("-", "_"), values)
             is_value = not equals and flag in values and not values[flag].boolean
-            repeated = flag if flag in values and isinstance(values[flag], flags.MultiFlag) else ""
+            repeated = flag if flag in values and isinstance(values[flag], absl.flags.MultiFlag) else ""
             yield f"--{flag}{equals}{text}" if name.startswith("--") and flag in values else argument
             continue
         key, repeated = dashless.partition(".")[2], ""
@@ -162,7 +231,7 @@ def _rewritten(arguments: Sequence[str], values: flags.FlagValues) -> Iterator[s
         yield f"--{OVERRIDE_FLAG}={key}={text}"
 
 
-def _current_flag(flag: str, values: flags.FlagValues) -> str:
+def _current_flag(flag: str, values: Values) -> str:
     """The name of a flag; for a former one a warning goes to stderr."""
     new = FORMER_FLAGS.get(flag, flag)
     if new == flag or new not in values:

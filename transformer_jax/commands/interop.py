@@ -1,0 +1,165 @@
+"""Models of other toolkits: ``export``, ``import`` and ``verify``."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transformer_jax.commands import flags
+from transformer_jax.commands.run_flags import run_config, run_flags
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig, difference
+from transformer_jax.tools.interop.formats import EXPORTED, IMPORTED, format_module, open_counterpart
+
+if TYPE_CHECKING:
+    from transformer_jax.tools.interop.opened_model import OpenedModel
+
+OPTIONS = {"ctranslate2": ("quantization",), "stablehlo": ("batch_size", "source_length")}
+LANGUAGES = ("source_language", "target_language")
+FIXED = ("task", "model.", "tokenizer.")
+
+TEXT_FLAGS = (
+    flags.string("text", None, "file of source sentences to compare on, plain or .gz; default: the validation split"),
+    flags.integer("sentences", 100, "how many to compare", lower_bound=1),
+)
+
+
+@flags.command(
+    run_flags,
+    flags.enum("format", None, EXPORTED, "format to write", required=True),
+    flags.string("output", None, "folder to write", required=True),
+    flags.enum("quantization", "float32", ("float32", "float16", "int8"), "precision of the weights (ctranslate2)"),
+    flags.integer("batch_size", 8, "sources at once (stablehlo)", lower_bound=1),
+    flags.integer("source_length", 128, "most tokens of a source, EOS included (stablehlo)", lower_bound=2),
+    flags.boolean("no_verify", False, "do not compare the exported model with the run"),
+    *TEXT_FLAGS,
+)
+def export(values: flags.Values) -> int:
+    """Write a trained model in the format of another toolkit, and prove that it computes the same there.
+
+    Example:
+        transformer-jax export --workdir=runs/m30k --format=ctranslate2 --output=m30k-ct2
+        transformer-jax export --workdir=runs/m30k --format=ctranslate2 --quantization=int8 --output=m30k-int8 --average=5
+
+    Formats: ctranslate2; huggingface (a Marian model of transformers, a GPT-2 of a language model); safetensors (an archive
+    with settings, tokenizers, and a manifest with digests); stablehlo (programs for --batch_size sources of --source_length
+    tokens). --output is a new folder: it appears whole or not at all. The exported model is then loaded and compared with the
+    run, as verify does, on the first sentences of --text (default: the validation split); --no_verify skips this. Exit status
+    1: the two differ by more than the tolerance. The libraries: pip install ctranslate2 safetensors torch transformers.
+    """
+    config = run_config(values)
+    output = _new_folder(values.output, "--output")
+    options = {name: values[name].value for name in OPTIONS.get(values.format, ())}
+    for name in (name for names in OPTIONS.values() for name in names):
+        if values[name].present and name not in options:
+            raise ConfigError(f"--{name}: not an option of --format={values.format}; leave it out")
+    from transformer_jax.runtime.atomic_files import appearing_folder, require_writable
+
+    require_writable(output.parent, "--output")
+    model = _open(values, config)
+    texts = _texts_to_compare(values, model)
+    with appearing_folder(output) as folder:
+        format_module(values.format).export(model, folder, texts, **options)
+    print(f"{output}: {values.format}, checkpoint {', '.join(map(str, model.steps))} of {values.workdir}")
+    return 0 if values.no_verify else _compare(model, output, texts)
+
+
+@flags.command(
+    flags.enum("format", None, IMPORTED, "format to read", required=True),
+    flags.string("input", None, "folder or file to read", required=True),
+    flags.string("workdir", None, "folder of the new run", required=True),
+    *(flags.string(name, None, "language of M2M-100 and NLLB (huggingface)") for name in LANGUAGES),
+    flags.overrides,
+)
+def import_model(values: flags.Values) -> int:
+    """Make a run directory, for every command, of a model that export or another toolkit wrote.
+
+    Example:
+        transformer-jax import --format=safetensors --input=m30k-archive --workdir=runs/again
+        transformer-jax import --format=huggingface --input=opus-mt-en-de --workdir=runs/opus
+        transformer-jax import --format=huggingface --input=nllb --source_language=eng_Latn --target_language=deu_Latn runs/a
+
+    Formats: huggingface (the folder of a Marian model such as OPUS-MT, of M2M-100, of NLLB, or of a GPT-2 that export wrote);
+    fairseq (a checkpoint beside its dict.*.txt and codes); safetensors (written by export). No code in the input is run: a
+    pickle that holds more than tensors and settings is refused. Data, decoding and training are set as for train, for example
+    --config.data.source=text --config.data.directory=data/wmt; model and tokenizers are fixed by the input. The run directory
+    appears whole or not at all. Fine-tune with train --config=RUN --config.init.run=RUN. The libraries: pip install
+    safetensors torch transformers.
+    """
+    source, workdir = Path(values.input).expanduser(), _new_folder(values.workdir, "--workdir")
+    if not source.exists():
+        raise ConfigError(f"--input: {source} does not exist")
+    languages = {name: values[name].value for name in LANGUAGES if values[name].value is not None}
+    if languages and values.format != "huggingface":
+        raise ConfigError(f"--{next(iter(languages))}: not an option of --format={values.format}; leave it out")
+    from transformer_jax.runtime.atomic_files import appearing_folder, require_writable
+
+    require_writable(workdir.parent, "--workdir")
+    found = format_module(values.format).read(source, **languages)
+    config = flags.resolve_config(values, base=found.config)
+    for key, before, _ in difference(found.config, config):
+        if key.startswith(FIXED):
+            raise ConfigError(f"--config.{key}: the imported model has {before!r}")
+    with appearing_folder(workdir) as folder:
+        replace(found, config=config).write(folder, format=values.format, path=str(source.absolute()))
+    print(f"run directory {workdir}: {sum(leaf.size for leaf in found.named.values()):,} parameters")
+    return 0
+
+
+@flags.command(
+    run_flags, flags.string("against", None, "folder of the exported or imported model", required=True), *TEXT_FLAGS
+)
+def verify(values: flags.Values) -> int:
+    """Compare a run with the same model in another format: outputs for given tokens, and greedy translations.
+
+    Example:
+        transformer-jax verify --workdir=runs/m30k --against=m30k-ct2
+        transformer-jax verify --workdir=runs/m30k --against=m30k-ct2 --text=test.en --sentences=1000
+
+    Both compute on this machine, the run in float32. The targets are the run's greedy translations of --text (default: the
+    validation split). Prints a table, and the greedy translations that differ: at a near tie, two logits less than 0.001
+    apart, either may come first. Exit status 1: an output differs by more than the tolerance of the format, a greedy
+    translation differs elsewhere than at a near tie (quantized models: more of them than the tolerance allows), or a text is
+    tokenized differently.
+    """
+    model = _open(values, run_config(values))
+    return _compare(model, Path(values.against).expanduser(), _texts_to_compare(values, model))
+
+
+def _new_folder(name: str, flag: str) -> Path:
+    folder = Path(name).expanduser().resolve()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{flag}: {folder} is there already; give a new folder")
+    return folder
+
+
+def _open(values: flags.Values, config: ExperimentConfig) -> "OpenedModel":
+    from transformer_jax.runtime.compilation_cache import start_jax
+    from transformer_jax.tools.interop.opened_model import open_model
+
+    start_jax(config.data.cache_directory)
+    return open_model(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
+
+
+def _texts_to_compare(values: flags.Values, model: "OpenedModel") -> list[str]:
+    """Sentences of --text, or of the validation split of the run; with --no_verify an unreadable split has none."""
+    from transformer_jax.data.text_files import read_lines
+
+    if values.text is not None:
+        texts = [line for line in read_lines(Path(values.text).expanduser()) if line.strip()][: values.sentences]
+        if not texts:
+            raise DataError(f"{values.text}: no sentence in it")
+        return texts
+    try:
+        return model.validation_texts(values.sentences)
+    except (ConfigError, DataError) as error:
+        if "no_verify" in values and values.no_verify:
+            return []
+        raise ConfigError(f"{error}; name a file of source sentences with --text") from None
+
+
+def _compare(model: "OpenedModel", folder: Path, texts: list[str]) -> int:
+    from transformer_jax.evaluation.text_table import text_table
+    from transformer_jax.tools.interop.parity import compare
+
+    found = compare(model, open_counterpart(folder, model), texts)
+    print(text_table(found.rows()))
+    return 0 if found.holds else 1
