@@ -25,7 +25,7 @@ from transformer_jax.models.interface import init_params
 from transformer_jax.tasks.task import MeasuredSplit, Task
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
-from transformer_jax.training.sharding import everywhere, put_rows, row_groups
+from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
 
 class Classifier(nn.Module):
@@ -100,7 +100,7 @@ class Classification(TranslationTask):
 
     @cached_property
     def measured(self):
-        return jax.jit(self.objective.unsmoothed_loss, out_shardings=everywhere(self.mesh))
+        return jax.jit(self.objective.unsmoothed_loss, out_shardings=replicated(self.mesh))
 
     def evaluate(self, params, split, *, limit=0):
         name, total = self.config.data.split_name(split), LossSums.zero()

@@ -59,10 +59,10 @@ class DecodeCache(NamedTuple):
 
     ``per_beam``: leaves ``[B, W, ...]`` that are reordered with the beams; leaves of rank 0 (a step counter) are
     shared by all rows and never reordered. ``per_sentence``: leaves ``[B, ...]``, the same for every beam of a sentence and at
-    every step (encoded source, projected keys and values). ``slots``: leaves ``[B, ...]`` that steps write into and that are
+    every step (encoded source, projected keys and values). ``kv_cache``: leaves ``[B, ...]`` that steps write into and that are
     never reordered; a mask in ``per_beam`` marks the entries of each beam.
     """
 
     per_beam: PyTree
     per_sentence: PyTree
-    slots: PyTree = ()
+    kv_cache: PyTree = ()

@@ -14,7 +14,7 @@ import pytest
 
 from transformer_jax.checkpoints import save_failure
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.checkpoints.save_failure import SaveFailed, reported, require_room
+from transformer_jax.checkpoints.save_failure import SaveFailed, reported, require_free_space
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.training.state import TrainState
 
@@ -86,12 +86,12 @@ def test_a_run_that_was_moved_away_is_told(tmp_path):
 def test_room_is_asked_for_before_the_first_update(tmp_path, monkeypatch):
     state = {"table": jax.ShapeDtypeStruct((1_000_000,), np.dtype("float32"))}
     monkeypatch.setattr(save_failure.shutil, "disk_usage", lambda path: SimpleNamespace(free=10_000_000))
-    assert require_room(tmp_path, state, kept=1) == []
-    (warning,) = require_room(tmp_path, state, kept=2)
+    assert require_free_space(tmp_path, state, kept=1) == []
+    (warning,) = require_free_space(tmp_path, state, kept=2)
     assert "0.01 GB free; 2 checkpoints and one being written need 0.012 GB" in warning
     monkeypatch.setattr(save_failure.shutil, "disk_usage", lambda path: SimpleNamespace(free=3_000_000))
     with pytest.raises(ConfigError, match="0.003 GB free, and one checkpoint needs 0.004 GB; make room"):
-        require_room(tmp_path, state, kept=1)
+        require_free_space(tmp_path, state, kept=1)
 
 
 def test_writes_that_failed_beside_the_one_that_is_reported_are_not_logged(tmp_path, caplog):

@@ -6,12 +6,12 @@ from transformer_jax.config import ConfigError, TextDataConfig, resolve
 from transformer_jax.config.sizing import (
     DECODER_ONLY_SIZES,
     EFFICIENCY,
-    FEWEST_VALIDATIONS,
     FIRST_VALIDATION,
-    MOST_EPOCHS,
-    MOST_VALIDATIONS,
+    MAX_EPOCHS,
+    MAX_VALIDATIONS,
+    MIN_VALIDATIONS,
     SIZES,
-    TEXT_MOST_EPOCHS,
+    TEXT_MAX_EPOCHS,
     VALIDATION,
     Corpus,
     Size,
@@ -45,7 +45,7 @@ def test_more_text_and_more_time_give_larger_models():
     hours = [plan_translation(Corpus(300_000, 12), hours * 3600, FLOPS).settings for hours in (4, 10)]
     assert [size_of(settings) for settings in hours] == [(4, 128, 256), (4, 256, 1024)]
     epochs = small.settings["training.num_updates"] * small.settings["batching.tokens_per_update"]
-    assert epochs / Corpus(5_000, 12).tokens == pytest.approx(MOST_EPOCHS, rel=0.05)
+    assert epochs / Corpus(5_000, 12).tokens == pytest.approx(MAX_EPOCHS, rel=0.05)
     assert all(plan.seconds <= 3600 * 1.01 for plan in (small, medium, large))
 
 
@@ -84,8 +84,8 @@ def test_every_plan_is_a_run_whose_validations_take_a_twentieth_of_its_time(pair
         *(config.tokenizer.vocabulary_size, 0.1, 1e-3, 1000),
     )
     spent = FIRST_VALIDATION + validations * VALIDATION * size.parameters
-    assert validations <= FEWEST_VALIDATIONS or spent <= 0.05 * plan.seconds * EFFICIENCY * FLOPS
-    assert validations <= MOST_VALIDATIONS
+    assert validations <= MIN_VALIDATIONS or spent <= 0.05 * plan.seconds * EFFICIENCY * FLOPS
+    assert validations <= MAX_VALIDATIONS
 
 
 def test_a_budget_is_a_number_with_a_unit():
@@ -119,7 +119,7 @@ def test_a_small_text_has_a_small_model_dropout_and_an_end():
     small, large = (plan_language_model(text_of(size), 36_000, FLOPS).settings for size in (2e6, 1e10))
     assert small["model.d_model"] == DECODER_ONLY_SIZES[0].d_model < large["model.d_model"]
     tokens = small["training.num_updates"] * small["batching.tokens_per_update"]
-    assert tokens <= 1.01 * TEXT_MOST_EPOCHS * text_of(2e6).tokens
+    assert tokens <= 1.01 * TEXT_MAX_EPOCHS * text_of(2e6).tokens
     assert small["model.dropout"] > 0.2 > large["model.dropout"] == 0
     assert plan_language_model(text_of(2e4), 60, FLOPS).settings["tokenizer.kind"] == "byte"
     settings = plan_language_model(JAPANESE, 60, FLOPS).settings

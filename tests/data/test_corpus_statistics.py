@@ -4,7 +4,7 @@ from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.corpus_statistics import (
     BLOCK,
     FULL_WIDTH,
-    MOST_READ,
+    MAX_READ,
     SAMPLED,
     ZERO_WIDTH,
     sample_of,
@@ -85,7 +85,7 @@ def test_the_sample_is_spread_and_knows_every_character():
     assert [far[line] for line in sample.lines] == sample.pairs
     assert len(sample.target.characters) == 5000
     assert sample_of(iter(far[:300]), 300).lines == list(range(300))
-    assert MOST_READ > SAMPLED
+    assert MAX_READ > SAMPLED
 
 
 def test_odd_characters_are_counted_and_said():

@@ -40,8 +40,8 @@ def make_cache(tables, beam_width: int, max_length: int) -> DecodeCache:
         "history": jnp.zeros((batch_size, beam_width, max_length + 1, 2), jnp.int32),
         "counter": jnp.zeros((), jnp.int32),
     }
-    slots = {"reads": jnp.zeros(batch_size, jnp.int32)}
-    return DecodeCache(per_beam=per_beam, per_sentence={"tables": jnp.asarray(tables)}, slots=slots)
+    kv_cache = {"reads": jnp.zeros(batch_size, jnp.int32)}
+    return DecodeCache(per_beam=per_beam, per_sentence={"tables": jnp.asarray(tables)}, kv_cache=kv_cache)
 
 
 def step(token_ids, cache: DecodeCache):
@@ -56,8 +56,8 @@ def step(token_ids, cache: DecodeCache):
     tables = cache.per_sentence["tables"]
     logits = jnp.take_along_axis(tables, context[:, :, None], axis=1)
     poisoned = {"tables": jnp.full_like(tables, jnp.nan)}  # search must go on with the per_sentence it was given
-    slots = {"reads": cache.slots["reads"] + 1}
-    return logits, DecodeCache({"history": history, "counter": counter + 1}, poisoned, slots)
+    kv_cache = {"reads": cache.kv_cache["reads"] + 1}
+    return logits, DecodeCache({"history": history, "counter": counter + 1}, poisoned, kv_cache)
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

@@ -176,7 +176,7 @@ KEY = jax.random.key(3)
 
 
 def test_samples_in_segments_are_those_of_each_copy_alone(lookup_model, monkeypatch):
-    for name, value in {"SEGMENT": 4, "FIRST_CAPACITY": 4, "FEWEST_ROWS": 1}.items():
+    for name, value in {"SEGMENT": 4, "FIRST_CAPACITY": 4, "MIN_ROWS": 1}.items():
         monkeypatch.setattr(segmented_search, name, value)
     tables = lookup_model.random_tables(4, 9, seed=1, eos_bias=-1.0)
     limits, numbers = np.array([11, 0, 3, 10], np.int32), np.array([7, 0, 2, 5])

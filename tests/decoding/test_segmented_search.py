@@ -34,7 +34,7 @@ def limits():
 
 @pytest.fixture(autouse=True)
 def small_batches_shrink_too(monkeypatch):
-    monkeypatch.setattr(segmented_search, "FEWEST_ROWS", 8)
+    monkeypatch.setattr(segmented_search, "MIN_ROWS", 8)
 
 
 def segmented(lookup_model, tables, limits, num_results: int, devices: SearchDevices = ONE_DEVICE, batches: int = 1):
@@ -135,7 +135,7 @@ def test_capacities_that_a_search_comes_to_have():
 
 
 def test_the_slots_of_a_transformer_grow_with_their_rows_and_lose_nothing(monkeypatch):
-    for name, value in {"SEGMENT": 3, "FIRST_CAPACITY": 3, "FEWEST_ROWS": 1}.items():
+    for name, value in {"SEGMENT": 3, "FIRST_CAPACITY": 3, "MIN_ROWS": 1}.items():
         monkeypatch.setattr(segmented_search, name, value)
     sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
     model = build_model(TransformerConfig(**sizes), 17, 17)

@@ -48,13 +48,13 @@ def test_one_sentence_is_one_row():
 
 def test_a_few_short_sentences_keep_the_width_of_the_longer_ones_before_them():
     mixed = [[9] * 40] * 8 + [[9] * 10] * 16
-    shapes = [batch.ids.shape for batch in source_batches(mixed, batch_tokens=4096, most_rows=8)]
+    shapes = [batch.ids.shape for batch in source_batches(mixed, batch_tokens=4096, max_rows=8)]
     assert shapes == [(8, 64)] * 3
     # Many are worth a program of their own, and so are those of less than a quarter.
-    shapes = [batch.ids.shape for batch in source_batches(mixed + [[9] * 10] * 16, batch_tokens=4096, most_rows=8)]
+    shapes = [batch.ids.shape for batch in source_batches(mixed + [[9] * 10] * 16, batch_tokens=4096, max_rows=8)]
     assert shapes == [(8, 64)] + [(8, 16)] * 4
     longer = [[9] * 100] * 8 + [[9] * 10] * 16
-    shapes = [batch.ids.shape for batch in source_batches(longer, batch_tokens=4096, most_rows=8)]
+    shapes = [batch.ids.shape for batch in source_batches(longer, batch_tokens=4096, max_rows=8)]
     assert shapes == [(8, 128)] + [(8, 16)] * 2
 
 

@@ -82,7 +82,7 @@ def test_the_cache_has_the_type_of_the_products(name, dtype):
     model, variables = made(name)
     memory = model.apply(variables, SOURCE, train=False, method="encode")
     cache = jax.eval_shape(lambda: model.apply(variables, memory, beam_width=3, max_length=7, method="init_cache"))
-    kept = cache.slots, cache.per_sentence.cross_attention
+    kept = cache.kv_cache, cache.per_sentence.cross_attention
     assert {leaf.dtype for leaf in jax.tree.leaves(kept)} == {jnp.dtype(dtype)}
 
 

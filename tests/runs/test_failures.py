@@ -145,7 +145,7 @@ def test_one_process_at_a_time_trains_in_a_folder(tmp_path):
 def test_a_folder_with_foreign_files_is_refused_before_anything_is_written(tmp_path, cache):
     (tmp_path / "thesis.tex").write_text("x")
     (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(ConfigError, match=r"holds other files than those of a run \(thesis\.tex\)"):
+    with pytest.raises(ConfigError, match=r"holds files that are not of a run \(thesis\.tex\)"):
         train(tiny_config(cache), tmp_path)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["checkpoints", "thesis.tex"]
 

@@ -17,7 +17,7 @@ def clock_after(updates: int) -> Clock:
 
 def ends_of(clock: Clock, tmp_path, factor: float = 2.0, seconds: float = 0.6) -> list[int]:
     ends: list[int] = []
-    with watchdog(clock, factor, tmp_path / "hang.txt", ends.append, least=0.1):
+    with watchdog(clock, factor, tmp_path / "hang.txt", ends.append, min_seconds=0.1):
         time.sleep(seconds)
     return ends
 

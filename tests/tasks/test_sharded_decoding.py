@@ -14,13 +14,13 @@ from transformer_jax.tools.preflight.collectives import collectives_of
 from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.sharding import (
     batch_sharding,
-    gather_over_fsdp,
     make_mesh,
     operands_rounded,
-    placed_shapes,
     put_rows,
+    sharded_shapes,
     state_shardings,
-    whole_over_fsdp,
+    unshard_fsdp,
+    unshard_program,
 )
 
 ROWS, CAPACITY, BEAMS, VOCABULARY = 16, 8, 2, 64
@@ -33,7 +33,7 @@ def test_every_device_searches_its_own_rows(tmp_path):
     model = TranslationObjective(from_dict(tiny_settings(tmp_path)), VOCABULARY, VOCABULARY, mesh)
     params = model.init_params(jax.random.key(0))
     split = jax.device_put(params, state_shardings(params, mesh))
-    gathered = whole_over_fsdp(split, mesh, "float32")
+    gathered = unshard_fsdp(split, mesh, "float32")
     for leaf, original in zip(jax.tree.leaves(gathered), jax.tree.leaves(params), strict=True):
         np.testing.assert_array_equal(leaf, original)
 
@@ -107,12 +107,12 @@ def test_a_model_computes_the_same_with_operands_that_were_rounded_before_they_w
 def test_operands_are_gathered_in_the_type_in_which_they_are_computed_with(tmp_path):
     mesh = make_mesh(MeshConfig(data=1, fsdp=8))
     objective = TranslationObjective(from_dict(tiny_settings(tmp_path)), VOCABULARY, VOCABULARY, mesh)
-    shapes = placed_shapes(jax.eval_shape(objective.init_params, jax.eval_shape(lambda: jax.random.key(0))), mesh)
+    shapes = sharded_shapes(jax.eval_shape(objective.init_params, jax.eval_shape(lambda: jax.random.key(0))), mesh)
     # A CPU sends bfloat16 as float32; other devices do not have this pass.
     options = {"xla_disable_hlo_passes": "float-normalization-bf16"}
     sent = {}
     for dtype in ("float32", "bfloat16"):
-        text = gather_over_fsdp(mesh, dtype).lower(shapes).compile(compiler_options=options).as_text()
+        text = unshard_program(mesh, dtype).lower(shapes).compile(compiler_options=options).as_text()
         sent[dtype] = sum(each.bytes * each.times for each in collectives_of(text, mesh.size))
     kernels = [leaf for path, leaf in named_leaves(shapes).items() if "embedding" not in path and leaf.ndim > 1]
     assert sent["float32"] - sent["bfloat16"] == sum(2 * leaf.size for leaf in kernels)

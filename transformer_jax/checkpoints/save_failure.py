@@ -84,7 +84,7 @@ def problem_of(checkpoints: Path, error: BaseException) -> str:
     return f"{checkpoints}: cannot be written ({reason}); {newest}. Mend that and run the same command"
 
 
-def require_room(workdir: Path, state: PyTree, kept: int) -> list[str]:
+def require_free_space(workdir: Path, state: PyTree, kept: int) -> list[str]:
     """A warning where the disk will not hold ``kept`` checkpoints; raises ConfigError where not even the next one fits."""
     state_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     free = shutil.disk_usage(workdir).free

@@ -23,7 +23,7 @@ def scored_checkpoints(run: RunDirectory) -> list[StoredCheckpoint]:
 
 
 def selection_of(run: RunDirectory) -> Metric:
-    """The metric that selects the checkpoints of a run; that of the default task where the settings are gone."""
+    """The metric that selects the checkpoints of a run; the default task's where the settings are gone."""
     return (load_run_config(run.config) if run.config.is_file() else ExperimentConfig()).selection
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.addresses import is_address
+from transformer_jax.config.checks import is_address
 
 # Flags that name runs. ``init_from`` stays an address, by which a run remembers where its parameters came from.
 RUN_FLAGS = ("workdir", "ensemble", "others", "config", "against", flags.ARGUMENTS_FLAG)

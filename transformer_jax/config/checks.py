@@ -1,10 +1,11 @@
-"""Declaration of settings and the checks that follow from it; each error names the key and the remedy."""
+"""Declaration of settings, the checks that follow from it, and paths; each error names the key and the remedy."""
 
 import operator
 import re
 from collections.abc import Mapping
 from dataclasses import field, fields
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
 from transformer_jax.config.errors import ConfigError, PluginNeeded
@@ -132,3 +133,38 @@ def require_pattern(key: str, text: str) -> None:
         re.compile(text)
     except re.error as error:
         raise ConfigError(f"{key}: {text!r} is not a regular expression: {error}") from None
+
+
+# Paths and addresses of object stores, ``s3://bucket/runs/a``.
+
+# One letter is a drive. In a chain, ``simplecache::s3://...``, the first says so.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(/|:[A-Za-z])")
+# Marks an address from a run directory: the user has not asked to open it.
+_UNASKED = "unasked+"
+
+
+def is_address(text: object) -> bool:
+    """Whether this names an object in a store, not a file; also if ``pathlib`` has removed one of the two slashes."""
+    return _SCHEME.match(str(text).removeprefix(_UNASKED)) is not None
+
+
+def absolute_path(text: str, key: str) -> str:
+    """The absolute path, or empty text; raises ConfigError, which names ``key``, at an address."""
+    if is_address(text):
+        raise ConfigError(f"{key}: {without_mark(text)} is in an object store; only a path on this machine works here")
+    return str(Path(text).expanduser().absolute()) if text else text
+
+
+def unasked(text: str) -> str:
+    """An address from a run directory, which somebody else may have written, marked as not to be opened; a path stays."""
+    return f"{_UNASKED}{text}" if is_address(text) and not is_unasked(text) else text
+
+
+def is_unasked(text: str) -> bool:
+    """Whether ``unasked`` marked it."""
+    return text.startswith(_UNASKED)
+
+
+def without_mark(text: str) -> str:
+    """The address that ``unasked`` marked."""
+    return text.removeprefix(_UNASKED)

@@ -4,8 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from transformer_jax.config.addresses import absolute_path
-from transformer_jax.config.checks import LARGEST_SEED, check_settings, require, setting
+from transformer_jax.config.checks import LARGEST_SEED, absolute_path, check_settings, require, setting
 from transformer_jax.config.languages import language_of_file
 
 _BRACES = re.compile(r"\{([^{}]*),([^{}]*)\}")

@@ -4,8 +4,17 @@ import re
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from transformer_jax.config.addresses import absolute_path, is_address, unasked
-from transformer_jax.config.checks import check_settings, declared, rate, require, require_pattern, setting
+from transformer_jax.config.checks import (
+    absolute_path,
+    check_settings,
+    declared,
+    is_address,
+    rate,
+    require,
+    require_pattern,
+    setting,
+    unasked,
+)
 from transformer_jax.config.errors import ConfigError
 
 KIND = "Kind of model."

@@ -9,7 +9,7 @@ from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.language_model import TextBatchingConfig
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-FEWEST_UPDATES = 20
+MIN_UPDATES = 20
 
 
 class Plan(NamedTuple):
@@ -17,7 +17,7 @@ class Plan(NamedTuple):
 
     Every function that plans takes the text, the budget in seconds, ``flops`` (floating-point operations per second of matrix
     products on this machine; an update makes six of them for each parameter and token) and ``stated`` (settings, by dotted
-    key, that stay as they are). It raises ConfigError when the budget does not pay ``FEWEST_UPDATES`` after start-up.
+    key, that stay as they are). It raises ConfigError when the budget does not pay ``MIN_UPDATES`` after start-up.
     """
 
     settings: dict[str, Any]
@@ -34,9 +34,9 @@ def seconds_of(budget: str) -> float:
 
 
 def _require_enough(budget: int | float, updates: int, least_seconds: float) -> None:
-    if updates < FEWEST_UPDATES:
+    if updates < MIN_UPDATES:
         raise ConfigError(
-            f"--budget: {budget:.0f} s do not pay start-up, compilation and {FEWEST_UPDATES} updates here; give "
+            f"--budget: {budget:.0f} s do not pay start-up, compilation and {MIN_UPDATES} updates here; give "
             f"{max(round(least_seconds / 60 + 0.5), 1)}m or more"
         )
 
@@ -64,12 +64,12 @@ def _minutes(seconds: float) -> str:
 # they, batches and checkpoints leave for updates.
 EFFICIENCY, START_UP, VALIDATION, FIRST_VALIDATION = 0.55, 6e12, 1e5, 1.3e12
 SHARE_OF_VALIDATIONS, SHARE_OF_UPDATES = 0.05, 0.9
-FEWEST_VALIDATIONS, MOST_VALIDATIONS, FEWEST_BETWEEN = 2, 8, 50
-MOST_EPOCHS = 40
+MIN_VALIDATIONS, MAX_VALIDATIONS, MIN_BETWEEN = 2, 8, 50
+MAX_EPOCHS = 40
 # Half of the tokens an update while there would be fewer updates than this; the rate falls with the square root.
 ENOUGH_UPDATES = 4000
 # Dropout grows with the number of epochs, up to the dropout of the size.
-LEAST_DROPOUT, DROPOUT_PER_EPOCH = 0.05, 0.01
+MIN_DROPOUT, DROPOUT_PER_EPOCH = 0.05, 0.01
 TOKENS_PER_WORD = 1.4
 # Rows hold several pairs: positions of a row for text of short and of long pairs (more tokens on average than the last number);
 # the smallest batch has twelve such rows.
@@ -151,15 +151,15 @@ def plan_translation(
     affordable = [
         (size, updates)
         for size, updates in sizes
-        if updates >= FEWEST_UPDATES and updates * size.tokens_per_update / corpus.tokens >= size.epochs
+        if updates >= MIN_UPDATES and updates * size.tokens_per_update / corpus.tokens >= size.epochs
     ]
     size, updates = (affordable or sizes[:1])[-1]
     updates = stated.get("training.num_updates") or updates
     if not stated.get("training.num_updates"):
-        _require_enough(budget_seconds, updates, size.seconds(FEWEST_UPDATES, speed))
+        _require_enough(budget_seconds, updates, size.seconds(MIN_UPDATES, speed))
     seconds, epochs = size.seconds(updates, speed), updates * size.tokens_per_update / corpus.tokens
     paid = int((SHARE_OF_VALIDATIONS * seconds * speed - FIRST_VALIDATION) / (VALIDATION * size.parameters))
-    intervals = _intervals(updates, min(max(paid, FEWEST_VALIDATIONS), MOST_VALIDATIONS), FEWEST_BETWEEN)
+    intervals = _intervals(updates, min(max(paid, MIN_VALIDATIONS), MAX_VALIDATIONS), MIN_BETWEEN)
     # At a checkpoint a run estimates its end anew: about every minute.
     checkpoint_every = max(min(intervals["training.evaluate_every"], int(60 * updates / max(seconds, 1))), 1)
     settings = {
@@ -178,7 +178,7 @@ def plan_translation(
         "model.d_model": size.d_model,
         "model.d_ff": size.d_ff,
         "model.num_heads": size.num_heads,
-        "model.dropout": round(min(size.dropout, LEAST_DROPOUT + DROPOUT_PER_EPOCH * epochs), 2),
+        "model.dropout": round(min(size.dropout, MIN_DROPOUT + DROPOUT_PER_EPOCH * epochs), 2),
         "model.embedding_dropout": 0.1,
         "optimizer.schedule": "cosine",
         "optimizer.learning_rate": size.learning_rate,
@@ -208,7 +208,7 @@ def _with_batches(
         size = size._replace(**{field: stated[key] for key, field in FIELDS.items() if key in stated})
         start = size.seconds(0, speed)
         paid = (budget_seconds - start) / (size.seconds(1, speed) - start)
-        most = max(MOST_EPOCHS * corpus.tokens / size.tokens_per_update, FEWEST_UPDATES)
+        most = max(MAX_EPOCHS * corpus.tokens / size.tokens_per_update, MIN_UPDATES)
         updates = max(int(min(paid, most)), 0)
         if updates >= ENOUGH_UPDATES or tokens <= smallest:
             return size, updates
@@ -219,11 +219,11 @@ def _with_batches(
 # On two cores of an AMD EPYC (Zen 4): the speed of updates as a fraction of the speed of small matrix products, and at that
 # speed the floating-point operations of start-up and compilation.
 TEXT_EFFICIENCY, TEXT_START_UP = 0.7, 2e12
-TEXT_VALIDATIONS, TEXT_FEWEST_BETWEEN = 5, 25
+TEXT_VALIDATIONS, TEXT_MIN_BETWEEN = 5, 25
 # Training tokens per parameter below which a smaller model is better (20 if time does not matter: Hoffmann et al. 2022);
 # parameters per token of the text above which a model learns it by heart; epochs after which more change little.
-TOKENS_OF_A_PARAMETER, PARAMETERS_OF_A_TOKEN, TEXT_MOST_EPOCHS = 4, 4, 24
-DROPOUTS = ((2, 0.0), (5, 0.1), (12, 0.2), (TEXT_MOST_EPOCHS, 0.3))
+TOKENS_OF_A_PARAMETER, PARAMETERS_OF_A_TOKEN, TEXT_MAX_EPOCHS = 4, 4, 24
+DROPOUTS = ((2, 0.0), (5, 0.1), (12, 0.2), (TEXT_MAX_EPOCHS, 0.3))
 """Dropout by the maximum number of epochs: text that is seen once needs none."""
 SHARE_OF_A_VALIDATION = 0.03
 TOKENS_OF_A_WORD, CHARACTERS_OF_A_TOKEN = 1.4, 1.7
@@ -231,8 +231,8 @@ BYTES_OF_AN_ENTRY, BYTES_TO_LEARN_PIECES = 200, 260
 BLANK_LINES = 0.02
 # Word vectors: floating-point operations of a word for each dimension; words of the text for each word of a block, whose
 # gradients add up.
-OPERATIONS_OF_A_WORD, TEXT_OF_A_BLOCK, ROW_LENGTH, MOST_ROWS, MOST_BLOCKS = 1000, 200, 32, 32, 32
-FEWEST_UPDATES_OF_AN_EPOCH = 20
+OPERATIONS_OF_A_WORD, TEXT_OF_A_BLOCK, ROW_LENGTH, MAX_ROWS, MAX_BLOCKS = 1000, 200, 32, 32, 32
+MIN_UPDATES_OF_AN_EPOCH = 20
 
 
 class TextStatistics(NamedTuple):
@@ -348,10 +348,10 @@ def plan_language_model(
     ]
     size = (fit or sizes[:1])[-1]
     each = 6 * size.parameters * size.tokens_per_update
-    most = max(TEXT_MOST_EPOCHS * tokens / size.tokens_per_update, FEWEST_UPDATES)
+    most = max(TEXT_MAX_EPOCHS * tokens / size.tokens_per_update, MIN_UPDATES)
     updates = _text_updates(stated, budget_seconds, each, most, speed)
     epochs = updates * size.tokens_per_update / tokens
-    dropout = next(rate for limit, rate in DROPOUTS if epochs <= limit or limit == TEXT_MOST_EPOCHS)
+    dropout = next(rate for limit, rate in DROPOUTS if epochs <= limit or limit == TEXT_MAX_EPOCHS)
     validated = SHARE_OF_A_VALIDATION * updates * size.tokens_per_update * text.documents / tokens
     settings = {KEYS[name]: value for name, value in size._asdict().items()} | {
         "data.documents": text.documents_are,
@@ -363,7 +363,7 @@ def plan_language_model(
         "optimizer.warmup_updates": min(max(updates // 10, 1), 1000),
         "training.validation_sentences": int(min(max(validated, 50), 20_000)),
         "decoding.max_new_tokens": size.context_length // 2,
-        **_intervals(updates, TEXT_VALIDATIONS, TEXT_FEWEST_BETWEEN),
+        **_intervals(updates, TEXT_VALIDATIONS, TEXT_MIN_BETWEEN),
     }
     seconds = (TEXT_START_UP + updates * each) / speed
     pieces = "bytes" if kind == "byte" else f"{size.vocabulary_size:,} pieces"
@@ -383,13 +383,13 @@ def plan_word_vectors(
     text = text.divided(stated)
     words = text.words if text.has_words else text.tokens
     dimension = stated.get("model.d_model") or (300 if words >= 1e8 else 100 if words >= 2e6 else 50)
-    rows = _power_of_two(words / TEXT_OF_A_BLOCK / ROW_LENGTH, MOST_ROWS)
-    blocks = _power_of_two(words / FEWEST_UPDATES_OF_AN_EPOCH / (rows * ROW_LENGTH), MOST_BLOCKS)
+    rows = _power_of_two(words / TEXT_OF_A_BLOCK / ROW_LENGTH, MAX_ROWS)
+    blocks = _power_of_two(words / MIN_UPDATES_OF_AN_EPOCH / (rows * ROW_LENGTH), MAX_BLOCKS)
     # An update has at least 16 spans, which are longer than a window.
     blocks = max(blocks, 4 if rows == 1 else 1)
     words_of_update = rows * ROW_LENGTH * blocks
     each = OPERATIONS_OF_A_WORD * dimension * words_of_update
-    most = max((5 if words >= 1e7 else 15) * words / words_of_update, FEWEST_UPDATES)
+    most = max((5 if words >= 1e7 else 15) * words / words_of_update, MIN_UPDATES)
     updates = _text_updates(stated, budget_seconds, each, most, speed)
     settings = {
         "data.documents": text.documents_are,
@@ -400,7 +400,7 @@ def plan_word_vectors(
         "batching.row_length": ROW_LENGTH,
         "batching.blocks_per_update": blocks,
         "model.d_model": dimension,
-        **_intervals(updates, TEXT_VALIDATIONS, TEXT_FEWEST_BETWEEN),
+        **_intervals(updates, TEXT_VALIDATIONS, TEXT_MIN_BETWEEN),
     }
     seconds = (TEXT_START_UP + updates * each) / speed
     sentence = (
@@ -416,7 +416,7 @@ def _text_updates(
     """The stated number of updates, or what the budget pays, at most ``most``; ``each``: operations of an update."""
     paid = max(budget * speed - TEXT_START_UP, 0) / each
     updates: int = stated.get("training.num_updates") or int(min(paid, most))
-    _require_enough(budget, updates, (TEXT_START_UP + FEWEST_UPDATES * each) / speed)
+    _require_enough(budget, updates, (TEXT_START_UP + MIN_UPDATES * each) / speed)
     return updates
 
 

@@ -3,15 +3,14 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from transformer_jax.config.addresses import absolute_path
-from transformer_jax.config.checks import check_settings, require, same_setting, setting
+from transformer_jax.config.checks import absolute_path, check_settings, require, same_setting, setting
 from transformer_jax.config.data import TokenizerConfig
 from transformer_jax.config.language_model import TextDataConfig
 from transformer_jax.config.model import KIND
 
 SPANS_IN_UPDATE = 16
 """Minimum number of spans in an update: token ids that stay together when an epoch is shuffled; windows end with them."""
-MOST_SHARED_STEPS = 10
+MAX_SHARED_STEPS = 10
 """Words of a row for which a shared negative may stand, times the negatives of each; with 20 skip-gram diverged."""
 VECTOR_TOKENIZERS = ("lower_word", "bpe", "unigram")
 DIMENSION = "Dimension of the vectors."
@@ -122,7 +121,7 @@ def check_word_vectors(
     if isinstance(model, GloveConfig):
         require(not data.subsample, "data.subsample", f"{data.subsample}: GloVe counts all words; set it to 0")
         return
-    fewest = -(-batching.row_length * model.negatives // MOST_SHARED_STEPS)
+    fewest = -(-batching.row_length * model.negatives // MAX_SHARED_STEPS)
     problem = (
         f"{model.shared_negatives} for rows of {batching.row_length} words take too large steps; use {fewest} or more"
     )

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from transformer_jax.config import DataError
-from transformer_jax.config.addresses import absolute_path
+from transformer_jax.config.checks import absolute_path
 from transformer_jax.runtime.file_digests import changed_files, write_digests
 
 StoreType = TypeVar("StoreType")

@@ -42,7 +42,7 @@ RATIO, RATIO_CHARACTERS = 3.0, 30
 # An identical line is boilerplate if it occurs this often, and once in this many lines.
 BOILERPLATE, BOILERPLATE_SHARE = 10, 2000
 JAPANESE = frozenset(("HAN", "HIRAGANA", "KATAKANA"))
-FEWEST_LETTERS = 3
+MIN_LETTERS = 3
 
 UNREADABLE = "lines that are no UTF-8, have NUL bytes or not one tab"
 MORE = "lines that the other side does not have"
@@ -54,7 +54,7 @@ UNLIKELY = "unlike the rest of the side: a third language, names, code"
 FREQUENT, TWICE = f"boilerplate: the same line {BOILERPLATE} times or more", "duplicates of an earlier line or pair"
 COPIES, LENGTHS = "copies: target is source", f"one side {RATIO:g} times longer than is usual"
 FILTERED = "of the sample, training would leave out: "
-FEWEST_KNOWN = 500
+MIN_KNOWN = 500
 PATTERNS = {
     "control characters or U+FFFD": re.compile("[\x01-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufffd]"),
     "zero-width characters": ZERO_WIDTH,
@@ -156,7 +156,7 @@ def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConf
     report.count("", SHIFTED, sum(end - first for (first, lag), end in zip(shift.stretches, ends, strict=True) if lag))
     for stretch in filter(None, shift.text(*names).split("; ")):
         report.show("", SHIFTED, stretch)
-    if not shift.is_known and len(sample.pairs) >= FEWEST_KNOWN:
+    if not shift.is_known and len(sample.pairs) >= MIN_KNOWN:
         report.remarks.append("nothing shows that a line translates its own: neither lengths nor words of pairs agree")
     filtered = _check_filters(report, sample, names, data, tokenizer)
     faults = [UNREADABLE, MORE, SHIFTED, *faults[1:-1], LANGUAGE, COPIES, LENGTHS, TWICE]
@@ -235,7 +235,7 @@ def _check_line(report: CorpusReport, name: str, number: int, text: str, scripts
         report.add(name, LONG, where, text)
     if not (text.isascii() and "LATIN" in scripts):
         found = [script_of(letter) for letter in text if letter.isalpha()]
-        if len(found) >= FEWEST_LETTERS and 2 * sum(script in scripts for script in found) < len(found):
+        if len(found) >= MIN_LETTERS and 2 * sum(script in scripts for script in found) < len(found):
             report.add(name, SCRIPT, where, text)
     if _ANY_PATTERN.search(text):
         for fault, pattern in PATTERNS.items():

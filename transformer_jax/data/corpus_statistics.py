@@ -12,7 +12,7 @@ from transformer_jax.config.languages import SCRIPTS_WITHOUT_SPACES, script_of
 from transformer_jax.data.sentence_pairs import SentencePair
 
 # Pairs in a block of the sample, in the sample, and in the beginning of the text that is sampled.
-BLOCK, SAMPLED, MOST_READ = 256, 20_000, 400_000
+BLOCK, SAMPLED, MAX_READ = 256, 20_000, 400_000
 LARGE_SCRIPTS = frozenset(("HAN", "HANGUL", "YI", "TANGUT"))
 """Scripts of thousands of characters."""
 MANY_CHARACTERS, MAIN_SHARE = 1000, 0.1
@@ -21,15 +21,15 @@ ZERO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u
 LETTERS = re.compile(r"[^\W\d_]+")
 # Sequences of three letters: bits of their hash; the fewest in a line that is judged; log-likelihood by which the other side
 # explains the line better, in all and for each; deviations by which a line is less likely than the lines of its side.
-HASH_BITS, FEWEST_SEQUENCES, OTHER_SIDE, OTHER_SIDE_EACH, UNLIKE = 16, 15, 15.0, 0.5, 8.0
-USUAL_SEQUENCES, MOST_SEQUENCES = 40, 100
+HASH_BITS, MIN_SEQUENCES, OTHER_SIDE, OTHER_SIDE_EACH, UNLIKE = 16, 15, 15.0, 0.5, 8.0
+USUAL_SEQUENCES, MAX_SEQUENCES = 40, 100
 SUBWORD_KINDS = ("bpe", "unigram")
 PIECES_PER_CHARACTER = 3
 # Of distinct runs of letters: sentencepiece found 1.9 or more in 200 to 20,000 lines of English, German, French and Japanese.
 PIECES_PER_WORD = 1.5
 # 4 special ids and 256 bytes.
 FIXED_PIECES = 260
-LEAST_SHARED = 0.5
+MIN_SHARED = 0.5
 
 
 class SideText(NamedTuple):
@@ -119,10 +119,10 @@ class CorpusSample(NamedTuple):
 
 
 def sample_of(pairs: Iterable[SentencePair], count: int) -> CorpusSample:
-    """About ``SAMPLED`` of the first ``MOST_READ`` pairs of ``count``; the alphabets come from all pairs read."""
+    """About ``SAMPLED`` of the first ``MAX_READ`` pairs of ``count``; the alphabets come from all pairs read."""
     alphabets: tuple[set[str], set[str]] = set(), set()
     chosen: list[tuple[int, SentencePair]] = []
-    for is_sampled, start, block in _blocks(pairs, min(count, MOST_READ)):
+    for is_sampled, start, block in _blocks(pairs, min(count, MAX_READ)):
         alphabets[0].update(*(pair.source for pair in block))
         alphabets[1].update(*(pair.target for pair in block))
         if is_sampled:
@@ -172,7 +172,7 @@ def letters_of(texts: Sequence[str]) -> Letters:
     counts = np.bincount(hashed, minlength=1 << HASH_BITS) + 0.5
     scores = np.log(counts / counts.sum())
     number = np.bincount(rows, minlength=len(texts))
-    is_judged = number >= FEWEST_SEQUENCES
+    is_judged = number >= MIN_SEQUENCES
     if not is_judged.any():
         return Letters(scores, 0.0, np.inf)
     means = (np.bincount(rows, scores[hashed], len(texts)) / np.maximum(number, 1))[is_judged]
@@ -187,11 +187,11 @@ def strange_texts(texts: Sequence[str], own: Letters, other: Letters | None) -> 
     of_other = np.zeros(len(texts), bool)
     if other is not None:
         gain = np.bincount(rows, (other.scores - own.scores)[hashed], len(texts))
-        of_other = (gain > OTHER_SIDE) & (gain > OTHER_SIDE_EACH * number) & (number >= FEWEST_SEQUENCES)
+        of_other = (gain > OTHER_SIDE) & (gain > OTHER_SIDE_EACH * number) & (number >= MIN_SEQUENCES)
     mean = np.bincount(rows, own.scores[hashed], len(texts)) / np.maximum(number, 1)
     # A short line deviates by chance.
-    scale = np.sqrt(np.minimum(number, MOST_SEQUENCES) / USUAL_SEQUENCES) / own.deviation
-    is_unlike = ((mean - own.median) * scale < -UNLIKE) & (number >= FEWEST_SEQUENCES)
+    scale = np.sqrt(np.minimum(number, MAX_SEQUENCES) / USUAL_SEQUENCES) / own.deviation
+    is_unlike = ((mean - own.median) * scale < -UNLIKE) & (number >= MIN_SEQUENCES)
     yield from ((int(index), bool(of_other[index])) for index in np.flatnonzero(of_other | is_unlike))
 
 
@@ -212,7 +212,7 @@ def vocabulary_of(
     """
     stated = stated or {}
     shared = shared_letters(source, target)
-    is_joint, reason = shared >= LEAST_SHARED, f"{shared:.0%} of the letters in scripts of both"
+    is_joint, reason = shared >= MIN_SHARED, f"{shared:.0%} of the letters in scripts of both"
     if not is_joint and min(source.supported_pieces, target.supported_pieces) <= max(
         source.required_pieces, target.required_pieces
     ):

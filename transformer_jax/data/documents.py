@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from transformer_jax.config import DataError, TextDataConfig
-from transformer_jax.config.addresses import absolute_path
+from transformer_jax.config.checks import absolute_path
 from transformer_jax.config.languages import writes_without_spaces
 from transformer_jax.config.sizing import TextStatistics
 from transformer_jax.data.sentence_pairs import Document, DocumentSource, did_you_mean, digest, require_split

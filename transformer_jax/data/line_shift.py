@@ -1,4 +1,4 @@
-"""Whether line n of one side translates line n of the other: lengths and shared words against those of neighboring lines.
+"""Whether line n of one side translates line n of the other: lengths and shared words against the neighboring lines.
 
 Translations are as long as each other (Gale and Church 1993), and share numbers, punctuation, names and cognates
 (Simard et al. 1992). For each lag the evidence is a sum of log-likelihood ratios: of the two lengths as correlated normal
@@ -22,10 +22,10 @@ FAR_LAGS = (-17, -11, 11, 17)
 # Lines that share a lag; lines over which lengths are standardized.
 GROUP, NEIGHBORHOOD = 64, 256
 # Log-likelihood that a change of lag, and a lag at the start, must gain; the maximum that one line counts.
-PRICE_OF_CHANGE, PRICE_OF_START, MOST_OF_LINE = 30.0, 10.0, 3.0
-LEAST_CORRELATION, MOST_CORRELATION, LEAST_OVERLAP = 0.05, 0.95, 0.05
+PRICE_OF_CHANGE, PRICE_OF_START, MAX_OF_LINE = 30.0, 10.0, 3.0
+MIN_CORRELATION, MAX_CORRELATION, MIN_OVERLAP = 0.05, 0.95, 0.05
 # The largest of seven random correlations of a group is 0.16 in the mean.
-LEAST_KNOWN = 0.2
+MIN_KNOWN = 0.2
 _WORD = re.compile(r"\d+|[^\W\d_]+|[^\w\s]")
 _MARKS = str.maketrans("\u3002\u3001\u300c\u300d\u201c\u201d\u201e\u00ab\u00bb\u2019", '.,""""""' + "\"'")
 _BUCKETS = 24
@@ -53,7 +53,7 @@ class LineShift(NamedTuple):
     @property
     def is_known(self) -> bool:
         """Whether anything shows that lines and their translations have to do with each other."""
-        return self.correlation >= LEAST_KNOWN or self.overlap >= LEAST_KNOWN
+        return self.correlation >= MIN_KNOWN or self.overlap >= MIN_KNOWN
 
     def text(self, source: str, target: str) -> str:
         """The shifted lines in words; the arguments are names of files."""
@@ -98,10 +98,10 @@ def _length_evidence(number: np.ndarray, source: list[str], target: list[str]) -
     """The correlation of the log-lengths of pairs, and the evidence from them for each lag [lags, lines]."""
     ours, theirs = (_standardized(np.log([len(text) + 3 for text in side])) for side in (source, target))
     lagged = np.array([_at_lag(number, theirs, lag) for lag in LAGS])
-    correlation = np.clip(_of_best_lag(ours * lagged), LEAST_CORRELATION, MOST_CORRELATION)
+    correlation = np.clip(_of_best_lag(ours * lagged), MIN_CORRELATION, MAX_CORRELATION)
     rest = 1 - correlation**2
     evidence = lagged**2 / 2 - (lagged - correlation * ours) ** 2 / (2 * rest) - np.log(rest) / 2
-    return float(correlation), np.nan_to_num(np.clip(evidence, -MOST_OF_LINE, MOST_OF_LINE))
+    return float(correlation), np.nan_to_num(np.clip(evidence, -MAX_OF_LINE, MAX_OF_LINE))
 
 
 def _word_evidence(number: np.ndarray, source: list[str], target: list[str]) -> tuple[float, np.ndarray]:
@@ -120,8 +120,8 @@ def _word_evidence(number: np.ndarray, source: list[str], target: list[str]) -> 
     mean, deviation = far.mean(), max(far.std(), 0.1)
     exists = np.array([_at_lag(number, np.zeros(len(number)), lag) for lag in LAGS])
     overlap = np.clip((np.array([shared(lag) for lag in LAGS]) - mean) / deviation, -2, 4) + exists
-    strength = max(_of_best_lag(overlap), LEAST_OVERLAP)
-    evidence = np.clip(strength * overlap - strength**2 / 2, -MOST_OF_LINE, MOST_OF_LINE)
+    strength = max(_of_best_lag(overlap), MIN_OVERLAP)
+    evidence = np.clip(strength * overlap - strength**2 / 2, -MAX_OF_LINE, MAX_OF_LINE)
     return strength, np.nan_to_num(evidence)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.config import DataError
-from transformer_jax.config.addresses import absolute_path
+from transformer_jax.config.checks import absolute_path
 from transformer_jax.config.data import spelled_files
 from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, digest
 from transformer_jax.data.text_files import count_sound_lines, hash_file, plain_or_gzip, raw_blocks, read_lines

@@ -26,7 +26,7 @@ def training_batches(
     parts: Parts = WHOLE,
     prefetch: int = 8,
 ) -> Iterator[Batch]:
-    """Batches of the updates from ``start_update`` on, for ever; of each, ``parts`` of the rows.
+    """Batches of the updates from ``start_update`` on, forever; of each batch ``parts`` of the rows.
 
     Raises, before the first batch is read, ConfigError when the rows of a batch do not divide into the parts,
     and DataError where TensorFlow is not installed.
@@ -39,7 +39,7 @@ def training_batches(
 
 
 def prefetched(read: Callable[[int], PyTree], start_update: int, prefetch: int = 8) -> Iterator[PyTree]:
-    """``read(update)`` of the updates from ``start_update`` on, for ever: trees of NumPy arrays, of the same types each time.
+    """``read(update)`` of the updates from ``start_update`` on, forever: trees of NumPy arrays, of the same types each time.
 
     Until TensorFlow is imported, which takes seconds, this thread reads them, and tf.data reads ahead from then on: a batch is
     a pure function of its update, so both give the same batches. Raises DataError where TensorFlow is not installed.

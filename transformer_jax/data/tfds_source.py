@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from transformer_jax.config import DataError
-from transformer_jax.config.addresses import absolute_path
+from transformer_jax.config.checks import absolute_path
 from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, digest, require_split
 from transformer_jax.data.tensorflow_runtime import start_tensorflow
 from transformer_jax.data.text_files import check_sentence, hash_file

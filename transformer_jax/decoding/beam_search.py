@@ -19,7 +19,7 @@ Sentences = TypeVar("Sentences", bound=tuple)
 
 StepFunction = Callable[[Int[Array, "B W"], DecodeCache], tuple[Float[Array, "B W V"], DecodeCache]]
 Choose = Callable[[Any, Float[Array, "B W V"]], Any]
-"""A state, its cache without slots, and the logits of its last tokens to the state with one more token."""
+"""A state, its cache without ``kv_cache``, and the logits of its last tokens to the state with one more token."""
 
 
 class Search(NamedTuple):
@@ -69,7 +69,7 @@ class Alive(NamedTuple):
 
 
 class BeamState(NamedTuple):
-    """A search so far: ``position`` is the number of tokens chosen, ``limits`` the most that each sentence may have.
+    """A search so far: ``position`` is the number of tokens chosen, ``limits`` the maximum of each sentence.
 
     ``forced`` are the first tokens of every hypothesis, PAD where it may choose; P of them at most, and mostly 0.
     ``num_finished`` hypotheses of each sentence have ended, found among the best or not. ``cache.per_beam`` belongs to
@@ -180,12 +180,12 @@ def search_next(step: StepFunction, state: Any, choose: Choose) -> Any:
     """One more token on every alive prefix, which ``choose`` takes by the logits of ``step``."""
     logits, after = step(state.alive.last_ids, state.cache)
     cache = after._replace(per_sentence=state.cache.per_sentence)
-    chosen = choose(state._replace(cache=cache._replace(slots=())), logits)
+    chosen = choose(state._replace(cache=cache._replace(kv_cache=())), logits)
     return chosen._replace(cache=cache._replace(per_beam=chosen.cache.per_beam))
 
 
 def advance_by_one(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> BeamState:
-    """Returns the state with one more token on every alive prefix; ``state.cache`` is that after the step."""
+    """Returns the state with one more token on every alive prefix; ``state.cache`` is the cache after the step."""
     candidates, parents = expand(state, logits, rules)
     is_eos = candidates.last_ids == rules.eos_id
 
@@ -207,7 +207,7 @@ def advance_by_one(state: BeamState, logits: Float[Array, "B W V"], rules: Rules
 def has_ended(
     alive: Alive, finished: Hypotheses, num_finished: Int[Array, "B"], limits: Int[Array, "B"], rules: Rules
 ) -> Bool[Array, "B"]:
-    """Whether no alive prefix can still beat the worst hypothesis kept, or enough have finished for ``rules`` to stop."""
+    """Whether no alive prefix can still beat the worst hypothesis kept, or the number that ``rules`` stop at have finished."""
     best = jnp.max(alive.log_probs, axis=1)
     is_over = best / length_penalty_divisor(limits, rules.length_penalty) <= finished.scores[:, -1]
     if rules.beam_width == 1 or rules.stop == "first_beams":

@@ -44,7 +44,7 @@ class DiverseRules(NamedTuple):
 
 
 class DiverseState(NamedTuple):
-    """A diverse search so far: as ``BeamState``, the beams and hypotheses of one group after those of another.
+    """A diverse search so far: as ``BeamState``, the beams and hypotheses group after group.
 
     ``penalties``: what every alive prefix has paid, which ``alive.log_probs`` do not count; the prefixes of a group are in the
     order of the difference. ``num_finished`` and ``is_group_done`` are of each group.

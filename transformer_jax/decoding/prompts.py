@@ -26,7 +26,7 @@ def cache_after_prompt(cache: DecodeCache, last_ids: Int[Array, "B"]) -> DecodeC
 
     ``cache`` is that after all tokens of the prompts but the last, ``last_ids``.
     """
-    return DecodeCache((cache.per_beam, jnp.ones((), bool)), (cache.per_sentence, last_ids), cache.slots)
+    return DecodeCache((cache.per_beam, jnp.ones((), bool)), (cache.per_sentence, last_ids), cache.kv_cache)
 
 
 def step_after_prompt(step: StepFunction) -> StepFunction:
@@ -35,7 +35,7 @@ def step_after_prompt(step: StepFunction) -> StepFunction:
     def continued(token_ids: Int[Array, "B W"], cache: DecodeCache) -> tuple[Float[Array, "B W V"], DecodeCache]:
         (inner, is_first), (shared, last_ids) = cache.per_beam, cache.per_sentence
         token_ids = jnp.where(is_first, last_ids[:, None], token_ids)
-        logits, after = step(token_ids, DecodeCache(inner, shared, cache.slots))
-        return logits, DecodeCache((after.per_beam, jnp.zeros((), bool)), cache.per_sentence, after.slots)
+        logits, after = step(token_ids, DecodeCache(inner, shared, cache.kv_cache))
+        return logits, DecodeCache((after.per_beam, jnp.zeros((), bool)), cache.per_sentence, after.kv_cache)
 
     return continued

@@ -48,11 +48,11 @@ class SamplingState(NamedTuple):
     is_done: Bool[Array, "B"]
     log_probs: Float[Array, "B"]
     per_beam: PyTree
-    slots: PyTree
+    kv_cache: PyTree
 
 
 def next_token_log_probs(logits: Float[Array, "B V"], rule: SamplingRule) -> Float[Array, "B V"]:
-    """Log-probabilities that are sampled from, float32: sum to one, -inf for what is cut, and always for PAD and BOS.
+    """Log-probabilities that are sampled from, float32, normalized; -inf for tokens that are cut, and always for PAD and BOS.
 
     First the temperature, then the ``top_k`` most probable, then of these the smallest set with a mass of at least ``top_p``
     (nucleus sampling, Holtzman et al. 2020, section 3.1). Of equal logits the lower ids are kept.
@@ -83,7 +83,7 @@ def start_sampling(cache: DecodeCache, limits: Int[Array, "B"]) -> SamplingState
         is_done=limits <= 0,
         log_probs=jnp.zeros((rows,), jnp.float32),
         per_beam=jax.tree.map(jnp.asarray, cache.per_beam),
-        slots=cache.slots,
+        kv_cache=cache.kv_cache,
     )
 
 
@@ -99,7 +99,7 @@ def sample_next(
 
     ``keys`` [B], a key for each row, are folded with the position, so a row does not depend on which others there are.
     """
-    logits, cache = step(state.last_ids[:, None], DecodeCache(state.per_beam, per_sentence, state.slots))
+    logits, cache = step(state.last_ids[:, None], DecodeCache(state.per_beam, per_sentence, state.kv_cache))
     drawn, log_probs = draw(logits[:, 0], keys, state.position, rule)
     position = state.position + 1
     return SamplingState(
@@ -108,7 +108,7 @@ def sample_next(
         is_done=state.is_done | (drawn == EOS_ID) | (position >= limits),
         log_probs=state.log_probs + jnp.where(state.is_done, 0.0, log_probs),
         per_beam=cache.per_beam,
-        slots=cache.slots,
+        kv_cache=cache.kv_cache,
     )
 
 

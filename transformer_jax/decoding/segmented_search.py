@@ -1,4 +1,4 @@
-"""Beam search in compiled segments, between which finished sentences leave, the others are put together, and arrays grow."""
+"""Beam search in compiled segments: between two of them finished sentences leave, half-empty batches merge, and arrays grow."""
 
 import itertools
 import threading
@@ -12,13 +12,13 @@ import numpy as np
 
 from transformer_jax.array_types import Array, Bool, Int, PyTree
 from transformer_jax.decoding.beam_search import Choose, Hypotheses, Search, StepFunction, search_next, search_until
-from transformer_jax.decoding.source_batches import fewest_rows
+from transformer_jax.decoding.source_batches import rows_that_hold
 from transformer_jax.sequence_types import DecodeCache
 
 SEGMENT = 16
 FIRST_CAPACITY = 32
 CAPACITY_GROWTH = 2
-FEWEST_ROWS = 32
+MIN_ROWS = 32
 
 InitCache = Callable[[PyTree, PyTree, int], DecodeCache]
 """The cache of a model before the first token, from parameters, inputs and its capacity, the most tokens it can hold."""
@@ -52,15 +52,15 @@ class SearchBatch(NamedTuple):
 class SearchDevices(NamedTuple):
     """How devices share a search.
 
-    ``row_multiple`` divides the rows of every batch; ``place`` keeps arrays [B, ...] on the devices of their rows, and
-    ``on_own_rows`` makes a function of them one that each device runs on its rows; ``replicated`` is the sharding of results
-    for the host. ``threads`` search batches of their own at the same time. With ``few_shapes`` batches keep their rows, and
-    arrays have a capacity of 32 tokens or of all.
+    ``row_multiple`` divides the rows of every batch. ``constrain`` is the sharding constraint of arrays [B, ...], and
+    ``shard_map_rows`` runs a function of them on each device's rows; ``replicated`` is the sharding of results for the host.
+    ``threads`` search different batches at the same time. With ``few_shapes`` batches keep their rows, and arrays have a
+    capacity of 32 tokens or of ``max_length``.
     """
 
     row_multiple: int = 1
-    place: Callable[[Array], Array] = lambda rows: rows
-    on_own_rows: Callable[[Choose], Choose] = lambda choose: choose
+    constrain: Callable[[Array], Array] = lambda rows: rows
+    shard_map_rows: Callable[[Choose], Choose] = lambda choose: choose
     replicated: PyTree = None
     threads: int = 1
     few_shapes: bool = False
@@ -83,57 +83,58 @@ class _Group(NamedTuple):
 
     @property
     def is_sparse(self) -> bool:
-        """Whether enough rows are free for sentences of another group."""
+        """Whether a quarter of the rows are free, so that another group may join."""
         return self.num_unfinished <= _three_quarters(len(self.indices))
 
 
 class SegmentedSearch:
-    """Beam search, or another ``search``, over batches of one model; compiled programs are kept, few shapes in all.
+    """Beam search, or another ``search``, over batches of one model; compiled programs are kept; there are few shapes.
 
-    A segment ends when a quarter of its sentences are done, or after ``SEGMENT`` tokens. The hypotheses of those are final;
-    the others wait until sentences of further batches that have as many tokens fill the free rows. What waits at the end is
-    searched in batches of a quarter of the rows, a sixteenth ..., but of ``FEWEST_ROWS`` a device. Arrays have a capacity of
-    32, 64, 128, ... tokens. So a search costs what its unfinished sentences cost so far, and not what the longest of them may
-    come to.
+    A segment ends when a quarter of its sentences are done, or after ``SEGMENT`` tokens. Their hypotheses are final;
+    the others wait until sentences of later batches with the same number of tokens fill the free rows. What waits at the end is
+    searched in batches of a quarter of the rows, a sixteenth ..., but at least ``MIN_ROWS`` a device. Arrays have a capacity
+    of 32, 64, 128, ... tokens. So the cost follows the tokens generated, not the length limit.
     """
 
     def __init__(self, init_cache: InitCache, step: Step, search: Search, devices: SearchDevices = ONE_DEVICE) -> None:
         self._init_cache, self._devices = init_cache, devices
         self._known_shapes: dict[tuple, tuple] = {}
-        choose = devices.on_own_rows(search.choose)
+        choose = devices.shard_map_rows(search.choose)
 
         def start(
             params: PyTree, inputs: PyTree, limits: Int[Array, "B"], forced: Int[Array, "B P"] | None, *, shapes: tuple
         ) -> PyTree:
             capacity = shapes[0]
             state = search.start(init_cache(params, inputs, capacity), limits, capacity, forced)
-            return placed(_with_capacity(state, shapes))
+            return constrained(_with_capacity(state, shapes))
 
         def advance(
             params: PyTree, state: PyTree, until: Int[Array, ""], min_done: Int[Array, ""]
         ) -> tuple[PyTree, PyTree]:
             model_step = step(params)
-            state = placed(search_until(lambda state: search_next(model_step, state, choose), state, until, min_done))
+            state = constrained(
+                search_until(lambda state: search_next(model_step, state, choose), state, until, min_done)
+            )
             return state, (state.position, state.is_done, search.results(state))
 
         def join(state: PyTree, other: PyTree, rows: Int[Array, "B"]) -> tuple[PyTree, Bool[Array, "A"]]:
             """``state`` with row ``rows[b] >= 0`` of ``other`` in row b, and which rows of ``other`` are done then."""
 
-            def joined(own: Array, others: Array) -> Array:
-                is_own = jnp.expand_dims(rows < 0, tuple(range(1, own.ndim)))
-                return jnp.where(is_own, own, jnp.take(others, rows, axis=0, mode="clip"))
+            def joined(kept: Array, others: Array) -> Array:
+                is_kept = jnp.expand_dims(rows < 0, tuple(range(1, kept.ndim)))
+                return jnp.where(is_kept, kept, jnp.take(others, rows, axis=0, mode="clip"))
 
             nowhere = other.is_done.size
             other_is_done = other.is_done.at[jnp.where(rows < 0, nowhere, rows)].set(True, mode="drop")
-            both = jax.tree.map(lambda own, others: joined(own, others) if own.ndim else own, state, other)
-            return placed(both), devices.place(other_is_done)
+            both = jax.tree.map(lambda kept, others: joined(kept, others) if kept.ndim else kept, state, other)
+            return constrained(both), devices.constrain(other_is_done)
 
         def resize(state: PyTree, rows: Int[Array, "B"], *, shapes: tuple) -> PyTree:
             state = jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip") if leaf.ndim else leaf, state)
-            return placed(_with_capacity(state, shapes))
+            return constrained(_with_capacity(state, shapes))
 
-        def placed(state: PyTree) -> PyTree:
-            return jax.tree.map(lambda leaf: devices.place(leaf) if leaf.ndim else leaf, state)
+        def constrained(state: PyTree) -> PyTree:
+            return jax.tree.map(lambda leaf: devices.constrain(leaf) if leaf.ndim else leaf, state)
 
         self._start = jax.jit(start, static_argnames="shapes")
         self._advance = jax.jit(advance, out_shardings=(None, devices.replicated), donate_argnames="state")
@@ -176,7 +177,7 @@ class SegmentedSearch:
                     shapes = self._shapes(params, batch, capacity)
                     state = self._start(params, batch.inputs, batch.limits, batch.forced, shapes=shapes)
                     yield from self._until_sparse(params, batch, _Group(state, indices, 0, capacity), waiting)
-            # Those with the fewest tokens first: the others may join them.
+            # The groups with the fewest tokens first: the others may join them.
             while waiting:
                 group = self._with_fewest_rows(params, batch, waiting.pop(min(waiting)))
                 yield from self._until_sparse(params, batch, group, waiting)
@@ -184,7 +185,7 @@ class SegmentedSearch:
     def _until_sparse(
         self, params: PyTree, batch: SearchBatch, group: _Group, waiting: dict[int, _Group]
     ) -> Iterator[tuple[np.ndarray, Hypotheses]]:
-        """Searches until too few sentences are left for a group; these are then among those ``waiting``, by position."""
+        """Searches until the group is sparse; its unfinished sentences then join the groups ``waiting``, by position."""
         while group.num_unfinished:
             if group.position == group.capacity:
                 longer = _capacity(group.capacity * CAPACITY_GROWTH, batch.max_length)
@@ -203,7 +204,7 @@ class SegmentedSearch:
                 group = self._set_aside(group, waiting)
 
     def _set_aside(self, group: _Group, waiting: dict[int, _Group]) -> _Group:
-        """Adds a group to those that wait at its position; returns a full group of them, or one with no sentence."""
+        """Adds a group to the one that waits at its position; returns a full group, or one without sentences."""
         nothing = group._replace(indices=np.full_like(group.indices, -1))
         if group.position not in waiting:
             waiting[group.position] = group
@@ -232,7 +233,7 @@ class SegmentedSearch:
         if self._devices.few_shapes:
             return group
         multiple, num_rows = self._devices.row_multiple, len(group.indices)
-        kept = multiple * fewest_rows(max(-(-group.num_unfinished // multiple), FEWEST_ROWS), num_rows // multiple)
+        kept = multiple * rows_that_hold(max(-(-group.num_unfinished // multiple), MIN_ROWS), num_rows // multiple)
         if kept == num_rows:
             return group
         unfinished_first = np.argsort(group.indices < 0, kind="stable")
@@ -274,7 +275,7 @@ def _three_quarters(count: int) -> int:
 
 
 def _with_capacity(state: PyTree, shapes: tuple) -> PyTree:
-    """The same search in larger arrays: zeros after what is there, which is PAD in rows of ids."""
+    """The same search in larger arrays, padded with zeros, which are PAD in rows of ids."""
     capacity, *trailing = shapes
     leaves, structure = jax.tree.flatten(state.cache)
     cache = jax.tree.unflatten(structure, [_padded(*each) for each in zip(leaves, trailing, strict=True)])

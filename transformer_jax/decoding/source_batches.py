@@ -8,9 +8,9 @@ import numpy as np
 from transformer_jax.array_types import PAD_ID
 from transformer_jax.config.data import one_of_two_widths, padded_width
 
-# Each number of rows, and each width, is a program to compile, which has to be worth it.
+# Each number of rows, and each width, is a program to compile, which has to pay.
 SHRINK = 4
-FEWEST_BATCHES = 4
+MIN_BATCHES = 4
 
 
 class SourceBatch(NamedTuple):
@@ -28,16 +28,16 @@ def source_batches(
     *,
     batch_tokens: int,
     row_multiple: int = 1,
-    most_rows: int | None = None,
+    max_rows: int | None = None,
     few_shapes: bool = False,
 ) -> Iterator[SourceBatch]:
-    """Yields every sentence exactly once, longest first (memory runs out at once or never), whole whatever its length.
+    """Yields every sentence exactly once, longest first (memory runs out at once or never), never cut.
 
     The rows are a power of two times ``row_multiple``, the number of devices that share them; a device has at most
-    ``most_rows`` and ``batch_tokens`` token positions, padding included, but at least one row. There are few shapes: widths are
-    rounded up in growing steps, of up to four times what is needed where less than ``FEWEST_BATCHES`` are left, free rows are
-    filled with shorter sentences, and only the last batch has fewer rows, a quarter of them, a sixteenth ..., as search has
-    when sentences leave it. With ``few_shapes`` there are two widths at most, each with one number of rows.
+    ``max_rows`` and ``batch_tokens`` token positions, padding included, but at least one row. There are few shapes: widths
+    are rounded up in growing steps, and up to four times where less than ``MIN_BATCHES`` batches are left; free rows are
+    filled with shorter sentences; only the last batch has fewer rows, a quarter, a sixteenth ..., as the search has when
+    sentences leave it. With ``few_shapes`` there are at most two widths, each with one number of rows.
 
     For ``[[5, 2], [6, 7, 2]]`` and 32 tokens: indices ``[1, 0]``, and two rows of 16 ids, ``[6, 7, 2, 0, ...]`` and
     ``[5, 2, 0, ...]``.
@@ -48,12 +48,12 @@ def source_batches(
         left = -(-(len(order) - start) // row_multiple)
         before, length = width, len(sources[order[start]])
         needed = one_of_two_widths(length, len(sources[order[0]])) if few_shapes else padded_width(length)
-        is_few = not few_shapes and left < FEWEST_BATCHES * rows_of_full_batch(
-            max(width, 1), batch_tokens, most_rows=most_rows
+        is_few = not few_shapes and left < MIN_BATCHES * rows_of_full_batch(
+            max(width, 1), batch_tokens, max_rows=max_rows
         )
         width = width if is_few and needed <= width <= SHRINK * needed else needed
-        full = rows_of_full_batch(width, batch_tokens, most_rows=most_rows)
-        rows = rows if few_shapes and width == before else row_multiple * fewest_rows(left, full)
+        full = rows_of_full_batch(width, batch_tokens, max_rows=max_rows)
+        rows = rows if few_shapes and width == before else row_multiple * rows_that_hold(left, full)
         indices = order[start : start + rows]
         ids = np.full((rows, width), PAD_ID, np.int32)
         for row, index in enumerate(indices):
@@ -62,13 +62,13 @@ def source_batches(
         start += len(indices)
 
 
-def rows_of_full_batch(width: int, batch_tokens: int, row_multiple: int = 1, most_rows: int | None = None) -> int:
-    """A power of two for each of ``row_multiple`` devices: at most ``most_rows`` and ``batch_tokens`` positions, or one."""
-    limit = min(max(batch_tokens // width, 1), most_rows or batch_tokens)
+def rows_of_full_batch(width: int, batch_tokens: int, row_multiple: int = 1, max_rows: int | None = None) -> int:
+    """A power of two for each of ``row_multiple`` devices: at most ``max_rows`` and ``batch_tokens`` positions, or one."""
+    limit = min(max(batch_tokens // width, 1), max_rows or batch_tokens)
     return row_multiple * (1 << (limit.bit_length() - 1))
 
 
-def fewest_rows(needed: int, rows: int) -> int:
+def rows_that_hold(needed: int, rows: int) -> int:
     """``rows``, a quarter of them, a sixteenth ..., at last 1: the fewest that hold ``needed``; ``rows`` is a power of two."""
     while rows > 1 and needed <= max(rows // SHRINK, 1):
         rows = max(rows // SHRINK, 1)

@@ -40,7 +40,7 @@ class Scores:
     (docs/evaluation.md lists how 13a and Moses differ.) ``spbleu`` is BLEU on the pieces of FLORES-200 (NLLB Team 2022).
     ``ter`` (Snover et al. 2006) is edits, shifts among them, per hundred words of the reference: less is better.
     ``details`` are of ``bleu``, where that was measured: ``precisions`` of 1- to 4-grams, ``brevity_penalty`` (1 is none),
-    ``hypothesis_tokens`` and ``reference_tokens``; with several references the length is that of the closest.
+    ``hypothesis_tokens`` and ``reference_tokens``; with several references the length of the closest counts.
     ``tokenized_endings`` counts hypotheses ending in ``" ."``: a sign of text not detokenized.
     """
 
@@ -81,7 +81,7 @@ def score_translations(
 ) -> Scores:
     """Scores detokenized ``hypotheses`` against raw ``references``: one list, or several ("streams") each in the same order.
 
-    ``language`` (ISO 639) is that of both: it decides what ``settings`` leave open, and how Moses tokenizes, which treats one
+    ``language`` (ISO 639), of both texts, decides what ``settings`` leave open, and how Moses tokenizes, which treats one
     that it does not know as English without abbreviations. Every line counts, an empty hypothesis or reference too.
 
     Raises DataError when there is nothing to score and when the numbers of lines differ, ConfigError when a tokenizer is not

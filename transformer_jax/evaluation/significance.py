@@ -51,7 +51,7 @@ def compare_systems(
     """Compares two translations of the same sentences by BLEU and chrF with paired bootstrap resampling (Koehn 2004).
 
     Every resample draws as many sentences as there are, with replacement, the same for both systems and both metrics. They
-    are those of ``sacrebleu --paired-bs``, and so are the intervals. Our p-value is two-sided: how often a resampled
+    are the same as in ``sacrebleu --paired-bs``, and so are the intervals. Our p-value is two-sided: how often a resampled
     difference is as far from the mean of all as the measured one is from 0 (Efron and Tibshirani 1993, chapter 16). That of
     sacreBLEU takes the absolute values first, and is half as large or less: below 0.05 for one in ten pairs of equally good
     systems, and 0.001 for a system and itself.

@@ -27,7 +27,7 @@ class KVCache(NamedTuple):
     values: Float[Array, "B H M U"]
 
     def write(self, new: "KVCache", write_index: Int[Array, ""] | int) -> "KVCache":
-        """This cache with ``new`` in the slots from ``write_index`` on."""
+        """This cache with ``new`` in the cache slots from ``write_index`` on."""
         keys = lax.dynamic_update_slice_in_dim(self.keys, new.keys, write_index, axis=3)
         return KVCache(keys, lax.dynamic_update_slice_in_dim(self.values, new.values, write_index, axis=2))
 
@@ -68,10 +68,10 @@ class MultiHeadAttention(nn.Module):
         heads_BHQU = self.backend(query_BHQK, keys, values, mask, dropout=dropout, precision=self.precision)
         return self.merge_heads(heads_BHQU)
 
-    def init_cache(self, rows: int, slots: int) -> KVCache:
-        """An empty cache."""
-        keys = jnp.zeros((rows, self.num_heads, self.key_size, slots), self.precision.compute)
-        return KVCache(keys, jnp.zeros((rows, self.num_heads, slots, self.value_size), self.precision.compute))
+    def init_cache(self, rows: int, num_slots: int) -> KVCache:
+        """An empty cache of ``num_slots`` cache slots a row."""
+        keys = jnp.zeros((rows, self.num_heads, self.key_size, num_slots), self.precision.compute)
+        return KVCache(keys, jnp.zeros((rows, self.num_heads, num_slots, self.value_size), self.precision.compute))
 
     def cache_of(self, memory: Float[Array, "B M D"]) -> KVCache:
         """The cache of a whole ``memory``, such as an encoded source or a prompt."""
@@ -92,9 +92,9 @@ class MultiHeadAttention(nn.Module):
         write_index: Int[Array, ""],
         visible: Bool[Array, "B W M"],
     ) -> tuple[Float[Array, "B W D"], KVCache]:
-        """Self-attention of one more position in each beam, written into the W slots from ``write_index`` on.
+        """Self-attention of one more position in each beam, written into the W cache slots from ``write_index`` on.
 
-        The beams of a sentence query its M slots together, as positions would; ``visible`` has those of each beam's prefix.
+        The beams of a sentence are queries to its M cache slots; ``visible`` marks the slots of each beam's prefix.
         """
         cache = cache.write(self.cache_of(inputs), write_index)
         return self.attend(inputs, cache, visible), cache

@@ -138,8 +138,8 @@ class TpuFlashAttention:
 class RowBlockAttention:
     """The reference on blocks of rows of at most ``scores`` scores, recomputed in the backward pass.
 
-    A TPU keeps the scores of a block in its vector memory; those of a whole batch pass through main memory several times. A
-    dropout mask covers the whole batch, so with dropout there is one block.
+    A TPU keeps the scores of a block in its vector memory; the scores of a whole batch pass through main memory several times.
+    A dropout mask covers the whole batch, so with dropout there is one block.
     """
 
     mesh: Mesh

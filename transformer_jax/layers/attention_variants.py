@@ -139,7 +139,7 @@ class ScoredAttention(MultiHeadAttention):
         write_index: Int[Array, ""],
         visible: Bool[Array, "B W M"],
     ) -> tuple[Float[Array, "B W D"], KVCache]:
-        """Self-attention of one more position in each beam; every step writes W slots, one a beam."""
+        """Self-attention of one more position in each beam; every step writes W cache slots, one a beam."""
         cache, beams = cache.write(self.cache_of(inputs), write_index), inputs.shape[1]
         positions = Positions(jnp.full((beams,), write_index // beams), jnp.arange(cache.keys.shape[3]) // beams)
         keys = jnp.swapaxes(cache.keys, 2, 3)

@@ -41,7 +41,7 @@ class DropoutMask:
 
 
 class Dropout(nn.Module):
-    """Dropout with a new key from the stream ``dropout`` at every call."""
+    """Dropout with a new key from the Flax RNG ``dropout`` at every call."""
 
     rate: Rate
 
@@ -70,7 +70,7 @@ def row_keys(key: Array, count: int) -> Array:
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _dropped(whole: tuple[int, ...], inputs: Array, rate: PyTree, seeds: PyTree, start: tuple) -> Array:
     """``DropoutMask.block``; its gradient computes the same bits again, so that no mask is stored."""
-    # The largest float32 below 2^32: what is above does not fit 32 bits.
+    # At most the largest float32 below 2^32: a larger threshold does not fit 32 bits.
     threshold = jnp.minimum(rate * 2.0**32, 2.0**32 - 2.0**8).astype(jnp.uint32)
     kept = hashed_bits(seeds, inputs.shape, start, whole) >= threshold
     # One division in all, not one an entry.

@@ -50,5 +50,5 @@ def causal_mask(length: int) -> Bool[Array, "1 length length"]:
 
 def with_written_slots(visible: Bool[Array, "B W M"], write_index: Int[Array, ""]) -> Bool[Array, "B W M"]:
     """Cache slots visible to each beam once beam ``w`` has written slot ``write_index + w``."""
-    beams, slots = visible.shape[1:]
-    return visible | (jnp.arange(slots)[None, None, :] == write_index + jnp.arange(beams)[None, :, None])
+    beams, num_slots = visible.shape[1:]
+    return visible | (jnp.arange(num_slots)[None, None, :] == write_index + jnp.arange(beams)[None, :, None])

@@ -97,7 +97,7 @@ class AdditiveScore(Score):
 
 
 class View(NamedTuple):
-    """A window's view of the memory: ``mask`` [B, Q or 1, M], and ``scores`` to be added to those of the content."""
+    """A window's view of the memory: ``mask`` [B, Q or 1, M], and ``scores`` to be added to the scores of the content."""
 
     mask: Bool[Array, "B Q M"]
     scores: Float[Array, "#B #Q #M"]

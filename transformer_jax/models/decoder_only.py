@@ -54,15 +54,15 @@ class DecoderOnly(nn.Module):
         return self.decoder_norm(self.stack(self.decoder_layers, hidden, mask, train=train))
 
     def init_cache(self, inputs: TokenIds, *, beam_width: int, max_length: int) -> DecodeCache:
-        """The cache after ``inputs`` [B, P], filled in one pass, with slots for ``max_length`` more tokens in each beam.
+        """The cache after ``inputs`` [B, P], filled in one pass, with cache slots for ``max_length`` more tokens in each beam.
 
         ``inputs`` begin with BOS and end together: shorter rows have PAD on their left. P may be 0.
         """
         rows, width = inputs.shape
         inputs = jnp.asarray(inputs)
         is_filled = inputs != PAD_ID
-        slots = width + max_length * beam_width
-        caches = [layer.self_attention.init_cache(rows, slots) for layer in self.decoder_layers]
+        num_slots = width + max_length * beam_width
+        caches = [layer.self_attention.init_cache(rows, num_slots) for layer in self.decoder_layers]
         if width:
             segments = is_filled.astype(jnp.int32)
             positions = jnp.maximum(jnp.cumsum(segments, axis=1) - 1, 0)
@@ -71,7 +71,7 @@ class DecoderOnly(nn.Module):
             for index, layer in enumerate(self.decoder_layers):
                 hidden, prompt = layer.prefill(hidden, mask)
                 caches[index] = caches[index].write(prompt, 0)
-        visible = jnp.zeros((rows, beam_width, slots), bool).at[:, :, :width].set(is_filled[:, None])
+        visible = jnp.zeros((rows, beam_width, num_slots), bool).at[:, :, :width].set(is_filled[:, None])
         return DecodeCache(PerBeam(visible, jnp.zeros((), jnp.int32)), Prompt(is_filled), tuple(caches))
 
     def decode_step(
@@ -86,7 +86,7 @@ class DecoderOnly(nn.Module):
         hidden = self._embed(token_ids, jnp.broadcast_to(positions, token_ids.shape), train=False, length=max_length)
         visible = with_written_slots(beams.visible, write_index)
         caches = []
-        for layer, layer_cache in zip(self.decoder_layers, cache.slots, strict=True):
+        for layer, layer_cache in zip(self.decoder_layers, cache.kv_cache, strict=True):
             hidden, layer_cache = layer.step(hidden, layer_cache, write_index, visible)
             caches.append(layer_cache)
         logits = self.projection.logits(self.decoder_norm(hidden))

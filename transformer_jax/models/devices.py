@@ -145,7 +145,7 @@ def constrain_hidden(mesh: Mesh) -> Callable[[Array], Array]:
 
 
 def sharded_lookup(mesh: Mesh) -> Lookup:
-    """Reads rows of a table [V, D] split over ``tensor``: each device reads its own, and a psum joins them.
+    """Reads rows of a table [V, D] split over ``tensor``: each device reads the rows it has, and a psum joins them.
 
     The compiler alone would gather the whole table on every device.
     """

@@ -50,13 +50,13 @@ class Ensemble(nn.Module):
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
         """Log of the mean probability of every next token, and the states of all members after ``token_ids``."""
-        caches = zip(self.members, cache.per_beam, cache.per_sentence, cache.slots, strict=True)
+        caches = zip(self.members, cache.per_beam, cache.per_sentence, cache.kv_cache, strict=True)
         steps = [member.decode_step(token_ids, DecodeCache(*parts)) for member, *parts in caches]
         return mean_log_probs([logits for logits, _ in steps]), _joined_caches([after for _, after in steps])
 
 
 def joined_params(params: Sequence[PyTree]) -> dict[str, PyTree]:
-    """The parameters of an ``Ensemble`` from those of its members, in their order."""
+    """The parameters of an ``Ensemble`` from its members' parameters, in their order."""
     return {f"members_{number}": each for number, each in enumerate(params)}
 
 

@@ -58,7 +58,7 @@ def attention_maps(model: nn.Module, params: PyTree, *inputs: Tokens) -> dict[st
     return {name: maps[name] for name in sorted(maps, key=natural_order)}
 
 
-# The methods that compute the values of an attention: of multi-head attention, and of that of an RNN.
+# The methods that compute the values of an attention: multi-head, and of an RNN.
 VALUES_OF: dict[str, Callable[[Any], Array]] = {
     "project_memory": lambda returned: returned[1],
     "prepare": lambda prepared: prepared.values[:, None],
@@ -121,7 +121,7 @@ def gradients_times_inputs(model: Module, params: PyTree, *inputs: Tokens, at_on
             nonlocal is_inside
             if context.method_name != "embed" or is_inside:
                 return method(*arguments, **options)
-            # An embedding may call that of its base class.
+            # An embedding may call the method of its base class.
             is_inside = True
             output = method(*arguments, **options) + shifts[len(embedded)]
             is_inside = False

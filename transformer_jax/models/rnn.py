@@ -46,7 +46,7 @@ class Bridge(nn.Module):
 
     @nn.compact
     def __call__(self, encoded: tuple[PyTree, ...], like: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
-        """States of the decoder, of the structure of ``like``, from those of the encoder."""
+        """States of the decoder, of the structure of ``like``, from the states of the encoder."""
         top = jax.tree.leaves(encoded[-1])[0]
         leaves, structure = jax.tree.flatten(like)
         shape = self.memory_size, len(leaves), self.hidden_size
@@ -105,7 +105,7 @@ class ScheduledSampling:
         def advance(model: "RnnSeq2Seq", carry: PyTree, at: PyTree) -> tuple[PyTree, PyTree]:
             state, sampled = carry
             ids, positions = at
-            # The stream ``dropout`` is there in every training pass.
+            # Every training pass has the Flax RNG ``dropout``.
             keys = row_keys(model.make_rng("dropout"), len(ids))
             is_sampled = jax.vmap(lambda key: jax.random.bernoulli(key, self.probability, ids.shape[1:]))(keys)
             embedded = model.embed_target(jnp.where(is_sampled & (positions > 0), sampled, ids), train=train)

@@ -20,7 +20,7 @@ from transformer_jax.precision import FLOAT32, Precision, einsum
 
 
 class DecoderState(NamedTuple):
-    """State carried from token to token, leaves [B, Q, ...]: of each layer, the fed input, and that of the attention."""
+    """State carried from token to token, leaves [B, Q, ...]: of each layer, of the attention, and the fed input."""
 
     layers: tuple[PyTree, ...]
     feed: PyTree

@@ -26,8 +26,8 @@ class Memory(NamedTuple):
 class PerBeam(NamedTuple):
     """The cache slots of the prefix of each beam [B, W, M], and the number of tokens decoded so far.
 
-    Slots are never reordered: token ``t`` of the beam that was then number ``w`` stays in slot ``t W + w``, after a prompt
-    of P slots in slot ``P + t W + w``.
+    Cache slots are never reordered: token ``t`` of the beam that was then number ``w`` stays in slot ``t W + w``, or
+    ``P + t W + w`` after a prompt of P slots.
     """
 
     visible: Bool[Array, "B W M"]
@@ -95,11 +95,11 @@ class Transformer(nn.Module):
         return self.decoder_norm(hidden)
 
     def init_cache(self, memory: Memory, *, beam_width: int, max_length: int) -> DecodeCache:
-        """Empty slots for ``max_length`` tokens of every beam, and the projected source."""
-        rows, slots = memory.hidden.shape[0], max_length * beam_width
-        caches = tuple(layer.self_attention.init_cache(rows, slots) for layer in self.decoder_layers)
+        """An empty KV cache for ``max_length`` tokens of every beam, and the projected source."""
+        rows, num_slots = memory.hidden.shape[0], max_length * beam_width
+        caches = tuple(layer.self_attention.init_cache(rows, num_slots) for layer in self.decoder_layers)
         cross_attention = tuple(layer.cross_attention.cache_of(memory.hidden) for layer in self.decoder_layers)
-        per_beam = PerBeam(jnp.zeros((rows, beam_width, slots), bool), jnp.zeros((), jnp.int32))
+        per_beam = PerBeam(jnp.zeros((rows, beam_width, num_slots), bool), jnp.zeros((), jnp.int32))
         return DecodeCache(per_beam, PerSentence(cross_attention, memory.segments), caches)
 
     def decode_step(
@@ -116,7 +116,7 @@ class Transformer(nn.Module):
         visible = with_written_slots(beams.visible, write_index)
         cross_mask = (sentences.source_segments != 0)[:, None, :]
         caches = []
-        layers = zip(self.decoder_layers, cache.slots, sentences.cross_attention, strict=True)
+        layers = zip(self.decoder_layers, cache.kv_cache, sentences.cross_attention, strict=True)
         for layer, layer_cache, source in layers:
             hidden, layer_cache = layer.step(hidden, layer_cache, source, write_index, visible, cross_mask)
             caches.append(layer_cache)

@@ -104,7 +104,7 @@ class DecoderLayer(EncoderLayer):
         visible: Bool[Array, "B W M"],
         cross_mask: Bool[Array, "B 1 S"],
     ) -> tuple[Float[Array, "B W D"], KVCache]:
-        """One more position in each beam, written into the slots from ``write_index`` on of the self-attention's ``cache``."""
+        """One more position in each beam, written into the self-attention's ``cache`` from slot ``write_index`` on."""
         constrain, residual = self.parts.constrain, self.self_attention_residual
         y, cache = self.self_attention.step(residual.before(x), cache, write_index, visible)
         x = constrain(residual.after(x, y, train=False))

@@ -1,4 +1,4 @@
-"""Tools for the checkpoints of a run: listed, described, compared, averaged, pruned. No model is built."""
+"""Tools for the checkpoints of a run: listed, described, compared, averaged, pruned, written. No model is built."""
 
 import hashlib
 import json
@@ -22,14 +22,15 @@ from transformer_jax.checkpoints.selection import (
     selection_of,
     steps_to_average,
 )
-from transformer_jax.config import ConfigError, Metric, from_json, load_run_config, to_json
+from transformer_jax.config import ConfigError, ExperimentConfig, Metric, from_json, load_run_config, to_json
 from transformer_jax.config.errors import natural_order
+from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.evaluation.text_table import aligned_table
-from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runs.written_run import write_run_directory
+from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.training.parameters import named_leaves
+from transformer_jax.training.state import count_parameters
 
 HEAD_OF_LISTING = ("update", "validation {metric}", "size", "written", "")
 HEAD_OF_PARAMETERS = ("parameters", "shape", "type", "numbers", "bytes")
@@ -291,3 +292,25 @@ def count_text(count: int) -> str:
 def time_text(seconds: float) -> str:
     """A time in the time zone of this machine."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def write_run_directory(
+    folder: Path,
+    config: ExperimentConfig,
+    tokenizers: TokenizerPair,
+    step: int,
+    params: PyTree,
+    progress: Mapping[str, Any],
+    **origin: Any,
+) -> RunDirectory:
+    """Writes settings, tokenizers, ``run.json`` with ``origin``, and one checkpoint without an optimizer state.
+
+    It can be evaluated, and be the beginning of a new run, but no run resumes from it.
+    """
+    run = RunDirectory(folder)
+    write_json(run.config, to_json(config))
+    save_tokenizers(tokenizers, run.tokenizer)
+    run.write_run([], config.seed, count_parameters(params), **origin)
+    with closing(Checkpoints(run.checkpoints)) as checkpoints:
+        checkpoints.save_params(step, params, dict(progress))
+    return run

@@ -24,12 +24,12 @@ Item = TypeVar("Item")
 
 
 class Clock:
-    """Wall time of this process by kind; at any moment exactly one kind counts: ``kind``, since ``turned``."""
+    """Wall time of this process by kind; at any moment exactly one kind counts: ``kind``, from the time ``since`` on."""
 
     def __init__(self) -> None:
         """Starts with ``start_up``."""
         self.seconds = dict.fromkeys(KINDS, 0.0)
-        self.kind, self.turned = "start_up", time.perf_counter()
+        self.kind, self.since = "start_up", time.perf_counter()
         self._update_began: float | None = None
         self._updates: deque[float] = deque(maxlen=101)
 
@@ -53,8 +53,8 @@ class Clock:
     def turn_to(self, kind: str) -> str:
         """Switches to ``kind`` and returns the previous one."""
         now = time.perf_counter()
-        self.seconds[self.kind] += now - self.turned
-        self.turned = now
+        self.seconds[self.kind] += now - self.since
+        self.since = now
         # Every update begins with a wait for its batch.
         if kind == "data_wait" != self.kind:
             if self._update_began is not None:

@@ -38,7 +38,7 @@ TOLERANCE = 0.03
 SAID_AGAIN = 0.1
 # EX_TEMPFAIL of sysexits.h: a scheduler starts the process again, and the run resumes.
 HANGING = 75
-LEAST_SECONDS_OF_HANG = 60.0
+MIN_SECONDS_OF_HANG = 60.0
 
 
 def hooks_of(run: TrainingRun, observers: Sequence[Hook]) -> list[tuple[Due, Hook]]:
@@ -317,19 +317,19 @@ def watchdog(
     factor: float,
     stacks: Path,
     end: Callable[[int], object] = os._exit,
-    least: float = LEAST_SECONDS_OF_HANG,
+    min_seconds: float = MIN_SECONDS_OF_HANG,
 ) -> Iterator[None]:
-    """Ends the process when an update takes ``factor`` times the median, and at least ``least`` seconds; 0: never.
+    """Ends the process when an update takes ``factor`` times the median, and at least ``min_seconds``; 0: never.
 
     A lost device or a dead collective never returns and raises nothing. The stacks of all threads are appended to ``stacks``
     first. Compiling, evaluating and saving are not watched.
     """
 
     def watch(over: threading.Event) -> None:
-        while not over.wait(least / 20):
+        while not over.wait(min_seconds / 20):
             median = clock.median_update_seconds()
-            limit = max(factor * median, least)
-            if median and clock.kind in TRAINING and time.perf_counter() - clock.turned > limit:
+            limit = max(factor * median, min_seconds)
+            if median and clock.kind in TRAINING and time.perf_counter() - clock.since > limit:
                 # Never through a link that somebody else put into the run directory.
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
                 with suppress(OSError), os.fdopen(os.open(stacks, flags, 0o666), "a", encoding="utf-8") as file:

@@ -13,13 +13,13 @@ from transformer_jax.runs.run_directory import RunDirectory
 
 # Attention is uniform before the first update; a model has begun to learn after twice the warm-up and a fifth of the updates.
 UNIFORM, SHARE_OF_UPDATES = 0.98, 0.2
-GUESSING, FEWEST_DISTINCT = 0.98, 0.1
+GUESSING, MIN_DISTINCT = 0.98, 0.1
 ZERO, ZEROS = 0.005, 3
 EXPLODED, GROWN, NORMS = 20.0, 5.0, 10
 
 
 class LearningSigns:
-    """The few numbers of ``metrics.jsonl`` that show whether a model learns.
+    """The numbers of ``metrics.jsonl`` that show whether a model learns.
 
     ``unigram_entropy``: the loss of guessing tokens by their frequency, nats per token.
     """
@@ -32,7 +32,7 @@ class LearningSigns:
         self._newest: dict[str, float] = {}
         self._scores: deque[float] = deque(maxlen=ZEROS)
         self._norms: deque[float] = deque(maxlen=NORMS)
-        self._num_norms, self._least_norm = 0, math.inf
+        self._num_norms, self._smallest_norm = 0, math.inf
         for record in records:
             self.add(record)
 
@@ -47,7 +47,7 @@ class LearningSigns:
             self._norms.append(found["train/gradient_norm"])
             self._num_norms += 1
             if len(self._norms) == NORMS:
-                self._least_norm = min(self._least_norm, median(self._norms))
+                self._smallest_norm = min(self._smallest_norm, median(self._norms))
 
     def sentences(self, num_updates: int = 0) -> list[str]:
         """The signs after the newest record; none before the model can have learned.
@@ -95,7 +95,7 @@ class LearningSigns:
 
     def _equal_outputs(self) -> str:
         share = self._newest.get("validation/distinct_outputs", 1.0)
-        if share > FEWEST_DISTINCT:
+        if share > MIN_DISTINCT:
             return ""
         return (
             f"different sources get the same output or none (distinct and not empty: {share:.1%}): look at them, and "
@@ -112,14 +112,14 @@ class LearningSigns:
         )
 
     def _growing_gradient(self) -> str:
-        clip, least = self._config.optimizer.clip_norm, self._least_norm
+        clip, smallest = self._config.optimizer.clip_norm, self._smallest_norm
         if not clip or self._num_norms < 2 * NORMS:
             return ""
         now = median(self._norms)
-        if now < EXPLODED * clip or now < GROWN * least:
+        if now < EXPLODED * clip or now < GROWN * smallest:
             return ""
         return (
-            f"the gradient norm is {now:.3g}, {now / clip:.0f} times optimizer.clip_norm, and has grown from {least:.3g}: "
+            f"the gradient norm is {now:.3g}, {now / clip:.0f} times optimizer.clip_norm, and has grown from {smallest:.3g}: "
             f"{self._smaller_updates()}"
         )
 

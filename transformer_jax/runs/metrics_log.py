@@ -27,12 +27,12 @@ class LogContents(NamedTuple):
 class MetricsLog:
     """Appends to ``metrics.jsonl``.
 
-    Opened at ``step`` it first removes the lines that a killed run had written beyond it, or beyond ``most`` lines: a resumed
-    run leaves the same file as an uninterrupted one. ``earlier``: the records that it keeps.
+    Opened at ``step`` it first removes the lines that a killed run had written beyond it, or beyond ``max_records`` lines: a
+    resumed run leaves the same file as an uninterrupted one. ``earlier``: the records that it keeps.
     """
 
-    def __init__(self, path: Path, step: int, most: int | None = None) -> None:
-        self.earlier = [record for record in read_metrics(path) if record["step"] <= step][:most]
+    def __init__(self, path: Path, step: int, max_records: int | None = None) -> None:
+        self.earlier = [record for record in read_metrics(path) if record["step"] <= step][:max_records]
         text = "".join(map(_line, self.earlier))
         write_whole(path, text)
         self._num_records, self._sum = len(self.earlier), sha256(text.encode())

@@ -97,8 +97,8 @@ class TrainingRun:
     """A run while it trains: its parts, its position, and the results of the newest update, which hooks read and write.
 
     ``number`` updates are made, and hooks are called about the last of them, whose ``metrics`` are on the host (None before
-    the first). ``state`` is that of update ``number`` wherever something is saved; elsewhere it is one update ahead, because
-    an update is dispatched before the metrics of the one before are read.
+    the first). ``state`` is the state after update ``number`` wherever something is saved; elsewhere it is one update
+    ahead, because an update is dispatched before the metrics of the previous one are read.
     ``logged``: everything recorded after update ``number``, by name (``train/loss``, ``validation/bleu``), ``validated`` the
     validation alone, and ``score`` its value of the selection metric; ``is_saved``: whether a checkpoint of it was given to be
     written. ``is_validation_due``: a signal came before the validation, and a resumed run makes up for it.

@@ -202,13 +202,13 @@ def require_own(folder: Path) -> None:
     foreign = [name for name in entries if name not in BEFORE_SETTINGS and not name.endswith(NO_RUN)]
     if foreign and not _has_begun(folder):
         raise ConfigError(
-            f"--workdir: {folder} holds other files than those of a run ({', '.join(foreign[:8])}); give a new or empty "
+            f"--workdir: {folder} holds files that are not of a run ({', '.join(foreign[:8])}); give a new or empty "
             "folder"
         )
 
 
 def require_settings(folder: Path) -> None:
-    """Raises ConfigError, which names the keys, where the settings are not those of the newest sound checkpoint.
+    """Raises ConfigError, which names the keys, where the settings differ from the newest sound checkpoint's.
 
     Not for settings that may change when a run resumes, nor with ``--trust_config``.
     """

@@ -38,7 +38,7 @@ class Tracker(Protocol):
 
 
 class TensorBoard:
-    """Events in the folder of the run; those of a killed run beyond ``first_update`` are purged.
+    """Events in the folder of the run; events of a killed run beyond ``first_update`` are purged.
 
     Written when they come: errors of the thread of ``SummaryWriter``, as on a full disk, are tracebacks that stop nothing.
     """
@@ -168,7 +168,7 @@ def require_libraries(config: ExperimentConfig) -> None:
 
 
 class Trackers:
-    """A hook that gives the trackers of ``training.trackers`` what is logged; ``jsonl`` is the log itself.
+    """A hook that gives every record of the log to the trackers of ``training.trackers``; ``jsonl`` is the log itself.
 
     Only process 0 has any.
     """

@@ -14,7 +14,7 @@ import jax
 from jax.sharding import Mesh
 
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.checkpoints.save_failure import require_room
+from transformer_jax.checkpoints.save_failure import require_free_space
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config, to_json
 from transformer_jax.config.optimization import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
@@ -90,8 +90,8 @@ def run_training(
         config = resolved_config(config, directory, mesh)
         enter(_locked(directory))
 
-        own = task_class(config.task)
-        task = own(config, tokenizers_for_training(config, directory, own.new_tokenizers), mesh)
+        task_type = task_class(config.task)
+        task = task_type(config, tokenizers_for_training(config, directory, task_type.new_tokenizers), mesh)
         update = Update(config, task.loss, task.init_params, mesh, task.update_rule(task.objective))
         _require_state_fits(update)
         last, best = config.training.keep_last, config.training.keep_best
@@ -100,12 +100,12 @@ def run_training(
         saved = _restored(checkpoints, update, task, directory)
         initial = InitialState(config, update, task.tokenizers, is_resumed=saved.state is not None)
         if not saved.is_over(config):
-            saved.notes.extend(require_room(directory.path, update.state_shapes, last + best))
+            saved.notes.extend(require_free_space(directory.path, update.state_shapes, last + best))
         data = task.training_data()
         _require_same_batches(task, data)
         LOGGER.info("%s", data.report.text)
 
-        # Everything fits: from here on files are written.
+        # Data, model and checkpoint fit together: from here on files are written.
         with first_goes_first():
             goodput = Goodput(directory.goodput, saved.number, clock)
             _describe(directory, config, update, task, data, initial.origin() | dict(origin))
@@ -156,11 +156,12 @@ def run_training(
 
         clock.turn_to("step")
         enter(watchdog(clock, config.training.hang_factor, directory.hang))
-        hyperparameters, unread = put_hyperparameters(run.hyperparameters, mesh), None
+        hyperparameters = put_hyperparameters(run.hyperparameters, mesh)
+        unread = None  # Metrics of the previous update, still on the devices.
         for number, rows in enumerate(clock.waiting_for(data.batches(run.number)), run.number + 1):
             batch = put_batch(rows, mesh)
             if jax.process_count() == 1 and not compiled.is_ready(batch):
-                # Compiling takes minutes: what was measured is logged first. Several processes must log at the same point.
+                # Compiling takes minutes: the last metrics are logged first. Several processes must log at the same point.
                 call_hooks(run, hooks, number - 1, unread)
                 unread = None
             with clock.spend("compile"):
@@ -168,14 +169,15 @@ def run_training(
                 if is_first_of_its_shape:
                     wait_for_all(f"compilation for update {number}")
             run.state, metrics = step(run.state, batch, hyperparameters)
-            # The update is dispatched; while the devices make it, the metrics of the one before are read.
+            # While the devices run this update, the metrics of the previous one are read.
             call_hooks(run, hooks, number - 1, unread)
             unread = metrics
             run.is_interrupted = interrupted.stops_after(number)
             if run.is_saved_after(number) or profile.is_due(number):
                 call_hooks(run, hooks, number, unread)
+                unread = None
                 # A budget of time may have shortened the run.
-                hyperparameters, unread = put_hyperparameters(run.hyperparameters, mesh), None
+                hyperparameters = put_hyperparameters(run.hyperparameters, mesh)
             if run.reason_to_end:
                 break
         return _concluded(run)

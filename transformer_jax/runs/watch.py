@@ -18,9 +18,9 @@ from transformer_jax.runs.trackers import TensorBoard
 from transformer_jax.runtime.atomic_files import locked
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.task import task_class
-from transformer_jax.training.sharding import make_mesh, placed_shapes
+from transformer_jax.training.sharding import make_mesh, sharded_shapes
 
-# A checkpoint that exists but cannot be read is being deleted or damaged; after so many attempts it counts as damaged.
+# A checkpoint that exists but cannot be read is being deleted or damaged; after this number of attempts it counts as damaged.
 LOOKS = 3
 
 
@@ -71,7 +71,7 @@ def _scored(
     selection, mesh = config.selection, make_mesh(config.mesh)
     # No device waits for the scores.
     task = task_class(config.with_all_scores.task)(config.with_all_scores, tokenizers_of_run(run), mesh)
-    like = placed_shapes(jax.eval_shape(task.init_params, jax.random.key(0)), mesh)
+    like = sharded_shapes(jax.eval_shape(task.init_params, jax.random.key(0)), mesh)
     found = {record["step"]: record[f"{split}/{selection.name}"] for record in log.earlier}
     failures: Counter[int] = Counter()
     while True:

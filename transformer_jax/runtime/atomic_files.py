@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.addresses import absolute_path
+from transformer_jax.config.checks import absolute_path
 from transformer_jax.config.json_text import finite_or_none, is_count, parse_json
 
 

@@ -1,4 +1,4 @@
-"""Work that goes on in a thread beside a block of code."""
+"""Work in a thread beside a block of code."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 
 from transformer_jax.config import ConfigError
-from transformer_jax.config.addresses import absolute_path
+from transformer_jax.config.checks import absolute_path
 
 
 def start_jax(cache_directory: str | Path) -> None:

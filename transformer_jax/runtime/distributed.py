@@ -155,13 +155,13 @@ def wait_for_all(name: str) -> None:
 @contextmanager
 def _reported_after(seconds: float, text: str) -> Iterator[None]:
     """Prints ``text`` unless the block ends before."""
-    told = threading.Timer(seconds, partial(print, text, file=sys.stderr, flush=True))
-    told.daemon = True
-    told.start()
+    reminder = threading.Timer(seconds, partial(print, text, file=sys.stderr, flush=True))
+    reminder.daemon = True
+    reminder.start()
     try:
         yield
     finally:
-        told.cancel()
+        reminder.cancel()
 
 
 def _by_hand() -> dict[str, Any]:

@@ -22,7 +22,7 @@ WIDTH_MULTIPLES = {"gpu": 8, "tpu": 16}
 
 @runtime_checkable
 class Device(Protocol):
-    """The part of ``jax.Device`` used here; those of GPUs also have ``compute_capability``."""
+    """The part of ``jax.Device`` used here; GPUs also have ``compute_capability``."""
 
     platform: str
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.addresses import is_address, is_unasked, without_mark
+from transformer_jax.config.checks import is_address, is_unasked, without_mark
 from transformer_jax.runtime.atomic_files import locked
 from transformer_jax.runtime.background import in_background
 

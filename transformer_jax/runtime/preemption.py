@@ -25,7 +25,7 @@ class CutShort(BaseException):
 class Interruption:
     """Records a signal that asks this process to stop; a second one, except an echo of the first, ends it at once.
 
-    A context manager. ``number`` is that of the signal, 0 until it comes.
+    A context manager. ``number``: of the signal, 0 until it comes.
     """
 
     def __init__(self) -> None:

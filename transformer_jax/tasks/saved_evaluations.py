@@ -31,7 +31,7 @@ class ScoredCheckpoint:
     """An evaluation and its parameters.
 
     ``step`` is the update of the checkpoint, the last of ``averaged`` whose mean was taken. ``ensemble`` names the other
-    models, as ``RUN:UPDATE``, whose probabilities were averaged with those of this one.
+    models, as ``RUN:UPDATE``, whose probabilities were averaged with this one's.
     """
 
     evaluation: Evaluation
@@ -65,7 +65,7 @@ class SavedEvaluation:
 def evaluation_stem(split: str, step: int, averaged: int, trained: ExperimentConfig, used: ExperimentConfig) -> str:
     """The name of an evaluation: ``evaluation-test-30``, ``evaluation-test-30-average3-beam_width=1``.
 
-    The settings of decoding and scores in which ``used`` differs from those of the run, ``trained``, are part of it.
+    The settings of decoding and scores in which ``used`` differs from the run's, ``trained``, are part of it.
     """
     changes = [(key, value) for key, _, value in difference(trained, used) if key.startswith(NAMED_SETTINGS)]
     changed = "".join(f"-{key.partition('.')[2]}={_short(str(value))}" for key, value in changes)
@@ -156,8 +156,8 @@ def whose_parameters(report: dict[str, Any]) -> str:
     averaged = f", average of {report['averaged_checkpoints']}" if report["averaged_checkpoints"] > 1 else ""
     # Reports of older versions are never of several runs.
     members = report.get("ensemble")
-    together = f", with {' and '.join(members)}" if members else ""
-    return f"{report['checkpoint_step']:,}{averaged}{together}"
+    ensemble = f", with {' and '.join(members)}" if members else ""
+    return f"{report['checkpoint_step']:,}{averaged}{ensemble}"
 
 
 def stem_of(file: Path) -> Path:

@@ -26,7 +26,7 @@ from transformer_jax.data.corpus_statistics import sample_of, vocabulary_of
 from transformer_jax.data.documents import measure_text
 from transformer_jax.runs.run_directory import RunDirectory
 
-# Products so small that they stay on one core: those that share cores wait for one another when others use them too.
+# Products so small that each stays on one core: products on several cores wait when other programs use them too.
 PRODUCT_WIDTH, PRODUCTS, ROUNDS, WARM_UP = 64, 20, 300, 30
 OF_PACKED_ROWS = ("batching.count", "batching.packed_length")
 SIZED_TRANSLATION = (*TRANSLATION_KEYS, "tokenizer.joint", "tokenizer.character_coverage", "model.tying")
@@ -38,7 +38,7 @@ class Sizing(NamedTuple):
     """How ``--budget`` sizes the runs of a task.
 
     ``recipe`` states no sizes, ``keys`` are the settings that are chosen, ``models`` the kinds that can be. ``plan`` takes
-    settings, the seconds, the floating-point operations per second of this machine, and what is stated and stays.
+    settings, the seconds, the floating-point operations per second of this machine, and the stated settings, which stay.
     """
 
     recipe: str
@@ -63,10 +63,10 @@ def sized(
     *,
     is_alone: bool = True,
 ) -> SizedConfig:
-    """The settings of a recipe (by name, or nested) with overrides, and what ``budget``, or its own ``BUDGET``, adds to them.
+    """The settings of a recipe (by name, or nested) with overrides, completed for ``budget``, or for the recipe's ``BUDGET``.
 
-    What recipe and overrides state stays. A run that has begun keeps its size. Raises ConfigError where nothing can be sized,
-    and unless the process ``is_alone``: each of several would measure another speed.
+    Settings that recipe or overrides state stay. A run that has begun keeps its size. Raises ConfigError where nothing can be
+    sized, and unless the process ``is_alone``: each of several would measure another speed.
     """
     values = stated_settings(source, overrides) if isinstance(source, str) else source
     asked = budget or (_budget_of(source, overrides) if isinstance(source, str) else None)

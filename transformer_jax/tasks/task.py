@@ -1,4 +1,4 @@
-"""A task: everything that runs, commands and tools know of translation, language modeling, or anything else that is trained."""
+"""A task: the contract between runs, commands and tools, and whatever is trained (translation, language modeling, ...)."""
 
 import math
 from abc import ABC, abstractmethod
@@ -124,8 +124,8 @@ class DecodingProgram(NamedTuple):
 
     The search is over ``rows`` inputs of ``width`` positions, whose shapes, rows first, are ``inputs``.
     ``start(params, inputs, capacity)`` reads the inputs and makes the state before the first token, in arrays for ``capacity``
-    tokens; ``step(params, state)`` chooses one token more in every row. ``capacities`` are those that a search comes to have,
-    each with the tokens chosen in it; no row is done before the last.
+    tokens; ``step(params, state)`` chooses one token more in every row. ``capacities`` are the capacities of a search in
+    their order, each with the number of tokens chosen in it; no row is done before the last.
     """
 
     rows: int
@@ -190,7 +190,7 @@ class Task(ABC):
     @staticmethod
     @abstractmethod
     def longest_row(config: ExperimentConfig) -> int:
-        """The most positions of a row of a batch."""
+        """The maximum length of a row of a batch."""
 
     @staticmethod
     @abstractmethod
@@ -199,7 +199,7 @@ class Task(ABC):
 
     @staticmethod
     def begin(config: ExperimentConfig, directory: RunDirectory) -> ExperimentConfig:
-        """The settings of a run in ``directory``, with what is found once, when it begins."""
+        """The settings of a run in ``directory``, completed with choices that are made once, when it begins."""
         del directory
         return config
 

@@ -19,7 +19,7 @@ from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.distributed import from_first
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.task import Evaluation, Task, task_class
-from transformer_jax.training.sharding import make_mesh, placed_shapes
+from transformer_jax.training.sharding import make_mesh, sharded_shapes
 
 AnyTask = TypeVar("AnyTask", bound=Task)
 
@@ -66,11 +66,11 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "") -> Traine
     """Restores the checkpoint of a run, or the mean of the last ``average`` up to it; several runs become an ensemble.
 
     An ensemble averages the probabilities of its members; everything else is the first run's. The settings of ``chosen`` are
-    those of the runs, perhaps with other decoding settings. Where the training scored no checkpoint itself, ``best`` is the one
+    the runs' own, perhaps with other decoding settings. Where the training scored no checkpoint itself, ``best`` is the one
     that ``evaluate --watch`` scored highest on the validation split.
 
     Raises ConfigError when a folder is not a run, or not one of ``task`` where that is given, or the runs are no ensemble;
-    CheckpointError when there is no such checkpoint, or too few to average.
+    CheckpointError when there is no such checkpoint, or not enough to average.
     """
     mesh, tasks, runs = make_mesh(chosen[0].config.mesh), [], [RunDirectory(each.workdir) for each in chosen]
     for run, each in zip(runs, chosen, strict=True):
@@ -81,16 +81,18 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "") -> Traine
             )
         tasks.append(task_class(each.config.task)(each.config, tokenizers_of_run(run), mesh))
         _require_same_tokenizers(chosen[0].workdir, tasks[0], each.workdir, tasks[-1])
-    together = tasks[0].ensemble(tasks[1:]) if len(tasks) > 1 else tasks[0]
+    joined = tasks[0].ensemble(tasks[1:]) if len(tasks) > 1 else tasks[0]
     restored = [
-        restored_params(run, own.init_params, mesh, each.checkpoint, average)
-        for run, own, each in zip(runs, tasks, chosen, strict=True)
+        restored_params(run, member.init_params, mesh, each.checkpoint, average)
+        for run, member, each in zip(runs, tasks, chosen, strict=True)
     ]
     params, steps = restored[0]
     if len(restored) > 1:
-        params = joined_params([own for own, _ in restored])
-    members = tuple(f"{each.workdir}:{own[-1]}" for each, (_, own) in zip(chosen[1:], restored[1:], strict=True))
-    return TrainedRun(together, params, tuple(steps), members)
+        params = joined_params([member for member, _ in restored])
+    members = tuple(
+        f"{each.workdir}:{updates[-1]}" for each, (_, updates) in zip(chosen[1:], restored[1:], strict=True)
+    )
+    return TrainedRun(joined, params, tuple(steps), members)
 
 
 def _require_same_tokenizers(first: str, task: Task, workdir: str, other: Task) -> None:
@@ -107,10 +109,10 @@ def restored_params(
 ) -> tuple[PyTree, list[int]]:
     """The mean parameters of the last ``average`` checkpoints up to ``checkpoint``, on their devices, and their steps.
 
-    Raises CheckpointError when there is no such checkpoint, or too few to average.
+    Raises CheckpointError when there is no such checkpoint, or not enough to average.
     """
-    like = placed_shapes(jax.eval_shape(init_params, jax.random.key(0)), mesh)
-    # Of several processes one looks: a run may be adding checkpoints.
+    like = sharded_shapes(jax.eval_shape(init_params, jax.random.key(0)), mesh)
+    # Process 0 looks for all: a run may be adding checkpoints.
     steps = from_first(lambda: steps_to_average(run, checkpoint, average))
     with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
         return checkpoints.restore_average(steps, like), steps

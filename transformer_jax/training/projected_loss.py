@@ -1,4 +1,4 @@
-"""Cross entropy over a large vocabulary that never stores all logits: they are computed a few columns at a time."""
+"""Cross entropy over a large vocabulary that never stores all logits: they are computed in chunks of columns."""
 
 import math
 from functools import partial
@@ -26,8 +26,8 @@ class LogitBlocks(NamedTuple):
 
 
 SMALL_BLOCKS = LogitBlocks()
-# On a CPU as many as its cache holds, elsewhere what keeps the products large. Each chunk reads and writes the gradient of the
-# whole matrix, so a GPU, which has the memory, takes few.
+# On a CPU the logits of a chunk fit into the cache; elsewhere chunks are large, for large products. Each chunk reads and writes
+# the gradient of the whole matrix, so a GPU, which has the memory, takes larger ones.
 LOGIT_BLOCKS = {"cpu": LogitBlocks(2**21, 1), "gpu": LogitBlocks(2**28, 128)}
 LOGIT_BLOCKS_ELSEWHERE = LogitBlocks(2**26, 128)
 
@@ -57,23 +57,23 @@ def projected_cross_entropy(
     blocks: LogitBlocks = SMALL_BLOCKS,
     groups: tuple[int, int] = (1, 1),
 ) -> LossSums:
-    """``label_smoothed_cross_entropy`` of the logits ``hidden matrixᵀ``, made as ``blocks`` says.
+    """``label_smoothed_cross_entropy`` of the logits ``hidden matrixᵀ``, of which ``blocks.at_once`` exist at a time.
 
-    The gradient is taken chunk by chunk together with the value, so nothing is computed twice. Rows and columns are taken in
-    ``groups`` equal parts, each with that many logits, and each adds up its own gradient of ``matrix``. With a
-    group for every device that has tokens of the batch, devices exchange that gradient once and not once a chunk.
+    Value and gradient of a chunk of columns are computed together, so nothing is computed twice. ``groups``: numbers of equal
+    parts of rows and columns; each part adds up its own gradient of ``matrix``. With a part for every device that has tokens of
+    the batch, devices exchange that gradient once, and not once a chunk.
     ``precision``: of the products and of the logits, as in ``einsum``.
     """
     row_groups, column_groups = groups
     rows, width = labels.shape[0], -(-labels.shape[1] // column_groups)
-    most = max(blocks.at_once * row_groups // (rows * len(matrix)), 1)
+    max_columns = max(blocks.at_once * row_groups // (rows * len(matrix)), 1)
     # Equal chunks: of 49 columns, at most 48 at a time, 25 and 24 and not 48 and 1, which would be padded to 48.
-    columns = math.ceil(width / math.ceil(width / most))
+    columns = math.ceil(width / math.ceil(width / max_columns))
     padding = -labels.shape[1] % column_groups, -width % columns
     # Columns, not rows: the rows may be spread over devices.
     chunked = partial(_columns_first, columns=columns, padding=padding, groups=groups)
     filled = jnp.pad(matrix, ((0, -len(matrix) % blocks.vocabulary_multiple), (0, 0)))
-    # Not as a batched product of one: the fast kernels have no batch.
+    # One group has no batch axis: the fast kernels have none.
     count = row_groups * column_groups
     matrices = filled if count == 1 else jnp.broadcast_to(filled, (count, *filled.shape))
     chunks = _Chunks(len(matrix), precision)
@@ -90,8 +90,8 @@ def _columns_first(array: Array, *, columns: int, padding: tuple[int, int], grou
         whole.reshape(rows, column_groups, -1, *rest), ((0, 0), (0, 0), (0, padding[1]), *((0, 0) for _ in rest))
     )
     split = parts.reshape(row_groups, rows // row_groups, column_groups, -1, columns, *rest)
-    turned = jnp.moveaxis(split, (3, 0, 2), (0, 1, 2))
-    return turned.reshape(-1, row_groups * column_groups, rows // row_groups * columns, *rest)
+    transposed = jnp.moveaxis(split, (3, 0, 2), (0, 1, 2))
+    return transposed.reshape(-1, row_groups * column_groups, rows // row_groups * columns, *rest)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))

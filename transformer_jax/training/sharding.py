@@ -46,7 +46,7 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"(narrow_bias|output_bias|norm/bias|norm/scale)$", P(None)),
 )
 
-# Parameters that are nothing but operands of matrix products, which round them to the model's compute type.
+# Parameters that are only operands of matrix products, which round them to the model's compute type.
 OPERANDS = (
     r"attention/(query|key|value|output)$|(wide|gate|narrow|input|recurrent|combine|readout)_kernel$|projection/table$"
 )
@@ -120,7 +120,7 @@ def path_of(key_path: tuple) -> str:
     return "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in key_path)
 
 
-def placed_shapes(shapes: PyTree, mesh: Mesh) -> PyTree:
+def sharded_shapes(shapes: PyTree, mesh: Mesh) -> PyTree:
     """Shapes, types and shardings of the leaves of a state."""
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
@@ -174,12 +174,12 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, BATCH_ROWS)
 
 
-def summed_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
-    """``function`` run by each device on its own rows with all parameters, and its results added up.
+def psum_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
+    """``function`` under ``shard_map`` over the rows with replicated parameters, followed by a psum of its results.
 
-    For models that loop over time: their parameters are gathered once and their gradients added up once, where the compiler
-    would do both at every step. Random numbers depend on a row's index in the batch (``layers.mesh_axes``), as on one
-    device. Nothing is split over ``tensor``.
+    For models that loop over time: parameters are gathered once and gradients reduced once, where the compiler would do both
+    at every step. Random numbers depend on a row's index in the batch (``layers.mesh_axes``), as on one device. Nothing is
+    split over ``tensor``.
     """
 
     def on_local_rows(params: PyTree, rows: PyTree, key: Array, hyperparameters: PyTree) -> PyTree:
@@ -190,11 +190,11 @@ def summed_over_rows(function: SumFunction, mesh: Mesh) -> SumFunction:
     return lambda *arguments: function(*arguments) if is_one_device(mesh) else of_all(*arguments)
 
 
-def on_own_rows(mesh: Mesh) -> Callable[[StateFunction], StateFunction]:
-    """Makes of a function one that each device runs on its own rows; its scalars are the same on all.
+def shard_map_rows(mesh: Mesh) -> Callable[[StateFunction], StateFunction]:
+    """Decorator: the function runs under ``shard_map`` over the rows; scalars of its state are replicated.
 
-    Left to itself the compiler gathers what ``top_k`` reads. Not where a vocabulary is split over ``tensor``, of which it
-    gathers less.
+    The compiler alone would all-gather the logits for ``top_k``. Where a vocabulary is split over ``tensor`` that costs less,
+    and the function stays as it is.
     """
 
     def split(function: StateFunction) -> StateFunction:
@@ -214,8 +214,8 @@ def on_own_rows(mesh: Mesh) -> Callable[[StateFunction], StateFunction]:
     return split if mesh.size > 1 and mesh.shape["tensor"] == 1 else lambda function: function
 
 
-def everywhere(mesh: Mesh) -> NamedSharding:
-    """Replicated on every device, so that every process can read it."""
+def replicated(mesh: Mesh) -> NamedSharding:
+    """The sharding of an array that every device, and so every process, has whole."""
     return NamedSharding(mesh, P())
 
 
@@ -246,7 +246,7 @@ def put_batch(batch: PyTree, mesh: Mesh) -> PyTree:
 def put_hyperparameters(hyperparameters: PyTree, mesh: Mesh) -> PyTree:
     """Float32 scalars, replicated on every device."""
     scalars = jax.tree.map(np.float32, hyperparameters)
-    return jax.tree.map(lambda scalar: jax.make_array_from_callback((), everywhere(mesh), lambda _: scalar), scalars)
+    return jax.tree.map(lambda scalar: jax.make_array_from_callback((), replicated(mesh), lambda _: scalar), scalars)
 
 
 def put_rows(batch: PyTree, mesh: Mesh) -> PyTree:
@@ -255,20 +255,20 @@ def put_rows(batch: PyTree, mesh: Mesh) -> PyTree:
     return jax.tree.map(lambda rows: jax.make_array_from_callback(rows.shape, sharding, rows.__getitem__), batch)
 
 
-def whole_over_fsdp(params: PyTree, mesh: Mesh, compute_dtype: str) -> PyTree:
-    """Parameters for decoding, whole along ``fsdp``: a loop over tokens would gather them at each.
+def unshard_fsdp(params: PyTree, mesh: Mesh, compute_dtype: str) -> PyTree:
+    """Parameters for decoding, unsharded over ``fsdp``: a loop over tokens would all-gather them at every token.
 
-    ``OPERANDS`` are rounded before they are sent; a model of this ``compute_dtype`` computes the same with them.
+    ``OPERANDS`` are rounded before the all-gather; the results of a model of this ``compute_dtype`` stay the same.
     """
-    return params if mesh.shape["fsdp"] == 1 else gather_over_fsdp(mesh, compute_dtype)(params)
+    return params if mesh.shape["fsdp"] == 1 else unshard_program(mesh, compute_dtype)(params)
 
 
 @cache
-def gather_over_fsdp(mesh: Mesh, compute_dtype: str) -> jax.stages.Wrapped:
-    """The program of ``whole_over_fsdp``."""
+def unshard_program(mesh: Mesh, compute_dtype: str) -> jax.stages.Wrapped:
+    """The program of ``unshard_fsdp``."""
 
     def gather(params: PyTree) -> PyTree:
-        # Both types of an operand are split alike, or the compiler may send the wider one.
+        # The rounded operand keeps the sharding, or the compiler may all-gather the wider one.
         params = lax.with_sharding_constraint(params, state_shardings(params, mesh))
         params = lax.with_sharding_constraint(operands_rounded(params, compute_dtype), state_shardings(params, mesh))
         return lax.with_sharding_constraint(params, decoding_shardings(params, mesh))
@@ -288,9 +288,9 @@ def operands_rounded(params: PyTree, compute_dtype: str) -> PyTree:
 
 
 def decoding_shardings(params: PyTree, mesh: Mesh) -> PyTree:
-    """A NamedSharding for every parameter, or its shape, in a loop over tokens: whole along ``fsdp``."""
+    """A NamedSharding for every parameter, or its shape, in a loop over tokens: unsharded over ``fsdp``."""
 
-    def whole(placed: NamedSharding) -> NamedSharding:
-        return NamedSharding(mesh, P(*(None if axis == "fsdp" else axis for axis in placed.spec)))
+    def unsharded(sharding: NamedSharding) -> NamedSharding:
+        return NamedSharding(mesh, P(*(None if axis == "fsdp" else axis for axis in sharding.spec)))
 
-    return jax.tree.map(whole, state_shardings(params, mesh))
+    return jax.tree.map(unsharded, state_shardings(params, mesh))

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, TrainingConfig
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.sharding import batch_sharding, everywhere, placed_shapes, state_shardings
+from transformer_jax.training.sharding import batch_sharding, replicated, sharded_shapes, state_shardings
 from transformer_jax.training.state import Optimizer, TrainState, create_state
 
 LossFunction = Callable[[PyTree, PyTree, Array, PyTree], LossSums]
@@ -26,7 +26,7 @@ GradientFunction = Callable[[PyTree, PyTree, Array, PyTree], tuple[PyTree, LossS
 """(params, batch, dropout key, hyperparameters) to the gradient of ``sums.loss``, and the sums."""
 
 MakeOptimizer = Callable[[PyTree, Array | int], optax.GradientTransformation]
-"""(hyperparameters, number of updates made) to the optimizer. What its state looks like does not depend on them."""
+"""(hyperparameters, number of updates made) to the optimizer; the structure of its state does not depend on them."""
 
 
 class StepMetrics(NamedTuple):
@@ -42,7 +42,7 @@ StepFunction = Callable[[TrainState, PyTree, PyTree], tuple[TrainState, StepMetr
 
 
 class UpdateRule(NamedTuple):
-    """How the optimizer state of parameters begins, and what one update makes of the whole state."""
+    """``init``: parameters to the first optimizer state; ``step``: one update of the whole state."""
 
     init: Callable[[PyTree], PyTree]
     step: StepFunction
@@ -54,9 +54,9 @@ def make_train_step(
     """The gradient of (sum of token losses) / (number of tokens in the global batch), and one optimizer update with it.
 
     The hyperparameters of loss and optimizer are an argument, so that runs with different ones run the same program. With
-    ``accumulation_steps`` the rows are taken in that many interleaved parts, one after another; devices of a ``mesh`` that only
-    share the batch add up their gradients once, after the last. When the loss or the gradient is not finite the parameters and
-    the optimizer state stay as they were.
+    ``accumulation_steps`` the batch is split into interleaved parts, whose gradients are added up one after another; on a
+    ``mesh`` that only splits rows, devices exchange their gradients once, after the last part. When the loss or the gradient is
+    not finite the parameters and the optimizer state stay as they were.
     """
 
     def loss_and_sums(params: PyTree, rows: PyTree, key: Array, hyperparameters: PyTree) -> tuple[Array, LossSums]:
@@ -91,7 +91,7 @@ def make_train_step(
 
 
 def _accumulated(gradient_of: GradientFunction, parts: int) -> GradientFunction:
-    """Gradient and sums over all rows of a batch, taken in ``parts`` of it."""
+    """Gradient and sums over a batch, accumulated over ``parts`` of its rows."""
 
     def accumulated(params: PyTree, batch: PyTree, key: Array, hyperparameters: PyTree) -> tuple[PyTree, LossSums]:
         def add_part(
@@ -110,10 +110,10 @@ def _accumulated(gradient_of: GradientFunction, parts: int) -> GradientFunction:
 
 
 def _psum_once(gradient_of: GradientFunction, mesh: Mesh) -> GradientFunction:
-    """``gradient_of`` by each device on its own rows, and then the results added up.
+    """``gradient_of`` under ``shard_map`` over the rows, followed by one psum.
 
-    By itself the compiler adds up the gradient of every part. Where parameters are split it still does: there no device has
-    room for a whole gradient.
+    The compiler alone would reduce the gradient of every part. It still does where parameters are sharded: there no device
+    can hold a whole gradient.
     """
 
     def of_local_rows(*arguments: PyTree) -> tuple[PyTree, LossSums]:
@@ -126,7 +126,7 @@ def _psum_once(gradient_of: GradientFunction, mesh: Mesh) -> GradientFunction:
 
 
 def micro_batches(batch: PyTree, key: Array, accumulation_steps: int) -> Iterator[tuple[PyTree, Array]]:
-    """The parts in which ``make_train_step`` takes a batch, and the dropout key of each."""
+    """The parts into which ``make_train_step`` splits a batch, and the dropout key of each."""
     if accumulation_steps == 1:
         yield batch, key
         return
@@ -136,12 +136,12 @@ def micro_batches(batch: PyTree, key: Array, accumulation_steps: int) -> Iterato
 
 
 def interleaved(rows: Array, parts: int) -> Array:
-    """[B, ...] to [parts, B / parts, ...]; part i takes rows i, i + parts, ..., so every device keeps its own rows."""
+    """[B, ...] to [parts, B / parts, ...]; part i takes rows i, i + parts, ..., so no row moves to another device."""
     return jnp.swapaxes(rows.reshape(rows.shape[0] // parts, parts, *rows.shape[1:]), 0, 1)
 
 
 DETERMINISTIC: dict[str, str | bool] = {"xla_gpu_exclude_nondeterministic_ops": True}
-"""Options of XLA with which a GPU adds up in a fixed order; elsewhere they change nothing."""
+"""Options of XLA that make a GPU add up in a fixed order; they change nothing elsewhere."""
 
 
 def compiler_options(training: TrainingConfig, mesh: Mesh) -> dict[str, str | bool] | None:
@@ -149,7 +149,7 @@ def compiler_options(training: TrainingConfig, mesh: Mesh) -> dict[str, str | bo
     stated = training.compiler_options
     if stated:
         try:
-            jax.jit(lambda: jnp.zeros(()), out_shardings=everywhere(mesh), compiler_options=stated).lower().compile()
+            jax.jit(lambda: jnp.zeros(()), out_shardings=replicated(mesh), compiler_options=stated).lower().compile()
         except jax.errors.JaxRuntimeError as error:
             problem = str(error).partition("\n")[0].removeprefix("INVALID_ARGUMENT: ")
             platform = mesh.devices.flat[0].platform
@@ -164,9 +164,9 @@ def compile_train_step(
 ) -> jax.stages.Wrapped:
     """``step`` under jit on ``mesh``: the state keeps its shardings and is donated, rows of the batch are split.
 
-    Shapes will do for the ``state``; ``options`` are XLA's.
+    ``state`` may consist of shapes; ``options`` are XLA's.
     """
-    shardings, whole = state_shardings(state, mesh), everywhere(mesh)
+    shardings, whole = state_shardings(state, mesh), replicated(mesh)
     return jax.jit(
         step,
         in_shardings=(shardings, batch_sharding(mesh), whole),
@@ -182,13 +182,13 @@ def make_initial_state(
     """From a seed to the state before the first update, every leaf created with its sharding; compiled once for all seeds."""
     create = partial(_create, init_params, optimizer)
     shardings = state_shardings(jax.eval_shape(create, SEED_SHAPE), mesh)
-    compiled = jax.jit(create, in_shardings=everywhere(mesh), out_shardings=shardings)
+    compiled = jax.jit(create, in_shardings=replicated(mesh), out_shardings=shardings)
     return lambda seed: compiled(np.uint32(seed))
 
 
 def state_shapes(init_params: Callable[[Array], PyTree], optimizer: Optimizer, mesh: Mesh) -> TrainState:
     """Shapes, types and shardings of the leaves of ``make_initial_state``, without making it."""
-    return placed_shapes(jax.eval_shape(partial(_create, init_params, optimizer), SEED_SHAPE), mesh)
+    return sharded_shapes(jax.eval_shape(partial(_create, init_params, optimizer), SEED_SHAPE), mesh)
 
 
 SEED_SHAPE = jax.ShapeDtypeStruct((), jnp.uint32)

@@ -1,4 +1,4 @@
-"""The update of a run: schedule, optimizer and step, and the state they work on, all from its settings."""
+"""The update of a run (schedule, optimizer, step) and its first state, from its settings."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -31,8 +31,8 @@ from transformer_jax.training.step import (
 class Update:
     """One optimizer update on the devices of ``mesh``, for every run with the structure of ``config``.
 
-    The hyperparameters of a run are an argument of its step, its seed one of its first state. With a ``rule`` the task
-    updates its parameters itself; without, they get a dense gradient of ``loss`` and the optimizer of ``config``.
+    The hyperparameters of a run are an argument of its step, its seed an argument of its first state. A task may bring its own
+    ``rule``; by default parameters are updated with the gradient of ``loss`` and the optimizer of ``config``.
     """
 
     def __init__(
@@ -44,8 +44,7 @@ class Update:
         rule: UpdateRule | None = None,
     ) -> None:
         """Raises ConfigError where the compiler does not take ``training.xla_options``."""
-        self.mesh = mesh
-        self._config = config
+        self.mesh, self._config = mesh, config
         if config.optimizer.freeze:
             loss = without_gradient(loss, config.optimizer.freeze)
         hyperparameters = hyperparameters_of(config)
@@ -57,15 +56,15 @@ class Update:
         self.hyperparameter_shapes: Hyperparameters = jax.tree.map(
             lambda _: jax.ShapeDtypeStruct((), jnp.float32), hyperparameters
         )
-        self._parts_of_state = init_params, rule, mesh
-        self.state_shapes: TrainState = state_shapes(*self._parts_of_state)
+        self._init_params, self._rule = init_params, rule
+        self.state_shapes: TrainState = state_shapes(init_params, rule, mesh)
         options = compiler_options(config.training, mesh)
         self.jitted = compile_train_step(self.step, self.state_shapes, mesh, options)
 
     @cached_property
     def initial_state(self) -> Callable[[int], TrainState]:
         """From the seed of a run to its state before the first update."""
-        return make_initial_state(*self._parts_of_state)
+        return make_initial_state(self._init_params, self._rule, self.mesh)
 
     def schedule(self, hyperparameters: Hyperparameters) -> Schedule:
         """The learning rate of a run."""
@@ -84,8 +83,8 @@ class Update:
 class CompiledStep:
     """The step of ``update`` compiled in the background for all shapes of ``batches``; it needs no data.
 
-    The first of ``batches`` is compiled from the start, while the caller still reads data and makes its dry run; the others in
-    their order once the first is in use, so that nothing delays the first update.
+    The first of ``batches`` is compiled at once, while the caller makes its dry run; the others follow in their order when the
+    first is in use, so that nothing delays the first update.
     """
 
     def __init__(self, update: Update, batches: Sequence[PyTree]) -> None:

@@ -27,7 +27,7 @@ TOKENIZER_FILES = (
     *(f"tokenizer.{role}.{ending}" for role in ("joint", "source", "target") for ending in ("model", "json")),
 )
 """All names that ``tokenizer_files`` gives; a name that was read from a file must be among them before it is opened."""
-MOST_PIECES_A_WORD, MOST_PIECES_A_CHARACTER = 4.0, 1.5
+MAX_PIECES_A_WORD, MAX_PIECES_A_CHARACTER = 4.0, 1.5
 Example = TypeVar("Example")
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 _LISTED = {each.kind: each for each in (WordTokenizer, LowerWordTokenizer, CharacterTokenizer)}
@@ -119,7 +119,7 @@ def too_many_pieces(tokenizers: TokenizerPair, pairs: Sequence[SentencePair], la
         pieces = sum(map(len, tokenizer.encode_batch(sentences, num_threads=1)))
         unit, number = ("word", side.words) if side.is_spaced else ("character", side.characters.total())
         ratio = pieces / max(number, 1)
-        if ratio > (MOST_PIECES_A_WORD if side.is_spaced else MOST_PIECES_A_CHARACTER):
+        if ratio > (MAX_PIECES_A_WORD if side.is_spaced else MAX_PIECES_A_CHARACTER):
             found.append(
                 f"WARNING: {ratio:.1f} pieces a {unit} of {language}: a vocabulary of {tokenizer.vocabulary_size:,} spells "
                 f"it in letters or bytes; raise tokenizer.vocabulary_size"

@@ -29,7 +29,7 @@ from transformer_jax.models.interface import Module, call
 from transformer_jax.runtime.hardware import batch_tokens_on
 from transformer_jax.sequence_types import DecodeCache
 from transformer_jax.tasks.task import DecodingProgram
-from transformer_jax.training.sharding import everywhere, put_rows, row_groups, whole_over_fsdp
+from transformer_jax.training.sharding import put_rows, replicated, row_groups, unshard_fsdp
 
 # What may still become another character: bytes of an unfinished one, and the first half of an escape.
 UNFINISHED = "\ufffd\x1b"
@@ -51,7 +51,7 @@ class PromptWindows(NamedTuple):
 
 
 class Generator:
-    """Continues prompts with one model; compiled programs are kept, a few shapes in all."""
+    """Continues prompts with one model; compiled programs are kept, for a few shapes."""
 
     def __init__(self, model: Module, tokenizer: Tokenizer, config: ExperimentConfig, mesh: Mesh) -> None:
         self._tokenizer = tokenizer
@@ -62,7 +62,7 @@ class Generator:
         self._mesh, self._compute_dtype = mesh, config.model.compute_dtype
         decoder = PromptDecoder(model, self._config)
         functions = decoder.continuations, decoder.start, decoder.next
-        self._continue, self._start, self._next = (jax.jit(each, out_shardings=everywhere(mesh)) for each in functions)
+        self._continue, self._start, self._next = (jax.jit(each, out_shardings=replicated(mesh)) for each in functions)
 
     def prompt_ids(self, prompt: str, name: str = "the prompt") -> list[int]:
         """BOS, and the tokens of a prompt; what separates documents in it is EOS.
@@ -98,7 +98,7 @@ class Generator:
 
     @property
     def _window(self) -> int:
-        """The most tokens of a prompt that the model sees, BOS not counted."""
+        """The maximum number of tokens of a prompt that the model sees, BOS not counted."""
         return self._context_length - self._config.max_new_tokens
 
     def _encoded(self, prompt: str, name: str) -> list[int]:
@@ -121,7 +121,7 @@ class Generator:
         """
         encoded = self.windows(prompts).ids
         results = [Continuation("", [], 0.0)] * len(encoded)
-        params = whole_over_fsdp(params, self._mesh, self._compute_dtype)
+        params = unshard_fsdp(params, self._mesh, self._compute_dtype)
         batch_tokens, row_multiple = batch_tokens_on(self._mesh, self._config.batch_tokens), row_groups(self._mesh)
         for batch in source_batches(encoded, batch_tokens=batch_tokens, row_multiple=row_multiple):
             rows = [encoded[index] for index in batch.indices]
@@ -141,7 +141,7 @@ class Generator:
         Together they are the continuation of this one prompt. Raises DataError as ``windows`` does.
         """
         (encoded,) = self.windows([prompt]).ids
-        params = whole_over_fsdp(params, self._mesh, self._compute_dtype)
+        params = unshard_fsdp(params, self._mesh, self._compute_dtype)
         rows = row_groups(self._mesh)
         ids = left_padded([encoded], rows, self._width(len(encoded)))
         state, shared, keys = self._start(

@@ -28,10 +28,10 @@ class LanguageModelObjective:
 
     def __init__(self, config: ExperimentConfig, vocabulary: int, mesh: Mesh) -> None:
         self.config = config
-        self._on = devices_of(config.model, mesh, one_sentence=config.batching.kind == "split")
+        self._devices = devices_of(config.model, mesh, one_sentence=config.batching.kind == "split")
         self._build = partial(build_decoder_only, config.model, vocabulary)
         self.model = self._build(devices_of(config.model, mesh))
-        self._model_of_rows = self._build(self._on)
+        self._model_of_rows = self._build(self._devices)
         self._precision = policies_on(mesh)[config.model.compute_dtype]
         self._blocks, self._mesh = logit_blocks(mesh, device_of(mesh).platform), mesh
 
@@ -42,7 +42,7 @@ class LanguageModelObjective:
 
     def training_model(self, rates: Rates) -> DecoderOnly:
         """The model of rows of text, with rates that a compiled function may take as arguments."""
-        return self._build(self._on, rates)
+        return self._build(self._devices, rates)
 
     def loss(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> LossSums:
         """Label-smoothed cross entropy of a training batch, with dropout."""

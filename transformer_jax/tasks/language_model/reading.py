@@ -16,9 +16,9 @@ from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.texts import TokenScores
-from transformer_jax.training.sharding import everywhere, put_rows, row_groups
+from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
-# Positions whose logits are in memory at once, or those of one row where that is longer.
+# Positions whose logits are in memory at once; a longer row is taken alone.
 BATCH_TOKENS = 1024
 
 
@@ -55,7 +55,7 @@ def score_texts(
     batches = source_batches(
         [window.ids for window in windows], batch_tokens=BATCH_TOKENS, row_multiple=row_groups(mesh)
     )
-    score = jax.jit(partial(_token_log_probs, model), out_shardings=everywhere(mesh))
+    score = jax.jit(partial(_token_log_probs, model), out_shardings=replicated(mesh))
     for batch in batches:
         chosen = [windows[index] for index in batch.indices]
         rows = put_rows(Tokens.from_ids(batch.ids[:, :length]), mesh)

@@ -29,7 +29,7 @@ from transformer_jax.tasks.task import DataReport, DecodingProgram, WithoutOutpu
 from transformer_jax.tasks.text_task import TextTask
 from transformer_jax.tasks.texts import TextAttention, TokenScores, weights_by_kind
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.sharding import everywhere, parts_of_rows, put_rows, row_groups
+from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
 
 SCORING_TOKENS = 4096
 GIVEN = "test"
@@ -176,7 +176,7 @@ class LanguageModelTask(TextTask):
 
     @staticmethod
     def longest_row(config: ExperimentConfig) -> int:
-        """The most positions of a row of a batch."""
+        """The maximum length of a row of a batch."""
         return int(config.batching.context_length)
 
     @staticmethod
@@ -194,7 +194,7 @@ class LanguageModelTask(TextTask):
 
     @cached_property
     def _compiled_loss(self) -> Callable[..., LossSums]:
-        return jax.jit(self.objective.unsmoothed_loss, out_shardings=everywhere(self.mesh))
+        return jax.jit(self.objective.unsmoothed_loss, out_shardings=replicated(self.mesh))
 
     def activations(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> PyTree:
         """All module outputs of a training pass, to find the first non-finite one."""

@@ -30,7 +30,7 @@ from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.translation.objective import EnsembleObjective, TranslationObjective
 from transformer_jax.tasks.translation.translator import Translator, require_translatable
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.sharding import everywhere, put_rows, row_groups
+from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
 SCORING_TOKENS = 4096
 # Pairs that the entropy of cross attention is measured on.
@@ -41,7 +41,7 @@ WIDTHS = (32, 64, 128)
 class TranslationEvaluation(NamedTuple):
     """A report, and the translations beside their pairs, in the order of the split.
 
-    ``references`` of text that is no split of the data, one list or several, are kept with the scores, and so are the sources.
+    ``references``, one list or several: only of text that is not a split of the data; kept with the scores, as the sources are.
     ``signs``: measurements of whether the model uses its source, for the log.
     """
 
@@ -97,10 +97,11 @@ class Evaluator:
     ) -> None:
         self.config, self.tokenizers, self._mesh = config, tokenizers, mesh
         self.evaluation_dtype = scored.evaluation_dtype
-        of_model = scored.longest_sequence, scored.evaluation_dtype
-        self.translator = Translator(scored.model, tokenizers, config.decoding, mesh, *of_model)
+        self.translator = Translator(
+            scored.model, tokenizers, config.decoding, mesh, scored.longest_sequence, scored.evaluation_dtype
+        )
         self._stores: dict[str, TokenStore] = {}
-        self._compiled_loss = jax.jit(scored.unsmoothed_loss, out_shardings=everywhere(mesh))
+        self._compiled_loss = jax.jit(scored.unsmoothed_loss, out_shardings=replicated(mesh))
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -155,13 +156,13 @@ class Evaluator:
     def loss_sums(self, params: PyTree, split: str, limit: int = 0) -> LossSums:
         """Teacher-forced loss sums, without dropout or smoothing, over a split."""
         total = LossSums.zero()
-        few, rows = few_shapes_on(self._mesh), row_groups(self._mesh)
-        for batch in scoring_batches(self.store(split), SCORING_TOKENS, rows, limit=limit, few_shapes=few):
+        few_shapes, rows = few_shapes_on(self._mesh), row_groups(self._mesh)
+        for batch in scoring_batches(self.store(split), SCORING_TOKENS, rows, limit=limit, few_shapes=few_shapes):
             total = total + self._compiled_loss(params, put_rows(batch, self._mesh))
         return total
 
     def store(self, split: str) -> TokenStore:
-        """The tokens of a split, every pair of it. Raises DataError when one is longer than decoding takes."""
+        """The tokens of a split, every pair of it. Raises DataError when one is longer than ``decoding.max_source_tokens``."""
         if split not in self._stores:
             with first_goes_first():
                 store = open_token_store(self.corpus, split, self.tokenizers, self.config.data, is_training=False)

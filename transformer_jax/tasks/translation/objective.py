@@ -19,13 +19,13 @@ from transformer_jax.runtime.hardware import device_of, evaluation_dtype
 from transformer_jax.sequence_types import Batch
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.projected_loss import logit_blocks, projected_cross_entropy
-from transformer_jax.training.sharding import summed_over_rows, token_groups
+from transformer_jax.training.sharding import psum_over_rows, token_groups
 
 
 class TranslationObjective:
     """A model for vocabularies of these sizes, on the devices of ``mesh``, and its loss.
 
-    ``model`` is the one that is evaluated, decoding and loss, in the precision ``evaluation_dtype``.
+    ``model`` evaluates (decoding and loss) in the precision ``evaluation_dtype``; ``training_model`` trains.
     ``loss(params, batch, key, hyperparameters)``: label-smoothed cross entropy of a training batch, with dropout.
 
     Raises ConfigError when ``model.attention_backend`` cannot run on them.
@@ -34,30 +34,28 @@ class TranslationObjective:
     def __init__(self, config: ExperimentConfig, source_vocabulary: int, target_vocabulary: int, mesh: Mesh) -> None:
         self.config, self.longest_sequence = config, config.model.longest_sequence
         on_devices = partial(devices_of, mesh=mesh, one_sentence=config.batching.kind != "packed")
-        self._on = on_devices(config.model)
-        self._build = partial(build_model, config.model, source_vocabulary, target_vocabulary)
+        self._devices, self._vocabularies = on_devices(config.model), (source_vocabulary, target_vocabulary)
         stated, of_model = config.decoding.compute_dtype, config.model.compute_dtype
         self.evaluation_dtype = evaluation_dtype(stated, of_model, device_of(mesh))
         evaluated = replace(config.model, compute_dtype=self.evaluation_dtype)
-        self.model = build_model(evaluated, source_vocabulary, target_vocabulary, on_devices(evaluated))
-        # Parameters are made from a single row, which is not split.
-        self._anywhere = self._build()
+        self.model = build_model(evaluated, *self._vocabularies, on_devices(evaluated))
         policies = policies_on(mesh)
         self._precision, self._evaluation_precision = policies[of_model], policies[self.evaluation_dtype].wide
         self._blocks, self._mesh = logit_blocks(mesh, device_of(mesh).platform), mesh
         self.loss: Callable[[PyTree, Batch, Array, Hyperparameters], LossSums] = self._loss_of_rows
         self._unsmoothed_loss: Callable[[PyTree, Batch, Array, None], LossSums] = self._unsmoothed_loss_of_rows
         if config.model.is_recurrent and mesh.size > 1:
-            self.loss = summed_over_rows(self._loss_of_rows, mesh)
-            self._unsmoothed_loss = summed_over_rows(self._unsmoothed_loss_of_rows, mesh)
+            self.loss = psum_over_rows(self._loss_of_rows, mesh)
+            self._unsmoothed_loss = psum_over_rows(self._unsmoothed_loss_of_rows, mesh)
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""
-        return init_params(self._anywhere, key)
+        # From a single row, which no sharding constraint can split.
+        return init_params(build_model(self.config.model, *self._vocabularies), key)
 
     def training_model(self, rates: Rates) -> Module:
         """``model``, with rates that may be traced."""
-        return self._build(self._on, rates)
+        return build_model(self.config.model, *self._vocabularies, self._devices, rates)
 
     def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
         """Cross entropy without dropout or smoothing, for validation."""

@@ -18,9 +18,9 @@ from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.texts import TokenScores
 from transformer_jax.tasks.translation.translator import require_translatable
-from transformer_jax.training.sharding import everywhere, put_rows, row_groups
+from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
-# Positions whose logits are in memory at once, or those of one pair where that is longer.
+# Positions whose logits are in memory at once; a longer pair is taken alone.
 BATCH_TOKENS = 1024
 TokenIds = list[list[int]]
 
@@ -64,18 +64,18 @@ def encode_pairs(
 
 
 class PairScorer:
-    """Scores given translations with one model; compiled programs are kept, a few shapes in all."""
+    """Scores given translations with one model; compiled programs are kept, for a few shapes."""
 
     def __init__(self, model: Module, tokenizers: TokenizerPair, config: DecodingConfig, mesh: Mesh) -> None:
-        self._tokenizers, self._most, self._mesh = tokenizers, config.max_source_tokens, mesh
-        self._score = jax.jit(partial(_token_log_probs, model), out_shardings=everywhere(mesh))
+        self._tokenizers, self._max_tokens, self._mesh = tokenizers, config.max_source_tokens, mesh
+        self._score = jax.jit(partial(_token_log_probs, model), out_shardings=replicated(mesh))
 
     def score(self, params: PyTree, sources: Sequence[str], targets: Sequence[str]) -> list[TokenScores]:
         """Scores ``targets`` as translations of ``sources``, in their order.
 
         Raises DataError when the numbers of sentences differ or one is too long (``decoding.max_source_tokens``).
         """
-        pairs = encode_pairs(self._tokenizers, sources, targets, self._most)
+        pairs = encode_pairs(self._tokenizers, sources, targets, self._max_tokens)
         found: dict[int, np.ndarray] = {}
         for chosen, batch in pairs.batches(BATCH_TOKENS, row_groups(self._mesh)):
             log_probs = jax.device_get(self._score(params, put_rows(batch, self._mesh)))

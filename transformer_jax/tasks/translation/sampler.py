@@ -24,10 +24,10 @@ from transformer_jax.tasks.translation.translator import (
     step_of,
     translation_of,
 )
-from transformer_jax.training.sharding import put_rows, whole_over_fsdp
+from transformer_jax.training.sharding import put_rows, unshard_fsdp
 
-# Samples that share a row; each attends over the tokens of all of them.
-MOST_SAMPLES = 8
+# Samples that share a row: attention reads the cache slots of all of them.
+MAX_SAMPLES = 8
 
 
 class Sampler:
@@ -35,7 +35,7 @@ class Sampler:
 
     def __init__(self, trained: TrainedRun[TranslationTask], rule: SamplingRule, seed: int = 0) -> None:
         self._trained, self._rule = trained, rule
-        params = whole_over_fsdp(trained.params, trained.mesh, trained.task.objective.evaluation_dtype)
+        params = unshard_fsdp(trained.params, trained.mesh, trained.task.objective.evaluation_dtype)
         self._params = params, jax.random.key(seed)
         self._searches: dict[int, SegmentedSearch] = {}
 
@@ -44,14 +44,14 @@ class Sampler:
     ) -> list[list[Translation]]:
         """``num_results`` translations of each sentence, in the order of ``sentences``; nothing for an empty one.
 
-        What is drawn for a sentence depends on the seed, its number (from ``first`` on) and its text, and on nothing else;
-        fewer results are the first of more. One that reaches its limit of tokens ends there.
+        The samples of a sentence depend only on the seed, its number (from ``first`` on) and its text; fewer results are the
+        first of more. A sample ends at its limit of tokens.
 
         Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens``.
         """
         tokenizers, limit = self._trained.tokenizers, self._trained.config.decoding.max_source_tokens
         asked, sources = encode_sources(tokenizers.source, sentences, limit, name, first)
-        in_row = -(-num_results // -(-num_results // MOST_SAMPLES))
+        in_row = -(-num_results // -(-num_results // MAX_SAMPLES))
         parts = [(number, copy) for number in range(len(asked)) for copy in range(0, num_results, in_row)]
         numbers = np.array([(asked[number] + first - 1, copy) for number, copy in parts], np.int32).reshape(-1, 2)
         drawn: list[list[Translation]] = [[] for _ in parts]
@@ -70,9 +70,9 @@ class Sampler:
     def _batches(self, sources: Sequence[list[int]], numbers: np.ndarray) -> Iterator[SearchBatch]:
         """Sources with the numbers [N, 2] of their sentence and of the first of the samples that are drawn for it."""
         for batch in self._trained.task.translator.batches(sources, []):
-            own = np.where(batch.indices[:, None] >= 0, numbers[batch.indices], 0)
-            shape = jax.ShapeDtypeStruct(own.shape, own.dtype)
-            inputs = batch.inputs, put_rows(own, self._trained.mesh)
+            of_batch = np.where(batch.indices[:, None] >= 0, numbers[batch.indices], 0)
+            shape = jax.ShapeDtypeStruct(of_batch.shape, of_batch.dtype)
+            inputs = batch.inputs, put_rows(of_batch, self._trained.mesh)
             yield batch._replace(inputs=inputs, padded_inputs=(batch.padded_inputs, shape))
 
     def _search_for(self, samples: int) -> SegmentedSearch:

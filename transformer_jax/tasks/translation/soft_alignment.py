@@ -17,19 +17,19 @@ from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.trained_run import TrainedRun
 from transformer_jax.tasks.translation.pairs import encode_pairs
 from transformer_jax.tasks.translation.task import TranslationTask
-from transformer_jax.training.sharding import everywhere, put_rows, row_groups
+from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
 BATCH_TOKENS = 4096
 MEAN_OF_LAYERS = -1
 # White space separates longer ones on average only where it separates phrases.
-MOST_LETTERS_OF_A_WORD = 6
+MAX_LETTERS_A_WORD = 6
 
 
 class SoftAlignment(NamedTuple):
     """Weights ``[T, S]`` of a pair: row i is what the model attends to while it predicts target piece i; EOS is the last.
 
-    ``word_weights`` [words, words] sums over the pieces of a source word and averages over those of a target word; words are
-    what white space separates, or pieces (see ``pieces_are_words``).
+    ``word_weights`` [words, words] sums over the pieces of a source word and averages over the pieces of a target word; words
+    are separated by white space, or are pieces (see ``pieces_are_words``).
     """
 
     weights: np.ndarray
@@ -83,7 +83,7 @@ def cross_attention(
             raise ConfigError("--workdir: this model has no attention from target to source")
         return choose([*layers.values()])
 
-    weigh_batch = jax.jit(weigh, out_shardings=everywhere(trained.mesh))
+    weigh_batch = jax.jit(weigh, out_shardings=replicated(trained.mesh))
     for chosen, batch in pairs.batches(BATCH_TOKENS, row_groups(trained.mesh)):
         found = jax.device_get(weigh_batch(trained.params, *put_rows(batch, trained.mesh)))
         for row, pair in enumerate(chosen.tolist()):
@@ -111,7 +111,7 @@ def _described(
 
 
 def between_words(weights: np.ndarray, to_source: np.ndarray, to_target: np.ndarray) -> np.ndarray:
-    """Weights ``[T, S]`` of pieces, EOS last, summed over the pieces of a source word, averaged over those of a target word.
+    """Weights ``[T, S]`` of pieces, EOS last: summed over a source word's pieces, averaged over a target word's pieces.
 
     ``to_source`` and ``to_target`` come from ``word_membership``.
     """
@@ -122,7 +122,7 @@ def pieces_are_words(texts: Sequence[str]) -> bool:
     """Whether texts are in a script without spaces between words, and no one has put any: then words are pieces."""
     lengths = [sum(map(writes_without_spaces, word)) for text in texts for word in text.split()]
     long = [length for length in lengths if length]
-    return sum(long) > MOST_LETTERS_OF_A_WORD * len(long)
+    return sum(long) > MAX_LETTERS_A_WORD * len(long)
 
 
 def word_membership(tokenizer: Tokenizer, text: str, are_words: bool = False) -> np.ndarray:

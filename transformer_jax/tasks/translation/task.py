@@ -41,7 +41,7 @@ from transformer_jax.tasks.translation.evaluator import (
 from transformer_jax.tasks.translation.objective import EnsembleObjective, TranslationObjective
 from transformer_jax.tasks.translation.pairs import PairScorer, tokens_of_pair
 from transformer_jax.tasks.translation.translator import Translator, decoding_program
-from transformer_jax.training.sharding import everywhere, parts_of_rows, put_rows, row_groups
+from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
 
 MEASURED_PAIRS = 1000
 
@@ -121,7 +121,7 @@ class TranslationTask(Task):
 
     @staticmethod
     def longest_row(config: ExperimentConfig) -> int:
-        """The most positions of a row of a batch."""
+        """The maximum length of a row of a batch."""
         batching = config.batching
         longest = max(config.data.max_source_tokens, config.data.max_target_tokens) + 1
         if batching.kind == "packed":
@@ -246,7 +246,7 @@ class TranslationTask(Task):
 
     @cached_property
     def _entropy(self) -> Callable[[PyTree, Batch], Array | None]:
-        return jax.jit(partial(sharpest_entropy, self.objective.model), out_shardings=everywhere(self.mesh))
+        return jax.jit(partial(sharpest_entropy, self.objective.model), out_shardings=replicated(self.mesh))
 
     @staticmethod
     def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> ReferencedText:

@@ -18,7 +18,6 @@ from transformer_jax.decoding.beam_search import (
     BeamState,
     Hypotheses,
     Rules,
-    Search,
     StepFunction,
     plain_search,
     search_next,
@@ -26,7 +25,7 @@ from transformer_jax.decoding.beam_search import (
 )
 from transformer_jax.decoding.diverse_search import DiverseRules, diverse_search
 from transformer_jax.decoding.segmented_search import (
-    FEWEST_ROWS,
+    MIN_ROWS,
     SearchBatch,
     SearchDevices,
     SegmentedSearch,
@@ -38,16 +37,16 @@ from transformer_jax.models.interface import Module, call
 from transformer_jax.runtime.hardware import batch_tokens_on, device_of, few_shapes_on
 from transformer_jax.sequence_types import DecodeCache, Tokens
 from transformer_jax.tasks.task import DecodingProgram
-from transformer_jax.training.sharding import everywhere, on_own_rows, put_rows, row_groups, whole_over_fsdp
+from transformer_jax.training.sharding import put_rows, replicated, row_groups, shard_map_rows, unshard_fsdp
 
-# More beams in all are no faster on a CPU, and wait longer for the last of them.
-MOST_BEAMS = {"cpu": 5 * FEWEST_ROWS}
-# For at most this number of sentences, programs for more than the fewest rows take longer than they save.
-FEW_SENTENCES = 512
+# Beams of a batch: more are no faster on a CPU, and wait longer for the last of them.
+MAX_BEAMS = {"cpu": 5 * MIN_ROWS}
+# Up to this number of sentences, compiling programs for more than MIN_ROWS rows takes longer than they save.
+MIN_ROWS_UP_TO = 512
 # Padding more than these to two widths costs more than programs for further widths.
 SENTENCES_OF_A_VALIDATION = 10_000
-# Shorter sources have a state for this width, since a program for each of their widths takes longer than it saves.
-FEWEST_SOURCE_COLUMNS = 64
+# The state of shorter sources is padded to this width: compiling a program for each width takes longer than it saves.
+MIN_SOURCE_COLUMNS = 64
 # On a CPU the products of few rows fill one core, or little more; other devices would wait while the host reads their results.
 THREADS = 2
 
@@ -69,7 +68,7 @@ class Translation(NamedTuple):
 
 
 class Translator:
-    """Translates sentences with one model; compiled programs are kept, a few shapes in all."""
+    """Translates sentences with one model; compiled programs are kept, for a few shapes."""
 
     def __init__(
         self,
@@ -80,7 +79,7 @@ class Translator:
         longest: int | None = None,
         compute_dtype: str = "float32",
     ) -> None:
-        """``longest``: the most positions of a sequence that the model has; None: any. ``compute_dtype``: that of the model."""
+        """``longest``: maximum length of a sequence of the model; None: any. ``compute_dtype``: of the model."""
         self._tokenizers = tokenizers
         self._config = config
         self._mesh = mesh
@@ -101,12 +100,11 @@ class Translator:
     ) -> list[list[Translation]]:
         """The ``num_results`` best translations of each sentence, best first, in the order of ``sentences``.
 
-        A sentence that is empty, or nothing but white space, translates to the empty text without asking the model. Every
-        other translation begins with the tokens of ``prefix``, whose last word it may lengthen, after those that the tokenizer
-        puts before every text.
+        A sentence that is empty, or only white space, translates to the empty text without asking the model. Every other
+        translation begins with the tokens of ``prefix``, whose last word it may lengthen.
 
         Raises ConfigError as ``prefix_ids`` does, and SentenceTooLong when one is longer than ``decoding.max_source_tokens``;
-        ``name`` and ``first`` say how it is called.
+        the message calls it ``name`` and its number, from ``first`` on.
         """
         results = [[NOTHING] for _ in sentences]
         limit, tokenizer = self._config.max_source_tokens, self._tokenizers.source
@@ -121,7 +119,7 @@ class Translator:
     ) -> list[list[Translation]]:
         """As ``translate``, of token ids that end with EOS, none of them EOS alone."""
         results: list[list[Translation]] = [[] for _ in sources]
-        params = whole_over_fsdp(params, self._mesh, self._compute_dtype)
+        params = unshard_fsdp(params, self._mesh, self._compute_dtype)
         search, prefix_ids = self._search_for(num_results), self.prefix_ids(prefix)
         for indices, hypotheses in search.search(params, self.batches(sources, prefix_ids)):
             for row, index in enumerate(indices):
@@ -131,21 +129,21 @@ class Translator:
     def batches(self, sources: Sequence[list[int]], prefix_ids: list[int]) -> Iterator[SearchBatch]:
         """Batches of all sources, by their indices; batches of one kind follow each other; inputs are ids [B, S]."""
         extra, groups = self._config.max_extra_tokens + len(prefix_ids), row_groups(self._mesh)
-        most_rows = MOST_BEAMS.get(device_of(self._mesh).platform)
-        if most_rows is not None:
-            most_rows = FEWEST_ROWS if len(sources) <= FEW_SENTENCES else max(most_rows // self._config.beam_width, 1)
-        for own, ids in source_batches(
+        max_rows = MAX_BEAMS.get(device_of(self._mesh).platform)
+        if max_rows is not None:
+            max_rows = MIN_ROWS if len(sources) <= MIN_ROWS_UP_TO else max(max_rows // self._config.beam_width, 1)
+        for of_batch, ids in source_batches(
             sources,
             batch_tokens=batch_tokens_on(self._mesh, self._config.batch_tokens),
             row_multiple=groups,
-            most_rows=most_rows,
+            max_rows=max_rows,
             few_shapes=few_shapes_on(self._mesh) and len(sources) <= SENTENCES_OF_A_VALIDATION,
         ):
             rows, width = ids.shape
-            width = max(padded_width(FEWEST_SOURCE_COLUMNS, self._longest), width)
+            width = max(padded_width(MIN_SOURCE_COLUMNS, self._longest), width)
             max_length = min(width + extra, self._longest or width + extra)
             indices = np.full(rows, -1)
-            indices[: len(own)] = own
+            indices[: len(of_batch)] = of_batch
             forced = np.tile(np.array(prefix_ids, np.int32), (rows, 1)) if prefix_ids else None
             limits = np.minimum(limits_of(ids, extra), np.int32(max_length))
             padded = jax.ShapeDtypeStruct((rows, width), np.int32)
@@ -233,26 +231,22 @@ def require_translatable(lengths: np.ndarray, limit: int, name: str, first: int 
 
 
 def search_for(model: Module, config: DecodingConfig, mesh: Mesh, num_results: int) -> SegmentedSearch:
-    """The search that the settings ask for, plain or diverse, whose inputs are source ids."""
-    init = partial(init_cache, model, config.beam_width)
-    return SegmentedSearch(init, partial(step_of, model), search_by(config, num_results), devices_of_search(mesh))
-
-
-def search_by(config: DecodingConfig, num_results: int) -> Search:
-    """Plain or diverse beam search."""
+    """Plain or diverse beam search, as the settings say, whose inputs are source ids."""
     rules = Rules(config.beam_width, num_results, config.length_penalty, stop=config.stop)
-    if config.diverse_groups == 1:
-        return plain_search(rules)
-    return diverse_search(DiverseRules(rules, config.diverse_groups, config.diversity))
+    search = plain_search(rules)
+    if config.diverse_groups > 1:
+        search = diverse_search(DiverseRules(rules, config.diverse_groups, config.diversity))
+    init = partial(init_cache, model, config.beam_width)
+    return SegmentedSearch(init, partial(step_of, model), search, devices_of_search(mesh))
 
 
 def devices_of_search(mesh: Mesh) -> SearchDevices:
     """A search whose rows are shared by the devices of ``mesh``; a single one does two at a time."""
     return SearchDevices(
         row_multiple=row_groups(mesh),
-        place=constrain_rows(mesh),
-        on_own_rows=on_own_rows(mesh),
-        replicated=everywhere(mesh),
+        constrain=constrain_rows(mesh),
+        shard_map_rows=shard_map_rows(mesh),
+        replicated=replicated(mesh),
         # Several devices, which wait for each other, must run their programs in one order.
         threads=THREADS if mesh.size == 1 else 1,
         few_shapes=few_shapes_on(mesh),
@@ -269,7 +263,7 @@ def decoding_program(model: Module, config: DecodingConfig, width: int, mesh: Me
     batch_tokens = batch_tokens_on(mesh, config.batch_tokens)
     rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), width + config.max_extra_tokens
     rules = Rules(config.beam_width, 1, config.length_penalty, stop=config.stop)
-    choose = on_own_rows(mesh)(plain_search(rules).choose)
+    choose = shard_map_rows(mesh)(plain_search(rules).choose)
 
     def start(params: PyTree, source_ids: Int[Array, "B S"], capacity: int) -> BeamState:
         limits = jnp.full((rows,), max_length, jnp.int32)

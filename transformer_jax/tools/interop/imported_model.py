@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import DataError, ExperimentConfig, MeshConfig, to_json
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.runs.written_run import write_run_directory
+from transformer_jax.runs.checkpoint_tools import write_run_directory
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.tasks.translation.objective import TranslationObjective

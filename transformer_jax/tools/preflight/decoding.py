@@ -19,9 +19,9 @@ from transformer_jax.tools.preflight.program import Compiled, Program, bytes_on_
 from transformer_jax.training.sharding import (
     batch_sharding,
     decoding_shardings,
-    everywhere,
     make_mesh,
     operands_rounded,
+    replicated,
 )
 from transformer_jax.training.state import count_parameters
 
@@ -92,7 +92,7 @@ def _compiled_parts(
     start = start_with(capacities[0][0])
     # As in a search, rows stay on their devices: the state of a step has one sharding.
     shardings = jax.tree.map(
-        lambda leaf: batch_sharding(mesh) if leaf.ndim else everywhere(mesh), jax.eval_shape(start, parameters, inputs)
+        lambda leaf: batch_sharding(mesh) if leaf.ndim else replicated(mesh), jax.eval_shape(start, parameters, inputs)
     )
     started = jax.jit(start, out_shardings=shardings).lower(parameters, inputs)
     found = compile_for(started, mesh, chip, parameter_bytes)

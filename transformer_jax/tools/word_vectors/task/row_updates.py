@@ -13,7 +13,7 @@ from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.schedules import make_schedule
-from transformer_jax.training.sharding import everywhere, partition_of
+from transformer_jax.training.sharding import partition_of, replicated
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import StepMetrics, UpdateRule, interleaved
 
@@ -57,7 +57,7 @@ def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss, m
             return ids, gradient
         # Left to itself the compiler adds the rows of each device to a table of zeros, and sums these tables over devices.
         columns = P(None, *partition_of("/".join(path), gradient.shape)[1:])
-        shardings = everywhere(mesh), NamedSharding(mesh, columns)
+        shardings = replicated(mesh), NamedSharding(mesh, columns)
         return lax.with_sharding_constraint((ids, gradient), shardings)
 
     def train_step(

@@ -24,14 +24,14 @@ from transformer_jax.tools.word_vectors.task.glove import PairBlocks, open_coocc
 from transformer_jax.tools.word_vectors.task.objective import WordVectorObjective, block_shape, vectors_of
 from transformer_jax.tools.word_vectors.task.text_blocks import TextBlocks, counts_of_words
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.sharding import everywhere, parts_of_rows, put_rows
+from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated
 from transformer_jax.training.step import UpdateRule
 
 WORD_TOKENIZERS = {"word": WordTokenizer, "lower_word": LowerWordTokenizer}
 WITHOUT_VECTOR = "ids_without_vector"
 """Key of ``data.json``."""
 VALIDATION_UPDATES = 4
-"""A validation scores at most the blocks of so many updates."""
+"""A validation scores at most the blocks of this number of updates."""
 
 
 def new_word_tokenizer(config: ExperimentConfig) -> TokenizerPair:
@@ -162,7 +162,7 @@ class WordVectorTask(TextTask):
     def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh, objective: Any = None) -> None:
         super().__init__(config, tokenizers, mesh, objective)
         self._blocks_of_splits: dict[str, TextBlocks | PairBlocks] = {}
-        self._compiled_loss = jax.jit(self.objective.loss, out_shardings=everywhere(mesh))
+        self._compiled_loss = jax.jit(self.objective.loss, out_shardings=replicated(mesh))
 
     @staticmethod
     def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
