@@ -4,14 +4,12 @@ import pytest
 
 from transformer_jax.config import ConfigError, TextDataConfig, resolve
 from transformer_jax.config.sizing import (
-    DECODER_ONLY_SIZES,
     EFFICIENCY,
     FEWEST_VALIDATIONS,
     FIRST_VALIDATION,
     MOST_EPOCHS,
     MOST_VALIDATIONS,
     SIZES,
-    TEXT_MOST_EPOCHS,
     VALIDATION,
     Corpus,
     Size,
@@ -47,16 +45,6 @@ def test_more_text_and_more_time_give_larger_models():
     epochs = small.settings["training.num_updates"] * small.settings["batching.tokens_per_update"]
     assert epochs / Corpus(5_000, 12).tokens == pytest.approx(MOST_EPOCHS, rel=0.05)
     assert all(plan.seconds <= 3600 * 1.01 for plan in (small, medium, large))
-
-
-def test_a_short_run_has_small_batches_and_little_dropout():
-    minutes, hour = (plan_translation(Corpus(29_000, 12), seconds, FLOPS).settings for seconds in (180, 3600))
-    assert (minutes["batching.tokens_per_update"], hour["batching.tokens_per_update"]) == (768, 1536)
-    assert minutes["optimizer.learning_rate"] == pytest.approx(SIZES[1].learning_rate * 0.5**0.5, rel=0.01)
-    assert minutes["model.dropout"] < hour["model.dropout"] <= SIZES[2].dropout
-    assert plan_translation(Corpus(29_000, 30), 180, FLOPS).settings["batching.packed_length"] == 128
-    stated = {"batching.tokens_per_update": 4096}
-    assert stated.items() <= plan_translation(Corpus(29_000, 12), 180, FLOPS, stated).settings.items()
 
 
 def test_without_time_the_smallest_model_is_trained_or_none():
@@ -113,31 +101,6 @@ def test_every_plan_for_text_is_a_run_in_its_time_and_more_time_is_never_less(te
         before = found.settings
     with pytest.raises(ConfigError, match=r"--budget: 3 s do not pay start-up, .* 20 updates here; give 1m or more"):
         plan(text, 3, FLOPS)
-
-
-def test_a_small_text_has_a_small_model_dropout_and_an_end():
-    small, large = (plan_language_model(text_of(size), 36_000, FLOPS).settings for size in (2e6, 1e10))
-    assert small["model.d_model"] == DECODER_ONLY_SIZES[0].d_model < large["model.d_model"]
-    tokens = small["training.num_updates"] * small["batching.tokens_per_update"]
-    assert tokens <= 1.01 * TEXT_MOST_EPOCHS * text_of(2e6).tokens
-    assert small["model.dropout"] > 0.2 > large["model.dropout"] == 0
-    assert plan_language_model(text_of(2e4), 60, FLOPS).settings["tokenizer.kind"] == "byte"
-    settings = plan_language_model(JAPANESE, 60, FLOPS).settings
-    assert settings["tokenizer.kind"] == "bpe" and settings["tokenizer.vocabulary_size"] == 3 * 1500
-    assert plan_word_vectors(JAPANESE, 60, FLOPS).settings["tokenizer.kind"] == "bpe"
-
-
-def test_stated_settings_stay_and_count():
-    stated = {"model.d_model": 64, "training.num_updates": 77, "data.documents": "paragraphs"}
-    stated |= {"batching.context_length": 32}
-    found = plan_language_model(text_of(2e6), 60, FLOPS, stated)
-    assert {key: found.settings[key] for key in stated} == stated
-    assert found.settings["model.max_positions"] == 32
-    resolve("language_model:text", [("data.train", "a"), *((key, str(value)) for key, value in found.settings.items())])
-    wide = plan_language_model(text_of(2e6), 60, FLOPS, {"batching.context_length": 512})
-    assert wide.settings["batching.tokens_per_update"] == 512 * 8
-    for said in ("data.documents=paragraphs", "context of 32 tokens", "77 updates"):
-        assert said in found.sentence
 
 
 def test_counts_of_a_text_and_where_its_documents_end(tmp_path):

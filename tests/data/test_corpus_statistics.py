@@ -2,12 +2,6 @@
 
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.corpus_statistics import (
-    BLOCK,
-    FULL_WIDTH,
-    MOST_READ,
-    SAMPLED,
-    ZERO_WIDTH,
-    sample_of,
     side_text,
     vocabulary_of,
 )
@@ -50,49 +44,6 @@ def test_the_size_is_one_that_the_text_supports():
     assert "too little text for two" in said
     config = TokenizerConfig("bpe", chosen["tokenizer.vocabulary_size"], character_coverage=0)
     assert train_tokenizer(config, [*ENGLISH[:20], *JAPANESE])
-
-
-def test_what_is_stated_stays():
-    sides = side_text(ENGLISH), side_text(JAPANESE)
-    for stated in ({"tokenizer.joint": True}, {"model.tying": "all"}):
-        chosen = vocabulary_of(*sides, "bpe", 2000, stated).settings
-        assert chosen.get("tokenizer.joint", True)
-        assert "model.tying" not in chosen
-    assert vocabulary_of(*sides, "bpe", 2000, {"tokenizer.vocabulary_size": 700}).sentence.startswith(
-        "two vocabularies of 700"
-    )
-    # Words are not spelled in characters.
-    assert vocabulary_of(*sides, "word", 500).settings["tokenizer.vocabulary_size"] == 500
-
-
-def test_coverage_by_script_leaves_rare_characters_of_a_large_script_to_bytes():
-    rare = "\u9f98\u00df"
-    config = TokenizerConfig("bpe", 700, character_coverage=0)
-    in_japanese, in_english = (
-        train_tokenizer(config, [*texts * 3, rare]).pieces(range(700)) for texts in (JAPANESE, ENGLISH)
-    )
-    assert "\u00df" in in_english
-    assert "\u00df" not in in_japanese
-    assert "\u306e" in in_japanese
-
-
-def test_the_sample_is_spread_and_knows_every_character():
-    far = [SentencePair(f"a {number}", chr(0x3400 + number % 5000)) for number in range(3 * SAMPLED)]
-    sample = sample_of(iter(far), len(far))
-    assert SAMPLED - BLOCK < len(sample.pairs) <= SAMPLED
-    assert sample.lines[0] == 0
-    assert sample.lines[-1] > len(far) - 4 * BLOCK
-    assert [far[line] for line in sample.lines] == sample.pairs
-    assert len(sample.target.characters) == 5000
-    assert sample_of(iter(far[:300]), 300).lines == list(range(300))
-    assert MOST_READ > SAMPLED
-
-
-def test_odd_characters_are_counted_and_said():
-    source, target = side_text(["\uff11 \uff12\u200b x", "\u00ady"]), side_text(["z"])
-    assert (source.count(FULL_WIDTH), source.count(ZERO_WIDTH)) == (2, 2)
-    said = vocabulary_of(source, target, "bpe", 300).sentence
-    assert said.endswith("text is not normalized: 2 full-width, 2 zero-width characters in a sample of 2 pairs")
 
 
 def test_text_that_is_spelled_in_letters_or_bytes_is_told():
