@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from judges import LONGEST_REFUSAL, Verdict, judge_refusal
-from one_command import Hanging, run_command_here
+from processes import Hanging, run_command_here
 
 from transformer_jax.commands.registry import COMMANDS
 from transformer_jax.config.conversion import leaf_keys

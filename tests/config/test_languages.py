@@ -8,8 +8,6 @@ from transformer_jax.config.languages import (
     bleu_tokenizer_of,
     language_of_file,
     language_of_text,
-    script_of,
-    writes_without_spaces,
 )
 
 
@@ -42,25 +40,6 @@ def test_the_suffix_of_a_file(name, language):
 )
 def test_the_script_of_a_text(text, language):
     assert language_of_text([text])[0] == language
-
-
-def test_letters_have_the_script_of_their_usual_form():
-    letters = {
-        "a": "LATIN",
-        "\uff21": "LATIN",
-        "\u4e00": "HAN",
-        "\u3005": "HAN",
-        "\u30fc": "KATAKANA",
-        "\uff76": "KATAKANA",
-    }
-    assert {letter: script_of(letter) for letter in letters} == letters
-    assert [script_of(other) for other in "1.\u3002 \u0301"] == [""] * 5
-
-
-def test_scripts_without_spaces():
-    # A Thai vowel sign is a mark; half-width kana; Tibetan.
-    assert all(map(writes_without_spaces, "\u0e34\uff76\u4e00\u0f40"))
-    assert not any(map(writes_without_spaces, "a\uac00\u3002 "))
 
 
 def settings(train: str, **data: str) -> ExperimentConfig:
@@ -103,13 +82,3 @@ def test_selection_is_what_is_stated():
         from_dict({"evaluation": {"selection": "bits_per_byte"}})
     with pytest.raises(ConfigError, match=r"evaluation.bleu_tokenizer: 'moses' is not one of 13a"):
         from_dict({"evaluation": {"bleu_tokenizer": "moses"}})
-
-
-def test_validations_measure_what_is_named_and_what_selects():
-    def measured(**training):
-        config = from_dict({"training": training, "evaluation": {"selection": "ter"}})
-        return [metric.name for metric in config.metrics]
-
-    assert measured() == ["bleu", "chrf", "ter", "loss", "perplexity"]
-    assert measured(validation_metrics="") == ["ter", "loss", "perplexity"]
-    assert [metric.name for metric in ExperimentConfig().metrics] == ["bleu", "chrf", "loss", "perplexity"]

@@ -12,28 +12,16 @@ from transformer_jax.config.explain import all_explained, explained, settings_pa
 LANGUAGE_MODEL = {"task": "language_model"}
 
 REFUSED = [
-    (
-        {"data": {"source": "sql"}},
-        "data.source: 'sql' is not one of grammar, copy, reverse, text, tfds; a plugin may add it: --plugin=FILE.py",
-    ),
-    (
-        {"data": {"source": "text"}},
-        "data.directory: must name the folder with the text files; or name the files, data.train=corpus/train.{en,de}",
-    ),
+    ({"data": {"source": "sql"}}, "data.source: 'sql' is not one of grammar, copy, reverse, text, tfds; a plugin"),
+    ({"data": {"source": "text"}}, "data.directory: must name the folder with the text files; or name the files,"),
     ({"data": {"source": "tfds"}}, "data.name: must name the data set, for example wmt14_translate/de-en"),
     (
         {"data": {"source": "text", "directory": "x", "source_language": "de"}},
         "data.target_language: is 'de', the same as data.source_language; state a direction",
     ),
     ({"tokenizer": {"vocabulary_size": 4}}, "tokenizer.vocabulary_size: 4 must be above 8"),
-    (
-        {"batching": {"accumulation_steps": 3}},
-        "batching.accumulation_steps: 3 does not divide batching.row_multiple=8",
-    ),
-    (
-        {"model": {"num_heads": 7}},
-        "model.num_heads: d_model=512 is not divisible by num_heads=7; change one or set model.d_key",
-    ),
+    ({"batching": {"accumulation_steps": 3}}, "batching.accumulation_steps: 3 does not divide"),
+    ({"model": {"num_heads": 7}}, "model.num_heads: d_model=512 is not divisible by num_heads=7; change one or set"),
     ({"model": {"d_model": 511, "d_key": 8, "d_value": 8}}, "model.d_model: 511 must be even: sinusoids come in pairs"),
     ({"model": {"dropout": 1.0}}, "model.dropout: 1.0 must be below 1"),
     ({"data": {"seed": -2}}, "data.seed: -2 must be at least -1"),
@@ -47,48 +35,21 @@ REFUSED = [
         "attention of a plugin",
     ),
     ({"optimizer": {"weight_decay": 0.1}}, "optimizer.weight_decay: adam has none; use optimizer.name=adamw"),
-    (
-        {"optimizer": {"freeze": "encoder_("}},
-        "optimizer.freeze: 'encoder_(' is not a regular expression: missing ), unterminated subpattern at position 8",
-    ),
-    (
-        {"init": {"leave_out": "table"}},
-        "init.leave_out: there are no parameters to take, since init.run is empty; set it, or --init_from",
-    ),
-    (
-        {"init": {"run": "a", "checkpoint": "lst"}},
-        "init.checkpoint: 'lst' is not best, last or the number of an update",
-    ),
+    ({"optimizer": {"freeze": "encoder_("}}, "optimizer.freeze: 'encoder_(' is not a regular expression: missing ),"),
+    ({"init": {"leave_out": "table"}}, "init.leave_out: there are no parameters to take, since init.run is empty;"),
+    ({"init": {"run": "a", "checkpoint": "lst"}}, "init.checkpoint: 'lst' is not best, last or the number of an"),
     ({"init": {"run": "a", "rename": "b=>c; d"}}, "init.rename: 'd' is not of the form old=>new"),
-    (
-        {"init": {"run": "a", "rename": r"b=>\1"}},
-        r"init.rename: '\\1' cannot replace 'b': invalid group reference 1 at position 1",
-    ),
+    ({"init": {"run": "a", "rename": "b=>\\1"}}, "init.rename: '\\\\1' cannot replace 'b': invalid group reference 1"),
     ({"init": {"run": "a", "tokenizer": "mine"}}, "init.tokenizer: 'mine' is not one of adopt, new"),
     ({"training": {"patience": -1}}, "training.patience: -1 must be at least 0"),
-    (
-        {"training": {"patience": 2, "evaluate_every": 0}},
-        "training.patience: needs validations; set training.evaluate_every above 0",
-    ),
+    ({"training": {"patience": 2, "evaluate_every": 0}}, "training.patience: needs validations; set"),
     ({"mesh": {"data": -1, "fsdp": -1}}, "mesh: only one axis can be -1"),
     ({"mesh": {"tensor": 0}}, "mesh.tensor: 0 must be above 0, or -1 for all remaining devices"),
-    (
-        {"tokenizer": {"joint": False}},
-        "model.tying: 'all' shares the source and target embeddings, which needs tokenizer.joint=True; "
-        "or use output or none",
-    ),
-    (
-        {"batching": {"tokens_per_update": 1000}},
-        "batching.tokens_per_update: 1000 is less than batching.row_multiple=8 rows of 256 positions; "
-        "raise it to 2048 or lower data.max_*_tokens",
-    ),
+    ({"tokenizer": {"joint": False}}, "model.tying: 'all' shares the source and target embeddings, which needs"),
+    ({"batching": {"tokens_per_update": 1000}}, "batching.tokens_per_update: 1000 is less than"),
     ({"training": {"num_updates": 10**20}}, f"training.num_updates: {10**20} must be at most 2147483647"),
     ({"decoding": {"beam_width": 10**6}}, "decoding.beam_width: 1000000 must be at most 1000"),
-    (
-        {"mesh": {"data": 2, "fsdp": 3}},
-        "batching.row_multiple: 8 rows do not divide into 6 parts "
-        "(mesh.data x mesh.fsdp x batching.accumulation_steps); use a multiple of 6",
-    ),
+    ({"mesh": {"data": 2, "fsdp": 3}}, "batching.row_multiple: 8 rows do not divide into 6 parts (mesh.data x"),
     (
         {"task": "language_model", "batching": {"context_length": 100}, "mesh": {"context": 8}},
         "mesh.context: 8 does not divide rows of 100 positions",
@@ -97,23 +58,13 @@ REFUSED = [
         {"batching": {"kind": "packed", "packed_length": 260}, "mesh": {"context": 8}},
         "mesh.context: 8 does not divide rows of 260 positions",
     ),
-    (
-        {"model": {"kind": "rnn"}, "mesh": {"context": 2}},
-        "mesh.context: splits sequences of Transformers only; use mesh.data for other models",
-    ),
-    (
-        {"batching": {"kind": "packed", "packed_length": 128}},
-        "batching.packed_length: 128 positions do not hold a pair of 256; raise it, lower data.max_*_tokens, or set "
-        "batching.count=tokens, where longer pairs get wider rows",
-    ),
+    ({"model": {"kind": "rnn"}, "mesh": {"context": 2}}, "mesh.context: splits sequences of Transformers only; use"),
+    ({"batching": {"kind": "packed", "packed_length": 128}}, "batching.packed_length: 128 positions do not hold a"),
     (
         {"batching": {"kind": "packed", "count": "tokens", "packed_length": 60, "width_multiple": 16}},
         "batching.packed_length: 60 is not a multiple of batching.width_multiple=16",
     ),
-    (
-        {"batching": {"count": "tokens"}},
-        "batching.count: tokens are counted in packed rows; use batching.kind=packed, or count positions",
-    ),
+    ({"batching": {"count": "tokens"}}, "batching.count: tokens are counted in packed rows; use"),
     (
         {
             "data": {"max_source_tokens": 32, "max_target_tokens": 32},
@@ -126,35 +77,17 @@ REFUSED = [
         {"optimizer": {"schedule": "cosine", "warmup_updates": 50}, "training": {"num_updates": 50}},
         "optimizer.warmup_updates: 50 leaves a cosine schedule nothing of training.num_updates=50; it must be less",
     ),
-    (
-        {"model": {"kind": "rnn", "d_readout": 8}},
-        "model.d_readout: 8 has no effect here: only bahdanau's wiring reads it",
-    ),
+    ({"model": {"kind": "rnn", "d_readout": 8}}, "model.d_readout: 8 has no effect here: only bahdanau's wiring"),
     ({"evaluation": {"metrics": "bleu, rouge"}}, "evaluation.metrics: 'rouge' is not one of bleu, bleu_lowercase, "),
     ({"training": {"trackers": "jsonl,excel"}}, "training.trackers: 'excel' is not one of jsonl, tensorboard, "),
     (LANGUAGE_MODEL | {"model": {"kind": "rnn"}}, "model.kind: 'rnn' is not one of decoder_only"),
-    (
-        LANGUAGE_MODEL | {"tokenizer": {"kind": "word"}},
-        "tokenizer.kind: 'word' loses text, so bits per byte are not",
-    ),
-    (
-        LANGUAGE_MODEL | {"model": {"max_positions": 64}},
-        "model.max_positions: 64 learned positions do not hold a row of batching.context_length=256; use 256",
-    ),
-    (
-        LANGUAGE_MODEL | {"batching": {"tokens_per_update": 1024}},
-        "batching.tokens_per_update: 1024 is less than batching.row_multiple=8 rows of 256 positions; raise it to 2048",
-    ),
-    (
-        LANGUAGE_MODEL | {"data": {"source": "text"}},
-        "data.train: for data.source=text name a file of text, or else a",
-    ),
+    (LANGUAGE_MODEL | {"tokenizer": {"kind": "word"}}, "tokenizer.kind: 'word' loses text, so bits per byte are not"),
+    (LANGUAGE_MODEL | {"model": {"max_positions": 64}}, "model.max_positions: 64 learned positions do not hold a"),
+    (LANGUAGE_MODEL | {"batching": {"tokens_per_update": 1024}}, "batching.tokens_per_update: 1024 is less than"),
+    (LANGUAGE_MODEL | {"data": {"source": "text"}}, "data.train: for data.source=text name a file of text, or else a"),
     (LANGUAGE_MODEL | {"data": {"train": "a.txt"}}, "data.source: grammar reads no files; set data.source=text"),
     (LANGUAGE_MODEL | {"data": {"held_out": 0.0}}, "data.held_out: 0.0 must be above 0"),
-    (
-        LANGUAGE_MODEL | {"data": {"evaluation_stride": 512}},
-        "data.evaluation_stride: 512 is more than batching.context",
-    ),
+    (LANGUAGE_MODEL | {"data": {"evaluation_stride": 512}}, "data.evaluation_stride: 512 is more than"),
     (
         LANGUAGE_MODEL | {"data": {"evaluation_stride": 8}, "batching": {"kind": "packed"}},
         "data.evaluation_stride: rows overlap only with batching.kind=split; set it to 0",
@@ -188,11 +121,6 @@ def test_an_impossible_setting_is_refused_with_its_remedy(values, message):
 )
 def test_the_remedies_work(values):
     from_dict(values)
-
-
-def test_head_sizes_follow_the_width_unless_stated():
-    assert from_dict({}).model.head_key_size == 64
-    assert from_dict({"model": {"d_value": 16}}).model.head_value_size == 16
 
 
 def test_every_setting_has_a_meaning_and_a_reader_and_is_listed(capsys):

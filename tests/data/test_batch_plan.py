@@ -1,5 +1,4 @@
 import hashlib
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +6,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import BatchingConfig, ConfigError, load_run_config
-from transformer_jax.data.batch_plan import even_sizes, plan_batches, random_order
+from transformer_jax.data.batch_plan import plan_batches
 from transformer_jax.data.buckets import max_rows
 
 OLD_RUN = Path(__file__).parent / "old_runs/transformer"
@@ -15,7 +14,7 @@ OLD_RUN = Path(__file__).parent / "old_runs/transformer"
 TOKENS = {"kind": "packed", "count": "tokens", "packed_length": 16}
 SETTINGS = {"buckets": {}, "packed": {"kind": "packed", "packed_length": 64}, "tokens": TOKENS}
 KINDS = tuple(SETTINGS)
-SIZES = (1, 7, 500)
+SIZES = (1, 500)
 
 
 def lengths_of(number, seed=0):
@@ -135,12 +134,6 @@ def test_an_update_has_the_tokens_that_were_asked_for_and_little_padding(
     assert np.mean(found) == pytest.approx(sum(plan.tokens_per_update) / 2)
 
 
-def test_batches_of_even_sizes_leave_less_than_a_multiple_empty():
-    assert even_sizes(100, 3, limit=64, multiple=8) == [40, 32, 32]
-    assert even_sizes(100, 0, limit=64, multiple=8) == [56, 48]
-    assert even_sizes(3, 9, limit=64, multiple=8) == [8]
-
-
 @pytest.mark.parametrize("kind, digest", [("buckets", "e0f28aa771f41ab6"), ("packed", "e0ec939beb1b95b8")])
 def test_a_run_of_an_earlier_version_has_the_batches_that_it_had(kind, digest):
     """The digests are those of commit d558726."""
@@ -174,22 +167,6 @@ def test_what_cannot_be_planned_is_refused():
         make_plan("buckets").batch(-1)
     with pytest.raises(ValueError, match="in 3 parts"):
         make_plan("packed").batch(0).part(0, 3)
-
-
-def test_the_report_is_json():
-    plan = make_plan("packed")
-    report = json.loads(json.dumps(plan.to_json()))
-    assert report["pairs"] == 500
-    assert sum(shape["batches"] for shape in report["batches"]) == plan.batches_per_epoch
-    assert f"{plan.padding_share.target:.1%} of target" in plan.table()
-
-
-def test_random_orders_are_permutations_told_apart_by_every_argument():
-    arguments = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (2**40, 3, 2)]
-    orders = [random_order(50, *each).tolist() for each in arguments]
-    assert len({tuple(order) for order in orders}) == len(arguments)
-    assert all(sorted(order) == list(range(50)) for order in orders)
-    assert random_order(50, 0, 0, 0).tolist() == orders[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)

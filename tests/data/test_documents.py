@@ -44,14 +44,6 @@ def test_the_splits_of_one_file_add_up_to_it_and_the_tail_is_held_out(tmp_path, 
     assert train_bytes - train[-1].num_bytes < boundary <= train_bytes
 
 
-def test_a_changed_file_and_another_tail_are_other_data(tmp_path):
-    path = write(tmp_path / "all.txt", TEXT)
-    prints = [NamedTexts({"train": path}, "lines", held_out).fingerprint("train") for held_out in (0.1, 0.2)]
-    write(tmp_path / "all.txt", TEXT + "x")
-    prints.append(NamedTexts({"train": path}, "lines", 0.1).fingerprint("train"))
-    assert len(set(prints)) == 3
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

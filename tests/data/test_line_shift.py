@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from transformer_jax.data.line_shift import GROUP, Stretch, line_shift
+from transformer_jax.data.line_shift import GROUP, line_shift
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 
@@ -62,15 +62,6 @@ def test_the_line_from_which_on_a_side_is_shifted(corpus, request):
     assert mended.is_shifted
 
 
-def test_a_shift_is_found_in_blocks_of_a_corpus(sides):
-    sources, targets = sides
-    pairs = [SentencePair(*pair) for pair in zip(sources, with_extra_line(targets, 701), strict=True)]
-    lines = [line for line in range(LINES) if line // 100 % 3 != 1]
-    (_, before), (line, after) = line_shift(lines, [pairs[line] for line in lines]).stretches
-    assert (before, after) == (0, 1)
-    assert 690 <= line <= 801
-
-
 def test_where_nothing_is_known_nothing_is_said(sides):
     sources, targets = sides
     shuffled = random.Random(0).sample(targets, len(targets))
@@ -81,11 +72,3 @@ def test_where_nothing_is_known_nothing_is_said(sides):
     assert not few.is_shifted
     assert found([], []).stretches == [(1, 0)]
     assert found(["a"] * 100, ["b"] * 100).stretches == [(1, 0)]
-
-
-def test_what_is_said_names_the_files_and_the_lines(sides):
-    shift = found(*sides)._replace(stretches=[Stretch(1, 0), Stretch(1201, -1), Stretch(9000, 2)])
-    assert shift.text("a.en", "a.de") == (
-        "from line 1,201 to 8,999, line n of a.en translates line n-1 of a.de; "
-        "from line 9,000 to the end, line n of a.en translates line n+2 of a.de"
-    )

@@ -5,7 +5,7 @@ import pytest
 
 from transformer_jax.config import DataError
 from transformer_jax.data import pair_encoding
-from transformer_jax.data.pair_encoding import MAX_LINE_BYTES, encoded_chunks, is_overlong
+from transformer_jax.data.pair_encoding import encoded_chunks
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.tokenizers.listed import CharacterTokenizer
 
@@ -40,26 +40,6 @@ def test_a_generated_target_may_be_the_source(store_of):
     assert store_of([("ab", "ab")], is_training=True, source="copy").num_pairs == 1
 
 
-def test_bytes_are_counted_not_characters():
-    assert not is_overlong("a" * MAX_LINE_BYTES)
-    assert is_overlong("a" * (MAX_LINE_BYTES + 1))
-    assert not is_overlong("\u00e4" * (MAX_LINE_BYTES // 2))
-    assert is_overlong("\u00e4" * (MAX_LINE_BYTES // 2 + 1))
-
-
-def test_an_overlong_line_is_not_tokenized(store_of, letter_tokenizers, monkeypatch):
-    longest = 0
-
-    def encode_batch(self, texts, num_threads=-1):
-        nonlocal longest
-        longest = max(longest, *map(len, texts))
-        return [[4] for _ in texts]
-
-    monkeypatch.setattr(type(letter_tokenizers.source), "encode_batch", encode_batch)
-    store_of([("ab", "b"), (MANY, "b")], is_training=True)
-    assert longest == 2
-
-
 def test_workers_encode_as_this_process_does(letter_tokenizers, data_config, monkeypatch):
     monkeypatch.setattr(pair_encoding, "CHUNK_PAIRS", 3)
     pairs = [SentencePair("abcdefgh"[: 1 + index % 8], "ab" * (index % 4)) for index in range(40)]
@@ -84,9 +64,3 @@ def test_a_worker_that_dies_is_an_error_and_not_a_wait(letter_tokenizers, monkey
     monkeypatch.setattr(CharacterTokenizer, "kind", "a kind that no worker knows")
     with pytest.raises(DataError, match="a process that tokenized has died"):
         list(encoded_chunks(iter([SentencePair("a", "b")]), letter_tokenizers, None, num_workers=1))
-
-
-def test_memory_is_bounded_by_characters_as_well_as_by_pairs(letter_tokenizers, monkeypatch):
-    monkeypatch.setattr(pair_encoding, "CHUNK_CHARACTERS", 10)
-    pairs = [SentencePair("aaaa", "bb")] * 5
-    assert [chunk.read for chunk in encoded_chunks(iter(pairs), letter_tokenizers, None)] == [2, 2, 1]

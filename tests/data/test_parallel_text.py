@@ -1,8 +1,6 @@
 """Parallel text files: sentences as they are written, faults named with file and line, held-out pairs never trained on."""
 
 import gzip
-import os
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +9,6 @@ from transformer_jax.config import ConfigError, DataConfig, DataError
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.data.text_files import hash_file
 
 
 def write(path, content):
@@ -100,35 +97,6 @@ def test_missing_and_ambiguous_files_say_what_there_is(tmp_path):
     refuses(r"both train\.tsv and train\.\*")
     corpus(tmp_path, "b\n", gz=".gz")
     refuses(r"both train\.en and train\.en\.gz exist")
-
-
-def test_fingerprint_follows_content_and_direction_but_not_place(tmp_path):
-    (tmp_path / "copy").mkdir()
-    first = corpus(tmp_path, "a\n", "A\n")
-    fingerprint = first.fingerprint("train")
-    assert corpus(tmp_path / "copy", "a\n", "A\n").fingerprint("train") == fingerprint
-    assert TextCorpus(str(tmp_path), "de", "en").fingerprint("train") != fingerprint
-    write(tmp_path / "train.de", "B\n")
-    assert first.fingerprint("train") != fingerprint
-
-
-def test_large_files_are_hashed_by_samples(tmp_path, monkeypatch):
-    path = tmp_path / "large"
-    path.write_bytes(bytes(300_000))
-    whole = hash_file(path)
-    monkeypatch.setattr("transformer_jax.data.text_files.WHOLE_HASH_BYTES", 1000)
-    sampled = hash_file(path)
-    assert whole != sampled == hash_file(path)
-    path.write_bytes(bytes(150_000) + b"x" + bytes(149_999))
-    assert hash_file(path) != sampled
-
-
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path.parent / "nowhere")])
-def test_what_is_no_file_is_named(tmp_path, make):
-    make(tmp_path / "train.en")
-    (tmp_path / "train.de").write_text("a\n")
-    with pytest.raises(DataError, match=r"train\.en is a folder, a broken link, a pipe or a device; give a text file"):
-        TextCorpus(str(tmp_path), "en", "de").pairs("train")
 
 
 @pytest.fixture

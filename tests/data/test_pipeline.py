@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow
 
-from transformer_jax.config import BatchingConfig, ConfigError, DataError
+from transformer_jax.config import BatchingConfig, ConfigError
 from transformer_jax.data import tensorflow_runtime
 from transformer_jax.data.batch_plan import plan_batches
 from transformer_jax.data.batches import make_batch
@@ -77,16 +77,6 @@ def test_the_processes_parts_are_the_whole(store, kind):
         assert_same(together, whole)
 
 
-def test_a_process_reads_only_its_part(store, monkeypatch):
-    plan = make_plan(store, "buckets")
-    read = []
-    side = type(store.source_side)
-    original = side.sentences
-    monkeypatch.setattr(side, "sentences", lambda self, pairs: read.append(len(pairs)) or original(self, pairs))
-    batch = make_batch(store, plan, 0, parts=([1], 4))
-    assert read == [int((side.segments > 0).any(axis=1).sum()) for side in batch]
-
-
 def test_processes_that_rows_do_not_divide_over_are_refused_at_once(store):
     with pytest.raises(ConfigError, match=r"batching\.row_multiple.* 3 parts"):
         training_batches(store, make_plan(store, "buckets"), start_update=0, parts=([0], 3))
@@ -102,16 +92,6 @@ def import_of_tensorflow(monkeypatch):
 
     yield replace
     tensorflow_runtime.tensorflow_being_imported.cache_clear()
-
-
-def test_an_import_that_fails_is_told_by_the_reader(store, import_of_tensorflow):
-    def fail():
-        raise DataError("it cannot be imported")
-
-    import_of_tensorflow(fail)
-    plan = make_plan(store, "buckets")
-    with pytest.raises(DataError, match="it cannot be imported"):
-        take(10_000, store, plan, start_update=0)
 
 
 def test_many_streams_import_once(store, import_of_tensorflow):

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from transformer_jax.array_types import EOS_ID
-from transformer_jax.config import TextBatchingConfig, TextDataConfig, TokenizerConfig
+from transformer_jax.config import TextDataConfig
 from transformer_jax.data.documents import open_documents
-from transformer_jax.data.text_rows import PADDING_ROW, PackedRows, RowPlan, SplitRows, plan_rows, rows_of_store
+from transformer_jax.data.text_rows import PADDING_ROW, PackedRows, RowPlan, SplitRows
 from transformer_jax.data.token_store import open_document_store
-from transformer_jax.data.tokenizers import train_text_tokenizer
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
 
 STREAM = np.arange(100, 123).astype(np.uint16)
@@ -55,12 +54,6 @@ def test_every_token_is_scored_once(rows):
     assert len(scored) == len(set(scored)) == (3 if rows.num_rows == 1 else 23)
 
 
-def test_with_a_stride_every_scored_token_but_the_first_has_context():
-    rows = SplitRows(STREAM, 23, 5, 2)
-    is_scored = rows.is_scored(np.arange(1, rows.num_rows))
-    assert not is_scored[:, :3].any()
-
-
 def test_an_epoch_has_every_row_once_in_its_own_order():
     plan = RowPlan(num_rows=10, rows_per_update=4, seed=3)
     assert plan.updates_per_epoch == 3
@@ -80,21 +73,3 @@ def test_a_store_holds_every_byte_and_an_end_for_each_document(store):
     assert "\n".join(texts) + "\n" == ByteTokenizer().decode(
         np.where(store.ids == EOS_ID, 4 + ord("\n"), store.ids).tolist()
     )
-
-
-@pytest.mark.parametrize("kind", ["split", "packed"])
-def test_a_limit_counts_documents(store, kind):
-    batching = TextBatchingConfig(kind=kind, context_length=16, tokens_per_update=128)
-    rows = rows_of_store(store, batching, 0, limit=2)
-    indices = np.arange(rows.num_rows)
-    assert rows.is_scored(indices).sum() == store.offsets[2]
-    assert plan_rows(rows.num_rows, batching, 0).rows_per_update == 8
-
-
-@pytest.mark.parametrize("kind", ["bpe", "byte"])
-def test_tokenizers_keep_text_with_line_breaks(tmp_path, kind):
-    text = "".join(f"one {word}\ntwo \u00fc{word}s\n\n" for word in ("dog", "cat", "house", "tree")) * 20
-    (tmp_path / "train.txt").write_text(text)
-    source = open_documents(TextDataConfig(source="text", directory=str(tmp_path), documents="paragraphs"), 0)
-    tokenizer = train_text_tokenizer(TokenizerConfig(kind, 282), source, "train", 0)
-    assert tokenizer.decode(tokenizer.encode("zwei\n \u2603 dogs\n")) == "zwei\n \u2603 dogs\n"

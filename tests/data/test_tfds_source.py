@@ -86,13 +86,6 @@ def test_by_name(data_dir):
     )
 
 
-def test_one_prepared_folder(data_dir):
-    folder = data_dir / "tiny_translate" / "1.0.0"
-    assert list(corpus("tiny_translate", folder).pairs("test")) == PAIRS["test"]
-    with pytest.raises(DataError, match="holds the data set 'tiny_translate', not 'huge_translate'"):
-        list(corpus("huge_translate", folder).pairs("test"))
-
-
 def test_variable_languages_keep_the_examples_that_have_both(data_dir):
     assert sorted(corpus("many_translate", data_dir).pairs("train")) == [("a", "A"), ("e", "E")]
     assert sorted(corpus("many_translate", data_dir, "fr", "en").pairs("train")) == [("b", "a"), ("d", "c")]
@@ -116,16 +109,6 @@ def test_errors_list_the_choices(data_dir):
 def test_invalid_utf8_names_the_example(data_dir):
     with pytest.raises(DataError, match=r"bad_translate, split train, example \d: invalid UTF-8: byte 0xff"):
         list(corpus("bad_translate", data_dir).pairs("train"))
-
-
-def test_fingerprint_follows_split_and_direction(data_dir):
-    fingerprint = corpus("tiny_translate", data_dir).fingerprint("train")
-    assert fingerprint == corpus("tiny_translate", data_dir).fingerprint("train")
-    others = (
-        corpus("tiny_translate", data_dir).fingerprint("test"),
-        corpus("tiny_translate", data_dir, "de", "en").fingerprint("train"),
-    )
-    assert fingerprint not in others
 
 
 @pytest.mark.parametrize("name", ["huggingface:glue", "me:tiny_translate", "a/b:c"])

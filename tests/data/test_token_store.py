@@ -1,5 +1,4 @@
 import json
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -8,7 +7,7 @@ from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import DataError
 from transformer_jax.data import cached_stores
 from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.data.token_store import StoreStatistics, open_token_store
+from transformer_jax.data.token_store import open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import CharacterTokenizer
 
@@ -35,14 +34,6 @@ def test_sentences_end_with_eos_and_nothing_is_dropped_outside_training(store_of
     assert [ids_of(store.target_side, index) for index in range(3)] == [[5, 4, EOS_ID], [11, EOS_ID], [6, EOS_ID]]
     assert store.source_lengths.tolist() == [4, 1, 5]
     assert store.target_lengths.tolist() == [3, 2, 2]
-
-
-def test_some_sentences_are_read_together(store_of):
-    ids, lengths = store_of(PAIRS).source_side.sentences(np.array([2, 1, 2]))
-    assert ids.tolist() == [7, 7, 12, 7, EOS_ID, EOS_ID, 7, 7, 12, 7, EOS_ID]
-    assert lengths.tolist() == [5, 1, 5]
-    ids, lengths = store_of(PAIRS).source_side.sentences(np.zeros(0, np.int64))
-    assert ids.dtype == np.int32 and not len(ids) and not len(lengths)
 
 
 @pytest.mark.parametrize(("vocabulary_size", "expected"), [(2**16, np.uint16), (2**16 + 1, np.int32)])
@@ -136,16 +127,6 @@ def test_an_interrupted_build_leaves_nothing(listed_corpus, letter_tokenizers, d
     assert list((tmp_path / "token_stores").iterdir()) == []
 
 
-def test_what_a_killed_build_left_is_removed_after_a_day(store_of, tmp_path, monkeypatch):
-    left = tmp_path / "token_stores" / f"train-0{cached_stores.PARTIAL}1"
-    left.mkdir(parents=True)
-    store_of(PAIRS)
-    assert left.exists(), "perhaps another process is writing it"
-    monkeypatch.setattr(cached_stores, "ABANDONED_SECONDS", -1)
-    store_of(PAIRS[:2])
-    assert not left.exists()
-
-
 def test_ids_of_a_type_that_is_no_number_are_never_mapped(store_of, tmp_path):
     store_of(PAIRS)
     description = the_only_store(tmp_path) / "store.json"
@@ -190,24 +171,3 @@ def test_what_cannot_be_stored_is_refused(store_of, listed_corpus, letter_tokeni
     config = data_config(cache_directory=str(tmp_path / "file"))
     with pytest.raises(DataError, match=r"data\.cache_directory"):
         open_token_store(listed_corpus(PAIRS), "train", letter_tokenizers, config, is_training=True)
-
-
-def test_the_counts_of_a_small_split(store_of):
-    store = store_of([("abc", "ba"), ("xa", "h"), ("dd d" * 2, "c")])
-    statistics = store.statistics
-    assert (statistics.read, statistics.kept, statistics.dropped) == (3, 3, {})
-    assert statistics.source.tokens == 4 + 3 + 9 == store.source_lengths.sum()
-    assert statistics.source.mean_length == 16 / 3
-    assert statistics.source.longest == 9
-    assert statistics.source.unknown_share == 1 / 16
-    assert {bar: count for bar, count in statistics.source.histogram.items() if count} == {"1-5": 2, "6-10": 1}
-    assert statistics.target.unknown_share == 0
-    assert StoreStatistics.from_json(json.loads(json.dumps(asdict(statistics)))) == statistics
-
-
-def test_the_table_shows_what_was_left_out_and_the_lengths(store_of):
-    table = store_of([("abc", "ba"), ("", "b")], is_training=True).statistics.table()
-    assert "train: 1 pairs of 2" in table
-    assert "1 of 2, empty source" in table
-    assert "source: 4 tokens, 4.0 a sentence, at most 4" in table
-    assert "0 of 2" not in table

@@ -1,23 +1,28 @@
-"""The documents: short where it counts, links that lead somewhere, commands that parse, recipes and settings that exist."""
+"""The documents: links lead somewhere, commands parse, recipes and settings exist, annotated papers are as new as the code and
+their examples print what they say."""
 
+import contextlib
+import importlib.util
+import io
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
 
 from transformer_jax.commands.flags import overrides_of, parse
 from transformer_jax.commands.registry import COMMANDS, load_command
-from transformer_jax.config import ConfigError
 from transformer_jax.config.conversion import read_value
 from transformer_jax.config.recipes import find_recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 LINK = re.compile(r"\]\(([^)\s#]*)(#[^)\s]*)?\)")
-COMMAND = re.compile(r"^(?:[ $]*|\S* *\| *\d? *)(?:srun )?(transformer-jax .*(?:\\\n.*)*)$", re.MULTILINE)
 # Text that stands for something a reader fills in.
 PLACEHOLDERS = ("...", "RUN", "KEY=VALUE", "FILE", "COMMAND", "slurm|")
+ANNOTATED = ("annotated_transformer.md", "annotated_attention.md")
+WITH_FIGURES = (*ANNOTATED, "figures.md")
 
 
 def test_the_readme_is_short():
@@ -63,12 +68,6 @@ def commands() -> list[tuple[str, str]]:
     return [(page.name, line) for page in PAGES for line in commands_of(page.read_text(encoding="utf-8"))]
 
 
-def test_commands_are_found_wherever_they_stand():
-    indented, fenced = "    transformer-jax two \\\n        --flag=a\n", "```sh\n$ transformer-jax three\n```\n"
-    text = f"a `transformer-jax one` and\n\n{indented}\n{fenced}"
-    assert commands_of(text) == ["transformer-jax one", "transformer-jax two --flag=a", "transformer-jax three"]
-
-
 def test_every_experiment_is_listed():
     listed = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     folders = [file.parent.name for file in sorted((ROOT / "experiments").glob("*/README.md"))]
@@ -95,13 +94,40 @@ def in_braces(word: str) -> list[str]:
     return [f"{found[1]}{ending}{found[4]}" for ending in (found[2], found[3])] if found else [word]
 
 
-def test_nothing_is_installed_from_an_index_that_does_not_have_it():
-    files = [*PAGES, *sorted((ROOT / "transformer_jax").rglob("*.py"))]
-    assert [file.name for file in files if "install transformer_jax" in file.read_text("utf-8").replace("'", "")] == []
+@pytest.fixture(scope="module")
+def annotate():
+    spec = importlib.util.spec_from_file_location("annotate", ROOT / "docs" / "annotate.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["annotate"] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["annotate"]
 
 
-def test_wrong_commands_are_seen():
-    with pytest.raises(ConfigError):
-        test_commands_parse("x", "transformer-jax train --config=nowhere --workdir=runs/x")
-    with pytest.raises(ConfigError):
-        test_commands_parse("x", "transformer-jax train --config=quickstart --config.model.width=3 --workdir=runs/x")
+def test_pages_and_notebooks_are_as_new_as_the_code(annotate):
+    stale = [file.name for file, content in annotate.generated().items() if file.read_text("utf-8") != content]
+    assert stale == [], "python docs/annotate.py writes them again"
+
+
+@pytest.mark.parametrize("name", ANNOTATED)
+def test_examples_print_what_the_page_says(annotate, name):
+    names: dict[str, object] = {}
+    examples = annotate.examples((ROOT / "docs" / name).read_text(encoding="utf-8"))
+    assert examples
+    for example in examples:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(example.code, names)
+        assert printed.getvalue() == example.printed
+
+
+@pytest.mark.slow
+def test_every_figure_that_needs_no_run_is_drawn(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    figures = {line for page, line in commands() if page in WITH_FIGURES and line.startswith("transformer-jax figure ")}
+    figures = {line for line in figures if "--workdir" not in line}
+    for line in figures:
+        pairs = [each.partition("--output=") for each in shlex.split(line)[2:]]
+        flags = [f"--output={Path(output).name}" if output else before for before, _, output in pairs]
+        assert load_command("figure").run(parse_flags(load_command("figure").define_flags, flags)) == 0
+    assert len(list(tmp_path.iterdir())) == len(figures) > 0

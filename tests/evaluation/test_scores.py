@@ -1,14 +1,11 @@
-import json
-import logging
 import math
 
 import pytest
 
-from transformer_jax.config import ConfigError, DataError, DecodingConfig
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.languages import is_installed
 from transformer_jax.evaluation.scores import (
-    EvaluationReport,
     Scores,
     perplexity,
     score_translations,
@@ -133,43 +130,9 @@ def test_wrong_input_is_named():
         score_translations([], [[], []])
 
 
-def test_text_that_looks_tokenized_is_pointed_out_in_the_table(caplog):
-    tokenized = ["ein Haus ."] * 200
-    with caplog.at_level(logging.WARNING):
-        scores = score_translations(tokenized, tokenized)
-    assert not caplog.records
-    assert scores.tokenized_endings == 200 and "look tokenized" in table(scores)
-    assert "look tokenized" not in table(score_translations(LINES, LINES))
-
-
-def make_report(**changes) -> EvaluationReport:
-    settings = {
-        "split": "test",
-        "scores": score_translations(["Ein Haus."], ["Ein Haus."]),
-        "loss": 1.5,
-        "perplexity": perplexity(15.0, 10),
-        "tokens_per_second": 1234.5,
-        "num_sentences": 1,
-        "decoding": DecodingConfig(),
-        "compute_dtype": "bfloat16",
-    }
-    return EvaluationReport(**(settings | changes))
-
-
 def test_perplexity_is_the_exponential_of_the_mean():
     assert perplexity(10 * math.log(7), 10) == pytest.approx(7)
     assert perplexity(0.0, 3) == 1
     assert perplexity(1e6, 1) == math.inf
     with pytest.raises(ValueError, match="0 tokens"):
         perplexity(1.0, 0)
-
-
-def test_report_as_json_and_table():
-    record = json.loads(json.dumps(make_report().to_json()))
-    assert record["scores"]["bleu_signature"].startswith("nrefs:1")
-    assert record["decoding"]["beam_width"] == 4
-    assert record["perplexity"] == pytest.approx(math.exp(1.5))
-    lines = text_table(make_report().rows())
-    for words in ("BLEU", "chrF", "4.482", "1,23", "beam 4, length penalty 0.6", "bfloat16"):
-        assert words in lines
-    assert "greedy" in text_table(make_report(decoding=DecodingConfig(beam_width=1)).rows())

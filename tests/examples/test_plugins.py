@@ -111,12 +111,11 @@ def test_parameters_that_no_rule_knows_are_replicated(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cosine", "shaw", "alibi", "rotary"])
-def test_an_attention_trains_translates_and_is_scored(name, tmp_path, capsys):
+def test_an_attention_trains_translates_and_is_scored(tmp_path, capsys):
     settings = {"data.generated_pairs": 200, "training.num_updates": 4, "training.evaluate_every": 4, "mesh.data": 8}
     settings |= {
         "optimizer.warmup_updates": 1,
-        "model.attention": name,
+        "model.attention": "shaw",
         "optimizer.name": "lion",
         "training.trackers": "csv",
     }

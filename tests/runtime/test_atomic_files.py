@@ -82,12 +82,6 @@ def test_what_killed_processes_left_of_a_file_is_removed(tmp_path):
     assert sorted(tmp_path.iterdir()) == sorted(others)
 
 
-def test_a_metric_is_a_finite_number_or_nothing(tmp_path):
-    file = tmp_path / "metrics.jsonl"
-    file.write_text('{"step": 1, "a": 1e999, "b": NaN, "c": null, "d": 2}\n')
-    assert read_records(file) == [{"step": 1, "a": None, "b": None, "c": None, "d": 2}]
-
-
 @pytest.mark.parametrize("address", ["gs://bucket/run", "s3:/bucket/run", Path("gs://bucket/run")])
 def test_an_object_store_is_no_local_folder(address):
     for refuse in (RunDirectory, lambda path: require_writable(path, "--workdir")):

@@ -72,3 +72,17 @@ def test_a_signal_that_falls_into_a_callback_is_raised_again(monkeypatch):
     with pytest.raises(KeyboardInterrupt), ending_at_once():
         Collected()
         time.sleep(5)
+
+
+ABORT = """
+import os, threading, time
+from transformer_jax.runtime.distributed import explain_aborts
+explain_aborts("another one ended")
+threading.Thread(target=os.abort).start()
+time.sleep(30)
+"""
+
+
+def test_an_abort_in_a_thread_ends_with_the_message():
+    ended = subprocess.run([sys.executable, "-c", ABORT], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (75, "another one ended\n")

@@ -45,12 +45,6 @@ def test_freed_memory_is_used_again_instead_of_fetched_anew():
     assert fetched - kept > 5 * pages
 
 
-@pytest.mark.parametrize("platforms", ["cuda", "tpu", "cuda,cpu"])
-def test_nothing_is_changed_for_accelerators(platforms, monkeypatch):
-    monkeypatch.setenv("JAX_PLATFORMS", platforms)
-    assert not startup.keep_freed_memory()
-
-
 def test_nothing_is_changed_where_a_gpu_is_found_or_the_user_says_so(monkeypatch, tmp_path):
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     monkeypatch.setattr(startup, "DEVICES", tmp_path)

@@ -41,13 +41,6 @@ def test_ids_are_those_of_the_list_and_a_prefix_goes_first(learned):
     assert mapped.decode([*ids, 2]) == "the cat"
 
 
-def test_a_language_code_is_one_piece_if_it_is_listed(learned):
-    pieces = [*SPECIAL, ">>de<<", *learned.pieces(range(4, 300))]
-    mapped = MappedSubwordTokenizer(learned.to_bytes(), pieces)
-    assert mapped.pieces(mapped.encode(">>de<<the cat"))[0] == ">>de<<"
-    assert mapped.encode(">>fr<<the cat")[0] != 4
-
-
 def test_bytes_are_enough(learned):
     for made in (codes(), MappedSubwordTokenizer(learned.to_bytes(), [*SPECIAL, *learned.pieces(range(4, 300))])):
         again = tokenizer_from_bytes(made.kind, made.to_bytes())

@@ -109,14 +109,6 @@ def test_word_units():
     assert tokenizer.pieces([0, 1, 2, 3, 4, 5]) == ["<pad>", "<s>", "</s>", "<unk>", "a", " b"]
 
 
-def test_listed_vocabulary_is_the_most_frequent_units():
-    tokenizer = CharacterTokenizer.train(["cab", "ca", "c", "d"], 7)
-    assert tokenizer.vocabulary_size == 7
-    assert tokenizer.pieces([4, 5, 6]) == ["c", "a", "b"]
-    assert tokenizer.decode(tokenizer.encode("cad")) == "ca\ufffd"
-    assert CharacterTokenizer.train(["ab"], 1000).vocabulary_size == 6
-
-
 def test_special_ids_are_reserved_and_left_out(subword):
     assert subword.pieces([PAD_ID, BOS_ID, EOS_ID, UNK_ID]) == ["<pad>", "<s>", "</s>", "<unk>"]
     assert min(min(ids) for ids in subword.encode_batch(["<s> <pad> <unk>", *SENTENCES])) > UNK_ID
@@ -148,13 +140,6 @@ def test_a_vocabulary_that_is_not_possible_names_the_nearest(subword, size, mess
     assert capfd.readouterr() == ("", ""), "sentencepiece is silent"
 
 
-def test_lines_of_a_megabyte(subword):
-    lines = ["x" * 1_000_000, "word " * 200_000]
-    tokenizer = train_subword_tokenizer(subword.kind, [*SENTENCES, *lines], 267)
-    for tokens in (tokenizer, subword, WordTokenizer.train(lines, 10)):
-        assert [tokens.decode(ids) for ids in tokens.encode_batch(lines)] == lines
-
-
 def test_sample_is_uniform_over_the_whole_stream_and_seeded():
     pairs = [SentencePair(str(number), "") for number in range(100)]
     counts = Counter(pair.source for seed in range(200) for pair in sample_examples(iter(pairs), 10, seed))
@@ -163,23 +148,6 @@ def test_sample_is_uniform_over_the_whole_stream_and_seeded():
     assert min(counts.values()) > 3
     assert sample_examples(iter(pairs), 10, 1) == sample_examples(iter(pairs), 10, 1)
     assert sample_examples(iter(pairs), 1000, 1) == pairs
-
-
-def test_joint_or_separate_vocabularies():
-    pair = train_tokenizers(TokenizerConfig("word", 100), CORPUS, "train", 0)
-    assert pair.source is pair.target
-    assert pair.source.decode(pair.source.encode("der dog")) == "der dog"
-    pair = train_tokenizers(TokenizerConfig("word", 100, joint=False), CORPUS, "train", 0)
-    assert pair.source.decode(pair.source.encode("der dog")) == "<unk> dog"
-    assert pair.target.decode(pair.target.encode("der dog")) == "der <unk>"
-
-
-def test_the_side_that_cannot_support_the_vocabulary_is_named():
-    unequal = ListCorpus([(" ".join(SENTENCES), "a b")])
-    with pytest.raises(
-        ConfigError, match=r"set it to \d+ or less \(the target side alone, since tokenizer.joint=False\)"
-    ):
-        train_tokenizers(TokenizerConfig("bpe", 300, joint=False), unequal, "train", 0)
 
 
 @pytest.mark.parametrize("pairs", [[], [("", "x")], [("x", " \t")]])

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from libraries import library
-from tools.interop.marian_models import SIZES, train
+from tools.interop.marian_models import SIZES
 from tools.interop.small_models import tokenizers_of
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS
@@ -14,8 +14,8 @@ torch, transformers = library("torch", "export"), library("transformers", "expor
 MADE_UP = 8
 
 
-def save_m2m(folder: Path, *, updates: int = 0, sizes: dict = SIZES) -> None:
-    """Model and tokenizer, saved by the library's own ``save_pretrained``, with random biases, perhaps after a few updates."""
+def save_m2m(folder: Path, sizes: dict = SIZES) -> None:
+    """Model and tokenizer, saved by the library's own ``save_pretrained``, with random biases."""
     tokenizer = tokenizers_of(Path("unused")).source
     pieces = tokenizer.pieces(range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size))
     vocabulary = ["<s>", "<pad>", "</s>", "<unk>", *pieces]
@@ -29,5 +29,4 @@ def save_m2m(folder: Path, *, updates: int = 0, sizes: dict = SIZES) -> None:
     with torch.no_grad():
         for each in model.parameters():
             each.add_(torch.randn(each.shape) * 0.2)
-    train(model, updates)
     model.eval().save_pretrained(folder)

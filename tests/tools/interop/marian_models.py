@@ -1,12 +1,10 @@
 """Marian models as transformers makes them, with the special ids of OPUS-MT: EOS 0, UNK 1, PAD last, which begins decoding."""
 
 import json
-import warnings
 from pathlib import Path
 
-import numpy as np
 from libraries import library
-from tools.interop.small_models import TEXTS, tokenizers_of
+from tools.interop.small_models import tokenizers_of
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS
 
@@ -24,8 +22,8 @@ SIZES = {
 OF_OPUS = {"activation_function": "swish", "scale_embedding": True}
 
 
-def save_marian(folder: Path, *, updates: int = 0, **settings: object) -> None:
-    """Saved by the library's own ``save_pretrained``, with random biases, perhaps after a few updates."""
+def save_marian(folder: Path, **settings: object) -> None:
+    """Saved by the library's own ``save_pretrained``, with random biases."""
     tokenizer = tokenizers_of(Path("unused")).source
     pieces = tokenizer.pieces(range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size))
     vocabulary = ["</s>", "<unk>", *pieces, "<pad>"]
@@ -39,27 +37,8 @@ def save_marian(folder: Path, *, updates: int = 0, **settings: object) -> None:
             if "embed_positions" not in name:
                 each.add_(torch.randn(each.shape) * 0.2)
         model.get_decoder().embed_tokens.weight[pad] = 0
-    train(model, updates)
     model.eval().save_pretrained(folder)
     for side in ("source", "target"):
         (folder / f"{side}.spm").write_bytes(tokenizer.to_bytes())
     (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(vocabulary)}))
     (folder / "tokenizer_config.json").write_text('{"source_lang": "eng", "target_lang": "deu"}')
-
-
-def train(model: "transformers.MarianMTModel", updates: int) -> None:
-    """Learns to copy random tokens."""
-    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
-    draw = np.random.default_rng(0)
-    for _ in range(updates):
-        ids = torch.tensor(draw.integers(2, 60, (8, 7)))
-        model(input_ids=ids, labels=ids).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def their_ids(folder: Path) -> list[list[int]]:
-    """The texts by their own tokenizer."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return transformers.MarianTokenizer.from_pretrained(folder)(TEXTS).input_ids

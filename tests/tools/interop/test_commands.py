@@ -39,23 +39,6 @@ def test_what_cannot_be_asked_for_is_named_before_anything_is_read(run, tmp_path
     assert [entry.name for entry in tmp_path.iterdir()] == ["there"]
 
 
-@pytest.mark.slow
-def test_an_export_that_fails_leaves_nothing(run, tmp_path, capsys, monkeypatch):
-    export = ["export", f"--workdir={run}", f"--output={tmp_path}/out", f"--text={run.parent}/in.txt"]
-    assert main([*export, "--format=huggingface"]) == 2
-    assert "model.norm_epsilon: 0.1 is not supported by Marian models" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-    def fail(*arguments):
-        raise OSError("No space left on device")
-
-    # The weights are written by then.
-    monkeypatch.setattr("transformer_jax.tools.interop.ctranslate2.write_whole", fail)
-    with pytest.raises(OSError, match="No space left"):
-        main([*export, "--format=ctranslate2"])
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_folder_that_holds_no_model_is_named(tmp_path):
     (tmp_path / "notes.txt").write_text("")
     with pytest.raises(ConfigError, match=r"has no model of a known format \(ctranslate2, .*\); found notes.txt"):

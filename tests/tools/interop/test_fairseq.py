@@ -8,10 +8,7 @@ import pytest
 from libraries import library
 from tools.interop.small_models import opened
 
-from transformer_jax.__main__ import main
-from transformer_jax.array_types import UNK_ID
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.data.tokenizers import load_tokenizers
 from transformer_jax.tools.interop import fairseq
 from transformer_jax.tools.interop.fairseq_family import vocabulary_order
 from transformer_jax.tools.interop.opened_model import Example
@@ -89,29 +86,6 @@ def test_logits_are_theirs(is_old, theirs, tmp_path):
         # PAD is never chosen, nor BOS, which is their EOS a second time.
         np.testing.assert_allclose(ours[:, 2:], expected[:, 2:], atol=1e-5)
         assert ours[:, 1].max() < -1e8
-
-
-@pytest.mark.slow
-def test_an_imported_run_translates_tokenized_text(theirs, tmp_path):
-    write_checkpoint(tmp_path, theirs)
-    (tmp_path / "in.txt").write_text("w1 w2\nw3\n")
-    run = tmp_path / "run"
-    assert main(["import", "--format=fairseq", f"--input={tmp_path / 'model.pt'}", f"--workdir={run}"]) == 0
-    tokenizer = load_tokenizers(run / "tokenizer").source
-    assert tokenizer.decode(tokenizer.encode("w1 w7")) == "w1 w7"
-    assert UNK_ID not in tokenizer.encode("w1 w7")
-    flags = [f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out.txt", "--config.decoding.beam_width=1"]
-    assert main(["translate", f"--workdir={run}", *flags]) == 0
-    assert len((tmp_path / "out.txt").read_text().splitlines()) == 2
-
-
-def test_settings_of_newer_checkpoints_are_found(theirs, tmp_path):
-    write_checkpoint(tmp_path, theirs)
-    expected = fairseq.read(tmp_path)
-    languages = {name: SETTINGS[name] for name in ("source_lang", "target_lang")}
-    model = Namespace(**SETTINGS | dict.fromkeys(languages))
-    write_checkpoint(tmp_path, theirs, args=None, cfg={"model": model, "task": languages})
-    assert fairseq.read(tmp_path).config == expected.config
 
 
 UNREADABLE = [

@@ -1,7 +1,5 @@
 """M2M-100 models of the library transformers, read for one pair of languages."""
 
-import json
-
 import pytest
 from libraries import library
 from tools.interop.m2m_models import save_m2m
@@ -11,7 +9,6 @@ from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError
 from transformer_jax.tools.interop import hugging_face
 from transformer_jax.tools.interop.formats import format_module, open_counterpart
-from transformer_jax.tools.interop.m2m import pieces_by_id
 from transformer_jax.tools.interop.parity import compare
 
 library("torch", "export")
@@ -22,7 +19,7 @@ LANGUAGES = {"source_language": "en", "target_language": "de"}
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("m2m")
-    save_m2m(folder, updates=20)
+    save_m2m(folder)
     return folder
 
 
@@ -61,11 +58,3 @@ def test_languages_are_asked_for_and_known(theirs, tmp_path, capsys):
     assert main([*command, "--source_language=en"]) == 2
     assert "--target_language: '' is no language of this model" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_pieces_of_nllb_are_those_of_its_tokenizer_file(tmp_path):
-    added = [{"id": 0, "content": "<s>"}, {"id": 7, "content": "eng_Latn"}]
-    (tmp_path / "tokenizer.json").write_text(
-        json.dumps({"added_tokens": added, "model": {"vocab": {"<s>": 0, "▁a": 4}}})
-    )
-    assert pieces_by_id(tmp_path) == {0: "<s>", 4: "▁a", 7: "eng_Latn"}

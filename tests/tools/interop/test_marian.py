@@ -14,7 +14,7 @@ from transformer_jax.config import ConfigError, DataError
 from transformer_jax.tools.interop import marian
 from transformer_jax.tools.interop.formats import open_counterpart
 from transformer_jax.tools.interop.parity import compare
-from transformer_jax.tools.interop.weight_files import load_tensors_only, read_weights, write_tensors
+from transformer_jax.tools.interop.weight_files import load_tensors_only
 
 torch = library("torch", "export")
 
@@ -40,14 +40,6 @@ def test_a_random_model_of_theirs_computes_the_same_here(opus):
     assert (found.config.data.source_language, found.config.data.target_language) == ("eng", "deu")
     assert (found.config.model.dropout, found.config.model.activation_dropout) == (0.3, 0.2)
     assert_same(opened(found), opus)
-
-
-@pytest.mark.slow
-def test_a_trained_model_without_tied_output_computes_the_same_here(tmp_path):
-    save_marian(tmp_path, updates=20, tie_word_embeddings=False, scale_embedding=False, activation_function="relu")
-    found = marian.read(tmp_path)
-    assert found.config.model.tying == "none"
-    assert_same(opened(found), tmp_path)
 
 
 @pytest.mark.parametrize("settings", [{}, {"tying": "output", "attention": "biased", "logits_bias": True}])
@@ -117,18 +109,6 @@ def test_what_cannot_be_read_is_named_and_nothing_is_written(opus, tmp_path, cap
     (folder / "config.json").write_text(json.dumps(described))
     (folder / "model.safetensors").unlink()
     assert "neither model.safetensors nor pytorch_model.bin" in problem()
-
-
-def test_weights_in_parts_are_those_of_the_index(tmp_path):
-    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
-    for name in ("1", "2", "old"):
-        write_tensors(tmp_path / f"model-{name}.safetensors", {f"from {name}": np.ones(1, np.float32)})
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert set(read_weights(tmp_path)) == {"from 1", "from 2"}
-    (tmp_path / "model.safetensors.index.json").unlink()
-    torch.save([torch.ones(2)], tmp_path / "pytorch_model.bin")
-    with pytest.raises(DataError, match="pytorch_model.bin: expected tensors by name, found a list"):
-        read_weights(tmp_path)
 
 
 def test_a_pickle_that_could_run_code_is_refused(tmp_path):

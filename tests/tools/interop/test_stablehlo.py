@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import jaxtyping
-import numpy as np
 import pytest
 from tools.interop.small_models import TEXTS, code_of, opened, small_model
 
@@ -30,20 +29,13 @@ def folder(model, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_steps_compute_the_same(model, folder):
     found = compare(model, open_counterpart(folder, model), [*TEXTS, "the dog " * 40])
     assert found.holds, found.rows()
     # The text that is too long was left out.
     assert (found.sentences, found.left_out) == (3, 1)
     assert found.checks == (("hidden states", 3, 3), ("beam search", 3, 3))
-
-
-def test_steps_take_any_number_of_rows(model, folder):
-    (example,) = model.examples(TEXTS[:1])
-    alone = stablehlo.StableHloCounterpart(folder, model)
-    alone._rows = 1
-    (found,) = alone.outputs([example])
-    np.testing.assert_allclose(found, model.logits([example])[0], atol=1e-5)
 
 
 def test_every_program_is_loaded_and_another_model_is_refused(model, folder, tmp_path):

@@ -1,5 +1,5 @@
 import pytest
-from tools.launching.workloads import sweep, training
+from tools.launching.workloads import training
 
 from transformer_jax.config import ConfigError
 from transformer_jax.tools.launching import name_of_workdir, require_name
@@ -21,19 +21,6 @@ def test_a_mesh_and_a_batch_must_fit_the_devices():
         training(rows=3, data=3).require_fits(32)
     with pytest.raises(ConfigError, match="batching.row_multiple: 8 rows do not divide into 32 parts"):
         training(rows=8).require_fits(32)
-
-
-def test_workers_of_several_machines_need_an_absolute_folder():
-    assert sweep(2).command() == [
-        "transformer-jax",
-        "sweep",
-        "--sweep=sweep.py",
-        "--workdir=/shared/sweep",
-        "--workers=1",
-    ]
-    assert sweep(1, workdir="runs/a").command()[-1] == "--workers=1"
-    with pytest.raises(ConfigError, match="--workdir: 'runs/a' is not absolute"):
-        sweep(2, workdir="runs/a")
 
 
 @pytest.mark.parametrize(

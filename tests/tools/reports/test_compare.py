@@ -7,9 +7,6 @@ import numpy as np
 import pytest
 
 from transformer_jax.__main__ import main
-from transformer_jax.config import from_dict
-from transformer_jax.data.corpora import open_corpus
-from transformer_jax.tools.reports.comparison import SentenceComparison, most_different
 
 LETTERS = list("abcdefghij")
 GENERATOR = np.random.default_rng(0)
@@ -71,31 +68,6 @@ def test_the_better_one_is_found_and_the_sentences_that_say_so(sides, tmp_path, 
     assert "<h2>Scores</h2>" in (output / "compare.html").read_text()
 
 
-def test_an_ensemble_is_described_as_one(sides, save_translations, tmp_path):
-    together = save_translations(sides[0].parent, "test", 7, GOOD, REFERENCES, ensemble=("runs/b:7", "runs/c:9"))
-    assert compare([sides[0], together.stem.with_name(f"{together.stem.name}.json")], tmp_path / "out") == 0
-    made_by = (tmp_path / "out" / "compare.md").read_text().partition("Translations")[2]
-    assert made_by.count("checkpoint 7; beam") == 1
-    assert "checkpoint 7, with runs/b:7 and runs/c:9; beam" in made_by
-
-
-def test_the_references_are_those_that_evaluate_reads(make_run, save_translations, tmp_path):
-    data = {"source": "copy", "generated_pairs": 20}
-    lines = [pair.target for pair in open_corpus(from_dict({"data": data}).data, 5).pairs("train")]
-    runs = [make_run(f"run{seed}", {"seed": seed, "data": {**data, "seed": 5}}) for seed in (1, 2)]
-    files = [save_translations(run, "train", 7, lines, lines).stem.with_suffix(".txt") for run in runs]
-    assert compare(files, tmp_path / "out") == 0
-    assert [row["reference"] for row in read_rows(tmp_path / "out" / "compare-sentences.csv")] == lines
-
-
-def test_most_different_first_and_only_what_differs():
-    gains = [0.0, 5.0, -3.0, 9.0, 5.0]
-    sentences = [SentenceComparison(number, "", "", "", "", 10.0, 10.0 + gain) for number, gain in enumerate(gains, 1)]
-    assert [each.number for each in most_different(sentences, 10, 1)] == [4, 2, 5]
-    assert [each.number for each in most_different(sentences, 2, 1)] == [4, 2]
-    assert [each.number for each in most_different(sentences, 10, -1)] == [3]
-
-
 @pytest.mark.parametrize(
     ("references", "message"),
     [
@@ -137,14 +109,3 @@ def test_mistakes_are_told(sides, tmp_path, capsys):
     ):
         assert main(["compare", *map(str, arguments), f"--output={tmp_path / 'out'}"]) == 2
         assert message in capsys.readouterr().err
-
-
-def test_identical_translations_are_called_so(make_run, save_translations, tmp_path, capsys):
-    settings = write_data(tmp_path / "data")
-    runs = [make_run("one", settings), make_run("two", {**settings, "seed": 1})]
-    for run in runs:
-        save_translations(run, "test", 7, GOOD, REFERENCES)
-    assert compare([run / "evaluation-test-7.txt" for run in runs], tmp_path / "out") == 0
-    printed = capsys.readouterr().out
-    assert "The translations are identical." in printed
-    assert "is better" not in printed

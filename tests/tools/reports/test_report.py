@@ -2,14 +2,12 @@
 
 import csv
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import DataError
-from transformer_jax.tools.reports.run_report import duration, report_csv, results_table, run_report
 from transformer_jax.tools.reports.run_summary import summarize
 
 RECORDS = [
@@ -37,29 +35,6 @@ def test_a_run_is_judged_at_its_best_validation(make_run):
     assert (summary.parameters, summary.seconds, summary.best_checkpoint) == (12345, 3661.5, None)
     (run / "goodput.json").write_text(json.dumps({"seconds": {"start_up": 60.0, "step": 0.0}}))
     assert summarize(run, "run").seconds is None
-
-
-def test_scores_of_a_split_are_those_of_the_best_checkpoint_alone(make_run, save_translations):
-    runs = [make_run("a", records=RECORDS), make_run("b")]
-    lines = ["a b c d e", "f g h i j"]
-    for step, hypotheses in ((2, lines), (3, lines[::-1])):
-        save_translations(runs[0], "test", step, hypotheses, lines)
-    save_translations(runs[0], "test", 2, lines[::-1], lines, ensemble=("runs/b:7",))
-    (runs[0] / "evaluation-notes.json").write_text("{}")
-    summaries = [summarize(run, run.name) for run in runs]
-    best = replace(summaries[0], best_checkpoint=runs[0] / "checkpoints" / "2")
-    table = results_table([best, summaries[1]])
-    named = [name for name in table.headings if name.startswith("test ")]
-    assert named == ["test BLEU", "test chrF", "test BLEU lower-case", "test TER"]
-    assert [row[table.headings.index("test BLEU")] for row in table.rows] == ["100.00", ""]
-    assert results_table(summaries).headings[-1] == "time"
-    assert report_csv([best]).split("\r\n")[1].split(",")[9:11] == ["100.00000000000004", "100.0"]
-    evaluations = run_report(summaries, None).sections[-1].blocks[0]
-    assert [row[:4] for row in evaluations.rows] == [
-        ("a", "test", "2, with runs/b:7", "0.00"),
-        ("a", "test", "2", "100.00"),
-        ("a", "test", "3", "0.00"),
-    ]
 
 
 def test_runs_of_all_kinds_and_in_all_states(make_run, tmp_path, capsys):
@@ -107,13 +82,6 @@ def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(m
     assert sentence in (tmp_path / "out" / "report.md").read_text()
 
 
-def test_one_run_that_has_done_nothing_yet(make_run, tmp_path):
-    run = make_run("run")
-    assert main(["report", str(run), f"--output={tmp_path / 'out'}"]) == 0
-    assert "Nothing was measured yet." in (tmp_path / "out" / "report.md").read_text()
-    assert not (tmp_path / "out" / "curves.png").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -133,10 +101,6 @@ def test_mistakes_are_told(make_run, tmp_path, arguments, message, capsys):
     assert message.format(**names) in capsys.readouterr().err
 
 
-def test_durations():
-    assert [duration(seconds) for seconds in (0.0, 59.6, 90061.0)] == ["0:00:00", "0:01:00", "25:01:01"]
-
-
 FILES = {
     "run.json": ('[{"parameters": "x"}]', "[[1]]", '{"a": 1}', "[" * 50_000),
     "goodput.json": ("[]", '{"seconds": {"step": "x"}}'),
@@ -150,15 +114,3 @@ def test_a_crafted_file_of_a_run_is_told_in_a_sentence(make_run, name, content):
     (run / name).write_text(content)
     with pytest.raises(DataError, match=name.replace(".", r"\.")):
         summarize(run, "run")
-
-
-@pytest.mark.parametrize(
-    "change", [{"metrics": {"bleu": "<b>"}}, {"split": 5}, {"averaged_checkpoints": "x"}, {"ensemble": 3}]
-)
-def test_a_crafted_evaluation_is_passed_over(make_run, change):
-    run = make_run("run")
-    sound = {"metrics": {"bleu": 1.0}, "checkpoint_step": 3, "split": "test", "averaged_checkpoints": 1}
-    (run / "evaluation-test-3.json").write_text(json.dumps(sound | change))
-    (run / "evaluation-test-4.json").write_text(json.dumps(sound))
-    (run / "evaluation-test-5.json").write_text("[" * 50_000)
-    assert [saved.file for saved in summarize(run, "run").evaluations] == ["evaluation-test-4.json"]

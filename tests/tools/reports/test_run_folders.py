@@ -8,14 +8,6 @@ from transformer_jax.config import ConfigError
 from transformer_jax.tools.reports.run_folders import find_runs, run_of, short_names
 
 
-def test_runs_and_folders_of_runs(make_run, tmp_path):
-    runs = [make_run(f"trials/trial-{number}") for number in (10, 2)]
-    other = make_run("other")
-    (tmp_path / "trials" / "notes").mkdir()
-    (tmp_path / "trials" / "list.txt").write_text("")
-    assert find_runs([str(other), str(tmp_path / "trials"), str(other)]) == [other, runs[1], runs[0]]
-
-
 def test_what_is_no_run_is_said(make_run, tmp_path):
     (tmp_path / "some" / "thing").mkdir(parents=True)
     (tmp_path / "file").write_text("")

@@ -4,7 +4,6 @@ import matplotlib
 import numpy as np
 from tools.sweeps.studies import GRID
 
-from transformer_jax.tools.sweeps import pictures
 from transformer_jax.tools.sweeps.pictures import draw_study
 from transformer_jax.tools.sweeps.study import TrialRow
 
@@ -30,11 +29,3 @@ def test_pictures_are_drawn_and_change_no_others(tmp_path):
     # The line of the worst trial is not white: yellow, which is the end of the colors, is in the picture.
     pixels = matplotlib.image.imread(drawn[1])[:, :600, :3]
     assert (np.abs(pixels - matplotlib.colormaps["viridis"](1.0)[:3]).max(-1) < 0.05).any()
-
-
-def test_equal_values_are_said_to_be_equal(tmp_path, monkeypatch):
-    said = []
-    monkeypatch.setattr(pictures.canvas, "add_title", lambda figure, text, points: said.append(text))
-    drawn = draw_study(GRID, rows(2.0, 2.0, 2.0), tmp_path)
-    assert [file.name for file in drawn][1:] == ["parallel_coordinates.png", "importance.png"]
-    assert said == [f"all values equal: 3 trials have {GRID.metric} = 2"] * 2

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from postgresql import postgresql_server
 from process_environment import process_environment
-from run_settings import UPDATES, tiny_settings
+from run_settings import tiny_settings
 
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
 
@@ -56,31 +56,6 @@ def trials_of(folder: Path) -> list[dict[str, str]]:
 
 def starts_of(folder: Path, number: int) -> int:
     return len(json.loads((folder / f"out/trials/{number:04d}/run.json").read_text()))
-
-
-@pytest.mark.slow
-def test_a_sweep_that_is_stopped_resumes(tmp_path):
-    command = [*write_sweep(tmp_path, (0, 1), evaluate_every=4, checkpoint_every=2), "--workers=1"]
-    first = started(command, tmp_path)
-    await_checkpoint(tmp_path / "out/trials/0000", first)
-    first.send_signal(signal.SIGINT)
-    said = first.communicate(timeout=240)[0]
-    assert first.returncode == 130, said
-    assert "the same command resumes" in said
-
-    second = started(command, tmp_path)
-    said = second.communicate(timeout=400)[0]
-    assert second.returncode == 0, said
-    trials = trials_of(tmp_path)
-    assert sorted(trial["seed"] for trial in trials) == ["0", "1"]
-    assert {trial["state"] for trial in trials} == {"complete"}
-    losses = [float(trial["validation/loss"]) for trial in trials]
-    assert losses == sorted(losses)
-    for trial in trials:
-        records = [json.loads(line) for line in (Path(trial["folder"]) / "metrics.jsonl").read_text().splitlines()]
-        assert max(record["step"] for record in records) == UPDATES
-    assert starts_of(tmp_path, 0) + starts_of(tmp_path, 1) in (2, 3), "at most the stopped trial was begun twice"
-    assert (tmp_path / "out/history.png").read_bytes()[:4] == b"\x89PNG"
 
 
 @pytest.mark.slow

@@ -87,18 +87,6 @@ def test_broken_text_is_refused_with_its_line(text, message, tmp_path):
         read_vectors(tmp_path / "v.txt")
 
 
-def test_words_of_glove_with_spaces(tmp_path):
-    (tmp_path / "g.txt").write_text("the 1 2\n. . . 3 4\nat name@domain.com 5 6\n")
-    found = read_vectors(tmp_path / "g.txt")
-    assert found.words == ("the", ". . .", "at name@domain.com")
-    assert found.matrix.tolist() == [[1, 2], [3, 4], [5, 6]]
-    for name in ("g.bin", "h.txt"):
-        with pytest.raises(DataError, match="word 2 is '. . .', and a word with a white space cannot be written"):
-            write_vectors(tmp_path / name, found)
-        assert not (tmp_path / name).exists()
-    assert read_vectors(*write_vectors(tmp_path / "g.npz", found)).words == found.words
-
-
 def test_broken_binary_is_refused_with_its_word(vectors, tmp_path):
     whole = write_vectors(tmp_path / "v.bin", vectors)[0].read_bytes()
     line = whole.index(b"3 ") - 1
@@ -118,46 +106,3 @@ def test_broken_binary_is_refused_with_its_word(vectors, tmp_path):
     (tmp_path / "cut.bin.gz").write_bytes(gzip.compress(whole)[:-12])
     with pytest.raises(DataError, match="not a whole gzip file"):
         read_vectors(tmp_path / "cut.bin.gz")
-
-
-def test_a_long_binary_is_read_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr("transformer_jax.tools.word_vectors.formats.AT_ONCE", 50)
-    monkeypatch.setattr("transformer_jax.tools.word_vectors.formats.LONGEST_WORD", 20)
-    matrix = np.random.default_rng(1).normal(size=(50, 7)).astype(np.float32)
-    vectors = WordVectors([f"word{number}" for number in range(50)], matrix)
-    found = read_vectors(*write_vectors(tmp_path / "v.bin", vectors))
-    assert list(found.words) == vectors.words
-    assert found.matrix.tobytes() == matrix.tobytes()
-
-
-def test_broken_numpy_is_refused(tmp_path):
-    path = tmp_path / "v.npz"
-    for arrays, message in [
-        ({"words": np.array(["a"])}, "not an .npz of the arrays 'words' and 'matrix'"),
-        ({"words": np.array(["a", None], object), "matrix": np.zeros((2, 2))}, "not an .npz of the arrays"),
-        ({"words": np.array([1, 2]), "matrix": np.zeros((2, 2))}, "words are int64"),
-        ({"words": np.array(["a", "a"]), "matrix": np.zeros((2, 2))}, "'a' is word 1 and word 2"),
-    ]:
-        np.savez(path, **arrays)
-        with pytest.raises(DataError, match=message):
-            read_vectors(path)
-    np.savez(path, words=np.array(["a", "b"]), matrix=np.zeros((2, 2), np.float32))
-    # A shape of 14 TiB, and no archive at all.
-    whole = path.read_bytes()
-    huge = whole.replace(b"'shape': (2, 2), }" + b" " * 13, b"'shape': (2000000000000, 2), } ")
-    for damaged in (huge, b"PK nothing"):
-        assert damaged != whole
-        path.write_bytes(damaged)
-        with pytest.raises(DataError, match="not an .npz"):
-            read_vectors(path)
-
-
-def test_projector_files(tmp_path):
-    vectors = WordVectors(["a", "b c\td"], np.array([[1, 0.5], [2, -3]], np.float32))
-    table, names, config = write_vectors(tmp_path / "show", vectors, "projector")
-    assert table.read_text() == "1.0\t0.5\n2.0\t-3.0\n"
-    assert names.read_text() == "a\nb c d\n"
-    assert 'tensor_path: "vectors.tsv"' in config.read_text()
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="is a file; the projector takes a folder"):
-        write_vectors(tmp_path / "file", vectors, "projector")

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tools.word_vectors.word_vectors_settings import word_vectors_config
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import BlockConfig, DataError, GloveConfig
@@ -19,8 +18,6 @@ from transformer_jax.tools.word_vectors.task.glove import (
     count_cooccurrences,
     open_cooccurrences,
 )
-from transformer_jax.tools.word_vectors.task.objective import vectors_of
-from transformer_jax.tools.word_vectors.task.task import new_word_tokenizer
 
 V = 8
 
@@ -41,11 +38,6 @@ def test_the_pairs_of_a_sentence_are_those_counted_by_hand(tmp_path):
     found = counted([4, 5, 6, 4, EOS_ID, 7, 4, EOS_ID], tmp_path)
     half = {(4, 5): 1.5, (4, 6): 1.5, (5, 6): 1.0, (4, 7): 1.0}
     assert found == half | {(b, a): count for (a, b), count in half.items()}
-
-
-def test_words_without_a_count_are_left_out_before_distances_are_taken(tmp_path):
-    counts = np.array([0, 0, 0, 0, 2, 0, 1, 0])
-    assert counted([4, 5, 6], tmp_path, window=1, counts=counts) == {(4, 6): 1.0, (6, 4): 1.0}
 
 
 def test_what_is_written_to_disk_and_merged_is_what_is_counted_in_memory(tmp_path, monkeypatch):
@@ -105,11 +97,3 @@ def test_a_text_without_neighbors_is_refused(tmp_path):
     ids = [4, EOS_ID, 5, EOS_ID]
     with pytest.raises(DataError, match="no two words are near each other"):
         open_cooccurrences(store_of(ids), {}, np.bincount(ids, minlength=V) * (np.arange(V) > 3), 2, 100, str(tmp_path))
-
-
-def test_the_vectors_are_the_sum_of_both_tables(tmp_path):
-    config = word_vectors_config(tmp_path, data={"subsample": 0.0}, model={"kind": "glove", "d_model": 8, "window": 4})
-    tokenizer = new_word_tokenizer(config).source
-    rows = tokenizer.vocabulary_size
-    params = {name: {"table": np.full((rows, 8), value)} for name, value in (("embedding", 1.0), ("projection", 2.0))}
-    assert np.unique(vectors_of(params, config, tokenizer).matrix).tolist() == [3.0]

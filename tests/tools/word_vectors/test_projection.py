@@ -14,24 +14,6 @@ def distances(points):
     return np.linalg.norm(points[:, None] - points[None], axis=-1)
 
 
-def test_principal_components_keep_what_lies_in_a_plane():
-    angles = np.linspace(0, 5, 12)
-    circle = np.stack([np.cos(angles), np.zeros(12), np.sin(angles), np.zeros(12)], axis=1).astype(np.float32)
-    points = project(3 * circle, "pca")  # lengths do not matter
-    np.testing.assert_allclose(distances(points), distances(circle), atol=1e-5)
-
-
-def test_tsne_keeps_groups_together_and_repeats_itself():
-    random = np.random.default_rng(0)
-    centers = np.eye(8, dtype=np.float32)[:2]
-    vectors = np.repeat(centers, 12, axis=0) + random.normal(0, 0.05, (24, 8)).astype(np.float32)
-    points = project(vectors, "tsne", seed=3)
-    far = distances(points)
-    nearest = np.argsort(far, axis=1)[:, 1]
-    assert ((nearest < 12) == (np.arange(24) < 12)).all()
-    assert (points == project(vectors, "tsne", seed=3)).all()
-
-
 def test_a_true_parallelogram_stays_one():
     a, b, c = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0.6, 0, 0.8, 0]])
     vectors = np.stack([a, b, c, b - a + c]).astype(np.float32)

@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 from libraries import library
 
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import DataError
 from transformer_jax.tools.word_vectors.vectorizers import (
     CountingConfig,
     cooccurrence_table,
-    cosines,
     count_corpus,
     count_documents,
-    top_terms,
 )
 
 library("sklearn", "vectors")
@@ -39,14 +37,6 @@ def test_one_hot_and_bag_of_words():
     assert matrix.dtype == np.int32
 
 
-def test_bigrams():
-    terms, matrix = counted("ngrams", n=2)
-    words = ("hope", "hope you", "i", "i hope", "i love", "know", "know i", "love", "love you", "you", "you know")
-    assert terms == words
-    first = [1, 1, 2, 1, 1, 1, 1, 1, 1, 2, 1]
-    assert matrix.tolist() == [first, [1, 1, 1, 1, 0, 1, 0, 0, 0, 1, 1], [0, 0, 1, 0, 1, 0, 0, 1, 1, 1, 0]]
-
-
 def test_tfidf():
     terms, matrix = counted("tfidf")
     assert terms == TERMS
@@ -56,25 +46,6 @@ def test_tfidf():
     weights /= np.sqrt((weights**2).sum(axis=1, keepdims=True))
     np.testing.assert_allclose(matrix, weights, rtol=1e-6)
     assert matrix.dtype == np.float32
-
-
-def test_characters_case_and_selection():
-    assert counted("ngrams", ["aB a"], n=2, characters=True)[0] == (" ", " a", "a", "ab", "b", "b ")
-    assert counted("bag_of_words", lowercase=False)[0] == ("I", "hope", "know", "love", "you")
-    assert counted("bag_of_words", min_documents=3)[0] == ("i", "you")
-    terms, matrix = counted("bag_of_words", max_terms=3)
-    assert terms == ("hope", "i", "you")  # of three terms that occur twice the first by name
-    assert matrix.tolist() == [[1, 2, 2], [1, 1, 1], [0, 1, 1]]
-    assert counted("one_hot", ["x x x x", "a b", "a b"], max_terms=1)[0] == ("x",)
-
-
-def test_hashing_needs_no_terms_and_keeps_counts():
-    terms, matrix = counted("bag_of_words", hashing_columns=512)
-    assert (terms, matrix.shape, matrix.dtype) == ((), (3, 512), np.int32)
-    assert sorted(matrix[0][matrix[0] > 0].tolist()) == [1, 1, 1, 2, 2]
-    weights, plain = counted("tfidf", hashing_columns=512)[1], counted("tfidf")[1]
-    np.testing.assert_allclose(np.sort(weights[weights > 0]), np.sort(plain[plain > 0]), rtol=1e-6)
-    assert counted("one_hot", hashing_columns=512)[1].max() == 1
 
 
 @pytest.mark.parametrize(
@@ -89,26 +60,6 @@ def test_hashing_needs_no_terms_and_keeps_counts():
 def test_a_corpus_without_terms_is_refused(sentences, settings, message):
     with pytest.raises(DataError, match=message):
         counted("bag_of_words", sentences, **settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"kind": "tf_idf"}, "--kind: 'tf_idf' is not one of one_hot"),
-        ({"kind": "one_hot", "n": 2}, "--n: is for ngrams and tfidf, not one_hot"),
-        ({"kind": "tfidf", "hashing_columns": 8, "max_terms": 3}, "hashed terms have no names to select by"),
-    ],
-)
-def test_settings_that_cannot_be(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        CountingConfig(**settings)
-
-
-def test_the_nearest_documents_and_the_top_terms():
-    rows, terms, vectorize = count_documents([*SENTENCES, "?"], CountingConfig("bag_of_words"))
-    np.testing.assert_allclose(cosines(rows, vectorize(["love you"])), [3 / 22**0.5, 1 / 8**0.5, 2 / 6**0.5, 0])
-    assert cosines(rows, vectorize(["nothing known"])).tolist() == [0, 0, 0, 0]
-    assert top_terms(rows[[0]], terms, 3) == [("i", 2), ("you", 2), ("hope", 1)]
 
 
 def test_cooccurrences():
@@ -140,15 +91,3 @@ def test_a_corpus_on_disk_is_written_and_asked(ending, tmp_path):
     assert {term for term, _ in found.top_terms} < {"i", "love", "you"}
     assert found.nearest[0][1:] == (4, "I love you")
     assert len(found.nearest) == 2
-
-
-def test_what_cannot_be_counted(tmp_path):
-    (tmp_path / "docs.txt").write_text("a b\n")
-    with pytest.raises(ConfigError, match="--document: 2 of 1"):
-        count_corpus(tmp_path / "docs.txt", CountingConfig("one_hot"), tmp_path / "m", document=2)
-    with pytest.raises(DataError, match="missing.txt: cannot be read"):
-        count_corpus(tmp_path / "missing.txt", CountingConfig("one_hot"), tmp_path / "m")
-    (tmp_path / "bytes.txt").write_bytes(b"a\n\xff\n")
-    with pytest.raises(DataError, match="bytes.txt, line 2: invalid UTF-8"):
-        count_corpus(tmp_path / "bytes.txt", CountingConfig("one_hot"), tmp_path / "m")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["bytes.txt", "docs.txt"]

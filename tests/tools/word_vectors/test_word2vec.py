@@ -82,18 +82,3 @@ def test_loss_and_gradient_of_a_block_are_those_of_its_pairs_one_by_one(kind, ou
 def test_a_window_ends_where_its_document_ends():
     mask = np.asarray(pair_mask(jnp.asarray(WORDS), jnp.asarray(REACH)))
     assert {tuple(map(int, pair)) for pair in np.argwhere(mask)} == set(pairs_by_hand())
-
-
-def test_pieces_of_paths_have_all_nodes_below_the_heaviest_and_the_words_that_they_are_about():
-    top, nodes, positions, turns, spans = PATHS.of(CENTERS)
-    assert spans.shape[2] == 2
-    for row, words in enumerate(CENTERS):
-        found = [[] for _ in words]
-        for piece in range(nodes.shape[1]):
-            for node, position, turn in zip(nodes[row, piece], positions[row, piece], turns[row, piece], strict=True):
-                if turn:
-                    assert position in spans[row, piece]
-                    found[position].append((node, turn))
-        for position, word in enumerate(words):
-            path = [(n, t) for n, t in zip(TREE.nodes[word], TREE.turns[word], strict=True) if t]
-            assert [(0, t) for t in top[row, position] if t] + found[position] == path

@@ -29,15 +29,6 @@ def test_the_tree_of_five_words_is_the_one_drawn_by_hand():
     assert len({tuple(turns) for turns in tree.turns[4:].tolist()}) == 5
 
 
-def test_probabilities_of_all_words_add_up_to_one_by_the_tree():
-    """For any scores: each inner node splits the probability that reaches it."""
-    tree = huffman_tree(np.array([0, 0, 0, 0, 3, 1, 4, 1, 5, 9, 2, 6]))
-    scores = np.random.default_rng(0).normal(size=20)
-    turns = tree.turns[4:].astype(float)
-    of_turns = np.where(turns != 0, 1 / (1 + np.exp(-turns * scores[tree.nodes[4:]])), 1.0)
-    assert of_turns.prod(axis=1).sum() == pytest.approx(1.0)
-
-
 def test_frequent_words_are_left_out_by_the_formula_of_word2vec():
     """Frequencies 0.9, 0.09 and 0.01, t = 0.01: sqrt(t / f) + t / f."""
     kept = keep_probabilities(np.array([0, 0, 0, 0, 90, 9, 1]), 0.01)
