@@ -200,7 +200,6 @@ def leaf_keys(block: Block = ExperimentConfig, prefix: str = "") -> Iterator[tup
 
 
 def join_key(path: str, name: str) -> str:
-    """``join_key("model", "d_ff")`` is ``"model.d_ff"``; at the root the path is empty."""
     return f"{path}.{name}" if path else name
 
 

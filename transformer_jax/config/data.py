@@ -124,7 +124,6 @@ class DataConfig(SourceConfig):
 
     @property
     def has_pairs(self) -> bool:
-        """Whether examples are pairs of sentences, not documents."""
         return True
 
     def only_reading(self) -> "DataConfig":

@@ -185,12 +185,10 @@ def _traced(block: Any) -> dict[str, float | None]:
 
 
 def rates_of(model: TaskBlock) -> Rates:
-    """The probabilities of a model in training."""
     return Rates(**_traced(model))
 
 
 def hyperparameters_of(config: ExperimentConfig) -> Hyperparameters:
-    """The hyperparameters of a run."""
     return Hyperparameters(**_traced(config.optimizer), **_traced(config.training), rates=rates_of(config.model))
 
 

@@ -72,7 +72,6 @@ class TextBatchingConfig:
 
     @property
     def row_length(self) -> int:
-        """Positions of every row."""
         return self.context_length
 
     def __post_init__(self) -> None:
@@ -98,7 +97,6 @@ class DecoderOnlyConfig(TransformerLayersConfig):
 
     @property
     def attention_counts(self) -> dict[str, tuple[int, int]]:
-        """Layers, and heads of each, by kind of attention."""
         return {"decoder": (self.num_layers, self.num_heads)}
 
     def __post_init__(self) -> None:

@@ -119,12 +119,10 @@ class TransformerLayersConfig:
 
     @property
     def head_key_size(self) -> int:
-        """d_k of the paper."""
         return self.d_key or self.d_model // self.num_heads
 
     @property
     def head_value_size(self) -> int:
-        """d_v of the paper."""
         return self.d_value or self.d_model // self.num_heads
 
 
@@ -139,7 +137,6 @@ class TransformerConfig(TransformerLayersConfig):
 
     @property
     def attention_counts(self) -> dict[str, tuple[int, int]]:
-        """Layers, and heads of each, by kind of attention."""
         decoder = self.num_decoder_layers, self.num_heads
         return {"encoder": (self.num_encoder_layers, self.num_heads), "decoder": decoder, "cross": decoder}
 
@@ -256,12 +253,10 @@ class RnnConfig:
 
     @property
     def attention_counts(self) -> dict[str, tuple[int, int]]:
-        """Layers, and heads of each, by kind of attention."""
         return {} if self.attention == "none" else {"cross": (1, 1)}
 
     @property
     def attended_positions(self) -> int | None:
-        """Maximum number of source positions that attention reaches; None: no limit."""
         return self.max_attended_positions if self.attention == "location" else None
 
     @property
@@ -271,7 +266,6 @@ class RnnConfig:
 
     @property
     def d_memory(self) -> int:
-        """The width of the encoder's annotations."""
         return self.d_hidden * (2 if self.bidirectional_encoder else 1)
 
     @property

@@ -103,7 +103,6 @@ def load_plugin(file: str) -> None:
 
 
 def loaded_plugins() -> list[str]:
-    """The files that were loaded, each once."""
     return list(dict.fromkeys(_LOADED))
 
 

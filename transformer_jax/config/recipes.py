@@ -128,7 +128,6 @@ def find_recipe(name: str) -> Path:
 
 
 def listed_recipes() -> list[ListedRecipe]:
-    """Every recipe of the package in every variant, by name."""
     return [_listed(file) for file in sorted(SHIPPED.glob("[!_]*.py"))]
 
 

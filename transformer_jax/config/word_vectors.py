@@ -60,7 +60,6 @@ class BlockConfig:
 
     @property
     def tokens_per_update(self) -> int:
-        """Words in one update."""
         return self.blocks_per_update * self.rows * self.row_length
 
 

@@ -128,14 +128,6 @@ def count_sound_lines(path: Path) -> int | None:
     return lines + (last != b"\n")
 
 
-def require_text(path: Path) -> int:
-    """The number of lines of a file; raises DataError, with file and line, unless ``read_lines`` can read all of them."""
-    lines = count_sound_lines(path)
-    if lines is None or next(read_lines(path), None) is None:
-        return sum(1 for _ in read_lines(path))
-    return lines
-
-
 def hash_file(path: Path) -> str:
     """SHA-256 of a file's content; above 256 MiB of its size, modification time and 256 samples spread over it."""
     size = path.stat().st_size

@@ -106,7 +106,6 @@ class RowPlan(NamedTuple):
 
     @property
     def updates_per_epoch(self) -> int:
-        """Batches in an epoch."""
         return -(-self.num_rows // self.rows_per_update)
 
     def rows(self, update: int) -> np.ndarray:

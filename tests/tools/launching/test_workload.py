@@ -4,7 +4,6 @@ from tools.launching.workloads import training
 from transformer_jax.config import ConfigError
 from transformer_jax.tools.launching import name_of_workdir, require_name
 from transformer_jax.tools.launching.kubernetes import parse_slice
-from transformer_jax.tools.launching.slurm import slurm_seconds
 
 
 def test_the_launcher_sets_distributed():
@@ -23,25 +22,6 @@ def test_a_mesh_and_a_batch_must_fit_the_devices():
         training(rows=8).require_fits(32)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("90", 90 * 60),
-        ("2:30", 150),
-        ("24:00:00", 86_400),
-        ("1-0", 86_400),
-        ("1-2:30", 86_400 + 9000),
-        ("1-2:30:15", 86_400 + 9015),
-    ],
-)
-def test_time_limits_as_sbatch_reads_them(text, seconds):
-    assert slurm_seconds(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "24h", "1:2:3:4", "1-", "12:00\n"])
-def test_what_is_no_time_limit(text):
-    with pytest.raises(ConfigError, match="--time: .* write HH:MM:SS"):
-        slurm_seconds(text)
 
 
 def test_names():

@@ -26,7 +26,6 @@ class Training:
     config: ExperimentConfig
 
     def command(self, num_processes: int) -> list[str]:
-        """The command of each of ``num_processes``."""
         kept = [word for word in self.arguments[1:] if word.partition("=")[0] not in DISTRIBUTED_FLAGS]
         distributed = ["--distributed"] if num_processes > 1 else []
         return [PROGRAM, self.arguments[0], *distributed, *kept]
@@ -61,7 +60,6 @@ class Sweep:
             )
 
     def command(self) -> list[str]:
-        """The command of one worker."""
         return [PROGRAM, "sweep", f"--sweep={self.file}", f"--workdir={self.workdir}", *self.flags, "--workers=1"]
 
 

@@ -83,5 +83,4 @@ def task(settings: SkyPilotSettings, workload: Training | Sweep) -> Manifest:
 
 
 def sky_task(settings: SkyPilotSettings, workload: Training | Sweep) -> str:
-    """The task as YAML."""
     return as_yaml(task(settings, workload), "skypilot", "sky jobs launch", GRACE)

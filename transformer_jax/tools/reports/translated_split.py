@@ -50,7 +50,6 @@ class TranslatedSplit:
     trained: ExperimentConfig
 
     def description(self) -> str:
-        """Checkpoint, decoding and file of these translations."""
         report, decoding = self.saved.report, self.saved.report["decoding"]
         search = f"beam {decoding['beam_width']}, length penalty {decoding['length_penalty']:g}"
         return f"checkpoint {whose_parameters(report)}; {search}; {self.saved.stem}.txt"

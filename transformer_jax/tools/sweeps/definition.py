@@ -37,7 +37,6 @@ class Choice:
             raise ConfigError(f"Choice{values}: needs values, each once")
 
     def ends(self) -> tuple[Value, ...]:
-        """The values that ``check`` tries."""
         return self.values
 
 
@@ -52,7 +51,6 @@ class Uniform:
         _require_interval(self, -math.inf)
 
     def ends(self) -> tuple[Value, ...]:
-        """Both bounds."""
         return float(self.low), float(self.high)
 
 
@@ -78,7 +76,6 @@ class Integers:
             raise ConfigError(f"{self}: steps of {self.step} do not lead from {self.low} to {self.high}")
 
     def ends(self) -> tuple[Value, ...]:
-        """Both bounds."""
         return self.low, self.high
 
 
@@ -141,12 +138,10 @@ class Sweep:
 
     @property
     def is_grid(self) -> bool:
-        """Whether the points of all trials are known before the first begins."""
         return self.sampler == "grid"
 
     @property
     def direction(self) -> Direction:
-        """``maximize`` or ``minimize``."""
         return _directions()[self.metric]
 
     def points(self) -> list[dict[str, Value]]:
@@ -177,7 +172,6 @@ class Sweep:
 
 
 def folder_of(workdir: Path, number: int) -> Path:
-    """The run directory of a trial in the folder of its sweep."""
     return workdir / "trials" / f"{number:04d}"
 
 

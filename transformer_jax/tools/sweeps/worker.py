@@ -184,7 +184,6 @@ def _suggest(trial: Trial, name: str, values: Range) -> Value:
 
 
 def _frozen(study: optuna.Study, trial: Trial) -> FrozenTrial:
-    """The trial as the storage has it now."""
     return study.get_trials(deepcopy=False)[trial.number]
 
 

@@ -67,7 +67,6 @@ def end_with_parent() -> None:
 
 
 def log_file(logs: Path, number: int) -> Path:
-    """Log file of worker ``number`` of this host."""
     return logs / f"{os.uname().nodename}-{number}.log"
 
 

@@ -86,19 +86,10 @@ def count_documents(documents: Iterable[str], config: CountingConfig, name: str 
     except (ConfigError, DataError):
         raise
     except ValueError:
-        raise DataError(f"{name}: no document has a word; expected text") from None
-    terms = np.array([]) if config.hashing_columns else vectorizer.get_feature_names_out()
-    kept: np.ndarray | None = None
-    if config.min_documents > 1 or 0 < config.max_terms < len(terms):
-        in_documents = np.bincount(counts.indices, minlength=len(terms))
-        kept = np.flatnonzero(in_documents >= config.min_documents)
-        if not len(kept):
-            problem = f"no term is in {config.min_documents:,} documents, at most in {in_documents.max():,}"
-            raise DataError(f"{name}: {problem}; lower --min_documents")
-        if 0 < config.max_terms < len(kept):
-            totals = counts.sum(axis=0)[kept]
-            kept = np.sort(kept[np.argsort(-totals, kind="stable")[: config.max_terms]])
-        counts, terms = counts[:, kept], terms[kept]
+        rare = f"no term is in {config.min_documents:,} documents; lower --min_documents"
+        problem = rare if config.min_documents > 1 else "no document has a word; expected text"
+        raise DataError(f"{name}: {problem}") from None
+    terms = () if config.hashing_columns else tuple(vectorizer.get_feature_names_out())
     weighting = TfidfTransformer().fit(counts) if config.kind == "tfidf" else None
 
     def rows(counts: "csr_array") -> "csr_array":
@@ -109,11 +100,7 @@ def count_documents(documents: Iterable[str], config: CountingConfig, name: str 
             return csr_array(weighting.transform(counts), dtype=np.float32)
         return counts.astype(np.int32)
 
-    def vectorize(texts: Iterable[str]) -> "csr_array":
-        found = csr_array(vectorizer.transform(texts))
-        return rows(found if kept is None else found[:, kept])
-
-    return Counted(rows(counts), tuple(terms), vectorize)
+    return Counted(rows(counts), terms, lambda texts: rows(csr_array(vectorizer.transform(texts))))
 
 
 def top_terms(row: "csr_array", terms: tuple[str, ...], count: int) -> list[tuple[str, float]]:
@@ -211,4 +198,4 @@ def _vectorizer(config: CountingConfig) -> Any:
     if config.hashing_columns:
         # Terms that meet in a column are added: counts stay counts.
         return HashingVectorizer(n_features=config.hashing_columns, alternate_sign=False, norm=None, **options)
-    return CountVectorizer(**options)
+    return CountVectorizer(min_df=config.min_documents, max_features=config.max_terms or None, **options)

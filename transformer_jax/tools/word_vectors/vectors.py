@@ -43,12 +43,10 @@ class WordVectors:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """The row of every word."""
         return {word: row for row, word in enumerate(self.words)}
 
     @property
     def dimension(self) -> int:
-        """Size of a vector: D."""
         return int(self.matrix.shape[1])
 
     def __len__(self) -> int:

@@ -82,7 +82,6 @@ class WordVectorObjective:
         self._init = init_glove if is_glove else init_tables
 
     def init_params(self, key: Array) -> PyTree:
-        """Parameters before the first update."""
         return self._init(key, self._rows, self._config.model.d_model)
 
     def lookups(self, block: PyTree) -> dict[str, Lookup]:
@@ -90,7 +89,6 @@ class WordVectorObjective:
         return self._blocks.lookups(block)
 
     def loss_of_rows(self, rows: Mapping[str, Array], block: PyTree) -> LossSums:
-        """Sums over the examples of a block, from the rows that it reads."""
         return self._blocks.loss(rows, block)
 
     def loss(

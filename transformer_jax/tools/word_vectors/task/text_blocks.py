@@ -139,7 +139,6 @@ class TextBlocks:
 
     @property
     def updates_per_epoch(self) -> int:
-        """Updates in which every span is seen once."""
         return -(-self._num_spans // self._spans_per_update)
 
     def report(self) -> tuple[dict[str, object], str]:
@@ -190,7 +189,6 @@ class TextBlocks:
         return max(int(np.count_nonzero(fits)), 1)
 
     def _kept_of_spans(self, keep: np.ndarray, first: int) -> np.ndarray:
-        """Expected sizes of some spans after subsampling."""
         ids = self._ids[first * self._span : (first + SPANS_AT_ONCE) * self._span]
         return np.add.reduceat(keep[ids], np.arange(0, len(ids), self._span))
 
