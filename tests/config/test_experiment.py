@@ -47,7 +47,7 @@ def test_the_blocks_are_those_of_the_task():
     saved = to_json(ExperimentConfig(seed=5))
     del saved["config"]["task"]
     assert from_json(saved) == ExperimentConfig(seed=5)
-    with pytest.raises(ConfigError, match="^data: DataConfig is not of task=language_model, which has TextDataConfig$"):
+    with pytest.raises(ConfigError, match="^data: DataConfig is not one of TextDataConfig, task=language_model$"):
         ExperimentConfig(task="language_model")
     config = from_dict(apply_overrides(LANGUAGE_MODEL, [("model.num_layers", "3"), ("decoding.top_p", "0.5")]))
     assert (config.model.num_layers, config.decoding.top_p) == (3, 0.5)

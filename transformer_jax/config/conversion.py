@@ -93,10 +93,7 @@ def from_json(content: Any) -> ExperimentConfig:
     if type(version) is not int or version < 1:
         raise ConfigError(f"schema_version: {version!r} is not a version; expected 1 to {SCHEMA_VERSION}")
     if version > SCHEMA_VERSION:
-        raise ConfigError(
-            f"schema_version: {version} was written by a newer version of transformer_jax, this one reads up to "
-            f"{SCHEMA_VERSION}; update transformer_jax"
-        )
+        raise ConfigError(f"schema_version: {version} is newer than {SCHEMA_VERSION}; update transformer_jax")
     values = content["config"]
     if not isinstance(values, dict):
         raise ConfigError(f"config: expected a block of settings, found {values!r}")

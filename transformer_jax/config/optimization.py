@@ -197,9 +197,7 @@ def mesh_sizes(mesh: MeshConfig, device_count: int, whose: str = "that are here"
         divisors = [size for size in range(2, device_count + 1) if device_count % size == 0][:3]
         others = [f"data=-1,{axis}={size}" for axis in ("fsdp", "tensor") for size in divisors]
         proposals = "; ".join(f"--config.mesh={each}" for each in (f"data={device_count}", *others))
-        raise ConfigError(
-            f"mesh: {stated} does not use the {device_count} devices {whose}; meshes that fit: {proposals}"
-        )
+        raise ConfigError(f"mesh: {stated} does not use the {device_count} devices {whose}; possible: {proposals}")
     return sizes
 
 
@@ -208,6 +206,5 @@ def require_rows_divide(row_multiple: int, accumulation_steps: int, sizes: Mappi
     parts = sizes["data"] * sizes["fsdp"] * accumulation_steps
     if row_multiple % parts:
         raise ConfigError(
-            f"batching.row_multiple: {row_multiple} rows do not divide into {parts} parts (mesh data {sizes['data']} x "
-            f"fsdp {sizes['fsdp']} x accumulation_steps {accumulation_steps}); use a multiple of {parts}"
+            f"batching.row_multiple: {row_multiple} is not a multiple of {parts}, mesh data x fsdp x accumulation_steps"
         )

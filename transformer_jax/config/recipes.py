@@ -198,7 +198,5 @@ def config_for_use(path: str | Path, overrides: Iterable[tuple[str, str]] = ()) 
     for key, before, _ in difference(saved, config):
         if not key.startswith(USABLE) and key not in data:
             usable = ", ".join((*data, *USABLE[2:]))
-            raise ConfigError(
-                f"--config.{key}: the trained model has {before!r}; only decoding, mesh, {usable} can change"
-            )
+            raise ConfigError(f"--config.{key}: the run has {before!r}; only decoding, mesh, {usable} can change")
     return config

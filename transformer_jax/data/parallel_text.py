@@ -80,9 +80,7 @@ class TextCorpus:
             plain_or_gzip(folder / f"{split}.{language}") for language in (self.source_language, self.target_language)
         )
         if table and (source or target):
-            raise DataError(
-                f"{folder}: both {table.name} and {split}.* files of single languages exist; remove one of the two"
-            )
+            raise DataError(f"{folder}: both {table.name} and {split}.* of single languages exist; remove one")
         if table:
             return (table,)
         if not (source and target):

@@ -179,7 +179,7 @@ def test_a_training_that_is_asked_to_end_saves_and_is_not_taken_for_finished(pro
     [
         ({}, "--tpu, --gpus_per_node: give one of them"),
         ({"tpu": "v5e:4x4", "gpus_per_node": 1}, "--tpu, --gpus_per_node: give one of them"),
-        ({"tpu": "v5e:4x4", "nodes": 2}, "--nodes: 2: the topology of --tpu says how many hosts"),
+        ({"tpu": "v5e:4x4", "nodes": 2}, "--nodes: 2: the topology of --tpu has its hosts"),
         ({"gpus_per_node": 1, "image": None}, "--image: is missing"),
         ({"gpus_per_node": 1, "volume_claim": None}, "--volume_claim: is missing"),
         ({"gpus_per_node": 1, "memory": "64GB"}, "--memory: '64GB'"),

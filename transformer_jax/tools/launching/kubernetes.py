@@ -82,13 +82,9 @@ class KubernetesSettings:
         require_words(self, ("namespace", "image", "volume_claim", "gpu_type"))
         require_memory(self.memory, "Ki|Mi|Gi|Ti|k|M|G|T")
         if (self.tpu is None) == (self.gpus_per_node is None):
-            raise ConfigError(
-                "--tpu, --gpus_per_node: give one of them; --gpus_per_node=0 is one process a node on its CPU"
-            )
+            raise ConfigError("--tpu, --gpus_per_node: give one of them; --gpus_per_node=0 is CPUs alone")
         if self.tpu is not None and self.nodes != 1:
-            raise ConfigError(
-                f"--nodes: {self.nodes}: the topology of --tpu says how many hosts there are; leave it out"
-            )
+            raise ConfigError(f"--nodes: {self.nodes}: the topology of --tpu has its hosts; leave it out")
 
 
 class TpuSlice(NamedTuple):
@@ -185,9 +181,7 @@ def require_on_volume(mount_path: str, workdir: str) -> None:
         raise ConfigError(f"--mount_path: {mount_path} must begin with /")
     folder = mount_path.rstrip("/") + "/"
     if not is_absolute(workdir) or not f"{workdir}/".startswith(folder) or ".." in workdir.split("/"):
-        raise ConfigError(
-            f"--workdir: {workdir} is not on the volume, which --mount_path puts at {folder}; use {folder}NAME"
-        )
+        raise ConfigError(f"--workdir: {workdir} is not on the volume of --mount_path; use {folder}NAME")
 
 
 def _metadata(settings: KubernetesSettings) -> Manifest:

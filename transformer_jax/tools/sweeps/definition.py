@@ -186,9 +186,7 @@ def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Seque
         raise ConfigError(f"--sweep: no file {name}; give a Python file with a function get_sweep()")
     sweep = call_in_file(path, "get_sweep", argument, "a sweep")
     if not isinstance(sweep, Sweep):
-        raise ConfigError(
-            f"{path}: get_sweep() must return a transformer_jax.tools.sweeps.definition.Sweep, not {sweep!r}"
-        )
+        raise ConfigError(f"{path}: get_sweep() must return a Sweep, not {sweep!r}")
     try:
         for row in rows:
             if row not in sweep.rows:

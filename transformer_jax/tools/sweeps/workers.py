@@ -39,9 +39,7 @@ def gpu_environments(workers: int, devices: Sequence[str]) -> list[dict[str, str
     most, least = max(workers, len(devices)), min(workers, len(devices))
     if most % least:
         divisors = [number for number in range(1, workers) if len(devices) % number == 0 or number % len(devices) == 0]
-        raise ConfigError(
-            f"--workers: {workers} workers and {len(devices)} GPUs do not divide; use {divisors[-1]} workers"
-        )
+        raise ConfigError(f"--workers: {workers} and {len(devices)} GPUs do not divide; use {divisors[-1]}")
     if workers > len(devices):
         memory = f"{0.9 * len(devices) / workers:.3f}"
         return [
@@ -83,16 +81,8 @@ def run_workers(
         for number, environment in enumerate(environments):
             log = stack.enter_context(log_file(logs, number).open("ab"))
             # Process groups of their own: a terminal would send Ctrl-C to them too, and two signals mean "at once".
-            workers.append(
-                subprocess.Popen(
-                    command,
-                    env=os.environ | environment,
-                    stdout=log,
-                    stderr=log,
-                    stdin=subprocess.DEVNULL,
-                    process_group=0,
-                )
-            )
+            streams = {"stdout": log, "stderr": log, "stdin": subprocess.DEVNULL}
+            workers.append(subprocess.Popen(command, env=os.environ | environment, process_group=0, **streams))
 
         def pass_on(number: int, frame: FrameType | None) -> None:
             print("stopping: the workers save; the same command resumes", file=sys.stderr)

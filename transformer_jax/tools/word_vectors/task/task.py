@@ -51,9 +51,7 @@ def new_word_tokenizer(config: ExperimentConfig) -> TokenizerPair:
         split = config.data.train_split
         if next(iter(source.documents(split)), None) is None:
             raise DataError(f"data: the split {split!r} has no text")
-        raise DataError(
-            f"data: no word of split {split!r} occurs {settings.min_count} times; lower tokenizer.min_count or give more text"
-        )
+        raise DataError(f"data: no word of {split!r} occurs {settings.min_count} times; lower tokenizer.min_count")
     return TokenizerPair(words, words)
 
 

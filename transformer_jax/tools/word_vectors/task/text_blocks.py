@@ -47,15 +47,9 @@ def counts_of_words(store: DocumentStore, vocabulary_size: int, min_count: int) 
     words = int(np.count_nonzero(kept))
     if words == 0:
         most = int(counts[NUM_SPECIAL_IDS:].max(initial=0))
-        raise DataError(
-            f"tokenizer.min_count: no word occurs {min_count} times, the most frequent word {most:,} times; lower it, or "
-            "give more text"
-        )
+        raise DataError(f"tokenizer.min_count: no word occurs {min_count} times, at most {most:,} times; lower it")
     if words == 1:
-        raise DataError(
-            "data: a single word is left, and vectors are learned from pairs of words; lower tokenizer.min_count or give "
-            "more text"
-        )
+        raise DataError("data: a single word is left; lower tokenizer.min_count or give more text")
     return kept
 
 
