@@ -181,26 +181,3 @@ def rates_of(model: TaskBlock) -> Rates:
 
 def hyperparameters_of(config: ExperimentConfig) -> Hyperparameters:
     return Hyperparameters(**_traced(config.optimizer), **_traced(config.training), rates=rates_of(config.model))
-
-
-def structure_of(config: ExperimentConfig) -> ExperimentConfig:
-    """``config`` with fixed hyperparameters: equal for runs that compile the same programs and read the same data."""
-    model, optimizer, training = map(_structure, (config.model, config.optimizer, config.training))
-    return replace(
-        config,
-        seed=0,
-        init=InitConfig(),
-        data=replace(config.data, seed=config.data_seed),
-        model=model,
-        optimizer=optimizer,
-        # More than the updates of the warm-up.
-        training=replace(training, num_updates=2),
-    )
-
-
-def _structure(block: Any) -> Any:
-    """The block with constants for traced settings, and defaults for settings that do not affect the program."""
-    settings = declared(type(block))
-    fixed = {name: each.default for name, each in settings.items() if each.facts.get("program") == "unaffected"}
-    traced = [name for name, value in _traced(block).items() if value is not None]
-    return replace(block, **fixed, **{name: 0.5 if settings[name].type is float else 1 for name in traced})

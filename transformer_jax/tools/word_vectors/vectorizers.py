@@ -1,7 +1,7 @@
 """Documents as rows of counts: one-hot, bag of words, n-grams and TF-IDF, by scikit-learn's vectorizers."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,7 +10,7 @@ import numpy as np
 
 from transformer_jax.config.checks import require, require_choice
 from transformer_jax.config.errors import ConfigError, DataError
-from transformer_jax.data.text_files import raw_lines, read_lines, sentence_of_line
+from transformer_jax.data.text_files import read_lines
 from transformer_jax.runtime.atomic_files import appearing_file
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def count_corpus(
     Raises DataError for a file that cannot be read and as ``count_documents`` does, ConfigError for a ``document`` beyond
     the last.
     """
-    counted = count_documents(_documents(path), config, str(path))
+    counted = count_documents(read_lines(path), config, str(path))
     matrix, terms, vectorize = counted
     if document > matrix.shape[0]:
         raise ConfigError(f"--document: {document:,} of {matrix.shape[0]:,}; number them from 1")
@@ -173,18 +173,6 @@ def cooccurrence_table(documents: Iterable[str], config: CountingConfig, window:
         for distance in range(1, window + 1):
             np.add.at(table, (ids[:-distance], ids[distance:]), 1)
     return words, table + table.T
-
-
-def _documents(path: Path) -> Iterator[str]:
-    """The lines of a file, with a progress bar; the size of a compressed text is not known before."""
-    # Imported here because it imports JAX, which help and the checks of flags do without.
-    from transformer_jax.data.cached_stores import BuildProgress
-
-    total = path.stat().st_size if path.is_file() and path.suffix not in (".gz", ".xz") else 0
-    progress = BuildProgress(path.name, total, unit="bytes", doing="counting")
-    for number, raw in enumerate(raw_lines(path), start=1):
-        progress.advance(len(raw))
-        yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)
 
 
 def _vectorizer(config: CountingConfig) -> Any:
