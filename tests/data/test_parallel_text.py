@@ -75,7 +75,7 @@ def test_damaged_gzip(tmp_path, damage):
     reader = corpus(tmp_path, text, text, gz=".gz")
     path = tmp_path / "train.de.gz"
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(DataError, match=r"train\.de\.gz: not a whole gzip file, damaged after line \d+"):
+    with pytest.raises(DataError, match=r"train\.de\.gz: not a whole gzip file .*; copy it again"):
         list(reader.pairs("train"))
 
 

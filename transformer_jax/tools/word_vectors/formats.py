@@ -1,7 +1,5 @@
 """Files of word vectors: the text and binary files of word2vec, the text of GloVe, NumPy, TensorBoard's projector."""
 
-import gzip
-import zlib
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import IO, BinaryIO, NamedTuple
 import numpy as np
 
 from transformer_jax.config.errors import ConfigError, DataError
-from transformer_jax.data.text_files import check_sentence, raw_lines
+from transformer_jax.data.text_files import check_sentence, opened_bytes, raw_lines
 from transformer_jax.runtime.atomic_files import appearing_file, write_whole
 from transformer_jax.tools.word_vectors.vectors import WordVectors
 
@@ -138,15 +136,8 @@ def read_binary(path: Path) -> WordVectors:
     The line end behind each vector, which the C program writes, is optional. Raises DataError, with the number of the word,
     where the file ends too early or continues after the last vector, for a repeated word and a value that is not finite.
     """
-    opened: IO[bytes]
-    try:
-        opened = gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # type: ignore[assignment]  # noqa: SIM115
-        with opened as file:
-            return _read_binary(path, file)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path}: not a whole gzip file ({error}); copy it again") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+    with opened_bytes(path) as file:
+        return _read_binary(path, file)
 
 
 def _read_binary(path: Path, file: IO[bytes]) -> WordVectors:

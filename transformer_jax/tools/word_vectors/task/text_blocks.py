@@ -1,7 +1,6 @@
 """Text as blocks for word2vec: subsampled words, windows and negatives are a pure function of (seed, update)."""
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy as np
 from transformer_jax.array_types import EOS_ID, NUM_SPECIAL_IDS, PAD_ID
 from transformer_jax.config import BlockConfig, DataError, Word2vecConfig
 from transformer_jax.config.word_vectors import SPANS_IN_UPDATE
-from transformer_jax.data.batch_plan import random_order
+from transformer_jax.data.batch_plan import epoch_order
 from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.tools.word_vectors.task.hierarchical_softmax import TOP_NODES, RowPaths, TreeBlock, huffman_tree
 from transformer_jax.tools.word_vectors.task.word2vec import TextBlock
@@ -160,7 +159,7 @@ class TextBlocks:
     def _stream(self, update: int) -> np.ndarray:
         """The words of an update after subsampling, EOS between documents and spans; int32."""
         epoch, index = divmod(update, self.updates_per_epoch)
-        order = _order(self._num_spans, self._seed, epoch)
+        order = epoch_order(self._num_spans, self._seed, epoch)
         spans = order[index * self._spans_per_update : (index + 1) * self._spans_per_update]
         ends_span = np.array([EOS_ID], self._ids.dtype)
         size = self._span
@@ -190,9 +189,3 @@ class TextBlocks:
 def _uint32(bits: RandomBits, number: int) -> np.ndarray:
     """``number`` random uint64 below 2^32, two from each of ``bits``."""
     return bits(-(-number // 2)).view(np.uint32)[:number].astype(np.uint64)
-
-
-@lru_cache(maxsize=2)
-def _order(number: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of an epoch. A run reads one epoch at a time, two at its border."""
-    return random_order(number, seed, epoch, stream=0)
