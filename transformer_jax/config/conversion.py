@@ -6,7 +6,7 @@ Nothing is cast silently: a whole number may be given for a float, a bool is not
 import copy
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from functools import cache
 from types import MappingProxyType, UnionType
@@ -305,14 +305,8 @@ def read_value(key: str, text: str) -> str | int | float | bool:
         ConfigError: an unknown key, or text that does not read as the type of the setting.
     """
     kind = type_of(key)
-    readers: dict[type, Callable[[str], str | int | float | bool]] = {
-        str: str,
-        int: int,
-        float: float,
-        bool: _read_bool,
-    }
     try:
-        return readers[kind](text)
+        return _read_bool(text) if kind is bool else kind(text)  # type: ignore[no-any-return]
     except ValueError:
         raise ConfigError(f"{key}: expected {EXPECTED[kind]}, found {text!r}") from None
 

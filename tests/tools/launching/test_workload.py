@@ -3,7 +3,7 @@ from tools.launching.workloads import training
 
 from transformer_jax.config import ConfigError
 from transformer_jax.tools.launching import name_of_workdir, require_name
-from transformer_jax.tools.launching.kubernetes import parse_slice
+from transformer_jax.tools.launching.kubernetes import hosts_of_slice
 
 
 def test_the_launcher_sets_distributed():
@@ -39,12 +39,12 @@ def test_names():
     [("v5e:1x1", 1, 1), ("v5e:2x4", 8, 1), ("v6e:16x16", 256, 64), ("v4:2x2x1", 4, 1), ("v5p:2x2x2", 8, 2)],
 )
 def test_slices_as_google_counts_them(text, chips, hosts):
-    tpu = parse_slice(text)
-    assert (tpu.num_chips, tpu.num_hosts) == (chips, hosts)
+    found = hosts_of_slice(text)
+    assert (found.number * found.devices_of_each, found.number) == (chips, hosts)
 
 
 def test_unknown_slices():
     with pytest.raises(ConfigError, match="kinds: v4, v5e, v5p, v6e"):
-        parse_slice("v5litepod-16")
+        hosts_of_slice("v5litepod-16")
     with pytest.raises(ConfigError, match="--tpu: v5e has no slice '3x4'; slices: 1x1, 2x2, 2x4, 4x4"):
-        parse_slice("v5e:3x4")
+        hosts_of_slice("v5e:3x4")
