@@ -81,8 +81,10 @@ def run_workers(
         for number, environment in enumerate(environments):
             log = stack.enter_context(log_file(logs, number).open("ab"))
             # Process groups of their own: a terminal would send Ctrl-C to them too, and two signals mean "at once".
-            streams = {"stdout": log, "stderr": log, "stdin": subprocess.DEVNULL}
-            workers.append(subprocess.Popen(command, env=os.environ | environment, process_group=0, **streams))
+            variables, nothing = os.environ | environment, subprocess.DEVNULL
+            workers.append(
+                subprocess.Popen(command, env=variables, stdout=log, stderr=log, stdin=nothing, process_group=0)
+            )
 
         def pass_on(number: int, frame: FrameType | None) -> None:
             print("stopping: the workers save; the same command resumes", file=sys.stderr)
