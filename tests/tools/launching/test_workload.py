@@ -22,8 +22,6 @@ def test_a_mesh_and_a_batch_must_fit_the_devices():
         training(rows=8).require_fits(32)
 
 
-
-
 def test_names():
     assert name_of_workdir("/shared/runs/Base_v2.1/") == "base-v2-1"
     assert name_of_workdir("2026_" + "a" * 50) == "a" * 40
