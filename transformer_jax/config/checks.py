@@ -78,9 +78,13 @@ class Declared(NamedTuple):
         return (*self.choices, *(registered(plugin) if plugin else ()))
 
 
-@cache
 def declared(block: Any) -> Mapping[str, Declared]:
     """The settings of a dataclass by name, in the order of the declaration."""
+    return _declared(block)
+
+
+@cache
+def _declared(block: Any) -> Mapping[str, Declared]:
     hints, found = get_type_hints(block), {}
     for each in fields(block):
         hint = hints[each.name]

@@ -306,7 +306,7 @@ def read_value(key: str, text: str) -> str | int | float | bool:
     """
     kind = type_of(key)
     try:
-        return _read_bool(text) if kind is bool else kind(text)  # type: ignore[no-any-return]
+        return _read_bool(text) if kind is bool else kind(text)
     except ValueError:
         raise ConfigError(f"{key}: expected {EXPECTED[kind]}, found {text!r}") from None
 
