@@ -88,7 +88,7 @@ def test_errors_speak_python(trained, tmp_path):
     for call, message in (
         (lambda: transformer_jax.load(tmp_path / "none"), "^path: .*none does not exist"),
         (lambda: transformer_jax.load(trained.path, 5), "no checkpoint '5'"),
-        (lambda: transformer_jax.load(trained.path, settings={"model.d_ff": 8}), "^model.d_ff: the trained model has"),
+        (lambda: transformer_jax.load(trained.path, settings={"model.d_ff": 8}), "^model.d_ff: the run has"),
         (lambda: trained.generate("a"), r"generate\(\) takes task=language_model"),
         (lambda: trained.score("a", ["a"]), "^target: give one sentence for one source"),
     ):

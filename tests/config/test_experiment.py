@@ -1,4 +1,4 @@
-"""Blocks of a task, the metric that selects, hyperparameters, and what is left of the settings without them."""
+"""Blocks of a task, the metric that selects, hyperparameters."""
 
 import pytest
 from ml_collections import ConfigDict
@@ -15,7 +15,6 @@ from transformer_jax.config import (
     from_dict,
     from_json,
     hyperparameters_of,
-    structure_of,
     to_dict,
     to_json,
 )
@@ -47,7 +46,7 @@ def test_the_blocks_are_those_of_the_task():
     saved = to_json(ExperimentConfig(seed=5))
     del saved["config"]["task"]
     assert from_json(saved) == ExperimentConfig(seed=5)
-    with pytest.raises(ConfigError, match="^data: DataConfig is not of task=language_model, which has TextDataConfig$"):
+    with pytest.raises(ConfigError, match="^data: DataConfig is not one of TextDataConfig, task=language_model$"):
         ExperimentConfig(task="language_model")
     config = from_dict(apply_overrides(LANGUAGE_MODEL, [("model.num_layers", "3"), ("decoding.top_p", "0.5")]))
     assert (config.model.num_layers, config.decoding.top_p) == (3, 0.5)
@@ -95,41 +94,12 @@ NUMBERS += [(RECURRENT, "model.scheduled_sampling", "1.0"), (RECURRENT, "model.d
 
 
 @pytest.mark.parametrize(("config", "key", "value"), NUMBERS)
-def test_another_number_is_an_argument_of_the_same_program(config, key, value):
-    other = changed(config, (key, value))
-    assert structure_of(other) == structure_of(config)
-    assert hash(structure_of(other)) == hash(structure_of(config))
-    assert numbers_of(other) == numbers_of(config) | {key.rpartition(".")[2]: float(value)}
+def test_another_number_is_another_argument(config, key, value):
+    assert numbers_of(changed(config, (key, value))) == numbers_of(config) | {key.rpartition(".")[2]: float(value)}
 
 
 @pytest.mark.parametrize(
     "key", ["optimizer.weight_decay", "optimizer.clip_norm", "training.label_smoothing", *OF_MODEL]
 )
-def test_a_part_that_is_off_is_another_program(key):
-    off = changed(TRANSFORMER, (key, "0.0"))
-    assert structure_of(off) != structure_of(TRANSFORMER)
-    assert numbers_of(off)[key.rpartition(".")[2]] is None
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "is_same"),
-    [
-        *((f"training.{name}", "13", True) for name in ("log_every", "evaluate_every", "patience", "keep_best")),
-        ("model.d_ff", "64", False),
-        ("optimizer.name", "adafactor", False),
-        ("batching.tokens_per_update", "8192", False),
-        ("data.generated_pairs", "99", False),
-        ("decoding.beam_width", "2", False),
-        ("mesh.fsdp", "2", False),
-    ],
-)
-def test_other_settings_change_the_program_unless_they_only_observe_the_run(key, value, is_same):
-    assert (structure_of(changed(TRANSFORMER, (key, value))) == structure_of(TRANSFORMER)) is is_same
-
-
-def test_runs_with_other_seeds_share_data_only_with_the_same_data_seed():
-    one, two = changed(TRANSFORMER, ("seed", "1")), changed(TRANSFORMER, ("seed", "2"))
-    assert (one.data_seed, two.data_seed) == (1, 2)
-    assert structure_of(one) != structure_of(two)
-    assert structure_of(changed(one, ("data.seed", "7"))) == structure_of(changed(two, ("data.seed", "7")))
-    assert structure_of(changed(one, ("data.seed", "1"))) == structure_of(one)
+def test_a_part_that_is_off_is_no_argument(key):
+    assert numbers_of(changed(TRANSFORMER, (key, "0.0")))[key.rpartition(".")[2]] is None

@@ -21,7 +21,7 @@ REFUSED = [
     ),
     ({"tokenizer": {"vocabulary_size": 4}}, "tokenizer.vocabulary_size: 4 must be above 8"),
     ({"batching": {"accumulation_steps": 3}}, "batching.accumulation_steps: 3 does not divide"),
-    ({"model": {"num_heads": 7}}, "model.num_heads: d_model=512 is not divisible by num_heads=7; change one or set"),
+    ({"model": {"num_heads": 7}}, "model.num_heads: d_model=512 is not divisible by num_heads=7; set model."),
     ({"model": {"d_model": 511, "d_key": 8, "d_value": 8}}, "model.d_model: 511 must be even: sinusoids come in pairs"),
     ({"model": {"dropout": 1.0}}, "model.dropout: 1.0 must be below 1"),
     ({"data": {"seed": -2}}, "data.seed: -2 must be at least -1"),
@@ -45,11 +45,11 @@ REFUSED = [
     ({"training": {"patience": 2, "evaluate_every": 0}}, "training.patience: needs validations; set"),
     ({"mesh": {"data": -1, "fsdp": -1}}, "mesh: only one axis can be -1"),
     ({"mesh": {"tensor": 0}}, "mesh.tensor: 0 must be above 0, or -1 for all remaining devices"),
-    ({"tokenizer": {"joint": False}}, "model.tying: 'all' shares the source and target embeddings, which needs"),
+    ({"tokenizer": {"joint": False}}, "model.tying: 'all' shares both embeddings and needs"),
     ({"batching": {"tokens_per_update": 1000}}, "batching.tokens_per_update: 1000 is less than"),
     ({"training": {"num_updates": 10**20}}, f"training.num_updates: {10**20} must be at most 2147483647"),
     ({"decoding": {"beam_width": 10**6}}, "decoding.beam_width: 1000000 must be at most 1000"),
-    ({"mesh": {"data": 2, "fsdp": 3}}, "batching.row_multiple: 8 rows do not divide into 6 parts (mesh.data x"),
+    ({"mesh": {"data": 2, "fsdp": 3}}, "batching.row_multiple: 8 is not a multiple of 6"),
     (
         {"task": "language_model", "batching": {"context_length": 100}, "mesh": {"context": 8}},
         "mesh.context: 8 does not divide rows of 100 positions",
@@ -93,7 +93,7 @@ REFUSED = [
         "data.evaluation_stride: rows overlap only with batching.kind=split; set it to 0",
     ),
     (LANGUAGE_MODEL | {"decoding": {"max_new_tokens": 300}}, "decoding.max_new_tokens: 300 tokens do not fit into"),
-    (LANGUAGE_MODEL | {"mesh": {"data": 16}}, "batching.row_multiple: 8 rows do not divide into 16 parts"),
+    (LANGUAGE_MODEL | {"mesh": {"data": 16}}, "batching.row_multiple: 8 is not a multiple of 16"),
 ]
 
 

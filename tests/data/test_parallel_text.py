@@ -75,7 +75,7 @@ def test_damaged_gzip(tmp_path, damage):
     reader = corpus(tmp_path, text, text, gz=".gz")
     path = tmp_path / "train.de.gz"
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(DataError, match=r"train\.de\.gz: not a whole gzip file, damaged after line \d+"):
+    with pytest.raises(DataError, match=r"train\.de\.gz: not a whole gzip file .*; copy it again"):
         list(reader.pairs("train"))
 
 
@@ -85,14 +85,11 @@ def test_missing_and_ambiguous_files_say_what_there_is(tmp_path):
             TextCorpus(str(folder), source, target).pairs(split)
 
     refuses("'/no/such' is not a folder", folder="/no/such")
-    refuses("no split 'train'.*splits found: none")
+    refuses("expected train.en and train.de, or train.tsv, plain or .gz; found nothing")
     corpus(tmp_path, "a\n", "A\n")
     write(tmp_path / "val.en.gz", "a\n")
-    refuses("no split 'valid'.*splits found: train, val; did you mean 'val'", "valid")
-    refuses(r"no split 'validation'.*set --config\.data\.validation_split=NAME$", "validation")
-    refuses(r"no file train\.dk \(or \.gz\); languages found: de, en", target="dk")
-    write(tmp_path / "train.deu", "A\n")
-    refuses(r"languages found: de, deu, en; did you mean 'deu'", target="ddeu")
+    refuses(r"found train.de, train.en, val.en.gz; set .*validation_split=NAME$", "validation")
+    refuses(r"expected train.en and train\.dk.*; found train.de, train.en, val.en.gz", target="dk")
     corpus(tmp_path, table="a\tA\n")
     refuses(r"both train\.tsv and train\.\*")
     corpus(tmp_path, "b\n", gz=".gz")
@@ -119,7 +116,7 @@ def test_named_files_are_found_however_they_are_written(folder):
         assert list(found.pairs("test")) == [("a", "b")]
         with pytest.raises(
             DataError,
-            match=r"no split .validation.; splits here: train, test; name its files with .*validation, or hold",
+            match=r"no split .validation.; splits here: train, test; name its files, .*validation or test, or hold",
         ):
             found.pairs("validation")
 

@@ -89,7 +89,7 @@ def test_by_name(data_dir):
 def test_variable_languages_keep_the_examples_that_have_both(data_dir):
     assert sorted(corpus("many_translate", data_dir).pairs("train")) == [("a", "A"), ("e", "E")]
     assert sorted(corpus("many_translate", data_dir, "fr", "en").pairs("train")) == [("b", "a"), ("d", "c")]
-    with pytest.raises(DataError, match="has no pair of en and de"):
+    with pytest.raises(DataError, match="no pair of en and de"):
         list(corpus("empty_translate", data_dir).pairs("train"))
 
 
@@ -102,7 +102,7 @@ def test_errors_list_the_choices(data_dir):
         list(corpus("wmt14_translat/de-en", data_dir).pairs("train"))
     with pytest.raises(DataError, match=r"'wmt14_translate/de-xx' cannot be opened.*configurations: cs-en, de-en"):
         list(corpus("wmt14_translate/de-xx", data_dir).pairs("train"))
-    with pytest.raises(DataError, match="no_translate is not a translation data set; its examples hold text"):
+    with pytest.raises(DataError, match="no_translate is no translation data set; it has text"):
         list(corpus("no_translate", data_dir).pairs("train"))
 
 
@@ -113,12 +113,12 @@ def test_invalid_utf8_names_the_example(data_dir):
 
 @pytest.mark.parametrize("name", ["huggingface:glue", "me:tiny_translate", "a/b:c"])
 def test_a_name_that_says_where_to_get_code_is_refused(tmp_path, name):
-    with pytest.raises(DataError, match="names a place to download code from"):
+    with pytest.raises(DataError, match="would download code"):
         list(corpus(name, tmp_path).pairs("train"))
 
 
 def test_without_permission_nothing_is_downloaded(tmp_path):
     settings = DataConfig(source="tfds", name="wmt14_translate/de-en:1.0.0", directory=str(tmp_path), download=False)
-    with pytest.raises(DataError, match=r"allow its download with --config\.data\.download=true"):
+    with pytest.raises(DataError, match=r"--config\.data\.download=true allows it"):
         list(open_corpus(settings, 0).pairs("train"))
     assert not list(tmp_path.iterdir())

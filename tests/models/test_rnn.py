@@ -206,7 +206,7 @@ def test_a_mirrored_sentence_keeps_its_end():
         ({"attention": "none", "wiring": "bahdanau"}, "model.attention: bahdanau's decoder reads the context"),
         ({"attention": "dot"}, "model.attention: dot needs a memory"),
         ({"decoder_start": "last"}, "model.decoder_start: last needs as many layers"),
-        ({"tying": "all", "d_embedding": 8}, "model.tying: 'all' shares a matrix"),
+        ({"tying": "all", "d_embedding": 8}, "model.tying: 'all' needs d_embedding=8 to equal"),
         ({"cell": "rnn"}, "model.cell: 'rnn' is not one of lstm, gru"),
     ],
 )

@@ -78,11 +78,12 @@ def translate(values: flags.Values) -> int:
         if not values[flag].value and stream is None:
             raise ConfigError(f"--{flag}: standard {flag} is closed; give a file")
     runs = chosen_runs(values, config)
-    from transformer_jax.data.text_files import read_lines, require_text
+    from transformer_jax.data.text_files import read_lines
     from transformer_jax.runtime.atomic_files import require_writable_file
 
     if values.input and not Path(values.input).expanduser().is_fifo():
-        require_text(Path(values.input))
+        for _ in read_lines(Path(values.input)):
+            pass  # A line that cannot be read is reported before the model is restored.
     if values.output:
         require_writable_file(values.output, "--output")
     trained = open_runs(runs, values.average)

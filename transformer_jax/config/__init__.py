@@ -25,7 +25,6 @@ from transformer_jax.config.experiment import (
     hyperparameters_of,
     may_change,
     rates_of,
-    structure_of,
 )
 from transformer_jax.config.language_model import (
     DecoderOnlyConfig,
@@ -47,9 +46,7 @@ from transformer_jax.config.translation import DecodingConfig
 from transformer_jax.config.word_vectors import (
     BlockConfig,
     GloveConfig,
-    NoDecodingConfig,
     Word2vecConfig,
-    WordTextConfig,
 )
 
 __all__ = [
@@ -67,7 +64,6 @@ __all__ = [
     "InitConfig",
     "MeshConfig",
     "Metric",
-    "NoDecodingConfig",
     "Number",
     "OptimizerConfig",
     "Rates",
@@ -79,7 +75,6 @@ __all__ = [
     "TransformerConfig",
     "TransformerLayersConfig",
     "Word2vecConfig",
-    "WordTextConfig",
     "apply_overrides",
     "config_for_use",
     "difference",
@@ -94,7 +89,6 @@ __all__ = [
     "rates_of",
     "resolve",
     "setting",
-    "structure_of",
     "to_dict",
     "to_json",
     "without_its_cache",

@@ -30,11 +30,8 @@ class Facts(TypedDict, total=False):
     """Kind of plugin (``config.plugins.EXTENSIONS``) that adds choices."""
     several: bool
     """Whether the value is a list of choices, separated by commas."""
-    program: Literal["traced", "optional", "unaffected"]
-    """The compiled training step has the number as an argument, has it unless it is 0, or does not depend on the setting.
-
-    Without this fact another value means another program, or other data.
-    """
+    program: Literal["traced", "optional"]
+    """The compiled training step has the number as an argument; optional: unless it is 0."""
     changeable: bool
     """Whether a resumed run may have another value."""
 

@@ -6,7 +6,7 @@ Nothing is cast silently: a whole number may be given for a float, a bool is not
 import copy
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from functools import cache
 from types import MappingProxyType, UnionType
@@ -93,10 +93,7 @@ def from_json(content: Any) -> ExperimentConfig:
     if type(version) is not int or version < 1:
         raise ConfigError(f"schema_version: {version!r} is not a version; expected 1 to {SCHEMA_VERSION}")
     if version > SCHEMA_VERSION:
-        raise ConfigError(
-            f"schema_version: {version} was written by a newer version of transformer_jax, this one reads up to "
-            f"{SCHEMA_VERSION}; update transformer_jax"
-        )
+        raise ConfigError(f"schema_version: {version} is newer than {SCHEMA_VERSION}; update transformer_jax")
     values = content["config"]
     if not isinstance(values, dict):
         raise ConfigError(f"config: expected a block of settings, found {values!r}")
@@ -200,7 +197,6 @@ def leaf_keys(block: Block = ExperimentConfig, prefix: str = "") -> Iterator[tup
 
 
 def join_key(path: str, name: str) -> str:
-    """``join_key("model", "d_ff")`` is ``"model.d_ff"``; at the root the path is empty."""
     return f"{path}.{name}" if path else name
 
 
@@ -309,14 +305,8 @@ def read_value(key: str, text: str) -> str | int | float | bool:
         ConfigError: an unknown key, or text that does not read as the type of the setting.
     """
     kind = type_of(key)
-    readers: dict[type, Callable[[str], str | int | float | bool]] = {
-        str: str,
-        int: int,
-        float: float,
-        bool: _read_bool,
-    }
     try:
-        return readers[kind](text)
+        return _read_bool(text) if kind is bool else kind(text)
     except ValueError:
         raise ConfigError(f"{key}: expected {EXPECTED[kind]}, found {text!r}") from None
 

@@ -124,7 +124,6 @@ class DataConfig(SourceConfig):
 
     @property
     def has_pairs(self) -> bool:
-        """Whether examples are pairs of sentences, not documents."""
         return True
 
     def only_reading(self) -> "DataConfig":
@@ -154,9 +153,7 @@ class DataConfig(SourceConfig):
         require(differ or is_generated or bool(self.train), "data.target_language", problem)
         # One sequence in twenty belongs to the validation split; half of its sequences are soon found.
         is_enough = self.source not in ("copy", "reverse") or 26**self.generated_words >= 40 * self.generated_pairs
-        problem = (
-            f"there are too few sequences of {self.generated_words} letters for {self.generated_pairs} pairs; raise it"
-        )
+        problem = f"{self.generated_words} letters make too few sequences for {self.generated_pairs} pairs; raise it"
         require(is_enough, "data.generated_words", problem)
 
 

@@ -39,7 +39,6 @@ class Metric(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Its name in tables: ``BLEU``, ``bits per byte``."""
         return self.title or self.name.replace("_", " ")
 
     def text(self, value: float) -> str:
@@ -52,7 +51,6 @@ class Metric(NamedTuple):
         return f"validation/{self.name}"
 
     def is_better(self, value: float, than: float) -> bool:
-        """Whether ``value`` beats ``than``."""
         return value > than if self.direction == "maximize" else value < than
 
     def best_step(self, values: Mapping[int, float]) -> int:

@@ -41,30 +41,21 @@ class ExperimentConfig:
         check_settings("", self)
         for name in BLOCKS_OF_TASKS:
             block, kinds = getattr(self, name), kinds_of(self.task, name).values()
-            problem = (
-                f"{type(block).__name__} is not of task={self.task}, which has {', '.join(k.__name__ for k in kinds)}"
-            )
+            problem = f"{type(block).__name__} is not one of {', '.join(k.__name__ for k in kinds)}, task={self.task}"
             require(type(block) in kinds, name, problem)
         if self.evaluation.selection:
             names = tuple(metric.name for metric in TASKS[self.task].metrics)
             require_choice("evaluation.selection", self.evaluation.selection, names)
         TASKS[self.task].check(self.data, self.tokenizer, self.batching, self.model, self.decoding)
         self._check_shards()
-        schedule, warmup, updates = (
-            self.optimizer.schedule,
-            self.optimizer.warmup_updates,
-            self.training.num_updates,
-        )
+        schedule, warmup, updates = self.optimizer.schedule, self.optimizer.warmup_updates, self.training.num_updates
         ends = schedule not in ("cosine", "linear") or warmup < updates
         problem = f"{warmup} leaves a {schedule} schedule nothing of training.num_updates={updates}; it must be less"
         require(ends, "optimizer.warmup_updates", problem)
 
     def _check_shards(self) -> None:
         shards = self.batching.accumulation_steps * max(self.mesh.data, 1) * max(self.mesh.fsdp, 1)
-        problem = (
-            f"{self.batching.row_multiple} rows do not divide into {shards} parts "
-            f"(mesh.data x mesh.fsdp x batching.accumulation_steps); use a multiple of {shards}"
-        )
+        problem = f"{self.batching.row_multiple} is not a multiple of {shards}, mesh data x fsdp x accumulation_steps"
         require(self.batching.row_multiple % shards == 0, "batching.row_multiple", problem)
         can_split = self.mesh.context == 1 or self.model.has_attention_backend
         require(can_split, "mesh.context", "splits sequences of Transformers only; use mesh.data for other models")
@@ -185,33 +176,8 @@ def _traced(block: Any) -> dict[str, float | None]:
 
 
 def rates_of(model: TaskBlock) -> Rates:
-    """The probabilities of a model in training."""
     return Rates(**_traced(model))
 
 
 def hyperparameters_of(config: ExperimentConfig) -> Hyperparameters:
-    """The hyperparameters of a run."""
     return Hyperparameters(**_traced(config.optimizer), **_traced(config.training), rates=rates_of(config.model))
-
-
-def structure_of(config: ExperimentConfig) -> ExperimentConfig:
-    """``config`` with fixed hyperparameters: equal for runs that compile the same programs and read the same data."""
-    model, optimizer, training = map(_structure, (config.model, config.optimizer, config.training))
-    return replace(
-        config,
-        seed=0,
-        init=InitConfig(),
-        data=replace(config.data, seed=config.data_seed),
-        model=model,
-        optimizer=optimizer,
-        # More than the updates of the warm-up.
-        training=replace(training, num_updates=2),
-    )
-
-
-def _structure(block: Any) -> Any:
-    """The block with constants for traced settings, and defaults for settings that do not affect the program."""
-    settings = declared(type(block))
-    fixed = {name: each.default for name, each in settings.items() if each.facts.get("program") == "unaffected"}
-    traced = [name for name, value in _traced(block).items() if value is not None]
-    return replace(block, **fixed, **{name: 0.5 if settings[name].type is float else 1 for name in traced})

@@ -70,7 +70,6 @@ def explained(key: str) -> Explained:
 
 
 def all_explained() -> list[Explained]:
-    """Every setting, in the order of its blocks."""
     return [explained(key) for key, _ in leaf_keys()]
 
 

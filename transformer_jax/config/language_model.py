@@ -72,7 +72,6 @@ class TextBatchingConfig:
 
     @property
     def row_length(self) -> int:
-        """Positions of every row."""
         return self.context_length
 
     def __post_init__(self) -> None:
@@ -98,7 +97,6 @@ class DecoderOnlyConfig(TransformerLayersConfig):
 
     @property
     def attention_counts(self) -> dict[str, tuple[int, int]]:
-        """Layers, and heads of each, by kind of attention."""
         return {"decoder": (self.num_layers, self.num_heads)}
 
     def __post_init__(self) -> None:
@@ -147,17 +145,11 @@ def check_language_model(
     problem = f"{longest} learned positions do not hold a row of batching.context_length={length}; use {length}"
     require(longest is None or longest >= length, "model.max_positions", problem)
     least = length * batching.row_multiple
-    problem = (
-        f"{batching.tokens_per_update} is less than batching.row_multiple={batching.row_multiple} rows of "
-        f"{length} positions; "
-        f"raise it to {least} or lower batching.context_length"
-    )
+    problem = f"{batching.tokens_per_update} is less than {least}, which is batching.row_multiple rows of {length}"
     require(batching.tokens_per_update >= least, "batching.tokens_per_update", problem)
     problem = f"{data.evaluation_stride} is more than batching.context_length={length}: tokens would be left out"
     require(data.evaluation_stride <= length, "data.evaluation_stride", problem)
     can_stride = data.evaluation_stride == 0 or batching.kind == "split"
     require(can_stride, "data.evaluation_stride", "rows overlap only with batching.kind=split; set it to 0")
-    problem = (
-        f"{decoding.max_new_tokens} tokens do not fit into batching.context_length={length}, even without a prompt"
-    )
+    problem = f"{decoding.max_new_tokens} tokens do not fit into batching.context_length={length}"
     require(decoding.max_new_tokens <= length, "decoding.max_new_tokens", problem)

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import cache, lru_cache
 from importlib import import_module
-from itertools import islice
 from pathlib import Path
 
 from transformer_jax.config.errors import ConfigError
@@ -82,9 +81,9 @@ def writes_without_spaces(character: str) -> bool:
     return script_of(character) in SCRIPTS_WITHOUT_SPACES
 
 
-def language_of_text(lines: Iterable[str], most: int = 1000) -> tuple[str, str]:
-    """The language that the script of the first lines reveals, ``und`` if several languages use it, and the script."""
-    letters = Counter(script_of(character) for line in islice(lines, most) for character in line)
+def language_of_text(lines: Iterable[str]) -> tuple[str, str]:
+    """The language that the script of the lines reveals, ``und`` if several languages use it, and the script."""
+    letters = Counter(script_of(character) for line in lines for character in line)
     del letters[""]
     if not letters:
         return UNDETERMINED, ""

@@ -104,9 +104,7 @@ class TransformerLayersConfig:
         require(is_even, "model.d_model", f"{self.d_model} must be even: sinusoids come in pairs")
         for name in ("d_key", "d_value"):
             divides = getattr(self, name) > 0 or self.d_model % self.num_heads == 0
-            problem = (
-                f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}; change one or set model.{name}"
-            )
+            problem = f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}; set model.{name}"
             require(divides, "model.num_heads", problem)
         width = self.num_heads * self.head_value_size
         problem = f"rectified has no output projection, so heads of {width} together must be as wide as d_model={self.d_model}"
@@ -119,12 +117,10 @@ class TransformerLayersConfig:
 
     @property
     def head_key_size(self) -> int:
-        """d_k of the paper."""
         return self.d_key or self.d_model // self.num_heads
 
     @property
     def head_value_size(self) -> int:
-        """d_v of the paper."""
         return self.d_value or self.d_model // self.num_heads
 
 
@@ -139,7 +135,6 @@ class TransformerConfig(TransformerLayersConfig):
 
     @property
     def attention_counts(self) -> dict[str, tuple[int, int]]:
-        """Layers, and heads of each, by kind of attention."""
         decoder = self.num_decoder_layers, self.num_heads
         return {"encoder": (self.num_encoder_layers, self.num_heads), "decoder": decoder, "cross": decoder}
 
@@ -211,15 +206,11 @@ class RnnConfig:
         problem = f"{self.attention} has softmax; the others belong to location_sensitive"
         require(is_softmax, "model.attention_weights", problem)
         if self.tying in ("all", "output"):
-            problem = (
-                f"{self.tying!r} shares a matrix between d_embedding={self.d_embedding} and an output of "
-                f"{self.d_output}; "
-                "use equal sizes"
-            )
+            problem = f"{self.tying!r} needs d_embedding={self.d_embedding} to equal the output width {self.d_output}"
             require(self.d_output == self.d_embedding, "model.tying", problem)
         if self.attention in ("dot", "scaled_dot"):
             problem = (
-                f"{self.attention} needs a memory ({self.d_memory}) as wide as the state ({self.d_hidden}); use general"
+                f"{self.attention} needs a memory ({self.d_memory}) as wide as d_hidden={self.d_hidden}; use general"
             )
             require(self.d_memory == self.d_hidden, "model.attention", problem)
         if self.decoder_start == "last":
@@ -256,12 +247,10 @@ class RnnConfig:
 
     @property
     def attention_counts(self) -> dict[str, tuple[int, int]]:
-        """Layers, and heads of each, by kind of attention."""
         return {} if self.attention == "none" else {"cross": (1, 1)}
 
     @property
     def attended_positions(self) -> int | None:
-        """Maximum number of source positions that attention reaches; None: no limit."""
         return self.max_attended_positions if self.attention == "location" else None
 
     @property
@@ -271,7 +260,6 @@ class RnnConfig:
 
     @property
     def d_memory(self) -> int:
-        """The width of the encoder's annotations."""
         return self.d_hidden * (2 if self.bidirectional_encoder else 1)
 
     @property

@@ -59,20 +59,14 @@ class TrainingConfig:
     num_updates: int = setting(100_000, "Updates of the whole run.", program="traced")
     label_smoothing: float = rate(0.1, "Probability given to all other tokens together (section 5.4).")
     evaluate_every: int = setting(
-        1000, "Updates between validations; 0: none, leave them to evaluate --watch.", at_least=0, program="unaffected"
+        1000, "Updates between validations; 0: none, leave them to evaluate --watch.", at_least=0
     )
-    checkpoint_every: int = setting(1000, "Updates between checkpoints.", program="unaffected")
-    log_every: int = setting(50, "Updates between log lines.", program="unaffected", changeable=True)
+    checkpoint_every: int = setting(1000, "Updates between checkpoints.")
+    log_every: int = setting(50, "Updates between log lines.", changeable=True)
     patience: int = setting(
-        0,
-        "Validations without improvement that end the run; 0: never.",
-        at_least=0,
-        program="unaffected",
-        changeable=True,
+        0, "Validations without improvement that end the run; 0: never.", at_least=0, changeable=True
     )
-    validation_sentences: int = setting(
-        0, "Sentences of the validation split that are decoded; 0: all.", at_least=0, program="unaffected"
-    )
+    validation_sentences: int = setting(0, "Sentences of the validation split that are decoded; 0: all.", at_least=0)
     validation_beam_width: int = setting(
         0, "Beam width of validations; 1 is greedy and fast, 0: the beam width of decoding.", at_least=0
     )
@@ -84,16 +78,13 @@ class TrainingConfig:
         several=True,
         changeable=True,
     )
-    keep_last: int = setting(5, "Number of newest checkpoints to keep.", program="unaffected", changeable=True)
-    keep_best: int = setting(
-        1, "Number of best checkpoints to keep.", at_least=0, program="unaffected", changeable=True
-    )
+    keep_last: int = setting(5, "Number of newest checkpoints to keep.", changeable=True)
+    keep_best: int = setting(1, "Number of best checkpoints to keep.", at_least=0, changeable=True)
     skip_nonfinite: int = setting(
         0,
         "Updates with a nonfinite loss or gradient to skip, over the whole run; the next one ends it and names the "
         "tensor.",
         at_least=0,
-        program="unaffected",
         changeable=True,
     )
     hang_factor: float = setting(
@@ -101,7 +92,6 @@ class TrainingConfig:
         "An update of this many times the median time, and at least a minute, ends the process with status 75, for "
         "the scheduler to restart it; hang.txt has the stacks of all threads; 0: never.",
         at_least=0,
-        program="unaffected",
         changeable=True,
     )
     deterministic: bool = setting(
@@ -111,14 +101,12 @@ class TrainingConfig:
         0.0,
         "Time limit of the run over all its starts, in seconds; --budget sets it; 0: none.",
         at_least=0,
-        program="unaffected",
         changeable=True,
     )
     budget_policy: Literal["shorten", "stretch"] = setting(
         "shorten",
         "If the budget will not suffice: fewer updates, with an earlier decay of the learning rate (shorten), or more "
         "time (stretch).",
-        program="unaffected",
         changeable=True,
     )
     xla_options: str = setting(
@@ -132,7 +120,6 @@ class TrainingConfig:
         choices=("jsonl", "tensorboard", "wandb", "mlflow", "trackio"),
         plugin="tracker",
         several=True,
-        program="unaffected",
         changeable=True,
     )
 
@@ -197,9 +184,7 @@ def mesh_sizes(mesh: MeshConfig, device_count: int, whose: str = "that are here"
         divisors = [size for size in range(2, device_count + 1) if device_count % size == 0][:3]
         others = [f"data=-1,{axis}={size}" for axis in ("fsdp", "tensor") for size in divisors]
         proposals = "; ".join(f"--config.mesh={each}" for each in (f"data={device_count}", *others))
-        raise ConfigError(
-            f"mesh: {stated} does not use the {device_count} devices {whose}; meshes that fit: {proposals}"
-        )
+        raise ConfigError(f"mesh: {stated} does not use the {device_count} devices {whose}; possible: {proposals}")
     return sizes
 
 
@@ -208,6 +193,5 @@ def require_rows_divide(row_multiple: int, accumulation_steps: int, sizes: Mappi
     parts = sizes["data"] * sizes["fsdp"] * accumulation_steps
     if row_multiple % parts:
         raise ConfigError(
-            f"batching.row_multiple: {row_multiple} rows do not divide into {parts} parts (mesh data {sizes['data']} x "
-            f"fsdp {sizes['fsdp']} x accumulation_steps {accumulation_steps}); use a multiple of {parts}"
+            f"batching.row_multiple: {row_multiple} is not a multiple of {parts}, mesh data x fsdp x accumulation_steps"
         )

@@ -103,7 +103,6 @@ def load_plugin(file: str) -> None:
 
 
 def loaded_plugins() -> list[str]:
-    """The files that were loaded, each once."""
     return list(dict.fromkeys(_LOADED))
 
 
@@ -127,10 +126,8 @@ def load_installed_plugins() -> None:
         try:
             entry_point.load()
         except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
-            raise ConfigError(
-                f"plugin {entry_point.name} ({entry_point.value}) fails: {problem}; mend or uninstall it"
-            ) from error
+            problem = f"plugin {entry_point.name} ({entry_point.value}) fails: {type(error).__name__}: {error}"
+            raise ConfigError(f"{problem}; mend or uninstall it") from error
 
 
 def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:

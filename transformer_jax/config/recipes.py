@@ -128,7 +128,6 @@ def find_recipe(name: str) -> Path:
 
 
 def listed_recipes() -> list[ListedRecipe]:
-    """Every recipe of the package in every variant, by name."""
     return [_listed(file) for file in sorted(SHIPPED.glob("[!_]*.py"))]
 
 
@@ -199,7 +198,5 @@ def config_for_use(path: str | Path, overrides: Iterable[tuple[str, str]] = ()) 
     for key, before, _ in difference(saved, config):
         if not key.startswith(USABLE) and key not in data:
             usable = ", ".join((*data, *USABLE[2:]))
-            raise ConfigError(
-                f"--config.{key}: the trained model has {before!r}; only decoding, mesh, {usable} can change"
-            )
+            raise ConfigError(f"--config.{key}: the run has {before!r}; only decoding, mesh, {usable} can change")
     return config

@@ -110,7 +110,6 @@ class Size(NamedTuple):
 
     @property
     def parameters(self) -> int:
-        """Parameters of encoder, decoder and the one matrix of the embeddings."""
         layer = 12 * self.d_model**2 + 4 * self.d_model * self.d_ff
         return self.layers * layer + self.vocabulary * self.d_model
 
@@ -305,7 +304,6 @@ class DecoderOnlySize(NamedTuple):
 
     @property
     def parameters(self) -> int:
-        """Parameters of the layers and the one matrix of the embeddings."""
         return 12 * self.num_layers * self.d_model**2 + self.vocabulary_size * self.d_model
 
 

@@ -97,7 +97,6 @@ BLOCKS_OF_TASKS = ("data", "batching", "model", "decoding")
 
 
 def imported(reference: str) -> Any:
-    """The object that ``"module:NAME"`` refers to."""
     module, _, name = reference.partition(":")
     return getattr(importlib.import_module(module), name)
 

@@ -70,10 +70,7 @@ def check_translation(
 ) -> None:
     """Raises ConfigError when the blocks of a translation exclude each other."""
     can_tie = tokenizer.joint or model.tying in ("output", "none")
-    problem = (
-        f"{model.tying!r} shares the source and target embeddings, which needs tokenizer.joint=True; "
-        "or use output or none"
-    )
+    problem = f"{model.tying!r} shares both embeddings and needs tokenizer.joint=True; or use output or none"
     require(can_tie, "model.tying", problem)
     _check_batches(data, batching, model)
     longest_source, longest_target = data.max_source_tokens + 1, data.max_target_tokens + 1
@@ -82,10 +79,7 @@ def check_translation(
     problem = f"{longest} learned positions are too few to translate the longest sources; use {needed}"
     require(longest is None or longest >= needed, "model.max_positions", problem)
     attended = model.attended_positions
-    problem = (
-        f"{attended} leaves the end of sources of up to {longest_source} tokens unseen; raise it, or lower "
-        "data.max_source_tokens"
-    )
+    problem = f"{attended} is less than the longest source, {longest_source}; or lower data.max_source_tokens"
     require(attended is None or attended >= longest_source, "model.max_attended_positions", problem)
 
 
@@ -95,18 +89,13 @@ def _check_batches(data: DataConfig, batching: BatchingConfig, model: Transforme
         problem = f"packed rows hold several sentences, which model.kind={model.kind} cannot separate; use buckets"
         require(model.can_pack, "batching.kind", problem)
         if batching.count == "positions":
-            remedy = (
-                "raise it, lower data.max_*_tokens, or set batching.count=tokens, where longer pairs get wider rows"
-            )
+            remedy = "raise it, lower data.max_*_tokens, or set batching.count=tokens"
             problem = f"{batching.packed_length} positions do not hold a pair of {widest}; {remedy}"
             require(batching.packed_length >= widest, "batching.packed_length", problem)
         else:
             problem = f"{batching.packed_length} is not a multiple of batching.width_multiple={batching.width_step}"
             require(batching.packed_length % batching.width_step == 0, "batching.packed_length", problem)
         widest = max(batching.packed_length, widest)
-    problem = (
-        f"{batching.tokens_per_update} is less than batching.row_multiple={batching.row_multiple} rows of "
-        f"{widest} positions; raise it to {widest * batching.row_multiple} or lower data.max_*_tokens"
-    )
-    fits = batching.tokens_per_update >= widest * batching.row_multiple
-    require(fits, "batching.tokens_per_update", problem)
+    least = widest * batching.row_multiple
+    problem = f"{batching.tokens_per_update} is less than {least}, which is batching.row_multiple rows of {widest}"
+    require(batching.tokens_per_update >= least, "batching.tokens_per_update", problem)

@@ -60,7 +60,6 @@ class BlockConfig:
 
     @property
     def tokens_per_update(self) -> int:
-        """Words in one update."""
         return self.blocks_per_update * self.rows * self.row_length
 
 
@@ -122,13 +121,9 @@ def check_word_vectors(
         require(not data.subsample, "data.subsample", f"{data.subsample}: GloVe counts all words; set it to 0")
         return
     fewest = -(-batching.row_length * model.negatives // MAX_SHARED_STEPS)
-    problem = (
-        f"{model.shared_negatives} for rows of {batching.row_length} words take too large steps; use {fewest} or more"
-    )
+    problem = f"{model.shared_negatives} are too few for rows of {batching.row_length} words; use {fewest} or more"
     has_enough = model.output != "negative_sampling" or model.shared_negatives >= fewest
     require(has_enough, "model.shared_negatives", problem)
     words, least = batching.tokens_per_update, SPANS_IN_UPDATE * (model.window + 1)
-    problem = (
-        f"an update has {words:,} words, with window={model.window} it takes {least:,}; give more blocks or longer rows"
-    )
+    problem = f"an update has {words:,} words and needs {least:,} with window={model.window}; give more blocks"
     require(words >= least, "batching", problem)

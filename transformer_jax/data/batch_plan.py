@@ -235,3 +235,9 @@ def random_order(number: int, seed: int, epoch: int, stream: int) -> np.ndarray:
     """
     generator = np.random.Philox(key=np.array([seed, epoch], np.uint64), counter=np.array([0, 0, 0, stream], np.uint64))
     return np.argsort(generator.random_raw(number), kind="stable")
+
+
+@lru_cache(maxsize=2)
+def epoch_order(number: int, seed: int, epoch: int) -> np.ndarray:
+    """The order of an epoch. A run reads one epoch at a time, two at its border."""
+    return random_order(number, seed, epoch, stream=0)

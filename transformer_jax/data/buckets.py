@@ -78,5 +78,4 @@ def choose_buckets(
 
 
 def rounded_up(lengths: np.ndarray, step: int) -> np.ndarray:
-    """The next multiples of ``step``."""
     return -(-lengths.astype(np.int64) // step) * step

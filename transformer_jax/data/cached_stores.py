@@ -1,11 +1,9 @@
 """Tokenized data in the cache: opened where it is whole and undamaged, else built."""
 
-import contextlib
 import shutil
 import sys
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +12,7 @@ import numpy as np
 
 from transformer_jax.config import DataError
 from transformer_jax.config.checks import absolute_path
+from transformer_jax.runtime.atomic_files import appearing_folder
 from transformer_jax.runtime.file_digests import changed_files, write_digests
 
 StoreType = TypeVar("StoreType")
@@ -21,7 +20,7 @@ StoreType = TypeVar("StoreType")
 NOT_WHOLE = OSError, ValueError, KeyError, TypeError, OverflowError
 """Errors of opening a store that is missing, cut short or damaged."""
 
-PARTIAL = ".partial-"
+PARTIAL = ".partial"
 # A partial store of a killed process is removed once nothing has been written to it for this long.
 ABANDONED_SECONDS = 24 * 3600
 # Larger stores are checked in the background, after this many segments.
@@ -40,17 +39,21 @@ def open_or_build(
     store at once do not disturb each other: the first to finish wins. Raises DataError when the disk cannot be written.
     """
     directory = Path(absolute_path(cache, "data.cache_directory")) / name
-
-    def is_whole() -> bool:
-        return _opened(open_store, directory) is not None
-
-    store = _opened(open_store, directory)
-    if store is None:
-        with _appearing(directory, is_whole) as partial:
+    if (store := _opened(open_store, directory)) is not None:
+        return store
+    try:
+        _remove_abandoned(directory.parent)
+        with appearing_folder(directory) as partial:
             write(partial)
             write_digests(partial)
-        store = open_store(directory)
-    return store
+            if directory.exists() and _opened(open_store, directory) is None:
+                shutil.rmtree(directory, ignore_errors=True)
+    except OSError as error:
+        # Another process may have been first; its store may be mapped already, and stays.
+        if _opened(open_store, directory) is None:
+            problem = f"cannot write the tokenized data to {directory}: {error}"
+            raise DataError(f"data.cache_directory: {problem}; choose another folder") from error
+    return open_store(directory)
 
 
 def memory_map(path: Path, dtype: str, length: int) -> np.ndarray:
@@ -122,31 +125,6 @@ def _opened(open_store: Callable[[Path], StoreType], directory: Path) -> StoreTy
         return open_store(directory)
     except NOT_WHOLE:
         return None
-
-
-@contextlib.contextmanager
-def _appearing(directory: Path, is_whole: Callable[[], bool]) -> Iterator[Path]:
-    """A folder to write to, which appears as ``directory`` at the end of the block.
-
-    Where another process was first, its store may be mapped already, and stays.
-    """
-    partial = directory.with_name(f"{directory.name}{PARTIAL}{uuid.uuid4().hex[:12]}")
-    try:
-        _remove_abandoned(directory.parent)
-        partial.mkdir(parents=True)
-        yield partial
-        if directory.exists() and not is_whole():
-            shutil.rmtree(directory, ignore_errors=True)
-        try:
-            partial.rename(directory)
-        except OSError:
-            if not is_whole():
-                raise
-    except OSError as error:
-        problem = f"cannot write the tokenized data to {directory}: {error}"
-        raise DataError(f"data.cache_directory: {problem}; choose another folder") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _remove_abandoned(folder: Path) -> None:

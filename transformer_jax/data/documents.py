@@ -85,9 +85,7 @@ class TextFolder(_TextFile):
             raise DataError(f"data.directory: {str(folder)!r} is not a folder")
         found = [folder / f"{split}{ending}" for ending in ENDINGS if is_text_file(folder / f"{split}{ending}")]
         if len(found) > 1:
-            raise DataError(
-                f"{folder}: both {found[0].name} and {found[1].name} exist; remove the one that is not meant"
-            )
+            raise DataError(f"{folder}: both {found[0].name} and {found[1].name} exist; remove one")
         if not found:
             names = (path.name for path in folder.iterdir())
             splits = sorted({name.partition(".txt")[0] for name in names if name.endswith(ENDINGS)})

@@ -1,6 +1,7 @@
 """Text files: UTF-8, one sentence a line, plain, gzip or xz; other content is named with file and line."""
 
 import codecs
+import contextlib
 import gzip
 import hashlib
 import io
@@ -87,30 +88,27 @@ def raw_lines(path: Path) -> Iterator[bytes]:
 
     ``~`` at the start of the path is the home folder. Raises DataError when it cannot be read, or is damaged.
     """
-    line_number = 0
-    try:
-        opened = _OPENERS.get(path.suffix, open)(path.expanduser(), "rb")
-        with opened, io.BufferedReader(opened, _READ_AT_ONCE) as stream:
-            for line in stream:
-                yield line
-                line_number += 1
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        kind = "xz" if path.suffix == ".xz" else "gzip"
-        raise DataError(
-            f"{path}: not a whole {kind} file, damaged after line {line_number} ({error}); copy it again"
-        ) from None
-    except OSError as error:
-        where = f" after line {line_number}" if line_number else ""
-        raise DataError(f"{path}: cannot be read{where}: {error.strerror or error}") from None
+    with opened_bytes(path) as stream, io.BufferedReader(stream, _READ_AT_ONCE) as lines:
+        yield from lines
 
 
 def raw_blocks(path: Path) -> Iterator[bytes]:
     """The bytes of such a file in large blocks; raises DataError as ``raw_lines`` does."""
+    with opened_bytes(path) as stream:
+        yield from iter(partial(stream.read, _READ_AT_ONCE), b"")
+
+
+@contextlib.contextmanager
+def opened_bytes(path: Path) -> Iterator[Any]:
+    """Opens a file that is plain, ``.gz`` or ``.xz``; raises DataError when it cannot be read, or is damaged."""
     try:
         with _OPENERS.get(path.suffix, open)(path.expanduser(), "rb") as stream:
-            yield from iter(partial(stream.read, _READ_AT_ONCE), b"")
-    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from None
+            yield stream
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        kind = "xz" if path.suffix == ".xz" else "gzip"
+        raise DataError(f"{path}: not a whole {kind} file ({error}); copy it again") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 def count_sound_lines(path: Path) -> int | None:
@@ -126,14 +124,6 @@ def count_sound_lines(path: Path) -> int | None:
     except (UnicodeDecodeError, DataError):
         return None
     return lines + (last != b"\n")
-
-
-def require_text(path: Path) -> int:
-    """The number of lines of a file; raises DataError, with file and line, unless ``read_lines`` can read all of them."""
-    lines = count_sound_lines(path)
-    if lines is None or next(read_lines(path), None) is None:
-        return sum(1 for _ in read_lines(path))
-    return lines
 
 
 def hash_file(path: Path) -> str:

@@ -1,13 +1,12 @@
 """Documents as rows of a fixed length, and which rows go into which update: a pure function of (seed, epoch)."""
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from transformer_jax.array_types import PAD_ID
 from transformer_jax.config import TextBatchingConfig
-from transformer_jax.data.batch_plan import random_order
+from transformer_jax.data.batch_plan import epoch_order, random_order
 from transformer_jax.data.batches import token_rows
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.packing import pack_rows
@@ -106,7 +105,6 @@ class RowPlan(NamedTuple):
 
     @property
     def updates_per_epoch(self) -> int:
-        """Batches in an epoch."""
         return -(-self.num_rows // self.rows_per_update)
 
     def rows(self, update: int) -> np.ndarray:
@@ -115,7 +113,7 @@ class RowPlan(NamedTuple):
             raise ValueError(f"update {update} is before the first")
         epoch, index = divmod(update, self.updates_per_epoch)
         start = index * self.rows_per_update
-        chosen = _order(self.num_rows, self.seed, epoch)[start : start + self.rows_per_update]
+        chosen = epoch_order(self.num_rows, self.seed, epoch)[start : start + self.rows_per_update]
         return np.concatenate([chosen, np.full(self.rows_per_update - len(chosen), PADDING_ROW, np.int64)])
 
 
@@ -123,9 +121,3 @@ def plan_rows(num_rows: int, batching: TextBatchingConfig, seed: int) -> RowPlan
     """As many rows in an update as ``batching.tokens_per_update`` allows."""
     rows = rows_of(batching.context_length, batching.tokens_per_update, batching.row_multiple)
     return RowPlan(num_rows, rows, seed)
-
-
-@lru_cache(maxsize=2)
-def _order(number: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of an epoch. A run reads one epoch at a time, two at its border."""
-    return random_order(number, seed, epoch, stream=0)

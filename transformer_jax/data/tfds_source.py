@@ -49,9 +49,7 @@ class TfdsCorpus:
             where = f"{self.name}, split {split}, example {number}"
             yield SentencePair(*(check_sentence(raw, where).replace("\n", " ") for raw in sides))
         if not number:
-            raise DataError(
-                f"{self.name}: split {split!r} has no pair of {self.source_language} and {self.target_language}"
-            )
+            raise DataError(f"{self.name}, {split}: no pair of {self.source_language} and {self.target_language}")
 
     def count(self, split: str) -> int:
         """Number of examples of a split."""
@@ -115,9 +113,7 @@ def _import_tfds() -> ModuleType:
 def _find_builder(name: str, directory: str) -> Any:
     # Of ``namespace:name`` tfds would download and run the code; a colon may precede a version alone.
     if re.search(r":(?!(\d+|\*)\.(\d+|\*)\.(\d+|\*)(/|$))", name):
-        raise DataError(
-            f"data.name: {name!r} names a place to download code from; install that data set, and name it alone"
-        )
+        raise DataError(f"data.name: {name!r} would download code; install that data set, and name it alone")
     tfds = _import_tfds()
     folder = Path(absolute_path(directory, "data.directory")) if directory else None
     is_one_version = folder is not None and (folder / "features.json").is_file()
@@ -149,9 +145,7 @@ def _prepared(builder: Any, name: str, may_download: bool) -> Any:
     if builder.info.splits:
         return builder
     if not may_download:
-        raise DataError(
-            f"data set {name}: is not in {builder.data_dir}; allow its download with --config.data.download=true"
-        )
+        raise DataError(f"data set {name}: is not in {builder.data_dir}; --config.data.download=true allows it")
     try:
         builder.download_and_prepare()
     except Exception as error:  # whatever a data set's own code raises: no network, a moved file, a missing package
@@ -171,9 +165,7 @@ def _find_texts(tfds: ModuleType, features: Any, name: str) -> _Texts:
             return _Texts(key, sorted(feature.languages or ()), _read_variable)
     texts = sorted(key for key, feature in children.items() if isinstance(feature, tfds.features.Text))
     if len(texts) < 2:
-        raise DataError(
-            f"data.name: {name} is not a translation data set; its examples hold {', '.join(children) or features}"
-        )
+        raise DataError(f"data.name: {name} is no translation data set; it has {', '.join(children) or features}")
     return _Texts("", texts, _read_fixed)
 
 

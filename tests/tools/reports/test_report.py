@@ -88,7 +88,7 @@ def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(m
         ([], "RUN: give one or several run directories"),
         (["{run}", "--metrics=train/los"], "--metrics: no run has measured 'train/los'; did you mean 'train/loss'?"),
         (["{run}", "--output={run}/config.json"], "--output: {run}/config.json is a file"),
-        (["{run}/nowhere"], "{run}/nowhere: not a folder"),
+        (["{run}/nowhere"], "{run}/nowhere' is not a folder"),
         (["{broken}"], "{broken}/run.json: not JSON"),
     ],
 )

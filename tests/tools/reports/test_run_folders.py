@@ -11,7 +11,7 @@ from transformer_jax.tools.reports.run_folders import find_runs, run_of, short_n
 def test_what_is_no_run_is_said(make_run, tmp_path):
     (tmp_path / "some" / "thing").mkdir(parents=True)
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"some: not a run directory, nor a folder of runs.*\(found thing\)"):
+    with pytest.raises(ConfigError, match=r"some: no config.json in it.*\(found thing\)"):
         find_runs([str(tmp_path / "some")])
     with pytest.raises(ConfigError, match="found nothing"):
         find_runs([str(tmp_path / "some" / "thing")])

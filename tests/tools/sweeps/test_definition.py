@@ -73,7 +73,7 @@ def test_the_command_line_changes_all_trials_and_chooses_rows(tmp_path):
         ('space={"seed": Integers(0, 1)}, sampler="cma-es", trials=2', "needs two or more ranges of numbers"),
         ('space={"model.dropout": LogUniform(0, 1)}', "0 < low < high"),
         ('Sweep(config="configs/nowhere.py")', "no recipe 'configs/nowhere.py'"),
-        ("{}", "must return a transformer_jax.tools.sweeps.definition.Sweep"),
+        ("{}", "must return a Sweep"),
     ],
 )
 def test_a_mistake_is_told_before_anything_runs(tmp_path, expression, message):
@@ -111,5 +111,5 @@ def test_workers_share_the_gpus_of_a_host():
     assert [each["CUDA_VISIBLE_DEVICES"] for each in shared] == ["0", "7", "0", "7"]
     assert {each["XLA_PYTHON_CLIENT_MEM_FRACTION"] for each in shared} == {"0.450"}
     for workers, devices in ((3, "0123"), (3, "01")):
-        with pytest.raises(ConfigError, match="do not divide; use 2 workers"):
+        with pytest.raises(ConfigError, match="do not divide; use 2"):
             gpu_environments(workers, list(devices))

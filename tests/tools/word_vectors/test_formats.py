@@ -65,16 +65,16 @@ def test_gensim_reads_what_is_written_and_writes_what_is_read(vectors, tmp_path)
 
 
 BROKEN_TEXT = [
-    (b"2 2\na 1 2\nb 1\n", "line 3: 1 numbers, expected 2"),
-    (b"2 2\na 1 2\nb 1 2 3\n", "line 3: 3 numbers, expected 2"),
-    (b"a 1 2\nb 1 x\n", "line 2: 'x' is not a number"),
-    (b"a 1 2\nb 1 nan\n", "line 2: a number is not finite"),
-    (b"2 1\na 1\nb 1e39\n", "line 3: a number is not finite"),
-    (b"a 1 2\nb 1 2\na 3 4\n", "line 3: 'a' was on line 1 already"),
+    (b"2 2\na 1 2\nb 1\n", "line 3: expected a word and 2 numbers, found 'b 1'"),
+    (b"2 2\na 1 2\nb 1 2 3\n", "line 3: expected a word and 2 numbers, found 'b 1 2 3'"),
+    (b"a 1 2\nb 1 x\n", "line 2: expected a word and 2 numbers, found 'b 1 x'"),
+    (b"a 1 2\nb 1 nan\n", "the vector of 'b' has a value that is not finite"),
+    (b"2 1\na 1\nb 1e39\n", "the vector of 'b' has a value that is not finite"),
+    (b"a 1 2\nb 1 2\na 3 4\n", "'a' is word 1 and word 3"),
     (b"3 2\na 1 2\nb 1 2\n", "2 words, but line 1 says 3; the file may be cut short"),
     (b"0 2\n", "line 1: 0 words of dimension 2; both must be above 0"),
-    (b"a 1 2\n\nb 1 2\n", "line 2: the line is empty"),
-    (b"a\nb\n", "line 1: 'a' has no numbers"),
+    (b"a 1 2\n\nb 1 2\n", "line 2: expected a word and 2 numbers, found ''"),
+    (b"a\nb\n", "line 1: expected a word and 1 numbers"),
     (b"", "no vectors"),
     (b"a 1 2\n\xff 1 2\n", "line 2: invalid UTF-8"),
 ]
@@ -96,8 +96,8 @@ def test_broken_binary_is_refused_with_its_word(vectors, tmp_path):
         (whole + b"more", "continues after the 7 words"),
         (whole.replace(b"7 5\n", b"8 5\n", 1), "ends or is damaged in word 8 of 8"),
         (b"not a header", "does not begin with the number of words and the dimension"),
-        (whole.replace("日本".encode(), "Käse".encode(), 1), "word 3: 'Käse' was word 2 already"),
-        (whole[:8] + np.float32("inf").tobytes() + whole[12:], "word 1: a value is not finite"),
+        (whole.replace("日本".encode(), "Käse".encode(), 1), "'Käse' is word 2 and word 3"),
+        (whole[:8] + np.float32("inf").tobytes() + whole[12:], "the vector of 'the' has a value that is not finite"),
     ]
     for content, message in cases:
         (tmp_path / "broken.bin").write_bytes(content)

@@ -100,12 +100,18 @@ def test_devices_exchange_the_rows_that_a_block_reads_and_no_table(cache):
 @pytest.mark.parametrize(
     ("blocks", "message"),
     [
-        ({"model": SKIP_GRAM | {"shared_negatives": 3}}, "model.shared_negatives: 3 for rows of 8 words .* 4 or"),
-        ({"batching": {"blocks_per_update": 1, "rows": 1}}, "batching: an update has 8 words, with window=2 .* 48"),
+        (
+            {"model": SKIP_GRAM | {"shared_negatives": 3}},
+            "model.shared_negatives: 3 are too few for rows of 8 words; use 4 or",
+        ),
+        (
+            {"batching": {"blocks_per_update": 1, "rows": 1}},
+            "batching: an update has 8 words and needs 48 with window=2",
+        ),
         ({"data": {"subsample": 0.001}, "model": GLOVE}, "data.subsample: 0.001: GloVe counts all words"),
         ({"model": {"kind": "skip_gram", "compute_dtype": "bfloat16"}}, "not one of float32"),
         ({"tokenizer": {"kind": "byte"}}, "makes no words"),
-        ({"optimizer": {"name": "adam"}}, "optimizer.name: 'adam' updates whole tables"),
+        ({"optimizer": {"name": "adam"}}, "optimizer.name: 'adam' cannot update single rows"),
         ({"optimizer": {"clip_norm": 1.0}}, "optimizer.clip_norm: 1.0 is not supported for word vectors"),
     ],
 )

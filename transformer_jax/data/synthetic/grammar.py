@@ -583,10 +583,7 @@ class GrammarCorpus:
     def __post_init__(self) -> None:
         direction = self.source_language, self.target_language
         if direction != ("en", "de"):
-            remedy = "the grammar corpus is English to German: set data.source_language=en, data.target_language=de"
-            raise ConfigError(
-                f"data.source_language, data.target_language: {direction[0]!r} to {direction[1]!r}; {remedy}"
-            )
+            raise ConfigError(f"data.source_language, data.target_language: {direction}; the grammar has ('en', 'de')")
 
     def pairs(self, split: str) -> Iterator[SentencePair]:
         """Streams the pairs of ``train``, ``validation`` or ``test``; raises DataError for another split."""

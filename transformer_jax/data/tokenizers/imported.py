@@ -60,7 +60,6 @@ class MappedSubwordTokenizer(_PiecesTokenizer):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "MappedSubwordTokenizer":
-        """The tokenizer that ``to_bytes`` described; raises DataError on anything else."""
         try:
             content = parse_json(data)
             return cls(base64.b64decode(content["model"]), content["pieces"], content["prefix"])
@@ -109,7 +108,6 @@ class BpeCodesTokenizer(_PiecesTokenizer):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "BpeCodesTokenizer":
-        """The tokenizer that ``to_bytes`` described; raises DataError on anything else."""
         try:
             content = parse_json(data)
             return cls([(left, right) for left, right in content["merges"]], content["pieces"])

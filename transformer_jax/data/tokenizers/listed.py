@@ -37,7 +37,6 @@ class ListedTokenizer(Tokenizer):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "ListedTokenizer":
-        """The tokenizer that ``to_bytes`` described; raises DataError on anything else."""
         try:
             return cls(parse_json(data)["units"])
         except (ValueError, KeyError, TypeError):
@@ -140,7 +139,6 @@ class ByteTokenizer(Tokenizer):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "ByteTokenizer":
-        """The tokenizer that ``to_bytes`` described; raises DataError on anything else."""
         if data != cls().to_bytes():
             raise DataError("not the vocabulary of a byte tokenizer")
         return cls()

@@ -83,11 +83,9 @@ class ArchiveCounterpart(Counterpart):
         self._model = replace(found, config=replace(found.config, decoding=model.config.decoding))
 
     def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
-        """Logits [T, V] of every target."""
         return self._model.logits(examples)
 
     def greedy(self, sources: Sequence[list[int]], longest: int) -> list[list[int]]:
-        """The greedy translation of every source, without EOS; the settings limit its length."""
         del longest
         return [target[:-1] for target in self._model.greedy(sources)]
 

@@ -177,14 +177,12 @@ class CTranslate2Counterpart(Counterpart):
         self._ids = {piece: number for number, piece in enumerate(pieces)}
 
     def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
-        """The log-probability of every target token [T]."""
         sources = [self._source.pieces(example.source[:-1]) for example in examples]
         targets = [self._target.pieces(example.target[:-1]) for example in examples]
         scored = self._translator.score_batch(sources, targets, max_input_length=0)
         return [np.asarray(each.log_probs, np.float32) for each in scored]
 
     def greedy(self, sources: Sequence[list[int]], longest: int) -> list[list[int]]:
-        """The greedy translation of every source, at most ``longest`` tokens, without EOS."""
         pieces = [self._source.pieces(source[:-1]) for source in sources]
         # The tokens that the run puts before every translation, such as the token of a language.
         prefix = self._target.pieces(self._target.encode(""))

@@ -93,7 +93,6 @@ class Gpt2Counterpart(HuggingFaceCounterpart):
         self.longest_target = self._model.config.n_positions
 
     def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
-        """Logits [T, V] of every target."""
         inputs = self._padded([[BOS_ID, *example.target[:-1]] for example in examples], BOS_ID)
         with self._torch.inference_mode():
             logits = self._model(input_ids=inputs).logits.numpy()
@@ -123,7 +122,6 @@ class TranslationCounterpart(HuggingFaceCounterpart):
             self._tokenizer.src_lang = model.config.data.source_language
 
     def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
-        """Logits [T, V] of every target."""
         inputs = self._sources([example.source for example in examples])
         targets = [self._target.to_theirs([BOS_ID, *example.target[:-1]]) for example in examples]
         decoder = self._padded(targets, int(self._target.theirs[BOS_ID]))
@@ -133,7 +131,6 @@ class TranslationCounterpart(HuggingFaceCounterpart):
         return [row[: len(example.target)] for row, example in zip(ours, examples, strict=True)]
 
     def greedy(self, sources: Sequence[list[int]], longest: int) -> list[list[int]]:
-        """The greedy translation of every source, at most ``longest`` tokens, without EOS."""
         theirs = self._target.to_theirs([PAD_ID, BOS_ID])
         never = [[i] for i in set(theirs) if i not in (NOWHERE, self._target.theirs[EOS_ID])]
         found: list[list[int]] = []

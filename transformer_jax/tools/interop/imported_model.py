@@ -76,9 +76,7 @@ class ImportedModel:
         require_same_shapes(self.named, expected, "the model")
         for name in expected:
             if not np.all(np.isfinite(self.named[name])):
-                raise DataError(
-                    f"{name}: has values that are not finite; the model is damaged, or diverged in training"
-                )
+                raise DataError(f"{name}: has values that are not finite")
         return jax.tree_util.tree_map_with_path(lambda path, leaf: self.named[path_of(path)], tree)
 
 

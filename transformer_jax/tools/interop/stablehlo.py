@@ -175,7 +175,6 @@ class StableHloCounterpart(Counterpart):
         require_same_shapes(self._named, {name: leaf.shape for name, leaf in model.named.items()}, folder / PARAMETERS)
 
     def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
-        """Logits [T, V] of every target, token by token."""
         results: list[np.ndarray] = []
         for first in range(0, len(examples), self._rows):
             rows = examples[first : first + self._rows]
@@ -190,7 +189,6 @@ class StableHloCounterpart(Counterpart):
         return results
 
     def greedy(self, sources: Sequence[list[int]], longest: int) -> list[list[int]]:
-        """The greedy translation of every source, at most ``longest`` tokens, without EOS."""
         results: list[list[int]] = []
         for first in range(0, len(sources), self._rows):
             rows = sources[first : first + self._rows]

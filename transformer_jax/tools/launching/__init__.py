@@ -26,7 +26,6 @@ class Training:
     config: ExperimentConfig
 
     def command(self, num_processes: int) -> list[str]:
-        """The command of each of ``num_processes``."""
         kept = [word for word in self.arguments[1:] if word.partition("=")[0] not in DISTRIBUTED_FLAGS]
         distributed = ["--distributed"] if num_processes > 1 else []
         return [PROGRAM, self.arguments[0], *distributed, *kept]
@@ -56,12 +55,9 @@ class Sweep:
         if self.workers < 1:
             raise ConfigError(f"--workers: {self.workers} must be at least 1")
         if self.workers > 1 and not is_absolute(self.workdir):
-            raise ConfigError(
-                f"--workdir: {self.workdir!r} is not absolute; name a folder on a disk that all workers see"
-            )
+            raise ConfigError(f"--workdir: {self.workdir!r} is not absolute; all workers must see it")
 
     def command(self) -> list[str]:
-        """The command of one worker."""
         return [PROGRAM, "sweep", f"--sweep={self.file}", f"--workdir={self.workdir}", *self.flags, "--workers=1"]
 
 
@@ -91,10 +87,7 @@ def require_name(name: str) -> None:
     At most 40 characters, since Kubernetes adds to it for the name of a host, of at most 63.
     """
     if len(name) > LONGEST_NAME or not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name):
-        raise ConfigError(
-            f"--name: {name!r} must be at most {LONGEST_NAME} lower-case letters, digits and hyphens, and begin with a letter; "
-            "for example base-4x8"
-        )
+        raise ConfigError(f"--name: {name!r} is not at most {LONGEST_NAME} of a-z, 0-9 and hyphens, a letter first")
 
 
 def require_words(settings: object, flags: tuple[str, ...]) -> None:
@@ -108,6 +101,4 @@ def require_words(settings: object, flags: tuple[str, ...]) -> None:
 def require_memory(text: str | None, units: str) -> None:
     """Raises ConfigError unless the text, if given, is a whole number with one of the ``units``, as in ``G|M``."""
     if text is not None and not re.fullmatch(rf"[1-9][0-9]*({units})", text):
-        raise ConfigError(
-            f"--memory: {text!r} is not a whole number with one of {units.replace('|', ', ')}; for example 64G"
-        )
+        raise ConfigError(f"--memory: {text!r} is not a number with one of {units.replace('|', ', ')}, such as 64G")

@@ -82,36 +82,9 @@ class KubernetesSettings:
         require_words(self, ("namespace", "image", "volume_claim", "gpu_type"))
         require_memory(self.memory, "Ki|Mi|Gi|Ti|k|M|G|T")
         if (self.tpu is None) == (self.gpus_per_node is None):
-            raise ConfigError(
-                "--tpu, --gpus_per_node: give one of them; --gpus_per_node=0 is one process a node on its CPU"
-            )
+            raise ConfigError("--tpu, --gpus_per_node: give one of them; --gpus_per_node=0 is CPUs alone")
         if self.tpu is not None and self.nodes != 1:
-            raise ConfigError(
-                f"--nodes: {self.nodes}: the topology of --tpu says how many hosts there are; leave it out"
-            )
-
-
-class TpuSlice(NamedTuple):
-    """A slice: GKE's name of its kind, ``4x4``, one JAX device a chip, one process a host."""
-
-    gke: str
-    topology: str
-    num_chips: int
-    num_hosts: int
-
-
-def parse_slice(text: str) -> TpuSlice:
-    """``v5e:4x4`` as a slice; raises ConfigError, with the possible ones, for one that Google does not offer."""
-    kind, _, topology = text.partition(":")
-    if kind not in KINDS:
-        raise ConfigError(f"--tpu: {text!r} is not KIND:TOPOLOGY such as v5e:4x4; kinds: {', '.join(KINDS)}")
-    gke, topologies = KINDS[kind]
-    if topology not in topologies:
-        raise ConfigError(f"--tpu: {kind} has no slice {topology!r}; slices: {', '.join(topologies)}")
-    num_chips = math.prod(map(int, topology.split("x")))
-    # Up to eight chips of v5e and v6e are one host; otherwise each host has four.
-    is_one_host = topologies is FLAT and num_chips <= 8
-    return TpuSlice(gke, topology, num_chips, 1 if is_one_host else num_chips // 4)
+            raise ConfigError(f"--nodes: {self.nodes}: the topology of --tpu has its hosts; leave it out")
 
 
 class Hosts(NamedTuple):
@@ -123,21 +96,29 @@ class Hosts(NamedTuple):
     node_selector: dict[str, str]
 
 
+def hosts_of_slice(text: str) -> Hosts:
+    """The hosts of ``v5e:4x4``; raises ConfigError, with the possible slices, for one that Google does not offer."""
+    kind, _, topology = text.partition(":")
+    if kind not in KINDS:
+        raise ConfigError(f"--tpu: {text!r} is not KIND:TOPOLOGY such as v5e:4x4; kinds: {', '.join(KINDS)}")
+    gke, topologies = KINDS[kind]
+    if topology not in topologies:
+        raise ConfigError(f"--tpu: {kind} has no slice {topology!r}; slices: {', '.join(topologies)}")
+    num_chips = math.prod(map(int, topology.split("x")))
+    # Up to eight chips of v5e and v6e are one host; otherwise each host has four.
+    chips = num_chips if topologies is FLAT and num_chips <= 8 else 4
+    selector = {"cloud.google.com/gke-tpu-accelerator": gke, "cloud.google.com/gke-tpu-topology": topology}
+    return Hosts(num_chips // chips, chips, {"google.com/tpu": chips}, selector)
+
+
 def hosts_of(settings: KubernetesSettings) -> Hosts:
-    """The hosts of these settings."""
-    selector = {"cloud.google.com/gke-spot": "true"} if settings.spot else {}
+    spot = {"cloud.google.com/gke-spot": "true"} if settings.spot else {}
     if settings.tpu is not None:
-        tpu = parse_slice(settings.tpu)
-        selector |= {
-            "cloud.google.com/gke-tpu-accelerator": tpu.gke,
-            "cloud.google.com/gke-tpu-topology": tpu.topology,
-        }
-        chips = tpu.num_chips // tpu.num_hosts
-        return Hosts(tpu.num_hosts, chips, {"google.com/tpu": chips}, selector)
-    if settings.gpu_type is not None:
-        selector |= {"cloud.google.com/gke-accelerator": settings.gpu_type}
+        hosts = hosts_of_slice(settings.tpu)
+        return hosts._replace(node_selector=spot | hosts.node_selector)
     gpus = settings.gpus_per_node or 0
-    return Hosts(settings.nodes, gpus or 1, {"nvidia.com/gpu": gpus} if gpus else {}, selector)
+    selector = {} if settings.gpu_type is None else {"cloud.google.com/gke-accelerator": settings.gpu_type}
+    return Hosts(settings.nodes, gpus or 1, {"nvidia.com/gpu": gpus} if gpus else {}, spot | selector)
 
 
 def manifest(settings: KubernetesSettings, workload: Training | Sweep) -> Manifest:
@@ -185,9 +166,7 @@ def require_on_volume(mount_path: str, workdir: str) -> None:
         raise ConfigError(f"--mount_path: {mount_path} must begin with /")
     folder = mount_path.rstrip("/") + "/"
     if not is_absolute(workdir) or not f"{workdir}/".startswith(folder) or ".." in workdir.split("/"):
-        raise ConfigError(
-            f"--workdir: {workdir} is not on the volume, which --mount_path puts at {folder}; use {folder}NAME"
-        )
+        raise ConfigError(f"--workdir: {workdir} is not on the volume of --mount_path; use {folder}NAME")
 
 
 def _metadata(settings: KubernetesSettings) -> Manifest:

@@ -41,10 +41,7 @@ class SkyPilotSettings:
         if bool(self.gpu_type) != bool(self.gpus_per_node):
             raise ConfigError("--gpu_type, --gpus_per_node: belong together, such as --gpu_type=H100 --gpus_per_node=8")
         if not (self.volume_claim or self.setup):
-            raise ConfigError(
-                "--volume_claim: is missing; without a volume (sky volumes ls) the run lies on the disk of a machine and ends "
-                "with it; or mount a disk that all nodes see in --setup"
-            )
+            raise ConfigError("--volume_claim: is missing; or mount a disk that all nodes see in --setup")
         require_words(self, ("gpu_type", "image", "volume_claim"))
 
 
@@ -83,5 +80,4 @@ def task(settings: SkyPilotSettings, workload: Training | Sweep) -> Manifest:
 
 
 def sky_task(settings: SkyPilotSettings, workload: Training | Sweep) -> str:
-    """The task as YAML."""
     return as_yaml(task(settings, workload), "skypilot", "sky jobs launch", GRACE)

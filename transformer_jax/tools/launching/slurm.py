@@ -9,7 +9,6 @@ srun would kill them) and puts the job back into the queue: otherwise SLURM does
 a node. SIGTERM to the script is ``scancel`` by its owner, after which nothing should start again.
 """
 
-import re
 import shlex
 from dataclasses import dataclass
 
@@ -68,16 +67,10 @@ class SlurmSettings:
         if self.gpus_per_node is None:
             raise ConfigError("--gpus_per_node: is missing; 0 is one process a node on its CPU")
         require_memory(self.memory, "K|M|G|T")
-        require_words(self, PASSED_THROUGH)
-        if self.time is not None and slurm_seconds(self.time) <= self.seconds_to_save:
-            raise ConfigError(
-                f"--time: {self.time} is no longer than the {self.seconds_to_save} s of --seconds_to_save; "
-                "write HH:MM:SS or D-HH:MM:SS"
-            )
+        require_words(self, (*PASSED_THROUGH, "time"))
 
     @property
     def tasks_per_node(self) -> int:
-        """Processes a node of a run."""
         return self.gpus_per_node or 1
 
 
@@ -121,19 +114,3 @@ def _directives(settings: SlurmSettings, tasks_per_node: int) -> list[str]:
     }
     asked |= {flag: getattr(settings, flag) for flag in PASSED_THROUGH}
     return [f"--{flag}={value}" for flag, value in asked.items() if value is not None] + ["--requeue"]
-
-
-def slurm_seconds(text: str) -> int:
-    """The seconds of a time limit as sbatch's ``--time`` takes it (sbatch manual).
-
-    ``90`` are minutes; ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM`` and ``D-HH:MM:SS``. Raises ConfigError for anything else.
-    """
-    matched = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
-    if not matched:
-        raise ConfigError(f"--time: {text!r} is not a time limit; write HH:MM:SS or D-HH:MM:SS, for example 24:00:00")
-    days, *parts = matched.groups()
-    numbers = [int(part) for part in parts if part is not None]
-    # Without days one number is minutes, two are minutes and seconds.
-    starts_with_hours = days is not None or len(numbers) == 3
-    hours, minutes, seconds = [*numbers, 0, 0][:3] if starts_with_hours else [0, *numbers, 0][:3]
-    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -31,7 +31,6 @@ class SentenceComparison(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """chrF of the second less that of the first."""
         return self.second_chrf - self.first_chrf
 
 
@@ -45,7 +44,6 @@ class Comparison(NamedTuple):
 
     @property
     def is_identical(self) -> bool:
-        """Whether all translations of both sides are equal."""
         return all(sentence.first == sentence.second for sentence in self.sentences)
 
 

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 
 from transformer_jax.evaluation.text_table import aligned_table
@@ -18,31 +19,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 # Characters that Markdown or HTML would interpret; an underscore only outside words. A dollar sign opens a formula on GitHub.
 MEANINGFUL = re.compile(r"([\\`*{}\[\]<>#|~$&]|(?<![a-zA-Z0-9])_|_(?![a-zA-Z0-9]))")
 META = '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">'
-STYLE = """
-body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #1b2733; background: #fff; max-width: 1300px;
-  margin: 2.5rem auto; padding: 0 1.5rem; }
-h1 { font-size: 1.5rem; margin: 0 0 1.5rem; }
-h2 { font-size: 1.1rem; margin: 2.2rem 0 .6rem; }
-p { margin: .5rem 0; color: #3d4b58; max-width: 50rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .88rem; margin: .8rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .65rem; text-align: right; vertical-align: top; white-space: nowrap;
-  border-bottom: 1px solid #dfe4e9; }
-th { border-bottom: 2px solid #c9d1d9; font-weight: 600; vertical-align: bottom; white-space: normal; }
-th.text, td.text { text-align: left; }
-td.text { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
-h1, h2, p { overflow-wrap: anywhere; }
-td:first-child { font-weight: 600; min-width: 0; overflow-wrap: break-word; }
-tbody tr:nth-child(even) { background: #f7f9fa; }
-a { color: #1b5a8a; }
-img { max-width: 100%; height: auto; }
-@media (max-width: 600px) {
-  body { margin: 1rem auto; padding: 0 .6rem; }
-  table { font-size: .72rem; }
-  th, td { padding: .25rem .3rem; white-space: normal; }
-  td.text { min-width: 4rem; }
-}
-"""
+STYLE = files(__package__).joinpath("report.css").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -78,8 +55,6 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """A title and its sections."""
-
     title: str
     sections: tuple[Section, ...]
 
@@ -99,7 +74,7 @@ def to_html(document: Document) -> str:
         parts.append(f"<h2>{escape(section.title)}</h2>")
         parts += [_html_block(block) for block in section.blocks]
     body = "\n".join(parts)
-    head = f"{META}\n<title>{escape(document.title)}</title>\n<style>{STYLE}</style>"
+    head = f"{META}\n<title>{escape(document.title)}</title>\n<style>\n{STYLE}</style>"
     return f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{body}\n</body>\n</html>\n'
 
 
@@ -167,7 +142,6 @@ def section_text(section: Section) -> str:
 
 
 def to_text(table: Table) -> str:
-    """Aligned columns, two spaces apart, headings first."""
     alignment = "".join("l" if column in table.of_text else "r" for column in range(len(table.headings)))
     return aligned_table([table.headings, *table.rows], alignment)
 

@@ -18,19 +18,11 @@ def find_runs(arguments: Sequence[str]) -> list[Path]:
     for argument in arguments:
         folder = Path(argument).expanduser()
         if not argument.strip() or not folder.is_dir():
-            raise ConfigError(
-                f"{argument or 'an empty argument'}: not a folder; give the folder of a run, or a folder of runs"
-            )
-        runs = (
-            [folder]
-            if _is_run(folder)
-            else sorted(filter(_is_run, folder.iterdir()), key=lambda run: natural_order(run.name))
-        )
+            raise ConfigError(f"{argument!r} is not a folder; give a run, or a folder of runs")
+        inside = sorted(filter(_is_run, folder.iterdir()), key=lambda run: natural_order(run.name))
+        runs = [folder] if _is_run(folder) else inside
         if not runs:
-            raise ConfigError(
-                f"{folder}: not a run directory, nor a folder of runs: no config.json in it or one level below "
-                f"(found {_listing(folder)})"
-            )
+            raise ConfigError(f"{folder}: no config.json in it or one level below (found {_listing(folder)})")
         found |= dict.fromkeys(run.resolve() for run in runs)
     return list(found)
 

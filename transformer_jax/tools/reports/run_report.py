@@ -64,8 +64,9 @@ def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
         linked=frozenset({2}),
     )
     scoring = dict.fromkeys(run.config.scoring for run in runs if run.config.scoring)
+    signs = [f"{run.name}: {sign}." for run in runs for sign in run.signs]
     sections = [
-        Section("Results", (results_table(runs), *not_learning(runs), *different_text(runs), *scoring, MEANING)),
+        Section("Results", (results_table(runs), *signs, *different_text(runs), *scoring, MEANING)),
         Section("Curves", (curves or "Nothing was measured yet.",)),
         Section("Settings that differ", (settings_table([run.name for run in runs], settings) if settings else equal,)),
         Section("Best checkpoints", (paths, *damage(runs))),
@@ -110,11 +111,6 @@ def report_csv(runs: Sequence[RunSummary]) -> str:
     ]
     columns = [column[1] for column in COLUMNS]
     return to_csv(["run", *names, *columns, *split_names, *settings, "best_checkpoint", "folder"], rows)
-
-
-def not_learning(runs: Sequence[RunSummary]) -> list[str]:
-    """A warning for each sign that a model does not learn."""
-    return [f"{run.name}: {sign}." for run in runs for sign in run.signs]
 
 
 def damage(runs: Sequence[RunSummary]) -> list[str]:
@@ -195,7 +191,6 @@ def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Pat
 
 
 def duration(seconds: float) -> str:
-    """``3:25:45``: hours, minutes and seconds."""
     minutes, left = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{left:02}"
 
@@ -221,7 +216,6 @@ def _evaluations_table(runs: Sequence[RunSummary]) -> Table:
 
 
 def _tasks_metrics(runs: Sequence[RunSummary]) -> list[Metric]:
-    """The metrics of the tasks of the runs, each once."""
     return list(dict.fromkeys(metric for run in runs for metric in TASKS[run.config.task].metrics))
 
 

@@ -55,12 +55,10 @@ class RunSummary:
 
     @property
     def score(self) -> float | None:
-        """The value of the selection metric."""
         return self.metrics.get(self.config.selection.name)
 
     @property
     def best_step(self) -> int | None:
-        """The update of the best checkpoint."""
         return None if self.best_checkpoint is None else int(self.best_checkpoint.name)
 
     def score_of_best(self, split: str, metric: str) -> float | None:
@@ -137,7 +135,6 @@ def _seconds(file: Path) -> float | None:
 
 
 def _read_json(file: Path) -> Any:
-    """The content of a file; None where there is none."""
     try:
         return parse_json(file.read_text(encoding="utf-8")) if file.is_file() else None
     except ValueError as error:

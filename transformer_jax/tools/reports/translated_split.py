@@ -50,7 +50,6 @@ class TranslatedSplit:
     trained: ExperimentConfig
 
     def description(self) -> str:
-        """Checkpoint, decoding and file of these translations."""
         report, decoding = self.saved.report, self.saved.report["decoding"]
         search = f"beam {decoding['beam_width']}, length penalty {decoding['length_penalty']:g}"
         return f"checkpoint {whose_parameters(report)}; {search}; {self.saved.stem}.txt"
@@ -92,9 +91,7 @@ def require_same_references(first: ChosenSplit, second: ChosenSplit) -> None:
     """Raises DataError, with the first line that differs, unless both are to be scored on the same references."""
     which = f"{first.stem} and {second.stem}"
     if first.split != second.split:
-        raise DataError(
-            f"{which} are of the splits {first.split!r} and {second.split!r}; compare translations of one split"
-        )
+        raise DataError(f"{which} are of different splits, {first.split!r} and {second.split!r}")
     for number, (ours, theirs) in enumerate(zip(first.pairs, second.pairs, strict=False), start=1):
         if ours.target != theirs.target:
             differ = f"have different references in line {number}, {ours.target[:80]!r} and {theirs.target[:80]!r}"

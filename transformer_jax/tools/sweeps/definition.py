@@ -37,7 +37,6 @@ class Choice:
             raise ConfigError(f"Choice{values}: needs values, each once")
 
     def ends(self) -> tuple[Value, ...]:
-        """The values that ``check`` tries."""
         return self.values
 
 
@@ -52,7 +51,6 @@ class Uniform:
         _require_interval(self, -math.inf)
 
     def ends(self) -> tuple[Value, ...]:
-        """Both bounds."""
         return float(self.low), float(self.high)
 
 
@@ -78,7 +76,6 @@ class Integers:
             raise ConfigError(f"{self}: steps of {self.step} do not lead from {self.low} to {self.high}")
 
     def ends(self) -> tuple[Value, ...]:
-        """Both bounds."""
         return self.low, self.high
 
 
@@ -141,12 +138,10 @@ class Sweep:
 
     @property
     def is_grid(self) -> bool:
-        """Whether the points of all trials are known before the first begins."""
         return self.sampler == "grid"
 
     @property
     def direction(self) -> Direction:
-        """``maximize`` or ``minimize``."""
         return _directions()[self.metric]
 
     def points(self) -> list[dict[str, Value]]:
@@ -177,7 +172,6 @@ class Sweep:
 
 
 def folder_of(workdir: Path, number: int) -> Path:
-    """The run directory of a trial in the folder of its sweep."""
     return workdir / "trials" / f"{number:04d}"
 
 
@@ -192,9 +186,7 @@ def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Seque
         raise ConfigError(f"--sweep: no file {name}; give a Python file with a function get_sweep()")
     sweep = call_in_file(path, "get_sweep", argument, "a sweep")
     if not isinstance(sweep, Sweep):
-        raise ConfigError(
-            f"{path}: get_sweep() must return a transformer_jax.tools.sweeps.definition.Sweep, not {sweep!r}"
-        )
+        raise ConfigError(f"{path}: get_sweep() must return a Sweep, not {sweep!r}")
     try:
         for row in rows:
             if row not in sweep.rows:

@@ -81,7 +81,6 @@ def shown(value: Value | None) -> str:
 
 
 def _ordered(sweep: Sweep, trials: Sequence[TrialRow]) -> list[TrialRow]:
-    """Trials that ended by their metric, then the others by number."""
     sign = -1 if sweep.direction == "maximize" else 1
     return sorted(
         trials, key=lambda trial: (not trial.has_value, sign * (trial.value or 0.0) if trial.has_value else 0.0)

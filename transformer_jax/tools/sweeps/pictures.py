@@ -9,13 +9,12 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
-from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform, Range, Sweep
 from transformer_jax.tools.sweeps.study import TrialRow
 
 
 def draw_study(sweep: Sweep, trials: Sequence[TrialRow], folder: Path) -> list[Path]:
-    """Draws history.png, parallel_coordinates.png and importance.png where there are enough trials; returns their paths.
+    """Draws history.png, parallel_coordinates.png and importance.png where trials differ enough; returns their paths.
 
     Importance is PED-ANOVA's (Watanabe et al. 2023): how much the better trials differ from the others in a setting.
     """
@@ -43,19 +42,13 @@ def draw_study(sweep: Sweep, trials: Sequence[TrialRow], folder: Path) -> list[P
     # Optuna chooses a style for whatever this process draws from then on.
     with matplotlib.rc_context():
         drawn = [_write(folder / "history.png", drawing.plot_optimization_history, study, target_name=sweep.metric)]
-        if varied and len(done) > 1:
+        if varied and len({trial.value for trial in done}) > 1:
             plots: dict[str, Callable[..., Any]] = {
                 "parallel_coordinates.png": parallel_coordinates,
                 "importance.png": drawing.plot_param_importances,
             }
             for name, plot in plots.items():
-                if len({trial.value for trial in done}) > 1:
-                    drawn.append(_write(folder / name, plot, study, params=varied, target_name=sweep.metric))
-                else:
-                    words = f"all values equal: {len(done)} trials have {sweep.metric} = {done[0].value:g}"
-                    figure = canvas.blank_figure(8, 1.2)
-                    canvas.add_title(figure, words, 11)
-                    drawn.append(canvas.write_png(figure, folder / name))
+                drawn.append(_write(folder / name, plot, study, params=varied, target_name=sweep.metric))
     return [file for file in drawn if file is not None]
 
 
@@ -101,31 +94,7 @@ def _write(path: Path, draw: Callable[..., Any], study: optuna.Study, **options:
             axes = draw(study, **options)
         except (ValueError, RuntimeError):
             return None
-        _in_house_style(axes.figure)
         axes.figure.set_size_inches(10, 5.5)
         axes.figure.savefig(path, dpi=120, bbox_inches="tight")
         pyplot.close("all")
     return path
-
-
-def _in_house_style(figure: Any) -> None:
-    """The fonts, colors and frame of the other plots, for one that Optuna drew."""
-    from matplotlib.ticker import MaxNLocator
-
-    figure.set_facecolor("white")
-    is_alone = len(figure.axes) == 1
-    for axes in figure.axes:
-        axes.set_facecolor("white")
-        title = axes.get_title() or axes.get_title(loc="left")
-        axes.set_title("")
-        axes.set_title(title, loc="left", fontproperties=canvas.font(11, weight="bold"), color=canvas.INK)
-        shown = {side: spine.get_visible() for side, spine in axes.spines.items()}
-        canvas.style_axes(axes, axes.get_xlabel(), axes.get_ylabel())
-        axes.grid(visible=is_alone)
-        if axes.get_xlabel() == "Trial":
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        for side, spine in axes.spines.items():
-            # Of several axes each has its scale on a side of its own.
-            spine.set_visible(spine.get_visible() if is_alone else shown[side])
-        if axes.get_legend():
-            axes.legend(prop=canvas.font(8), frameon=False, labelcolor=canvas.INK, loc="best")

@@ -163,7 +163,6 @@ def retry(study: optuna.Study, trial: FrozenTrial) -> None:
 
 
 def retry_failed(study: optuna.Study) -> None:
-    """Enqueues the failed trials again, to resume from their last checkpoints."""
     for attempts in trials_of(study):
         if attempts[-1].state == TrialState.FAIL:
             retry(study, attempts[-1])
@@ -216,7 +215,6 @@ class TrialRow(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the trial needs no more training."""
         return self.state not in ("waiting", "running")
 
     @property

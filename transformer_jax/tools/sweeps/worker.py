@@ -82,9 +82,7 @@ def work(study: optuna.Study, sweep: Sweep, workdir: Path, grace_seconds: float)
             study.optimize(objective, n_trials=1)
             failures = 0
         except UNREACHABLE as error:
-            raise ConfigError(
-                f"the study cannot be reached: {first_line(error)}; once it is back, the same command resumes"
-            ) from None
+            raise ConfigError(f"the study cannot be reached: {first_line(error)}; the same command resumes") from None
         except RunIsBusy as error:
             print(error, file=sys.stderr)
             time.sleep(grace_seconds)
@@ -184,7 +182,6 @@ def _suggest(trial: Trial, name: str, values: Range) -> Value:
 
 
 def _frozen(study: optuna.Study, trial: Trial) -> FrozenTrial:
-    """The trial as the storage has it now."""
     return study.get_trials(deepcopy=False)[trial.number]
 
 

@@ -39,9 +39,7 @@ def gpu_environments(workers: int, devices: Sequence[str]) -> list[dict[str, str
     most, least = max(workers, len(devices)), min(workers, len(devices))
     if most % least:
         divisors = [number for number in range(1, workers) if len(devices) % number == 0 or number % len(devices) == 0]
-        raise ConfigError(
-            f"--workers: {workers} workers and {len(devices)} GPUs do not divide; use {divisors[-1]} workers"
-        )
+        raise ConfigError(f"--workers: {workers} and {len(devices)} GPUs do not divide; use {divisors[-1]}")
     if workers > len(devices):
         memory = f"{0.9 * len(devices) / workers:.3f}"
         return [
@@ -67,7 +65,6 @@ def end_with_parent() -> None:
 
 
 def log_file(logs: Path, number: int) -> Path:
-    """Log file of worker ``number`` of this host."""
     return logs / f"{os.uname().nodename}-{number}.log"
 
 
@@ -84,15 +81,9 @@ def run_workers(
         for number, environment in enumerate(environments):
             log = stack.enter_context(log_file(logs, number).open("ab"))
             # Process groups of their own: a terminal would send Ctrl-C to them too, and two signals mean "at once".
+            variables, nothing = os.environ | environment, subprocess.DEVNULL
             workers.append(
-                subprocess.Popen(
-                    command,
-                    env=os.environ | environment,
-                    stdout=log,
-                    stderr=log,
-                    stdin=subprocess.DEVNULL,
-                    process_group=0,
-                )
+                subprocess.Popen(command, env=variables, stdout=log, stderr=log, stdin=nothing, process_group=0)
             )
 
         def pass_on(number: int, frame: FrameType | None) -> None:

@@ -1,6 +1,7 @@
 """Test sets of word vectors, and scores on them: analogies answered, and similarities ranked as people rank them."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -102,15 +103,12 @@ def _pairs(path: Path, lines: Sequence[tuple[int, str]]) -> list[JudgedPair]:
 
 def _judged_pair(line: str) -> JudgedPair | None:
     """The two words and the number of a line; None where it has another form."""
-    for separator in (*SEPARATORS, None):
-        fields = [field.strip() for field in line.split(separator)]
-        if len(fields) == 3 and all(fields):
-            try:
-                judged = float(fields[2])
-            except ValueError:
-                return None
-            return (fields[0], fields[1], judged) if math.isfinite(judged) else None
-    return None
+    try:
+        first, second, number = re.split(r"\s*[\t,;]\s*|\s+", line)
+        judged = float(number)
+    except ValueError:
+        return None
+    return (first, second, judged) if first and second and math.isfinite(judged) else None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """Files of word vectors: the text and binary files of word2vec, the text of GloVe, NumPy, TensorBoard's projector."""
 
-import gzip
-import zlib
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,9 +8,9 @@ from typing import IO, BinaryIO, NamedTuple
 import numpy as np
 
 from transformer_jax.config.errors import ConfigError, DataError
-from transformer_jax.data.text_files import check_sentence, raw_lines
+from transformer_jax.data.text_files import check_sentence, opened_bytes, raw_lines
 from transformer_jax.runtime.atomic_files import appearing_file, write_whole
-from transformer_jax.tools.word_vectors.vectors import WordVectors, first_bad_row
+from transformer_jax.tools.word_vectors.vectors import WordVectors
 
 LONGEST_HEADER = 64
 LONGEST_WORD = 4_096
@@ -85,48 +83,42 @@ def read_numpy(path: Path) -> WordVectors:
         raise DataError(f"{path}: not an .npz of the arrays 'words' and 'matrix' ({error})") from None
     if words.ndim != 1 or words.dtype.kind != "U" or matrix.dtype.kind != "f":
         raise DataError(f"{path}: words are {words.dtype} and the matrix is {matrix.dtype}; expected text and floats")
-    try:
-        return WordVectors(tuple(words.tolist()), matrix.astype(np.float32, copy=False))
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
+    return _checked(path, words.tolist(), matrix.astype(np.float32, copy=False))
 
 
 def write_numpy(file: BinaryIO, vectors: WordVectors) -> None:
-    """Writes ``words`` and ``matrix``."""
     np.savez(file, words=np.array(vectors.words, np.str_), matrix=vectors.matrix)
 
 
 def read_text(path: Path, has_header: bool) -> WordVectors:
     """Reads ``word x1 ... xD`` a line, separated by spaces or tabs, plain, ``.gz`` or ``.xz``; a header is a line ``V D``.
 
-    A word may contain spaces, as some in GloVe's files do, if no part of it after the first looks like a number. Raises
-    DataError, with file and line, for a line of another dimension, a number that is not finite, a repeated word, text that
-    is not UTF-8, and where the number of lines is not as in the header.
+    A word may contain spaces, as some in GloVe's files do, if no part of it after the first is a number. Raises DataError
+    for a line of another form, with its number, for a number that is not finite, a repeated word, text that is not UTF-8, and
+    where the number of lines is not as in the header.
     """
     lines = enumerate(raw_lines(path), start=1)
     num_words, dimension = _header(path, lines) if has_header else (None, None)
     values = array("f")
-    index: dict[str, int] = {}
+    words = []
     for number, raw in lines:
         fields = raw.split()
-        if not fields:
-            raise DataError(f"{path}, line {number}: the line is empty; expected a word and its vector")
         dimension = len(fields) - 1 if dimension is None else dimension
-        if dimension < 1:
-            raise DataError(f"{path}, line {number}: {_shown(raw)} has no numbers; expected a word and its vector")
-        word = _append(values, fields, dimension, f"{path}, line {number}")
-        earlier = index.setdefault(word, number)
-        if earlier != number:
-            raise DataError(f"{path}, line {number}: {word!r} was on line {earlier:,} already; a word has one vector")
-    if num_words is not None and len(index) != num_words:
-        cause = "the file may be cut short" if len(index) < num_words else "correct line 1"
-        raise DataError(f"{path}: {len(index):,} words, but line 1 says {num_words:,}; {cause}")
-    if dimension is None or not index:
+        begin = len(fields) - dimension
+        try:
+            if dimension < 1 or begin < 1 or any(map(_is_number, fields[1:begin])):
+                raise ValueError
+            values.extend(map(float, fields[begin:]))
+        except ValueError:
+            expected = f"a word and {max(dimension, 1)} numbers"
+            raise DataError(f"{path}, line {number}: expected {expected}, found {_shown(raw)}") from None
+        words.append(check_sentence(b" ".join(fields[:begin]), f"{path}, line {number}"))
+    if num_words is not None and len(words) != num_words:
+        cause = "the file may be cut short" if len(words) < num_words else "correct line 1"
+        raise DataError(f"{path}: {len(words):,} words, but line 1 says {num_words:,}; {cause}")
+    if dimension is None or not words:
         raise DataError(f"{path}: no vectors; expected a word and its numbers on each line")
-    matrix = np.frombuffer(values, np.float32).reshape(-1, dimension)
-    if (row := first_bad_row(matrix)) is not None:
-        raise DataError(f"{path}, line {row + (2 if has_header else 1)}: a number is not finite in float32")
-    return WordVectors(tuple(index), matrix)
+    return _checked(path, words, np.frombuffer(values, np.float32).reshape(-1, dimension))
 
 
 def write_text(file: BinaryIO, vectors: WordVectors, has_header: bool) -> None:
@@ -144,15 +136,8 @@ def read_binary(path: Path) -> WordVectors:
     The line end behind each vector, which the C program writes, is optional. Raises DataError, with the number of the word,
     where the file ends too early or continues after the last vector, for a repeated word and a value that is not finite.
     """
-    opened: IO[bytes]
-    try:
-        opened = gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # type: ignore[assignment]  # noqa: SIM115
-        with opened as file:
-            return _read_binary(path, file)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path}: not a whole gzip file ({error}); copy it again") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+    with opened_bytes(path) as file:
+        return _read_binary(path, file)
 
 
 def _read_binary(path: Path, file: IO[bytes]) -> WordVectors:
@@ -164,7 +149,7 @@ def _read_binary(path: Path, file: IO[bytes]) -> WordVectors:
     if dimension > LARGEST_DIMENSION:
         problem = f"its first line says {dimension:,} dimensions, at most {LARGEST_DIMENSION:,} are read"
         raise DataError(f"{path}: {problem}; it is damaged")
-    index: dict[str, int] = {}
+    words = []
     values = bytearray()
     left, start, size = b"", 0, 4 * dimension
     for number in range(1, num_words + 1):
@@ -173,18 +158,13 @@ def _read_binary(path: Path, file: IO[bytes]) -> WordVectors:
         end = left.find(b" ", start, start + LONGEST_WORD)
         if end < 0 or end + 1 + size > len(left):
             raise DataError(f"{path}: ends or is damaged in word {number:,} of {num_words:,}; copy it again")
-        word = check_sentence(left[start:end].lstrip(b"\n"), f"{path}, word {number:,}")
-        earlier = index.setdefault(word, number)
-        if earlier != number:
-            raise DataError(f"{path}, word {number:,}: {word!r} was word {earlier:,} already; a word has one vector")
+        words.append(check_sentence(left[start:end].lstrip(b"\n"), f"{path}, word {number:,}"))
         values += memoryview(left)[end + 1 : end + 1 + size]
         start = end + 1 + size
     if left[start:].strip() or file.read(AT_ONCE).strip():
         raise DataError(f"{path}: continues after the {num_words:,} words that its first line announces")
     matrix = np.frombuffer(values, "<f4").reshape(num_words, dimension).astype(np.float32, copy=False)
-    if (row := first_bad_row(matrix)) is not None:
-        raise DataError(f"{path}, word {row + 1:,}: a value is not finite; the file is damaged, or is not word2vec's")
-    return WordVectors(tuple(index), matrix)
+    return _checked(path, words, matrix)
 
 
 def write_binary(file: BinaryIO, vectors: WordVectors) -> None:
@@ -212,8 +192,6 @@ def write_projector(folder: Path, vectors: WordVectors) -> list[Path]:
 
 
 class Format(NamedTuple):
-    """How files of a format are read and written."""
-
     read: Callable[[Path], WordVectors]
     write: Callable[[BinaryIO, WordVectors], None]
 
@@ -234,20 +212,12 @@ def _require_no_space(vectors: WordVectors, kind: str) -> None:
             raise DataError(f"word {row + 1:,} {problem}; write .npz instead")
 
 
-def _append(values: "array[float]", fields: list[bytes], dimension: int, where: str) -> str:
-    """Adds the numbers of a line to ``values``; returns the word."""
-    begin = len(fields) - dimension
-    if begin < 1 or any(field.lstrip(b"+-.")[:1].isdigit() or _is_number(field) for field in fields[1:begin]):
-        raise DataError(f"{where}: {len(fields) - 1} numbers, expected {dimension}")
+def _checked(path: Path, words: list[str], matrix: np.ndarray) -> WordVectors:
+    """The table; the DataError for a repeated word or a number that is not finite names the file."""
     try:
-        # Python reads 1_000 as a number; no format of vectors does.
-        if any(b"_" in field for field in fields[begin:]):
-            raise ValueError
-        values.extend(map(float, fields[begin:]))
-    except ValueError:
-        wrong = next(field for field in fields[begin:] if b"_" in field or not _is_number(field))
-        raise DataError(f"{where}: {_shown(wrong)} is not a number") from None
-    return check_sentence(b" ".join(fields[:begin]), where)
+        return WordVectors(tuple(words), matrix)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
 
 
 def _is_number(field: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Exact search for the nearest words by cosine, by blocks: memory beyond the table does not grow with it."""
+"""Exact search for the nearest words by cosine."""
 
 from typing import NamedTuple
 
@@ -6,8 +6,7 @@ import numpy as np
 
 from transformer_jax.tools.word_vectors.vectors import WordVectors
 
-ROWS_AT_ONCE = 4_096
-QUERIES_AT_ONCE = 1_024
+QUERIES_AT_ONCE = 64
 NOT_A_ROW = -1
 
 
@@ -36,25 +35,29 @@ def search(
     Row i of ``excluded [Q, E]`` has the rows that query i must not find, -1 for none. Of equal cosines the lower row is first.
     A vector of zeros has cosine 0 with all others. Where fewer than ``count`` rows remain, cosines end in ``-inf``.
     """
-    queries = unit_rows(queries)
+    norms = np.sqrt(np.einsum("VD,VD->V", matrix, matrix))
+    queries, norms = unit_rows(queries), np.where(norms > 0, norms, 1)
     excluded = np.full((len(queries), 1), NOT_A_ROW) if excluded is None else excluded
-    count = min(count, len(matrix))
-    rows = np.full((len(queries), count), NOT_A_ROW, np.int64)
-    cosines = np.full((len(queries), count), -np.inf, np.float32)
-    for first_row in range(0, len(matrix), ROWS_AT_ONCE):
-        block = unit_rows(matrix[first_row : first_row + ROWS_AT_ONCE]).T
-        for first_query in range(0, len(queries), QUERIES_AT_ONCE):
-            some = slice(first_query, first_query + QUERIES_AT_ONCE)
-            scores = queries[some] @ block
-            _exclude(scores, excluded[some] - first_row)
-            best = _largest(scores, count)
-            both_rows = np.concatenate([rows[some], best + first_row], axis=1)
-            both = np.concatenate([cosines[some], np.take_along_axis(scores, best, axis=1)], axis=1)
-            # Rows found before are lower than the rows of this block, and a stable order keeps them first.
-            order = np.argsort(-both, axis=1, kind="stable")[:, :count]
-            rows[some] = np.take_along_axis(both_rows, order, axis=1)
-            cosines[some] = np.take_along_axis(both, order, axis=1)
-    return Nearest(rows, cosines)
+    rows, cosines = (
+        [np.zeros((0, min(count, len(matrix))), np.int64)],
+        [np.zeros((0, min(count, len(matrix))), np.float32)],
+    )
+    for start in range(0, len(queries), QUERIES_AT_ONCE):
+        left_out = excluded[start : start + QUERIES_AT_ONCE]
+        scores = queries[start : start + QUERIES_AT_ONCE] @ matrix.T / norms
+        query, number = np.nonzero(left_out != NOT_A_ROW)
+        scores[query, left_out[query, number]] = -np.inf
+        rows.append(np.array([_largest(each, count) for each in scores]))
+        cosines.append(np.take_along_axis(scores, rows[-1], axis=1))
+    return Nearest(np.concatenate(rows), np.concatenate(cosines))
+
+
+def _largest(scores: np.ndarray, count: int) -> np.ndarray:
+    """The indices of the ``count`` largest, the lower index first among equals."""
+    count = min(count, len(scores))
+    least = np.partition(scores, -count)[-count]
+    candidates = np.flatnonzero(scores >= least)
+    return candidates[np.argsort(-scores[candidates], kind="stable")[:count]]
 
 
 def unit_rows(matrix: np.ndarray) -> np.ndarray:
@@ -88,26 +91,6 @@ def analogy(vectors: WordVectors, a: str, b: str, c: str, count: int) -> list[Ne
     """The best answers to "a is to b as c is to ...", a, b and c left out; raises DataError for a word without a vector."""
     question = np.array([[vectors.row(word) for word in (a, b, c)]])
     return _named(vectors, search(vectors.matrix, analogy_queries(vectors.matrix, question), count, question))[0]
-
-
-def _exclude(scores: np.ndarray, columns: np.ndarray) -> None:
-    """Sets ``columns [Q, E]`` of each row of ``scores [Q, R]`` to -inf, except columns out of bounds."""
-    query, number = np.nonzero((columns >= 0) & (columns < scores.shape[1]))
-    scores[query, columns[query, number]] = -np.inf
-
-
-def _largest(scores: np.ndarray, count: int) -> np.ndarray:
-    """The columns of the ``count`` largest of each row, the lower column first among equals."""
-    if count == 1:
-        return scores.argmax(axis=1)[:, None]
-    if count >= scores.shape[1]:
-        return np.argsort(-scores, axis=1, kind="stable")
-    smallest = -np.partition(-scores, count - 1, axis=1)[:, count - 1 : count]
-    chosen = np.empty((len(scores), count), np.int64)
-    for query, (row, limit) in enumerate(zip(scores, smallest, strict=True)):
-        above = np.flatnonzero(row >= limit)
-        chosen[query] = above[np.argsort(-row[above], kind="stable")[:count]]
-    return chosen
 
 
 def _named(vectors: WordVectors, found: Nearest) -> list[list[Neighbor]]:

@@ -1,7 +1,7 @@
 """Documents as rows of counts: one-hot, bag of words, n-grams and TF-IDF, by scikit-learn's vectorizers."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,7 +10,7 @@ import numpy as np
 
 from transformer_jax.config.checks import require, require_choice
 from transformer_jax.config.errors import ConfigError, DataError
-from transformer_jax.data.text_files import raw_lines, read_lines, sentence_of_line
+from transformer_jax.data.text_files import read_lines
 from transformer_jax.runtime.atomic_files import appearing_file
 
 if TYPE_CHECKING:
@@ -86,19 +86,10 @@ def count_documents(documents: Iterable[str], config: CountingConfig, name: str 
     except (ConfigError, DataError):
         raise
     except ValueError:
-        raise DataError(f"{name}: no document has a word; expected text") from None
-    terms = np.array([]) if config.hashing_columns else vectorizer.get_feature_names_out()
-    kept: np.ndarray | None = None
-    if config.min_documents > 1 or 0 < config.max_terms < len(terms):
-        in_documents = np.bincount(counts.indices, minlength=len(terms))
-        kept = np.flatnonzero(in_documents >= config.min_documents)
-        if not len(kept):
-            problem = f"no term is in {config.min_documents:,} documents, at most in {in_documents.max():,}"
-            raise DataError(f"{name}: {problem}; lower --min_documents")
-        if 0 < config.max_terms < len(kept):
-            totals = counts.sum(axis=0)[kept]
-            kept = np.sort(kept[np.argsort(-totals, kind="stable")[: config.max_terms]])
-        counts, terms = counts[:, kept], terms[kept]
+        rare = f"no term is in {config.min_documents:,} documents; lower --min_documents"
+        problem = rare if config.min_documents > 1 else "no document has a word; expected text"
+        raise DataError(f"{name}: {problem}") from None
+    terms = () if config.hashing_columns else tuple(vectorizer.get_feature_names_out())
     weighting = TfidfTransformer().fit(counts) if config.kind == "tfidf" else None
 
     def rows(counts: "csr_array") -> "csr_array":
@@ -109,11 +100,7 @@ def count_documents(documents: Iterable[str], config: CountingConfig, name: str 
             return csr_array(weighting.transform(counts), dtype=np.float32)
         return counts.astype(np.int32)
 
-    def vectorize(texts: Iterable[str]) -> "csr_array":
-        found = csr_array(vectorizer.transform(texts))
-        return rows(found if kept is None else found[:, kept])
-
-    return Counted(rows(counts), tuple(terms), vectorize)
+    return Counted(rows(counts), terms, lambda texts: rows(csr_array(vectorizer.transform(texts))))
 
 
 def top_terms(row: "csr_array", terms: tuple[str, ...], count: int) -> list[tuple[str, float]]:
@@ -147,7 +134,7 @@ def count_corpus(
     Raises DataError for a file that cannot be read and as ``count_documents`` does, ConfigError for a ``document`` beyond
     the last.
     """
-    counted = count_documents(_documents(path), config, str(path))
+    counted = count_documents(read_lines(path), config, str(path))
     matrix, terms, vectorize = counted
     if document > matrix.shape[0]:
         raise ConfigError(f"--document: {document:,} of {matrix.shape[0]:,}; number them from 1")
@@ -188,18 +175,6 @@ def cooccurrence_table(documents: Iterable[str], config: CountingConfig, window:
     return words, table + table.T
 
 
-def _documents(path: Path) -> Iterator[str]:
-    """The lines of a file, with a progress bar; the size of a compressed text is not known before."""
-    # Imported here because it imports JAX, which help and the checks of flags do without.
-    from transformer_jax.data.cached_stores import BuildProgress
-
-    total = path.stat().st_size if path.is_file() and path.suffix not in (".gz", ".xz") else 0
-    progress = BuildProgress(path.name, total, unit="bytes", doing="counting")
-    for number, raw in enumerate(raw_lines(path), start=1):
-        progress.advance(len(raw))
-        yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)
-
-
 def _vectorizer(config: CountingConfig) -> Any:
     """scikit-learn's vectorizer; raises ConfigError, with how to install it, where it is missing."""
     try:
@@ -211,4 +186,4 @@ def _vectorizer(config: CountingConfig) -> Any:
     if config.hashing_columns:
         # Terms that meet in a column are added: counts stay counts.
         return HashingVectorizer(n_features=config.hashing_columns, alternate_sign=False, norm=None, **options)
-    return CountVectorizer(**options)
+    return CountVectorizer(min_df=config.min_documents, max_features=config.max_terms or None, **options)

@@ -29,9 +29,7 @@ class WordVectors:
     def __post_init__(self) -> None:
         shape = self.matrix.shape
         if self.matrix.ndim != 2 or len(self.words) != shape[0] or 0 in shape:
-            raise DataError(
-                f"word vectors: {len(self.words):,} words and a matrix {list(shape)}; expected a row a word"
-            )
+            raise DataError(f"word vectors: {len(self.words):,} words for a matrix {list(shape)}")
         if self.matrix.dtype != np.float32:
             raise DataError(f"word vectors: the matrix is {self.matrix.dtype}; expected float32")
         if len(self.index) != len(self.words):
@@ -43,12 +41,10 @@ class WordVectors:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """The row of every word."""
         return {word: row for row, word in enumerate(self.words)}
 
     @property
     def dimension(self) -> int:
-        """Size of a vector: D."""
         return int(self.matrix.shape[1])
 
     def __len__(self) -> int:

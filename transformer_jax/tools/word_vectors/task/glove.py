@@ -47,7 +47,6 @@ class Glove:
         self._x_max, self._alpha = config.x_max, config.alpha
 
     def lookups(self, block: PairBlock) -> dict[str, Lookup]:
-        """The rows that a block reads."""
         return {
             "word": Lookup(WORDS, block.words),
             "context": Lookup(OUTPUTS, block.contexts),

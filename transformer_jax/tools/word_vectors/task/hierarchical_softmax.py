@@ -162,7 +162,6 @@ class SkipGramTree:
         self._window = config.window
 
     def lookups(self, block: TreeBlock) -> dict[str, Lookup]:
-        """The rows that a block reads."""
         # A window reaches (window + 1) / 2 words to each side, on average.
         return tree_lookups(block, self._window + 1.0)
 
@@ -206,7 +205,6 @@ class CbowTree:
         del config
 
     def lookups(self, block: TreeBlock) -> dict[str, Lookup]:
-        """The rows that a block reads."""
         return tree_lookups(block, 1.0)
 
     def loss(self, rows: Mapping[str, Array], block: TreeBlock) -> LossSums:

@@ -48,10 +48,7 @@ def block_shape(config: ExperimentConfig, rows: int, length: int) -> PyTree:
     if model.kind == "glove":
         return jax.eval_shape(lambda: PairBlock(of(length), of(length), of(length).astype(jnp.float32)))
     if model.output == "hierarchical_softmax":
-        raise ConfigError(
-            "model.output: the size of a batch of hierarchical_softmax depends on the text, which preflight does not read; "
-            "measure a run of a few updates"
-        )
+        raise ConfigError("model.output: preflight cannot know the batches of hierarchical_softmax without the text")
     return jax.eval_shape(lambda: TextBlock(of(length + 2 * model.window), of(length), of(model.shared_negatives)))
 
 
@@ -65,8 +62,7 @@ class WordVectorObjective:
         optimizer = config.optimizer
         if optimizer.name not in ROW_RULES:
             raise ConfigError(
-                f"optimizer.name: {optimizer.name!r} updates whole tables, but a block reads few rows; "
-                f"use {' or '.join(ROW_RULES)}"
+                f"optimizer.name: {optimizer.name!r} cannot update single rows; use {' or '.join(ROW_RULES)}"
             )
         unused = {"optimizer.freeze": optimizer.freeze, "optimizer.clip_norm": optimizer.clip_norm}
         unused["training.label_smoothing"] = config.training.label_smoothing
@@ -82,7 +78,6 @@ class WordVectorObjective:
         self._init = init_glove if is_glove else init_tables
 
     def init_params(self, key: Array) -> PyTree:
-        """Parameters before the first update."""
         return self._init(key, self._rows, self._config.model.d_model)
 
     def lookups(self, block: PyTree) -> dict[str, Lookup]:
@@ -90,7 +85,6 @@ class WordVectorObjective:
         return self._blocks.lookups(block)
 
     def loss_of_rows(self, rows: Mapping[str, Array], block: PyTree) -> LossSums:
-        """Sums over the examples of a block, from the rows that it reads."""
         return self._blocks.loss(rows, block)
 
     def loss(

@@ -12,11 +12,13 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, PyTree
 from transformer_jax.config import DataError, ExperimentConfig, Hyperparameters
+from transformer_jax.config.sizing import WORD_VECTOR_KEYS, plan_word_vectors
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.data.tokenizers import TokenizerPair, train_text_tokenizer
 from transformer_jax.data.tokenizers.listed import LowerWordTokenizer, WordTokenizer
 from transformer_jax.runtime.distributed import first_goes_first
+from transformer_jax.tasks.sizing import Sizing, plans_text
 from transformer_jax.tasks.task import DataReport
 from transformer_jax.tasks.text_task import TextTask
 from transformer_jax.tools.word_vectors.evaluation import WordTestSets, evaluate_vectors, read_test_sets
@@ -49,9 +51,7 @@ def new_word_tokenizer(config: ExperimentConfig) -> TokenizerPair:
         split = config.data.train_split
         if next(iter(source.documents(split)), None) is None:
             raise DataError(f"data: the split {split!r} has no text")
-        raise DataError(
-            f"data: no word of split {split!r} occurs {settings.min_count} times; lower tokenizer.min_count or give more text"
-        )
+        raise DataError(f"data: no word of {split!r} occurs {settings.min_count} times; lower tokenizer.min_count")
     return TokenizerPair(words, words)
 
 
@@ -80,7 +80,6 @@ class WordVectorEvaluation:
 
     @property
     def summary(self) -> str:
-        """The numbers of a progress line."""
         found = f", analogies {100 * self.test_sets['analogies']:.2f} %" if "analogies" in self.test_sets else ""
         return f"loss {self.loss:.4f}{found}"
 
@@ -103,7 +102,6 @@ class WordVectorEvaluation:
         ]
 
     def examples(self, count: int) -> str:
-        """Nothing is generated."""
         del count
         return ""
 
@@ -134,7 +132,6 @@ class WordVectorData:
         return [jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self.blocks.block(0))]
 
     def require_sound(self) -> None:
-        """Waits for the check of the whole token store; raises DataError where it is damaged."""
         self.store.check.finish()
 
     def batches(self, first_update: int) -> Iterator[PyTree]:
@@ -176,12 +173,10 @@ class WordVectorTask(TextTask):
 
     @staticmethod
     def longest_row(config: ExperimentConfig) -> int:
-        """The words of a row."""
         return int(config.batching.row_length)
 
     @staticmethod
     def new_objective(config: ExperimentConfig, vocabularies: tuple[int, int], mesh: Mesh) -> WordVectorObjective:
-        """The tables for a vocabulary of this size, and the loss of blocks."""
         return WordVectorObjective(config, vocabularies[0], mesh)
 
     @staticmethod
@@ -230,7 +225,6 @@ class WordVectorTask(TextTask):
 
     @cached_property
     def _test_sets(self) -> WordTestSets:
-        """Raises DataError when a file of them cannot be read."""
         return read_test_sets([self.config.data.test_sets])
 
     def _scores_of_test_sets(self, params: PyTree) -> dict[str, float]:
@@ -259,3 +253,7 @@ class WordVectorTask(TextTask):
 def _parts(rows: np.ndarray, parts: tuple[int, ...], count: int) -> np.ndarray:
     whole = rows.reshape(count, -1, *rows.shape[1:])
     return whole[list(parts)].reshape(-1, *rows.shape[1:])
+
+
+SIZING = Sizing("word_vectors:text", WORD_VECTOR_KEYS, ("skip_gram", "cbow"), plans_text(plan_word_vectors))
+"""How ``--budget`` sizes runs that learn word vectors."""

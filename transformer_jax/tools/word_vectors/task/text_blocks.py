@@ -1,7 +1,6 @@
 """Text as blocks for word2vec: subsampled words, windows and negatives are a pure function of (seed, update)."""
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy as np
 from transformer_jax.array_types import EOS_ID, NUM_SPECIAL_IDS, PAD_ID
 from transformer_jax.config import BlockConfig, DataError, Word2vecConfig
 from transformer_jax.config.word_vectors import SPANS_IN_UPDATE
-from transformer_jax.data.batch_plan import random_order
+from transformer_jax.data.batch_plan import epoch_order
 from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.tools.word_vectors.task.hierarchical_softmax import TOP_NODES, RowPaths, TreeBlock, huffman_tree
 from transformer_jax.tools.word_vectors.task.word2vec import TextBlock
@@ -47,15 +46,9 @@ def counts_of_words(store: DocumentStore, vocabulary_size: int, min_count: int) 
     words = int(np.count_nonzero(kept))
     if words == 0:
         most = int(counts[NUM_SPECIAL_IDS:].max(initial=0))
-        raise DataError(
-            f"tokenizer.min_count: no word occurs {min_count} times, the most frequent word {most:,} times; lower it, or "
-            "give more text"
-        )
+        raise DataError(f"tokenizer.min_count: no word occurs {min_count} times, at most {most:,} times; lower it")
     if words == 1:
-        raise DataError(
-            "data: a single word is left, and vectors are learned from pairs of words; lower tokenizer.min_count or give "
-            "more text"
-        )
+        raise DataError("data: a single word is left; lower tokenizer.min_count or give more text")
     return kept
 
 
@@ -139,7 +132,6 @@ class TextBlocks:
 
     @property
     def updates_per_epoch(self) -> int:
-        """Updates in which every span is seen once."""
         return -(-self._num_spans // self._spans_per_update)
 
     def report(self) -> tuple[dict[str, object], str]:
@@ -167,7 +159,7 @@ class TextBlocks:
     def _stream(self, update: int) -> np.ndarray:
         """The words of an update after subsampling, EOS between documents and spans; int32."""
         epoch, index = divmod(update, self.updates_per_epoch)
-        order = _order(self._num_spans, self._seed, epoch)
+        order = epoch_order(self._num_spans, self._seed, epoch)
         spans = order[index * self._spans_per_update : (index + 1) * self._spans_per_update]
         ends_span = np.array([EOS_ID], self._ids.dtype)
         size = self._span
@@ -190,7 +182,6 @@ class TextBlocks:
         return max(int(np.count_nonzero(fits)), 1)
 
     def _kept_of_spans(self, keep: np.ndarray, first: int) -> np.ndarray:
-        """Expected sizes of some spans after subsampling."""
         ids = self._ids[first * self._span : (first + SPANS_AT_ONCE) * self._span]
         return np.add.reduceat(keep[ids], np.arange(0, len(ids), self._span))
 
@@ -198,9 +189,3 @@ class TextBlocks:
 def _uint32(bits: RandomBits, number: int) -> np.ndarray:
     """``number`` random uint64 below 2^32, two from each of ``bits``."""
     return bits(-(-number // 2)).view(np.uint32)[:number].astype(np.uint64)
-
-
-@lru_cache(maxsize=2)
-def _order(number: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of an epoch. A run reads one epoch at a time, two at its border."""
-    return random_order(number, seed, epoch, stream=0)

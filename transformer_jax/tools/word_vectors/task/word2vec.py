@@ -40,7 +40,6 @@ class SkipGramNegative:
         self._negatives, self._margin = config.negatives, config.window
 
     def lookups(self, block: TextBlock) -> dict[str, Lookup]:
-        """The rows that a block reads."""
         center = block.words[:, self._margin : -self._margin]
         outputs = jnp.concatenate([block.words, block.negatives], axis=1)
         return {"center": Lookup(WORDS, center), "output": Lookup(OUTPUTS, outputs)}
@@ -65,7 +64,6 @@ class CbowNegative:
         self._negatives, self._margin = config.negatives, config.window
 
     def lookups(self, block: TextBlock) -> dict[str, Lookup]:
-        """The rows that a block reads."""
         center = block.words[:, self._margin : -self._margin]
         return {
             "context": Lookup(WORDS, block.words),
