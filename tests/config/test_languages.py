@@ -68,17 +68,3 @@ def test_tokenizer_and_selection_follow_from_the_language(monkeypatch):
     monkeypatch.setattr(languages, "is_installed", lambda name: True)
     assert [bleu_tokenizer_of(each) for each in ("ja", "ko", "th")] == ["ja-mecab", "ko-mecab", "flores200"]
     assert settings("a.{en,ja}").selection.name == "bleu"
-
-
-def test_selection_is_what_is_stated():
-    ja = {"source": "text", "train": "a.{en,ja}"}
-    for evaluation, name in (
-        ({"selection": "bleu"}, "bleu"),
-        ({"bleu_tokenizer": "13a"}, "chrf"),
-        ({"selection": "ter"}, "ter"),
-    ):
-        assert from_dict({"data": ja, "evaluation": evaluation}).selection.name == name
-    with pytest.raises(ConfigError, match=r"evaluation.selection: 'bits_per_byte' is not one of bleu, chrf"):
-        from_dict({"evaluation": {"selection": "bits_per_byte"}})
-    with pytest.raises(ConfigError, match=r"evaluation.bleu_tokenizer: 'moses' is not one of 13a"):
-        from_dict({"evaluation": {"bleu_tokenizer": "moses"}})

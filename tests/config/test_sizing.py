@@ -2,7 +2,7 @@
 
 import pytest
 
-from transformer_jax.config import ConfigError, TextDataConfig, resolve
+from transformer_jax.config import ConfigError, resolve
 from transformer_jax.config.sizing import (
     DECODER_ONLY_SIZES,
     EFFICIENCY,
@@ -21,7 +21,6 @@ from transformer_jax.config.sizing import (
     plan_word_vectors,
     seconds_of,
 )
-from transformer_jax.data.documents import measure_text
 
 FLOPS = 2e11
 
@@ -138,20 +137,3 @@ def test_stated_settings_stay_and_count():
     assert wide.settings["batching.tokens_per_update"] == 512 * 8
     for said in ("data.documents=paragraphs", "context of 32 tokens", "77 updates"):
         assert said in found.sentence
-
-
-def test_counts_of_a_text_and_where_its_documents_end(tmp_path):
-    def measured(text, **settings):
-        (tmp_path / "a.txt").write_text(text, encoding="utf-8")
-        config = TextDataConfig(source="text", train=str(tmp_path / "a.txt"), held_out=0.2, **settings)
-        return measure_text(config, 0)
-
-    lines = measured("ein kurzer Satz\n" * 1000)
-    assert (lines.num_bytes, lines.words, lines.documents) == pytest.approx((12_800, 2400, 800), rel=0.01)
-    assert lines.documents_are == "lines" and "800 documents (one a line: data.documents=lines)" in lines.text()
-    book = measured("eine Zeile\neine zweite\n\n" * 1000, documents="lines")
-    assert (book.documents_are, book.paragraphs) == ("paragraphs", pytest.approx(800, rel=0.01))
-    assert "documents (between blank lines: data.documents=paragraphs)" in book.text()
-    japanese = measured("雨が降る。\n" * 1000)
-    assert not japanese.has_words and japanese.alphabet == 5
-    assert (japanese.num_bytes, japanese.characters) == pytest.approx((12_800, 4000), rel=0.01)

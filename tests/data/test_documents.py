@@ -7,7 +7,6 @@ import pytest
 
 from transformer_jax.config import DataError, TextDataConfig
 from transformer_jax.data.documents import SEPARATORS, NamedTexts, TextFolder, open_documents
-from transformer_jax.data.synthetic.grammar import GrammarCorpus
 
 TEXT = "ein \u2028 Hund\r\n\n\nzwei\x85 K\u00e4tzchen\n\n\U0001f600\n  drei\n"
 
@@ -76,15 +75,3 @@ def test_a_named_validation_file_leaves_the_training_text_whole(tmp_path):
         assert sum(document.num_bytes for document in found) == source.count_bytes(split)
         assert source.count_bytes(split) == len(f"{split} {TEXT}".encode())
         assert found[0].text.startswith(split)
-
-
-def test_generated_paragraphs_are_a_function_of_the_seed_and_count_their_bytes():
-    config = TextDataConfig(generated_sentences=50)
-    texts = {seed: list(open_documents(config, seed).documents("train")) for seed in (0, 1)}
-    assert texts[0] == list(open_documents(config, 0).documents("train"))
-    assert texts[0] != texts[1]
-    sentences = [pair.source for pair in GrammarCorpus(50, 0).pairs("train")]
-    assert " ".join(document.text for document in texts[0]) == " ".join(sentences)
-    assert all(document.num_bytes == len(document.text.encode()) + 1 for document in texts[0])
-    held_out = open_documents(config, 0).documents("validation"), open_documents(config, 1).documents("validation")
-    assert list(held_out[0]) == list(held_out[1])

@@ -36,10 +36,6 @@ def test_each_reason_is_counted(store_of, pair, reason):
     assert f"left out: 1 of 3, {reason}" in store.statistics.table()
 
 
-def test_a_generated_target_may_be_the_source(store_of):
-    assert store_of([("ab", "ab")], is_training=True, source="copy").num_pairs == 1
-
-
 def test_workers_encode_as_this_process_does(letter_tokenizers, data_config, monkeypatch):
     monkeypatch.setattr(pair_encoding, "CHUNK_PAIRS", 3)
     pairs = [SentencePair("abcdefgh"[: 1 + index % 8], "ab" * (index % 4)) for index in range(40)]

@@ -80,15 +80,6 @@ def test_a_sentence_alone_has_the_score_that_sacrebleu_gives_it():
     assert sentence_chrf(hypotheses, references) == pytest.approx([each.score for each in expected])
 
 
-def test_the_mean_of_systems_lies_between_them():
-    both = mean_bleu([BAD, GOOD], REFERENCES, 100)
-    bad, good = (mean_bleu([system], REFERENCES, 100) for system in (BAD, GOOD))
-    assert both.value == pytest.approx((bad.value + good.value) / 2)
-    assert bad.lower < both.lower < both.value < both.upper < good.upper
-    # Where sentences are hard for one of them and not for the other, the mean moves less than either.
-    assert both.upper - both.lower < max(bad.upper - bad.lower, good.upper - good.lower)
-
-
 def test_what_cannot_be_paired_or_scored_is_refused():
     for systems, references in (([], ["a"]), ([[]], []), ([["a"], ["a", "b"]], ["a"])):
         with pytest.raises(DataError, match="nothing to score"):

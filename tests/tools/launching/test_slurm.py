@@ -130,20 +130,6 @@ def test_a_job_that_its_owner_cancels_does_not_queue_again(started, notes):
     assert not (notes / "scontrol").exists()
 
 
-def test_what_is_asked_of_slurm():
-    asked = settings(
-        gpus_per_node=0, nodes=3, cpus=8, memory="64G", partition="long", account="me", qos="q", constraint="a|b"
-    )
-    script = sbatch_script(asked, training(rows=3))
-    expected = {"nodes": "3", "ntasks-per-node": "1", "cpus-per-task": "8", "mem": "64G", "partition": "long"}
-    expected |= {"account": "me", "qos": "q", "constraint": "a|b", "job-name": "base", "output": "base-%j.log"}
-    assert expected.items() <= directives(script).items()
-    assert "gpus-per-node" not in directives(script)
-    assert "signal" not in directives(script)
-    # srun does not take it from the job.
-    assert "srun --kill-on-bad-exit=1 --cpus-per-task=8 " in script
-
-
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from tools.word_vectors.word_vectors_settings import ROYAL
 
-from transformer_jax.config import DataError
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.tools.word_vectors import neighbors
 from transformer_jax.tools.word_vectors.neighbors import analogy, nearest_words, neighbors_of_rows, search
+from transformer_jax.tools.word_vectors.projection import project
 
 
 @pytest.mark.parametrize("count", [5, 40])
@@ -47,3 +48,10 @@ def test_neighbors_and_analogies():
     assert [near[0].word for near in neighbors_of_rows(ROYAL, [2, 0], 9)] == ["queen", "woman"]
     with pytest.raises(DataError, match="'quean' is not one of the 5 words; did you mean 'queen'"):
         analogy(ROYAL, "man", "king", "quean", 1)
+
+
+def test_too_little_for_a_map():
+    with pytest.raises(DataError, match=r"three words of two dimensions or more, found \[2, 5\]"):
+        project(np.eye(2, 5, dtype=np.float32), "pca")
+    with pytest.raises(ConfigError, match="--method: 'umap' is not one of pca, tsne"):
+        project(np.eye(5, dtype=np.float32), "umap")

@@ -10,7 +10,6 @@ from libraries import library
 from transformer_jax.config import DataError
 from transformer_jax.tools.word_vectors.vectorizers import (
     CountingConfig,
-    cooccurrence_table,
     count_corpus,
     count_documents,
 )
@@ -60,17 +59,6 @@ def test_tfidf():
 def test_a_corpus_without_terms_is_refused(sentences, settings, message):
     with pytest.raises(DataError, match=message):
         counted("bag_of_words", sentences, **settings)
-
-
-def test_cooccurrences():
-    config = CountingConfig("bag_of_words")
-    words, table = cooccurrence_table(["a b c", "b a"], config, window=1)
-    assert words == ["a", "b", "c"]
-    assert table.tolist() == [[0, 2, 0], [2, 0, 1], [0, 1, 0]]
-    assert cooccurrence_table(["a b c", "b a"], config, window=5)[1].tolist() == [[0, 2, 1], [2, 0, 1], [1, 1, 0]]
-    assert cooccurrence_table(["a a"], config, window=1)[1].tolist() == [[2]]
-    with pytest.raises(DataError, match="0 different words"):
-        cooccurrence_table(["?"], config, window=1)
 
 
 @pytest.mark.parametrize("ending", ["", ".xz"])
