@@ -85,11 +85,14 @@ def test_missing_and_ambiguous_files_say_what_there_is(tmp_path):
             TextCorpus(str(folder), source, target).pairs(split)
 
     refuses("'/no/such' is not a folder", folder="/no/such")
-    refuses("expected train.en and train.de, or train.tsv, plain or .gz; found nothing")
+    refuses("no split 'train'.*splits found: none")
     corpus(tmp_path, "a\n", "A\n")
     write(tmp_path / "val.en.gz", "a\n")
-    refuses(r"found train.de, train.en, val.en.gz; set .*validation_split=NAME$", "validation")
-    refuses(r"expected train.en and train\.dk.*; found train.de, train.en, val.en.gz", target="dk")
+    refuses("no split 'valid'.*splits found: train, val; did you mean 'val'", "valid")
+    refuses(r"no split 'validation'.*set --config\.data\.validation_split=NAME$", "validation")
+    refuses(r"no file train\.dk \(or \.gz\); languages found: de, en", target="dk")
+    write(tmp_path / "train.deu", "A\n")
+    refuses(r"languages found: de, deu, en; did you mean 'deu'", target="ddeu")
     corpus(tmp_path, table="a\tA\n")
     refuses(r"both train\.tsv and train\.\*")
     corpus(tmp_path, "b\n", gz=".gz")
@@ -116,7 +119,7 @@ def test_named_files_are_found_however_they_are_written(folder):
         assert list(found.pairs("test")) == [("a", "b")]
         with pytest.raises(
             DataError,
-            match=r"no split .validation.; splits here: train, test; name its files, .*validation or test, or hold",
+            match=r"no split .validation.; splits here: train, test; name its files with .*validation, or hold",
         ):
             found.pairs("validation")
 

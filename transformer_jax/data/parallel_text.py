@@ -117,19 +117,31 @@ class TextCorpus:
 
     def _how_to_name(self, split: str) -> str:
         found = [name for name, _ in self.named] + [self.validation] * bool(self.held_out)
-        remedy = "name its files, --config.data.train, validation or test"
+        settings = {self.train: "train", self.validation: "validation", self.test: "test"}
+        remedy = did_you_mean(split, found)
+        if split in settings:
+            remedy = f"; name its files with --config.data.{settings[split]}"
         if split == self.validation:
-            remedy += ", or hold out training pairs, --config.data.held_out=0.01"
-        return f"no split {split!r}; splits here: {', '.join(found)}{did_you_mean(split, found)}; {remedy}"
+            remedy += ", or hold out training pairs: --config.data.held_out=0.01"
+        return f"no split {split!r}; splits here: {', '.join(found)}{remedy}"
 
     def _missing(self, folder: Path, split: str) -> str:
-        names = sorted(path.name for path in folder.iterdir())
-        source, target = (f"{split}.{language}" for language in (self.source_language, self.target_language))
-        remedy = f"set --config.data.source_language, target_language or {split}_split=NAME"
-        return (
-            f"{folder}: expected {source} and {target}, or {split}.tsv, plain or .gz; found "
-            f"{', '.join(names[:20]) or 'nothing'}; {remedy}"
-        )
+        names = sorted(path.name.removesuffix(".gz") for path in folder.iterdir())
+        languages = sorted({name.removeprefix(f"{split}.") for name in names if name.startswith(f"{split}.")})
+        if languages:
+            sides = {"source_language": self.source_language, "target_language": self.target_language}
+            setting, missing = next((name, language) for name, language in sides.items() if language not in languages)
+            remedy = f"{did_you_mean(missing, languages)}; set --config.data.{setting}=LANGUAGE"
+            found = ", ".join(languages[:20])
+            return f"{folder}: no file {split}.{missing} (or .gz); languages found: {found}{remedy}"
+        endings = self.source_language, self.target_language, "tsv"
+        splits = sorted({name.rpartition(".")[0] for name in names if name.rpartition(".")[2] in endings})
+        wanted = f"{split}.{self.source_language} and {split}.{self.target_language} (or {split}.tsv), plain or .gz"
+        remedy = did_you_mean(split, splits)
+        if split in ("train", "validation", "test"):
+            remedy += f"; where it has another name, set --config.data.{split}_split=NAME"
+        found = ", ".join(splits[:20]) or "none"
+        return f"{folder}: no split {split!r}; expected {wanted}; splits found: {found}{remedy}"
 
 
 def named_files(text: str, key: str) -> tuple[Path, ...]:
