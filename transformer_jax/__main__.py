@@ -25,8 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A disk that is full, a folder that may not be written: where the system says which file, that is the message.
         if error.filename is None and error.errno is None:
             raise
-        place = f"{error.filename}: " if error.filename is not None else ""
-        print(f"transformer-jax: {place}{error.strerror or error}", file=sys.stderr)
+        prefix = f"{error.filename}: " if error.filename is not None else ""
+        print(f"transformer-jax: {prefix}{error.strerror or error}", file=sys.stderr)
         return USER_ERROR
 
 

@@ -12,7 +12,7 @@ from jax import lax
 from transformer_jax.array_types import Array
 
 TF32_MANTISSA_BITS = 10
-"""Of NVIDIA's TensorFloat-32, whose exponents are those of float32."""
+"""The mantissa of NVIDIA's TensorFloat-32; it has the exponent of float32."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Runs in an object store: fsspec's memory, and where moto and s3fs are installed a server that speaks S3."""
 
 import shutil
+from pathlib import Path
 
 import fsspec
 import pytest
@@ -17,6 +18,7 @@ from transformer_jax.runtime import object_store
 from transformer_jax.runtime.object_store import MARKER, StoreError, copy_to_read, fetch_arrays, folder_to_train
 
 RUN = "memory://bucket/run"
+OLD_RUN = Path(__file__).parents[1] / "data" / "old_runs" / "transformer"
 
 
 class Killed(BaseException):
@@ -104,6 +106,22 @@ def test_what_the_run_deletes_is_deleted_there_but_not_what_is_damaged_here(stor
     found = {name.removeprefix("/bucket/run/") for name in store.find("/bucket/run")}
     assert {name.partition("/metrics")[0] for name in found if "metrics/" in name} == {"checkpoints/2", "checkpoints/3"}
     assert "outcome.json" not in found
+
+
+def test_a_checkpoint_that_is_being_written_is_not_uploaded(store):
+    with folder_to_train(RUN) as folder:
+        begin(folder)
+        unfinished = folder / "checkpoints" / "1.orbax-checkpoint-tmp" / "params"
+        unfinished.mkdir(parents=True)
+        (unfinished / "a").write_text("1")
+    assert not store.find("/bucket/run/checkpoints")
+
+
+def test_python_loads_a_run_from_its_address(store):
+    store.put(str(OLD_RUN), "/bucket/run", recursive=True)
+    run = load(RUN)
+    assert run.config.task == "translation"
+    assert run.metrics
 
 
 def test_what_could_not_be_uploaded_is_kept_and_named(store, monkeypatch):

@@ -16,6 +16,7 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig, con
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.compilation_cache import start_jax
+from transformer_jax.runtime.object_store import local_run
 from transformer_jax.tasks.task import Evaluation, Task, task_class, task_that_reads_texts
 from transformer_jax.tasks.texts import TokenScores
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
@@ -219,7 +220,7 @@ def load(
         ConfigError: no such run or checkpoint, or a setting that the trained model cannot change.
     """
     with python_errors():
-        directory = RunDirectory(path)
+        directory = RunDirectory(local_run(str(path), is_fresh=True))
         directory.require_run("path")
         config = config_for_use(directory.path, [(key, str(value)) for key, value in (settings or {}).items()])
         chosen_step(directory, str(checkpoint))

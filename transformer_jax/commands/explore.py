@@ -122,10 +122,10 @@ def _page(
     names = [each.name for each in opened]
     page = Page(f"{Path(values.workdir).name}: attention", names, is_served=values.serve)
     for number, (each, statistics) in enumerate(zip(opened, tables, strict=True)):
-        for place, (text, target) in enumerate(texts):
+        for index, (text, target) in enumerate(texts):
             reading = each.reader.read(text, target, with_gradients=values.gradients)
             search = each.reader.search(text, values.alternatives) if values.search else None
-            page.add_reading(reading, search, text=place, run=number)
+            page.add_reading(reading, search, text=index, run=number)
         page.add_statistics(statistics, run=number)
     return page
 

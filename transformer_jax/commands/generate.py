@@ -14,7 +14,7 @@ DECODING_FLAGS = ("max_new_tokens", "beam_width", *SAMPLING_FLAGS)
     run_flags,
     flags.string("prompt", "", "text to continue"),
     flags.string("prompts", None, "file of prompts, one a line, plain or .gz"),
-    flags.integer("max_new_tokens", None, "most tokens of a continuation"),
+    flags.integer("max_new_tokens", None, "maximum number of tokens of a continuation"),
     flags.number("temperature", None, "divides the logits; 0 is greedy"),
     flags.integer("top_k", None, "sample from the k most probable tokens; 0: from all"),
     flags.number("top_p", None, "sample from the fewest tokens with this total probability; 1: from all"),

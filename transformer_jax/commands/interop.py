@@ -28,7 +28,9 @@ TEXT_FLAGS = (
     flags.string("output", None, "folder to write", required=True),
     flags.enum("quantization", "float32", ("float32", "float16", "int8"), "precision of the weights (ctranslate2)"),
     flags.integer("batch_size", 8, "sources at once (stablehlo)", lower_bound=1),
-    flags.integer("source_length", 128, "most tokens of a source, EOS included (stablehlo)", lower_bound=2),
+    flags.integer(
+        "source_length", 128, "maximum number of tokens of a source, EOS included (stablehlo)", lower_bound=2
+    ),
     flags.boolean("no_verify", False, "do not compare the exported model with the run"),
     *TEXT_FLAGS,
 )

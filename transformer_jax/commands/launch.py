@@ -67,7 +67,7 @@ USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND"
     flags.integer(
         "seconds_to_save", 120, "slurm, kubernetes: seconds before the end to ask a run to save", lower_bound=1
     ),
-    flags.integer("max_restarts", 10, "kubernetes: most restarts", lower_bound=0),
+    flags.integer("max_restarts", 10, "kubernetes: maximum number of restarts", lower_bound=0),
     flags.integer(
         "minutes_without_progress",
         0,

@@ -24,7 +24,7 @@ PROGRAMS = "train_step", "decode_step", "search"
         "program", "train_step", PROGRAMS, "the training step; one step of decoding; the whole search of a batch"
     ),
     flags.boolean("search", False, "try meshes, tokens and rematerialization"),
-    flags.integer("search_limit", 12, "most variants to compile", lower_bound=1),
+    flags.integer("search_limit", 12, "maximum number of variants to compile", lower_bound=1),
     flags.string("calibration", "", "speeds that calibrate measured, for those of data sheets"),
     flags.boolean("json", False, "print JSON"),
 )

@@ -119,7 +119,7 @@ def summary(outcome: "Outcome", run: "RunDirectory", config: ExperimentConfig, s
     reason = {
         "finished": "finished",
         "patience": f"stopped: validation {selection.label} no longer improved",
-        "stopped": "stopped after a validation, as asked",
+        "stopped": "stopped by a callback",
     }[outcome.reason]
     workdir = f"{shlex.quote(str(run.path))}{plugin_flags()}"
     commands = (each.format(workdir=workdir) for each in task_class(config.task).next_commands)

@@ -39,7 +39,7 @@ SAMPLING_FLAGS = "temperature", "top_k", "top_p"
         "top_p", None, "sample from the fewest tokens with this total probability", lower_bound=1e-6, upper_bound=1.0
     ),
     flags.integer("seed", 0, "seed of the sampling", lower_bound=0, upper_bound=LARGEST_SEED),
-    flags.integer("lines_at_once", 4096, "most lines to translate at once", lower_bound=1),
+    flags.integer("lines_at_once", 4096, "maximum number of lines to translate at once", lower_bound=1),
 )
 def translate(values: flags.Values) -> int:
     """Translate lines: from standard input to standard output, from files, or as they are typed.
@@ -107,13 +107,13 @@ def translate(values: flags.Values) -> int:
     number = 0
     with _opened(values.output) as target:
         for lines in itertools.chain([first], chunks):
-            place: dict[str, Any] = {"num_results": values.n_best, "name": f"{name}, line", "first": number + 1}
+            options: dict[str, Any] = {"num_results": values.n_best, "name": f"{name}, line", "first": number + 1}
             too_long = None
             try:
-                found = translations(lines, **place)
+                found = translations(lines, **options)
             except SentenceTooLong as error:
                 # The lines before it are translated all the same.
-                found, too_long = translations(lines[: error.index], **place), error
+                found, too_long = translations(lines[: error.index], **options), error
             for best in found:
                 number += 1
                 rows = [f"{number}\t{each.score:.4f}\t{each.text}\n" for each in best]

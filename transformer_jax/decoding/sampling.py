@@ -200,7 +200,7 @@ def _start_samples(
 def _draw_next(state: BeamState, logits: Float[Array, "B W V"], rules: Rules, sampling: SamplingRule) -> BeamState:
     """One more token of every sample; a sentence is done when all of its samples have ended, with EOS or at its limit.
 
-    A hypothesis is a sample, in the order of the keys; its tokens are the first of what the key alone gives.
+    A hypothesis is a sample, in the order of the keys. Its tokens depend on its key alone; a limit only cuts them.
     """
     _, keys = state.cache.per_sentence
     found = draw(logits.reshape(-1, logits.shape[2]), keys.reshape(-1), state.position, sampling)

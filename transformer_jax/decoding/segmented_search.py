@@ -124,8 +124,8 @@ class SegmentedSearch:
                 is_kept = jnp.expand_dims(rows < 0, tuple(range(1, kept.ndim)))
                 return jnp.where(is_kept, kept, jnp.take(others, rows, axis=0, mode="clip"))
 
-            nowhere = other.is_done.size
-            other_is_done = other.is_done.at[jnp.where(rows < 0, nowhere, rows)].set(True, mode="drop")
+            out_of_range = other.is_done.size
+            other_is_done = other.is_done.at[jnp.where(rows < 0, out_of_range, rows)].set(True, mode="drop")
             both = jax.tree.map(lambda kept, others: joined(kept, others) if kept.ndim else kept, state, other)
             return constrained(both), devices.constrain(other_is_done)
 
@@ -149,7 +149,7 @@ class SegmentedSearch:
         if self._devices.threads == 1:
             yield from self._search_share(params, batches)
             return
-        # Which thread has a batch does not depend on time.
+        # The assignment of batches to threads does not depend on timing.
         given, is_over = list(batches), threading.Event()
 
         def search_share(thread: int) -> list[tuple[np.ndarray, Hypotheses]]:

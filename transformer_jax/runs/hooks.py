@@ -127,7 +127,7 @@ def _explained_divergence(run: TrainingRun, metrics: StepMetrics) -> str:
 def _remedy(run: TrainingRun) -> str:
     return (
         f"Checkpoints kept: {run.checkpoints.steps()}. Look at that tensor, or restart, in another --workdir, with a "
-        "lower optimizer.learning_rate, with optimizer.clip_norm or, of word vectors, with fewer batching.rows"
+        "lower optimizer.learning_rate, with optimizer.clip_norm or with smaller batches"
     )
 
 

@@ -67,6 +67,6 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
 
 
 def with_recorded_init(config: ExperimentConfig, workdir: str) -> ExperimentConfig:
-    """``config``, and where ``workdir`` holds checkpoints what that run remembers of where its parameters came from."""
+    """``config``, with the ``init`` that the run in ``workdir`` recorded, if it has checkpoints."""
     has_begun = RunDirectory(workdir).has_checkpoints()
     return replace(config, init=load_run_config(workdir).init) if has_begun else config

@@ -201,4 +201,4 @@ class TrainingRun:
 
 
 Hook = Callable[[TrainingRun], object]
-"""Called after an update with its run; its result is ignored."""
+"""Called with the run after every update, and once before the first; its result is ignored."""

@@ -106,7 +106,7 @@ class RunDirectory:
         return self._own / "data.json"
 
     def remove_partial_files(self) -> None:
-        """Removes what a killed process left of files that only the one that trains here writes."""
+        """Removes the unfinished files that a killed training process left."""
         written = self.config, self.metrics, self.curves, self.goodput, self.outcome, self.data_report, self.run_record
         for path in (*written, *self.tokenizer.glob("tokenizer*.*")):
             remove_partial(path)

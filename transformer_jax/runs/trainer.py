@@ -251,8 +251,11 @@ class _Saved(NamedTuple):
         return self.logged.num_records if self.is_validation_due else None
 
     def is_over(self, config: ExperimentConfig) -> bool:
-        """Whether no update is left, so that nothing will be saved."""
-        return self.number >= (self.counters.num_updates or config.training.num_updates)
+        """Whether no update and no validation is left, so that nothing will be saved."""
+        patience = config.training.patience
+        is_out_of_patience = patience > 0 and self.counters.evaluations_without_gain >= patience
+        is_finished = self.number >= (self.counters.num_updates or config.training.num_updates)
+        return not self.is_validation_due and (is_finished or is_out_of_patience)
 
 
 def _restored(checkpoints: Checkpoints, update: Update, task: Task, directory: RunDirectory) -> _Saved:

@@ -35,9 +35,9 @@ MARKER = "_CHECKPOINT_METADATA"
 
 _OWN_CHECKPOINT = re.compile(r"checkpoints/[0-9]{1,18}")
 _IN_CHECKPOINT = re.compile(r"((?:.*/)?checkpoints/[0-9]{1,18})/(.+)")
-# Traces and events, which no command reads; and files that stay on this machine.
+# Traces and events, which no command reads; and files that stay on this machine, such as a checkpoint being written.
 _NOT_READ = re.compile(r"(.*/)?(profile/.*|events\.[^/]*)")
-_LOCAL = re.compile(r"(.*/)?(damaged-[^/]*/.*|[^/]*\.(partial|lock))")
+_LOCAL = re.compile(r"(.*/)?((damaged-|[0-9]+\.orbax-checkpoint-tmp)[^/]*/.*|[^/]*\.(partial|lock))")
 _OPEN: dict[Path, "StoredFolder"] = {}
 
 

@@ -222,7 +222,7 @@ class Task(ABC):
     @property
     @abstractmethod
     def identity(self) -> Mapping[str, str]:
-        """Digests of what the training reads, by name: another one is another run."""
+        """Digests of the training data and tokenizers, by name; a run resumes only with the same."""
 
     @abstractmethod
     def training_data(self) -> TrainingData:

@@ -43,7 +43,7 @@ class TextTask(Task):
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        """Digests of what the training reads: another one is another run."""
+        """Digests of the training data and tokenizers; a run resumes only with the same."""
         fingerprint = self.source.fingerprint(self.config.data.train_split)
         return {"training data": fingerprint, "tokenizer": self.tokenizer.fingerprint()}
 

@@ -70,7 +70,7 @@ def cross_attention(
     targets: Sequence[str],
     choose: Callable[[list[Float[Array, "B H T S"]]], Float[Array, "B ... T S"]],
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Of every pair its number and what ``choose`` makes of its teacher-forced layers, [..., T, S]; the longest pairs first.
+    """Yields the index of every pair with ``choose`` of its teacher-forced layers, [..., T, S]; the longest pairs first.
 
     Raises DataError when the numbers of sentences differ or one is too long, ConfigError when nothing attends to the source.
     """

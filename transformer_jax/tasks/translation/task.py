@@ -171,7 +171,7 @@ class TranslationTask(Task):
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        """Digests of what the training reads: another one is another run."""
+        """Digests of the training data and tokenizers; a run resumes only with the same."""
         return {
             "training data": self.corpus.fingerprint(self.config.data.train_split),
             "source tokenizer": self.tokenizers.source.fingerprint(),

@@ -202,7 +202,7 @@ def _job_set(settings: KubernetesSettings, hosts: Hosts, workload: Training) -> 
 
 
 def _probes(settings: KubernetesSettings, workload: Training) -> Manifest:
-    """Ready: the run has written its goodput since the pod started. Alive, where that is asked for: it goes on doing so.
+    """Ready: the run has written its goodput since the pod started. Alive, if there is a limit: it still writes it.
 
     A run writes it with every line of the log and every checkpoint. Without the limit a run that hangs ends by its own
     watchdog (``training.hang_factor``). Workers of a sweep send heartbeats to the study instead.
@@ -212,11 +212,11 @@ def _probes(settings: KubernetesSettings, workload: Training) -> Manifest:
     if not settings.minutes_without_progress:
         return {"readinessProbe": has_begun}
     minutes = settings.minutes_without_progress
-    goes_on = _probe(f'test -n "$(find {goodput} -mmin -{minutes})"')
+    is_alive = _probe(f'test -n "$(find {goodput} -mmin -{minutes})"')
     return {
         "startupProbe": has_begun | {"failureThreshold": minutes},
         "readinessProbe": has_begun,
-        "livenessProbe": goes_on | {"failureThreshold": 3},
+        "livenessProbe": is_alive | {"failureThreshold": 3},
     }
 
 

@@ -21,6 +21,7 @@ from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.runs.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.runs.trainer import run_training
+from transformer_jax.tools.pictures.curves import curves_at_end
 from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform, Range, Sweep, Value, folder_of
 from transformer_jax.tools.sweeps.study import (
     ERROR,
@@ -134,10 +135,11 @@ def _train(study: optuna.Study, sweep: Sweep, workdir: Path, trial: Trial) -> fl
     print(f"trial {number}: {', '.join(f'{name}={value}' for name, value in point.items())}", file=sys.stderr)
 
     reporter = _Reporter(trial, sweep.metric, _frozen(study, trial).intermediate_values)
-    outcome = run_training(sweep.settings(point), folder, callbacks=[reporter])
+    config, run = sweep.settings(point), RunDirectory(folder)
+    with curves_at_end(run, config):
+        outcome = run_training(config, folder, callbacks=[reporter])
     if outcome.reason == "interrupted":
         raise KeyboardInterrupt(outcome.signal)
-    run = RunDirectory(folder)
     found = validations(run.metrics)
     values = {step: each[sweep.metric] for step, each in found.items() if sweep.metric in each}
     if not values:
