@@ -17,7 +17,7 @@ from transformer_jax.config import (
     resolve,
     to_json,
 )
-from transformer_jax.config.recipes import listed_recipes
+from transformer_jax.config.recipes import SHIPPED, find_recipe, listed_recipes
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
@@ -193,3 +193,12 @@ def test_the_cache_of_a_run_is_never_that_of_its_settings(tmp_path):
     assert chosen.data.cache_directory == "/tmp/mine"
     assert not chosen.data.download
     assert config_for_use(str(tmp_path), [("data.download", "true")]).data.download
+
+
+def test_a_bare_name_is_the_shipped_recipe_whatever_lies_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("text.py", "mine.py"):
+        (tmp_path / name).write_text("", encoding="utf-8")
+    assert find_recipe("text") == SHIPPED / "text.py"
+    assert find_recipe("text.py") == Path("text.py")
+    assert find_recipe("mine") == Path("mine.py")

@@ -108,6 +108,8 @@ def with_own_text(spec: str, overrides: Iterable[tuple[str, str]]) -> str:
 def find_recipe(name: str) -> Path:
     """The file of a recipe: as given, below ``configs/`` here, or of the package; ``.py`` and ``configs/`` may be left out.
 
+    A bare name, ``text``, is looked for here last: a file ``text.py`` of another purpose does not run in place of the recipe.
+
     Raises:
         ConfigError: no such file; the message lists the files that were tried.
     """
@@ -117,6 +119,8 @@ def find_recipe(name: str) -> Path:
     if not file.is_absolute():
         inside = file.relative_to("configs") if file.parts[:1] == ("configs",) else file
         files += [Path("configs") / file, SHIPPED / inside]
+    if given == Path(given.name) and given.suffix != ".py":
+        files = [*files[1:], file]
     for each in files:
         if each.is_file():
             return each
