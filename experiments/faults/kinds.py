@@ -132,7 +132,7 @@ def damaged(kind: str, damage: str, subject: str, root: Path, rng: random.Random
 
 LONGEST_STOP = 3.0
 Strike = Callable[[Command, Path, random.Random, float], bool]
-"""Does something to the command that trains in a folder, whose run takes so many seconds; False where that had ended."""
+"""Applies a fault to the training command of a folder, given the seconds of its run; False if the command had ended."""
 
 
 def disturbed(fault: str, subject: str, root: Path, rng: random.Random) -> Verdict:
@@ -164,7 +164,7 @@ def signaled(number: int) -> Strike:
 
 
 def send(command: Command, number: int, stop_seconds: float) -> None:
-    """Sends a signal, and CONT so many seconds after a STOP."""
+    """Sends a signal; after STOP waits ``stop_seconds`` and sends CONT."""
     command.strike(number)
     if number == signal.SIGSTOP:
         time.sleep(stop_seconds)

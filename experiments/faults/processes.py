@@ -26,7 +26,7 @@ class Hanging(BaseException):
 
 @contextlib.contextmanager
 def time_limit(seconds: float):
-    """Raises Hanging in the block after so many seconds; ends the process, with its stacks, where that has no effect."""
+    """Raises Hanging in the block after ``seconds``; if that has no effect, ends the process and prints its stacks."""
 
     def raise_hanging(number: int, frame: object) -> None:
         raise Hanging

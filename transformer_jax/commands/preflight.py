@@ -25,7 +25,7 @@ PROGRAMS = "train_step", "decode_step", "search"
     ),
     flags.boolean("search", False, "try meshes, tokens and rematerialization"),
     flags.integer("search_limit", 12, "maximum number of variants to compile", lower_bound=1),
-    flags.string("calibration", "", "speeds that calibrate measured, for those of data sheets"),
+    flags.string("calibration", "", "file of speeds measured by calibrate, used in place of data-sheet figures"),
     flags.boolean("json", False, "print JSON"),
 )
 def preflight(values: flags.Values) -> int:

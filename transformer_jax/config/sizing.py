@@ -159,7 +159,7 @@ def plan_translation(
     seconds, epochs = size.seconds(updates, speed), updates * size.tokens_per_update / corpus.tokens
     paid = int((SHARE_OF_VALIDATIONS * seconds * speed - FIRST_VALIDATION) / (VALIDATION * size.parameters))
     intervals = _intervals(updates, min(max(paid, MIN_VALIDATIONS), MAX_VALIDATIONS), MIN_BETWEEN)
-    # At a checkpoint a run estimates its end anew: about every minute.
+    # A run re-estimates its end at each checkpoint: about every minute.
     checkpoint_every = max(min(intervals["training.evaluate_every"], int(60 * updates / max(seconds, 1))), 1)
     settings = {
         "tokenizer.vocabulary_size": size.vocabulary,
