@@ -1,6 +1,7 @@
 """Parallel text files: sentences as they are written, faults named with file and line, held-out pairs never trained on."""
 
 import gzip
+import re
 
 import pytest
 
@@ -68,15 +69,22 @@ def test_faults_are_named_with_file_and_line(tmp_path, gz, texts, message):
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda data: data[: len(data) // 2], lambda data: b"not gzip", lambda data: data[:-6] + b"\1" * 6]
+    ("damage", "is_damaged"),
+    [
+        (lambda data: data[: len(data) // 2], True),
+        (lambda data: b"not gzip", False),
+        (lambda data: data[:-6] + b"\1" * 6, True),
+    ],
 )
-def test_damaged_gzip(tmp_path, damage):
+def test_damaged_gzip_is_named_with_its_last_sound_line(tmp_path, damage, is_damaged):
     text = "".join(f"line {number * 7919 % 10007}\n" for number in range(2000))
     reader = corpus(tmp_path, text, text, gz=".gz")
     path = tmp_path / "train.de.gz"
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(DataError, match=r"train\.de\.gz: not a whole gzip file .*; copy it again"):
+    with pytest.raises(DataError, match=r"train\.de\.gz: not a whole gzip file(.*); copy it again") as raised:
         list(reader.pairs("train"))
+    found = re.search(r"damaged after line ([\d,]+)", str(raised.value))
+    assert (found is not None and 500 < int(found[1].replace(",", "")) <= 2000) is is_damaged
 
 
 def test_missing_and_ambiguous_files_say_what_there_is(tmp_path):

@@ -4,7 +4,6 @@ import codecs
 import contextlib
 import gzip
 import hashlib
-import io
 import lzma
 import os
 import re
@@ -33,6 +32,7 @@ _NO_TEXT = {
     b"%PDF-": "is not a text file",
 }
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+_UNREADABLE = (EOFError, OSError, zlib.error, lzma.LZMAError)
 _LINE_BREAKS = re.compile(r"[\n\r\t]")
 
 
@@ -86,14 +86,21 @@ def require_no_archive(start: bytes, name: str) -> None:
 def raw_lines(path: Path) -> Iterator[bytes]:
     """Lines with their line feed, one at a time, of a file that is plain, ``.gz`` or ``.xz``: concatenated, all of its bytes.
 
-    ``~`` at the start of the path is the home folder. Raises DataError when it cannot be read, or is damaged.
+    ``~`` at the start of the path is the home folder. Raises DataError, with the last sound line, when it cannot be read, or is
+    damaged.
     """
-    with opened_bytes(path) as stream, io.BufferedReader(stream, _READ_AT_ONCE) as lines:
-        yield from lines
+    number = 0
+    try:
+        with _open(path) as stream:
+            # No buffer around it: that would lose the sound lines before the damage, and their number.
+            for number, line in enumerate(stream, start=1):
+                yield line
+    except _UNREADABLE as error:
+        raise _unreadable(path, error, f" after line {number:,}" if number else "") from None
 
 
 def raw_blocks(path: Path) -> Iterator[bytes]:
-    """The bytes of such a file in large blocks; raises DataError as ``raw_lines`` does."""
+    """The bytes of such a file in large blocks; raises DataError when it cannot be read, or is damaged."""
     with opened_bytes(path) as stream:
         yield from iter(partial(stream.read, _READ_AT_ONCE), b"")
 
@@ -102,13 +109,22 @@ def raw_blocks(path: Path) -> Iterator[bytes]:
 def opened_bytes(path: Path) -> Iterator[Any]:
     """Opens a file that is plain, ``.gz`` or ``.xz``; raises DataError when it cannot be read, or is damaged."""
     try:
-        with _OPENERS.get(path.suffix, open)(path.expanduser(), "rb") as stream:
+        with _open(path) as stream:
             yield stream
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        kind = "xz" if path.suffix == ".xz" else "gzip"
-        raise DataError(f"{path}: not a whole {kind} file ({error}); copy it again") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except _UNREADABLE as error:
+        raise _unreadable(path, error) from None
+
+
+def _open(path: Path) -> Any:
+    return _OPENERS.get(path.suffix, open)(path.expanduser(), "rb")
+
+
+def _unreadable(path: Path, error: Exception, where: str = "") -> DataError:
+    if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+        return DataError(f"{path}: cannot be read{where}: {error.strerror or error}")
+    kind = "xz" if path.suffix == ".xz" else "gzip"
+    damaged = f", damaged{where}" if where else ""
+    return DataError(f"{path}: not a whole {kind} file{damaged} ({error}); copy it again")
 
 
 def count_sound_lines(path: Path) -> int | None:
