@@ -16,6 +16,7 @@ from transformer_jax.__main__ import main
 from transformer_jax.commands import translate as command
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.data.tokenizers.listed import WordTokenizer
+from transformer_jax.tasks.translation.translator import Translation, Translator
 
 
 class Translated(NamedTuple):
@@ -49,6 +50,20 @@ def test_translate_keeps_lines_and_their_order(run):
     rows = [line.split("\t") for line in translate(run, text, "--n-best=2").stdout.decode().splitlines()]
     assert [row[0] for row in rows] == ["1", "1", "2", "3", "3", "4", "5", "5"]
     assert float(rows[0][1]) >= float(rows[1][1])
+
+
+def test_leading_lines_are_written_before_the_others_are_done(run, tmp_path, monkeypatch):
+    output, written = tmp_path / "out", []
+
+    def search(self, params, sources, *options):
+        for index in (1, 0, 2):
+            yield index, [Translation(f"line {index}", 0.0, [])]
+            written.append(output.read_text(encoding="utf-8"))
+
+    monkeypatch.setattr(Translator, "_search", search)
+    assert translate(run, b"a\n\nb\nc\n", f"--output={output}").returncode == 0
+    assert written[:2] == ["", "line 0\n\nline 1\n"]
+    assert output.read_text(encoding="utf-8") == "line 0\n\nline 1\nline 2\n"
 
 
 def test_what_is_drawn_depends_on_the_line_and_its_number_alone(run):

@@ -202,3 +202,17 @@ def test_a_bare_name_is_the_shipped_recipe_whatever_lies_here(tmp_path, monkeypa
     assert find_recipe("text") == SHIPPED / "text.py"
     assert find_recipe("text.py") == Path("text.py")
     assert find_recipe("mine") == Path("mine.py")
+
+
+def test_a_bare_name_is_a_recipe_even_where_a_folder_of_data_has_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").mkdir()
+    (tmp_path / "mine").mkdir()
+    assert resolve("quickstart") == resolve(str(SHIPPED / "quickstart.py"))
+    with pytest.raises(ConfigError, match=r"no recipe 'mine' \(looked for .*, mine/config.json\)"):
+        resolve("mine")
+    other = to_json(resolve("quickstart", [("seed", "7")]))
+    (tmp_path / "quickstart" / "config.json").write_text(json.dumps(other), encoding="utf-8")
+    assert resolve("quickstart").seed == 7
+    with pytest.raises(ConfigError, match="not the directory of a run"):
+        resolve(str(tmp_path / "mine"))

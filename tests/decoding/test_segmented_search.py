@@ -1,6 +1,7 @@
 """Segmented search finds what the search in one piece finds, whatever leaves the batch and however arrays grow."""
 
 import functools
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -91,23 +92,42 @@ def unused(*arguments):
     raise AssertionError
 
 
+def search_of_shares(search_share) -> SegmentedSearch:
+    """A search by two threads, where ``search_share`` stands for the search of each."""
+    search = SegmentedSearch(unused, unused, plain_search(Rules(1, 1, 0.6)), SearchDevices(threads=2))
+    search._search_share = search_share
+    return search
+
+
 @pytest.mark.parametrize("fails", [0, 1])
 def test_an_error_in_a_thread_ends_the_search(fails):
-    begun, scores = [], np.zeros((1, 1), np.float32)
-    nothing = Hypotheses(np.zeros((1, 1, 1), np.int32), scores, scores, np.zeros((1, 1), np.int32))
+    begun = []
 
     def search_share(params, batches):
         for batch in batches:
             begun.append(batch)
             if batch % 2 == fails and batch > 3:
                 raise ValueError(f"batch {batch}")
-            yield np.array([batch]), nothing
+            yield batch
 
-    search = SegmentedSearch(unused, unused, plain_search(Rules(1, 1, 0.6)), SearchDevices(threads=2))
-    search._search_share = search_share
     with pytest.raises(ValueError, match=f"batch {4 + fails}"):
-        list(search.search({}, iter(range(10**6))))
+        list(search_of_shares(search_share).search({}, iter(range(10**6))))
     assert len(begun) < 10**6 // 4
+
+
+def test_each_result_of_a_thread_comes_before_the_threads_end():
+    is_read = threading.Event()
+
+    def search_share(params, batches):
+        for batch in batches:
+            yield batch
+            assert is_read.wait(timeout=10)
+
+    found = []
+    for batch in search_of_shares(search_share).search({}, iter(range(6))):
+        found.append(batch)
+        is_read.set()
+    assert sorted(found) == list(range(6))
 
 
 def test_rows_become_fewer_and_capacities_larger(lookup_model, tables, limits):

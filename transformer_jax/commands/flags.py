@@ -74,7 +74,7 @@ overrides = repeated(OVERRIDE_FLAG, [], OVERRIDE_MEANING)
 
 def config(values: Values, required: bool = True) -> None:
     """``--config=RECIPE[:ARGUMENT]`` and ``--config.KEY=VALUE``; see ``resolve_config``."""
-    meaning = "a recipe, for example multi30k:tiny or mine.py, or the directory of a run"
+    meaning = "a recipe, for example multi30k:tiny or mine.py, or the directory of a run; a folder without config.json is none"
     string(CONFIG_FLAG, None, meaning, required=required)(values)
     overrides(values)
 

@@ -53,8 +53,8 @@ def translate(values: flags.Values) -> int:
 
     One line in, one line out, in the same order; an empty line stays empty. With --n_best=N every line in gives up to N lines
     out (an empty one gives one): line number, score (length-normalized log-probability) and translation, separated by tabs.
-    Lines that are waiting are translated together, up to --lines_at_once; the first 256 come first, so that output begins
-    early. Typed lines are answered one by one.
+    Lines that are waiting are translated together, up to --lines_at_once, and each is written once all before it are; the first
+    256 come first, so that output begins early. Typed lines are answered one by one.
     With --temperature, --top_k or --top_p translations are sampled, without beam search: the same --seed, lines and flags give
     the same text, and --n_best=N samples N, the first of them the same for every N. With --prefix every translation begins
     with that text; spaces at its end are dropped, and its last word may continue. A prefix with unknown tokens is refused.
@@ -101,10 +101,10 @@ def translate(values: flags.Values) -> int:
         translations = partial(Sampler(trained, SamplingRule(**sampling), values.seed).translate)
     else:
         trained.task.translator.prefix_ids(values.prefix)
-        translations = partial(trained.task.translator.translate, trained.params, prefix=values.prefix)
+        translations = partial(trained.task.translator.translate_in_order, trained.params, prefix=values.prefix)
     from transformer_jax.tasks.translation.translator import SentenceTooLong
 
-    number = 0
+    number, is_compressed = 0, (values.output or "").endswith(".gz")
     with _opened(values.output) as target:
         for lines in itertools.chain([first], chunks):
             options: dict[str, Any] = {"num_results": values.n_best, "name": f"{name}, line", "first": number + 1}
@@ -118,6 +118,8 @@ def translate(values: flags.Values) -> int:
                 number += 1
                 rows = [f"{number}\t{each.score:.4f}\t{each.text}\n" for each in best]
                 target.write((f"{best[0].text}\n" if values.n_best == 1 else "".join(rows)).encode("utf-8"))
+                if not is_compressed:
+                    target.flush()
             target.flush()
             if too_long:
                 raise too_long

@@ -77,8 +77,14 @@ def stated_settings(source: str, overrides: Iterable[tuple[str, str]] = ()) -> C
 
 
 def is_run_directory(source: str) -> bool:
-    """Whether ``--config`` names a run, or its ``config.json``, rather than a recipe."""
-    return Path(source).expanduser().is_dir() or source.endswith(".json")
+    """Whether ``--config`` names a run, or its ``config.json``, rather than a recipe.
+
+    A folder with a bare name, ``text``, is a run only if it has a ``config.json``: data may lie in it.
+    """
+    path = Path(source).expanduser()
+    if path.is_dir() and path == Path(path.name):
+        return (path / CONFIG_FILE).is_file()
+    return path.is_dir() or source.endswith(".json")
 
 
 def load_recipe(spec: str) -> ConfigDict:
@@ -124,6 +130,7 @@ def find_recipe(name: str) -> Path:
     for each in files:
         if each.is_file():
             return each
+    files += [given / CONFIG_FILE] if given.is_dir() else []
     looked = ", ".join(dict.fromkeys(str(each) for each in files))
     known = sorted({recipe.stem for folder in (Path("configs"), SHIPPED) for recipe in folder.glob("[!_]*.py")})
     near = nearest(file.stem, known)

@@ -1,9 +1,8 @@
 """Beam search in compiled segments: between two of them finished sentences leave, half-empty batches merge, and arrays grow."""
 
 import itertools
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import NamedTuple
 
 import jax
@@ -142,7 +141,7 @@ class SegmentedSearch:
         self._resize = jax.jit(resize, static_argnames="shapes")
 
     def search(self, params: PyTree, batches: Iterable[SearchBatch]) -> Iterator[tuple[np.ndarray, Hypotheses]]:
-        """Yields indices with their hypotheses, on the host: each sentence with a limit above 0 once.
+        """Yields indices with their hypotheses, on the host, when they are done: each sentence with a limit above 0 once.
 
         Batches of one kind follow each other.
         """
@@ -150,22 +149,16 @@ class SegmentedSearch:
             yield from self._search_share(params, batches)
             return
         # The assignment of batches to threads does not depend on timing.
-        given, is_over = list(batches), threading.Event()
-
-        def search_share(thread: int) -> list[tuple[np.ndarray, Hypotheses]]:
-            found = self._search_share(params, given[thread :: self._devices.threads])
-            try:
-                return list(itertools.takewhile(lambda _: not is_over.is_set(), found))
-            except BaseException:
-                is_over.set()
-                raise
-
-        with ThreadPoolExecutor(self._devices.threads) as pool:
-            try:
-                for found in pool.map(search_share, range(self._devices.threads)):
-                    yield from found
-            finally:
-                is_over.set()
+        given, threads = list(batches), self._devices.threads
+        shares = [self._search_share(params, given[thread::threads]) for thread in range(threads)]
+        with ThreadPoolExecutor(threads) as pool:
+            running = {pool.submit(next, share, None): share for share in shares}
+            while running:
+                for each in wait(running, return_when=FIRST_COMPLETED).done:
+                    share, found = running.pop(each), each.result()
+                    if found is not None:
+                        running[pool.submit(next, share, None)] = share
+                        yield found
 
     def _search_share(self, params: PyTree, batches: Iterable[SearchBatch]) -> Iterator[tuple[np.ndarray, Hypotheses]]:
         for _, alike in itertools.groupby(batches, lambda batch: batch.kind):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -88,7 +88,11 @@ class Translator:
         self._compute_dtype = compute_dtype
         self._searches: dict[int, SegmentedSearch] = {}
 
-    def translate(
+    def translate(self, params: PyTree, sentences: Sequence[str], **options: Any) -> list[list[Translation]]:
+        """The list of what ``translate_in_order`` yields, with the same options."""
+        return list(self.translate_in_order(params, sentences, **options))
+
+    def translate_in_order(
         self,
         params: PyTree,
         sentences: Sequence[str],
@@ -97,34 +101,49 @@ class Translator:
         name: str = "sentence",
         first: int = 1,
         prefix: str = "",
-    ) -> list[list[Translation]]:
+    ) -> Iterator[list[Translation]]:
         """The ``num_results`` best translations of each sentence, best first, in the order of ``sentences``.
 
-        A sentence that is empty, or only white space, translates to the empty text without asking the model. Every other
-        translation begins with the tokens of ``prefix``, whose last word it may lengthen.
+        A sentence is yielded as soon as it and all before it are done. One that is empty, or only white space, translates to the
+        empty text without asking the model. Every other translation begins with the tokens of ``prefix``, whose last word it
+        may lengthen.
 
-        Raises ConfigError as ``prefix_ids`` does, and SentenceTooLong when one is longer than ``decoding.max_source_tokens``;
-        the message calls it ``name`` and its number, from ``first`` on.
+        Raises, before anything is searched, ConfigError as ``prefix_ids`` does, and SentenceTooLong when a sentence is longer
+        than ``decoding.max_source_tokens``; the message calls it ``name`` and its number, from ``first`` on.
         """
-        results = [[NOTHING] for _ in sentences]
-        limit, tokenizer = self._config.max_source_tokens, self._tokenizers.source
-        asked, sources = encode_sources(tokenizer, sentences, limit, name, first)
-        found = self.translate_ids(params, sources, num_results=num_results, prefix=prefix)
-        for index, translations in zip(asked, found, strict=True):
-            results[index] = translations
-        return results
+        asked, sources = encode_sources(self._tokenizers.source, sentences, self._config.max_source_tokens, name, first)
+        results: list[list[Translation] | None] = [[NOTHING] for _ in sentences]
+        for index in asked:
+            results[index] = None
+        found = self._search(params, sources, num_results, self.prefix_ids(prefix))
+
+        def in_order() -> Iterator[list[Translation]]:
+            for index in range(len(results)):
+                while (translations := results[index]) is None:
+                    of_source, done = next(found)
+                    results[asked[of_source]] = done
+                yield translations
+
+        return in_order()
 
     def translate_ids(
         self, params: PyTree, sources: Sequence[list[int]], *, num_results: int = 1, prefix: str = ""
     ) -> list[list[Translation]]:
-        """As ``translate``, of token ids that end with EOS, none of them EOS alone."""
+        """As ``translate``, for token ids that end with EOS, none of them EOS alone."""
         results: list[list[Translation]] = [[] for _ in sources]
+        for index, translations in self._search(params, sources, num_results, self.prefix_ids(prefix)):
+            results[index] = translations
+        return results
+
+    def _search(
+        self, params: PyTree, sources: Sequence[list[int]], num_results: int, prefix_ids: list[int]
+    ) -> Iterator[tuple[int, list[Translation]]]:
+        """Yields the index of each source with its translations, when they are done."""
         params = unshard_fsdp(params, self._mesh, self._compute_dtype)
-        search, prefix_ids = self._search_for(num_results), self.prefix_ids(prefix)
+        search = self._search_for(num_results)
         for indices, hypotheses in search.search(params, self.batches(sources, prefix_ids)):
             for row, index in enumerate(indices):
-                results[index] = self._texts(hypotheses, row)
-        return results
+                yield int(index), self._texts(hypotheses, row)
 
     def batches(self, sources: Sequence[list[int]], prefix_ids: list[int]) -> Iterator[SearchBatch]:
         """Batches of all sources, by their indices; batches of one kind follow each other; inputs are ids [B, S]."""
