@@ -225,6 +225,48 @@ def test_names_say_what_is_inside():
     assert parts.isdisjoint(VAGUE_NAMES)
 
 
+CORE = {
+    "config",
+    "data",
+    "layers",
+    "models",
+    "training",
+    "decoding",
+    "evaluation",
+    "checkpoints",
+    "tasks",
+    "runs",
+    "runtime",
+}
+
+
+def defined_names(tree: ast.Module) -> Iterator[str]:
+    """The public classes, functions and constants that a module defines at its top level."""
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+        names = [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            yield from (each.id for each in names if isinstance(each.ctx, ast.Store))
+
+
+def names_of_two_things(modules: dict[str, ast.Module]) -> dict[str, list[str]]:
+    """Public names that several modules define, with the modules."""
+    found: dict[str, list[str]] = {}
+    for module, tree in modules.items():
+        for name in set(defined_names(tree)):
+            found.setdefault(name, []).append(module)
+    return {name: places for name, places in found.items() if len(places) > 1 and not name.startswith("_")}
+
+
+def test_one_name_in_the_core_is_one_thing():
+    core = {name: parse(file) for file in FILES if within(name := module_name(file), CORE | ROOT_MODULES)}
+    assert names_of_two_things(core) == {}
+    sources = {"a": "A, B = 1, 2\nclass C: ...", "b": "B: int = 3\nC = _d = 4\nA.x = 5", "c": "_d = 6\nfrom b import B"}
+    assert names_of_two_things({name: ast.parse(source) for name, source in sources.items()}).keys() == {"B", "C"}
+
+
 def runs_what_it_reads(module: str, tree: ast.AST) -> list[str]:
     """Imports and calls with which content of a file could run code."""
     found = [f"line {line}: {name}" for name, line in imported(tree) if name.partition(".")[0] in RUN_CODE]

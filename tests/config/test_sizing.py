@@ -13,7 +13,7 @@ from transformer_jax.config.sizing import (
     SIZES,
     TEXT_MAX_EPOCHS,
     VALIDATION,
-    Corpus,
+    CorpusStatistics,
     Size,
     TextStatistics,
     plan_language_model,
@@ -38,40 +38,42 @@ JAPANESE = text_of(3e6, characters=1e6, words=5e4, lines=5e4, alphabet=1500, has
 
 
 def test_more_text_and_more_time_give_larger_models():
-    small, medium, large = (plan_translation(Corpus(pairs, 12), 3600, FLOPS) for pairs in (5_000, 29_000, 300_000))
+    small, medium, large = (
+        plan_translation(CorpusStatistics(pairs, 12), 3600, FLOPS) for pairs in (5_000, 29_000, 300_000)
+    )
     vocabularies = [plan.settings["tokenizer.vocabulary_size"] for plan in (small, medium, large)]
     assert vocabularies == [SIZES[0].vocabulary, SIZES[2].vocabulary, SIZES[1].vocabulary]
-    hours = [plan_translation(Corpus(300_000, 12), hours * 3600, FLOPS).settings for hours in (4, 10)]
+    hours = [plan_translation(CorpusStatistics(300_000, 12), hours * 3600, FLOPS).settings for hours in (4, 10)]
     assert [size_of(settings) for settings in hours] == [(4, 128, 256), (4, 256, 1024)]
     epochs = small.settings["training.num_updates"] * small.settings["batching.tokens_per_update"]
-    assert epochs / Corpus(5_000, 12).tokens == pytest.approx(MAX_EPOCHS, rel=0.05)
+    assert epochs / CorpusStatistics(5_000, 12).tokens == pytest.approx(MAX_EPOCHS, rel=0.05)
     assert all(plan.seconds <= 3600 * 1.01 for plan in (small, medium, large))
 
 
 def test_a_short_run_has_small_batches_and_little_dropout():
-    minutes, hour = (plan_translation(Corpus(29_000, 12), seconds, FLOPS).settings for seconds in (180, 3600))
+    minutes, hour = (plan_translation(CorpusStatistics(29_000, 12), seconds, FLOPS).settings for seconds in (180, 3600))
     assert (minutes["batching.tokens_per_update"], hour["batching.tokens_per_update"]) == (768, 1536)
     assert minutes["optimizer.learning_rate"] == pytest.approx(SIZES[1].learning_rate * 0.5**0.5, rel=0.01)
     assert minutes["model.dropout"] < hour["model.dropout"] <= SIZES[2].dropout
-    assert plan_translation(Corpus(29_000, 30), 180, FLOPS).settings["batching.packed_length"] == 128
+    assert plan_translation(CorpusStatistics(29_000, 30), 180, FLOPS).settings["batching.packed_length"] == 128
     stated = {"batching.tokens_per_update": 4096}
-    assert stated.items() <= plan_translation(Corpus(29_000, 12), 180, FLOPS, stated).settings.items()
+    assert stated.items() <= plan_translation(CorpusStatistics(29_000, 12), 180, FLOPS, stated).settings.items()
 
 
 def test_without_time_the_smallest_model_is_trained_or_none():
-    plan = plan_translation(Corpus(10**7, 25), 200, FLOPS)
+    plan = plan_translation(CorpusStatistics(10**7, 25), 200, FLOPS)
     assert size_of(plan.settings) == (2, 128, 256) and plan.seconds <= 202
     with pytest.raises(ConfigError, match=r"--budget: 30 s do not pay start-up, .* 20 updates here; give 1m"):
-        plan_translation(Corpus(10**7, 25), 30, FLOPS)
+        plan_translation(CorpusStatistics(10**7, 25), 30, FLOPS)
     # The advice of the message is enough.
-    assert plan_translation(Corpus(10**7, 25), 180, FLOPS).settings["training.num_updates"] >= 20
+    assert plan_translation(CorpusStatistics(10**7, 25), 180, FLOPS).settings["training.num_updates"] >= 20
 
 
 @pytest.mark.parametrize(
     ("pairs", "seconds"), [(10, 300), (10_000, 90), (29_000, 600), (29_000, 3600), (10**6, 10**5), (10**7, 10**6)]
 )
 def test_every_plan_is_a_run_whose_validations_take_a_twentieth_of_its_time(pairs, seconds):
-    plan = plan_translation(Corpus(pairs, 20), seconds, FLOPS)
+    plan = plan_translation(CorpusStatistics(pairs, 20), seconds, FLOPS)
     overrides = [(key, str(value)) for key, value in plan.settings.items()]
     config = resolve("text", [("data.train", "a.en,a.de"), *overrides])
     updates, every = config.training.num_updates, config.training.evaluate_every

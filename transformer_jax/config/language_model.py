@@ -5,8 +5,8 @@ from typing import Literal
 
 from transformer_jax.config.checks import check_settings, declared, require, same_setting, setting
 from transformer_jax.config.data import SourceConfig, TokenizerConfig, require_accumulation_divides
-from transformer_jax.config.model import KIND, FeedForward, Normalization, TransformerLayersConfig
-from transformer_jax.config.translation import BATCH_TOKENS, SMALLEST_TEMPERATURE, temperature_problem
+from transformer_jax.config.model import KIND, FeedForwardName, Normalization, TransformerLayersConfig
+from transformer_jax.config.translation import BATCH_TOKENS_MEANING, SMALLEST_TEMPERATURE, temperature_problem
 
 LOSSLESS_TOKENIZERS = ("bpe", "unigram", "byte")
 
@@ -93,7 +93,7 @@ class DecoderOnlyConfig(TransformerLayersConfig):
     )
     normalization: Normalization = same_setting("pre", TransformerLayersConfig, "normalization")
     positions: str = same_setting("learned", TransformerLayersConfig, "positions")
-    feed_forward: FeedForward = same_setting("gelu", TransformerLayersConfig, "feed_forward")
+    feed_forward: FeedForwardName = same_setting("gelu", TransformerLayersConfig, "feed_forward")
 
     @property
     def attention_counts(self) -> dict[str, tuple[int, int]]:
@@ -123,7 +123,7 @@ class GenerationConfig:
     length_penalty: float = setting(
         0.0, "Exponent of the length penalty of beam search (Wu et al. 2016, equation 14); 0: none.", at_least=0
     )
-    batch_tokens: int = setting(0, BATCH_TOKENS, at_least=0, changeable=True)
+    batch_tokens: int = setting(0, BATCH_TOKENS_MEANING, at_least=0, changeable=True)
 
     def __post_init__(self) -> None:
         check_settings("decoding", self)

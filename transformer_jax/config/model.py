@@ -27,7 +27,7 @@ COMPUTE_DTYPE = (
     "float32)."
 )
 Normalization = Literal["post", "pre"]
-FeedForward = Literal["relu", "gelu", "exact_gelu", "silu", "gated_gelu", "gated_silu"]
+FeedForwardName = Literal["relu", "gelu", "exact_gelu", "silu", "gated_gelu", "gated_silu"]
 Tying = Literal["all", "embeddings", "output", "none"]
 TYING = (
     "Shared matrices: both embeddings and output projection (all, section 3.4), both embeddings, target "
@@ -59,7 +59,7 @@ class TransformerLayersConfig:
         "sinusoidal", "Position embeddings.", choices=("sinusoidal", "fairseq", "learned", "none"), plugin="positions"
     )
     max_positions: int = setting(1024, "learned: number of positions, the maximum length of a sequence.")
-    feed_forward: FeedForward = setting(
+    feed_forward: FeedForwardName = setting(
         "relu", "Activation of the feed-forward layers; gated ones have a third matrix."
     )
     attention: str = setting(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.language_model import TextBatchingConfig
 
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+SECONDS_OF_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 MIN_UPDATES = 20
 
 
@@ -30,7 +30,7 @@ def seconds_of(budget: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", budget.strip())
     if not found or not float(found[1]):
         raise ConfigError(f"--budget: {budget!r} is not a time; write 90s, 20m, 2h or 1d")
-    return float(found[1]) * UNITS[found[2]]
+    return float(found[1]) * SECONDS_OF_UNIT[found[2]]
 
 
 def _require_enough(budget: int | float, updates: int, least_seconds: float) -> None:
@@ -63,7 +63,7 @@ def _minutes(seconds: float) -> str:
 # first validation, and of a validation for each parameter; the share of the time that validations may take, and the share that
 # they, batches and checkpoints leave for updates.
 EFFICIENCY, START_UP, VALIDATION, FIRST_VALIDATION = 0.55, 6e12, 1e5, 1.3e12
-SHARE_OF_VALIDATIONS, SHARE_OF_UPDATES = 0.05, 0.9
+SHARE_OF_VALIDATIONS, SHARE_OF_TIME_IN_UPDATES = 0.05, 0.9
 MIN_VALIDATIONS, MAX_VALIDATIONS, MIN_BETWEEN = 2, 8, 50
 MAX_EPOCHS = 40
 # Half of the tokens an update while there would be fewer updates than this; the rate falls with the square root.
@@ -77,7 +77,7 @@ SHORT_ROWS, LONG_ROWS, LONG_PAIR = 64, 128, 24
 ROWS_OF_SMALLEST_BATCH = 12
 
 
-class Corpus(NamedTuple):
+class CorpusStatistics(NamedTuple):
     """The pairs of a corpus, and the mean number of words of the longer side of a pair."""
 
     pairs: int
@@ -115,7 +115,7 @@ class Size(NamedTuple):
 
     def seconds(self, updates: int, speed: float) -> float:
         """Seconds of start-up and updates with their validations, at ``speed`` floating-point operations per second."""
-        return (START_UP + updates * 6 * self.parameters * self.tokens_per_update / SHARE_OF_UPDATES) / speed
+        return (START_UP + updates * 6 * self.parameters * self.tokens_per_update / SHARE_OF_TIME_IN_UPDATES) / speed
 
 
 FIELDS = {
@@ -138,7 +138,7 @@ SIZES = (
 
 
 def plan_translation(
-    corpus: Corpus, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None
+    corpus: CorpusStatistics, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None
 ) -> Plan:
     """The largest size that the corpus supports and for which the budget pays the epochs, else the smallest; see ``Plan``."""
     stated, speed = stated or {}, EFFICIENCY * flops
@@ -193,7 +193,7 @@ def plan_translation(
 
 
 def _with_batches(
-    listed: Size, stated: Mapping[str, Any], corpus: Corpus, budget_seconds: float, speed: float
+    listed: Size, stated: Mapping[str, Any], corpus: CorpusStatistics, budget_seconds: float, speed: float
 ) -> tuple[Size, int]:
     """A size with stated settings and the largest of its batches, halved until it leaves ``ENOUGH_UPDATES``; its updates."""
     smallest = ROWS_OF_SMALLEST_BATCH * corpus.row_length
@@ -431,7 +431,7 @@ def _power_of_two(number: float, most: int) -> int:
 
 
 _ANY = TextStatistics(1e9, 1e9, 2e8, 1e7, 0, 1, 100)
-TRANSLATION_KEYS = (*plan_translation(Corpus(10, 10), 1e9, 1e12).settings, "training.budget_seconds")
+TRANSLATION_KEYS = (*plan_translation(CorpusStatistics(10, 10), 1e9, 1e12).settings, "training.budget_seconds")
 LANGUAGE_MODEL_KEYS, WORD_VECTOR_KEYS = (
     (*plan(_ANY, 1e9, 1e12).settings, "training.budget_seconds") for plan in (plan_language_model, plan_word_vectors)
 )

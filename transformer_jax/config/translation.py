@@ -9,7 +9,7 @@ from transformer_jax.config.model import RnnConfig, TransformerConfig
 
 # Logits divided by less are no longer finite.
 SMALLEST_TEMPERATURE = 1e-3
-BATCH_TOKENS = "Token positions that a device decodes at once; 0: 4,096 on a CPU, 16,384 elsewhere."
+BATCH_TOKENS_MEANING = "Token positions that a device decodes at once; 0: 4,096 on a CPU, 16,384 elsewhere."
 
 
 def temperature_problem(temperature: float) -> str:
@@ -48,7 +48,7 @@ class DecodingConfig:
     max_extra_tokens: int = setting(
         50, "Maximum length of a translation, in tokens beyond its source.", at_most=100_000
     )
-    batch_tokens: int = setting(0, BATCH_TOKENS, at_least=0, changeable=True)
+    batch_tokens: int = setting(0, BATCH_TOKENS_MEANING, at_least=0, changeable=True)
     max_source_tokens: int = setting(4096, "Longer sentences are refused; in tokens.", changeable=True)
 
     def __post_init__(self) -> None:

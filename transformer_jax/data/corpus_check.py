@@ -54,7 +54,7 @@ UNLIKELY = "unlike the rest of the side: a third language, names, code"
 FREQUENT, TWICE = f"boilerplate: the same line {BOILERPLATE} times or more", "duplicates of an earlier line or pair"
 COPIES, LENGTHS = "copies: target is source", f"one side {RATIO:g} times longer than is usual"
 FILTERED = "of the sample, training would leave out: "
-MIN_KNOWN = 500
+MIN_PAIRS_FOR_SHIFT = 500
 PATTERNS = {
     "control characters or U+FFFD": re.compile("[\x01-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufffd]"),
     "zero-width characters": ZERO_WIDTH,
@@ -156,7 +156,7 @@ def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConf
     report.count("", SHIFTED, sum(end - first for (first, lag), end in zip(shift.stretches, ends, strict=True) if lag))
     for stretch in filter(None, shift.text(*names).split("; ")):
         report.show("", SHIFTED, stretch)
-    if not shift.is_known and len(sample.pairs) >= MIN_KNOWN:
+    if not shift.is_known and len(sample.pairs) >= MIN_PAIRS_FOR_SHIFT:
         report.remarks.append("nothing shows that a line translates its own: neither lengths nor words of pairs agree")
     filtered = _check_filters(report, sample, names, data, tokenizer)
     faults = [UNREADABLE, MORE, SHIFTED, *faults[1:-1], LANGUAGE, COPIES, LENGTHS, TWICE]

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import DataConfig, DataError
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, load_tokenizers, save_tokenizers
+from transformer_jax.data.tokenizers.kinds import Example
 
 CHUNK_PAIRS = 8192
 CHUNK_CHARACTERS = 4_000_000
@@ -32,7 +33,6 @@ MAX_WORKERS = 16
 MAX_LINE_BYTES = 1_000_000
 # Sources where the target may equal the source.
 GENERATED = ("grammar", "copy", "reverse")
-Example = TypeVar("Example")
 
 
 class Sentences(NamedTuple):

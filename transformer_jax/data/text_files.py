@@ -93,8 +93,9 @@ def raw_lines(path: Path) -> Iterator[bytes]:
     try:
         with _open(path) as stream:
             # No buffer around it: that would lose the sound lines before the damage, and their number.
-            for number, line in enumerate(stream, start=1):
+            for line in stream:
                 yield line
+                number += 1
     except _UNREADABLE as error:
         raise _unreadable(path, error, f" after line {number:,}" if number else "") from None
 

@@ -28,9 +28,9 @@ from transformer_jax.data.sentence_pairs import Corpus, DocumentSource
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 
 # Part of every key: raise it when the files, the filters or the order of pairs change their meaning.
-FORMAT_VERSION = 2
+STORE_VERSION = 2
 DOCUMENT_FORMAT_VERSION = 1
-DESCRIPTION_FILE = "store.json"
+STORE_FILE = "store.json"
 DOCUMENTS = "documents"
 SIDES = ("source", "target")
 COUNTED_TOKENS = 10_000_000
@@ -108,7 +108,7 @@ class TokenStore:
     """
 
     def __init__(self, directory: Path) -> None:
-        description = parse_json((directory / DESCRIPTION_FILE).read_text(encoding="utf-8"))
+        description = parse_json((directory / STORE_FILE).read_text(encoding="utf-8"))
         self.statistics = StoreStatistics.from_json(description["statistics"])
         self.num_pairs = self.statistics.kept
         tokens = {"source": self.statistics.source.tokens, "target": self.statistics.target.tokens}
@@ -140,7 +140,7 @@ class DocumentStore:
     """
 
     def __init__(self, directory: Path) -> None:
-        description = parse_json((directory / DESCRIPTION_FILE).read_text(encoding="utf-8"))
+        description = parse_json((directory / STORE_FILE).read_text(encoding="utf-8"))
         self.statistics = SideStatistics(**description["statistics"])
         self.num_documents, self.num_bytes = int(description["documents"]), int(description["bytes"])
         self.num_tokens = self.statistics.tokens
@@ -164,7 +164,7 @@ def open_token_store(
     left, saying what the filters dropped, and when the cache cannot be written.
     """
     identity = {
-        "format": FORMAT_VERSION,
+        "format": STORE_VERSION,
         "split": split,
         "corpus": corpus.fingerprint(split),
         "languages": [corpus.source_language, corpus.target_language],
@@ -296,4 +296,4 @@ def _write_documents(source: DocumentSource, split: str, tokenizer: Tokenizer, d
 
 def _write_description(directory: Path, content: dict[str, object]) -> None:
     text = json.dumps(content, indent=2, ensure_ascii=False)
-    (directory / DESCRIPTION_FILE).write_text(text, encoding="utf-8")
+    (directory / STORE_FILE).write_text(text, encoding="utf-8")

@@ -15,7 +15,7 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Bool, Flo
 from transformer_jax.decoding.continuations import best_continuations, continuations_by, normalizers_of
 from transformer_jax.sequence_types import DecodeCache
 
-Sentences = TypeVar("Sentences", bound=tuple)
+OfSentences = TypeVar("OfSentences", bound=tuple)
 
 StepFunction = Callable[[Int[Array, "B W"], DecodeCache], tuple[Float[Array, "B W V"], DecodeCache]]
 Choose = Callable[[Any, Float[Array, "B W V"]], Any]
@@ -284,7 +284,7 @@ def best_finished(old: Hypotheses, new: Hypotheses, num_results: int) -> Hypothe
     return select_beams(both, index)
 
 
-def where_sentences(is_first: Bool[Array, "B"], first: Sentences, second: Sentences) -> Sentences:
+def where_sentences(is_first: Bool[Array, "B"], first: OfSentences, second: OfSentences) -> OfSentences:
     """Returns ``first`` for the sentences marked and ``second`` for the others."""
 
     def choose(first_leaf: Array, second_leaf: Array) -> Array:

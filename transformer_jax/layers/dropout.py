@@ -61,7 +61,7 @@ def dropout_mask(rate: float | Float[Array, ""], key: Array) -> DropoutMask:
     return DropoutMask(rate, jax.random.bits(key, (2,), jnp.uint32))
 
 
-def row_keys(key: Array, count: int) -> Array:
+def dropout_keys(key: Array, count: int) -> Array:
     """A key [B] for each of ``count`` local rows, by its index in the batch."""
     first, _ = local_rows(count)
     return jax.vmap(lambda row: jax.random.fold_in(key, row))(first + jnp.arange(count))

@@ -33,7 +33,7 @@ class AttentionKind(NamedTuple):
         return path.startswith(self.prefix) and path.endswith(self.suffix)
 
 
-KINDS = {
+ATTENTION_KINDS = {
     "encoder": AttentionKind("encoder", "self_attention", "source", "source"),
     "decoder": AttentionKind("decoder", "self_attention", "target", "input"),
     "cross": AttentionKind("decoder", "cross_attention", "target", "source"),
@@ -46,7 +46,9 @@ def layers_by_kind(values: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
     Layer 10 comes after layer 9 whatever the order of ``values``: ``jax.jit`` sorts dictionaries as text.
     """
     ordered = sorted(values, key=natural_order)
-    found = {name: {path: values[path] for path in ordered if kind.matches(path)} for name, kind in KINDS.items()}
+    found = {
+        name: {path: values[path] for path in ordered if kind.matches(path)} for name, kind in ATTENTION_KINDS.items()
+    }
     return {name: layers for name, layers in found.items() if layers}
 
 

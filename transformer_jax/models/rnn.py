@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Float, Hidden, Int, Logits, PyTree
-from transformer_jax.layers.dropout import Dropout, Rate, row_keys
+from transformer_jax.layers.dropout import Dropout, Rate, dropout_keys
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.models.interface import LogitFactors, shift_right
@@ -106,14 +106,14 @@ class ScheduledSampling:
             state, sampled = carry
             ids, positions = at
             # Every training pass has the Flax RNG ``dropout``.
-            keys = row_keys(model.make_rng("dropout"), len(ids))
+            keys = dropout_keys(model.make_rng("dropout"), len(ids))
             is_sampled = jax.vmap(lambda key: jax.random.bernoulli(key, self.probability, ids.shape[1:]))(keys)
             embedded = model.embed_target(jnp.where(is_sampled & (positions > 0), sampled, ids), train=train)
             tokens = DecoderInputs(embedded, positions)
             state, advanced = model.decoder.advance(model.decoder.read(tokens), positions, state, prepared, train=train)
             written = model.decoder.write(tokens, advanced, prepared, train=train)
             logits = jax.lax.stop_gradient(model.projection.logits(written.output))
-            keys = row_keys(model.make_rng("dropout"), len(ids))
+            keys = dropout_keys(model.make_rng("dropout"), len(ids))
             return (state, jax.vmap(jax.random.categorical)(keys, logits)), (embedded, advanced)
 
         _, (embedded, advanced) = over_time(advance, model, (state, ids[:, :1]), (ids, positions))

@@ -17,6 +17,7 @@ from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.save_failure import require_free_space
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config, to_json
 from transformer_jax.config.optimization import require_rows_divide
+from transformer_jax.data.pair_encoding import GENERATED
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.runs.goodput import Clock, Goodput
@@ -55,8 +56,6 @@ from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperpar
 from transformer_jax.training.state import TrainState, count_parameters
 from transformer_jax.training.step import compiler_options
 from transformer_jax.training.update import CompiledStep, Update
-
-GENERATED = ("grammar", "copy", "reverse")
 
 
 def run_training(

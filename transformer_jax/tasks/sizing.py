@@ -14,7 +14,7 @@ from transformer_jax.config.recipes import find_recipe, is_run_directory, stated
 from transformer_jax.config.sizing import (
     LANGUAGE_MODEL_KEYS,
     TRANSLATION_KEYS,
-    Corpus,
+    CorpusStatistics,
     Plan,
     plan_language_model,
     plan_translation,
@@ -165,7 +165,7 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
     count = source.count(split)
     sample = sample_of(source.pairs(split), count)
     words = [max(len(pair.source.split()), len(pair.target.split())) for pair in sample.pairs]
-    corpus = Corpus(max(count, 1), sum(words) / max(len(words), 1))
+    corpus = CorpusStatistics(max(count, 1), sum(words) / max(len(words), 1))
     plan = plan_translation(corpus, seconds, flops, stated)
     wanted = plan.settings["tokenizer.vocabulary_size"]
     vocabulary = vocabulary_of(sample.source, sample.target, config.tokenizer.kind, wanted, stated)

@@ -7,7 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.config import ConfigError
-from transformer_jax.models.inspection import KINDS, layers_by_kind
+from transformer_jax.models.inspection import ATTENTION_KINDS, layers_by_kind
+
+READING_TOKENS = 1024
+"""Positions whose logits are in memory at once; a longer text is read alone."""
 
 
 class TokenScores(NamedTuple):
@@ -55,7 +58,7 @@ def weights_by_kind(maps: Mapping[str, np.ndarray], axes: Mapping[str, Sequence[
     """The maps [1, H, Q, M] of ``attention_maps`` by kind, cut to the pieces of ``axes``: source, target and input."""
     found = {}
     for kind, layers in sorted(layers_by_kind(maps).items(), key=lambda each: each[0] != "cross"):
-        prefix, _, rows, columns = KINDS[kind]
+        prefix, _, rows, columns = ATTENTION_KINDS[kind]
         # A recurrent decoder has one attention, whatever its layers.
         is_layered = any("layers_" in path for path in layers)
         names = [f"{prefix} layer {index + 1}" if is_layered else prefix for index in range(len(layers))]

@@ -26,7 +26,7 @@ AXES = ("data", "fsdp", "context", "tensor")
 
 # The first pattern that is found in a parameter's path decides. `tensor` splits heads, feed-forward width and vocabulary,
 # `fsdp` splits the model width.
-RULES: tuple[tuple[str, P], ...] = (
+SHARDING_RULES: tuple[tuple[str, P], ...] = (
     (r"attention/(query|key|value)$", P("fsdp", "tensor", None)),
     (r"attention/output$", P("tensor", None, "fsdp")),
     (r"(wide|gate)_kernel$", P("fsdp", "tensor")),
@@ -104,15 +104,15 @@ def token_groups(mesh: Mesh) -> tuple[int, int]:
 def partition_of(path: str, shape: tuple[int, ...]) -> P:
     """The partition of the parameter at ``path``.
 
-    Raises KeyError when no rule matches: a new kind of parameter needs a new line in ``RULES``. Parameters of plugins are
+    Raises KeyError when no rule matches: a new kind of parameter needs a line in ``SHARDING_RULES``. Parameters of plugins are
     replicated.
     """
-    for pattern, spec in RULES:
+    for pattern, spec in SHARDING_RULES:
         if re.search(pattern, path):
             return spec if len(spec) <= len(shape) else P()
     if may_add_parameters():
         return P()
-    raise KeyError(f"no sharding rule matches the parameter {path!r}; add one to RULES")
+    raise KeyError(f"no sharding rule matches the parameter {path!r}; add one to SHARDING_RULES")
 
 
 def path_of(key_path: tuple) -> str:

@@ -37,7 +37,7 @@ class StepMetrics(NamedTuple):
     finite: Array
 
 
-StepFunction = Callable[[TrainState, PyTree, PyTree], tuple[TrainState, StepMetrics]]
+TrainStep = Callable[[TrainState, PyTree, PyTree], tuple[TrainState, StepMetrics]]
 """(state, batch, hyperparameters) to the next state and what the update reports."""
 
 
@@ -45,12 +45,12 @@ class UpdateRule(NamedTuple):
     """``init``: parameters to the first optimizer state; ``step``: one update of the whole state."""
 
     init: Callable[[PyTree], PyTree]
-    step: StepFunction
+    step: TrainStep
 
 
 def make_train_step(
     loss_function: LossFunction, make_optimizer: MakeOptimizer, accumulation_steps: int = 1, mesh: Mesh | None = None
-) -> StepFunction:
+) -> TrainStep:
     """The gradient of (sum of token losses) / (number of tokens in the global batch), and one optimizer update with it.
 
     The hyperparameters of loss and optimizer are an argument, so that runs with different ones run the same program. With
@@ -160,7 +160,7 @@ def compiler_options(training: TrainingConfig, mesh: Mesh) -> dict[str, str | bo
 
 
 def compile_train_step(
-    step: StepFunction, state: TrainState, mesh: Mesh, options: dict[str, str | bool] | None = None
+    step: TrainStep, state: TrainState, mesh: Mesh, options: dict[str, str | bool] | None = None
 ) -> jax.stages.Wrapped:
     """``step`` under jit on ``mesh``: the state keeps its shardings and is donated, rows of the batch are split.
 

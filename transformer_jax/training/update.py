@@ -18,7 +18,7 @@ from transformer_jax.training.schedules import Schedule, make_schedule
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import (
     LossFunction,
-    StepFunction,
+    TrainStep,
     UpdateRule,
     compile_train_step,
     compiler_options,
@@ -95,7 +95,7 @@ class CompiledStep:
         self._used: set[tuple] = set()
         self._submit(batches[0])
 
-    def for_batch(self, batch: PyTree) -> tuple[StepFunction, bool]:
+    def for_batch(self, batch: PyTree) -> tuple[TrainStep, bool]:
         """The step for batches like this one, once it is compiled, and whether it is the first of its shape."""
         shapes = _shapes(batch)
         if shapes in self._compiled:
@@ -124,9 +124,9 @@ class CompiledStep:
     def _submit(self, batch: PyTree) -> None:
         self._compiled[_shapes(batch)] = self._pool.submit(self._compile, batch)
 
-    def _compile(self, batch: PyTree) -> StepFunction:
+    def _compile(self, batch: PyTree) -> TrainStep:
         update = self._update
-        compiled: StepFunction = update.jitted.lower(update.state_shapes, batch, update.hyperparameter_shapes).compile()
+        compiled: TrainStep = update.jitted.lower(update.state_shapes, batch, update.hyperparameter_shapes).compile()
         return compiled
 
 

@@ -15,11 +15,8 @@ from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.texts import TokenScores
+from transformer_jax.tasks.texts import READING_TOKENS, TokenScores
 from transformer_jax.training.sharding import put_rows, replicated, row_groups
-
-# Positions whose logits are in memory at once; a longer row is taken alone.
-BATCH_TOKENS = 1024
 
 
 class Window(NamedTuple):
@@ -53,7 +50,7 @@ def score_texts(
     windows = [window for text, ids in enumerate(encoded) for window in windows_of(text, ids, length)]
     found = [np.zeros(len(ids), np.float32) for ids in encoded]
     batches = source_batches(
-        [window.ids for window in windows], batch_tokens=BATCH_TOKENS, row_multiple=row_groups(mesh)
+        [window.ids for window in windows], batch_tokens=READING_TOKENS, row_multiple=row_groups(mesh)
     )
     score = jax.jit(partial(_token_log_probs, model), out_shardings=replicated(mesh))
     for batch in batches:

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Hyperparameters
+from transformer_jax.data.batches import SCORING_TOKENS
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.documents import NamedTexts, open_documents
 from transformer_jax.data.text_files import is_text_file
@@ -22,7 +23,7 @@ from transformer_jax.evaluation.scores import perplexity
 from transformer_jax.models.inspection import attention_maps
 from transformer_jax.models.interface import activations
 from transformer_jax.sequence_types import Tokens, batch_shape
-from transformer_jax.tasks.language_model.generator import Generator, decoding_program
+from transformer_jax.tasks.language_model.generator import Generator, generation_program
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
 from transformer_jax.tasks.language_model.reading import axes_of, ids_of_text, score_texts
 from transformer_jax.tasks.task import DataReport, DecodingProgram, WithoutOutputs, finite_or_null
@@ -31,7 +32,6 @@ from transformer_jax.tasks.texts import TextAttention, TokenScores, weights_by_k
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
 
-SCORING_TOKENS = 4096
 GIVEN = "test"
 """The split that a given file stands for."""
 
@@ -190,7 +190,7 @@ class LanguageModelTask(TextTask):
     ) -> DecodingProgram:
         """What ``Generator`` does with a full batch of prompts of ``length`` tokens (0: the longest)."""
         longest = max(config.batching.context_length - config.decoding.max_new_tokens, 1)
-        return decoding_program(objective.model, config.decoding, length or longest, mesh)
+        return generation_program(objective.model, config.decoding, length or longest, mesh)
 
     @cached_property
     def _compiled_loss(self) -> Callable[..., LossSums]:

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import PAD_ID, Array, Bool, Float, PyTree
 from transformer_jax.config import DataError, ExperimentConfig
-from transformer_jax.data.batches import scoring_batches, token_rows
+from transformer_jax.data.batches import SCORING_TOKENS, scoring_batches, token_rows
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair
 from transformer_jax.data.token_store import TokenStore, open_token_store
@@ -32,7 +32,6 @@ from transformer_jax.tasks.translation.translator import Translator, require_tra
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
-SCORING_TOKENS = 4096
 # Pairs that the entropy of cross attention is measured on.
 PAIRS = 32
 WIDTHS = (32, 64, 128)

@@ -16,20 +16,16 @@ from transformer_jax.data.pair_encoding import joined
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.texts import TokenScores
+from transformer_jax.tasks.texts import READING_TOKENS, TokenScores
 from transformer_jax.tasks.translation.translator import require_translatable
 from transformer_jax.training.sharding import put_rows, replicated, row_groups
-
-# Positions whose logits are in memory at once; a longer pair is taken alone.
-BATCH_TOKENS = 1024
-TokenIds = list[list[int]]
 
 
 class EncodedPairs(NamedTuple):
     """Tokens of every sentence, EOS included; sentence i of each side is pair i."""
 
-    sources: TokenIds
-    targets: TokenIds
+    sources: list[list[int]]
+    targets: list[list[int]]
 
     @property
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
@@ -77,7 +73,7 @@ class PairScorer:
         """
         pairs = encode_pairs(self._tokenizers, sources, targets, self._max_tokens)
         found: dict[int, np.ndarray] = {}
-        for chosen, batch in pairs.batches(BATCH_TOKENS, row_groups(self._mesh)):
+        for chosen, batch in pairs.batches(READING_TOKENS, row_groups(self._mesh)):
             log_probs = jax.device_get(self._score(params, put_rows(batch, self._mesh)))
             found |= {pair: log_probs[row, : len(pairs.targets[pair])] for row, pair in enumerate(chosen)}
         pieces_of = self._tokenizers.target.pieces

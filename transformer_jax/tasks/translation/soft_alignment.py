@@ -19,7 +19,7 @@ from transformer_jax.tasks.translation.pairs import encode_pairs
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
-BATCH_TOKENS = 4096
+ALIGNMENT_TOKENS = 4096
 MEAN_OF_LAYERS = -1
 # White space separates longer ones on average only where it separates phrases.
 MAX_LETTERS_A_WORD = 6
@@ -84,7 +84,7 @@ def cross_attention(
         return choose([*layers.values()])
 
     weigh_batch = jax.jit(weigh, out_shardings=replicated(trained.mesh))
-    for chosen, batch in pairs.batches(BATCH_TOKENS, row_groups(trained.mesh)):
+    for chosen, batch in pairs.batches(ALIGNMENT_TOKENS, row_groups(trained.mesh)):
         found = jax.device_get(weigh_batch(trained.params, *put_rows(batch, trained.mesh)))
         for row, pair in enumerate(chosen.tolist()):
             yield pair, found[row, ..., : target_lengths[pair], : source_lengths[pair]]

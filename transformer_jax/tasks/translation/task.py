@@ -40,7 +40,7 @@ from transformer_jax.tasks.translation.evaluator import (
 )
 from transformer_jax.tasks.translation.objective import EnsembleObjective, TranslationObjective
 from transformer_jax.tasks.translation.pairs import PairScorer, tokens_of_pair
-from transformer_jax.tasks.translation.translator import Translator, decoding_program
+from transformer_jax.tasks.translation.translator import Translator, translation_program
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
 
 MEASURED_PAIRS = 1000
@@ -137,7 +137,7 @@ class TranslationTask(Task):
     def decoding(config: ExperimentConfig, objective: TranslationObjective, length: int, mesh: Mesh) -> DecodingProgram:
         """The search of ``Translator`` over a full batch of sentences of ``length`` tokens (0: the longest)."""
         width = length or padded_width(config.data.max_source_tokens + 1)
-        return decoding_program(objective.model, config.decoding, width, mesh)
+        return translation_program(objective.model, config.decoding, width, mesh)
 
     @staticmethod
     def begin(config: ExperimentConfig, directory: RunDirectory) -> ExperimentConfig:

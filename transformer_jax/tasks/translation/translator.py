@@ -104,9 +104,9 @@ class Translator:
     ) -> Iterator[list[Translation]]:
         """The ``num_results`` best translations of each sentence, best first, in the order of ``sentences``.
 
-        A sentence is yielded as soon as it and all before it are done. One that is empty, or only white space, translates to the
-        empty text without asking the model. Every other translation begins with the tokens of ``prefix``, whose last word it
-        may lengthen.
+        A sentence is yielded as soon as it and all before it are done. One that is empty, or only white space, translates to
+        the empty text without asking the model. Every other translation begins with the tokens of ``prefix``, whose last word
+        it may lengthen.
 
         Raises, before anything is searched, ConfigError as ``prefix_ids`` does, and SentenceTooLong when a sentence is longer
         than ``decoding.max_source_tokens``; the message calls it ``name`` and its number, from ``first`` on.
@@ -277,7 +277,7 @@ def step_of(model: Module, params: PyTree) -> StepFunction:
     return partial(call, model, params, "decode_step")
 
 
-def decoding_program(model: Module, config: DecodingConfig, width: int, mesh: Mesh) -> DecodingProgram:
+def translation_program(model: Module, config: DecodingConfig, width: int, mesh: Mesh) -> DecodingProgram:
     """The search of ``Translator`` over a full batch of the longest sentences, of ``width`` tokens; its beams are one group."""
     batch_tokens = batch_tokens_on(mesh, config.batch_tokens)
     rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), width + config.max_extra_tokens

@@ -22,7 +22,7 @@ from transformer_jax.evaluation.word_alignment import (
     require_words,
     score_alignments,
 )
-from transformer_jax.models.inspection import KINDS, attention_maps, layers_by_kind
+from transformer_jax.models.inspection import ATTENTION_KINDS, attention_maps, layers_by_kind
 from transformer_jax.models.interface import Module, shift_right
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.translation.soft_alignment import between_words, pieces_are_words, word_membership
@@ -120,9 +120,12 @@ def _sums(
     queries = {"source": inputs[0].ids != PAD_ID, "target": target.ids != PAD_ID}
     found = {}
     for kind, layers in layers_by_kind(attention_maps(model, params, *inputs)).items():
-        is_query = queries[KINDS[kind].rows]
+        is_query = queries[ATTENTION_KINDS[kind].rows]
         for path, weights in layers.items():
-            found[path] = _sums_of_heads(weights, jnp.asarray(is_query), keys[KINDS[kind].columns]), is_query.sum()
+            found[path] = (
+                _sums_of_heads(weights, jnp.asarray(is_query), keys[ATTENTION_KINDS[kind].columns]),
+                is_query.sum(),
+            )
     return found
 
 

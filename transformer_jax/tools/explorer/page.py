@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_jax.config import DataError
-from transformer_jax.models.inspection import KINDS
+from transformer_jax.models.inspection import ATTENTION_KINDS
 from transformer_jax.tools.explorer.head_statistics import STATISTICS, HeadStatistics
 from transformer_jax.tools.explorer.readings import AttentionReading, Reading
 from transformer_jax.tools.explorer.searches import Forced, Next, SearchTree
@@ -69,7 +69,7 @@ class Page:
                 "attentions": [self._attention(each) for each in reading.attentions],
                 "search": None if search is None else search_to_json(search),
                 "gradients": {
-                    kind: self._add((KINDS[kind].rows, KINDS[kind].columns), array)
+                    kind: self._add((ATTENTION_KINDS[kind].rows, ATTENTION_KINDS[kind].columns), array)
                     for kind, array in reading.gradients.items()
                 },
             }

@@ -10,7 +10,7 @@ import numpy as np
 from transformer_jax.array_types import PyTree
 from transformer_jax.config.data import padded_width
 from transformer_jax.models.inspection import (
-    KINDS,
+    ATTENTION_KINDS,
     AttentionRecord,
     attention_records,
     gradients_times_inputs,
@@ -110,7 +110,7 @@ def attention_readings(records: Mapping[str, AttentionRecord], lengths: Mapping[
     """Readings of the first row of a batch for every kind of attention, cut to the ``lengths`` of the token axes."""
     readings = []
     for kind, layers in layers_by_kind(records).items():
-        rows, columns = KINDS[kind].rows, KINDS[kind].columns
+        rows, columns = ATTENTION_KINDS[kind].rows, ATTENTION_KINDS[kind].columns
         num_rows, num_columns = lengths[rows], lengths[columns]
         weights = [np.asarray(each.weights[0, :, :num_rows, :num_columns], np.float32) for each in layers.values()]
         transformed_LHMD = np.stack(
@@ -130,7 +130,7 @@ def with_rollout(readings: list[AttentionReading]) -> list[AttentionReading]:
     found: dict[str, np.ndarray] = {}
     if weights.keys() == {"decoder"}:
         found["decoder"] = rollout(weights["decoder"])
-    elif weights.keys() == KINDS.keys():
+    elif weights.keys() == ATTENTION_KINDS.keys():
         found["encoder"] = rollout(weights["encoder"])
         found["decoder"], found["cross"] = decoder_rollout(weights["decoder"], weights["cross"], found["encoder"][-1])
     return [replace(each, rollout=found.get(each.kind)) for each in readings]
