@@ -18,9 +18,9 @@ from transformer_jax.config.sizing import (
     TextStatistics,
     plan_language_model,
     plan_translation,
-    plan_word_vectors,
     seconds_of,
 )
+from transformer_jax.tools.word_vectors.task.sizing import plan_word_vectors
 
 FLOPS = 2e11
 

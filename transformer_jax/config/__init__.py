@@ -43,15 +43,9 @@ from transformer_jax.config.recipes import (
     without_its_cache,
 )
 from transformer_jax.config.translation import DecodingConfig
-from transformer_jax.config.word_vectors import (
-    BlockConfig,
-    GloveConfig,
-    Word2vecConfig,
-)
 
 __all__ = [
     "BatchingConfig",
-    "BlockConfig",
     "ConfigError",
     "DataConfig",
     "DataError",
@@ -59,7 +53,6 @@ __all__ = [
     "DecodingConfig",
     "ExperimentConfig",
     "GenerationConfig",
-    "GloveConfig",
     "Hyperparameters",
     "InitConfig",
     "MeshConfig",
@@ -74,7 +67,6 @@ __all__ = [
     "TrainingConfig",
     "TransformerConfig",
     "TransformerLayersConfig",
-    "Word2vecConfig",
     "apply_overrides",
     "config_for_use",
     "difference",

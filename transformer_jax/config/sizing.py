@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from transformer_jax.config.errors import ConfigError
@@ -41,7 +41,7 @@ def _require_enough(budget: int | float, updates: int, least_seconds: float) -> 
         )
 
 
-def _intervals(updates: int, validations: int, fewest_between: int) -> dict[str, int]:
+def update_intervals(updates: int, validations: int, fewest_between: int) -> dict[str, int]:
     # Rounded up: a last validation a few updates after another would not show anything new.
     every = max(-(-updates // validations), min(updates, fewest_between))
     return {
@@ -52,7 +52,7 @@ def _intervals(updates: int, validations: int, fewest_between: int) -> dict[str,
     }
 
 
-def _minutes(seconds: float) -> str:
+def minutes_of_this_cpu(seconds: float) -> str:
     shown = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"
     return f"about {shown} of this CPU if it is free"
 
@@ -158,7 +158,7 @@ def plan_translation(
         _require_enough(budget_seconds, updates, size.seconds(MIN_UPDATES, speed))
     seconds, epochs = size.seconds(updates, speed), updates * size.tokens_per_update / corpus.tokens
     paid = int((SHARE_OF_VALIDATIONS * seconds * speed - FIRST_VALIDATION) / (VALIDATION * size.parameters))
-    intervals = _intervals(updates, min(max(paid, MIN_VALIDATIONS), MAX_VALIDATIONS), MIN_BETWEEN)
+    intervals = update_intervals(updates, min(max(paid, MIN_VALIDATIONS), MAX_VALIDATIONS), MIN_BETWEEN)
     # A run re-estimates its end at each checkpoint: about every minute.
     checkpoint_every = max(min(intervals["training.evaluate_every"], int(60 * updates / max(seconds, 1))), 1)
     settings = {
@@ -187,7 +187,7 @@ def plan_translation(
     }
     sentence = (
         f"{corpus.pairs:,} pairs of about {corpus.words_per_pair:.0f} words: {size.parameters / 1e6:.1f} million "
-        f"parameters, {updates:,} updates ({epochs:.1f} epochs), {_minutes(seconds)}"
+        f"parameters, {updates:,} updates ({epochs:.1f} epochs), {minutes_of_this_cpu(seconds)}"
     )
     return Plan(settings, seconds, sentence)
 
@@ -228,10 +228,6 @@ SHARE_OF_A_VALIDATION = 0.03
 TOKENS_OF_A_WORD, CHARACTERS_OF_A_TOKEN = 1.4, 1.7
 BYTES_OF_AN_ENTRY, BYTES_TO_LEARN_PIECES = 200, 260
 BLANK_LINES = 0.02
-# Word vectors: floating-point operations of a word for each dimension; words of the text for each word of a block, whose
-# gradients add up.
-OPERATIONS_OF_A_WORD, TEXT_OF_A_BLOCK, ROW_LENGTH, MAX_ROWS, MAX_BLOCKS = 1000, 200, 32, 32, 32
-MIN_UPDATES_OF_AN_EPOCH = 20
 
 
 class TextStatistics(NamedTuple):
@@ -347,7 +343,7 @@ def plan_language_model(
     size = (fit or sizes[:1])[-1]
     each = 6 * size.parameters * size.tokens_per_update
     most = max(TEXT_MAX_EPOCHS * tokens / size.tokens_per_update, MIN_UPDATES)
-    updates = _text_updates(stated, budget_seconds, each, most, speed)
+    updates = text_updates(stated, budget_seconds, each, most, speed)
     epochs = updates * size.tokens_per_update / tokens
     dropout = next(rate for limit, rate in DROPOUTS if epochs <= limit or limit == TEXT_MAX_EPOCHS)
     validated = SHARE_OF_A_VALIDATION * updates * size.tokens_per_update * text.documents / tokens
@@ -361,54 +357,25 @@ def plan_language_model(
         "optimizer.warmup_updates": min(max(updates // 10, 1), 1000),
         "training.validation_sentences": int(min(max(validated, 50), 20_000)),
         "decoding.max_new_tokens": size.context_length // 2,
-        **_intervals(updates, TEXT_VALIDATIONS, TEXT_MIN_BETWEEN),
+        **update_intervals(updates, TEXT_VALIDATIONS, TEXT_MIN_BETWEEN),
     }
     seconds = (TEXT_START_UP + updates * each) / speed
     pieces = "bytes" if kind == "byte" else f"{size.vocabulary_size:,} pieces"
     sentence = (
         f"{text.text()}: {size.parameters / 1e6:.1f} million parameters, vocabulary of {pieces}, context of "
         f"{size.context_length} tokens, dropout {stated.get('model.dropout', dropout)}, {updates:,} updates "
-        f"({epochs:.1f} epochs), {_minutes(seconds)}"
+        f"({epochs:.1f} epochs), {minutes_of_this_cpu(seconds)}"
     )
     return Plan(settings, seconds, sentence)
 
 
-def plan_word_vectors(
-    text: TextStatistics, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None
-) -> Plan:
-    """Dimension, vocabulary and blocks by the words of the text, and as many epochs as pay; see ``Plan``."""
-    stated, speed = stated or {}, TEXT_EFFICIENCY * flops
-    text = text.divided(stated)
-    words = text.words if text.has_words else text.tokens
-    dimension = stated.get("model.d_model") or (300 if words >= 1e8 else 100 if words >= 2e6 else 50)
-    rows = _power_of_two(words / TEXT_OF_A_BLOCK / ROW_LENGTH, MAX_ROWS)
-    blocks = _power_of_two(words / MIN_UPDATES_OF_AN_EPOCH / (rows * ROW_LENGTH), MAX_BLOCKS)
-    # An update has at least 16 spans, which are longer than a window.
-    blocks = max(blocks, 4 if rows == 1 else 1)
-    words_of_update = rows * ROW_LENGTH * blocks
-    each = OPERATIONS_OF_A_WORD * dimension * words_of_update
-    most = max((5 if words >= 1e7 else 15) * words / words_of_update, MIN_UPDATES)
-    updates = _text_updates(stated, budget_seconds, each, most, speed)
-    settings = {
-        "data.documents": text.documents_are,
-        "tokenizer.kind": "lower_word" if text.has_words else "bpe",
-        "tokenizer.vocabulary_size": 1_000_000 if text.has_words else text.pieces(8000),
-        "tokenizer.min_count": 5 if words >= 1e6 else 3 if words >= 1e5 else 2,
-        "batching.rows": rows,
-        "batching.row_length": ROW_LENGTH,
-        "batching.blocks_per_update": blocks,
-        "model.d_model": dimension,
-        **_intervals(updates, TEXT_VALIDATIONS, TEXT_MIN_BETWEEN),
-    }
-    seconds = (TEXT_START_UP + updates * each) / speed
-    sentence = (
-        f"{text.text()}: {dimension} dimensions, words of at least {settings['tokenizer.min_count']} occurrences, "
-        f"{updates:,} updates ({updates * words_of_update / max(words, 1):.1f} epochs), {_minutes(seconds)}"
-    )
-    return Plan(settings, seconds, sentence)
+def text_keys(plan: Callable[[TextStatistics, float, float], Plan]) -> tuple[str, ...]:
+    """The settings that a plan for a text chooses."""
+    any_text = TextStatistics(1e9, 1e9, 2e8, 1e7, 0, 1, 100)
+    return (*plan(any_text, 1e9, 1e12).settings, "training.budget_seconds")
 
 
-def _text_updates(
+def text_updates(
     stated: Mapping[str, Any], budget: int | float, each: int | float, most: int | float, speed: float
 ) -> int:
     """The stated number of updates, or what the budget pays, at most ``most``; ``each``: operations of an update."""
@@ -426,13 +393,6 @@ def _with_stated(size: DecoderOnlySize, stated: Mapping[str, Any]) -> DecoderOnl
     return size._replace(tokens_per_update=max(size.tokens_per_update, least), num_heads=heads)
 
 
-def _power_of_two(number: float, most: int) -> int:
-    return min(1 << max(int(number), 1).bit_length() - 1, most)
-
-
-_ANY = TextStatistics(1e9, 1e9, 2e8, 1e7, 0, 1, 100)
 TRANSLATION_KEYS = (*plan_translation(CorpusStatistics(10, 10), 1e9, 1e12).settings, "training.budget_seconds")
-LANGUAGE_MODEL_KEYS, WORD_VECTOR_KEYS = (
-    (*plan(_ANY, 1e9, 1e12).settings, "training.budget_seconds") for plan in (plan_language_model, plan_word_vectors)
-)
+LANGUAGE_MODEL_KEYS = text_keys(plan_language_model)
 """The settings that a plan chooses."""

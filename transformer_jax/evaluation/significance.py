@@ -80,28 +80,6 @@ def compare_systems(
     return found
 
 
-def mean_bleu(
-    systems: Sequence[Sequence[str]], references: Sequence[str], resamples: int = RESAMPLES, seed: int = SEED
-) -> Estimate:
-    """The mean BLEU of several translations of the same sentences, by models that differ in their seed alone.
-
-    Every resample draws as many sentences as there are, with replacement, the same for all systems, and is scored by the mean
-    over them: the bounds say what other sentences would change, not what other seeds would.
-    Raises DataError when there is no system, or the numbers of lines differ or are 0.
-    """
-    if not systems or not references or any(len(lines) != len(references) for lines in systems):
-        counts = ", ".join(str(len(lines)) for lines in systems) or "no"
-        raise DataError(f"{counts} translations of {len(references)} references: nothing to score")
-    metric = BLEU(force=True)
-    counted = [_counts(metric, lines, references) for lines in systems]
-    drawn = np.zeros(resamples)
-    generator = np.random.default_rng(seed)
-    for resample in range(resamples):
-        times = np.bincount(generator.choice(len(references), size=len(references)), minlength=len(references))
-        drawn[resample] = np.mean([_score(metric, times @ each) for each in counted])
-    return _estimate(float(np.mean([_score(metric, each.sum(axis=0)) for each in counted])), drawn)
-
-
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
     """The chrF of each sentence alone, from 0 to 100. (BLEU is no measure of a sentence: mostly it has no 4-gram right.)"""
     metric = CHRF()

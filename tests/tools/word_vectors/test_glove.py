@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.array_types import EOS_ID
-from transformer_jax.config import BlockConfig, DataError, GloveConfig
+from transformer_jax.config import DataError
 from transformer_jax.tools.word_vectors.task import glove as glove_module
 from transformer_jax.tools.word_vectors.task.glove import (
     PAIR,
@@ -18,6 +18,7 @@ from transformer_jax.tools.word_vectors.task.glove import (
     count_cooccurrences,
     open_cooccurrences,
 )
+from transformer_jax.tools.word_vectors.task.settings import BlockConfig, GloveConfig
 
 V = 8
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from transformer_jax.array_types import EOS_ID, PAD_ID
-from transformer_jax.config import Word2vecConfig
 from transformer_jax.tools.word_vectors.task.hierarchical_softmax import RowPaths, TreeBlock, huffman_tree
 from transformer_jax.tools.word_vectors.task.objective import OBJECTIVES
+from transformer_jax.tools.word_vectors.task.settings import Word2vecConfig
 from transformer_jax.tools.word_vectors.task.word2vec import TextBlock, pair_mask
 
 D, WINDOW, NEGATIVES, SHARED = 5, 2, 3, 4

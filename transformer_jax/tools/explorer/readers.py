@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +21,7 @@ from transformer_jax.runs.run_directory import ChosenRun
 from transformer_jax.sequence_types import DecodeCache
 from transformer_jax.tasks.language_model.reading import axes_of, ids_of_text
 from transformer_jax.tasks.language_model.task import LanguageModelTask
-from transformer_jax.tasks.trained_run import TrainedRun, open_trained
+from transformer_jax.tasks.trained_run import AnyTask, TrainedRun, open_trained
 from transformer_jax.tasks.translation.pairs import encode_pairs, tokens_of_pair
 from transformer_jax.tasks.translation.soft_alignment import cross_attention
 from transformer_jax.tasks.translation.task import TranslationTask
@@ -35,12 +35,14 @@ from transformer_jax.tools.explorer.searches import Forced, Searches, SearchTree
 BEAMS_OF_SAMPLING = 4
 
 
-class TranslationReader:
-    """Reads pairs with one run. Raises DataError for a side that is longer than ``decoding.max_source_tokens``."""
-
-    def __init__(self, trained: TrainedRun[TranslationTask]) -> None:
+class _RunReader(Generic[AnyTask]):
+    def __init__(self, trained: TrainedRun[AnyTask]) -> None:
         self._trained = trained
         self._read = TextReader(trained.model, trained.config.model.longest_sequence)
+
+
+class TranslationReader(_RunReader[TranslationTask]):
+    """Reads pairs with one run. Raises DataError for a side that is longer than ``decoding.max_source_tokens``."""
 
     def read(self, text: str, target: str | None = None, *, with_gradients: bool = True) -> Reading:
         """A teacher-forced pass over a text and its translation, by default the run's own."""
@@ -103,15 +105,11 @@ class TranslationReader:
         return head_error_rates(weights, self._trained.tokenizers, pairs, gold, name)
 
 
-class LanguageModelReader:
+class LanguageModelReader(_RunReader[LanguageModelTask]):
     """Reads texts with one run, and continues them; there is no ``target``.
 
     Raises DataError when a text, with ``decoding.max_new_tokens`` in a search, exceeds the context of the training.
     """
-
-    def __init__(self, trained: TrainedRun[LanguageModelTask]) -> None:
-        self._trained = trained
-        self._read = TextReader(trained.model, trained.config.model.longest_sequence)
 
     def read(self, text: str, target: str | None = None, *, with_gradients: bool = True) -> Reading:
         tokenizer = self._trained.task.tokenizer

@@ -10,8 +10,8 @@ import numpy as np
 from jax import lax
 
 from transformer_jax.array_types import AnyArray, Array, Bool, Float
-from transformer_jax.config import Word2vecConfig
 from transformer_jax.tools.word_vectors.task.row_updates import Lookup
+from transformer_jax.tools.word_vectors.task.settings import Word2vecConfig
 from transformer_jax.tools.word_vectors.task.word2vec import (
     OUTPUTS,
     WORDS,

@@ -8,11 +8,12 @@ import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, PyTree
-from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters, Word2vecConfig
+from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.tools.word_vectors.task.glove import Glove, PairBlock, init_glove
 from transformer_jax.tools.word_vectors.task.hierarchical_softmax import CbowTree, SkipGramTree
 from transformer_jax.tools.word_vectors.task.row_updates import ROW_RULES, Lookup, row_update_rule
+from transformer_jax.tools.word_vectors.task.settings import Word2vecConfig
 from transformer_jax.tools.word_vectors.task.word2vec import CbowNegative, SkipGramNegative, TextBlock, init_tables
 from transformer_jax.tools.word_vectors.vectors import WordVectors
 from transformer_jax.training.losses import LossSums

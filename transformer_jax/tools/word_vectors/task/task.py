@@ -12,7 +12,6 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, PyTree
 from transformer_jax.config import DataError, ExperimentConfig, Hyperparameters
-from transformer_jax.config.sizing import WORD_VECTOR_KEYS, plan_word_vectors
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.data.tokenizers import TokenizerPair, train_text_tokenizer
@@ -24,6 +23,7 @@ from transformer_jax.tasks.text_task import TextTask
 from transformer_jax.tools.word_vectors.evaluation import WordTestSets, evaluate_vectors, read_test_sets
 from transformer_jax.tools.word_vectors.task.glove import PairBlocks, open_cooccurrences
 from transformer_jax.tools.word_vectors.task.objective import WordVectorObjective, block_shape, vectors_of
+from transformer_jax.tools.word_vectors.task.sizing import WORD_VECTOR_KEYS, plan_word_vectors
 from transformer_jax.tools.word_vectors.task.text_blocks import TextBlocks, counts_of_words
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated

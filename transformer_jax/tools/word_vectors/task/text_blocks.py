@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.array_types import EOS_ID, NUM_SPECIAL_IDS, PAD_ID
-from transformer_jax.config import BlockConfig, DataError, Word2vecConfig
-from transformer_jax.config.word_vectors import SPANS_IN_UPDATE
+from transformer_jax.config import DataError
 from transformer_jax.data.batch_plan import epoch_order
 from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.tools.word_vectors.task.hierarchical_softmax import TOP_NODES, RowPaths, TreeBlock, huffman_tree
+from transformer_jax.tools.word_vectors.task.settings import SPANS_IN_UPDATE, BlockConfig, Word2vecConfig
 from transformer_jax.tools.word_vectors.task.word2vec import TextBlock
 
 IDS_AT_ONCE = 1 << 22

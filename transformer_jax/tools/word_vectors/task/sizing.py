@@ -1,0 +1,66 @@
+"""Settings of word vectors chosen for a text and a budget."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformer_jax.config.sizing import (
+    MIN_UPDATES,
+    TEXT_EFFICIENCY,
+    TEXT_MIN_BETWEEN,
+    TEXT_START_UP,
+    TEXT_VALIDATIONS,
+    Plan,
+    TextStatistics,
+    minutes_of_this_cpu,
+    text_keys,
+    text_updates,
+    update_intervals,
+)
+
+# Floating-point operations of a word for each dimension; words of the text for each word of a block, whose
+# gradients add up.
+OPERATIONS_OF_A_WORD, TEXT_OF_A_BLOCK, ROW_LENGTH, MAX_ROWS, MAX_BLOCKS = 1000, 200, 32, 32, 32
+MIN_UPDATES_OF_AN_EPOCH = 20
+
+
+def plan_word_vectors(
+    text: TextStatistics, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None
+) -> Plan:
+    """Dimension, vocabulary and blocks by the words of the text, and as many epochs as pay; see ``Plan``."""
+    stated, speed = stated or {}, TEXT_EFFICIENCY * flops
+    text = text.divided(stated)
+    words = text.words if text.has_words else text.tokens
+    dimension = stated.get("model.d_model") or (300 if words >= 1e8 else 100 if words >= 2e6 else 50)
+    rows = _power_of_two(words / TEXT_OF_A_BLOCK / ROW_LENGTH, MAX_ROWS)
+    blocks = _power_of_two(words / MIN_UPDATES_OF_AN_EPOCH / (rows * ROW_LENGTH), MAX_BLOCKS)
+    # An update has at least 16 spans, which are longer than a window.
+    blocks = max(blocks, 4 if rows == 1 else 1)
+    words_of_update = rows * ROW_LENGTH * blocks
+    each = OPERATIONS_OF_A_WORD * dimension * words_of_update
+    most = max((5 if words >= 1e7 else 15) * words / words_of_update, MIN_UPDATES)
+    updates = text_updates(stated, budget_seconds, each, most, speed)
+    settings = {
+        "data.documents": text.documents_are,
+        "tokenizer.kind": "lower_word" if text.has_words else "bpe",
+        "tokenizer.vocabulary_size": 1_000_000 if text.has_words else text.pieces(8000),
+        "tokenizer.min_count": 5 if words >= 1e6 else 3 if words >= 1e5 else 2,
+        "batching.rows": rows,
+        "batching.row_length": ROW_LENGTH,
+        "batching.blocks_per_update": blocks,
+        "model.d_model": dimension,
+        **update_intervals(updates, TEXT_VALIDATIONS, TEXT_MIN_BETWEEN),
+    }
+    seconds = (TEXT_START_UP + updates * each) / speed
+    sentence = (
+        f"{text.text()}: {dimension} dimensions, words of at least {settings['tokenizer.min_count']} occurrences, "
+        f"{updates:,} updates ({updates * words_of_update / max(words, 1):.1f} epochs), {minutes_of_this_cpu(seconds)}"
+    )
+    return Plan(settings, seconds, sentence)
+
+
+def _power_of_two(number: float, most: int) -> int:
+    return min(1 << max(int(number), 1).bit_length() - 1, most)
+
+
+WORD_VECTOR_KEYS = text_keys(plan_word_vectors)
+"""The settings that a plan chooses."""
