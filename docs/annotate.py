@@ -3,7 +3,7 @@
     python docs/annotate.py
 
 Each text in ``docs/annotated`` becomes ``docs/annotated_NAME.md`` and ``docs/annotated_NAME.ipynb``. A line of a text
-``@code layers/masks.py causal_mask`` stands for the source of that function, class or method, as it is now. Fenced blocks of
+``@code layers/masks.py causal_mask`` stands for the source of that function, class or method now. Fenced blocks of
 ``python`` are examples that run one after another; a block of ``text`` right after one is what it prints.
 """
 

@@ -2,9 +2,10 @@
 
     python experiments/benchmarks/decoding_bound.py --recipe=configs/transformer_base.py --calibration=measured.json
 
-Decodes one full batch of random inputs of ``--length`` tokens, each step a call, in rooms that grow as those of ``translate``
-do. Prints JSON: the seconds of reading the inputs, of a step in each room (median of ``--steps``), of all steps of the longest
-search if each takes that long, and for each room the seconds that its traffic takes at the speed measured here.
+Decodes one full batch of random inputs of ``--length`` tokens, each step a call, with a capacity that grows as in
+``translate``. Prints JSON: the seconds of reading the inputs, of a step at each capacity (median of ``--steps``), of all
+steps of the longest search if each takes that long, and for each capacity the seconds that its traffic takes at the speed
+measured here.
 """
 
 import argparse

@@ -3,8 +3,8 @@
     python experiments/benchmarks/decoding_cost.py
 
 A randomly initialized model of 4 + 4 layers of width 128 and 8,000 words, sources of 16 tokens, float32: 32 sentences, 4 beams,
-25 tokens; then one of these is varied. Such a model ends no sentence itself, so each has exactly so many tokens. Expected, from
-the size in the middle: time and memory in proportion to the tokens of all beams. Memory is that of the largest arrays of the
+25 tokens; then one of these is varied. Such a model ends no sentence itself, so each has exactly 25 tokens. Expected, from
+the size in the middle: time and memory in proportion to the tokens of all beams. Memory counts the largest arrays of the
 search, keys, values and beams, and of one step's logits; parameters and temporaries are not in it. CPU seconds are user +
 system, the median of ``--searches`` after one that compiles. Writes decoding_cost.json, .md and .png.
 """

@@ -8,15 +8,15 @@ Prints, for every pass over the lines, wall seconds, CPU seconds (user + system)
 included and loading not, in turn for each; at last the ratios of the medians of all passes but the first, which compiles.
 CTranslate2 gets the same beam and batch, runs on the device that JAX has, a batch on each core of a CPU, and computes in each
 of ``--compute_types`` (on a GPU ``float16``); its length penalty divides by length ** alpha, it stops at the first hypotheses
-(here decoding.stop=first_beams), and the most tokens are those of the longest source for all, where ours are those of each
+(here decoding.stop=first_beams), and its token limit follows the longest source for all, where ours follows each
 source: so translations differ a little. ``--references`` prints the BLEU of each.
 ``--commands=3`` also runs whole commands, each a process that loads the model and translates the file: wall and CPU seconds and
-peak memory, the median of so many after one that is not counted. ``--output`` writes our translations, to compare those of two
+peak memory, the median of 3 after one that is not counted. ``--output`` writes our translations, to compare two
 versions. Greedy: ``--config.decoding.beam_width=1``.
 
 ``--huggingface``: one more contestant, a Marian folder of ``export``, 32 sentences of like length at a time. ``--tokens=30``
 compares forced work instead, of a randomly initialized model: only sources of the commonest length are read, of which it ends
-no translation itself, and every hypothesis of every contestant has so many tokens.
+no translation itself, and every hypothesis of every contestant has 30 tokens.
 """
 
 import argparse

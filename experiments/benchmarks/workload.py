@@ -71,7 +71,7 @@ def benchmark_config(
 ) -> ExperimentConfig:
     """The settings of the comparison, on the text files (``train.en`` and ``train.de``) in the folder ``data``.
 
-    With ``generated`` instead of a folder on random words, in sentences as long as those of news.
+    With ``generated`` instead of a folder on random words, in sentences as long as in news.
     """
     dropout = {"dropout": 0.1, "embedding_dropout": 0.1}
     where = {"source": "copy"} if data == GENERATED else {"source": "text", "directory": data}
@@ -133,7 +133,7 @@ def load(folder: Path) -> Workload:
 
 
 def generated_pairs(longest: int) -> Pairs:
-    """Random words; the lengths of the sources are log-normal, those of the targets between 0.8 and 1.3 times as long."""
+    """Random words; the lengths of the sources are log-normal, the targets are 0.8 to 1.3 times as long."""
     rng = np.random.default_rng(0)
     source = np.exp(rng.normal(np.log(MEDIAN_LENGTH), SPREAD, GENERATED_PAIRS))
     target = source * rng.uniform(0.8, 1.3, GENERATED_PAIRS)

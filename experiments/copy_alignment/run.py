@@ -89,7 +89,7 @@ def measured(run: Path, picture: Path | None) -> dict:
 
 
 def sentences_of(letters: int, count: int) -> list[str]:
-    """Random sentences of so many letters; there are far too many for one to have been in the training data."""
+    """Random sentences of ``letters`` letters; there are far too many for one to have been in the training data."""
     rng = random.Random(0)
     return [" ".join(rng.choices(SYMBOLS, k=letters)) for _ in range(count)]
 

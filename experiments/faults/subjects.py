@@ -135,7 +135,7 @@ def seconds_of(folder: Path) -> float:
 
 
 def bound(folder: Path, seconds: float = SECONDS) -> float:
-    """Seconds beyond which a command hangs: so many, and thrice those of the undisturbed one, on the same busy machine."""
+    """Seconds beyond which a command hangs: ``seconds``, and three times the undisturbed one, on the same busy machine."""
     return seconds + 3 * seconds_of(folder)
 
 

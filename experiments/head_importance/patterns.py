@@ -3,7 +3,7 @@
     python experiments/head_importance/patterns.py --workdir=runs/m30k
 
 Reads the encoder's self-attention on every sentence of the test split and compares, for each head, the weight at a distance of
-six or more places with that of uniform attention, and the weight from a pronoun to the nearest person or animal before it with
+six or more places with uniform attention, and the weight from a pronoun to the nearest person or animal before it with
 the weight that other words after it give to the same one. Writes results/patterns.md.
 """
 
@@ -85,7 +85,7 @@ def word_at(pieces: list[str], place: int) -> str:
 
 
 def far_weight(sentence: Sentence) -> tuple[np.ndarray, float]:
-    """Mean weight [layers, heads] that lies six or more places away, and that of uniform attention."""
+    """Mean weight [layers, heads] that lies six or more places away, and the same of uniform attention."""
     length = sentence.weights.shape[-1]
     is_far = np.abs(np.arange(length)[:, None] - np.arange(length)[None, :]) >= FAR
     return (sentence.weights * is_far).sum((-1, -2)) / length, is_far.sum() / length**2

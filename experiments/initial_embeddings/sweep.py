@@ -16,7 +16,7 @@ SMALL = {"model.num_encoder_layers": 2, "model.num_decoder_layers": 2}
 
 
 def get_sweep() -> Sweep:
-    """Each size with randomly initialized embeddings and with those of the vectors."""
+    """Each size with randomly initialized embeddings and with the vectors."""
     rows = {
         f"{pairs} pairs {name}": SMALL
         | {

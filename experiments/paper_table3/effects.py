@@ -49,7 +49,7 @@ def effect(paper: float, paper_base: float, ours: Spread, base: Spread) -> Effec
 
 
 def chance_apart(seeds: int) -> float:
-    """How likely so many seeds of each of two equally good models do not mix: 2 of the orders in which they can lie."""
+    """The probability that ``seeds`` seeds of each of two equal models do not mix: 2 of the orders in which they can lie."""
     return 2 / math.comb(2 * seeds, seeds)
 
 

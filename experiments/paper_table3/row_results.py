@@ -16,7 +16,7 @@ Value = str | int | float | bool
 class RowResult(NamedTuple):
     """A row: ``bleu`` over seeds, ``interval`` the same mean with what other sentences would have changed.
 
-    ``flops`` are those of the matrix products of one whole training, padding included.
+    ``flops`` counts the matrix products of one whole training, padding included.
     """
 
     perplexity: Spread

@@ -41,7 +41,7 @@ Report = Callable[[Measured], tuple[Document, str]]
 def run_table(
     folder: Path, words: str, split: str, average: Callable[[str, str], int], report: Report, argv: Sequence[str]
 ) -> int:
-    """The whole command, of the table whose sweep file is in ``folder``; its exit status, that of the sweep where it failed.
+    """The whole command, of the table whose sweep file is in ``folder``; its exit status, or the one of a sweep that failed.
 
     ``split`` is what is translated; ``average(scale, row)`` of how many checkpoints the parameters are the mean.
     """

@@ -126,7 +126,7 @@ def measured(row: str, seed: int, folder: Path, side: TranslatedSplit) -> Trial:
 
 @functools.cache
 def mean_flops(config: ExperimentConfig, shapes: Sequence[tuple[Shape, int]]) -> float:
-    """Operations of an update's matrix products, the mean over an epoch of so many batches of each shape."""
+    """Operations of an update's matrix products, the mean over an epoch with these numbers of batches of each shape."""
     here = Topology("here", jax.devices()[:1], None)
     total = sum(count * model_flops(config, here, batch_shape(*shape)) for shape, count in shapes)
     return total / sum(count for _, count in shapes)

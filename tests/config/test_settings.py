@@ -49,7 +49,10 @@ REFUSED = [
     ({"batching": {"tokens_per_update": 1000}}, "batching.tokens_per_update: 1000 is less than"),
     ({"training": {"num_updates": 10**20}}, f"training.num_updates: {10**20} must be at most 2147483647"),
     ({"decoding": {"beam_width": 10**6}}, "decoding.beam_width: 1000000 must be at most 1000"),
-    ({"mesh": {"data": 2, "fsdp": 3}}, "batching.row_multiple: 8 is not a multiple of 6"),
+    (
+        {"mesh": {"data": 2, "fsdp": 3}},
+        "batching.row_multiple: 8 is not a multiple of 6 (mesh data 2 x fsdp 3 x accumulation_steps 1)",
+    ),
     (
         {"task": "language_model", "batching": {"context_length": 100}, "mesh": {"context": 8}},
         "mesh.context: 8 does not divide rows of 100 positions",
@@ -85,7 +88,7 @@ REFUSED = [
     (LANGUAGE_MODEL | {"model": {"max_positions": 64}}, "model.max_positions: 64 learned positions do not hold a"),
     (LANGUAGE_MODEL | {"batching": {"tokens_per_update": 1024}}, "batching.tokens_per_update: 1024 is less than"),
     (LANGUAGE_MODEL | {"data": {"source": "text"}}, "data.train: for data.source=text name a file of text, or else a"),
-    (LANGUAGE_MODEL | {"data": {"train": "a.txt"}}, "data.source: grammar reads no files; set data.source=text"),
+    (LANGUAGE_MODEL | {"data": {"train": "a.txt"}}, "data.source: grammar reads no named files; set data.source=text"),
     (LANGUAGE_MODEL | {"data": {"held_out": 0.0}}, "data.held_out: 0.0 must be above 0"),
     (LANGUAGE_MODEL | {"data": {"evaluation_stride": 512}}, "data.evaluation_stride: 512 is more than"),
     (

@@ -93,11 +93,11 @@ def test_missing_and_ambiguous_files_say_what_there_is(tmp_path):
             TextCorpus(str(folder), source, target).pairs(split)
 
     refuses("'/no/such' is not a folder", folder="/no/such")
-    refuses("no split 'train'.*splits found: none")
+    refuses("no split 'train'.*splits found: none, only an empty folder")
     corpus(tmp_path, "a\n", "A\n")
     write(tmp_path / "val.en.gz", "a\n")
     refuses("no split 'valid'.*splits found: train, val; did you mean 'val'", "valid")
-    refuses(r"no split 'validation'.*set --config\.data\.validation_split=NAME$", "validation")
+    refuses(r"no split 'validation'.*set --config\.data\.validation_split=val$", "validation")
     refuses(r"no file train\.dk \(or \.gz\); languages found: de, en", target="dk")
     write(tmp_path / "train.deu", "A\n")
     refuses(r"languages found: de, deu, en; did you mean 'deu'", target="ddeu")
@@ -164,7 +164,7 @@ def test_what_is_no_pair_of_files_is_refused(folder):
         with pytest.raises(DataError, match=message):
             open_corpus(DataConfig(source="text", train=text), 0).pairs("train")
     for settings, message in (
-        ({"source": "grammar", "train": "a.en,a.de"}, "data.source: grammar reads no files"),
+        ({"source": "grammar", "train": "a.en,a.de"}, "data.source: grammar reads no named files"),
         (
             {"source": "text", "train": "a.tsv", "validation": "b.tsv", "held_out": 3},
             "data.held_out: data.validation names",

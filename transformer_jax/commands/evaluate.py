@@ -48,7 +48,7 @@ def evaluate(values: flags.Values) -> int:
     The text of --source is called text-NAME-DIGEST there, and its references are kept. Settings of decoding and of scores can
     be changed, and are then part of the name; so can the devices and the location of the data. Everything else is the run's.
     With --ensemble the models of several runs, of any kind, are scored as one: every next token has the mean of their
-    probabilities. They must share their tokenizers; decoding, devices and data are those of --workdir. The files are
+    probabilities. They must share their tokenizers; decoding, devices and data come from --workdir. The files are
     evaluation-SPLIT-STEP-ensemble+RUN-STEP+RUN-STEP.json; a RUN that is not beside --workdir has a digest of its path.
 
     With --watch every checkpoint of a run that another process trains is scored as it appears, on the whole of --split

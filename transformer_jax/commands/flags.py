@@ -1,6 +1,6 @@
 """Commands and their flags: absl's, on separate values for each command, with ``--config=RECIPE`` and ``--config.KEY=VALUE``.
 
-The convention is that of ``ml_collections.config_flags``. Its own parser is not used, because it can override only settings
+The convention follows ``ml_collections.config_flags``. Its own parser is not used, because it can override only settings
 that the recipe states, and a misspelled key is a traceback.
 """
 
@@ -69,7 +69,7 @@ def arguments(name: str, meaning: str) -> Flag:
 
 
 overrides = repeated(OVERRIDE_FLAG, [], OVERRIDE_MEANING)
-"""``--config.KEY=VALUE`` alone, for settings that change those of a run."""
+"""``--config.KEY=VALUE`` alone, for settings that override a run."""
 
 
 def config(values: Values, required: bool = True) -> None:

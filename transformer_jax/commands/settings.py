@@ -38,7 +38,7 @@ def recipes(values: flags.Values) -> int:
             print(f"{textwrap.fill(recipe.summary, WIDTH)}\n")
             width = max(len(variant.spec) for variant in recipe.variants)
             for variant in recipe.variants:
-                print(f"  {variant.spec:<{width}}  {', '.join(variant.measured) or 'not yet run as it is'}")
+                print(f"  {variant.spec:<{width}}  {', '.join(variant.measured) or 'not yet run'}")
                 if variant.summary:
                     print(textwrap.fill(variant.summary, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT))
             print()

@@ -71,7 +71,7 @@ class Declared(NamedTuple):
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The allowed values in words: choices, with those of plugins, or stated bounds: ``("at least 0", "below 1")``."""
+        """The allowed values in words: choices, including plugins, or stated bounds: ``("at least 0", "below 1")``."""
         if self.type in (int, float):
             return tuple(f"{word.replace('_', ' ')} {each}" for word, each in self.bounds.items() if each != LARGEST)
         plugin = self.facts.get("plugin")

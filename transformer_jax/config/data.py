@@ -36,7 +36,7 @@ class SourceConfig:
     def __post_init__(self) -> None:
         check_settings("data", self)
         is_used = self.source == "text" or not (self.train or self.validation or self.test)
-        require(is_used, "data.source", f"{self.source} reads no files; set data.source=text")
+        require(is_used, "data.source", f"{self.source} reads no named files; set data.source=text")
 
     @property
     def has_pairs(self) -> bool:

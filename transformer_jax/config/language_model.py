@@ -145,7 +145,9 @@ def check_language_model(
     problem = f"{longest} learned positions do not hold a row of batching.context_length={length}; use {length}"
     require(longest is None or longest >= length, "model.max_positions", problem)
     least = length * batching.row_multiple
-    problem = f"{batching.tokens_per_update} is less than {least}, which is batching.row_multiple rows of {length}"
+    problem = (
+        f"{batching.tokens_per_update} is less than {least}, which is batching.row_multiple rows of {length}; raise it"
+    )
     require(batching.tokens_per_update >= least, "batching.tokens_per_update", problem)
     problem = f"{data.evaluation_stride} is more than batching.context_length={length}: tokens would be left out"
     require(data.evaluation_stride <= length, "data.evaluation_stride", problem)

@@ -104,7 +104,7 @@ class TransformerLayersConfig:
         require(is_even, "model.d_model", f"{self.d_model} must be even: sinusoids come in pairs")
         for name in ("d_key", "d_value"):
             divides = getattr(self, name) > 0 or self.d_model % self.num_heads == 0
-            problem = f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}; set model.{name}"
+            problem = f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}; change one, or set model.{name}"
             require(divides, "model.num_heads", problem)
         width = self.num_heads * self.head_value_size
         problem = f"rectified has no output projection, so heads of {width} together must be as wide as d_model={self.d_model}"

@@ -192,6 +192,5 @@ def require_rows_divide(row_multiple: int, accumulation_steps: int, sizes: Mappi
     """Raises ConfigError unless every micro-batch divides over the devices that share the batch, ``sizes`` of a mesh."""
     parts = sizes["data"] * sizes["fsdp"] * accumulation_steps
     if row_multiple % parts:
-        raise ConfigError(
-            f"batching.row_multiple: {row_multiple} is not a multiple of {parts}, mesh data x fsdp x accumulation_steps"
-        )
+        product = f"mesh data {sizes['data']} x fsdp {sizes['fsdp']} x accumulation_steps {accumulation_steps}"
+        raise ConfigError(f"batching.row_multiple: {row_multiple} is not a multiple of {parts} ({product}); use one")

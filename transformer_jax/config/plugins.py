@@ -117,7 +117,7 @@ def _all_registered() -> set[tuple[str, str]]:
 
 @cache
 def load_installed_plugins() -> None:
-    """Imports the built-in plugins and those of installed distributions, once; raises ConfigError when one fails."""
+    """Imports the built-in plugins and the installed ones, once; raises ConfigError when one fails."""
     before = _all_registered()
     for module in BUILT_IN:
         importlib.import_module(module)

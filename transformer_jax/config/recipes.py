@@ -104,7 +104,7 @@ def load_recipe(spec: str) -> ConfigDict:
 
 
 def with_own_text(spec: str, overrides: Iterable[tuple[str, str]]) -> str:
-    """``language_model`` is ``language_model:text`` if ``overrides`` name the text; any other recipe is as it is."""
+    """``language_model`` is ``language_model:text`` if ``overrides`` name the text; any other recipe stays unchanged."""
     if ":" in spec or not {current_key(key) for key, _ in overrides} & {"data.train", "data.directory"}:
         return spec
     variant = names_in_file(find_recipe(spec)).get("OWN_TEXT")

@@ -97,5 +97,7 @@ def _check_batches(data: DataConfig, batching: BatchingConfig, model: Transforme
             require(batching.packed_length % batching.width_step == 0, "batching.packed_length", problem)
         widest = max(batching.packed_length, widest)
     least = widest * batching.row_multiple
-    problem = f"{batching.tokens_per_update} is less than {least}, which is batching.row_multiple rows of {widest}"
+    problem = (
+        f"{batching.tokens_per_update} is less than {least}, which is batching.row_multiple rows of {widest}; raise it"
+    )
     require(batching.tokens_per_update >= least, "batching.tokens_per_update", problem)

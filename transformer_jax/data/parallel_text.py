@@ -139,8 +139,9 @@ class TextCorpus:
         wanted = f"{split}.{self.source_language} and {split}.{self.target_language} (or {split}.tsv), plain or .gz"
         remedy = did_you_mean(split, splits)
         if split in ("train", "validation", "test"):
-            remedy += f"; where it has another name, set --config.data.{split}_split=NAME"
-        found = ", ".join(splits[:20]) or "none"
+            name = next((each for each in splits if split.startswith(each)), "NAME")
+            remedy += f"; where it has another name, set --config.data.{split}_split={name}"
+        found = ", ".join(splits[:20]) or f"none, only {', '.join(names[:20]) or 'an empty folder'}"
         return f"{folder}: no split {split!r}; expected {wanted}; splits found: {found}{remedy}"
 
 

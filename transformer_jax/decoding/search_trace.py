@@ -1,4 +1,4 @@
-"""Beam search replayed a token at a time, with every continuation that it weighed; the ordinary search stays as it is."""
+"""Beam search replayed a token at a time, with every continuation that it weighed; the ordinary search is unchanged."""
 
 from typing import NamedTuple
 

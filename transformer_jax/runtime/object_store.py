@@ -219,7 +219,8 @@ def copy_to_read(address: str) -> StoredFolder:
     scheme, _, rest = address.rstrip("/").partition("://")
     stored = StoredFolder(address, _folder_of_this_process() / scheme / rest)
     if not any(stored.path.glob("config.json")) and not any(stored.path.glob("*/config.json")):
-        raise DataError(f"{stored.address}: no run is there")
+        found = ", ".join(sorted(path.name for path in stored.path.glob("*"))[:8]) or "nothing"
+        raise DataError(f"{stored.address}: no run is there: no config.json in it or one level below (found {found})")
     return stored
 
 

@@ -194,7 +194,7 @@ def shard_map_rows(mesh: Mesh) -> Callable[[StateFunction], StateFunction]:
     """Decorator: the function runs under ``shard_map`` over the rows; scalars of its state are replicated.
 
     The compiler alone would all-gather the logits for ``top_k``. Where a vocabulary is split over ``tensor`` that costs less,
-    and the function stays as it is.
+    and the function is returned unchanged.
     """
 
     def split(function: StateFunction) -> StateFunction:

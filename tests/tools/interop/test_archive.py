@@ -90,7 +90,7 @@ def damage(archive, kind):
         ("truncated", "model.safetensors: is not what the manifest describes"),
         ("missing", "tensors are missing: encoder_layers_0/self_attention/query"),
         ("unexpected", "unexpected tensors: stray"),
-        ("not finite", "encoder_layers_0/self_attention/query: has values that are not finite"),
+        ("not finite", "encoder_layers_0/self_attention/query: has values that are not finite; the model is damaged"),
         ("newer", "schema_version 9; this version reads 1"),
         ("wrong directory", "manifest.json: No such file"),
     ],

@@ -183,7 +183,7 @@ def test_a_training_that_is_asked_to_end_saves_and_is_not_taken_for_finished(pro
         ({"gpus_per_node": 1, "image": None}, "--image: is missing"),
         ({"gpus_per_node": 1, "volume_claim": None}, "--volume_claim: is missing"),
         ({"gpus_per_node": 1, "memory": "64GB"}, "--memory: '64GB'"),
-        ({"gpus_per_node": 1, "name": "Base"}, "--name: 'Base'"),
+        ({"gpus_per_node": 1, "name": "Base"}, "--name: 'Base' must be at most"),
     ],
 )
 def test_what_kubernetes_would_refuse(changes, problem):

@@ -26,7 +26,7 @@ def test_a_word_is_found_as_written_else_in_lower_case():
     ("words", "matrix", "message"),
     [
         (["a", "b", "a"], np.zeros((3, 2), np.float32), "'a' is word 1 and word 3"),
-        (["a", "b"], np.zeros((3, 2), np.float32), r"2 words for a matrix \[3, 2\]"),
+        (["a", "b"], np.zeros((3, 2), np.float32), r"2 words for a matrix \[3, 2\]; expected a row"),
         ([], np.zeros((0, 2), np.float32), "0 words"),
         (["a"], np.zeros((1, 2)), "float64; expected float32"),
         (["a", "b"], np.array([[0, 1], [np.nan, 1]], np.float32), "the vector of 'b' has a value that is not finite"),

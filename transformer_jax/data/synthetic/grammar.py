@@ -583,7 +583,8 @@ class GrammarCorpus:
     def __post_init__(self) -> None:
         direction = self.source_language, self.target_language
         if direction != ("en", "de"):
-            raise ConfigError(f"data.source_language, data.target_language: {direction}; the grammar has ('en', 'de')")
+            named = f"data.source_language={self.source_language}, data.target_language={self.target_language}"
+            raise ConfigError(f"{named}: the grammar is English to German; set them to en and de")
 
     def pairs(self, split: str) -> Iterator[SentencePair]:
         """Streams the pairs of ``train``, ``validation`` or ``test``; raises DataError for another split."""

@@ -172,7 +172,9 @@ def load_tokenizers(directory: str | os.PathLike[str]) -> TokenizerPair:
         problem = f"format {version} with special ids {special_ids}"
         raise DataError(f"{path}: {problem}; this version reads format {FORMAT_VERSION} with {_SPECIAL_IDS}")
     if not is_sound:
-        raise DataError(f"{path}: not the description of a tokenizer; files: {', '.join(TOKENIZER_FILES)}")
+        raise DataError(
+            f"{path}: not the description of a tokenizer; its files can only be {', '.join(TOKENIZER_FILES)}"
+        )
     if roles == {"joint"}:
         joint = _load(path.parent, entries["joint"])
         return TokenizerPair(joint, joint)

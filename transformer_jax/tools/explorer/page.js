@@ -182,7 +182,7 @@ const currentMatrix = (panel) => {
   return attention ? matrixOf(panel.reading, attention, state.layer - 1, state.head, state.measure) : undefined;
 };
 
-// A token as it is shown: the sign for a space visible, what cannot be printed escaped.
+// A token on the page: the sign for a space visible, what cannot be printed escaped.
 const shown = (piece) => piece.replace(/[\u2581 ]/g, "\u2423").replace(/[\p{C}\p{Z}]/gu, (letter) => "\\u" + letter.codePointAt(0).toString(16).padStart(4, "0"));
 const number = (value) => Math.abs(value) >= 0.0005 || value === 0 ? value.toFixed(3) : value.toExponential(1);
 
@@ -477,7 +477,7 @@ const linesView = {
   },
 };
 
-// The columns of a row that are furthest from zero, at most so many.
+// The columns of a row that are furthest from zero, at most `most`.
 function strongest(matrix, row, most) {
   const start = row * matrix.columns.length, found = [];
   for (let column = 0; column < matrix.columns.length; column++) {

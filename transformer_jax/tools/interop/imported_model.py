@@ -76,7 +76,9 @@ class ImportedModel:
         require_same_shapes(self.named, expected, "the model")
         for name in expected:
             if not np.all(np.isfinite(self.named[name])):
-                raise DataError(f"{name}: has values that are not finite")
+                raise DataError(
+                    f"{name}: has values that are not finite; the model is damaged, or diverged in training"
+                )
         return jax.tree_util.tree_map_with_path(lambda path, leaf: self.named[path_of(path)], tree)
 
 

@@ -87,7 +87,8 @@ def require_name(name: str) -> None:
     At most 40 characters, since Kubernetes adds to it for the name of a host, of at most 63.
     """
     if len(name) > LONGEST_NAME or not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name):
-        raise ConfigError(f"--name: {name!r} is not at most {LONGEST_NAME} of a-z, 0-9 and hyphens, a letter first")
+        needed = f"at most {LONGEST_NAME} lower-case letters, digits and hyphens, and begin with a letter"
+        raise ConfigError(f"--name: {name!r} must be {needed}, such as base-4x8")
 
 
 def require_words(settings: object, flags: tuple[str, ...]) -> None:

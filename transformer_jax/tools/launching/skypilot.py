@@ -41,7 +41,8 @@ class SkyPilotSettings:
         if bool(self.gpu_type) != bool(self.gpus_per_node):
             raise ConfigError("--gpu_type, --gpus_per_node: belong together, such as --gpu_type=H100 --gpus_per_node=8")
         if not (self.volume_claim or self.setup):
-            raise ConfigError("--volume_claim: is missing; or mount a disk that all nodes see in --setup")
+            problem = "is missing: without a volume (sky volumes ls) the run is lost with the disk of its machine"
+            raise ConfigError(f"--volume_claim: {problem}; or mount a disk that all nodes see in --setup")
         require_words(self, ("gpu_type", "image", "volume_claim"))
 
 

@@ -102,7 +102,7 @@ def reproduced(environment: Mapping[str, str] | None = None, timeout: float = 12
     """By issue what its program did here: empty where it was right, else a few words.
 
     One process runs all programs; where one of them ends it, or takes longer than ``timeout`` seconds, another runs the rest.
-    ``environment``: its variables, those of this process by default.
+    ``environment``: its variables; default: the variables of this process.
     """
     variables = {
         **(os.environ if environment is None else environment),

@@ -54,7 +54,7 @@ def compare_sides(
     seed: int,
     tokenizer: str = "13a",
 ) -> Comparison:
-    """Compares translations of the same references; the sources shown are those of the first. ``tokenizer``: of BLEU.
+    """Compares translations of the same references; it shows the sources of the first. ``tokenizer``: of BLEU.
 
     Raises DataError when translations or references have changed since the translations were scored.
     """

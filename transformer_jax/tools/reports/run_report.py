@@ -25,7 +25,7 @@ COLUMNS: tuple[tuple[str, str, str, Callable[[RunSummary], Value]], ...] = (
     ("time", "seconds", "", lambda run: run.seconds),
 )
 MEANING = (
-    "The metrics are those of the best validation, made after that update; perplexities compare only where the tokenizer is "
+    "The metrics come from the best validation, made after that update; perplexities compare only where the tokenizer is "
     "the same. Target tokens are the total over training; tokens/s, of the target, is the median of the logged values. Time "
     "is the total of goodput.json. The last columns, if any, are of whole splits, scored with the best checkpoint. An empty "
     "cell is not known, or not yet."
@@ -157,7 +157,7 @@ def settings_table(names: Sequence[str], settings: dict[str, list[str]]) -> Tabl
 
 
 def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Path) -> Picture | None:
-    """Draws the metrics ``chosen``, or those of the tasks of the runs and the training loss.
+    """Draws the metrics ``chosen``, or by default the metrics of their tasks and the training loss.
 
     None, and no picture, where nothing was measured yet. Raises ConfigError when no run has one that was chosen.
     """

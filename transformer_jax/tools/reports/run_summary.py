@@ -32,7 +32,7 @@ class SavedScores:
 class RunSummary:
     """A run; an unknown value is None.
 
-    ``metrics``, by name, are those of the best validation by the selection metric, made after ``best_update`` (the later of
+    ``metrics``, by name, come from the best validation by the selection metric, made after ``best_update`` (the later of
     equals); of ``evaluate --watch`` where the run itself made none. ``best_checkpoint`` is the best checkpoint that is kept;
     the score of a ``damaged`` checkpoint cannot be read; ``signs`` say that the model does not learn. ``tokens_per_second`` is
     the median of the logged values; ``seconds`` all time in ``goodput.json``.

@@ -30,7 +30,7 @@ class ChosenSplit:
     """One side of a comparison: a split of a run's data (raw pairs), and which evaluation of it to compare.
 
     The evaluation has the path ``stem``: of checkpoint ``step``, or of the mean of the last ``average`` up to it, decoded with
-    ``config``; without a step, of the file as it is.
+    ``config``; without a step, of the whole file.
     """
 
     stem: Path
@@ -91,7 +91,7 @@ def require_same_references(first: ChosenSplit, second: ChosenSplit) -> None:
     """Raises DataError, with the first line that differs, unless both are to be scored on the same references."""
     which = f"{first.stem} and {second.stem}"
     if first.split != second.split:
-        raise DataError(f"{which} are of different splits, {first.split!r} and {second.split!r}")
+        raise DataError(f"{which} are of different splits, {first.split!r} and {second.split!r}; compare one split")
     for number, (ours, theirs) in enumerate(zip(first.pairs, second.pairs, strict=False), start=1):
         if ours.target != theirs.target:
             differ = f"have different references in line {number}, {ours.target[:80]!r} and {theirs.target[:80]!r}"
@@ -104,7 +104,7 @@ def require_same_references(first: ChosenSplit, second: ChosenSplit) -> None:
 def saved_translations(chosen: ChosenSplit) -> TranslatedSplit | None:
     """The translations of the split, if evaluate has saved them.
 
-    Raises DataError when their number is not that of the sentences.
+    Raises DataError unless there are as many as sentences.
     """
     is_file = chosen.step is None
     saved = read_evaluation(chosen.stem) if is_file else find_evaluation(chosen.stem, chosen.config)

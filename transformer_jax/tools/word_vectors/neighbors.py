@@ -61,7 +61,7 @@ def _largest(scores: np.ndarray, count: int) -> np.ndarray:
 
 
 def unit_rows(matrix: np.ndarray) -> np.ndarray:
-    """The rows of ``[N, D]`` divided by their Euclidean norms, a row of zeros as it is: a copy."""
+    """The rows of ``[N, D]`` divided by their Euclidean norms, rows of zeros unchanged: a copy."""
     norms = np.linalg.norm(matrix, axis=1, keepdims=True)
     return matrix / np.where(norms > 0, norms, 1).astype(np.float32)
 

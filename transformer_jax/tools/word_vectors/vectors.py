@@ -29,7 +29,9 @@ class WordVectors:
     def __post_init__(self) -> None:
         shape = self.matrix.shape
         if self.matrix.ndim != 2 or len(self.words) != shape[0] or 0 in shape:
-            raise DataError(f"word vectors: {len(self.words):,} words for a matrix {list(shape)}")
+            raise DataError(
+                f"word vectors: {len(self.words):,} words for a matrix {list(shape)}; expected a row for each word"
+            )
         if self.matrix.dtype != np.float32:
             raise DataError(f"word vectors: the matrix is {self.matrix.dtype}; expected float32")
         if len(self.index) != len(self.words):

@@ -42,7 +42,7 @@ RowLoss = Callable[[Mapping[str, Array], PyTree], LossSums]
 def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss, mesh: Mesh) -> UpdateRule:
     """Takes the blocks of a batch one after another: reads rows, and adds to each the sum of its own steps.
 
-    The memory traffic of an update is that of the rows that it reads, whatever the size of the tables. The rate multiplies
+    The memory traffic of an update grows with the rows that it reads, not with the size of the tables. The rate multiplies
     the sum of gradients over a block, as if its examples had come one by one. Devices exchange the rows of their examples, and
     each adds all of them. From the first block whose loss is not finite
     on, the parameters stay as they are.

@@ -125,5 +125,5 @@ def check_word_vectors(
     has_enough = model.output != "negative_sampling" or model.shared_negatives >= fewest
     require(has_enough, "model.shared_negatives", problem)
     words, least = batching.tokens_per_update, SPANS_IN_UPDATE * (model.window + 1)
-    problem = f"an update has {words:,} words and needs {least:,} with window={model.window}; give more blocks"
+    problem = f"an update has {words:,} words and needs {least:,} with window={model.window}; give more blocks, or longer rows"
     require(words >= least, "batching", problem)
