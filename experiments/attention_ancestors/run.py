@@ -34,7 +34,7 @@ ANCESTORS: dict[str, tuple[str, dict[str, object]]] = {
     "concat": ("seq2seq.py:luong_concat_multi30k", RECURRENT),
     "local-p": ("seq2seq.py:luong_local_p_multi30k", RECURRENT),
 }
-# The paper's choices and those of two early re-implementations, at one size and with one schedule and amount of dropout: what
+# The choices of the paper and of two early re-implementations, at one size and with one schedule and amount of dropout: what
 # differs is the model, its vocabulary and its loss. At their own sizes they would learn next to nothing in minutes.
 SMALL = {
     "model.num_encoder_layers": 2,

@@ -3,7 +3,7 @@
     python experiments/benchmarks/pipeline.py --pairs=5000000
 
 Writes that many generated pairs to text files (in a temporary folder, 600 MB for 5 million), builds their token store with all
-cores, then reads batches of both kinds. Memory is that of all processes together, sampled. Writes pipeline.json and .md.
+cores, then reads batches of both kinds. Memory is sampled, over all processes together. Writes pipeline.json and .md.
 """
 
 import argparse

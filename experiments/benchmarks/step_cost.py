@@ -120,7 +120,7 @@ def base_settings(**settings: object) -> "ExperimentConfig":
 
 
 def rows_for(positions: int, length: int, multiple: int = 1) -> int:
-    """As many rows as hold about so many positions."""
+    """The number of rows that hold about ``positions`` positions."""
     return max(round(positions / length / multiple), 1) * multiple
 
 

@@ -86,7 +86,7 @@ class TorchTransformer(nn.Module):
         return nn.functional.linear(hidden, self.embedding.weight)
 
     def _apart(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-        """Which keys a query must not see [B * H, Q, M]: those of other sentences. Padding sees all: of nothing it were NaN."""
+        """Which keys a query must not see [B * H, Q, M]: other sentences. Padding sees all: without keys softmax is NaN."""
         apart = (queries[:, :, None] != keys[:, None, :]) & (queries != 0)[:, :, None]
         return apart.repeat_interleave(self.transformer.nhead, dim=0)
 

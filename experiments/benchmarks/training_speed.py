@@ -190,7 +190,7 @@ def summarize(rounds: list[dict], ceiling: float) -> dict:
 
 
 def verdict(contestants: dict[str, dict]) -> dict[str, dict]:
-    """Our speed over that of each reference of the same precision and allocator: of the medians, and in every round."""
+    """Our speed over the speed of each reference of the same precision and allocator: of the medians, and in every round."""
     ratios = {}
     for reference in contestants:
         ours = "ours bfloat16" if "bfloat16" in reference else "ours float32"

@@ -45,7 +45,7 @@ def time_limit(seconds: float):
 def run_command_here(arguments: list[str], stdin: bytes = b"", seconds: float = SECONDS) -> tuple[int, str]:
     """Exit status, and what went to standard output and error; an exception that escapes is a traceback in it.
 
-    Raises Hanging after so many seconds.
+    Raises Hanging after ``seconds``.
     """
     with tempfile.TemporaryFile() as captured, tempfile.TemporaryFile() as given:
         given.write(stdin)
@@ -81,7 +81,7 @@ def run_command_here(arguments: list[str], stdin: bytes = b"", seconds: float = 
 
 
 class Command:
-    """``transformer-jax`` in a process, and group of processes, of its own, on so many fake devices.
+    """``transformer-jax`` in a process, and group of processes, of its own, on ``devices`` fake devices.
 
     Compiled programs are kept in the folder that its recipe names, which a kill may halve as it may a user's.
     ``environment``: what is added to it; where it names a fault, as ``injected/sitecustomize.py`` reads it, the process does
@@ -119,7 +119,7 @@ class Command:
         return os.pread(self._printed.fileno(), size, 0).decode(errors="replace")
 
     def ended(self, seconds: float = SECONDS) -> tuple[int, str]:
-        """Exit status, minus the signal that ended it, and what it printed; raises Hanging after so many seconds."""
+        """Exit status, minus the signal that ended it, and what it printed; raises Hanging after ``seconds``."""
         try:
             status = self.process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:

@@ -94,7 +94,7 @@ def resumed(subject: str, folder: Path, seconds: float = SECONDS) -> tuple[int, 
 
 
 def require_success(name: str, end: Callable[[float], tuple[int, str]]) -> None:
-    """Without what the others are compared with there is no campaign; ``end`` waits for so many seconds."""
+    """Without what the others are compared with there is no campaign; ``end`` waits for ``seconds``."""
     try:
         status, output = end(LONGEST_UNDISTURBED)
     except Hanging:
