@@ -96,7 +96,7 @@ def test_the_spellings_of_an_override(recipe, capsys, arguments, shown):
         ),
         (
             ["config", "--config=small.py", "--config.model.num_heads=7"],
-            "model.num_heads: d_model=512 is not divisible by num_heads=7; set model.d_key",
+            "model.num_heads: d_model=512 is not divisible by num_heads=7; change one, or set model.d_key",
         ),
     ],
 )

@@ -21,7 +21,10 @@ REFUSED = [
     ),
     ({"tokenizer": {"vocabulary_size": 4}}, "tokenizer.vocabulary_size: 4 must be above 8"),
     ({"batching": {"accumulation_steps": 3}}, "batching.accumulation_steps: 3 does not divide"),
-    ({"model": {"num_heads": 7}}, "model.num_heads: d_model=512 is not divisible by num_heads=7; set model."),
+    (
+        {"model": {"num_heads": 7}},
+        "model.num_heads: d_model=512 is not divisible by num_heads=7; change one, or set model.",
+    ),
     ({"model": {"d_model": 511, "d_key": 8, "d_value": 8}}, "model.d_model: 511 must be even: sinusoids come in pairs"),
     ({"model": {"dropout": 1.0}}, "model.dropout: 1.0 must be below 1"),
     ({"data": {"seed": -2}}, "data.seed: -2 must be at least -1"),

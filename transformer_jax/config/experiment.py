@@ -7,7 +7,7 @@ from transformer_jax.config.checks import LARGEST_SEED, check_settings, declared
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
 from transformer_jax.config.evaluation import SCORES, EvaluationConfig, Metric, score_names
 from transformer_jax.config.model import InitConfig, TransformerConfig
-from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig
+from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig, require_rows_divide
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, OWN_TASKS, TASKS, kinds_of
 from transformer_jax.config.translation import DecodingConfig
 
@@ -54,9 +54,8 @@ class ExperimentConfig:
         require(ends, "optimizer.warmup_updates", problem)
 
     def _check_shards(self) -> None:
-        shards = self.batching.accumulation_steps * max(self.mesh.data, 1) * max(self.mesh.fsdp, 1)
-        problem = f"{self.batching.row_multiple} is not a multiple of {shards}, mesh data x fsdp x accumulation_steps"
-        require(self.batching.row_multiple % shards == 0, "batching.row_multiple", problem)
+        sizes = {"data": max(self.mesh.data, 1), "fsdp": max(self.mesh.fsdp, 1)}
+        require_rows_divide(self.batching.row_multiple, self.batching.accumulation_steps, sizes)
         can_split = self.mesh.context == 1 or self.model.has_attention_backend
         require(can_split, "mesh.context", "splits sequences of Transformers only; use mesh.data for other models")
         length, context = getattr(self.batching, "row_length", 0), max(self.mesh.context, 1)
