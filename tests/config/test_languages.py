@@ -2,7 +2,7 @@
 
 import pytest
 
-from transformer_jax.config import ConfigError, ExperimentConfig, from_dict, languages
+from transformer_jax.config import ConfigError, ExperimentConfig, from_dict, languages, may_change
 from transformer_jax.config.languages import (
     UNDETERMINED,
     bleu_tokenizer_of,
@@ -57,6 +57,15 @@ def test_languages_are_those_of_the_suffixes_unless_they_are_stated():
     assert sides(ExperimentConfig()) == ("en", "de")
     with pytest.raises(ConfigError, match="the same as"):
         from_dict({"data": {"source": "text", "directory": "here", "source_language": "de"}})
+
+
+def test_a_run_keeps_its_languages_unless_they_were_not_known():
+    english, unknown = (
+        settings("all.tsv", source_language=each, target_language="de") for each in ("en", UNDETERMINED)
+    )
+    french = settings("all.tsv", source_language="fr", target_language="de")
+    assert not may_change("data.source_language", english, french)
+    assert may_change("data.source_language", unknown, french)
 
 
 def test_tokenizer_and_selection_follow_from_the_language(monkeypatch):
