@@ -21,7 +21,7 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, hyperparameters_of
 from transformer_jax.runs.run_directory import REPORTED_PACKAGES
 from transformer_jax.runtime.atomic_files import appearing_file
-from transformer_jax.runtime.distributed import from_all, from_first, require_shared_folder
+from transformer_jax.runtime.distributed import from_all, require_shared_folder
 from transformer_jax.runtime.hardware import host_usage
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.task import objective_of, task_class
@@ -64,7 +64,7 @@ def small_config() -> ExperimentConfig:
 def fitted(config: ExperimentConfig, mesh: Mesh) -> ExperimentConfig:
     """``config`` with heads, widths and vocabulary rounded up until they divide over ``mesh``."""
     tensor, fsdp, model = mesh.shape["tensor"], mesh.shape["fsdp"], config.model
-    num_heads = rounded_up(model.num_heads, tensor)
+    num_heads = rounded_up(model.num_heads, tensor * mesh.shape["context"])
     d_model = rounded_up(model.d_model, math.lcm(4 * num_heads, fsdp))
     d_ff = rounded_up(model.d_ff, math.lcm(tensor, fsdp))
     vocabulary_size = rounded_up(config.tokenizer.vocabulary_size, tensor)
@@ -246,8 +246,8 @@ def write_and_read(folder: Path) -> str:
 
 
 def seen_by_all(folder: Path) -> str:
-    """The folder that process 0 would write to; raises ConfigError unless every process sees its files there."""
-    existing = Path(from_first(lambda: str(nearest_folder(folder))))
+    """The folder that would be written to; raises ConfigError unless every process sees the files of process 0 there."""
+    existing = nearest_folder(folder)
     require_shared_folder(existing)
     return f"{existing}, seen by {jax.process_count()} processes"
 
