@@ -58,7 +58,7 @@ def test_a_mesh_that_does_not_fit_is_refused_once_the_installation_is_described(
 
 def test_a_row_of_several_processes_names_those_that_are_wrong(monkeypatch):
     def together(*rows: health.Check, must_agree: bool = False) -> health.Check:
-        monkeypatch.setattr(health, "from_all", lambda name, here: [list(row) for row in rows])
+        monkeypatch.setattr(health, "from_all", lambda name, here: [row._asdict() for row in rows])
         return health.of_all(rows[0], must_agree=must_agree)
 
     right, other, wrong = (health.Check("sum", *rest) for rest in ((True, "8"), (True, "9"), (False, "7")))

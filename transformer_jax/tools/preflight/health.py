@@ -131,7 +131,7 @@ def of_all(here: Check, *, must_agree: bool = False) -> Check:
 
     With ``must_agree`` different details are wrong.
     """
-    found = [Check(*row) for row in from_all(f"doctor/{here.name}", list(here))]
+    found = [Check(**row) for row in from_all(f"doctor/{here.name}", here._asdict())]
     processes: dict[str, list[int]] = {}
     for process, row in enumerate(found):
         if not row.is_right or must_agree:
