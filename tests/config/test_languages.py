@@ -77,3 +77,12 @@ def test_tokenizer_and_selection_follow_from_the_language(monkeypatch):
     monkeypatch.setattr(languages, "is_installed", lambda name: True)
     assert [bleu_tokenizer_of(each) for each in ("ja", "ko", "th")] == ["ja-mecab", "ko-mecab", "flores200"]
     assert settings("a.{en,ja}").selection.name == "bleu"
+
+
+def test_validations_compute_the_named_scores_and_the_selection():
+    config = settings("a.{en,de}")
+    assert config.validated_scores == ("bleu", "chrf")
+    assert {"ter", "bleu_compounds"}.isdisjoint(metric.name for metric in config.metrics)
+    assert {"ter", "bleu_compounds"} <= {metric.name for metric in config.with_all_scores.metrics}
+    by_chrf = from_dict({"evaluation": {"selection": "chrf"}, "training": {"validation_metrics": "ter"}})
+    assert set(by_chrf.validated_scores) == {"ter", "chrf"}
