@@ -3,7 +3,9 @@
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 USER_ERROR = 2
 HELP_FLAGS = ("--help", "-help", "-h", "--helpfull")
@@ -43,12 +45,23 @@ def _status_of(arguments: list[str], is_process: bool) -> int:
     except (ConfigError, DataError) as error:
         print(f"transformer-jax: {error}", file=sys.stderr)
         return USER_ERROR
-    except RuntimeError as error:
-        # JAX has no class for it. A platform that is misspelled, or has no device here.
-        if not str(error).startswith("Unable to initialize backend"):
+    except (AssertionError, RuntimeError) as error:
+        problem = _missing_platform(error)
+        if not problem:
             raise
-        print(f"transformer-jax: JAX_PLATFORMS: {str(error).splitlines()[0]}", file=sys.stderr)
+        print(f"transformer-jax: JAX_PLATFORMS: {problem}", file=sys.stderr)
         return USER_ERROR
+
+
+def _missing_platform(error: Exception) -> str:
+    """The problem where a platform is misspelled, or has no device here; empty for other errors. JAX has no class for it."""
+    if isinstance(error, RuntimeError):
+        return str(error).splitlines()[0] if str(error).startswith("Unable to initialize backend") else ""
+    # For cuda without a GPU JAX asserts that some platform was found, without a message.
+    *_, innermost = traceback.extract_tb(error.__traceback__)
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    is_of_jax = Path(innermost.filename).name == "xla_bridge.py" and not error.args
+    return f"no device of {platforms} here; set JAX_PLATFORMS='' to use what is here" if platforms and is_of_jax else ""
 
 
 def run_command(arguments: list[str]) -> int:

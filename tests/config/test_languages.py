@@ -2,7 +2,7 @@
 
 import pytest
 
-from transformer_jax.config import ConfigError, ExperimentConfig, from_dict, languages
+from transformer_jax.config import ConfigError, ExperimentConfig, from_dict, languages, may_change
 from transformer_jax.config.languages import (
     UNDETERMINED,
     bleu_tokenizer_of,
@@ -59,6 +59,15 @@ def test_languages_are_those_of_the_suffixes_unless_they_are_stated():
         from_dict({"data": {"source": "text", "directory": "here", "source_language": "de"}})
 
 
+def test_a_run_keeps_its_languages_unless_they_were_not_known():
+    english, unknown = (
+        settings("all.tsv", source_language=each, target_language="de") for each in ("en", UNDETERMINED)
+    )
+    french = settings("all.tsv", source_language="fr", target_language="de")
+    assert not may_change("data.source_language", english, french)
+    assert may_change("data.source_language", unknown, french)
+
+
 def test_tokenizer_and_selection_follow_from_the_language(monkeypatch):
     monkeypatch.setattr(languages, "is_installed", lambda name: name in ("zh", "char"))
     tokenizers = {"fr": "13a", "": "13a", "zh_CN": "zh", "ja": "char", "ko": "char", "th": "char", "jpn_Jpan": "char"}
@@ -68,3 +77,12 @@ def test_tokenizer_and_selection_follow_from_the_language(monkeypatch):
     monkeypatch.setattr(languages, "is_installed", lambda name: True)
     assert [bleu_tokenizer_of(each) for each in ("ja", "ko", "th")] == ["ja-mecab", "ko-mecab", "flores200"]
     assert settings("a.{en,ja}").selection.name == "bleu"
+
+
+def test_validations_compute_the_named_scores_and_the_selection():
+    config = settings("a.{en,de}")
+    assert config.validated_scores == ("bleu", "chrf")
+    assert {"ter", "bleu_compounds"}.isdisjoint(metric.name for metric in config.metrics)
+    assert {"ter", "bleu_compounds"} <= {metric.name for metric in config.with_all_scores.metrics}
+    by_chrf = from_dict({"evaluation": {"selection": "chrf"}, "training": {"validation_metrics": "ter"}})
+    assert set(by_chrf.validated_scores) == {"ter", "chrf"}

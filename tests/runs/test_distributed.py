@@ -1,6 +1,7 @@
 """Two processes of four devices each that train, evaluate, stop, die and go on as one."""
 
 import json
+import re
 import shutil
 import signal
 import socket
@@ -34,17 +35,21 @@ def on_two(config: ExperimentConfig) -> ExperimentConfig:
     return replace(config, mesh=MeshConfig(data=4, fsdp=2, tensor=1))
 
 
-def launch(*arguments: str, folder: Path) -> list[subprocess.Popen]:
-    """The same command twice, as the two processes of one program."""
+def launch(*arguments: str, folder: Path | tuple[Path, Path]) -> list[subprocess.Popen]:
+    """The same command twice, as the two processes of one program, perhaps with a folder for each."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    command = [sys.executable, "-m", "transformer_jax", *arguments, "--distributed", f"--workdir={folder}"]
+    folders = folder if isinstance(folder, tuple) else (folder, folder)
+    command = [sys.executable, "-m", "transformer_jax", *arguments, "--distributed"]
     cluster = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}
     environment = process_environment(devices=4, cached=False, **cluster)
     return [
         subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment | {"JAX_PROCESS_ID": str(index)}
+            [*command, f"--workdir={folders[index]}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment | {"JAX_PROCESS_ID": str(index)},
         )
         for index in range(2)
     ]
@@ -152,6 +157,25 @@ def test_when_one_dies_the_other_ends_and_one_alone_goes_on(stopped, cache, tmp_
     reached = newest(folder)
     assert reached >= before
     assert train(until(reached + 3, endless(cache)), folder).step == reached + 3
+
+
+@pytest.mark.slow
+def test_two_processes_are_diagnosed_in_one_table(tmp_path):
+    (first, said), (second, also_said) = ends(launch("doctor", "--config.mesh.tensor=8", folder=tmp_path))
+    assert (first, second) == (0, 0), said + also_said
+    assert "8 cpu (cpu) of 2 processes" in said and "(tensor=8)" in said and "8 devices of 2 processes" in said
+    assert f"{tmp_path}, seen by 2 processes" in said
+    assert "compiled = eager" not in also_said and not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_check_that_fails_in_one_process_fails_in_all(tmp_path):
+    folders = tmp_path / "a", tmp_path / "b"
+    for folder in folders:
+        folder.mkdir()
+    (first, said), (second, _) = ends(launch("doctor", folder=folders))
+    assert (first, second) == (1, 1), said
+    assert re.search(r"shared run folder +WRONG +process 0: .*not all processes see", said)
 
 
 def test_processes_with_different_settings_are_refused(monkeypatch):

@@ -7,6 +7,7 @@ import sys
 import pytest
 from process_environment import process_environment
 
+from transformer_jax import __main__
 from transformer_jax.runtime import startup
 
 # Allocates and frees 64 MB, ten times; each fresh page is a fault.
@@ -69,3 +70,28 @@ def test_only_a_plugin_without_devices_is_kept_quiet(monkeypatch, tmp_path, file
     monkeypatch.setenv("JAX_PLATFORMS", "tpu")
     startup.skip_missing_accelerators(tmp_path)
     assert os.environ["JAX_PLATFORMS"] == "tpu"
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (
+            "raise RuntimeError(\"Unable to initialize backend 'nope': not known\")",
+            "Unable to initialize backend 'nope'",
+        ),
+        ("assert False", "no device of cuda here"),
+    ],
+)
+def test_a_platform_without_devices_is_one_line(code, message, monkeypatch, capsys):
+    raised_by_jax = compile(code, "jax/_src/xla_bridge.py", "exec")
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    monkeypatch.setattr(__main__, "run_command", lambda arguments: exec(raised_by_jax))
+    assert __main__.main([]) == 2
+    assert capsys.readouterr().err.startswith(f"transformer-jax: JAX_PLATFORMS: {message}")
+
+
+def test_other_assertions_stay(monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    monkeypatch.setattr(__main__, "run_command", lambda arguments: exec("assert False"))
+    with pytest.raises(AssertionError):
+        __main__.main([])

@@ -1,6 +1,7 @@
 """Devices that are here, and devices that are not: ``preflight``, ``calibrate`` and ``doctor``."""
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -131,26 +132,52 @@ def calibrate(values: flags.Values) -> int:
     return 0
 
 
-@flags.command(flags.string("workdir", "runs", "folder of runs, where a file is written and removed"), flags.overrides)
+@flags.command(
+    flags.string("workdir", "runs", "folder of runs, where a file is written and removed"),
+    flags.distributed,
+    flags.overrides,
+)
 def doctor(values: flags.Values) -> int:
     """Check that this installation and its devices compute right numbers. Paste its table into a bug report.
 
     Examples:
         transformer-jax doctor
         transformer-jax doctor --workdir=runs --config.mesh.fsdp=4
+        srun transformer-jax doctor --distributed --workdir=/shared/runs
 
     Versions, devices and memory; programs that JAX compilers with published faults compute wrong; one update of a small
     Transformer compiled and not, whole and in two parts, on the mesh of the flags; a sum over all devices; a file in the
     folder of runs. Exit status 1 if something is wrong. 50 CPU seconds.
+
+    With --distributed every process makes the checks, the mesh spans the devices of all, and all must see the same folder of
+    runs. Process 0 prints one table, which names the processes that are wrong; if one is, all end with status 1.
     """
+    if not values.distributed:
+        return _diagnosed(values)
+    from transformer_jax.runtime.distributed import ending_with_others, wait_until_all_are_done
+
+    with ending_with_others():
+        status = _diagnosed(values)
+        wait_until_all_are_done()
+    return status
+
+
+def _diagnosed(values: flags.Values) -> int:
     from transformer_jax.runtime.atomic_files import require_local
+    from transformer_jax.runtime.distributed import join_processes, require_same, say
     from transformer_jax.tools.preflight.health import checks, small_config
 
     require_local(values.workdir, "--workdir")
     config = flags.resolve_config(values, small_config())
+    if values.distributed:
+        join_processes()
+        require_same(
+            repr(config), "--distributed: the processes were started with different flags; use the same command"
+        )
     wrong = 0
     for check in checks(config, Path(values.workdir)):
-        print(f"{check.name:<28} {'ok' if check.is_right else 'WRONG':<6} {check.detail}", flush=True)
+        say(f"{check.name:<28} {'ok' if check.is_right else 'WRONG':<6} {check.detail}")
+        sys.stdout.flush()
         wrong += not check.is_right
-    print(f"\n{wrong} of the checks failed." if wrong else "\nEverything that was checked is right.")
+    say(f"\n{wrong} of the checks failed." if wrong else "\nEverything that was checked is right.")
     return 1 if wrong else 0

@@ -107,12 +107,10 @@ class DataConfig(SourceConfig):
         "",
         "Source language; empty: the suffix of data.train (of data.directory: en), else by the script of the text "
         "(und: unknown).",
-        changeable=True,
     )
     target_language: str = setting(
         "",
         "Target language, found like data.source_language (of data.directory: de); it chooses BLEU's tokenizer.",
-        changeable=True,
     )
     generated_pairs: int = setting(20_000, "grammar, copy, reverse: number of generated training pairs.")
     generated_words: int = setting(20, "copy, reverse: maximum number of words in a generated sentence.")

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from transformer_jax.config.checks import LARGEST_SEED, check_settings, declared, require, require_choice, setting
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
 from transformer_jax.config.evaluation import SCORES, EvaluationConfig, Metric, score_names
+from transformer_jax.config.languages import UNDETERMINED
 from transformer_jax.config.model import InitConfig, TransformerConfig
 from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig, require_rows_divide
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, OWN_TASKS, TASKS, kinds_of
@@ -121,6 +122,9 @@ def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> b
     if key == "training.num_updates":
         # These schedules end at the last update, so every rate depends on the number of updates.
         return config.optimizer.schedule not in ("cosine", "linear")
+    if key in ("data.source_language", "data.target_language"):
+        # They choose files or columns; a language that was not known has chosen none.
+        return getattr(saved.data, key.removeprefix("data.")) == UNDETERMINED
     if key == "model.compute_dtype":
         # The dtype resolved when the run began stays, on any hardware.
         return config.model.compute_dtype == "auto"

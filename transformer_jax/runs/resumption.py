@@ -1,6 +1,6 @@
 """Settings of a run before JAX starts, and whether they can resume the run in its directory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,11 +59,14 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
     saved = load_run_config(workdir)
     clashes = [change for change in difference(saved, config) if not may_change(change[0], saved, config)]
     if clashes:
-        lines = [f"  {key}: the run has {before!r}, this command {after!r}" for key, before, after in clashes]
-        text = "\n".join(lines)
         raise ConfigError(
-            f"--workdir: {workdir} holds a run with other settings; use another folder, or these:\n{text}"
+            f"--workdir: {workdir} holds a run with other settings; use another folder, or these:{listed(clashes)}"
         )
+
+
+def listed(changes: Iterable[tuple[str, Any, Any]]) -> str:
+    """A line for each ``difference`` between the settings of a run and of this command."""
+    return "".join(f"\n  {key}: the run has {before!r}, this command {after!r}" for key, before, after in changes)
 
 
 def with_recorded_init(config: ExperimentConfig, workdir: str) -> ExperimentConfig:

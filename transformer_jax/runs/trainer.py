@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.save_failure import require_free_space
-from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config, to_json
+from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, to_json
 from transformer_jax.config.optimization import require_rows_divide
 from transformer_jax.data.pair_encoding import GENERATED
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
@@ -34,6 +34,7 @@ from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.runs.metrics_log import LogContents, MetricsLog
 from transformer_jax.runs.progress import LOGGER, ProgressBar
+from transformer_jax.runs.resumption import listed
 from transformer_jax.runs.run import Counters, Hook, Outcome, TrainingRun
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runs.trackers import Trackers
@@ -267,9 +268,10 @@ def _restored(checkpoints: Checkpoints, update: Update, task: Task, directory: R
     state, progress, notes = checkpoints.restore_newest(update.state_shapes)
     for name, digest in task.identity.items():
         if progress["data"][name] != digest:
+            changes = difference(load_run_config(directory.path), task.config)
             raise ConfigError(
                 f"--workdir: {directory.path}: the {name} changed since its checkpoints were written; use another folder, or "
-                "the data they were trained on"
+                f"the data they were trained on{listed(each for each in changes if each[0].startswith('data.'))}"
             )
     logged = LogContents(progress.get("num_records", 0), progress.get("log_digest", ""))
     counters = Counters.from_json(progress["counters"])

@@ -218,6 +218,22 @@ def all_agree(here: bool) -> bool:
     return bool(np.all(multihost_utils.process_allgather(np.asarray(here))))
 
 
+def from_all(name: str, here: Json) -> list[Json]:
+    """The values of ``here``, which must be JSON, of all processes in their order; a name serves once.
+
+    The coordination service carries them, so that they arrive also where collectives fail.
+    """
+    client = distributed_state.client
+    if jax.process_count() == 1 or client is None:
+        return [here]
+    key, milliseconds = f"transformer_jax/{name}", SECONDS_TO_WAIT * 1000
+    client.key_value_set(f"{key}/{jax.process_index()}", json.dumps(here))
+    return [
+        json.loads(client.blocking_key_value_get(f"{key}/{index}", milliseconds))
+        for index in range(jax.process_count())
+    ]
+
+
 def say(text: str, file: TextIO | None = None) -> None:
     """Prints on process 0 only, to standard output unless ``file`` is given."""
     if is_first():

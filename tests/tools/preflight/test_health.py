@@ -2,6 +2,7 @@
 
 import os
 
+import jax
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError
 from transformer_jax.tools.preflight import health
 from transformer_jax.tools.preflight.compiler_faults import known_faults, relative_error, reproduced
+from transformer_jax.training.sharding import sharded_shapes
 
 FOR_TESTS = {"XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_COMPILATION_CACHE_DIR"}
 
@@ -52,3 +54,25 @@ def test_a_mesh_that_does_not_fit_is_refused_once_the_installation_is_described(
     config = health.replace(health.small_config(), mesh=health.MeshConfig(tensor=3))
     with pytest.raises(ConfigError, match="mesh"):
         list(health.checks(config, tmp_path))
+
+
+def test_a_row_of_several_processes_names_those_that_are_wrong(monkeypatch):
+    def together(*rows: health.Check, must_agree: bool = False) -> health.Check:
+        monkeypatch.setattr(health, "from_all", lambda name, here: [row._asdict() for row in rows])
+        return health.of_all(rows[0], must_agree=must_agree)
+
+    right, other, wrong = (health.Check("sum", *rest) for rest in ((True, "8"), (True, "9"), (False, "7")))
+    assert together(right, other) == right
+    assert together(right, wrong, wrong) == health.Check("sum", False, "process 1, 2: 7")
+    assert together(right, other, must_agree=True) == health.Check("sum", False, "process 0: 8; process 1: 9")
+    assert together(wrong) == wrong
+
+
+@pytest.mark.parametrize("sizes", [{"tensor": 8}, {"fsdp": 8}, {"context": 4, "tensor": 2}])
+def test_the_model_fits_any_mesh(sizes):
+    mesh = health.make_mesh(health.MeshConfig(**sizes))
+    config = health.fitted(health.small_config(), mesh)
+    shapes = health.objective_of(config, mesh).init_params
+    for leaf in jax.tree.leaves(sharded_shapes(jax.eval_shape(shapes, jax.random.key(0)), mesh)):
+        leaf.sharding.shard_shape(leaf.shape)
+    assert health.fitted(config, mesh) == config

@@ -1,5 +1,6 @@
 """Checks of an installation and its devices, before anything is trained with them: the rows of ``doctor``."""
 
+import math
 import os
 import platform
 from collections.abc import Callable, Iterator
@@ -10,21 +11,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from transformer_jax import __version__
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, hyperparameters_of
 from transformer_jax.runs.run_directory import REPORTED_PACKAGES
 from transformer_jax.runtime.atomic_files import appearing_file
+from transformer_jax.runtime.distributed import from_all, require_shared_folder
 from transformer_jax.runtime.hardware import host_usage
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.preflight.compiler_faults import FAULTS, known_faults, relative_error, reproduced
-from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, row_groups
+from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, replicated, row_groups
 from transformer_jax.training.update import Update
 
 TOLERANCE = 1e-4
@@ -59,21 +61,41 @@ def small_config() -> ExperimentConfig:
     )
 
 
+def fitted(config: ExperimentConfig, mesh: Mesh) -> ExperimentConfig:
+    """``config`` with heads, widths and vocabulary rounded up until they divide over ``mesh``."""
+    tensor, fsdp, model = mesh.shape["tensor"], mesh.shape["fsdp"], config.model
+    num_heads = rounded_up(model.num_heads, tensor * mesh.shape["context"])
+    d_model = rounded_up(model.d_model, math.lcm(4 * num_heads, fsdp))
+    d_ff = rounded_up(model.d_ff, math.lcm(tensor, fsdp))
+    vocabulary_size = rounded_up(config.tokenizer.vocabulary_size, tensor)
+    return replace(
+        config,
+        tokenizer=replace(config.tokenizer, vocabulary_size=vocabulary_size),
+        model=replace(model, num_heads=num_heads, d_model=d_model, d_ff=d_ff),
+    )
+
+
+def rounded_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
 def checks(config: ExperimentConfig, folder: Path) -> Iterator[Check]:
     """All checks, one by one; ``config`` is trained for one update on its mesh, ``folder`` is the folder of runs.
 
-    Raises ConfigError when the mesh does not fit the devices.
+    Of several processes each makes every check, and a row holds the results of all. Raises ConfigError when the mesh does not
+    fit the devices.
     """
-    yield checked("versions", versions)
+    yield checked("versions", versions, must_agree=True)
     yield checked("published faults", faults_of_this_release)
     yield checked("devices", devices)
     yield checked("memory", memory)
     mesh = make_mesh(config.mesh)
-    batch = random_batch(config, 8 * row_groups(mesh))
+    config = fitted(config, mesh)
+    batch = random_batch(config, rounded_up(8, 2 * row_groups(mesh)), rounded_up(16, mesh.shape["context"]))
     found = reproduced()
     for fault in FAULTS:
         if fault.issue in found:
-            yield Check(fault.issue, not found[fault.issue], found[fault.issue] or "right")
+            yield of_all(Check(fault.issue, not found[fault.issue], found[fault.issue] or "right"))
     # Computed inside the first check that needs it: an error is the row's.
     compiled = cache(lambda: after_one_update(config, mesh, batch))
 
@@ -89,15 +111,39 @@ def checks(config: ExperimentConfig, folder: Path) -> Iterator[Check]:
     yield checked("compiled = eager", eager)
     yield checked("1 = 2 parts (openxla 49143)", parts)
     yield checked("sum over devices", lambda: sum_over_devices(mesh))
-    yield checked("run folder", lambda: write_and_read(folder))
+    written = checked("run folder", lambda: write_and_read(folder))
+    yield written
+    if written.is_right and jax.process_count() > 1:
+        yield checked("shared run folder", lambda: seen_by_all(folder))
 
 
-def checked(name: str, describe: Callable[[], str]) -> Check:
-    """A row whose detail ``describe`` returns, or the error that it raises."""
+def checked(name: str, describe: Callable[[], str], *, must_agree: bool = False) -> Check:
+    """A row whose detail ``describe`` returns, or the error that it raises, in any process."""
     try:
-        return Check(name, True, describe())
+        here = Check(name, True, describe())
     except Exception as error:
-        return Check(name, False, next(iter(str(error).splitlines()), "") or type(error).__name__)
+        here = Check(name, False, next(iter(str(error).splitlines()), "") or type(error).__name__)
+    return of_all(here, must_agree=must_agree)
+
+
+def of_all(here: Check, *, must_agree: bool = False) -> Check:
+    """The row of all processes, right if all are: the detail of process 0, or the details of the processes that are wrong.
+
+    With ``must_agree`` different details are wrong.
+    """
+    found = [Check(**row) for row in from_all(f"doctor/{here.name}", here._asdict())]
+    processes: dict[str, list[int]] = {}
+    for process, row in enumerate(found):
+        if not row.is_right or must_agree:
+            processes.setdefault(row.detail, []).append(process)
+    is_right = all(row.is_right for row in found) and len(processes) <= 1
+    if is_right or len(found) == 1:
+        return found[0]
+    return Check(here.name, False, "; ".join(f"process {_listed(some)}: {text}" for text, some in processes.items()))
+
+
+def _listed(processes: list[int], most: int = 8) -> str:
+    return ", ".join(map(str, processes[:most])) + ", ..." * (len(processes) > most)
 
 
 class Unsound(Exception):
@@ -106,8 +152,8 @@ class Unsound(Exception):
 
 def versions() -> str:
     """Python and the packages that compute."""
-    packages = (f"{name} {metadata.version(name)}" for name in ("transformer_jax", *REPORTED_PACKAGES[:6]))
-    return ", ".join((f"Python {platform.python_version()}", *packages))
+    packages = (f"{name} {metadata.version(name)}" for name in REPORTED_PACKAGES[:6])
+    return ", ".join((f"Python {platform.python_version()}", f"transformer_jax {__version__}", *packages))
 
 
 def faults_of_this_release() -> str:
@@ -125,9 +171,12 @@ def devices() -> str:
     kinds = sorted({device.device_kind for device in jax.devices()})
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     flags = f"; XLA_FLAGS={flags}" if (flags := os.environ.get("XLA_FLAGS", "")) else ""
-    return (
-        f"{jax.device_count()} {jax.default_backend()} ({', '.join(kinds)}); {cores} cores, {platform.machine()}{flags}"
-    )
+    count = f"{jax.device_count()} {jax.default_backend()} ({', '.join(kinds)}){_of_processes()}"
+    return f"{count}; {cores} cores, {platform.machine()}{flags}"
+
+
+def _of_processes() -> str:
+    return f" of {jax.process_count()} processes" if jax.process_count() > 1 else ""
 
 
 def memory() -> str:
@@ -138,13 +187,16 @@ def memory() -> str:
 
 
 def after_one_update(config: ExperimentConfig, mesh: Mesh, batch: PyTree, *, is_compiled: bool = True) -> PyTree:
-    """State and metrics after the first update of ``config``, on the host."""
+    """State and metrics after the first update of ``config``, on the host of every process."""
     objective = objective_of(config, mesh)
     rule = task_class(config.task).update_rule(objective)
     update = Update(config, objective.loss, objective.init_params, mesh, rule)
     arguments = update.initial_state(0), put_rows(batch, mesh), put_hyperparameters(hyperparameters_of(config), mesh)
-    with jax.disable_jit(not is_compiled):
-        return jax.device_get((update.jitted if is_compiled else update.step)(*arguments))
+    if is_compiled:
+        whole = jax.jit(lambda result: result, out_shardings=replicated(mesh))
+        return jax.device_get(whole(update.jitted(*arguments)))
+    with jax.disable_jit():
+        return jax.device_get(update.step(*arguments))
 
 
 def random_batch(config: ExperimentConfig, rows: int, width: int = 16) -> Batch:
@@ -171,17 +223,18 @@ def sum_over_devices(mesh: Mesh) -> str:
     """A sum of known numbers, one on each device."""
     axes = mesh.axis_names
     add = jax.shard_map(lambda number: lax.psum(number, axes), mesh=mesh, in_specs=P(axes), out_specs=P())
-    found, expected = int(jax.jit(add)(jnp.arange(mesh.size))[0]), mesh.size * (mesh.size - 1) // 2
+    numbers = np.arange(mesh.size, dtype=np.int32)
+    placed = jax.make_array_from_callback(numbers.shape, NamedSharding(mesh, P(axes)), numbers.__getitem__)
+    found, expected = int(np.asarray(jax.jit(add)(placed))[0]), mesh.size * (mesh.size - 1) // 2
     if found != expected:
         raise Unsound(f"{found} instead of {expected}")
-    return f"{mesh.size} devices"
+    return f"{mesh.size} devices{_of_processes()}"
 
 
 def write_and_read(folder: Path) -> str:
     """A file in the nearest folder that exists, gone afterwards."""
-    whole = folder.expanduser().absolute()
-    existing = next(parent for parent in (whole, *whole.parents) if parent.is_dir())
-    file, content = existing / f".doctor.{os.getpid()}", os.urandom(2**20)
+    existing = nearest_folder(folder)
+    file, content = existing / f".doctor.{jax.process_index()}.{os.getpid()}", os.urandom(2**20)
     try:
         with appearing_file(file) as target:
             target.write(content)
@@ -190,3 +243,16 @@ def write_and_read(folder: Path) -> str:
     finally:
         file.unlink(missing_ok=True)
     return f"{existing}, {host_usage(existing)['host/free_disk_gb']:.0f} GB free"
+
+
+def seen_by_all(folder: Path) -> str:
+    """The folder that would be written to; raises ConfigError unless every process sees the files of process 0 there."""
+    existing = nearest_folder(folder)
+    require_shared_folder(existing)
+    return f"{existing}, seen by {jax.process_count()} processes"
+
+
+def nearest_folder(folder: Path) -> Path:
+    """``folder``, or the nearest of its parents that exists."""
+    whole = folder.expanduser().absolute()
+    return next(parent for parent in (whole, *whole.parents) if parent.is_dir())

@@ -76,7 +76,7 @@ def require_format(path: str | Path, format_name: str) -> str:
 def read_numpy(path: Path) -> WordVectors:
     """Reads ``words`` (text) and ``matrix`` (numbers ``[V, D]``) of an .npz; raises DataError where it has no such arrays."""
     try:
-        with np.load(path) as arrays:
+        with path.open("rb") as file, np.load(file) as arrays:
             words, matrix = arrays["words"], arrays["matrix"]
     # zipfile, zlib and NumPy raise different errors for a damaged file, and its header may claim any size.
     except Exception as error:
