@@ -73,6 +73,11 @@ def test_the_spellings_of_an_override(recipe, capsys, arguments, shown):
     assert shown in capsys.readouterr().out.splitlines()
 
 
+def test_a_recipe_that_is_not_there_is_named_before_a_flag_that_is_left_out(capsys):
+    assert main(["train", "--config=tetx"]) == 2
+    assert capsys.readouterr().err.endswith("; did you mean text?\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
