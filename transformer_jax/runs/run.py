@@ -18,6 +18,8 @@ from transformer_jax.training.update import Update
 
 # Time in updates after which a run with a budget estimates its end again; at most this share of the budget.
 SECONDS_OF_AN_ESTIMATE, SHARE_OF_AN_ESTIMATE = 60.0, 0.1
+# The longest warm-up of a shortened run, as a share of its updates.
+SHARE_OF_WARM_UP = 0.25
 
 
 class TrainingDiverged(RuntimeError):
@@ -147,8 +149,8 @@ class TrainingRun:
         found = hyperparameters_of(self.config)
         if self.num_updates == self.config.training.num_updates:
             return found
-        # A shortened run may end within its warm-up.
-        warmup = min(found.warmup_updates, max(self.num_updates - 1.0, 1.0))
+        # A shortened run might end within its warm-up.
+        warmup = min(found.warmup_updates, max(SHARE_OF_WARM_UP * self.num_updates, 1.0))
         return found._replace(num_updates=float(self.num_updates), warmup_updates=warmup)
 
     @property
