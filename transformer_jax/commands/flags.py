@@ -179,7 +179,7 @@ def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
             name for name in values if values[name].value is None and f"--{name} must have a value" in str(error)
         ]
         if missing and CONFIG_FLAG in values and values[CONFIG_FLAG].value:
-            require_recipe(values[CONFIG_FLAG].value)
+            require_recipe(str(values[CONFIG_FLAG].value))
         problem = f"--{missing[0]}: is required; --help shows an example" if missing else str(error)
         raise ConfigError(problem.removeprefix("flag ")) from None
     if values[TRUST_FLAG].value:
