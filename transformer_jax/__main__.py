@@ -4,8 +4,11 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 USER_ERROR = 2
 HELP_FLAGS = ("--help", "-help", "-h", "--helpfull")
@@ -38,6 +41,7 @@ def _status_of(arguments: list[str], is_process: bool) -> int:
     from transformer_jax.runtime.startup import keep_freed_memory, skip_missing_accelerators
 
     if is_process:
+        warnings.formatwarning = partial(_plain_warning, warnings.formatwarning)
         keep_freed_memory()
         skip_missing_accelerators()
     try:
@@ -62,6 +66,15 @@ def _missing_platform(error: Exception) -> str:
     platforms = os.environ.get("JAX_PLATFORMS", "")
     is_of_jax = Path(innermost.filename).name == "xla_bridge.py" and not error.args
     return f"no device of {platforms} here; set JAX_PLATFORMS='' to use what is here" if platforms and is_of_jax else ""
+
+
+def _plain_warning(
+    usual: Callable[..., str], message: object, category: type, filename: str, *rest: Any, **more: Any
+) -> str:
+    """A warning of this package without the line of code that raised it; ``usual`` formats those of others."""
+    if Path(filename).is_relative_to(Path(__file__).parent):
+        return f"transformer-jax: WARNING: {message}\n"
+    return usual(message, category, filename, *rest, **more)
 
 
 def run_command(arguments: list[str]) -> int:

@@ -4,11 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
-from transformer_jax.__main__ import main
+from transformer_jax.__main__ import _plain_warning, main
 from transformer_jax.commands import flags
 from transformer_jax.commands.evaluate import evaluate
 from transformer_jax.commands.registry import COMMANDS
@@ -71,6 +72,17 @@ def test_difference_from_a_run_directory(recipe, tmp_path, capsys):
 def test_the_spellings_of_an_override(recipe, capsys, arguments, shown):
     assert main(["config", *arguments, f"--config={recipe}"]) == 0
     assert shown in capsys.readouterr().out.splitlines()
+
+
+def test_a_warning_of_the_package_is_one_line_without_code():
+    own = _plain_warning(warnings.formatwarning, "no font", UserWarning, flags.__file__, 3)
+    assert own == "transformer-jax: WARNING: no font\n"
+    assert "other.py:3: UserWarning: " in _plain_warning(warnings.formatwarning, "x", UserWarning, "other.py", 3)
+
+
+def test_a_recipe_that_is_not_there_is_named_before_a_flag_that_is_left_out(capsys):
+    assert main(["train", "--config=tetx"]) == 2
+    assert capsys.readouterr().err.endswith("; did you mean text?\n")
 
 
 @pytest.mark.parametrize(

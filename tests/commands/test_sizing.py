@@ -30,7 +30,7 @@ def test_the_recipe_has_a_budget_and_a_call_another(sized):
     hour, minutes = sized("data.held_out=100"), sized("data.held_out=100", budget="1m")
     assert hour.config.training.num_updates > minutes.config.training.num_updates >= 20
     assert hour.remark.startswith("budget 1h: 3,000 pairs of about 4 words: 0.7 million parameters, ")
-    assert "\none joint vocabulary of 277 pieces (Latin and Latin, " in hour.remark
+    assert "\none joint vocabulary of 277 pieces (Latin on both sides, " in hour.remark
     assert minutes.record["sizing"] == {"budget": "1m", "flops": 2e11, "estimated_seconds": pytest.approx(60, rel=0.02)}
 
 
@@ -38,6 +38,12 @@ def test_what_is_stated_stays_and_counts(sized):
     config, said, _ = sized("model.d_model=64", "training.num_updates=77", "optimizer.warmup_updates=7")
     assert (config.model.d_model, config.training.num_updates, config.optimizer.warmup_updates) == (64, 77, 7)
     assert "0.2 million parameters, 77 updates" in said
+
+
+def test_a_stated_length_has_a_warm_up_that_fits(sized, tmp_path):
+    text = [("data.train", f"{tmp_path}/t.en"), ("training.num_updates", "18")]
+    config = sized_config("language_model:text", text, "none").config
+    assert (config.training.num_updates, config.optimizer.warmup_updates) == (18, 1)
 
 
 def test_stated_buckets_count_positions_and_a_stated_batch_keeps_the_rate(sized):

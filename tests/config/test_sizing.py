@@ -63,7 +63,9 @@ def test_a_short_run_has_small_batches_and_little_dropout():
 def test_without_time_the_smallest_model_is_trained_or_none():
     plan = plan_translation(CorpusStatistics(10**7, 25), 200, FLOPS)
     assert size_of(plan.settings) == (2, 128, 256) and plan.seconds <= 202
-    with pytest.raises(ConfigError, match=r"--budget: 30 s do not pay start-up, .* 20 updates here; give 1m"):
+    with pytest.raises(
+        ConfigError, match=r"--budget: 30 s are too short: .* 20 updates take about \d+ s here; give 1m"
+    ):
         plan_translation(CorpusStatistics(10**7, 25), 30, FLOPS)
     # The advice of the message is enough.
     assert plan_translation(CorpusStatistics(10**7, 25), 180, FLOPS).settings["training.num_updates"] >= 20
@@ -112,8 +114,13 @@ def test_every_plan_for_text_is_a_run_in_its_time_and_more_time_is_never_less(te
         if config.model.d_model == before["model.d_model"]:
             assert config.training.num_updates >= before["training.num_updates"]
         before = found.settings
-    with pytest.raises(ConfigError, match=r"--budget: 3 s do not pay start-up, .* 20 updates here; give 1m or more"):
+    with pytest.raises(ConfigError, match=r"--budget: 3 s are too short: .* 20 updates take about \d+ s here; give 1m"):
         plan(text, 3, FLOPS)
+
+
+def test_estimates_of_a_text_have_three_digits():
+    text = text_of(1e6, words=123_456.7, lines=7958.6).text()
+    assert text.startswith("1.0 MB, about 123,000 words in about 7,960 documents ")
 
 
 def test_a_small_text_has_a_small_model_dropout_and_an_end():

@@ -45,6 +45,24 @@ def test_every_second_counts_once(tmp_path, time):
     assert goodput.line() == "73% of the time in updates (30.0 s); start up 5.0 s, evaluation 5.0 s, checkpoint 1.0 s"
 
 
+def test_the_speed_now_is_of_recent_updates_without_compilation(time):
+    clock = Clock()
+
+    def update(seconds):
+        clock.turn_to("data_wait")
+        clock.turn_to("step")
+        time.now += seconds
+        with clock.spend("compile"):
+            time.now += 100
+
+    for _ in range(30):
+        update(1.0)
+    assert clock.recent_update_seconds() == pytest.approx(1.0)
+    for _ in range(20):
+        update(4.0)
+    assert clock.recent_update_seconds() == pytest.approx(4.0)
+
+
 def test_an_exception_ends_what_time_was_spent_on(time):
     clock = Clock()
     clock.turn_to("step")

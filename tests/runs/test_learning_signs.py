@@ -38,6 +38,14 @@ def test_each_sign_is_one_sentence_with_its_number(cache, changed, words):
     assert all(words in sentence for sentence in found)
 
 
+@pytest.mark.parametrize(("step", "remedy"), [(40, "train longer, with a larger --budget"), (400, "change optimizer.")])
+def test_a_run_of_few_updates_needs_more_of_them(cache, step, remedy):
+    config = tiny_config(cache)
+    config = replace(config, training=replace(config.training, num_updates=step))
+    (sentence,) = LearningSigns(config, 4.0, [HEALTHY | {"step": step, "train/nll": 3.99}]).sentences()
+    assert remedy in sentence
+
+
 def test_a_shortened_run_says_at_its_end_what_it_did_not_learn(cache):
     short = {**HEALTHY, "step": 3, "validation/cross_attention_entropy": 1.0}
     signs = LearningSigns(tiny_config(cache), None, [short])

@@ -15,6 +15,7 @@ from transformer_jax.config import ConfigError, ExperimentConfig, apply_override
 from transformer_jax.config.conversion import joined_files, spelled_out, type_of
 from transformer_jax.config.errors import nearest
 from transformer_jax.config.plugins import load_plugin
+from transformer_jax.config.recipes import require_recipe
 
 CONFIG_FLAG = "config"
 # Where --config.KEY=VALUE is kept as KEY=VALUE, in the order of the command line.
@@ -161,7 +162,8 @@ def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
     """The values of a command's flags, read from its arguments (without the command's name).
 
     Raises:
-        ConfigError: an unknown flag, a value that does not fit, a required flag left out, or a stray argument.
+        ConfigError: an unknown flag, a value that does not fit, a required flag left out (after a recipe that is not there), or
+            a stray argument.
     """
     values = Values()
     for define in (*flags, common):
@@ -176,6 +178,8 @@ def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
         missing = [
             name for name in values if values[name].value is None and f"--{name} must have a value" in str(error)
         ]
+        if missing and CONFIG_FLAG in values and values[CONFIG_FLAG].value:
+            require_recipe(str(values[CONFIG_FLAG].value))
         problem = f"--{missing[0]}: is required; --help shows an example" if missing else str(error)
         raise ConfigError(problem.removeprefix("flag ")) from None
     if values[TRUST_FLAG].value:

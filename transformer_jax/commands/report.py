@@ -52,7 +52,8 @@ def report(values: flags.Values) -> int:
     tables = {"report.csv": run_report.report_csv(runs)}
     written = write_report(output, "report", run_report.run_report(runs, curves), tables)
     print(to_text(run_report.results_table(runs)))
-    remarks = [*run_report.different_text(runs), *run_report.damage(runs)]
+    warnings = [f"WARNING: {sign}" for sign in run_report.signs_of_runs(runs)]
+    remarks = [*warnings, *run_report.different_text(runs), *run_report.damage(runs)]
     print("\n" + "\n".join([*remarks, *(f"  {path}" for path in written)]))
     return 0
 

@@ -87,6 +87,12 @@ def is_run_directory(source: str) -> bool:
     return path.is_dir() or source.endswith(".json")
 
 
+def require_recipe(source: str) -> None:
+    """Raises ConfigError when ``--config`` names neither a run nor the file of a recipe."""
+    if not is_run_directory(source):
+        find_recipe(source.partition(":")[0])
+
+
 def load_recipe(spec: str) -> ConfigDict:
     """Settings of the recipe ``spec``, for example ``multi30k:tiny`` or ``mine.py``; ``apply_overrides`` reads them.
 

@@ -17,7 +17,7 @@ class Plan(NamedTuple):
 
     Every function that plans takes the text, the budget in seconds, ``flops`` (floating-point operations per second of matrix
     products on this machine; an update makes six of them for each parameter and token) and ``stated`` (settings, by dotted
-    key, that stay as they are). It raises ConfigError when the budget does not pay ``MIN_UPDATES`` after start-up.
+    key, that stay as they are). It raises ConfigError when the budget is too short for start-up and ``MIN_UPDATES``.
     """
 
     settings: dict[str, Any]
@@ -36,8 +36,8 @@ def seconds_of(budget: str) -> float:
 def _require_enough(budget: int | float, updates: int, least_seconds: float) -> None:
     if updates < MIN_UPDATES:
         raise ConfigError(
-            f"--budget: {budget:.0f} s do not pay start-up, compilation and {MIN_UPDATES} updates here; give "
-            f"{max(round(least_seconds / 60 + 0.5), 1)}m or more"
+            f"--budget: {budget:.0f} s are too short: start-up, compilation and {MIN_UPDATES} updates take about "
+            f"{least_seconds:.0f} s here; give {max(round(least_seconds / 60 + 0.5), 1)}m or more"
         )
 
 
@@ -50,6 +50,12 @@ def update_intervals(updates: int, validations: int, fewest_between: int) -> dic
         "training.checkpoint_every": every,
         "training.log_every": min(50, every),
     }
+
+
+def _about(number: float) -> str:
+    """``about 7,960`` for 7,958: three digits of an estimate."""
+    rounded = float(f"{number:.3g}")
+    return f"about {rounded:,.0f}" if number >= 1000 else f"{number:.0f}"
 
 
 def minutes_of_this_cpu(seconds: float) -> str:
@@ -265,11 +271,11 @@ class TextStatistics(NamedTuple):
     def text(self) -> str:
         """The text in numbers."""
         size = f"{self.num_bytes / 1e6:.1f} MB" if self.num_bytes >= 1e5 else f"{self.num_bytes / 1e3:.1f} kB"
-        words = f"{self.words:,.0f} words" if self.has_words else f"{self.characters:,.0f} characters without spaces"
-        divided = "between blank lines" if self.documents_are == "paragraphs" else "one a line"
-        return (
-            f"{size}, about {words} in {self.documents:,.0f} documents ({divided}: data.documents={self.documents_are})"
+        words = (
+            f"{_about(self.words)} words" if self.has_words else f"{_about(self.characters)} characters without spaces"
         )
+        divided = "between blank lines" if self.documents_are == "paragraphs" else "one a line"
+        return f"{size}, {words} in {_about(self.documents)} documents ({divided}: data.documents={self.documents_are})"
 
     def divided(self, stated: Mapping[str, Any]) -> "TextStatistics":
         """The text with its documents as they are stated."""
@@ -379,8 +385,10 @@ def text_updates(
     stated: Mapping[str, Any], budget: int | float, each: int | float, most: int | float, speed: float
 ) -> int:
     """The stated number of updates, or what the budget pays, at most ``most``; ``each``: operations of an update."""
+    if stated.get("training.num_updates"):
+        return int(stated["training.num_updates"])
     paid = max(budget * speed - TEXT_START_UP, 0) / each
-    updates: int = stated.get("training.num_updates") or int(min(paid, most))
+    updates = int(min(paid, most))
     _require_enough(budget, updates, (TEXT_START_UP + MIN_UPDATES * each) / speed)
     return updates
 

@@ -115,7 +115,8 @@ class BuildProgress:
             return
         self._next_line = now + SECONDS_BETWEEN_PROGRESS
         rate = self._done / (now - self._started)
-        of_total = f" of {self._total:,}" if self._total else ""
+        # The total of a text may be an estimate.
+        of_total = f" of {max(self._total, self._done):,}" if self._total else ""
         line = f"{self._doing} {self._split}: {self._done:,}{of_total} {self._unit}, {rate:,.0f} a second"
         sys.stderr.write(f"{line}\n")
 

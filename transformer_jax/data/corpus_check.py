@@ -4,9 +4,10 @@ A sample shows the scripts, the letter sequences and the length ratio of the tex
 """
 
 import re
+import textwrap
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice, takewhile, zip_longest
 from pathlib import Path
@@ -33,7 +34,7 @@ from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.text_files import raw_lines, require_no_archive, sentence_of_line
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
 
-EXAMPLES, EXAMPLE_CHARACTERS = 3, 80
+EXAMPLES, EXAMPLE_CHARACTERS, TEXT_WIDTH = 3, 80, 120
 # Lines at once; lines whose shift is found at once, and further lines to wait for, so that the last part is not short.
 CHUNK, SHIFT_LINES, MORE_LINES = 8192, 200_000, 1000
 LONG_LINE = 1000
@@ -116,7 +117,15 @@ class CorpusReport:
                 lines, name = self._lines[side, fault], f"{side}: {fault}" if side else fault
                 rows.append(f"{lines:>8,}  {lines / of:>7.2%}  {'SERIOUS: ' * (fault in SERIOUS)}{name}")
                 rows += [f"{'':21}{example}" for example in self._examples[side, fault]]
-        return "\n".join([*rows, f"not found: {'; '.join(missing)}"])
+        rows += ["", *_paragraph("not found", (each for each in missing if not each.startswith(FILTERED)))]
+        unused = [each.removeprefix(FILTERED) for each in missing if each.startswith(FILTERED)]
+        return "\n".join([*rows, *_paragraph("filters of training that would leave out none of the sample", unused)])
+
+
+def _paragraph(title: str, items: Iterable[str]) -> list[str]:
+    """A title and its items, in lines; none without items."""
+    text = "; ".join(items)
+    return textwrap.wrap(f"{title}: {text}", TEXT_WIDTH, subsequent_indent="  ") if text else []
 
 
 def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConfig) -> tuple[str, bool]:

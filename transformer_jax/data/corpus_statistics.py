@@ -236,11 +236,12 @@ def vocabulary_of(
         settings["model.tying"] = "output"
     settings = {key: value for key, value in settings.items() if key not in stated}
     number = "one joint vocabulary" if is_joint else "two vocabularies"
-    names = " and ".join("/".join(map(str.title, side.main_scripts)) or "no letters" for side in (source, target))
+    names = ["/".join(map(str.title, side.main_scripts)) or "no letters" for side in (source, target)]
+    scripts = " and ".join(names) if names[0] != names[1] else f"{names[0]} on both sides"
     odd = {"full-width": both.count(FULL_WIDTH), "zero-width": both.count(ZERO_WIDTH)}
     kept = ", ".join(f"{count:,} {name}" for name, count in odd.items() if count) or "no full- or zero-width"
     sentence = (
-        f"{number} of {size:,} pieces ({names}, {reason}; {characters:,} distinct characters); "
+        f"{number} of {size:,} pieces ({scripts}, {reason}; {characters:,} distinct characters); "
         f"text is not normalized: {kept} characters in a sample of {source.sentences:,} pairs"
     )
     return VocabularyChoice(settings, sentence)

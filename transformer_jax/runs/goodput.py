@@ -17,8 +17,11 @@ KINDS = ("start_up", "compile", "data_wait", "step", "evaluation", "checkpoint",
 TRAINING = ("step", "data_wait")
 """The kinds that count for the speed of training."""
 
-REPEATED = (*TRAINING, "evaluation", "checkpoint")
-"""The kinds that recur until the run ends."""
+BETWEEN_UPDATES = ("evaluation", "checkpoint")
+"""The other kinds that recur until the run ends."""
+
+# The present speed is of the updates of the last seconds, or of this share of a longer run; at least of this many updates.
+RECENT_SECONDS, RECENT_SHARE, RECENT_UPDATES = 30.0, 0.1, 10
 
 Item = TypeVar("Item")
 
@@ -32,6 +35,8 @@ class Clock:
         self.kind, self.since = "start_up", time.perf_counter()
         self._update_began: float | None = None
         self._updates: deque[float] = deque(maxlen=101)
+        # The time in TRAINING at the beginning of recent updates.
+        self._recent: deque[float] = deque()
 
     @contextmanager
     def spend(self, kind: str) -> Iterator[None]:
@@ -60,12 +65,20 @@ class Clock:
             if self._update_began is not None:
                 self._updates.append(now - self._update_began)
             self._update_began = now
+            self._recent.append(sum(self.seconds[each] for each in TRAINING))
+            window = max(RECENT_SECONDS, RECENT_SHARE * self._recent[-1])
+            while len(self._recent) > RECENT_UPDATES + 1 and self._recent[-1] - self._recent[1] >= window:
+                self._recent.popleft()
         before, self.kind = self.kind, kind
         return before
 
     def median_update_seconds(self) -> float:
         """Median of the last hundred updates; 0 before there are two."""
         return statistics.median(list(self._updates)) if self._updates else 0.0
+
+    def recent_update_seconds(self) -> float:
+        """Mean time in ``TRAINING`` of recent updates; 0 before there is one."""
+        return (self._recent[-1] - self._recent[0]) / max(len(self._recent) - 1, 1) if self._recent else 0.0
 
     def total(self, kinds: Iterable[str]) -> float:
         """Seconds of ``kinds`` until now."""

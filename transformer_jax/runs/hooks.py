@@ -54,9 +54,9 @@ def hooks_of(run: TrainingRun, observers: Sequence[Hook]) -> list[tuple[Due, Hoo
     return [
         (always, count),
         (run.is_logged_after, Log(run)),
-        (run.is_saved_after, require_sound_data),
+        (run.is_estimated_after, require_sound_data),
         (run.is_validated_after, validate),
-        (run.is_saved_after, KeepToBudget()),
+        (run.is_estimated_after, KeepToBudget()),
         (run.is_saved_after, save),
         *((always, observer) for observer in observers),
     ]
@@ -70,7 +70,7 @@ def call_hooks(run: TrainingRun, hooks: Sequence[tuple[Due, Hook]], number: int,
     if unread is None:
         return
     run.number, run.metrics = number, jax.device_get(unread)
-    run.logged, run.validated, run.score, run.is_saved = {}, {}, None, False
+    run.logged, run.validated, run.score, run.is_saved, run.has_new_length = {}, {}, None, False, False
     for is_due, hook in hooks:
         if is_due(number):
             hook(run)
@@ -198,6 +198,7 @@ class KeepToBudget:
         if not budget or run.number >= run.num_updates or jax.process_count() > 1:
             return
         spent, each = sum(run.goodput.seconds().values()), run.seconds_per_update
+        run.estimated_at = run.clock.total(TRAINING)
         planned = run.config.training.num_updates
         length = affordable_updates(run.number, spent, each, budget, run.num_updates, planned)
         if length == run.num_updates:
@@ -214,7 +215,7 @@ class KeepToBudget:
         LOGGER.info(
             "%s; the run now ends at update %s, and its learning rate decays until then", problem, f"{length:,}"
         )
-        run.counters.num_updates = length
+        run.counters.num_updates, run.has_new_length = length, True
 
 
 def affordable_updates(

@@ -14,6 +14,8 @@ from transformer_jax.runs.run_directory import RunDirectory
 # Attention is uniform before the first update; a model has begun to learn after twice the warm-up and a fifth of the updates.
 UNIFORM, SHARE_OF_UPDATES = 0.98, 0.2
 GUESSING, MIN_DISTINCT = 0.98, 0.1
+# Own text in experiments/own_text beats guessing after fewer updates than this.
+FEW_UPDATES = 300
 ZERO, ZEROS = 0.005, 3
 EXPLODED, GROWN, NORMS = 20.0, 5.0, 10
 
@@ -66,6 +68,11 @@ class LearningSigns:
         )
         return [sentence for sentence in found if sentence]
 
+    def _longer_run(self) -> str:
+        """The remedy where few updates were made; empty elsewhere."""
+        made = f"{self._step} updates are few: train longer, with a larger --budget or training.num_updates"
+        return made if self._step < FEW_UPDATES else ""
+
     def _smaller_updates(self) -> str:
         """The remedy for updates that are too large."""
         optimizer = self._config.optimizer
@@ -73,7 +80,7 @@ class LearningSigns:
             f"a lower optimizer.learning_rate (now {optimizer.learning_rate:g}) or a longer optimizer.warmup_updates"
         )
         is_post = getattr(self._config.model, "normalization", "") == "post"
-        return f"use model.normalization=pre, {gentler}" if is_post else f"use {gentler}"
+        return f"use model.normalization=pre, {gentler}" if is_post else self._longer_run() or f"use {gentler}"
 
     def _uniform_attention(self) -> str:
         entropy = self._newest.get("validation/cross_attention_entropy", 0.0)
@@ -88,19 +95,18 @@ class LearningSigns:
         loss, entropy = self._newest.get("train/nll", 0.0), self._unigram_entropy
         if entropy is None or loss < GUESSING * entropy:
             return ""
+        remedy = self._longer_run() or "change optimizer.learning_rate, and look at the data"
         return (
             f"the training loss, {loss:.3f} nats a token, is no lower than by guessing tokens by their frequency "
-            f"({entropy:.3f}): change optimizer.learning_rate, and look at the data"
+            f"({entropy:.3f}): {remedy}"
         )
 
     def _equal_outputs(self) -> str:
         share = self._newest.get("validation/distinct_outputs", 1.0)
         if share > MIN_DISTINCT:
             return ""
-        return (
-            f"different sources get the same output or none (distinct and not empty: {share:.1%}): look at them, and "
-            "whether source and target lines belong together"
-        )
+        remedy = self._longer_run() or "look at them, and whether source and target lines belong together"
+        return f"different sources get the same output or none (distinct and not empty: {share:.1%}): {remedy}"
 
     def _zero_metric(self) -> str:
         selection = self._config.selection

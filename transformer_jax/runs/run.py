@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Metric, hyperparameters_of, to_json
-from transformer_jax.runs.goodput import REPEATED, Clock, Goodput
+from transformer_jax.runs.goodput import BETWEEN_UPDATES, TRAINING, Clock, Goodput
 from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.run_directory import RunDirectory
@@ -15,6 +15,11 @@ from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.tasks.task import Task, TrainingData
 from transformer_jax.training.step import StepMetrics
 from transformer_jax.training.update import Update
+
+# Time in updates after which a run with a budget estimates its end again; at most this share of the budget.
+SECONDS_OF_AN_ESTIMATE, SHARE_OF_AN_ESTIMATE = 60.0, 0.1
+# The longest warm-up of a shortened run, as a share of its updates.
+SHARE_OF_WARM_UP = 0.25
 
 
 class TrainingDiverged(RuntimeError):
@@ -102,6 +107,8 @@ class TrainingRun:
     ``logged``: everything recorded after update ``number``, by name (``train/loss``, ``validation/bleu``), ``validated`` the
     validation alone, and ``score`` its value of the selection metric; ``is_saved``: whether a checkpoint of it was given to be
     written. ``is_validation_due``: a signal came before the validation, and a resumed run makes up for it.
+    ``estimated_at``: time in updates at the last estimate of the end; ``has_new_length``: an estimate after update ``number``
+    moved the end.
     """
 
     config: ExperimentConfig
@@ -125,6 +132,9 @@ class TrainingRun:
     validated: dict[str, float] = field(default_factory=dict)
     score: float | None = None
     is_saved: bool = False
+    estimated_at: float = 0.0
+    is_estimate_due: bool = False
+    has_new_length: bool = False
     is_interrupted: bool = False
     is_stopped: bool = False
 
@@ -139,14 +149,15 @@ class TrainingRun:
         found = hyperparameters_of(self.config)
         if self.num_updates == self.config.training.num_updates:
             return found
-        # A shortened run may end within its warm-up.
-        warmup = min(found.warmup_updates, max(self.num_updates - 1.0, 1.0))
+        # A shortened run might end within its warm-up.
+        warmup = min(found.warmup_updates, max(SHARE_OF_WARM_UP * self.num_updates, 1.0))
         return found._replace(num_updates=float(self.num_updates), warmup_updates=warmup)
 
     @property
     def seconds_per_update(self) -> float:
-        """Mean time of this process for an update, with validations and checkpoints, without start-up and compilation."""
-        return self.clock.total(REPEATED) / max(self.number - self.first_update, 1)
+        """Recent time of this process for an update, and its share of validations and checkpoints; no compilation."""
+        between = self.clock.total(BETWEEN_UPDATES) / max(self.number - self.first_update, 1)
+        return self.clock.recent_update_seconds() + between
 
     def is_logged_after(self, number: int) -> bool:
         """Whether update ``number`` ends with a line of the log."""
@@ -160,7 +171,18 @@ class TrainingRun:
     def is_saved_after(self, number: int) -> bool:
         """Whether update ``number`` ends with a checkpoint: every validation does, the last update, and the end of a run."""
         is_due = number % self.config.training.checkpoint_every == 0 or number == self.num_updates
+        is_due = is_due or self.has_new_length
         return is_due or self.is_interrupted or self.is_stopped or self.is_validated_after(number)
+
+    def is_estimated_after(self, number: int) -> bool:
+        """Whether a run with a budget of time estimates its end after update ``number``."""
+        return self.is_estimate_due or self.is_saved_after(number)
+
+    def note_time(self) -> None:
+        """Makes an estimate due every minute of updates, more often within a short budget."""
+        budget = self.config.training.budget_seconds
+        interval = min(SECONDS_OF_AN_ESTIMATE, SHARE_OF_AN_ESTIMATE * budget)
+        self.is_estimate_due = budget > 0 and self.clock.total(TRAINING) - self.estimated_at >= interval
 
     @property
     def reason_to_end(self) -> str | None:

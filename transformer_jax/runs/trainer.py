@@ -173,7 +173,8 @@ def run_training(
             call_hooks(run, hooks, number - 1, unread)
             unread = metrics
             run.is_interrupted = interrupted.stops_after(number)
-            if run.is_saved_after(number) or profile.is_due(number):
+            run.note_time()
+            if run.is_estimated_after(number) or profile.is_due(number):
                 call_hooks(run, hooks, number, unread)
                 unread = None
                 # A budget of time may have shortened the run.

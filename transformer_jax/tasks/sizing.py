@@ -74,7 +74,7 @@ def sized(
         return SizedConfig(from_dict(apply_overrides(values, overrides)))
     seconds = seconds_of(asked)
     stated = _leaves(apply_overrides(values, overrides))
-    config = _with(values, _open_lengths(stated), overrides)
+    config = _with(values, _open_settings(stated), overrides)
     sizing = _sizing_of(config, stated, is_asked=budget is not None)
     directory = RunDirectory(workdir)
     if directory.has_checkpoints() and directory.config.is_file():
@@ -93,11 +93,12 @@ def sized(
     return SizedConfig(_with(values, chosen, overrides), f"budget {asked}: {plan.sentence}", {"sizing": record})
 
 
-def _open_lengths(stated: Mapping[str, Any]) -> dict[str, int]:
-    """Lengths of pairs that fit any batch, until the plan chooses them."""
-    is_open = stated.get("task", DEFAULT_TASK) == DEFAULT_TASK
-    keys = [f"data.max_{side}_tokens" for side in ("source", "target")]
-    return {key: 8 for key in keys if is_open and key not in stated}
+def _open_settings(stated: Mapping[str, Any]) -> dict[str, int]:
+    """Until the plan chooses them: a warm-up that fits any stated length, lengths of pairs that fit any batch."""
+    settings = {"optimizer.warmup_updates": 1}
+    if stated.get("task", DEFAULT_TASK) == DEFAULT_TASK:
+        settings |= {f"data.max_{side}_tokens": 8 for side in ("source", "target")}
+    return {key: value for key, value in settings.items() if key not in stated}
 
 
 def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, is_asked: bool) -> Sizing:

@@ -66,6 +66,13 @@ def test_runs_of_all_kinds_and_in_all_states(make_run, tmp_path, capsys):
     assert (output / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_run_that_does_not_learn_is_named_on_the_terminal(make_run, tmp_path, capsys):
+    run = make_run("run", records=RECORDS)
+    (run / "outcome.json").write_text(json.dumps({"signs": ["attention is uniform"]}))
+    assert main(["report", str(run), f"--output={tmp_path / 'out'}"]) == 0
+    assert "WARNING: run: attention is uniform." in capsys.readouterr().out
+
+
 def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(make_run, tmp_path, capsys):
     text = {"source": "text", "directory": "/data/old"}
     make_run("runs/a", {"data": text}, RECORDS)

@@ -64,9 +64,8 @@ def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
         linked=frozenset({2}),
     )
     scoring = dict.fromkeys(run.config.scoring for run in runs if run.config.scoring)
-    signs = [f"{run.name}: {sign}." for run in runs for sign in run.signs]
     sections = [
-        Section("Results", (results_table(runs), *signs, *different_text(runs), *scoring, MEANING)),
+        Section("Results", (results_table(runs), *signs_of_runs(runs), *different_text(runs), *scoring, MEANING)),
         Section("Curves", (curves or "Nothing was measured yet.",)),
         Section("Settings that differ", (settings_table([run.name for run in runs], settings) if settings else equal,)),
         Section("Best checkpoints", (paths, *damage(runs))),
@@ -116,6 +115,11 @@ def report_csv(runs: Sequence[RunSummary]) -> str:
 def damage(runs: Sequence[RunSummary]) -> list[str]:
     """A warning about each checkpoint whose score cannot be read: it may be the best."""
     return [f"{run.name}: {folder} is damaged: its score cannot be read." for run in runs for folder in run.damaged]
+
+
+def signs_of_runs(runs: Sequence[RunSummary]) -> list[str]:
+    """Signs that a model does not learn, each with its run."""
+    return [f"{run.name}: {sign}." for run in runs for sign in run.signs]
 
 
 def different_text(runs: Sequence[RunSummary]) -> list[str]:
