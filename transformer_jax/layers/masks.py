@@ -9,23 +9,47 @@ import jax.numpy as jnp
 from transformer_jax.array_types import AnyArray, Array, AttentionMask, Bool, Int, PyTree
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["query_segments", "key_segments"], meta_fields=["is_causal"])
+@dataclass(frozen=True)
+class Window:
+    """Sliding window: a query sees keys at most ``before`` positions before it and ``after`` positions after it."""
+
+    before: int
+    after: int
+
+    def visible(
+        self, query_positions: Int[AnyArray, "B Q"], key_positions: Int[AnyArray, "B M"]
+    ) -> Bool[Array, "B Q M"]:
+        distance = jnp.asarray(key_positions)[:, None, :] - jnp.asarray(query_positions)[:, :, None]
+        return (distance >= -self.before) & (distance <= self.after)
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["query_segments", "key_segments", "query_positions", "key_positions"],
+    meta_fields=["is_causal", "mask_mod"],
+)
 @dataclass(frozen=True)
 class SentenceMask:
     """A token sees the tokens of its own sentence, and if ``is_causal`` none after it (Vaswani et al. 2017, section 3.2.3).
 
     Padding (segment 0) and packed neighbors are invisible. Kept as segments [B, Q] and [B, M], so that blockwise attention
-    never needs the whole mask.
+    never needs the whole mask. ``query_positions`` [B, Q] and ``key_positions`` [B, M] count from 0 in each sentence;
+    ``mask_mod`` and modified scores read them.
     """
 
     # JAX also puts other objects than arrays into a tree.
     query_segments: PyTree
     key_segments: PyTree
     is_causal: bool = False
+    query_positions: PyTree = None
+    key_positions: PyTree = None
+    mask_mod: Window | None = None
 
     def array(self) -> AttentionMask:
         """The mask [B, Q, M]."""
         mask = segment_mask(self.query_segments, self.key_segments)
+        if self.mask_mod:
+            mask &= self.mask_mod.visible(self.query_positions, self.key_positions)
         return mask & causal_mask(mask.shape[1]) if self.is_causal else mask
 
 
