@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import Array, Bool, Float
+from transformer_jax.array_types import Array, Bool, Float, Int
 from transformer_jax.layers.dropout import DropoutMask
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.precision import FLOAT32, Precision, einsum, rounding_barrier
@@ -32,6 +32,19 @@ def scaled_dot_product_attention(
     weights_BHQM = softmax(jnp.where(mask, scores_BHQM, MASKED_SCORE), precision.output)
     dropped_BHQM = weights_BHQM if dropout is None else dropout(weights_BHQM)
     return einsum("BHQM,BHMU->BHQU", dropped_BHQM, value_BHMU, precision), weights_BHQM.astype(jnp.float32)
+
+
+class At(NamedTuple):
+    """Positions and queries of a block of scores; ``query`` as it enters the scores, times K^-1/2."""
+
+    query_positions: Int[Array, "B Q"]
+    key_positions: Int[Array, "B M"]
+    query: Float[Array, "B H Q K"]
+
+    @property
+    def distance(self) -> Int[Array, "B Q M"]:
+        """Key position minus query position; negative for keys before the query."""
+        return self.key_positions[:, None, :] - self.query_positions[:, :, None]
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
