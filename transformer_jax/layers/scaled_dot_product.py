@@ -17,6 +17,44 @@ from transformer_jax.precision import FLOAT32, Precision, einsum, rounding_barri
 MASKED_SCORE = -1e9
 
 
+def scaled_dot_product_attention(
+    query_BHQK: Float[Array, "B H Q K"],
+    key_BHMK: Float[Array, "B H M K"],
+    value_BHMU: Float[Array, "B H M U"],
+    mask_BQM: Bool[Array, "#B #Q M"],
+    *,
+    dropout: DropoutMask | None = None,
+    precision: Precision = FLOAT32,
+) -> tuple[Float[Array, "B H Q U"], Float[Array, "B H Q M"]]:
+    """softmax(Q Kᵀ / sqrt(d_k)) V (equation 1) in every head, the softmax in float32; and the weights before dropout."""
+    scaled_query = query_BHQK * query_BHQK.shape[-1] ** -0.5
+    scores_BHQM = einsum("BHQK,BHMK->BHQM", scaled_query, key_BHMK, precision.wide)
+    mask = jnp.broadcast_to(mask_BQM[:, None, :, :], scores_BHQM.shape)
+    weights_BHQM = softmax(jnp.where(mask, scores_BHQM, MASKED_SCORE), precision.output)
+    dropped_BHQM = weights_BHQM if dropout is None else dropout(weights_BHQM)
+    return einsum("BHQM,BHMU->BHQU", dropped_BHQM, value_BHMU, precision), weights_BHQM.astype(jnp.float32)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def softmax(scores: Float[Array, "*B M"], dtype: str = "float32") -> Float[Array, "*B M"]:
+    """Softmax of float32 ``scores``, rounded to ``dtype``; the backward pass keeps only the rounded weights."""
+    return jax.nn.softmax(scores, axis=-1).astype(dtype)
+
+
+def _softmax_forward(scores: Array, dtype: str) -> tuple[Array, Array]:
+    weights = rounding_barrier(softmax(scores, dtype))
+    return weights, weights
+
+
+def _softmax_backward(dtype: str, weights: Array, gradient: Array) -> tuple[Array]:
+    del dtype
+    weights, gradient = weights.astype(jnp.float32), gradient.astype(jnp.float32)
+    return (weights * (gradient - jnp.sum(gradient * weights, axis=-1, keepdims=True)),)
+
+
+softmax.defvjp(_softmax_forward, _softmax_backward)
+
+
 class At(NamedTuple):
     """Positions and queries of a block of scores; ``query`` as it enters the scores, times K^-1/2."""
 
@@ -35,7 +73,7 @@ ScoreMod = Callable[[Float[Array, "B H Q M"], At], Float[Array, "B H Q M"]]
 ``function(*arrays, scores, at)`` with a block of float32 scores. Arrays with a gradient must be among ``arrays``."""
 
 
-def scaled_dot_product_attention(
+def modified_attention(
     query_BHQK: Float[Array, "B H Q K"],
     key_BGMK: Float[Array, "B G M K"],
     value_BGMU: Float[Array, "B G M U"],
@@ -44,12 +82,13 @@ def scaled_dot_product_attention(
     dropout: DropoutMask | None = None,
     precision: Precision = FLOAT32,
     score_mod: ScoreMod | None = None,
+    weights_mod: Callable[[Float[Array, "B H Q M"]], Float[Array, "B H Q M"]] | None = None,
     positions: tuple[Int[AnyArray, "#B Q"], Int[AnyArray, "#B M"]] | None = None,
 ) -> tuple[Float[Array, "B H Q U"], Float[Array, "B H Q M"]]:
-    """softmax(Q Kᵀ / sqrt(d_k)) V (equation 1) in every head, the softmax in float32; and the weights before dropout.
+    """``scaled_dot_product_attention`` with shared key heads, other scores and other weights; the weights before dropout.
 
-    Query head h uses key head h // (H / G) (Ainslie et al. 2023, section 2.2). ``positions`` of queries and keys
-    are for ``score_mod``; None: indices in the row.
+    Query head h uses key head h // (H / G) (Ainslie et al. 2023, section 2.2). ``score_mod`` reads ``positions`` of queries and
+    keys; None: indices in the row.
     """
     scaled_query = query_BHQK * query_BHQK.shape[-1] ** -0.5
     scores_BHQM = scores_of(scaled_query, key_BGMK, precision.wide)
@@ -58,6 +97,8 @@ def scaled_dot_product_attention(
         scores_BHQM = score_mod(scores_BHQM, at).astype(jnp.float32)
     mask = jnp.broadcast_to(mask_BQM[:, None, :, :], scores_BHQM.shape)
     weights_BHQM = softmax(jnp.where(mask, scores_BHQM, MASKED_SCORE), precision.output)
+    if weights_mod is not None:
+        weights_BHQM = weights_mod(weights_BHQM)
     dropped_BHQM = weights_BHQM if dropout is None else dropout(weights_BHQM)
     return weighted_values(dropped_BHQM, value_BGMU, precision), weights_BHQM.astype(jnp.float32)
 
@@ -83,26 +124,6 @@ def weighted_values(
 def by_key_head(array_BHQX: Float[Array, "B H Q X"], key_heads: int) -> Float[Array, "B G R X"]:
     """The queries of all heads that share a key head, one head after the other: R = H / G · Q."""
     return array_BHQX.reshape(array_BHQX.shape[0], key_heads, -1, array_BHQX.shape[3])
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
-def softmax(scores: Float[Array, "*B M"], dtype: str = "float32") -> Float[Array, "*B M"]:
-    """Softmax of float32 ``scores``, rounded to ``dtype``; the backward pass keeps only the rounded weights."""
-    return jax.nn.softmax(scores, axis=-1).astype(dtype)
-
-
-def _softmax_forward(scores: Array, dtype: str) -> tuple[Array, Array]:
-    weights = rounding_barrier(softmax(scores, dtype))
-    return weights, weights
-
-
-def _softmax_backward(dtype: str, weights: Array, gradient: Array) -> tuple[Array]:
-    del dtype
-    weights, gradient = weights.astype(jnp.float32), gradient.astype(jnp.float32)
-    return (weights * (gradient - jnp.sum(gradient * weights, axis=-1, keepdims=True)),)
-
-
-softmax.defvjp(_softmax_forward, _softmax_backward)
 
 
 @runtime_checkable
@@ -139,7 +160,15 @@ class EinsumAttention:
         score_mod: ScoreMod | None = None,
     ) -> Array:
         """See ``AttentionBackend``."""
-        positions = None if score_mod is None else mask.positions
-        return scaled_dot_product_attention(
-            q, k, v, mask.array(), dropout=dropout, precision=precision, score_mod=score_mod, positions=positions
+        if score_mod is None and k.shape[1] == q.shape[1]:
+            return scaled_dot_product_attention(q, k, v, mask.array(), dropout=dropout, precision=precision)[0]
+        return modified_attention(
+            q,
+            k,
+            v,
+            mask.array(),
+            dropout=dropout,
+            precision=precision,
+            score_mod=score_mod,
+            positions=mask.positions,
         )[0]
