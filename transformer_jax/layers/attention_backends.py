@@ -171,7 +171,7 @@ class TpuFlashAttention:
         length, block_q, block_k = q.shape[2], self._block(q.shape[2]), self._block(k.shape[2])
         q, k, v = padded(q, 2, block_q), padded(k, 2, block_k), padded(v, 2, block_k)
         scores = q.shape[2], k.shape[2]
-        mask = masks.FullMask(scores)
+        mask: masks.Mask = masks.FullMask(scores)
         if window == Window(None, 0):
             mask = masks.CausalMask(scores)
         elif window != Window(None, None):
