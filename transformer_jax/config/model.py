@@ -64,9 +64,10 @@ class TransformerLayersConfig:
     )
     attention: str = setting(
         "multi_head",
-        "Kind of attention.",
+        "Kind of attention, or changes of multi_head in their order: grouped_query,qk_norm.",
         choices=("multi_head", "biased", "rectified", "unscaled", "acausal"),
         plugin="attention",
+        several=True,
     )
     embedding: Literal["scaled", "unscaled", "zero_padding"] = setting(
         "scaled",

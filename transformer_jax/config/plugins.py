@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from transformer_jax.config.errors import ConfigError, nearest
+from transformer_jax.kit import KIT
 
 EXTENSIONS = {
-    "attention": "model.attention of Transformers: a ScoredAttention",
+    "attention": "model.attention of Transformers: an AttentionChange",
     "rnn_attention": "model.attention of recurrent models: settings -> RnnAttention",
-    "positions": "model.positions: settings -> module of positions",
+    "positions": "model.positions: settings, model settings, site -> module of positions, AttentionChange or None",
     "data_source": "data.source of translation: settings, seed -> Corpus",
     "task": "task: a subclass of tasks.task.Task with its settings",
     "optimizer": "optimizer.name: hyperparameters -> list of optax transformations",
@@ -37,11 +38,12 @@ BUILT_IN = ("transformer_jax.tools.word_vectors.task.registration",)
 Registered = TypeVar("Registered")
 Entry = TypeVar("Entry")
 _REGISTERED: dict[str, dict[str, Any]] = {kind: {} for kind in EXTENSIONS}
+_SETTINGS: dict[tuple[str, str], Any] = {}
 _BUILT_IN: set[tuple[str, str]] = set()
 _LOADED: list[str] = []
 
 
-def register(kind: str, name: str) -> Callable[[Registered], Registered]:
+def register(kind: str, name: str, settings: type | None = None) -> Callable[[Registered], Registered]:
     """Decorator that adds a function or class under ``name``, which the setting of its ``kind`` then takes.
 
     Raises ConfigError when there is no such kind.
@@ -51,6 +53,7 @@ def register(kind: str, name: str) -> Callable[[Registered], Registered]:
 
     def add(made: Registered) -> Registered:
         _REGISTERED[kind][name] = made
+        _SETTINGS[kind, name] = settings
         return made
 
     return add
@@ -59,7 +62,16 @@ def register(kind: str, name: str) -> Callable[[Registered], Registered]:
 def registered(kind: str) -> dict[str, Any]:
     """What was added of a kind, by name, by installed plugins too."""
     load_installed_plugins()
+    for (of, _), module in KIT.items():
+        if of == kind:
+            importlib.import_module(f"transformer_jax.kit.{module}")
     return dict(_REGISTERED[kind])
+
+
+def default_settings(kind: str, name: str) -> Any:
+    """The default settings of a registered part; None if it has none."""
+    made = _SETTINGS.get((kind, name))
+    return made and made()
 
 
 def may_add_parameters() -> bool:
@@ -69,6 +81,8 @@ def may_add_parameters() -> bool:
 
 def is_registered(kind: str, name: str) -> bool:
     """Whether ``name`` was added; installed plugins are loaded before it is denied."""
+    if name not in _REGISTERED[kind] and (kind, name) in KIT:
+        importlib.import_module(f"transformer_jax.kit.{KIT[kind, name]}")
     if name not in _REGISTERED[kind]:
         load_installed_plugins()
     return name in _REGISTERED[kind]

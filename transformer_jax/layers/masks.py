@@ -55,6 +55,11 @@ class SentenceMask:
     key_positions: PyTree = None
     mask_mod: MaskMod | None = None
 
+    @classmethod
+    def between(cls, queries: PyTree, keys: PyTree, *, is_causal: bool = False) -> "SentenceMask":
+        """The mask of attention from ``queries`` to ``keys``: both have ``segments`` and ``positions``, as ``Tokens`` do."""
+        return cls(queries.segments, keys.segments, is_causal, queries.positions, keys.positions)
+
     def array(self) -> AttentionMask:
         """The mask [B, Q, M]."""
         mask = segment_mask(self.query_segments, self.key_segments)
