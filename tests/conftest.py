@@ -66,9 +66,11 @@ def plugins_of_this_file():
     from transformer_jax.config import plugins
 
     plugins.load_installed_plugins()
-    before = {kind: dict(made) for kind, made in plugins._REGISTERED.items()}
+    before = plugins._all_registered()
     yield
-    plugins._REGISTERED.update(before)
+    # A module of the kit registers once a process.
+    for kind, name in plugins._all_registered() - before - plugins.KIT.keys():
+        del plugins._REGISTERED[kind][name]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -29,10 +29,9 @@ REFUSED = [
         {
             "task": "language_model",
             "tokenizer": {"kind": "byte"},
-            "model": {"kind": "decoder_only", "attention": "alibi"},
+            "model": {"kind": "decoder_only", "attention": "soft_cap,alibi"},
         },
-        "model.attention: 'alibi' is not one of multi_head, biased, rectified, unscaled, acausal; language models take no "
-        "attention of a plugin",
+        "model.attention: 'alibi' is not one of multi_head, biased, rectified, unscaled, acausal",
     ),
     ({"optimizer": {"weight_decay": 0.1}}, "optimizer.weight_decay: adam has none; use optimizer.name=adamw"),
     ({"optimizer": {"freeze": "encoder_("}}, "optimizer.freeze: 'encoder_(' is not a regular expression: missing ),"),

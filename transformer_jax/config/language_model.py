@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from transformer_jax.config.checks import check_settings, declared, require, same_setting, setting
+from transformer_jax.config.checks import check_settings, require, same_setting, setting
 from transformer_jax.config.data import SourceConfig, TokenizerConfig, require_accumulation_divides
 from transformer_jax.config.model import KIND, FeedForward, Normalization, TransformerLayersConfig
 from transformer_jax.config.translation import BATCH_TOKENS, SMALLEST_TEMPERATURE, temperature_problem
@@ -98,13 +98,6 @@ class DecoderOnlyConfig(TransformerLayersConfig):
     @property
     def attention_counts(self) -> dict[str, tuple[int, int]]:
         return {"decoder": (self.num_layers, self.num_heads)}
-
-    def __post_init__(self) -> None:
-        own = declared(DecoderOnlyConfig)["attention"].choices
-        # Scores of plugins see positions, which the KV cache of a prompt does not have.
-        problem = f"{self.attention!r} is not one of {', '.join(own)}; language models take no attention of a plugin"
-        require(self.attention in own, "model.attention", problem)
-        super().__post_init__()
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,8 @@ class RotaryPositions(AttentionChange):
 
     def _rotated(self, vectors: Float[Array, "B H L K"], positions: Int[AnyArray, "B L"]) -> Float[Array, "B H L K"]:
         num_pairs = int(self.key_size * self.settings.share) // 2
-        angles = jnp.asarray(positions)[:, None, :, None] * self.settings.base ** (-jnp.arange(num_pairs) / num_pairs)
+        frequencies = self.settings.base ** (-jnp.arange(num_pairs) / num_pairs)
+        angles = jnp.asarray(positions)[:, None, :, None] * frequencies[None, None, None]
         cos, sin = jnp.cos(angles), jnp.sin(angles)
         pairs = vectors[..., : 2 * num_pairs].reshape(*vectors.shape[:-1], num_pairs, 2).astype(jnp.float32)
         first, second = pairs[..., 0], pairs[..., 1]

@@ -39,7 +39,7 @@ def with_relative_keys(
     relative_NK: Float[Array, "N K"], scores: Float[Array, "B H Q M"], at: At
 ) -> Float[Array, "B H Q M"]:
     farthest = len(relative_NK) // 2
-    by_distance = jnp.einsum("BHQK,NK->BHQN", at.query.astype(jnp.float32), relative_NK)
+    by_distance = jnp.einsum("BHQK,NK->BHQN", at.query.astype(jnp.float32), relative_NK, precision="highest")
     index = jnp.clip(at.distance, -farthest, farthest) + farthest
     return scores + jnp.take_along_axis(by_distance, index[:, None], axis=3)
 

@@ -33,7 +33,7 @@ def identity(key: Array, size: int) -> Float[Array, "H H"]:
 
 
 def mixed(mix_HJ: Float[Array, "H J"], heads: Float[Array, "B H Q M"]) -> Float[Array, "B J Q M"]:
-    return jnp.einsum("BHQM,HJ->BJQM", heads, mix_HJ.astype(heads.dtype))
+    return jnp.einsum("BHQM,HJ->BJQM", heads, mix_HJ.astype(heads.dtype), precision="highest")
 
 
 def mixed_scores(mix_HJ: Float[Array, "H J"], scores: Float[Array, "B H Q M"], at: At) -> Float[Array, "B J Q M"]:

@@ -16,9 +16,8 @@ from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAtten
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.masks import SentenceMask, Window
-from transformer_jax.layers.scaled_dot_product import MASKED_SCORE, At, softmax
+from transformer_jax.layers.scaled_dot_product import MASKED_SCORE, At, scores_of, softmax, weighted_values
 from transformer_jax.layers.site import Site
-from transformer_jax.precision import einsum
 
 
 class AttentionChange(nn.Module):
@@ -104,11 +103,19 @@ class ModifiedAttention(MultiHeadAttention):
         key_BGMK = self._changed_keys(projected, mask.key_positions)
         query_BHQK = self._changed_queries(queries, mask.query_positions)
         mask = replace(mask, mask_mod=self._window())
-        if self.is_mutable_collection("intermediates") or self._mods("weights_mod") or self._needs_reference():
-            at = At(jnp.asarray(mask.query_positions), jnp.asarray(mask.key_positions), query_BHQK)
+        if self.is_mutable_collection("intermediates") or self._mods("weights_mod"):
+            at = At(*mask.positions, query_BHQK)
             return self._attend_with_changes(at, key_BGMK, value_BGMU, mask.array(), train=train)
-        dropout = self.weight_dropout.mask(train=train)
-        heads_BHQU = self.backend(query_BHQK, key_BGMK, value_BGMU, mask, dropout=dropout, precision=self.precision)
+        score_mods = self._mods("score_mod")
+        heads_BHQU = self.backend(
+            query_BHQK,
+            key_BGMK,
+            value_BGMU,
+            mask,
+            dropout=self.weight_dropout.mask(train=train),
+            precision=self.precision,
+            score_mod=Partial(_in_order, score_mods) if score_mods else None,
+        )
         return self.merge_heads(heads_BHQU)
 
     def cache_spec(self, rows: int, num_slots: int, beams: int) -> LayerCache:
@@ -129,7 +136,7 @@ class ModifiedAttention(MultiHeadAttention):
         query_BHQK = self._changed_queries(queries, slots.query_positions)
         visible, window = slots.visible, self._window()
         if window:
-            visible &= window.visible(slots.query_positions, slots.slot_positions)
+            visible &= window(slots.query_positions, slots.slot_positions)
         at = At(slots.query_positions, slots.slot_positions, query_BHQK)
         return self._attend_with_changes(at, jnp.swapaxes(cache.keys, 2, 3), cache.values, visible, train=False)
 
@@ -146,12 +153,9 @@ class ModifiedAttention(MultiHeadAttention):
 
     def _window(self) -> Window | None:
         windows = self._mods("mask_mod")
-        if not windows:
-            return None
-        return Window(min(window.before for window in windows), min(window.after for window in windows))
-
-    def _needs_reference(self) -> bool:
-        return bool(self._mods("score_mod")) or self.num_key_value_heads != self.num_heads
+        if len(windows) > 1:
+            raise ConfigError(f"model.attention: {len(windows)} parts have a window; choose one")
+        return windows[0] if windows else None
 
     def _attend_with_changes(
         self,
@@ -162,13 +166,9 @@ class ModifiedAttention(MultiHeadAttention):
         *,
         train: bool,
     ) -> Float[Array, "B Q D"]:
-        """All scores at once, with every change."""
-        groups = key_BGMK.shape[1]
+        """All scores at once, with every change; ``at`` has the queries before the factor K^-1/2."""
         at = at._replace(query=at.query * self.key_size**-0.5)
-        scores_BGRQM = einsum("BGRQK,BGMK->BGRQM", _grouped(at.query, groups), key_BGMK, self.precision.wide)
-        scores_BHQM = scores_BGRQM.reshape(*at.query.shape[:3], -1)
-        for mod in self._mods("score_mod"):
-            scores_BHQM = mod(scores_BHQM, at)
+        scores_BHQM = _in_order(self._mods("score_mod"), scores_of(at.query, key_BGMK, self.precision.wide), at)
         visible = jnp.broadcast_to(mask[:, None], scores_BHQM.shape)
         weights_BHQM = softmax(jnp.where(visible, scores_BHQM, MASKED_SCORE), self.precision.output)
         for mod in self._mods("weights_mod"):
@@ -176,11 +176,8 @@ class ModifiedAttention(MultiHeadAttention):
         self.sow("intermediates", "attention_weights", weights_BHQM.astype(jnp.float32))
         dropout = self.weight_dropout.mask(train=train)
         dropped_BHQM = weights_BHQM if dropout is None else dropout(weights_BHQM)
-        heads = einsum("BGRQM,BGMU->BGRQU", _grouped(dropped_BHQM, groups), value_BGMU, self.precision)
-        return self.merge_heads(heads.reshape(*at.query.shape[:3], -1))
+        return self.merge_heads(weighted_values(dropped_BHQM, value_BGMU, self.precision))
 
 
-def _grouped(array_BHQX: Array, groups: int) -> Array:
-    """[B, H, Q, X] to [B, G, H / G, Q, X]."""
-    rows, heads, *rest = array_BHQX.shape
-    return array_BHQX.reshape(rows, groups, heads // groups, *rest)
+def _in_order(mods: list[Partial], scores: Float[Array, "B H Q M"], at: At) -> Float[Array, "B H Q M"]:
+    return reduce(lambda scores, mod: mod(scores, at).astype(jnp.float32), mods, scores)
