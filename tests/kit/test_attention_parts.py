@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
-from transformer_jax.config import ConfigError, DecoderOnlyConfig, GenerationConfig
+from transformer_jax.config import ConfigError, DecoderOnlyConfig, GenerationConfig, MeshConfig
 from transformer_jax.config.plugins import register
 from transformer_jax.kit.alibi import LinearBiases
 from transformer_jax.kit.cosine import CosineAttention, CosineSettings
@@ -27,6 +28,7 @@ from transformer_jax.layers.scaled_dot_product import At
 from transformer_jax.layers.site import Site
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.tasks.language_model.generator import PromptDecoder
+from transformer_jax.training.sharding import make_mesh, state_shardings
 
 SITE = Site("decoder", "self", 2, is_causal=True)
 SIZES = {"num_heads": 4, "key_size": 4, "d_model": 8}
@@ -179,3 +181,12 @@ def test_what_does_not_go_together_is_refused(settings, parts, problem):
     with pytest.raises(ConfigError, match=problem):
         model = build_decoder_only(DecoderOnlyConfig(**SMALL, **settings), 19, parts=parts)
         jax.eval_shape(partial(init_decoder_only, model), jax.random.key(0))
+
+
+def test_parameters_of_changes_are_replicated():
+    mesh = make_mesh(MeshConfig(fsdp=2, tensor=2, data=2))
+    config = DecoderOnlyConfig(**SMALL, attention="multi_query,qk_norm", positions="t5")
+    shapes = jax.eval_shape(partial(init_decoder_only, build_decoder_only(config, 20)), jax.random.key(0))
+    attention = state_shardings(shapes, mesh)["decoder_layers_0"]["self_attention"]
+    assert attention["changes_t5"]["table"].is_fully_replicated
+    assert attention["key"].spec == P("fsdp", None, None), "one head is not split"

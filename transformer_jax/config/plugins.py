@@ -76,7 +76,8 @@ def default_settings(kind: str, name: str) -> Any:
 
 def may_add_parameters() -> bool:
     """Whether a plugin of a user registered a part or a task, whose parameters the package does not know."""
-    return any((kind, name) not in _BUILT_IN for kind in KINDS_WITH_PARAMETERS for name in _REGISTERED[kind])
+    own = _BUILT_IN | KIT.keys()
+    return any((kind, name) not in own for kind in KINDS_WITH_PARAMETERS for name in _REGISTERED[kind])
 
 
 def is_registered(kind: str, name: str) -> bool:

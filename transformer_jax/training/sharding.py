@@ -104,13 +104,13 @@ def token_groups(mesh: Mesh) -> tuple[int, int]:
 def partition_of(path: str, shape: tuple[int, ...]) -> P:
     """The partition of the parameter at ``path``.
 
-    Raises KeyError when no rule matches: a new kind of parameter needs a new line in ``RULES``. Parameters of plugins are
-    replicated.
+    Raises KeyError when no rule matches: a new kind of parameter needs a new line in ``RULES``. Parameters of plugins and of
+    changes of attention are replicated.
     """
     for pattern, spec in RULES:
         if re.search(pattern, path):
             return spec if len(spec) <= len(shape) else P()
-    if may_add_parameters():
+    if may_add_parameters() or "attention/changes_" in path:
         return P()
     raise KeyError(f"no sharding rule matches the parameter {path!r}; add one to RULES")
 
