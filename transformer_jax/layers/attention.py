@@ -90,9 +90,7 @@ class MultiHeadAttention(nn.Module):
     def cache_spec(self, rows: int, num_slots: int, beams: int) -> LayerCache:
         """Shapes and types of the cache of ``num_slots`` cache slots a row."""
         del beams
-        keys = jax.ShapeDtypeStruct((rows, self.num_heads, self.key_size, num_slots), self.precision.compute)
-        values = jax.ShapeDtypeStruct((rows, self.num_heads, num_slots, self.value_size), self.precision.compute)
-        return LayerCache(KVCache(keys, values))
+        return LayerCache(kv_spec(rows, self.num_heads, num_slots, self.key_size, self.value_size, self.precision))
 
     def cache_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> KVCache:
         """The cache of a whole ``memory``, such as an encoded source."""
@@ -140,6 +138,19 @@ class MultiHeadAttention(nn.Module):
         )
         self.sow("intermediates", "attention_weights", weights_BHQM)
         return self.merge_heads(heads_BHQU)
+
+
+def kv_spec(
+    rows: int, heads: int, num_slots: int, key_size: int, value_size: int, precision: Precision
+) -> KVCache:
+    """Shapes and types of a cache of keys and values."""
+
+    def empty() -> KVCache:
+        keys = jnp.zeros((rows, heads, key_size, num_slots), precision.compute)
+        return KVCache(keys, jnp.zeros((rows, heads, num_slots, value_size), precision.compute))
+
+    spec: KVCache = jax.eval_shape(empty)
+    return spec
 
 
 def empty_cache(spec: LayerCache) -> LayerCache:

@@ -12,7 +12,7 @@ from jax.tree_util import Partial
 
 from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int
 from transformer_jax.config import ConfigError
-from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, Slots
+from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, Slots, kv_spec
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.masks import SentenceMask, Window
@@ -121,9 +121,8 @@ class ModifiedAttention(MultiHeadAttention):
     def cache_spec(self, rows: int, num_slots: int, beams: int) -> LayerCache:
         """Shapes and types of the cache: G heads of keys and values."""
         del beams
-        heads, compute = self.num_key_value_heads, self.precision.compute
-        keys = jax.ShapeDtypeStruct((rows, heads, self.key_size, num_slots), compute)
-        return LayerCache(KVCache(keys, jax.ShapeDtypeStruct((rows, heads, num_slots, self.value_size), compute)))
+        groups, precision = self.num_key_value_heads, self.precision
+        return LayerCache(kv_spec(rows, groups, num_slots, self.key_size, self.value_size, precision))
 
     def cache_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> KVCache:
         """The changed keys and the values of a whole ``memory``."""

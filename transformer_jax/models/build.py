@@ -70,9 +70,10 @@ EMBEDDINGS: dict[str, Callable[..., Embedding]] = {
     "unscaled": UnscaledEmbedding,
     "zero_padding": ZeroPaddingEmbedding,
 }
+SINUSOIDS = {"sinusoidal": sinusoid_table, "fairseq": fairseq_table}
 POSITIONS: dict[str, Callable[[TransformerLayersConfig], nn.Module]] = {
-    "sinusoidal": lambda config: SinusoidalPositions(config.d_model, sinusoid_table),
-    "fairseq": lambda config: SinusoidalPositions(config.d_model, fairseq_table),
+    "sinusoidal": lambda config: SinusoidalPositions(config.d_model, SINUSOIDS["sinusoidal"]),
+    "fairseq": lambda config: SinusoidalPositions(config.d_model, SINUSOIDS["fairseq"]),
     "learned": lambda config: LearnedPositions(config.d_model, config.max_positions),
     "none": lambda config: NoPositions(config.d_model),
 }
