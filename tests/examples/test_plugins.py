@@ -32,9 +32,8 @@ from transformer_jax.config import (
     load_run_config,
     to_json,
 )
-from transformer_jax.config import plugins as plugins_module
 from transformer_jax.config.explain import explained
-from transformer_jax.config.plugins import EXTENSIONS, load_plugin, register, registered
+from transformer_jax.config.plugins import load_plugin, register, registered
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import shift_right
@@ -55,13 +54,8 @@ TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 11, 2]], np.int32
 
 @pytest.fixture(scope="module", autouse=True)
 def plugins():
-    before, loaded = {kind: registered(kind) for kind in EXTENSIONS}, len(plugins_module._LOADED)
     for file in EXAMPLES:
         load_plugin(str(file))
-    yield
-    for kind, own in before.items():
-        plugins_module._REGISTERED[kind] = own
-    del plugins_module._LOADED[loaded:]
 
 
 @pytest.mark.parametrize("name", ["cosine", "shaw", "alibi", "rotary"])
