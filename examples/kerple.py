@@ -1,7 +1,7 @@
 """Logarithmic position biases: a score falls with the logarithm of the distance, at rates that every head learns.
 
 transformer-jax train --plugin=examples/kerple.py --config=quickstart --config.model.attention=kerple \
-    --config.model.positions=none --workdir=runs/kerple
+    --config.model.positions=none --config.parts.kerple.initial_rate=0.5 --workdir=runs/kerple
 """
 
 from dataclasses import dataclass

@@ -88,7 +88,7 @@ def measured(name: str, positions: int, steps: int) -> dict:
     objective = TranslationObjective(config, VOCABULARY, VOCABULARY, make_mesh(config.mesh))
 
     def loss_of_all_logits(params, batch, key, hyperparameters):
-        model, rngs = objective.training_model(hyperparameters.rates), {"dropout": key}
+        model, rngs = objective.training_model(hyperparameters), {"dropout": key}
         memory = call(model, params, "encode", batch.source, train=True, rngs=rngs)
         logits = call(model, params, "decode", batch.target, memory, train=True, rngs=rngs)
         weights = jnp.asarray(batch.target.segments != 0, jnp.float32)

@@ -32,7 +32,6 @@ from transformer_jax.config import (
     load_run_config,
     to_json,
 )
-from transformer_jax.config import plugins as plugins_module
 from transformer_jax.config.explain import explained
 from transformer_jax.config.plugins import load_plugin, register
 from transformer_jax.data.corpora import open_corpus
@@ -55,11 +54,8 @@ TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 11, 2]], np.int32
 
 @pytest.fixture(scope="module", autouse=True)
 def plugins():
-    loaded = len(plugins_module._LOADED)
     for file in EXAMPLES:
         load_plugin(str(file))
-    yield
-    del plugins_module._LOADED[loaded:]
 
 
 def test_an_attention_steps_as_it_runs_and_sees_the_order_of_words():

@@ -5,7 +5,7 @@ from typing import Literal
 
 from transformer_jax.config.checks import check_settings, require, same_setting, setting
 from transformer_jax.config.data import SourceConfig, TokenizerConfig, require_accumulation_divides
-from transformer_jax.config.model import KIND, FeedForward, Normalization, TransformerLayersConfig
+from transformer_jax.config.model import KIND, TransformerLayersConfig
 from transformer_jax.config.translation import BATCH_TOKENS, SMALLEST_TEMPERATURE, temperature_problem
 
 LOSSLESS_TOKENIZERS = ("bpe", "unigram", "byte")
@@ -91,9 +91,9 @@ class DecoderOnlyConfig(TransformerLayersConfig):
     tying: Literal["output", "none"] = setting(
         "output", "Shared matrices: embedding and output projection (output, Press and Wolf 2017), or none."
     )
-    normalization: Normalization = same_setting("pre", TransformerLayersConfig, "normalization")
+    normalization: str = same_setting("pre", TransformerLayersConfig, "normalization")
     positions: str = same_setting("learned", TransformerLayersConfig, "positions")
-    feed_forward: FeedForward = same_setting("gelu", TransformerLayersConfig, "feed_forward")
+    feed_forward: str = same_setting("gelu", TransformerLayersConfig, "feed_forward")
 
     @property
     def attention_counts(self) -> dict[str, tuple[int, int]]:

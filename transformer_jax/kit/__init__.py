@@ -1,4 +1,7 @@
-"""Ideas that came after the paper, one a file; a file is imported when its name is first looked up."""
+"""The kit: parts of published models and optimizers, registered as a plugin registers its own; a file holds one idea.
+
+``KIT`` names them without importing them: (kind, name) to the module of this folder that registers it.
+"""
 
 KIT: dict[tuple[str, str], str] = {
     ("positions", "rope"): "rope",
@@ -12,5 +15,18 @@ KIT: dict[tuple[str, str], str] = {
     ("attention", "soft_cap"): "soft_cap",
     ("attention", "sliding_window"): "sliding_window",
     ("attention", "talking_heads"): "talking_heads",
+    ("norm", "rmsnorm"): "rmsnorm",
+    ("residual", "sandwich"): "sandwich",
+    ("residual", "rezero"): "rezero",
+    ("residual", "deepnorm"): "deepnorm",
+    ("initialization", "deepnorm"): "deepnorm",
+    ("feed_forward", "swiglu"): "gated_linear_units",
+    ("feed_forward", "geglu"): "gated_linear_units",
+    ("feed_forward", "reglu"): "gated_linear_units",
+    ("feed_forward", "relu_squared"): "relu_squared",
+    ("optimizer", "lion"): "lion",
+    ("optimizer", "muon"): "muon",
+    ("averaging", "ema"): "ema",
+    ("averaging", "schedule_free"): "schedule_free",
+    ("schedule", "wsd"): "wsd",
 }
-"""The module of ``transformer_jax.kit`` of each part, by its kind and name."""

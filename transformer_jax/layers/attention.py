@@ -140,9 +140,7 @@ class MultiHeadAttention(nn.Module):
         return self.merge_heads(heads_BHQU)
 
 
-def kv_spec(
-    rows: int, heads: int, num_slots: int, key_size: int, value_size: int, precision: Precision
-) -> KVCache:
+def kv_spec(rows: int, heads: int, num_slots: int, key_size: int, value_size: int, precision: Precision) -> KVCache:
     """Shapes and types of a cache of keys and values."""
 
     def empty() -> KVCache:

@@ -6,7 +6,6 @@ from functools import reduce
 from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 

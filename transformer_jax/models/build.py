@@ -8,17 +8,18 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import EOS_ID, Array, Hidden, PyTree
+from transformer_jax.array_types import EOS_ID, Array, PyTree
 from transformer_jax.config import (
     DecoderOnlyConfig,
     Rates,
     RnnConfig,
     TransformerConfig,
     TransformerLayersConfig,
+    default_parts,
     rates_of,
 )
 from transformer_jax.config.checks import require
-from transformer_jax.config.plugins import default_settings, registered
+from transformer_jax.config.plugins import WithRegistered, registered
 from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.layers.attention_variants import (
     AcausalAttention,
@@ -27,7 +28,7 @@ from transformer_jax.layers.attention_variants import (
     UnscaledAttention,
 )
 from transformer_jax.layers.embedding import BiasedProjection, Embedding, UnscaledEmbedding, ZeroPaddingEmbedding
-from transformer_jax.layers.feed_forward import FeedForward, GatedFeedForward, in_float32, relu
+from transformer_jax.layers.feed_forward import Activation, FeedForward, GatedFeedForward, in_float32, relu
 from transformer_jax.layers.modified_attention import ModifiedAttention
 from transformer_jax.layers.normalization import LayerNorm
 from transformer_jax.layers.positions import (
@@ -47,17 +48,35 @@ from transformer_jax.models.layer_stack import STACKS
 from transformer_jax.models.rnn import RnnSeq2Seq
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.models.transformer_layers import LayerParts
-from transformer_jax.precision import Precision
 from transformer_jax.sequence_types import Tokens
 
-FEED_FORWARDS: dict[str, Callable[..., nn.Module]] = {
-    "relu": partial(FeedForward, activation=relu),
-    "gelu": partial(FeedForward, activation=in_float32(jax.nn.gelu)),
-    "exact_gelu": partial(FeedForward, activation=in_float32(partial(jax.nn.gelu, approximate=False))),
-    "silu": partial(FeedForward, activation=in_float32(jax.nn.silu)),
-    "gated_gelu": partial(GatedFeedForward, activation=in_float32(jax.nn.gelu)),
-    "gated_silu": partial(GatedFeedForward, activation=in_float32(jax.nn.silu)),
-}
+
+def _feed_forward(module: Callable[..., nn.Module], activation: Activation) -> Callable[..., nn.Module]:
+    def make(settings: None, config: TransformerLayersConfig, site: Site, **options: Any) -> nn.Module:
+        del settings, site
+        return module(config.d_ff, activation, **options)
+
+    return make
+
+
+def _layer_norm(settings: None, config: TransformerLayersConfig, site: Site, **options: Any) -> nn.Module:
+    del settings, site
+    return LayerNorm(config.norm_epsilon, **options)
+
+
+# Makers of parts take the settings of the part, the settings of the model, the site, and the options of their kind by keyword.
+FEED_FORWARDS: Mapping[str, Callable[..., nn.Module]] = WithRegistered(
+    {
+        "relu": _feed_forward(FeedForward, relu),
+        "gelu": _feed_forward(FeedForward, in_float32(jax.nn.gelu)),
+        "exact_gelu": _feed_forward(FeedForward, in_float32(partial(jax.nn.gelu, approximate=False))),
+        "silu": _feed_forward(FeedForward, in_float32(jax.nn.silu)),
+        "gated_gelu": _feed_forward(GatedFeedForward, in_float32(jax.nn.gelu)),
+        "gated_silu": _feed_forward(GatedFeedForward, in_float32(jax.nn.silu)),
+    },
+    "feed_forward",
+)
+NORMS: Mapping[str, Callable[..., nn.Module]] = WithRegistered({"layer_norm": _layer_norm}, "norm")
 ATTENTIONS: dict[str, Callable[..., MultiHeadAttention]] = {
     "multi_head": MultiHeadAttention,
     "biased": BiasedAttention,
@@ -77,14 +96,7 @@ POSITIONS: dict[str, Callable[[TransformerLayersConfig], nn.Module]] = {
     "learned": lambda config: LearnedPositions(config.d_model, config.max_positions),
     "none": lambda config: NoPositions(config.d_model),
 }
-RESIDUALS: dict[str, Callable[..., Residual]] = {"post": PostNormResidual, "pre": PreNormResidual}
-# A pre-norm stack needs one more norm after its last layer (Xiong et al. 2020, table 1).
-FINAL_NORMS: dict[str, Callable[..., Callable[[Hidden], Hidden]]] = {"post": lambda **_: identity, "pre": LayerNorm}
-# Post-norm layers pass on outputs of norms, pre-norm layers the residual sums themselves.
-RESIDUAL_DTYPES: dict[str, Callable[[Precision], str]] = {
-    "post": lambda precision: precision.output,
-    "pre": lambda _: "float32",
-}
+RESIDUALS: Mapping[str, type[Residual]] = WithRegistered({"post": PostNormResidual, "pre": PreNormResidual}, "residual")
 
 
 def build_model(
@@ -97,13 +109,13 @@ def build_model(
 ) -> Transformer | RnnSeq2Seq:
     """The model of ``config`` for vocabularies of these sizes (the same size where embeddings are shared).
 
-    ``rates`` replace the rates of ``config``: a compiled function may have them as arguments; ``parts``: settings of parts by
-    name, None: their defaults. A recurrent model ignores ``on``.
+    ``rates`` replace the rates of ``config``: a compiled function may have them as arguments. ``parts``: the settings of parts
+    by name, by default those of their declaration. A recurrent model ignores ``on``.
     """
     rates = rates_of(config) if rates is None else rates
+    parts = default_parts(config) if parts is None else parts
     if isinstance(config, RnnConfig):
         return build_rnn(config, source_vocabulary, target_vocabulary, rates)
-    parts = default_parts(config) if parts is None else parts
     make = _embedding_maker(config, on)
     source_embedding, target_embedding, projection = tied_embeddings(
         config.tying, make, make, source_vocabulary, target_vocabulary
@@ -145,11 +157,6 @@ def build_decoder_only(
     )
 
 
-def default_parts(config: TransformerLayersConfig) -> dict[str, Any]:
-    names = [("attention", name.strip()) for name in config.attention.split(",")]
-    return {name: default_settings(kind, name) for kind, name in [*names, ("positions", config.positions)]}
-
-
 def init_decoder_only(model: DecoderOnly, key: Array) -> PyTree:
     """Initial parameters; their shapes do not depend on the batch."""
     tokens = Tokens.from_ids(jnp.full((1, 2), EOS_ID, jnp.int32))
@@ -163,19 +170,27 @@ def _embedding_maker(config: TransformerLayersConfig, on: Devices) -> Callable[.
 
 def _layer_parts(config: TransformerLayersConfig, on: Devices, rates: Rates, parts: Mapping[str, Any]) -> LayerParts:
     precision = on.policies[config.compute_dtype]
-    make_norm = partial(LayerNorm, epsilon=config.norm_epsilon, precision=precision)
-    make_feed_forward = partial(
-        FEED_FORWARDS[config.feed_forward], d_ff=config.d_ff, dropout=rates.activation_dropout, precision=precision
-    )
-    make_residual = partial(RESIDUALS[config.normalization], dropout=rates.dropout, make_norm=make_norm)
-    make_final_norm = partial(FINAL_NORMS[config.normalization], epsilon=config.norm_epsilon, precision=precision)
+    residual = RESIDUALS[config.normalization]
+
+    def make_norm(site: Site) -> nn.Module:
+        return NORMS[config.norm](parts.get(config.norm), config, site.named(config.norm), precision=precision)
+
+    def make_feed_forward(site: Site) -> nn.Module:
+        make, settings = FEED_FORWARDS[config.feed_forward], parts.get(config.feed_forward)
+        site = site.named(config.feed_forward)
+        return make(settings, config, site, dropout=rates.activation_dropout, precision=precision)
+
+    def make_residual(site: Site) -> Residual:
+        settings, site = parts.get(config.normalization), site.named(config.normalization)
+        return residual.of(settings, config, site, dropout=rates.dropout, make_norm=partial(make_norm, site))
+
     return LayerParts(
         attention=_attention_maker(config, on, rates, parts),
-        feed_forward=lambda site: make_feed_forward(),
-        residual=lambda site: make_residual(),
-        final_norm=lambda site: make_final_norm(),
+        feed_forward=make_feed_forward,
+        residual=make_residual,
+        final_norm=make_norm if residual.has_final_norm else lambda site: identity,
         constrain=on.constrain,
-        residual_dtype=RESIDUAL_DTYPES[config.normalization](precision),
+        residual_dtype=residual.residual_dtype or precision.output,
     )
 
 
