@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec
 
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, hyperparameters_of
-from transformer_jax.config.plugins import registered
+from transformer_jax.config.plugins import register, registered
 from transformer_jax.kit import KIT
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.precision import FLOAT32
@@ -80,6 +81,13 @@ def test_a_part_trains_and_differs_from_the_base(kind, name):
     assert one.size != other.size or float(np.abs(one - other).max()) > 1e-4
     documented = registered(kind)[name].__doc__
     assert (documented and any(year in documented for year in map(str, range(1986, 2030)))) or name == "ema"
+
+
+def test_a_part_registers_the_sharding_of_its_parameters():
+    mesh = make_mesh(MeshConfig(data=1, fsdp=2, tensor=2), jax.devices()[:4])
+    shapes = {"feed_forward": {"routes": jax.ShapeDtypeStruct((4, 8), jnp.float32)}}
+    register("sharding", r"feed_forward/routes$")(PartitionSpec("tensor", "fsdp"))
+    assert state_shardings(shapes, mesh)["feed_forward"]["routes"].spec == PartitionSpec("tensor", "fsdp")
 
 
 def test_rmsnorm_is_its_equation():

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from transformer_jax.array_types import Hidden
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.residual import Residual, residual_sum
+from transformer_jax.layers.site import Site
 
 SCALED = r"attention/(value|output)$|_kernel$"
 
@@ -30,7 +31,7 @@ class DeepNormResidual(Residual):
     residual_dtype: ClassVar[str | None] = None
 
     @classmethod
-    def of(cls, settings: None, config: Any, site: Any, **options: Any) -> Residual:
+    def of(cls, settings: None, config: Any, site: Site, **options: Any) -> Residual:
         """With the alpha of the stack of the site."""
         return cls(alpha=factors(config, site.stack)[0], **options)
 

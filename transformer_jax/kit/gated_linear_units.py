@@ -8,6 +8,7 @@ import jax
 from transformer_jax.config.checks import setting
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.feed_forward import Activation, GatedFeedForward, in_float32, relu
+from transformer_jax.layers.site import Site
 
 
 @dataclass(frozen=True)
@@ -30,18 +31,18 @@ def gated(settings: GatedSettings, config: Any, activation: Activation, **option
 
 
 @register("feed_forward", "swiglu", settings=GatedSettings)
-def swiglu(settings: GatedSettings, config: Any, site: Any, **options: Any) -> GatedFeedForward:
+def swiglu(settings: GatedSettings, config: Any, site: Site, **options: Any) -> GatedFeedForward:
     """(SiLU(x W) * x V) W2, without biases (Shazeer 2020)."""
     return gated(settings, config, jax.nn.silu, **options)
 
 
 @register("feed_forward", "geglu", settings=GatedSettings)
-def geglu(settings: GatedSettings, config: Any, site: Any, **options: Any) -> GatedFeedForward:
+def geglu(settings: GatedSettings, config: Any, site: Site, **options: Any) -> GatedFeedForward:
     """(GELU(x W) * x V) W2, without biases (Shazeer 2020)."""
     return gated(settings, config, jax.nn.gelu, **options)
 
 
 @register("feed_forward", "reglu", settings=GatedSettings)
-def reglu(settings: GatedSettings, config: Any, site: Any, **options: Any) -> GatedFeedForward:
+def reglu(settings: GatedSettings, config: Any, site: Site, **options: Any) -> GatedFeedForward:
     """(ReLU(x W) * x V) W2, without biases (Shazeer 2020)."""
     return gated(settings, config, relu, **options)

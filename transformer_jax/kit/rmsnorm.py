@@ -8,6 +8,7 @@ from jax import lax
 
 from transformer_jax.array_types import Array, Float
 from transformer_jax.config.plugins import register
+from transformer_jax.layers.site import Site
 from transformer_jax.precision import Precision, rounding_barrier
 
 
@@ -27,6 +28,6 @@ class RMSNorm(nn.Module):
 
 
 @register("norm", "rmsnorm")
-def rmsnorm(settings: None, config: Any, site: Any, *, precision: Precision) -> RMSNorm:
+def rmsnorm(settings: None, config: Any, site: Site, *, precision: Precision) -> RMSNorm:
     """Division by the root mean square, without mean and bias (Zhang and Sennrich 2019)."""
     return RMSNorm(config.norm_epsilon, precision)

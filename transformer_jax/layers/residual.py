@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from transformer_jax.array_types import Hidden
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.normalization import LayerNorm
+from transformer_jax.layers.site import Site
 from transformer_jax.precision import rounding_barrier
 
 
@@ -25,7 +26,7 @@ class Residual(nn.Module):
     residual_dtype: ClassVar[str | None] = "float32"
 
     @classmethod
-    def of(cls, settings: Any, config: Any, site: Any, **options: Any) -> "Residual":
+    def of(cls, settings: Any, config: Any, site: Site, **options: Any) -> "Residual":
         """The residual connection at a site; ``settings`` of its part, ``config`` of the model, ``options``: the fields."""
         del settings, config, site
         return cls(**options)
