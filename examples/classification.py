@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 import transformer_jax
-from transformer_jax.config import TransformerConfig
+from transformer_jax.config import TransformerConfig, hyperparameters_of, parts_with
 from transformer_jax.config.checks import require
 from transformer_jax.config.evaluation import Metric
 from transformer_jax.config.tasks import LOSSES, TASKS
@@ -46,21 +46,24 @@ class Objective:
     """Cross entropy of the labels, which are the first words of the targets."""
 
     def __init__(self, config, words, labels):
-        self.model, self.words, self.labels = config.model, words, labels
+        self.config, self.words, self.labels = config, words, labels
 
-    def training_model(self, rates=None):
-        return Classifier(build_model(self.model, self.words, self.labels, rates=rates), self.labels)
+    def training_model(self, hyperparameters):
+        parts = parts_with(self.config, hyperparameters)
+        model = build_model(self.config.model, self.words, self.labels, rates=hyperparameters.rates, parts=parts)
+        return Classifier(model, self.labels)
 
     def init_params(self, key):
-        return init_params(self.training_model(), key)
+        return init_params(self.training_model(hyperparameters_of(self.config)), key)
 
     def loss(self, params, batch, key, hyperparameters):
-        model = self.training_model(hyperparameters.rates)
+        model = self.training_model(hyperparameters)
         logits = model.apply({"params": params}, *batch, train=True, rngs={"dropout": key})
         return sums(logits, batch, hyperparameters.label_smoothing)
 
     def unsmoothed_loss(self, params, batch):
-        return sums(self.training_model().apply({"params": params}, *batch, train=False), batch, None)
+        model = self.training_model(hyperparameters_of(self.config))
+        return sums(model.apply({"params": params}, *batch, train=False), batch, None)
 
 
 def sums(logits, batch, smoothing):

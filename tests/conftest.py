@@ -66,9 +66,14 @@ def plugins_of_this_file():
     from transformer_jax.config import plugins
 
     plugins.load_installed_plugins()
-    before = {kind: dict(made) for kind, made in plugins._REGISTERED.items()}
+    before, files = plugins._all_registered(), dict(plugins._LOADED)
     yield
-    plugins._REGISTERED.update(before)
+    # A module of the kit registers once a process.
+    for kind, name in plugins._all_registered() - before - plugins.KIT.keys():
+        del plugins._REGISTERED[kind][name]
+        plugins._SETTINGS.pop((kind, name), None)
+    plugins._LOADED.clear()
+    plugins._LOADED.update(files)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -2,9 +2,11 @@
 
     python experiments/benchmarks/memory.py --positions=2048 --steps=3
     python experiments/benchmarks/memory.py --variants="everything kept;logits at once" --positions=25000 --steps=0
+    python experiments/benchmarks/memory.py --attention --positions=2048
 
 Memory is the compiler's: temporaries (activations, gradients, workspace), and all with the state; seconds are the machine's.
-Each variant is a process of its own. Writes memory_POSITIONS.json and .md.
+Each variant is a process of its own. Writes memory_POSITIONS.json and .md. With ``--attention`` the forward pass and gradient
+of causal attention alone, one row of that length: memory_attention_POSITIONS.json and .md.
 """
 
 import argparse
@@ -46,10 +48,19 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3, help="timed steps, after one more; 0: only compile")
     parser.add_argument("--variants", default=";".join(VARIANTS), help="separated by semicolons")
     parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--attention", action="store_true", help="attention alone, by kind of scores")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
         print(json.dumps(measured(arguments.measure, arguments.positions, arguments.steps)))
+        return
+    if arguments.attention:
+        rows = attention_memory(arguments.positions)
+        head = "| attention | temporaries MiB | relative to blockwise |\n|---|---:|---:|"
+        lines = [f"| {row['attention']} | {row['temporaries'] / 2**20:.1f} | {row['relative']:.2f} |" for row in rows]
+        table = "\n".join([head, *lines, ""])
+        print(table)
+        write_rows(rows, arguments.output, f"memory_attention_{arguments.positions}", table)
         return
     names = [name.strip() for name in arguments.variants.split(";")]
     unknown = [name for name in names if name not in VARIANTS]
@@ -77,7 +88,7 @@ def measured(name: str, positions: int, steps: int) -> dict:
     objective = TranslationObjective(config, VOCABULARY, VOCABULARY, make_mesh(config.mesh))
 
     def loss_of_all_logits(params, batch, key, hyperparameters):
-        model, rngs = objective.training_model(hyperparameters.rates), {"dropout": key}
+        model, rngs = objective.training_model(hyperparameters), {"dropout": key}
         memory = call(model, params, "encode", batch.source, train=True, rngs=rngs)
         logits = call(model, params, "decode", batch.target, memory, train=True, rngs=rngs)
         weights = jnp.asarray(batch.target.segments != 0, jnp.float32)
@@ -88,6 +99,62 @@ def measured(name: str, positions: int, steps: int) -> dict:
     return {"variant": name} | step_cost(
         config, rows_for(positions, LENGTH, 8), LENGTH, steps, loss, is_donated=is_donated
     )
+
+
+def attention_memory(positions: int) -> list[dict]:
+    """Temporaries of attention with 8 heads of 64 and its gradient, forward and backward, compiled for the device here."""
+    import jax
+    import jax.numpy as jnp
+    from jax.tree_util import Partial
+
+    from transformer_jax.layers.blockwise_attention import BlockwiseAttention
+    from transformer_jax.layers.masks import SentenceMask, Window
+    from transformer_jax.layers.scaled_dot_product import EinsumAttention
+    from transformer_jax.precision import FLOAT32
+
+    def slopes(slopes_H, scores, at):
+        return scores + slopes_H[None, :, None, None] * at.distance[:, None]
+
+    def buckets(table_HN, scores, at):
+        return scores + jnp.swapaxes(table_HN[:, jnp.clip(at.distance, -128, 0) + 128], 0, 1)
+
+    def rotated(heads):
+        angles = jnp.arange(positions)[:, None] * 10_000.0 ** (-jnp.arange(32) / 32)[None, :]
+        cosine, sine = jnp.cos(angles)[None, None], jnp.sin(angles)[None, None]
+        one, other = jnp.split(heads, 2, axis=-1)
+        return jnp.concatenate([one * cosine - other * sine, one * sine + other * cosine], axis=-1)
+
+    def temporaries(
+        backend, score_mod=None, *, key_heads=8, mask_mod=None, change=lambda heads: heads, with_gradient=True
+    ):
+        def loss(q, k, v, score_mod, segments):
+            mask = SentenceMask(segments, segments, is_causal=True, mask_mod=mask_mod)
+            heads = backend(change(q), change(k), v, mask, dropout=None, precision=FLOAT32, score_mod=score_mod)
+            return jnp.sum(heads**2)
+
+        query, key = (jax.ShapeDtypeStruct((1, heads, positions, 64), jnp.float32) for heads in (8, key_heads))
+        gradient = jax.grad(loss, argnums=(0, 1, 2, 3) if with_gradient else (0, 1, 2))
+        segments = jax.ShapeDtypeStruct((1, positions), jnp.int32)
+        compiled = jax.jit(gradient).lower(query, key, key, score_mod, segments).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    blockwise, slopes_H = BlockwiseAttention(), jax.ShapeDtypeStruct((8,), jnp.float32)
+    found = {
+        "blockwise": temporaries(blockwise),
+        "rotary": temporaries(blockwise, change=rotated),
+        "ALiBi": temporaries(blockwise, Partial(slopes, slopes_H), with_gradient=False),
+        "learned slopes": temporaries(blockwise, Partial(slopes, slopes_H)),
+        "learned table by distance": temporaries(
+            blockwise, Partial(buckets, jax.ShapeDtypeStruct((8, 129), jnp.float32))
+        ),
+        "window of 256": temporaries(blockwise, mask_mod=Window(255, 0)),
+        "2 key heads": temporaries(blockwise, key_heads=2),
+        "einsum": temporaries(EinsumAttention()),
+    }
+    return [
+        {"attention": name, "temporaries": size, "relative": size / found["blockwise"], "jax": jax.__version__}
+        for name, size in found.items()
+    ]
 
 
 def line(row: dict) -> str:

@@ -56,6 +56,18 @@ def test_the_last_and_the_best_are_kept(tmp_path):
     checkpoints.close()
 
 
+def test_an_average_is_restored_for_evaluation_and_the_state_for_training(tmp_path):
+    with closing(Checkpoints(tmp_path / "checkpoints")) as checkpoints:
+        state = state_at(1)
+        average = jax.tree.map(lambda leaf: leaf * 2, state.params)
+        checkpoints.save(state, {"counters": {}}, None, average)
+        checkpoints.wait()
+        restored, _ = checkpoints.restore(1, state)
+        np.testing.assert_array_equal(table_of(restored), table_of(state))
+        evaluated = checkpoints.restore_params(1, state.params)
+        np.testing.assert_array_equal(evaluated["source_embedding"]["table"], 2 * table_of(state))
+
+
 def test_a_state_comes_back_to_the_bit_on_any_mesh(tmp_path):
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     saved = state_at(7, MeshConfig(data=2, fsdp=2, tensor=2), 8)

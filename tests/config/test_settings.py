@@ -6,7 +6,7 @@ import pytest
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, from_dict
-from transformer_jax.config.conversion import leaf_keys
+from transformer_jax.config.conversion import keys_of_parts, leaf_keys
 from transformer_jax.config.explain import all_explained, explained, settings_page
 
 LANGUAGE_MODEL = {"task": "language_model"}
@@ -32,10 +32,9 @@ REFUSED = [
         {
             "task": "language_model",
             "tokenizer": {"kind": "byte"},
-            "model": {"kind": "decoder_only", "attention": "alibi"},
+            "model": {"kind": "decoder_only", "attention": "soft_cap,alibi"},
         },
-        "model.attention: 'alibi' is not one of multi_head, biased, rectified, unscaled, acausal; language models take no "
-        "attention of a plugin",
+        "model.attention: 'alibi' is not one of multi_head, biased, rectified, unscaled, acausal",
     ),
     ({"optimizer": {"weight_decay": 0.1}}, "optimizer.weight_decay: adam has none; use optimizer.name=adamw"),
     ({"optimizer": {"freeze": "encoder_("}}, "optimizer.freeze: 'encoder_(' is not a regular expression: missing ),"),
@@ -135,13 +134,14 @@ def test_every_setting_has_a_meaning_and_a_reader_and_is_listed(capsys):
     for each in all_explained():
         assert all(reader.meaning for reader in each.readers) and each.readers, each.key
         assert f"  {each.key} " in printed
-    assert len(all_explained()) == len(list(leaf_keys()))
+    keys = [key for key, _ in leaf_keys()] + list(keys_of_parts())
+    assert [each.key for each in all_explained()] == keys
 
 
 def test_an_explanation_has_meanings_values_defaults_and_readers(capsys):
     assert main(["config", "--explain", "model.normalization"]) == 0
     printed = capsys.readouterr().out
-    assert "values: post, pre\n" in printed
+    assert "values: post, pre, " in printed
     assert "default: post  [translation transformer]\n  default: pre  [language_model]" in printed
     assert explained("model.kind").by("values")[0] == ("transformer, rnn", "translation")
     assert explained("optimizer.b1").by("values") == [("at least 0, below 1", "")]

@@ -1,6 +1,7 @@
 """Every way to compute attention gives what the reference gives, forward and backward."""
 
 import math
+from dataclasses import replace
 from functools import cache, partial
 
 import jax
@@ -10,6 +11,7 @@ import pytest
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
+from jax.tree_util import Partial
 
 from transformer_jax.layers.attention_backends import (
     ByLength,
@@ -17,10 +19,12 @@ from transformer_jax.layers.attention_backends import (
     EinsumAttention,
     RowBlockAttention,
     TpuFlashAttention,
+    blockwise_instead,
 )
-from transformer_jax.layers.blockwise_attention import BlockwiseAttention
+from transformer_jax.layers.blockwise_attention import Blocks, BlockwiseAttention
 from transformer_jax.layers.dropout import dropout_mask
-from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.masks import SentenceMask, Window
+from transformer_jax.layers.scaled_dot_product import modified_attention
 from transformer_jax.precision import FLOAT32, POLICIES
 
 ROWS, HEADS, KEY_SIZE, VALUE_SIZE = 2, 2, 8, 6
@@ -62,16 +66,18 @@ def inputs(mask: SentenceMask, value_size: int = VALUE_SIZE) -> tuple[jax.Array,
     )
 
 
-def output_and_gradients(backend, mask, arrays, dropout=None, precision=FLOAT32):
+def output_and_gradients(backend, mask, arrays, dropout=None, precision=FLOAT32, score_mod=None):
     """Of the queries that are tokens: what the others get is up to the backend."""
     is_token = (mask.query_segments != 0)[:, None, :, None]
     direction = jax.random.normal(jax.random.key(1), (*arrays[0].shape[:3], arrays[2].shape[-1]))
 
-    def value(*arrays):
-        heads = jnp.where(is_token, backend(*arrays, mask, dropout=dropout, precision=precision), 0.0)
+    def value(arrays, score_mod):
+        heads = backend(*arrays, mask, dropout=dropout, precision=precision, score_mod=score_mod)
+        heads = jnp.where(is_token, heads, 0.0)
         return jnp.sum(heads * direction), heads
 
-    return jax.jit(jax.grad(value, argnums=(0, 1, 2), has_aux=True))(*arrays)
+    gradients, heads = jax.jit(jax.grad(value, argnums=(0, 1), has_aux=True, allow_int=True))(tuple(arrays), score_mod)
+    return [leaf for leaf in jax.tree.leaves(gradients) if leaf.dtype != jax.dtypes.float0], heads
 
 
 def assert_equal(found, expected, tolerance):
@@ -164,6 +170,173 @@ def test_dropped_weights_are_those_of_the_reference():
     assert_equal(found, output_and_gradients(EinsumAttention(), mask, inputs(mask), drops), 1e-6)
 
 
+def add_slopes(slopes_H, scores, at):
+    return scores + slopes_H[None, :, None, None] * at.distance[:, None]
+
+
+def add_from_table(table_HN, farthest, scores, at):
+    bias_HBQM = table_HN[:, jnp.clip(at.distance, -farthest, farthest) + farthest]
+    return scores + jnp.swapaxes(bias_HBQM, 0, 1)
+
+
+def soft_cap(cap, scores, at):
+    return cap * jnp.tanh(scores / cap)
+
+
+def add_relative_keys(vectors_NK, scores, at):
+    """Shaw et al. 2018, equation 5."""
+    terms_BHQN = jnp.einsum("BHQK,NK->BHQN", at.query, vectors_NK)
+    return scores + jnp.take_along_axis(terms_BHQN, jnp.clip(at.distance, -2, 2)[:, None] + 2, axis=-1)
+
+
+def in_order(*mods_scores_at):
+    *mods, scores, at = mods_scores_at
+    for mod in mods:
+        scores = mod(scores, at)
+    return scores
+
+
+def odd_distance(query_positions, key_positions):
+    return (key_positions[:, None, :] - query_positions[:, :, None]) % 2 == 1
+
+
+def random(*shape: int) -> jax.Array:
+    return jax.random.normal(jax.random.key(sum(shape)), shape)
+
+
+H = 4
+SCORE_MODS = {
+    "slopes": Partial(add_slopes, random(H)),
+    "table": Partial(add_from_table, random(H, 7), jnp.int32(3)),
+    "soft cap": Partial(soft_cap, jnp.float32(1.5)),
+    "relative keys": Partial(add_relative_keys, random(5, KEY_SIZE)),
+}
+SCORE_MODS["all"] = Partial(in_order, *SCORE_MODS.values())
+# The last row is padding. Positions count from 0 in each sentence, or from another number.
+PACKED_AND_EMPTY = sentences(11, (3, 7, 11), (5, 9), (0,))
+STARTS = jnp.array([[0, 0, 0, 3, 3, 3, 3, 7, 7, 7, 7], [0] * 5 + [5] * 4 + [9] * 2, [0] * 11])
+CAUSAL = SentenceMask(PACKED_AND_EMPTY, PACKED_AND_EMPTY, is_causal=True)
+POSITIONS = jnp.arange(11)[None, :] - STARTS
+COUNTED = replace(CAUSAL, query_positions=POSITIONS, key_positions=POSITIONS + 1)
+CROSS = SentenceMask(PACKED_AND_EMPTY, sentences(7, (2, 5, 7), (1, 6), (0,)))
+VARIANTS = {
+    **{name: (COUNTED, name, H, False) for name in SCORE_MODS if name != "all"},
+    "rows without positions": (CAUSAL, "all", H, True),
+    "cross": (CROSS, "all", 2, False),
+    "window": (replace(CAUSAL, is_causal=False, mask_mod=Window(2, 1)), None, H, False),
+    "causal window": (replace(COUNTED, mask_mod=Window(3, 2)), None, H, True),
+    "function of positions": (replace(COUNTED, mask_mod=odd_distance), None, H, False),
+    "shared key heads": (CAUSAL, None, 2, True),
+    "one key head": (CROSS, None, 1, False),
+    "everything": (replace(COUNTED, mask_mod=Window(4, 0)), "all", 2, True),
+}
+
+
+def variant(name: str, value_size: int = VALUE_SIZE) -> dict:
+    mask, score_mod, key_heads, has_dropout = VARIANTS[name]
+    keys, queries = mask.key_segments.shape, mask.query_segments.shape
+    shapes = (H, queries[1], KEY_SIZE), (key_heads, keys[1], KEY_SIZE), (key_heads, keys[1], value_size)
+    return {
+        "mask": mask,
+        "arrays": [2 * random(keys[0], *shape) for shape in shapes],
+        "dropout": dropout_mask(0.4, jax.random.key(2)) if has_dropout else None,
+        "score_mod": SCORE_MODS.get(score_mod),
+    }
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_blockwise_with_other_scores_masks_and_heads(name):
+    found = output_and_gradients(BlockwiseAttention(4, 3), **variant(name))
+    assert_equal(found, output_and_gradients(EinsumAttention(), **variant(name)), 1e-5)
+
+
+def test_the_reference_with_other_scores_masks_and_heads():
+    """In numpy, head by head."""
+    of = variant("everything")
+    heads, weights = modified_attention(
+        *of["arrays"], of["mask"].array(), score_mod=SCORE_MODS["slopes"], positions=of["mask"].positions
+    )
+    q, k, v = map(np.asarray, of["arrays"])
+    order, segments = np.arange(11), np.asarray(PACKED_AND_EMPTY)
+    distance = order[None, :] - order[:, None]
+    for row, head in ((0, 0), (0, 3), (1, 2)):
+        # Keys are counted from 1.
+        scores = q[row, head] @ k[row, head // 2].T / np.sqrt(KEY_SIZE)
+        scores = scores + np.asarray(SCORE_MODS["slopes"].args[0])[head] * (distance + 1)
+        same = segments[row][:, None] == segments[row][None, :]
+        visible = same & (segments[row] != 0) & (distance <= 0) & (distance >= -4)
+        expected = np.exp(scores) * visible
+        expected = expected / np.maximum(expected.sum(-1, keepdims=True), 1e-30)
+        is_token = segments[row] != 0
+        np.testing.assert_allclose(weights[row, head][is_token], expected[is_token], atol=1e-5)
+        np.testing.assert_allclose(heads[row, head][is_token], (expected @ v[row, head // 2])[is_token], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["causal window", "shared key heads", "everything"])
+def test_blocks_of_rows_with_other_scores_masks_and_heads(name):
+    of = variant(name) | {"dropout": None}
+    found = output_and_gradients(row_blocks(scores=1, shape=(1, 2)), **of)
+    assert_equal(found, output_and_gradients(EinsumAttention(), **of), 1e-5)
+
+
+def test_blocks_outside_of_a_window_are_skipped():
+    segments = jnp.ones((1, 12), int)
+    q = jnp.ones((1, 1, 12, 4))
+    v = q.at[:, :, 6:].set(jnp.nan)
+    mask = SentenceMask(segments, segments, mask_mod=Window(2, 1))
+    heads = BlockwiseAttention(2, 2)(q, q, v, mask, dropout=None, precision=FLOAT32)
+    assert np.isfinite(heads[:, :, :4]).all() and np.isnan(heads[:, :, 4:6]).all()
+    blocks = Blocks(4, 3, 12, 12, mask.window, False, None, FLOAT32)
+    keys = [[int(end) for end in blocks.key_blocks_of(jnp.int32(row), 4)] for row in range(3)]
+    queries = [[int(end) for end in blocks.query_blocks_of(jnp.int32(column), 3)] for column in range(4)]
+    assert keys == [[0, 2], [0, 3], [2, 4]]
+    assert queries == [[0, 2], [0, 2], [1, 3], [2, 3]]
+
+
+@pytest.mark.parametrize("name", ["slopes without gradient", "rotary"])
+def test_memory_of_changed_scores_is_that_of_plain_blockwise_attention(name):
+    """Forward and gradient, compiled; scores of all positions would take ten times as much."""
+
+    def temporaries(score_mod, *, is_rotated=False):
+        def loss(q, k, v, segments, score_mod):
+            if is_rotated:
+                q, k = (jnp.concatenate([each[..., 2:], -each[..., :2]], -1) for each in (q, k))
+            mask = SentenceMask(segments, segments, is_causal=True)
+            heads = BlockwiseAttention()(q, k, v, mask, dropout=None, precision=FLOAT32, score_mod=score_mod)
+            return jnp.sum(heads**2)
+
+        array, slopes = jax.ShapeDtypeStruct((1, H, 2048, 32), jnp.float32), score_mod
+        segments = jax.ShapeDtypeStruct((1, 2048), jnp.int32)
+        gradient = jax.jit(jax.grad(loss, argnums=(0, 1, 2)))
+        return gradient.lower(array, array, array, segments, slopes).compile().memory_analysis().temp_size_in_bytes
+
+    found = temporaries(None, is_rotated=True) if name == "rotary" else temporaries(SCORE_MODS["slopes"])
+    assert found <= 1.2 * temporaries(None)
+
+
+@pytest.mark.parametrize(("window", "is_causal"), [(Window(3, 0), False), (Window(2, 5), True)])
+def test_cudnn_is_asked_for_windows_and_shared_key_heads_as_the_reference_has_them(window, is_causal, monkeypatch):
+    """Computed by JAX's own implementation of what cuDNN is asked for."""
+    attend = jax.nn.dot_product_attention
+    monkeypatch.setattr(
+        jax.nn, "dot_product_attention", lambda *args, **options: attend(*args, **options | {"implementation": "xla"})
+    )
+    mask = SentenceMask(PADDED, PADDED, is_causal=is_causal, mask_mod=window)
+    arrays = [random(ROWS, heads, 11, KEY_SIZE) for heads in (H, 2, 2)]
+    expected = output_and_gradients(EinsumAttention(), mask, arrays, precision=POLICIES["bfloat16"])
+    found = output_and_gradients(CudnnAttention(one_sentence=True), mask, arrays, precision=POLICIES["bfloat16"])
+    assert_equal(found, expected, 0.03)
+
+
+def test_a_kernel_leaves_what_it_cannot_take_to_blockwise_and_says_so_once(caplog):
+    blockwise_instead.cache_clear()
+    of = variant("everything") | {"dropout": None}
+    with caplog.at_level("INFO", "transformer_jax"):
+        found = [output_and_gradients(CudnnAttention(), **of) for _ in range(2)]
+    assert_equal(found[1], output_and_gradients(EinsumAttention(), **of), 1e-5)
+    assert caplog.messages == ["attention: blockwise instead of cudnn, which takes no change of scores (score_mod)"]
+
+
 @pytest.mark.parametrize(("limit", "is_blockwise"), [(77, False), (76, True)])
 def test_length_decides(limit, is_blockwise):
     mask = MASKS["to the source"]
@@ -188,6 +361,16 @@ def test_the_kernel_for_tpus_in_its_interpreter(name, monkeypatch):
     backend = TpuFlashAttention(mesh, P("data", "tensor"), block=128)
     arrays = inputs(mask, value_size=KEY_SIZE)
     found = output_and_gradients(backend, mask, arrays)
+    assert_equal(found, output_and_gradients(EinsumAttention(), mask, arrays), 1e-3)
+
+
+@pytest.mark.parametrize("window", [Window(140, 0), Window(20, 130)])
+def test_the_kernel_for_tpus_with_windows_and_shared_key_heads_in_its_interpreter(window, monkeypatch):
+    monkeypatch.setattr(splash, "make_splash_mha", partial(splash.make_splash_mha, interpret=True))
+    mesh = jax.make_mesh((1, 1), ("data", "tensor"), axis_types=(AxisType.Auto,) * 2, devices=jax.devices()[:1])
+    mask = SentenceMask(LONG, LONG, is_causal=not window.right, mask_mod=window)
+    arrays = [random(ROWS, heads, 300, KEY_SIZE) for heads in (H, 2, 2)]
+    found = output_and_gradients(TpuFlashAttention(mesh, P("data", "tensor"), block=128), mask, arrays)
     assert_equal(found, output_and_gradients(EinsumAttention(), mask, arrays), 1e-3)
 
 

@@ -1,10 +1,21 @@
 """Attention over split sequences equals attention on one device, whatever computes it."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from layers.test_attention_backends import assert_equal, output_and_gradients, sentences
+from jax.tree_util import Partial
+from layers.test_attention_backends import (
+    add_relative_keys,
+    add_slopes,
+    assert_equal,
+    in_order,
+    output_and_gradients,
+    random,
+    sentences,
+)
 
 from transformer_jax.config import MeshConfig
 from transformer_jax.layers.attention_backends import (
@@ -17,7 +28,7 @@ from transformer_jax.layers.attention_backends import (
 )
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
 from transformer_jax.layers.dropout import dropout_mask
-from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.masks import SentenceMask, Window
 from transformer_jax.layers.mesh_axes import splits
 from transformer_jax.training.sharding import make_mesh
 
@@ -57,6 +68,20 @@ def test_it_equals_attention_on_one_device(name, kind):
     ]
     found = output_and_gradients(AllToAllAttention(backend, mesh), mask, placed, drops)
     assert_equal(found, output_and_gradients(EinsumAttention(), mask, arrays, drops), 1e-5)
+
+
+@pytest.mark.parametrize("kind", ["einsum", "blockwise"])
+def test_changes_of_scores_windows_and_shared_key_heads_over_devices(kind):
+    """Two key heads for four devices that share the query heads."""
+    mask = replace(MASKS["packed and causal"], mask_mod=Window(9, 0))
+    mesh = mesh_of(data=2, context=2, tensor=2)
+    score_mod = Partial(in_order, Partial(add_slopes, random(HEADS)), Partial(add_relative_keys, random(5, SIZE)))
+    arrays = [random(ROWS, heads, 32, SIZE) for heads in (HEADS, 2, 2)]
+    backend = {"einsum": EinsumAttention(), "blockwise": BlockwiseAttention(8, 8)}[kind]
+    drops = dropout_mask(0.3, jax.random.key(1))
+    placed = [jax.device_put(array, jax.NamedSharding(mesh, BY_POSITION)) for array in arrays]
+    found = output_and_gradients(AllToAllAttention(backend, mesh), mask, placed, drops, score_mod=score_mod)
+    assert_equal(found, output_and_gradients(EinsumAttention(), mask, arrays, drops, score_mod=score_mod), 1e-5)
 
 
 def test_devices_exchange_heads_for_positions_and_gather_nothing():

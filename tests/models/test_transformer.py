@@ -35,6 +35,8 @@ VARIANTS = {
         "norm_epsilon": 1e-5,
     },
     "unscaled": {"attention": "unscaled", "positions": "none"},
+    "modified attention": {"attention": "grouped_query,cosine,soft_cap", "positions": "rope"},
+    "modified attention with biases": {"attention": "talking_heads", "positions": "t5"},
 }
 SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2]], np.int32))
 TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 11, 2]], np.int32))
@@ -109,8 +111,9 @@ def test_padding_changes_nothing():
     np.testing.assert_allclose(model.apply(variables, *short, train=False)[0], whole[0, :3], atol=1e-5)
 
 
-def test_packed_sentences_do_not_see_each_other():
-    model, variables = made("published")
+@pytest.mark.parametrize("name", ["published", "modified attention with biases"])
+def test_packed_sentences_do_not_see_each_other(name):
+    model, variables = made(name)
     source = Tokens(
         *(
             jnp.asarray(rows, jnp.int32)

@@ -44,8 +44,8 @@ def test_a_loss_that_is_not_finite_stops_with_the_tensor_named(cache, tmp_path, 
     train(replace(config, training=replace(config.training, num_updates=3)), tmp_path)
     original = TranslationObjective.training_model
 
-    def poisoned_model(self, rates):
-        model = original(self, rates)
+    def poisoned_model(self, hyperparameters):
+        model = original(self, hyperparameters)
         apply = model.apply
 
         def poisoned(variables, *arguments, **options):

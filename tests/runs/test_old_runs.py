@@ -10,6 +10,7 @@ from run_steps import metrics_of, train
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, MeshConfig, load_run_config
 from transformer_jax.config.json_text import parse_json
+from transformer_jax.config.plugins import load_plugin
 from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run_directory import TRUST_CONFIG, ChosenRun, write_json
 from transformer_jax.tasks.trained_run import open_trained
@@ -61,6 +62,18 @@ def test_settings_that_are_not_those_of_the_checkpoints_are_refused(old_run, key
     with pytest.raises(ConfigError, match="not the settings that checkpoint 4 was written with"):
         require_same_run(load_run_config(old_run), str(old_run))
     assert main(["checkpoint", "ls", str(old_run), "--trust_config"]) == 0
+
+
+def test_a_run_is_resumed_and_opened_with_the_plugin_files_that_it_loaded(old_run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv(TRUST_CONFIG, "")
+    file = tmp_path / "mine.py"
+    file.write_text("SIZE = 1")
+    load_plugin(str(file))
+    write_json(old_run / "run.json", [{"plugins": {str(file): "another digest"}}])
+    with pytest.raises(ConfigError, match=r"--plugin: .*mine\.py changed since .*--trust_config"):
+        require_same_run(load_run_config(old_run), str(old_run))
+    open_trained(ChosenRun(str(old_run), load_run_config(old_run), "last"))
+    assert "mine.py changed since the run loaded it" in capsys.readouterr().err
 
 
 def test_an_old_run_is_evaluated(old_run, cache, capsys):

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax._src.cudnn import fused_attention_stablehlo
+from jax.tree_util import Partial
 
 from transformer_jax.config import ExperimentConfig, MeshConfig, TransformerConfig, from_dict, hyperparameters_of
-from transformer_jax.layers.attention_backends import CudnnAttention
-from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.attention_backends import BY_HEAD, CudnnAttention, TpuFlashAttention
+from transformer_jax.layers.masks import SentenceMask, Window
 from transformer_jax.models import devices
 from transformer_jax.models.interface import call
 from transformer_jax.precision import POLICIES
@@ -137,6 +138,34 @@ def test_a_language_model_masks_only_rows_with_several_documents_and_prompts(kin
 
     assert masks(jax.grad(loss), params, rows, key) is has_mask
     assert masks(prefill, params, rows.ids), "prompts are padded on the left"
+
+
+LONG = 1024
+
+
+def kernels(backend, platform: str, mask_mod, score_mod=None) -> tuple[list[str], str]:
+    """Kernels that a gradient calls for two query heads with one key head, and the program."""
+    query, key = (jax.ShapeDtypeStruct((ROWS, heads, LONG, 128), jnp.bfloat16) for heads in (2, 1))
+    segments = jax.ShapeDtypeStruct((ROWS, LONG), jnp.int32)
+
+    def loss(query, key, segments):
+        mask = SentenceMask(segments, segments, is_causal=True, mask_mod=mask_mod)
+        precision = POLICIES["bfloat16"]
+        return jnp.sum(backend(query, key, key, mask, dropout=None, precision=precision, score_mod=score_mod) ** 2)
+
+    lowered = jax.jit(jax.grad(loss, argnums=(0, 1))).trace(query, key, segments).lower(lowering_platforms=(platform,))
+    program = lowered.as_text()
+    return re.findall(r"custom_call @(__cudnn[\w$]+|tpu_custom_call)", program), program
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_kernels_take_windows_and_shared_key_heads_without_a_mask_and_no_change_of_scores(platform):
+    mesh = make_mesh(MeshConfig(data=1), jax.devices()[:1])
+    backend = CudnnAttention(one_sentence=True) if platform == "cuda" else TpuFlashAttention(mesh, BY_HEAD)
+    calls, program = kernels(backend, platform, Window(99, 0))
+    assert calls and f"{LONG}x{LONG}x" not in program
+    assert platform == "tpu" or program.count("sliding_window_length\\22: 100") == 2
+    assert not kernels(backend, platform, Window(99, 0), Partial(lambda scores, at: 2 * scores))[0]
 
 
 def test_packed_rows_keep_their_mask():

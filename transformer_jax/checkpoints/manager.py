@@ -38,6 +38,9 @@ SELECTION = ExperimentConfig().selection
 Progress = dict[str, Any]
 """JSON saved with a state: the loop's counters, the config, the tokenizers, digests of the data."""
 
+# The parameters that are trained, where ``params`` are an average of them.
+TRAINED = "trained_params"
+
 
 class Checkpoints:
     """The checkpoints of one run: the last ``keep_last``, and the ``keep_best`` that score best by ``selection``.
@@ -93,8 +96,12 @@ class Checkpoints:
         for checkpoint in damaged if is_first() else ():
             self._complaints.append(f"checkpoint {checkpoint.name} is damaged; moved to {set_aside(checkpoint)}")
 
-    def save(self, state: TrainState, progress: Progress, score: float | None = None) -> None:
+    def save(
+        self, state: TrainState, progress: Progress, score: float | None = None, evaluated: PyTree | None = None
+    ) -> None:
         """Starts writing ``state`` under its step; does nothing if that step exists.
+
+        ``evaluated``: the parameters that are restored to be evaluated, if they are not the ones of ``state``.
 
         Raises SaveFailed, as ``wait`` and ``require_saving`` do, when this or the save before failed.
         """
@@ -102,8 +109,10 @@ class Checkpoints:
         if step in self.steps():
             return
         rest = {name: leaf for name, leaf in state._asdict().items() if name != "params"}
+        is_average = evaluated is not None and evaluated is not state.params
         items = ocp.args.Composite(
-            params=ocp.args.StandardSave(state.params),
+            params=ocp.args.StandardSave(evaluated if is_average else state.params),
+            **({TRAINED: ocp.args.StandardSave(state.params)} if is_average else {}),
             rest=ocp.args.StandardSave(rest),
             progress=ocp.args.JsonSave(progress),
         )
@@ -155,13 +164,14 @@ class Checkpoints:
         """
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)._asdict()
         params = abstract.pop("params")
+        name = TRAINED if (self._directory / str(step) / TRAINED).is_dir() else "params"
         items = ocp.args.Composite(
-            params=ocp.args.StandardRestore(params),
+            **{name: ocp.args.StandardRestore(params)},
             rest=ocp.args.StandardRestore(abstract),
             progress=ocp.args.JsonRestore(),
         )
         restored = self._read(step, items, part)
-        return TrainState(params=restored["params"], **restored["rest"]), restored["progress"]
+        return TrainState(params=restored[name], **restored["rest"]), restored["progress"]
 
     def restore_newest(self, like: TrainState) -> tuple[TrainState, Progress, list[str]]:
         """The newest checkpoint that can be read, and a sentence about each newer one that could not.
@@ -287,7 +297,7 @@ def _digest_if_written(folder: Path) -> None:
 def digesting_handlers() -> ocp.DefaultCheckpointHandlerRegistry:
     """Orbax's handlers, but ``DigestedArrays`` for arrays."""
     registry, arrays = ocp.DefaultCheckpointHandlerRegistry(), DigestedArrays()
-    for item in ("params", "rest"):
+    for item in ("params", TRAINED, "rest"):
         for each in (ocp.args.StandardSave, ocp.args.StandardRestore):
             registry.add(item, each, arrays)
     return registry

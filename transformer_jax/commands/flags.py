@@ -89,9 +89,7 @@ def common(values: Values) -> None:
     """``--plugin=FILE`` and ``--trust_config``, which every command takes."""
     meaning = "Python file that registers attentions, data sources, trackers ...; see docs/extending.md"
     repeated(PLUGIN_FLAG, [], meaning)(values)
-    boolean(TRUST_FLAG, False, "use config.json of a run though it differs from the settings in its checkpoints")(
-        values
-    )
+    boolean(TRUST_FLAG, False, "use a run though its config.json, or a file of --plugin, changed")(values)
 
 
 distributed = boolean(

@@ -7,7 +7,7 @@ import textwrap
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, flatten, resolve, to_json
 from transformer_jax.config.errors import nearest
-from transformer_jax.config.explain import BLOCK_TITLES, all_explained, explained, settings_page
+from transformer_jax.config.explain import BLOCK_TITLES, all_explained, block_of, explained, settings_page
 from transformer_jax.config.plugins import load_installed_plugins
 from transformer_jax.config.recipes import SHIPPED, listed_recipes
 
@@ -65,7 +65,7 @@ def config(values: flags.Values) -> int:
         transformer-jax config --list
 
     Each line is a setting that --config.KEY=VALUE changes. --explain prints the meaning, the allowed values, the default
-    and the readers of one setting; --list the meaning of all. JAX is not imported.
+    and the readers of one setting; --list the meaning of all. JAX is imported only for parts of the kit.
     """
     if values.explain is not None or (values.list and not values.markdown):
         load_installed_plugins()
@@ -94,7 +94,7 @@ def _settings_list() -> str:
     found = all_explained()
     width = max(len(each.key) for each in found)
     lines = []
-    for block, group in itertools.groupby(found, key=lambda each: each.key.rpartition(".")[0]):
+    for block, group in itertools.groupby(found, key=lambda each: block_of(each.key)):
         lines += [f"{BLOCK_TITLES[block]}\n", *(f"  {each.key:<{width}}  {each.meaning}" for each in group), ""]
     return "\n".join(lines)
 

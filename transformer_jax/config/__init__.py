@@ -24,6 +24,7 @@ from transformer_jax.config.experiment import (
     Rates,
     hyperparameters_of,
     may_change,
+    parts_with,
     rates_of,
 )
 from transformer_jax.config.language_model import (
@@ -34,6 +35,7 @@ from transformer_jax.config.language_model import (
 )
 from transformer_jax.config.model import InitConfig, RnnConfig, TransformerConfig, TransformerLayersConfig
 from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig
+from transformer_jax.config.parts import Parts, default_parts
 from transformer_jax.config.recipes import (
     config_for_use,
     load_recipe,
@@ -59,6 +61,7 @@ __all__ = [
     "Metric",
     "Number",
     "OptimizerConfig",
+    "Parts",
     "Rates",
     "RnnConfig",
     "TextBatchingConfig",
@@ -69,6 +72,7 @@ __all__ = [
     "TransformerLayersConfig",
     "apply_overrides",
     "config_for_use",
+    "default_parts",
     "difference",
     "flatten",
     "from_dict",
@@ -78,6 +82,7 @@ __all__ = [
     "load_run_config",
     "may_change",
     "on_any_devices",
+    "parts_with",
     "rates_of",
     "resolve",
     "setting",

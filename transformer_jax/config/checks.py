@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
 from transformer_jax.config.errors import ConfigError, PluginNeeded
-from transformer_jax.config.plugins import is_registered, registered
+from transformer_jax.config.plugins import is_registered, names_of
 
 LARGEST = 2**31 - 1
 """Upper bound of numbers that state no other: counts are 32-bit integers on the device."""
@@ -62,6 +62,10 @@ class Declared(NamedTuple):
     default: Any
     facts: Mapping[str, Any]
 
+    def chosen(self, value: str) -> list[str]:
+        """The choices that a value names, one or several."""
+        return [one for one in map(str.strip, value.split(",")) if one] if self.facts.get("several") else [value]
+
     @property
     def bounds(self) -> dict[str, int | float]:
         """The bounds of a number: ``{"at_least": 0, "below": 1}``."""
@@ -75,7 +79,7 @@ class Declared(NamedTuple):
         if self.type in (int, float):
             return tuple(f"{word.replace('_', ' ')} {each}" for word, each in self.bounds.items() if each != LARGEST)
         plugin = self.facts.get("plugin")
-        return (*self.choices, *(registered(plugin) if plugin else ()))
+        return (*self.choices, *(names_of(plugin) if plugin else ()))
 
 
 def declared(block: Any) -> Mapping[str, Declared]:
@@ -99,8 +103,7 @@ def check_settings(path: str, block: Any) -> None:
     for name, each in declared(type(block)).items():
         key, value = f"{path}.{name}" if path else name, getattr(block, name)
         if each.choices and value != each.default:
-            values = filter(None, map(str.strip, value.split(","))) if each.facts.get("several") else [value]
-            for one in values:
+            for one in each.chosen(value):
                 require_choice(key, one, each.choices, each.facts.get("plugin", ""))
         if each.type in (int, float):
             for word, bound in each.bounds.items():
@@ -118,7 +121,7 @@ def require_choice(key: str, value: str, choices: tuple[str, ...], plugin: str =
     """Raises ConfigError unless ``value`` is one of ``choices``, or registered by a plugin of this kind."""
     if value in choices or (plugin and is_registered(plugin, value)):
         return
-    problem = f"{key}: {value!r} is not one of {', '.join((*choices, *(registered(plugin) if plugin else ())))}"
+    problem = f"{key}: {value!r} is not one of {', '.join((*choices, *(names_of(plugin) if plugin else ())))}"
     if plugin:
         raise PluginNeeded(f"{problem}; a plugin may add it: --plugin=FILE.py")
     raise ConfigError(problem)

@@ -18,6 +18,8 @@ from ml_collections.config_dict import RequiredValueError
 from transformer_jax.config.checks import declared, require_choice
 from transformer_jax.config.errors import ConfigError, nearest
 from transformer_jax.config.experiment import ExperimentConfig
+from transformer_jax.config.parts import Parts, settings_of_part
+from transformer_jax.config.plugins import names_with_settings
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, OWN_TASKS, TASKS, any_kind_of, kinds_of
 
 EXPECTED = {str: "text (str)", int: "a whole number (int)", float: "a number (float)", bool: "True or False (bool)"}
@@ -29,6 +31,7 @@ NAMED_FILES = ("data.train", "data.validation", "data.test")
 
 # Raised when a key is renamed or its meaning changes. A new key needs no new version, when its default is the old behavior.
 SCHEMA_VERSION = 3
+PARTS = "parts"
 RENAMED: dict[int, dict[str, str]] = {
     1: {"model.rematerialise": "model.rematerialize"},
     2: {"data.file": "data.train"},
@@ -57,16 +60,21 @@ def from_dict(values: Mapping[str, Any]) -> ExperimentConfig:
 
 
 def to_dict(config: ExperimentConfig) -> dict[str, Any]:
-    """The inverse of ``from_dict``: every setting, as nested dictionaries of plain values."""
-    return asdict(config)
+    """The inverse of ``from_dict``: every setting, as nested dictionaries of plain values; no ``parts`` if there are none."""
+    values = asdict(config)
+    parts = {name: asdict(settings) for name, settings in config.parts.items()}
+    return {name: value for name, value in values.items() if name != "parts"} | ({"parts": parts} if parts else {})
 
 
 def flatten(config: ExperimentConfig) -> dict[str, Any]:
     """Every setting under its dotted key: ``{"seed": 0, "data.source": "grammar", ...}``."""
-    flat: dict[str, Any] = {}
-    for name, value in to_dict(config).items():
-        flat |= {f"{name}.{key}": leaf for key, leaf in value.items()} if isinstance(value, dict) else {name: value}
-    return flat
+    return dict(_leaves(to_dict(config), ""))
+
+
+def _leaves(values: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        key = join_key(path, name)
+        yield from _leaves(value, key) if isinstance(value, dict) else [(key, value)]
 
 
 def difference(left: ExperimentConfig, right: ExperimentConfig) -> list[tuple[str, Any, Any]]:
@@ -128,11 +136,21 @@ def _block_from(block: Block, values: Any, path: str, task: str) -> Any:
     arguments = {}
     for name, value in values.items():
         key = join_key(path, str(name))
+        if key == PARTS:
+            arguments[name] = _parts_from(value, task)
+            continue
         if name not in kinds:
             raise _not_of_this_kind(chosen, key, task) if key in dict(leaf_keys()) else unknown_key(key)
         kind = kinds[name]
         arguments[name] = _block_from(kind, value, key, task) if is_block(kind) else _checked(kind, value, key)
     return chosen(**arguments)  # type: ignore[operator]
+
+
+def _parts_from(values: Any, task: str) -> Parts:
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{PARTS}: expected settings by the name of their part, found {values!r}")
+    keys = {str(name): f"{PARTS}.{name}" for name in values}
+    return Parts({name: _block_from(block_at(key), values[name], key, task) for name, key in keys.items()})
 
 
 def _chosen(values: Mapping[str, Any], path: str, task: str) -> type:
@@ -188,12 +206,30 @@ def is_block(kind: Any) -> bool:
 
 
 def leaf_keys(block: Block = ExperimentConfig, prefix: str = "") -> Iterator[tuple[str, type]]:
-    """Every dotted key below ``block`` with its type, for example ``("model.num_heads", int)``."""
+    """Every dotted key below ``block`` with its type, for example ``("model.num_heads", int)``; without parts."""
     for name, kind in fields_of(block).items():
         if is_block(kind):
             yield from leaf_keys(kind, f"{prefix}{name}.")
-        else:
+        elif kind is not Parts:
             yield prefix + name, kind
+
+
+def keys_of_parts() -> Iterator[str]:
+    """The dotted keys of the settings of all parts; imports the whole kit."""
+    for name in names_with_settings():
+        yield from (key for key, _ in leaf_keys(settings_of_part(name), f"{PARTS}.{name}."))
+
+
+def block_at(path: str) -> Block | None:
+    """The block of settings at a dotted path, ``"model"`` or ``"parts.rmsnorm"``; None if there is none.
+
+    Raises ConfigError at a part without settings.
+    """
+    first, _, part = path.partition(".")
+    if first == PARTS and part:
+        return settings_of_part(part)
+    found = fields_of(ExperimentConfig).get(path)
+    return found if is_block(found) else None
 
 
 def join_key(path: str, name: str) -> str:
@@ -206,14 +242,19 @@ def type_of(key: str) -> type:
     Raises:
         ConfigError: the key is unknown, with the nearest one, or it is a block.
     """
-    leaves, blocks = dict(leaf_keys()), fields_of(ExperimentConfig)
     key = current_key(key)
-    if key in leaves:
-        return leaves[key]
-    if is_block(blocks.get(key)):
-        names = list(fields_of(blocks[key]))
+    path, _, name = key.rpartition(".")
+    if key == PARTS or path == PARTS:
+        block_at(key)
+        raise ConfigError(f"{key}: is a block; set one of its settings, {PARTS}.NAME.FIELD")
+    owner = block_at(path) if path else ExperimentConfig
+    kind = None if owner is None else fields_of(owner).get(name)
+    if is_block(kind):
+        names = list(fields_of(kind))
         raise ConfigError(f"{key}: is a block; set keys of it ({key}={names[0]}=VALUE,...): {', '.join(names)}")
-    raise unknown_key(key)
+    if kind is None:
+        raise unknown_key(key)
+    return kind
 
 
 def unknown_key(key: str) -> ConfigError:
@@ -221,6 +262,8 @@ def unknown_key(key: str) -> ConfigError:
     if key in REMOVED:
         return ConfigError(f"{key}: was removed; leave it out")
     path, _, name = key.rpartition(".")
+    if path.startswith(f"{PARTS}."):
+        return _unknown_field(path, name)
     leaves, blocks = [leaf for leaf, _ in leaf_keys()], fields_of(ExperimentConfig)
     same_name = [leaf for leaf in leaves if leaf.rpartition(".")[2] == name]
     if near := nearest(key, same_name, cutoff=0.8):
@@ -234,6 +277,13 @@ def unknown_key(key: str) -> ConfigError:
     owner = path if is_block(blocks.get(path)) else ""
     siblings = fields_of(blocks[owner]) if owner else blocks
     return ConfigError(f"{key}: unknown key; {owner or 'the config'} has {', '.join(siblings)}")
+
+
+def _unknown_field(path: str, name: str) -> ConfigError:
+    names = list(fields_of(settings_of_part(path.removeprefix(f"{PARTS}."))))
+    near = nearest(name, names)
+    hint = f"did you mean {path}.{near}?" if near else f"{path} has {', '.join(names)}"
+    return ConfigError(f"{path}.{name}: unknown key; {hint}")
 
 
 def apply_overrides(
@@ -282,7 +332,7 @@ def _plain(config: ConfigDict, path: str) -> dict[str, Any]:
 
 def spelled_out(key: str, text: str) -> list[tuple[str, str]]:
     """``("mesh", "data=-1,fsdp=4")`` as ``mesh.data`` and ``mesh.fsdp``; a key that is no block stays one setting."""
-    if not is_block(fields_of(ExperimentConfig).get(key)) or "=" not in text:
+    if "=" not in text or block_at(key) is None:
         return [(key, text)]
     parts = (part.strip().partition("=") for part in text.split(","))
     return [(f"{key}.{name}", value) for name, _, value in parts]

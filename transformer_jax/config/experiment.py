@@ -1,6 +1,7 @@
 """The settings of one run, the checks over several blocks, and what follows from them: hyperparameters, changes on resume."""
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, NamedTuple
 
 from transformer_jax.config.checks import LARGEST_SEED, check_settings, declared, require, require_choice, setting
@@ -8,7 +9,14 @@ from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerCon
 from transformer_jax.config.evaluation import SCORES, EvaluationConfig, Metric, score_names
 from transformer_jax.config.languages import UNDETERMINED
 from transformer_jax.config.model import InitConfig, TransformerConfig
-from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig, require_rows_divide
+from transformer_jax.config.optimization import (
+    ENDLESS_SCHEDULES,
+    MeshConfig,
+    OptimizerConfig,
+    TrainingConfig,
+    require_rows_divide,
+)
+from transformer_jax.config.parts import Parts, Selection, complete_parts, selections, settings_with
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, OWN_TASKS, TASKS, kinds_of
 from transformer_jax.config.translation import DecodingConfig
 
@@ -18,7 +26,10 @@ TaskBlock = Any
 
 @dataclass(frozen=True)
 class ExperimentConfig:
-    """The settings of one run. The types of ``data``, ``batching``, ``model`` and ``decoding`` depend on its ``task``."""
+    """The settings of one run. The types of ``data``, ``batching``, ``model`` and ``decoding`` depend on its ``task``.
+
+    ``parts``: the settings of all parts that others select; those left out get their defaults.
+    """
 
     task: str = setting(DEFAULT_TASK, "Task to train.", choices=tuple(OWN_TASKS), plugin="task")
     seed: int = setting(
@@ -37,9 +48,11 @@ class ExperimentConfig:
     decoding: TaskBlock = field(default_factory=DecodingConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     mesh: MeshConfig = field(default_factory=MeshConfig)
+    parts: Parts = field(default_factory=Parts)
 
     def __post_init__(self) -> None:
         check_settings("", self)
+        object.__setattr__(self, "parts", complete_parts(self.parts, self.selections))
         for name in BLOCKS_OF_TASKS:
             block, kinds = getattr(self, name), kinds_of(self.task, name).values()
             problem = f"{type(block).__name__} is not one of {', '.join(k.__name__ for k in kinds)}, task={self.task}"
@@ -50,7 +63,7 @@ class ExperimentConfig:
         TASKS[self.task].check(self.data, self.tokenizer, self.batching, self.model, self.decoding)
         self._check_shards()
         schedule, warmup, updates = self.optimizer.schedule, self.optimizer.warmup_updates, self.training.num_updates
-        ends = schedule not in ("cosine", "linear") or warmup < updates
+        ends = schedule in ENDLESS_SCHEDULES or warmup < updates
         problem = f"{warmup} leaves a {schedule} schedule nothing of training.num_updates={updates}; it must be less"
         require(ends, "optimizer.warmup_updates", problem)
 
@@ -61,6 +74,15 @@ class ExperimentConfig:
         require(can_split, "mesh.context", "splits sequences of Transformers only; use mesh.data for other models")
         length, context = getattr(self.batching, "row_length", 0), max(self.mesh.context, 1)
         require(length % context == 0, "mesh.context", f"{context} does not divide rows of {length} positions")
+
+    @property
+    def selections(self) -> list[Selection]:
+        """The parts that settings of any block select."""
+        blocks = {each.name: getattr(self, each.name) for each in fields(self)}
+        found = selections(self, "")
+        return found + [
+            each for name, block in blocks.items() if is_dataclass(block) for each in selections(block, name)
+        ]
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -120,8 +142,8 @@ def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> b
         # A resumed run does not read the other run, which may be gone, or lie elsewhere now.
         return bool(saved.init.run) and (not config.init.run or key == "init.run")
     if key == "training.num_updates":
-        # These schedules end at the last update, so every rate depends on the number of updates.
-        return config.optimizer.schedule not in ("cosine", "linear")
+        # Others end at the last update, so every rate depends on the number of updates.
+        return config.optimizer.schedule in ENDLESS_SCHEDULES
     if key in ("data.source_language", "data.target_language"):
         # They choose files or columns; a language that was not known has chosen none.
         return getattr(saved.data, key.removeprefix("data.")) == UNDETERMINED
@@ -134,7 +156,12 @@ def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> b
         # A command that does not state it keeps the metric of the run.
         return not config.evaluation.selection
     path, _, name = key.rpartition(".")
-    owner = declared(type(getattr(config, path) if path else config))
+    block: Any = config
+    if path.startswith("parts."):
+        block = config.parts.get(path.removeprefix("parts."))
+    elif path:
+        block = getattr(config, path)
+    owner = {} if block is None else declared(type(block))
     return name in owner and bool(owner[name].facts.get("changeable"))
 
 
@@ -153,7 +180,10 @@ class Rates(NamedTuple):
 
 
 class Hyperparameters(NamedTuple):
-    """Hyperparameters traced into the training step, by setting name. ``num_updates`` is where the cosine schedule ends."""
+    """Hyperparameters traced into the training step, by setting name. ``num_updates`` is where the cosine schedule ends.
+
+    ``parts``: the traced settings of parts, by their name.
+    """
 
     learning_rate: Number
     warmup_updates: Number
@@ -165,6 +195,7 @@ class Hyperparameters(NamedTuple):
     clip_norm: Number
     label_smoothing: Number
     rates: Rates
+    parts: Mapping[str, Mapping[str, Number]]
 
 
 def _traced(block: Any) -> dict[str, float | None]:
@@ -183,4 +214,12 @@ def rates_of(model: TaskBlock) -> Rates:
 
 
 def hyperparameters_of(config: ExperimentConfig) -> Hyperparameters:
-    return Hyperparameters(**_traced(config.optimizer), **_traced(config.training), rates=rates_of(config.model))
+    parts = {name: numbers for name, settings in config.parts.items() if (numbers := _traced(settings))}
+    return Hyperparameters(
+        **_traced(config.optimizer), **_traced(config.training), rates=rates_of(config.model), parts=parts
+    )
+
+
+def parts_with(config: ExperimentConfig, hyperparameters: Hyperparameters) -> Parts:
+    """The settings of parts, with the numbers of ``hyperparameters``, which may be traced."""
+    return settings_with(config.parts, hyperparameters.parts)

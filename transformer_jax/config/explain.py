@@ -1,11 +1,21 @@
 """Explanations of the settings: meaning, type, allowed values, default, and the tasks and models that have them."""
 
+import inspect
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from transformer_jax.config.checks import declared
-from transformer_jax.config.conversion import current_key, fields_of, leaf_keys, type_of
+from transformer_jax.config.conversion import (
+    PARTS,
+    block_at,
+    current_key,
+    fields_of,
+    keys_of_parts,
+    leaf_keys,
+    type_of,
+)
 from transformer_jax.config.experiment import ExperimentConfig
+from transformer_jax.config.plugins import kind_with_settings, registered
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, TASKS, kinds_of
 
 BLOCK_TITLES = {
@@ -20,16 +30,21 @@ BLOCK_TITLES = {
     "decoding": "decoding: from the model to text",
     "evaluation": "evaluation: scores of translations",
     "mesh": "mesh: the devices",
+    PARTS: "parts: settings of parts of the kit",
 }
 
 
 class Reader(NamedTuple):
-    """A task, and if it has several models the ``kind`` of one, that has a setting; its meaning, default and values there."""
+    """A task, and if it has several models the ``kind`` of one, that has a setting; its meaning, default and values there.
+
+    ``plugin``: the kind of parts that are values too.
+    """
 
     name: str
     meaning: str
     default: Any
     values: tuple[str, ...]
+    plugin: str = ""
 
 
 class Explained(NamedTuple):
@@ -50,6 +65,8 @@ class Explained(NamedTuple):
         for field, label in (("meaning", ""), ("values", "values: "), ("default", "default: ")):
             lines += [f"  {label}{value}{f'  [{names}]' if names else ''}" for value, names in self.by(field)]
         lines.append(f"  read by: {', '.join(reader.name for reader in self.readers)}")
+        for kind in dict.fromkeys(reader.plugin for reader in self.readers if reader.plugin):
+            lines += [f"  {name}: {_first_line(part)}" for name, part in registered(kind).items()]
         return "\n".join(lines)
 
     def by(self, field: str) -> list[tuple[str, str]]:
@@ -70,11 +87,16 @@ def explained(key: str) -> Explained:
 
 
 def all_explained() -> list[Explained]:
-    return [explained(key) for key, _ in leaf_keys()]
+    """All settings, also of the parts of the kit, which is imported."""
+    return [explained(key) for key in (*(key for key, _ in leaf_keys()), *keys_of_parts())]
 
 
 def _readers(key: str) -> Iterator[Reader]:
     path, _, name = key.rpartition(".")
+    if path.startswith(f"{PARTS}."):
+        part = path.removeprefix(f"{PARTS}.")
+        yield _reader(f"{kind_with_settings(part)} {part}", block_at(path), name)
+        return
     if path not in BLOCKS_OF_TASKS:
         yield _reader("every task", fields_of(ExperimentConfig)[path] if path else ExperimentConfig, name)
         return
@@ -89,9 +111,19 @@ def _readers(key: str) -> Iterator[Reader]:
                 yield _reader(f"{task} {kind}" if len(kinds) > 1 else task, settings, name)
 
 
-def _reader(name: str, block: type, setting: str) -> Reader:
+def _reader(name: str, block: Any, setting: str) -> Reader:
     found = declared(block)[setting]
-    return Reader(name, found.facts.get("meaning", ""), found.default, found.values)
+    facts = found.facts
+    return Reader(name, facts.get("meaning", ""), found.default, found.values, facts.get("plugin", ""))
+
+
+def _first_line(part: Any) -> str:
+    return (inspect.getdoc(part) or "").partition("\n")[0]
+
+
+def block_of(key: str) -> str:
+    """The title in ``BLOCK_TITLES`` under which a setting is listed, by its block."""
+    return key.partition(".")[0] if "." in key else ""
 
 
 def settings_page() -> str:
@@ -105,7 +137,7 @@ def settings_page() -> str:
     for block, title in BLOCK_TITLES.items():
         rows = ["| setting | meaning | type | default | values |", "|---|---|---|---|---|"]
         for each in all_explained():
-            if each.key.rpartition(".")[0] == block:
+            if block_of(each.key) == block:
                 columns = each.meaning, each.type_name, _cell(each.by("default")), _cell(each.by("values"))
                 rows.append(" | ".join([f"| `{each.key}`", *(column.replace("|", "\\|") for column in columns)]) + " |")
         parts += [f"## {title}", "\n".join(rows)]

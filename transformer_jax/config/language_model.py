@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from transformer_jax.config.checks import check_settings, declared, require, same_setting, setting
+from transformer_jax.config.checks import check_settings, require, same_setting, setting
 from transformer_jax.config.data import SourceConfig, TokenizerConfig, require_accumulation_divides
-from transformer_jax.config.model import KIND, FeedForwardName, Normalization, TransformerLayersConfig
+from transformer_jax.config.model import KIND, TransformerLayersConfig
 from transformer_jax.config.translation import BATCH_TOKENS_MEANING, SMALLEST_TEMPERATURE, temperature_problem
 
 LOSSLESS_TOKENIZERS = ("bpe", "unigram", "byte")
@@ -91,20 +91,13 @@ class DecoderOnlyConfig(TransformerLayersConfig):
     tying: Literal["output", "none"] = setting(
         "output", "Shared matrices: embedding and output projection (output, Press and Wolf 2017), or none."
     )
-    normalization: Normalization = same_setting("pre", TransformerLayersConfig, "normalization")
+    normalization: str = same_setting("pre", TransformerLayersConfig, "normalization")
     positions: str = same_setting("learned", TransformerLayersConfig, "positions")
-    feed_forward: FeedForwardName = same_setting("gelu", TransformerLayersConfig, "feed_forward")
+    feed_forward: str = same_setting("gelu", TransformerLayersConfig, "feed_forward")
 
     @property
     def attention_counts(self) -> dict[str, tuple[int, int]]:
         return {"decoder": (self.num_layers, self.num_heads)}
-
-    def __post_init__(self) -> None:
-        own = declared(DecoderOnlyConfig)["attention"].choices
-        # Scores of plugins see positions, which the KV cache of a prompt does not have.
-        problem = f"{self.attention!r} is not one of {', '.join(own)}; language models take no attention of a plugin"
-        require(self.attention in own, "model.attention", problem)
-        super().__post_init__()
 
 
 @dataclass(frozen=True)

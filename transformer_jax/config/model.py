@@ -26,8 +26,6 @@ COMPUTE_DTYPE = (
     "units for it, else "
     "float32)."
 )
-Normalization = Literal["post", "pre"]
-FeedForwardName = Literal["relu", "gelu", "exact_gelu", "silu", "gated_gelu", "gated_silu"]
 Tying = Literal["all", "embeddings", "output", "none"]
 TYING = (
     "Shared matrices: both embeddings and output projection (all, section 3.4), both embeddings, target "
@@ -52,27 +50,42 @@ class TransformerLayersConfig:
     num_heads: int = setting(8, "Attention heads of a layer.")
     d_key: int = setting(0, "Width of a head's queries and keys; 0: d_model / num_heads.", at_least=0)
     d_value: int = setting(0, "Width of a head's values; 0: d_model / num_heads.", at_least=0)
-    normalization: Normalization = setting(
-        "post", "Layer normalization after the residual connection (post, as published) or before the sublayer (pre)."
+    normalization: str = setting(
+        "post",
+        "Residual connection: with the norm after it (post, as published) or before the sublayer (pre).",
+        choices=("post", "pre"),
+        plugin="residual",
     )
+    norm: str = setting("layer_norm", "Norm of hidden states.", choices=("layer_norm",), plugin="norm")
     positions: str = setting(
         "sinusoidal", "Position embeddings.", choices=("sinusoidal", "fairseq", "learned", "none"), plugin="positions"
     )
     max_positions: int = setting(1024, "learned: number of positions, the maximum length of a sequence.")
-    feed_forward: FeedForwardName = setting(
-        "relu", "Activation of the feed-forward layers; gated ones have a third matrix."
+    feed_forward: str = setting(
+        "relu",
+        "Activation of the feed-forward layers; gated ones have a third matrix.",
+        choices=("relu", "gelu", "exact_gelu", "silu", "gated_gelu", "gated_silu"),
+        plugin="feed_forward",
+    )
+    initialization: str = setting(
+        "xavier",
+        "Initial values of the parameters: Xavier's uniform ones for kernels, normal ones for embeddings, or their "
+        "change by a part.",
+        choices=("xavier",),
+        plugin="initialization",
     )
     attention: str = setting(
         "multi_head",
-        "Kind of attention.",
+        "Kind of attention, or changes of multi_head in their order: grouped_query,qk_norm.",
         choices=("multi_head", "biased", "rectified", "unscaled", "acausal"),
         plugin="attention",
+        several=True,
     )
     embedding: Literal["scaled", "unscaled", "zero_padding"] = setting(
         "scaled",
         "Embeddings: scaled by sqrt(d_model) as published, unscaled, or scaled with a zero vector for padding.",
     )
-    norm_epsilon: float = setting(1e-6, "Added to the variance in layer normalization.")
+    norm_epsilon: float = setting(1e-6, "Added to the variance, or mean square, in norms.")
     logits_bias: bool = setting(False, "The output projection has a bias, as in many public checkpoints.")
     dropout: float = rate(0.1, "Dropout rate of residual connections.")
     embedding_dropout: float = rate(0.1, EMBEDDING_DROPOUT)
@@ -196,6 +209,7 @@ class RnnConfig:
     is_recurrent: ClassVar[bool] = True
     has_attention_backend: ClassVar[bool] = False
     can_pack: ClassVar[bool] = False
+    initialization: ClassVar[str] = "xavier"
     longest_sequence: ClassVar[int | None] = None
     attention_backend: ClassVar[str] = "einsum"
 

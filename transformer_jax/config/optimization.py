@@ -10,6 +10,9 @@ from transformer_jax.config.checks import check_settings, rate, require, require
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.evaluation import SCORES
 
+ENDLESS_SCHEDULES = ("noam", "inverse_square_root", "constant")
+"""Schedules whose rates do not depend on the number of updates of the run."""
+
 
 @dataclass(frozen=True)
 class OptimizerConfig:
@@ -18,8 +21,11 @@ class OptimizerConfig:
     name: str = setting(
         "adam", "Update rule.", choices=("adam", "adamw", "adafactor", "sgd", "adagrad"), plugin="optimizer"
     )
-    schedule: Literal["noam", "inverse_square_root", "cosine", "linear", "constant"] = setting(
-        "noam", "Learning-rate schedule after the warm-up; noam is the schedule of Vaswani et al. 2017."
+    schedule: str = setting(
+        "noam",
+        "Learning-rate schedule after the warm-up; noam is the schedule of Vaswani et al. 2017.",
+        choices=(*ENDLESS_SCHEDULES[:2], "cosine", "linear", "constant"),
+        plugin="schedule",
     )
     learning_rate: float = setting(
         1.0, "Peak learning rate; for noam the factor on the formula of the paper (section 5.3).", program="traced"
@@ -40,6 +46,12 @@ class OptimizerConfig:
         "",
         "Regular expression, searched in paths such as encoder_layers_0/self_attention/query: these parameters are "
         "not trained.",
+    )
+    averaging: str = setting(
+        "none",
+        "Average of the parameters over updates, which is evaluated and saved instead of the parameters.",
+        choices=("none",),
+        plugin="averaging",
     )
 
     def __post_init__(self) -> None:

@@ -1,7 +1,8 @@
-"""Plugins: attentions, positions, data sources, tasks, optimizers and trackers of users, and the Python files of users.
+"""Plugins: parts of models, optimizers, data sources, tasks and trackers of users, and the Python files of users.
 
 A plugin is a Python file, given by ``--plugin=FILE``, or a module that an installed distribution names as an entry point of the
-group ``transformer_jax.plugins``; running it registers what it adds. A run records the names of its files, never code.
+group ``transformer_jax.plugins``; running it registers what it adds. A run records the names and digests of its files, never
+code. The kit (``transformer_jax.kit``) registers its parts in the same way, when one is looked up.
 """
 
 import importlib
@@ -13,23 +14,32 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
 from transformer_jax.config.errors import ConfigError, nearest
+from transformer_jax.kit import KIT
 
 EXTENSIONS = {
-    "attention": "model.attention of Transformers: a ScoredAttention",
+    "attention": "model.attention of Transformers: an AttentionChange",
     "rnn_attention": "model.attention of recurrent models: settings -> RnnAttention",
-    "positions": "model.positions: settings -> module of positions",
+    "positions": "model.positions: settings, model settings, site -> module of positions, AttentionChange or None",
+    "norm": "model.norm: settings, model settings, site, precision -> module, x -> norm of x",
+    "residual": "model.normalization: a subclass of layers.residual.Residual",
+    "feed_forward": "model.feed_forward: settings, model settings, site, dropout, precision -> module",
+    "initialization": "model.initialization: settings, model settings, path -> factor or initializer",
     "data_source": "data.source of translation: settings, seed -> Corpus",
     "task": "task: a subclass of tasks.task.Task with its settings",
-    "optimizer": "optimizer.name: hyperparameters -> list of optax transformations",
+    "optimizer": "optimizer.name: [settings,] hyperparameters -> list of optax transformations",
+    "averaging": "optimizer.averaging: a training.optimizers.Averaging",
+    "schedule": "optimizer.schedule: settings, hyperparameters, d_model -> rate of an update",
+    "sharding": "by a regular expression of paths instead of a name: PartitionSpec of these parameters",
     "word_table": "init.embeddings: path of a file -> table of words and their vectors",
     "tracker": "training.trackers: run folder, settings, first update -> Tracker",
 }
-KINDS_WITH_PARAMETERS = ("attention", "rnn_attention", "positions", "task")
+KINDS_WITH_PARAMETERS = ("attention", "rnn_attention", "positions", "norm", "residual", "feed_forward", "task")
 ENTRY_POINTS = "transformer_jax.plugins"
 BUILT_IN = ("transformer_jax.tools.word_vectors.task.registration",)
 """Modules of the package that register what lies outside of its core, loaded as installed plugins are."""
@@ -37,57 +47,99 @@ BUILT_IN = ("transformer_jax.tools.word_vectors.task.registration",)
 Registered = TypeVar("Registered")
 Entry = TypeVar("Entry")
 _REGISTERED: dict[str, dict[str, Any]] = {kind: {} for kind in EXTENSIONS}
+_SETTINGS: dict[tuple[str, str], type] = {}
 _BUILT_IN: set[tuple[str, str]] = set()
-_LOADED: list[str] = []
+_LOADED: dict[str, str] = {}
+"""The files that were loaded, with their digests."""
 
 
-def register(kind: str, name: str) -> Callable[[Registered], Registered]:
+def register(kind: str, name: str, settings: type | None = None) -> Callable[[Registered], Registered]:
     """Decorator that adds a function or class under ``name``, which the setting of its ``kind`` then takes.
 
-    Raises ConfigError when there is no such kind.
+    ``settings``: a frozen dataclass of fields made by ``config.setting``; a run has them at ``parts.NAME.FIELD``.
+
+    Raises ConfigError when there is no such kind, or a part of another kind has settings under this name.
     """
     if kind not in EXTENSIONS:
         raise ConfigError(f"register: {kind!r} is not one of {', '.join(EXTENSIONS)}")
+    others = [other for other, taken in _SETTINGS if taken == name and other != kind]
+    if settings and others:
+        raise ConfigError(f"register: parts.{name} are already the settings of {others[0]} {name!r}; use another name")
 
     def add(made: Registered) -> Registered:
         _REGISTERED[kind][name] = made
+        _SETTINGS.pop((kind, name), None)
+        if settings:
+            _SETTINGS[kind, name] = settings
         return made
 
     return add
 
 
-def registered(kind: str) -> dict[str, Any]:
-    """What was added of a kind, by name, by installed plugins too."""
+def registered(kind: str) -> Mapping[str, Any]:
+    """The parts of a kind by name: of plugins and of the kit, whose modules are imported when their part is looked up."""
+    return WithRegistered({}, kind)
+
+
+def names_of(kind: str) -> tuple[str, ...]:
+    """The names of the parts of a kind, of installed plugins and the kit too; imports no module of the kit."""
     load_installed_plugins()
-    return dict(_REGISTERED[kind])
+    return tuple(dict.fromkeys((*(name for owner, name in KIT if owner == kind), *_REGISTERED[kind])))
 
 
-def may_add_parameters() -> bool:
-    """Whether a plugin of a user registered a part or a task, whose parameters the package does not know."""
-    return any((kind, name) not in _BUILT_IN for kind in KINDS_WITH_PARAMETERS for name in _REGISTERED[kind])
+def settings_class(kind: str, name: str) -> type | None:
+    """The settings of a part; None if it has none, or there is no such part."""
+    _import_from_kit(kind, name)
+    return _SETTINGS.get((kind, name))
+
+
+def kind_with_settings(name: str) -> str | None:
+    """The kind of the part that has settings under this name; None if there is none."""
+    return next((kind for kind in EXTENSIONS if is_registered(kind, name) and settings_class(kind, name)), None)
+
+
+def names_with_settings() -> tuple[str, ...]:
+    """The names of all parts that have settings; imports the whole kit."""
+    load_installed_plugins()
+    for kind, name in KIT:
+        _import_from_kit(kind, name)
+    return tuple(sorted(name for _, name in _SETTINGS))
+
+
+def _import_from_kit(kind: str, name: str) -> None:
+    if name not in _REGISTERED[kind] and (kind, name) in KIT:
+        importlib.import_module(f"transformer_jax.kit.{KIT[kind, name]}")
+
+
+def may_add_parameters(*, with_kit: bool = True) -> bool:
+    """Whether a plugin, or also the kit, registered a part or a task, whose parameters the core does not know."""
+    known = _BUILT_IN if with_kit else _BUILT_IN | KIT.keys()
+    return any((kind, name) not in known for kind in KINDS_WITH_PARAMETERS for name in _REGISTERED[kind])
 
 
 def is_registered(kind: str, name: str) -> bool:
     """Whether ``name`` was added; installed plugins are loaded before it is denied."""
-    if name not in _REGISTERED[kind]:
+    if name not in _REGISTERED[kind] and (kind, name) not in KIT:
         load_installed_plugins()
-    return name in _REGISTERED[kind]
+    return name in _REGISTERED[kind] or (kind, name) in KIT
 
 
 class WithRegistered(Mapping[str, Entry]):
-    """A table of the package, then what plugins register of one kind under other names; ``made`` turns that into entries."""
+    """A table of the package, then what is registered of one kind under other names; ``made`` turns that into entries."""
 
-    def __init__(self, own: Mapping[str, Entry], kind: str, made: Callable[[Any], Entry]) -> None:
+    def __init__(
+        self, own: Mapping[str, Entry], kind: str, made: Callable[[Any], Entry] = lambda registered: registered
+    ) -> None:
         self._own, self._kind, self._made = own, kind, made
 
     def __getitem__(self, name: str) -> Entry:
         if name in self._own or not is_registered(self._kind, name):
             return self._own[name]
+        _import_from_kit(self._kind, name)
         return self._made(_REGISTERED[self._kind][name])
 
     def __iter__(self) -> Iterator[str]:
-        load_installed_plugins()
-        return iter(dict.fromkeys((*self._own, *_REGISTERED[self._kind])))
+        return iter(dict.fromkeys((*self._own, *names_of(self._kind))))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -98,12 +150,14 @@ def load_plugin(file: str) -> None:
     path = Path(file).expanduser()
     if not path.is_file():
         raise ConfigError(f"--plugin: {path} is not a file")
+    digest = sha256(path.read_bytes()).hexdigest()
     names_in_file(path)
-    _LOADED.append(str(path.absolute()))
+    _LOADED[str(path.absolute())] = digest
 
 
-def loaded_plugins() -> list[str]:
-    return list(dict.fromkeys(_LOADED))
+def loaded_plugins() -> dict[str, str]:
+    """The loaded files, with the SHA-256 of their content when they were loaded."""
+    return dict(_LOADED)
 
 
 def plugin_flags() -> str:

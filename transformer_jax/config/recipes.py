@@ -14,12 +14,20 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from transformer_jax.config.checks import declared
-from transformer_jax.config.conversion import apply_overrides, current_key, difference, from_dict, from_json, to_dict
+from transformer_jax.config.conversion import (
+    PARTS,
+    apply_overrides,
+    current_key,
+    difference,
+    from_dict,
+    from_json,
+    to_dict,
+)
 from transformer_jax.config.data import DataConfig
 from transformer_jax.config.errors import ConfigError, PluginNeeded, nearest
 from transformer_jax.config.experiment import ExperimentConfig
@@ -72,8 +80,17 @@ def stated_settings(source: str, overrides: Iterable[tuple[str, str]] = ()) -> C
     """
     if is_run_directory(source):
         saved = without_its_cache(load_run_config(source))
-        return ConfigDict(to_dict(replace(saved, init=saved.init.of_a_run())))
+        values = to_dict(replace(saved, init=saved.init.of_a_run()))
+        return ConfigDict(_with_selected_parts(values, overrides) if saved.parts else values)
     return load_recipe(with_own_text(source, overrides))
+
+
+def _with_selected_parts(values: dict[str, Any], overrides: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Settings of a run without the parts that it no longer selects once ``overrides`` are applied."""
+    others = {name: block for name, block in values.items() if name != PARTS}
+    changes = [(key, text) for key, text in overrides if not key.startswith(f"{PARTS}.")]
+    selected = from_dict(apply_overrides(others, changes)).parts
+    return others | {PARTS: {name: settings for name, settings in values[PARTS].items() if name in selected}}
 
 
 def is_run_directory(source: str) -> bool:

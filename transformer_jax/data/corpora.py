@@ -43,7 +43,7 @@ CORPORA: dict[str, Callable[[DataConfig, int], Corpus]] = {
 
 def open_corpus(config: DataConfig, seed: int) -> Corpus:
     """The corpus of ``config.source``. ``seed`` only matters to generated and held-out sentences. Reads no data yet."""
-    corpus: Corpus = (CORPORA | registered("data_source"))[config.source](config, seed)
+    corpus: Corpus = {**CORPORA, **registered("data_source")}[config.source](config, seed)
     return corpus
 
 

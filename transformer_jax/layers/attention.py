@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from transformer_jax.array_types import Array, Bool, Float, Int
+from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int, PyTree
 from transformer_jax.layers.attention_backends import ByLength
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
@@ -30,6 +30,25 @@ class KVCache(NamedTuple):
         """This cache with ``new`` in the cache slots from ``write_index`` on."""
         keys = lax.dynamic_update_slice_in_dim(self.keys, new.keys, write_index, axis=3)
         return KVCache(keys, lax.dynamic_update_slice_in_dim(self.values, new.values, write_index, axis=2))
+
+
+class LayerCache(NamedTuple):
+    """What a layer keeps from one decoding step to the next.
+
+    Leaves of ``slots`` [B, ...] are written and never reordered; leaves of ``beams`` [B, W, ...] follow the beams.
+    """
+
+    slots: PyTree
+    beams: PyTree = ()
+
+
+class Slots(NamedTuple):
+    """Cache slots of one decoding step: the first that it writes, the visible ones, and positions of beams and slots."""
+
+    write_index: Int[Array, ""] | int
+    visible: Bool[Array, "B #W M"]
+    query_positions: Int[Array, "B W"]
+    slot_positions: Int[Array, "B M"]
 
 
 class MultiHeadAttention(nn.Module):
@@ -68,36 +87,36 @@ class MultiHeadAttention(nn.Module):
         heads_BHQU = self.backend(query_BHQK, keys, values, mask, dropout=dropout, precision=self.precision)
         return self.merge_heads(heads_BHQU)
 
-    def init_cache(self, rows: int, num_slots: int) -> KVCache:
-        """An empty cache of ``num_slots`` cache slots a row."""
-        keys = jnp.zeros((rows, self.num_heads, self.key_size, num_slots), self.precision.compute)
-        return KVCache(keys, jnp.zeros((rows, self.num_heads, num_slots, self.value_size), self.precision.compute))
+    def cache_spec(self, rows: int, num_slots: int, beams: int) -> LayerCache:
+        """Shapes and types of the cache of ``num_slots`` cache slots a row."""
+        del beams
+        return LayerCache(kv_spec(rows, self.num_heads, num_slots, self.key_size, self.value_size, self.precision))
 
-    def cache_of(self, memory: Float[Array, "B M D"]) -> KVCache:
-        """The cache of a whole ``memory``, such as an encoded source or a prompt."""
+    def cache_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> KVCache:
+        """The cache of a whole ``memory``, such as an encoded source."""
+        del positions
         keys, values = self.project_memory(memory)
         return KVCache(jnp.swapaxes(keys, 2, 3).astype(self.precision.compute), values.astype(self.precision.compute))
 
-    def attend(
-        self, queries: Float[Array, "B Q D"], cache: KVCache, mask: Bool[Array, "#B #Q M"]
-    ) -> Float[Array, "B Q D"]:
-        """Attends from ``queries`` to the cache slots that ``mask`` shows."""
+    def prefill(self, inputs: Float[Array, "B P D"], mask: SentenceMask, cache: LayerCache) -> LayerCache:
+        """``cache`` with a prompt in its first P cache slots."""
+        return cache._replace(slots=cache.slots.write(self.cache_of(inputs, mask.key_positions), 0))
+
+    def attend(self, queries: Float[Array, "B Q D"], cache: KVCache, slots: Slots) -> Float[Array, "B Q D"]:
+        """Attends from ``queries`` to the visible cache slots."""
         query_BHQK = self.project_queries(queries)
-        return self._attend_in_full(query_BHQK, jnp.swapaxes(cache.keys, 2, 3), cache.values, mask, train=False)
+        keys = jnp.swapaxes(cache.keys, 2, 3)
+        return self._attend_in_full(query_BHQK, keys, cache.values, slots.visible, train=False)
 
     def step(
-        self,
-        inputs: Float[Array, "B W D"],
-        cache: KVCache,
-        write_index: Int[Array, ""],
-        visible: Bool[Array, "B W M"],
-    ) -> tuple[Float[Array, "B W D"], KVCache]:
-        """Self-attention of one more position in each beam, written into the W cache slots from ``write_index`` on.
+        self, inputs: Float[Array, "B W D"], cache: LayerCache, slots: Slots
+    ) -> tuple[Float[Array, "B W D"], LayerCache]:
+        """Self-attention of one more position in each beam, written into W cache slots.
 
-        The beams of a sentence are queries to its M cache slots; ``visible`` marks the slots of each beam's prefix.
+        The beams of a sentence are queries to its M cache slots, among them those of other beams.
         """
-        cache = cache.write(self.cache_of(inputs), write_index)
-        return self.attend(inputs, cache, visible), cache
+        written = cache.slots.write(self.cache_of(inputs, slots.query_positions), slots.write_index)
+        return self.attend(inputs, written, slots), cache._replace(slots=written)
 
     def project_memory(self, memory: Float[Array, "B M D"]) -> tuple[Float[Array, "B H M K"], Float[Array, "B H M U"]]:
         keys = project_heads(memory, self.key_kernel, self.precision)
@@ -119,6 +138,22 @@ class MultiHeadAttention(nn.Module):
         )
         self.sow("intermediates", "attention_weights", weights_BHQM)
         return self.merge_heads(heads_BHQU)
+
+
+def kv_spec(rows: int, heads: int, num_slots: int, key_size: int, value_size: int, precision: Precision) -> KVCache:
+    """Shapes and types of a cache of keys and values."""
+
+    def empty() -> KVCache:
+        keys = jnp.zeros((rows, heads, key_size, num_slots), precision.compute)
+        return KVCache(keys, jnp.zeros((rows, heads, num_slots, value_size), precision.compute))
+
+    spec: KVCache = jax.eval_shape(empty)
+    return spec
+
+
+def empty_cache(spec: LayerCache) -> LayerCache:
+    """Zeros of a ``cache_spec``."""
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), spec)
 
 
 def project_heads(

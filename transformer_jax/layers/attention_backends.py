@@ -1,11 +1,14 @@
 """Backends of scaled dot-product attention for accelerators, long sequences and sharded sequences.
 
-Each equals ``EinsumAttention`` to rounding and has the signature of ``AttentionBackend``.
+Each equals ``EinsumAttention`` to rounding and has the signature of ``AttentionBackend``. What a kernel cannot take, blockwise
+attention computes instead, and the log says so once.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
+from math import gcd
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +16,12 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from transformer_jax.array_types import Array
+from transformer_jax.array_types import AnyArray, Array, Int
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention, padded
 from transformer_jax.layers.dropout import DropoutMask
-from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.masks import SentenceMask, Window
 from transformer_jax.layers.mesh_axes import ROW_AXES, is_one_device, splits
-from transformer_jax.layers.scaled_dot_product import AttentionBackend, EinsumAttention
+from transformer_jax.layers.scaled_dot_product import AttentionBackend, EinsumAttention, ScoreMod
 from transformer_jax.precision import Precision
 
 # Partitions of queries, keys, values and outputs [B, H, L, K].
@@ -36,38 +39,85 @@ class ByLength:
     limit: int = 256 * 256
 
     def __call__(
-        self, q: Array, k: Array, v: Array, mask: SentenceMask, *, dropout: DropoutMask | None, precision: Precision
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        mask: SentenceMask,
+        *,
+        dropout: DropoutMask | None,
+        precision: Precision,
+        score_mod: ScoreMod | None = None,
     ) -> Array:
         backend = self.short if q.shape[2] * k.shape[2] <= self.limit else self.long
-        return backend(q, k, v, mask, dropout=dropout, precision=precision)
+        return backend(q, k, v, mask, dropout=dropout, precision=precision, score_mod=score_mod)
+
+
+@cache
+def blockwise_instead(kernel: str, reason: str) -> BlockwiseAttention:
+    """Blockwise attention; logs the ``reason`` once a process."""
+    logging.getLogger("transformer_jax").info("attention: blockwise instead of %s, which takes no %s", kernel, reason)
+    return BlockwiseAttention()
 
 
 @dataclass(frozen=True)
 class CudnnAttention:
     """cuDNN's fused attention for NVIDIA GPUs: bfloat16, no dropout.
 
-    With ``one_sentence`` each row is one sentence padded on the right, described by causality and key lengths. Otherwise the
-    mask is passed as an array, whose memory grows with the square of the length.
+    Takes shared key heads. With ``one_sentence`` each row is one sentence padded on the right, described by causality, lengths
+    and a window to the left. Otherwise the mask is passed as an array, whose memory grows with the square of the length.
+    Blockwise attention computes changes of scores and, with ``one_sentence``, masks of other positions.
     """
 
     one_sentence: bool = False
 
     def __call__(
-        self, q: Array, k: Array, v: Array, mask: SentenceMask, *, dropout: DropoutMask | None, precision: Precision
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        mask: SentenceMask,
+        *,
+        dropout: DropoutMask | None,
+        precision: Precision,
+        score_mod: ScoreMod | None = None,
     ) -> Array:
+        obstacle = self._obstacle(mask, score_mod)
+        if obstacle:
+            instead = blockwise_instead("cudnn", obstacle)
+            return instead(q, k, v, mask, dropout=dropout, precision=precision, score_mod=score_mod)
         q, k, v = (jnp.swapaxes(each, 1, 2).astype(jnp.bfloat16) for each in (q, k, v))
         attend = partial(jax.nn.dot_product_attention, q, k, v, implementation="cudnn", scale=q.shape[-1] ** -0.5)
         if self.one_sentence:
-            # A row of padding sees its first position, so that its weights are finite; padded queries are computed too.
-            lengths = jnp.maximum(jnp.sum(jnp.asarray(mask.key_segments) != 0, axis=1, dtype=jnp.int32), 1)
+            # A row of padding sees its first position, so that its weights are finite.
+            lengths = _lengths(mask.key_segments)
+            query_lengths, window = 0 * lengths + q.shape[1], None
+            if mask.mask_mod is not None:
+                # A padded query may be too far from the last key to see any, so only the tokens are computed.
+                query_lengths, window = _lengths(mask.query_segments), (mask.window.left, 0)
             heads = attend(
-                is_causal=mask.is_causal,
-                query_seq_lengths=0 * lengths + q.shape[1],
+                is_causal=mask.window.right == 0,
+                query_seq_lengths=query_lengths,
                 key_value_seq_lengths=lengths,
+                local_window_size=window,
             )
         else:
             heads = attend(mask=mask.array()[:, None])
         return jnp.swapaxes(heads, 1, 2).astype(precision.output)
+
+    def _obstacle(self, mask: SentenceMask, score_mod: ScoreMod | None) -> str | None:
+        """What cuDNN cannot take."""
+        if score_mod is not None:
+            return "change of scores (score_mod)"
+        is_left_window = isinstance(mask.mask_mod, Window) and mask.window.left is not None and mask.window.right == 0
+        if self.one_sentence and mask.mask_mod is not None and not is_left_window:
+            return "window after the query or other mask of positions"
+        return None
+
+
+def _lengths(segments: AnyArray) -> Int[Array, "B"]:
+    """Tokens of each row, at least 1."""
+    return jnp.maximum(jnp.sum(jnp.asarray(segments) != 0, axis=1, dtype=jnp.int32), 1)
 
 
 def on_each_device(attend: Callable[..., Array], mesh: Mesh, heads: P) -> Callable[..., Array]:
@@ -85,7 +135,8 @@ def on_each_device(attend: Callable[..., Array], mesh: Mesh, heads: P) -> Callab
 class TpuFlashAttention:
     """JAX's splash attention kernel for TPUs (flash attention that skips masked blocks): no dropout, K = U.
 
-    The compiler cannot partition a kernel, so each device runs it on its own rows and heads.
+    Takes windows and shared key heads. The compiler cannot partition a kernel, so each device runs it on its own rows and
+    heads. Blockwise attention computes changes of scores and masks of other positions.
     """
 
     mesh: Mesh
@@ -93,14 +144,26 @@ class TpuFlashAttention:
     block: int = 512
 
     def __call__(
-        self, q: Array, k: Array, v: Array, mask: SentenceMask, *, dropout: DropoutMask | None, precision: Precision
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        mask: SentenceMask,
+        *,
+        dropout: DropoutMask | None,
+        precision: Precision,
+        score_mod: ScoreMod | None = None,
     ) -> Array:
-        attend = on_each_device(partial(self._on_one_device, is_causal=mask.is_causal), self.mesh, self.heads)
+        obstacle = _obstacle_of_rows(mask, score_mod)
+        if obstacle:
+            instead = blockwise_instead("tpu_flash", obstacle)
+            return instead(q, k, v, mask, dropout=dropout, precision=precision, score_mod=score_mod)
+        attend = on_each_device(partial(self._on_one_device, window=mask.window), self.mesh, self.heads)
         q = q * q.shape[-1] ** -0.5
         operands = (each.astype(precision.compute) for each in (q, k, v))
         return attend(*operands, mask.query_segments, mask.key_segments).astype(precision.output)
 
-    def _on_one_device(self, q: Array, k: Array, v: Array, queries: Array, keys: Array, *, is_causal: bool) -> Array:
+    def _on_one_device(self, q: Array, k: Array, v: Array, queries: Array, keys: Array, *, window: Window) -> Array:
         # The kernel's modules need the TPU compiler, which other platforms may lack.
         from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
         from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
@@ -108,7 +171,11 @@ class TpuFlashAttention:
         length, block_q, block_k = q.shape[2], self._block(q.shape[2]), self._block(k.shape[2])
         q, k, v = padded(q, 2, block_q), padded(k, 2, block_k), padded(v, 2, block_k)
         scores = q.shape[2], k.shape[2]
-        mask = masks.CausalMask(scores) if is_causal else masks.FullMask(scores)
+        mask: masks.Mask = masks.FullMask(scores)
+        if window == Window(None, 0):
+            mask = masks.CausalMask(scores)
+        elif window != Window(None, None):
+            mask = masks.LocalMask(scores, (window.left, window.right), offset=0)
         # The fused backward kernel writes a gradient of the queries for each block of keys: fewer bytes up to two blocks.
         is_fused = k.shape[2] <= 2 * block_k
         sizes = kernel.BlockSizes(
@@ -139,7 +206,8 @@ class RowBlockAttention:
     """The reference on blocks of rows of at most ``scores`` scores, recomputed in the backward pass.
 
     A TPU keeps the scores of a block in its vector memory; the scores of a whole batch pass through main memory several times.
-    A dropout mask covers the whole batch, so with dropout there is one block.
+    A dropout mask covers the whole batch, so with dropout there is one block. Takes windows and shared key heads; blockwise
+    attention computes changes of scores, whose arrays are not split over devices, and masks of other positions.
     """
 
     mesh: Mesh
@@ -147,14 +215,26 @@ class RowBlockAttention:
     scores: int = 2**22
 
     def __call__(
-        self, q: Array, k: Array, v: Array, mask: SentenceMask, *, dropout: DropoutMask | None, precision: Precision
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        mask: SentenceMask,
+        *,
+        dropout: DropoutMask | None,
+        precision: Precision,
+        score_mod: ScoreMod | None = None,
     ) -> Array:
         if dropout is not None:
-            return EinsumAttention()(q, k, v, mask, dropout=dropout, precision=precision)
+            return EinsumAttention()(q, k, v, mask, dropout=dropout, precision=precision, score_mod=score_mod)
+        obstacle = _obstacle_of_rows(mask, score_mod)
+        if obstacle:
+            instead = blockwise_instead("row blocks", obstacle)
+            return instead(q, k, v, mask, dropout=None, precision=precision, score_mod=score_mod)
 
         def attend(operands: tuple[Array, ...]) -> Array:
             q, k, v, queries, keys = operands
-            block_mask = SentenceMask(queries, keys, mask.is_causal)
+            block_mask = SentenceMask(queries, keys, mask.is_causal, mask_mod=mask.mask_mod)
             return EinsumAttention()(q, k, v, block_mask, dropout=None, precision=precision)
 
         def attend_in_blocks(*operands: Array) -> Array:
@@ -172,25 +252,47 @@ class RowBlockAttention:
         return attend_on_each_device(q, k, v, mask.query_segments, mask.key_segments)
 
 
+def _obstacle_of_rows(mask: SentenceMask, score_mod: ScoreMod | None) -> str | None:
+    """What a device that has only its own rows and heads cannot take."""
+    if score_mod is not None:
+        return "change of scores (score_mod)"
+    return None if mask.mask_mod is None or isinstance(mask.mask_mod, Window) else "mask of positions"
+
+
 @dataclass(frozen=True)
 class AllToAllAttention:
     """Context parallelism: devices attend with some heads over whole sequences (Jacobs et al. 2023, section 3.1, Ulysses).
 
     All-to-alls exchange the split of queries, keys and values [B, H, L, K] by positions for one by heads, over ``context`` and
-    ``tensor``, run ``backend``, and exchange the output back.
+    ``tensor``, run ``backend``, and exchange the output back. Key heads are repeated until they divide over these devices.
     """
 
     backend: AttentionBackend
     mesh: Mesh
 
     def __call__(
-        self, q: Array, k: Array, v: Array, mask: SentenceMask, *, dropout: DropoutMask | None, precision: Precision
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        mask: SentenceMask,
+        *,
+        dropout: DropoutMask | None,
+        precision: Precision,
+        score_mod: ScoreMod | None = None,
     ) -> Array:
+        k, v = (self._repeated(each) for each in (k, v))
         q, k, v = (self._by_head(each) for each in (q, k, v))
-        heads = self.backend(q, k, v, mask, dropout=dropout, precision=precision)
+        heads = self.backend(q, k, v, mask, dropout=dropout, precision=precision, score_mod=score_mod)
         if splits(heads.shape[2], self.mesh):
             return self._exchanged(heads, (2, 1), (BY_HEAD, BY_POSITION))
         return self._constrained(heads, WHOLE_SEQUENCES)
+
+    def _repeated(self, array: Array) -> Array:
+        """Each key head as often as needed; the number of query heads divides over the devices too."""
+        devices = self.mesh.shape["context"] * self.mesh.shape["tensor"]
+        times = devices // gcd(array.shape[1], devices)
+        return jnp.repeat(array, times, axis=1) if times > 1 else array
 
     def _by_head(self, array: Array) -> Array:
         if splits(array.shape[2], self.mesh):

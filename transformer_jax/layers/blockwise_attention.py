@@ -2,7 +2,7 @@
 
 The softmax over blocks of keys keeps a running maximum and sum (Milakov and Gimelshein 2018; Rabe and Staats 2021, section 2).
 The backward pass recomputes each block of weights from the logarithm of that sum (Dao et al. 2022, appendix B). Plain JAX: it
-runs on every platform and under any sharding of rows and heads.
+runs on every platform and under any sharding of rows and heads, and takes every mask and change of scores.
 """
 
 from dataclasses import dataclass
@@ -13,16 +13,26 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from transformer_jax.array_types import Array, Float
+from transformer_jax.array_types import Array, Float, PyTree
 from transformer_jax.layers.dropout import DropoutMask
-from transformer_jax.layers.masks import SentenceMask, segment_mask
-from transformer_jax.layers.scaled_dot_product import MASKED_SCORE
+from transformer_jax.layers.masks import MaskMod, SentenceMask, Window, segment_mask, visible_to_mod
+from transformer_jax.layers.scaled_dot_product import (
+    MASKED_SCORE,
+    At,
+    ScoreMod,
+    by_key_head,
+    scores_of,
+    weighted_values,
+)
 from transformer_jax.precision import Precision, einsum
 
 
 @dataclass(frozen=True)
 class BlockwiseAttention:
-    """Scaled dot-product attention (Vaswani et al. 2017, equation 1), ``query_block`` by ``key_block`` scores at a time."""
+    """Scaled dot-product attention (Vaswani et al. 2017, equation 1), ``query_block`` by ``key_block`` scores at a time.
+
+    Skips blocks that causality or a ``Window`` hides.
+    """
 
     query_block: int = 512
     key_block: int = 512
@@ -30,17 +40,18 @@ class BlockwiseAttention:
     def __call__(
         self,
         q: Float[Array, "B H Q K"],
-        k: Float[Array, "B H M K"],
-        v: Float[Array, "B H M U"],
+        k: Float[Array, "B G M K"],
+        v: Float[Array, "B G M U"],
         mask: SentenceMask,
         *,
         dropout: DropoutMask | None,
         precision: Precision,
+        score_mod: ScoreMod | None = None,
     ) -> Float[Array, "B H Q U"]:
         """See ``AttentionBackend``; zeros where a query sees nothing."""
         queries, keys = q.shape[2], k.shape[2]
         blocks = min(self.query_block, queries), min(self.key_block, keys)
-        shape = Blocks(*blocks, queries, keys, mask.is_causal, precision.wide)
+        shape = Blocks(*blocks, queries, keys, mask.window, mask.is_causal, mask.mask_mod, precision.wide)
         inputs = Inputs(
             padded(q * q.shape[-1] ** -0.5, 2, shape.query_block),
             padded(k, 2, shape.key_block),
@@ -49,6 +60,9 @@ class BlockwiseAttention:
             padded(jnp.asarray(mask.query_segments), 1, shape.query_block),
             padded(jnp.asarray(mask.key_segments), 1, shape.key_block),
             dropout,
+            _padded_positions(mask.query_positions, shape.query_block),
+            _padded_positions(mask.key_positions, shape.key_block),
+            score_mod,
         )
         return _attention(inputs, shape)[:, :, :queries].astype(precision.output)
 
@@ -60,22 +74,41 @@ class Blocks(NamedTuple):
     key_block: int
     queries: int
     keys: int
+    window: Window
     is_causal: bool
+    mask_mod: MaskMod | None
     precision: Precision
 
-    def key_blocks_of(self, row: Array, num_blocks: int) -> Array | int:
-        """Number of key blocks that query block ``row`` sees."""
-        if not self.is_causal:
-            return num_blocks
-        return jnp.minimum(-((row + 1) * -self.query_block // self.key_block), num_blocks)
+    def key_blocks_of(self, row: Array, num_blocks: int) -> tuple[Array | int, Array | int]:
+        """The key blocks that query block ``row`` sees: the first, and the end."""
+        limits = self.window.left, self.window.right
+        return _overlapping(row, self.query_block, self.key_block, limits, num_blocks)
 
-    def first_query_block(self, column: Array) -> Array | int:
-        """The first query block that sees key block ``column``."""
-        return column * self.key_block // self.query_block if self.is_causal else 0
+    def query_blocks_of(self, column: Array, num_blocks: int) -> tuple[Array | int, Array | int]:
+        """The query blocks that see key block ``column``: the first, and the end."""
+        limits = self.window.right, self.window.left
+        return _overlapping(column, self.key_block, self.query_block, limits, num_blocks)
+
+
+def _overlapping(
+    index: Array, size: int, other_size: int, limits: tuple[int | None, int | None], num_blocks: int
+) -> tuple[Array | int, Array | int]:
+    """First and end of the blocks of ``other_size`` within ``limits`` before and after block ``index`` of ``size``."""
+    before, after = limits
+    first: Array | int = 0
+    if before is not None:
+        start = index * size
+        first = (jnp.maximum(start - before, 0) if before else start) // other_size
+    if after is None:
+        return first, num_blocks
+    negative_end = (index + 1) * -size
+    if after:
+        negative_end -= after
+    return first, jnp.minimum(-(negative_end // other_size), num_blocks)
 
 
 class Inputs(NamedTuple):
-    """Scaled queries, keys and values in whole blocks; segments [B, Q] and [B, M]; the dropout mask of the weights."""
+    """Scaled queries, keys and values in whole blocks; segments and positions, [B, Q] and [B, M]; the dropout mask."""
 
     query: Array
     key: Array
@@ -83,9 +116,14 @@ class Inputs(NamedTuple):
     query_segments: Array
     key_segments: Array
     dropout: DropoutMask | None
+    query_positions: Array | None
+    key_positions: Array | None
+    score_mod: ScoreMod | None
 
 
-WITHOUT_GRADIENT: dict = {"query_segments": None, "key_segments": None, "dropout": None}
+# The others are integers or the dropout mask.
+WITH_GRADIENT = {"query", "key", "value", "score_mod"}
+WITHOUT_GRADIENT: dict = dict.fromkeys(set(Inputs._fields) - WITH_GRADIENT)
 
 
 class _Running(NamedTuple):
@@ -111,17 +149,21 @@ def _forward(inputs: Inputs, shape: Blocks) -> tuple[Array, tuple[Inputs, Array,
 
         def add(column: Array, so_far: _Running) -> _Running:
             key, value = (_block(each, column, shape.key_block) for each in (inputs.key, inputs.value))
-            scores, visible = _scores(query, key, row, column, inputs, shape)
+            visible = _visible(row, column, inputs, shape)
+            scores = scores_of(query, key, shape.precision)
+            if inputs.score_mod is not None:
+                scores = _modified(scores, query, inputs.score_mod, _positions(row, column, inputs, shape))
+            scores, visible = _masked(scores, visible)
             highest = jnp.maximum(so_far.highest, scores.max(-1))
             weights = jnp.where(visible, jnp.exp(scores - highest[..., None]), 0.0)
             shrink = jnp.exp(so_far.highest - highest)
             dropped = _drop(weights, row, column, inputs, shape)
-            mixed = einsum("BHQM,BHMU->BHQU", dropped, value, shape.precision)
+            mixed = weighted_values(dropped, value, shape.precision)
             return _Running(highest, so_far.total * shrink + weights.sum(-1), so_far.mixed * shrink[..., None] + mixed)
 
         zero = jnp.zeros(query.shape[:-1], jnp.float32)
         nothing = _Running(zero + MASKED_SCORE, zero, jnp.zeros((*zero.shape, inputs.value.shape[-1]), jnp.float32))
-        found = lax.fori_loop(0, shape.key_blocks_of(row, num_columns), add, nothing)
+        found = lax.fori_loop(*shape.key_blocks_of(row, num_columns), add, nothing)
         total = jnp.where(found.total > 0, found.total, 1.0)
         return None, (found.mixed / total[..., None], found.highest + jnp.log(total))
 
@@ -137,54 +179,114 @@ def _backward(shape: Blocks, saved: tuple[Inputs, Array, Array], cotangent: Arra
     # The softmax's gradient subtracts the mean of dP under P, which is dO . O, with dropout too.
     mean = jnp.sum(cotangent * output, axis=-1)
 
-    def one_column(to_query: Array, column: Array) -> tuple[Array, tuple[Array, Array]]:
+    def one_column(carry: tuple[Array, PyTree], column: Array) -> tuple[tuple[Array, PyTree], tuple[Array, Array]]:
         key, value = (_block(each, column, shape.key_block) for each in (inputs.key, inputs.value))
+        key_heads = key.shape[1]
 
-        def add(row: Array, so_far: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            to_query, to_key, to_value = so_far
+        def add(row: Array, so_far: tuple[Array, PyTree, Array, Array]) -> tuple[Array, PyTree, Array, Array]:
+            to_query, to_mod, to_key, to_value = so_far
             query, arriving, log_row, mean_row = (
                 _block(each, row, shape.query_block) for each in (inputs.query, cotangent, log_total, mean)
             )
-            scores, visible = _scores(query, key, row, column, inputs, shape)
+            visible = _visible(row, column, inputs, shape)
+            scores = scores_of(query, key, shape.precision)
+            if inputs.score_mod is not None:
+                modified = partial(_modified, positions=_positions(row, column, inputs, shape))
+                scores, gradients_of = jax.vjp(modified, scores, query, inputs.score_mod)
+            scores, visible = _masked(scores, visible)
             weights = jnp.where(visible, jnp.exp(scores - log_row[..., None]), 0.0)
             dropped = _drop(weights, row, column, inputs, shape)
-            to_value += einsum("BHQM,BHQU->BHMU", dropped, arriving, shape.precision)
-            to_dropped = einsum("BHQU,BHMU->BHQM", arriving, value, shape.precision)
+            by_key = partial(by_key_head, key_heads=key_heads)
+            to_value += einsum("BHQM,BHQU->BHMU", by_key(dropped), by_key(arriving), shape.precision)
+            to_dropped = scores_of(arriving, value, shape.precision)
             to_weights = _drop(to_dropped, row, column, inputs, shape)
             to_scores = weights * (to_weights - mean_row[..., None])
-            to_key += einsum("BHQM,BHQK->BHMK", to_scores, query, shape.precision)
-            to_row = einsum("BHQM,BHMK->BHQK", to_scores, key, shape.precision)
+            if inputs.score_mod is not None:
+                to_scores, to_query_of_mod, to_block_of_mod = gradients_of(to_scores)
+                to_mod = _added(to_mod, to_block_of_mod)
+            to_key += einsum("BHQM,BHQK->BHMK", by_key(to_scores), by_key(query), shape.precision)
+            to_row = weighted_values(to_scores, key, shape.precision)
+            if inputs.score_mod is not None:
+                to_row += to_query_of_mod
             start = row * shape.query_block
             to_row += lax.dynamic_slice_in_dim(to_query, start, shape.query_block, axis=2)
-            return lax.dynamic_update_slice_in_dim(to_query, to_row, start, axis=2), to_key, to_value
+            to_query = lax.dynamic_update_slice_in_dim(to_query, to_row, start, axis=2)
+            return to_query, to_mod, to_key, to_value
 
-        zero = to_query, jnp.zeros(key.shape, jnp.float32), jnp.zeros(value.shape, jnp.float32)
-        to_query, to_key, to_value = lax.fori_loop(shape.first_query_block(column), num_rows, add, zero)
-        return to_query, (to_key, to_value)
+        zero = *carry, jnp.zeros(key.shape, jnp.float32), jnp.zeros(value.shape, jnp.float32)
+        to_query, to_mod, to_key, to_value = lax.fori_loop(*shape.query_blocks_of(column, num_rows), add, zero)
+        return (to_query, to_mod), (to_key, to_value)
 
-    start = jnp.zeros(inputs.query.shape, jnp.float32)
-    to_query, (to_keys, to_values) = lax.scan(one_column, start, jnp.arange(num_columns))
+    start = jnp.zeros(inputs.query.shape, jnp.float32), _zeros(inputs.score_mod)
+    (to_query, to_mod), (to_keys, to_values) = lax.scan(one_column, start, jnp.arange(num_columns))
     dtype = inputs.query.dtype
     to_query, to_key, to_value = (each.astype(dtype) for each in (to_query, _joined(to_keys), _joined(to_values)))
-    return (inputs._replace(query=to_query, key=to_key, value=to_value, **WITHOUT_GRADIENT),)
+    to_mod = jax.tree.map(
+        lambda zero, leaf: zero if zero is None else zero.astype(leaf.dtype), to_mod, inputs.score_mod, is_leaf=_is_none
+    )
+    gradients = inputs._replace(query=to_query, key=to_key, value=to_value, score_mod=to_mod, **WITHOUT_GRADIENT)
+    return (gradients,)
 
 
 _attention.defvjp(_forward, _backward)
 
 
-def _scores(query: Array, key: Array, row: Array, column: Array, inputs: Inputs, shape: Blocks) -> tuple[Array, Array]:
-    """One block of scores, and which of them are visible."""
+def _visible(row: Array, column: Array, inputs: Inputs, shape: Blocks) -> Array:
+    """Which scores of a block are visible: [B, 1, query_block, key_block]."""
     visible = segment_mask(
         _block(inputs.query_segments, row, shape.query_block, axis=1),
         _block(inputs.key_segments, column, shape.key_block, axis=1),
     )[:, None]
     if shape.is_causal:
-        query_positions = row * shape.query_block + jnp.arange(shape.query_block)
-        key_positions = column * shape.key_block + jnp.arange(shape.key_block)
-        visible &= (key_positions[None, :] <= query_positions[:, None])[None, None]
-    scores = einsum("BHQK,BHMK->BHQM", query, key, shape.precision)
+        query_indices, key_indices = _indices(row, column, shape)
+        visible &= (key_indices[None, :] <= query_indices[:, None])[None, None]
+    if shape.mask_mod is not None:
+        query_indices, key_indices = _indices(row, column, shape)
+        positions = _positions(row, column, inputs, shape)
+        visible &= visible_to_mod(shape.mask_mod, (query_indices[None], key_indices[None]), positions)[:, None]
+    return visible
+
+
+def _masked(scores: Array, visible: Array) -> tuple[Array, Array]:
     visible = jnp.broadcast_to(visible, scores.shape)
     return jnp.where(visible, scores, MASKED_SCORE), visible
+
+
+def _indices(row: Array, column: Array, shape: Blocks) -> tuple[Array, Array]:
+    """Indices in the row of the queries and keys of a block."""
+    query_indices = row * shape.query_block + jnp.arange(shape.query_block)
+    return query_indices, column * shape.key_block + jnp.arange(shape.key_block)
+
+
+def _positions(row: Array, column: Array, inputs: Inputs, shape: Blocks) -> tuple[Array, Array]:
+    """Positions [B, query_block] and [B, key_block] of a block, [1, ...] where they are indices."""
+    query_indices, key_indices = _indices(row, column, shape)
+    query, key = inputs.query_positions, inputs.key_positions
+    return (
+        query_indices[None] if query is None else _block(query, row, shape.query_block, axis=1),
+        key_indices[None] if key is None else _block(key, column, shape.key_block, axis=1),
+    )
+
+
+def _modified(scores: Array, query: Array, score_mod: ScoreMod, positions: tuple[Array, Array]) -> Array:
+    return score_mod(scores, At(*positions, query)).astype(jnp.float32)
+
+
+def _zeros(score_mod: PyTree) -> PyTree:
+    """Where gradients of the arrays of ``score_mod`` add up, in float32; None for integers."""
+
+    def zeros(leaf: Array) -> Array | None:
+        return jnp.zeros(leaf.shape, jnp.float32) if jnp.issubdtype(leaf.dtype, jnp.inexact) else None
+
+    return jax.tree.map(zeros, score_mod)
+
+
+def _added(so_far: PyTree, gradients: PyTree) -> PyTree:
+    return jax.tree.map(lambda one, other: None if one is None else one + other, so_far, gradients, is_leaf=_is_none)
+
+
+def _is_none(node: object) -> bool:
+    return node is None
 
 
 def _drop(weights: Array, row: Array, column: Array, inputs: Inputs, shape: Blocks) -> Array:
@@ -193,6 +295,10 @@ def _drop(weights: Array, row: Array, column: Array, inputs: Inputs, shape: Bloc
         return weights
     start = 0, 0, row * shape.query_block, column * shape.key_block
     return inputs.dropout.block(weights, start, (*inputs.query.shape[:2], shape.queries, shape.keys))
+
+
+def _padded_positions(positions: PyTree, multiple: int) -> Array | None:
+    return None if positions is None else padded(jnp.asarray(positions), 1, multiple)
 
 
 def _block(array: Array, index: Array, size: int, axis: int = 2) -> Array:

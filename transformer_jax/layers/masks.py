@@ -1,6 +1,7 @@
 """Attention masks: boolean, True = may attend."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
@@ -8,25 +9,89 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import AnyArray, Array, AttentionMask, Bool, Int, PyTree
 
+MaskMod = Callable[[Int[AnyArray, "#B Q"], Int[AnyArray, "#B M"]], Bool[Array, "#B Q M"]]
+"""Which keys a query sees, from positions of queries and keys: a ``Window``, or a function that is made once (hashable)."""
 
-@partial(jax.tree_util.register_dataclass, data_fields=["query_segments", "key_segments"], meta_fields=["is_causal"])
+
+@dataclass(frozen=True)
+class Window:
+    """A sliding window: a query sees keys at most ``left`` positions before it and ``right`` after it (None: no limit).
+
+    For self-attention (Beltagy et al. 2020, section 3.1). A ``SentenceMask`` counts distances in the row, like causality; they
+    are those of the positions, which are consecutive in a sentence. So backends skip blocks outside of it.
+    """
+
+    left: int | None
+    right: int | None
+
+    def __call__(
+        self, query_positions: Int[AnyArray, "#B Q"], key_positions: Int[AnyArray, "#B M"]
+    ) -> Bool[Array, "#B Q M"]:
+        """True where the key is in the window of the query."""
+        distance = jnp.asarray(key_positions)[:, None, :] - jnp.asarray(query_positions)[:, :, None]
+        visible = jnp.ones_like(distance, bool) if self.left is None else distance >= -self.left
+        return visible if self.right is None else visible & (distance <= self.right)
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["query_segments", "key_segments", "query_positions", "key_positions"],
+    meta_fields=["is_causal", "mask_mod"],
+)
 @dataclass(frozen=True)
 class SentenceMask:
     """A token sees the tokens of its own sentence, and if ``is_causal`` none after it (Vaswani et al. 2017, section 3.2.3).
 
     Padding (segment 0) and packed neighbors are invisible. Kept as segments [B, Q] and [B, M], so that blockwise attention
-    never needs the whole mask.
+    never needs the whole mask. ``mask_mod`` hides more keys. It and score changes read ``query_positions`` [B, Q] and
+    ``key_positions`` [B, M], which count from 0 in each sentence; without them indices in the row count as positions.
     """
 
     # JAX also puts other objects than arrays into a tree.
     query_segments: PyTree
     key_segments: PyTree
     is_causal: bool = False
+    query_positions: PyTree = None
+    key_positions: PyTree = None
+    mask_mod: MaskMod | None = None
+
+    @classmethod
+    def between(cls, queries: PyTree, keys: PyTree, *, is_causal: bool = False) -> "SentenceMask":
+        """The mask of attention from ``queries`` to ``keys``: both have ``segments`` and ``positions``, as ``Tokens`` do."""
+        return cls(queries.segments, keys.segments, is_causal, queries.positions, keys.positions)
 
     def array(self) -> AttentionMask:
         """The mask [B, Q, M]."""
         mask = segment_mask(self.query_segments, self.key_segments)
+        if self.mask_mod is not None:
+            mask &= visible_to_mod(self.mask_mod, row_indices(mask.shape[1], mask.shape[2]), self.positions)
         return mask & causal_mask(mask.shape[1]) if self.is_causal else mask
+
+    @property
+    def positions(self) -> tuple[Int[AnyArray, "#B Q"], Int[AnyArray, "#B M"]]:
+        """Positions of the queries and keys, [1, L] where they are indices in the row."""
+        indices = row_indices(self.query_segments.shape[1], self.key_segments.shape[1])
+        positions = self.query_positions, self.key_positions
+        query, key = (index if each is None else each for each, index in zip(positions, indices, strict=True))
+        return query, key
+
+    @property
+    def window(self) -> Window:
+        """Keys before and after a query in the row that it may see, causality included; no limits for other functions."""
+        window = self.mask_mod if isinstance(self.mask_mod, Window) else Window(None, None)
+        return replace(window, right=0) if self.is_causal else window
+
+
+def visible_to_mod(
+    mask_mod: MaskMod, indices: tuple[AnyArray, AnyArray], positions: tuple[AnyArray, AnyArray]
+) -> Bool[Array, "#B Q M"]:
+    """``mask_mod`` of the queries and keys at ``indices`` in the row, with ``positions``."""
+    return mask_mod(*(indices if isinstance(mask_mod, Window) else positions))
+
+
+def row_indices(queries: int, keys: int) -> tuple[Int[Array, "1 Q"], Int[Array, "1 M"]]:
+    """Indices in the row of all queries and keys."""
+    return jnp.arange(queries)[None, :], jnp.arange(keys)[None, :]
 
 
 def segment_mask(query_segments: Int[AnyArray, "B Q"], key_segments: Int[AnyArray, "B M"]) -> AttentionMask:

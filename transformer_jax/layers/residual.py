@@ -1,6 +1,7 @@
-"""Residual connection, dropout and layer normalization around a sublayer: ``after(x, sublayer(before(x)))``."""
+"""Residual connection, dropout and normalization around a sublayer: ``after(x, sublayer(before(x)))``."""
 
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -8,47 +9,62 @@ import jax.numpy as jnp
 from transformer_jax.array_types import Hidden
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.normalization import LayerNorm
+from transformer_jax.layers.site import Site
 from transformer_jax.precision import rounding_barrier
 
 
-class PostNormResidual(nn.Module):
-    """LayerNorm(x + Dropout(Sublayer(x))), as published (Vaswani et al. 2017, sections 3.1 and 5.4)."""
+class Residual(nn.Module):
+    """x + Dropout(Sublayer(x)), without a norm: the base of residual connections, each with its norm elsewhere.
+
+    ``has_final_norm``: the stack needs one more norm after its last layer. ``residual_dtype``: type of x between the layers;
+    None: of the outputs of the model.
+    """
 
     dropout: Rate
-    make_norm: Callable[[], LayerNorm] = LayerNorm
+    make_norm: Callable[[], nn.Module] = LayerNorm
+    has_final_norm: ClassVar[bool] = False
+    residual_dtype: ClassVar[str | None] = "float32"
+
+    @classmethod
+    def of(cls, settings: Any, config: Any, site: Site, **options: Any) -> "Residual":
+        """The residual connection at a site; ``settings`` of its part, ``config`` of the model, ``options``: the fields."""
+        del settings, config, site
+        return cls(**options)
 
     def setup(self) -> None:
         self.norm = self.make_norm()
         self.sublayer_dropout = Dropout(self.dropout)
 
     def before(self, x: Hidden) -> Hidden:
+        """The input of the sublayer."""
         return x
-
-    def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
-        """The norm of the sum of x and the sublayer's output y."""
-        return self.norm(residual_sum(x, y, self.sublayer_dropout, train=train))
-
-
-class PreNormResidual(nn.Module):
-    """x + Dropout(Sublayer(LayerNorm(x))), easier to optimize when deep (Xiong et al. 2020, figure 1b)."""
-
-    dropout: Rate
-    make_norm: Callable[[], LayerNorm] = LayerNorm
-
-    def setup(self) -> None:
-        self.norm = self.make_norm()
-        self.sublayer_dropout = Dropout(self.dropout)
-
-    def before(self, x: Hidden) -> Hidden:
-        """The sublayer reads the norm of x."""
-        return self.norm(x)
 
     def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
         """The sum of x and the sublayer's output y."""
         return residual_sum(x, y, self.sublayer_dropout, train=train)
 
 
-Residual = PostNormResidual | PreNormResidual
+class PostNormResidual(Residual):
+    """LayerNorm(x + Dropout(Sublayer(x))), as published (Vaswani et al. 2017, sections 3.1 and 5.4)."""
+
+    residual_dtype: ClassVar[str | None] = None
+
+    def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
+        """The norm of the sum of x and the sublayer's output y."""
+        return self.norm(residual_sum(x, y, self.sublayer_dropout, train=train))
+
+
+class PreNormResidual(Residual):
+    """x + Dropout(Sublayer(LayerNorm(x))), easier to optimize when deep (Xiong et al. 2020, figure 1b).
+
+    The stack needs one more norm after its last layer (table 1).
+    """
+
+    has_final_norm: ClassVar[bool] = True
+
+    def before(self, x: Hidden) -> Hidden:
+        """The sublayer reads the norm of x."""
+        return self.norm(x)
 
 
 def residual_sum(x: Hidden, y: Hidden, dropout: Dropout, *, train: bool) -> Hidden:

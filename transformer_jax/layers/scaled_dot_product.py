@@ -1,15 +1,16 @@
 """Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1): its equation, and the interface of faster backends."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import Array, Bool, Float
+from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int
 from transformer_jax.layers.dropout import DropoutMask
-from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.masks import SentenceMask, row_indices
 from transformer_jax.precision import FLOAT32, Precision, einsum, rounding_barrier
 
 # Finite, so that a query that sees no key (padding) gets uniform weights and not NaN.
@@ -54,6 +55,74 @@ def _softmax_backward(dtype: str, weights: Array, gradient: Array) -> tuple[Arra
 softmax.defvjp(_softmax_forward, _softmax_backward)
 
 
+class At(NamedTuple):
+    """Positions and queries of a block of scores; ``query`` as it enters the scores, times K^-1/2."""
+
+    query_positions: Int[AnyArray, "#B Q"]
+    key_positions: Int[AnyArray, "#B M"]
+    query: Float[Array, "B H Q K"]
+
+    @property
+    def distance(self) -> Int[Array, "#B Q M"]:
+        """Key position minus query position; negative for keys before the query."""
+        return jnp.asarray(self.key_positions)[:, None, :] - jnp.asarray(self.query_positions)[:, :, None]
+
+
+ScoreMod = Callable[[Float[Array, "B H Q M"], At], Float[Array, "B H Q M"]]
+"""Other scores, before the mask and the softmax: ``jax.tree_util.Partial(function, *arrays)``, called as
+``function(*arrays, scores, at)`` with a block of float32 scores. Arrays with a gradient must be among ``arrays``."""
+
+
+def modified_attention(
+    query_BHQK: Float[Array, "B H Q K"],
+    key_BGMK: Float[Array, "B G M K"],
+    value_BGMU: Float[Array, "B G M U"],
+    mask_BQM: Bool[Array, "#B #Q M"],
+    *,
+    dropout: DropoutMask | None = None,
+    precision: Precision = FLOAT32,
+    score_mod: ScoreMod | None = None,
+    positions: tuple[Int[AnyArray, "#B Q"], Int[AnyArray, "#B M"]] | None = None,
+) -> tuple[Float[Array, "B H Q U"], Float[Array, "B H Q M"]]:
+    """``scaled_dot_product_attention`` with shared key heads and changed scores; and the weights before dropout.
+
+    Query head h uses key head h // (H / G) (Ainslie et al. 2023, section 2.2). ``score_mod`` reads ``positions`` of queries and
+    keys; None: indices in the row.
+    """
+    scaled_query = query_BHQK * query_BHQK.shape[-1] ** -0.5
+    scores_BHQM = scores_of(scaled_query, key_BGMK, precision.wide)
+    if score_mod is not None:
+        at = At(*positions or row_indices(*scores_BHQM.shape[2:]), scaled_query)
+        scores_BHQM = score_mod(scores_BHQM, at).astype(jnp.float32)
+    mask = jnp.broadcast_to(mask_BQM[:, None, :, :], scores_BHQM.shape)
+    weights_BHQM = softmax(jnp.where(mask, scores_BHQM, MASKED_SCORE), precision.output)
+    dropped_BHQM = weights_BHQM if dropout is None else dropout(weights_BHQM)
+    return weighted_values(dropped_BHQM, value_BGMU, precision), weights_BHQM.astype(jnp.float32)
+
+
+def scores_of(
+    query_BHQK: Float[Array, "B H Q K"], key_BGMK: Float[Array, "B G M K"], precision: Precision
+) -> Float[Array, "B H Q M"]:
+    """Q Kᵀ in every head."""
+    query_BGQK = by_key_head(query_BHQK, key_BGMK.shape[1])
+    scores = einsum("BHQK,BHMK->BHQM", query_BGQK, key_BGMK, precision)
+    return scores.reshape(*query_BHQK.shape[:3], -1)
+
+
+def weighted_values(
+    weights_BHQM: Float[Array, "B H Q M"], value_BGMU: Float[Array, "B G M U"], precision: Precision
+) -> Float[Array, "B H Q U"]:
+    """Weights times values in every head."""
+    weights_BGQM = by_key_head(weights_BHQM, value_BGMU.shape[1])
+    heads = einsum("BHQM,BHMU->BHQU", weights_BGQM, value_BGMU, precision)
+    return heads.reshape(*weights_BHQM.shape[:3], -1)
+
+
+def by_key_head(array_BHQX: Float[Array, "B H Q X"], key_heads: int) -> Float[Array, "B G R X"]:
+    """The queries of all heads that share a key head, one head after the other: R = H / G · Q."""
+    return array_BHQX.reshape(array_BHQX.shape[0], key_heads, -1, array_BHQX.shape[3])
+
+
 @runtime_checkable
 class AttentionBackend(Protocol):
     """Equation 1 in every head. A query that sees no key (padding) gets a finite output that is up to the backend."""
@@ -61,21 +130,42 @@ class AttentionBackend(Protocol):
     def __call__(
         self,
         q: Float[Array, "B H Q K"],
-        k: Float[Array, "B H M K"],
-        v: Float[Array, "B H M U"],
+        k: Float[Array, "B G M K"],
+        v: Float[Array, "B G M U"],
         mask: SentenceMask,
         *,
         dropout: DropoutMask | None,
         precision: Precision,
+        score_mod: ScoreMod | None = None,
     ) -> Float[Array, "B H Q U"]:
-        """Output of every query; ``dropout`` masks the weights [B, H, Q, M]."""
+        """Output of every query; G divides H, ``score_mod`` changes the scores, ``dropout`` masks the weights [B, H, Q, M]."""
 
 
 @dataclass(frozen=True)
 class EinsumAttention:
-    """All scores at once: the reference for other backends, and the fastest for short sequences."""
+    """All scores at once: the reference for other backends, and the fastest for short sequences. Takes everything."""
 
     def __call__(
-        self, q: Array, k: Array, v: Array, mask: SentenceMask, *, dropout: DropoutMask | None, precision: Precision
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        mask: SentenceMask,
+        *,
+        dropout: DropoutMask | None,
+        precision: Precision,
+        score_mod: ScoreMod | None = None,
     ) -> Array:
-        return scaled_dot_product_attention(q, k, v, mask.array(), dropout=dropout, precision=precision)[0]
+        """See ``AttentionBackend``."""
+        if score_mod is None and k.shape[1] == q.shape[1]:
+            return scaled_dot_product_attention(q, k, v, mask.array(), dropout=dropout, precision=precision)[0]
+        return modified_attention(
+            q,
+            k,
+            v,
+            mask.array(),
+            dropout=dropout,
+            precision=precision,
+            score_mod=score_mod,
+            positions=mask.positions,
+        )[0]

@@ -1,22 +1,25 @@
 """From settings to a model: every choice becomes an object here, so that no layer holds a flag."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import EOS_ID, Array, Hidden, PyTree
+from transformer_jax.array_types import EOS_ID, Array, PyTree
 from transformer_jax.config import (
     DecoderOnlyConfig,
     Rates,
     RnnConfig,
     TransformerConfig,
     TransformerLayersConfig,
+    default_parts,
     rates_of,
 )
-from transformer_jax.config.plugins import registered
+from transformer_jax.config.checks import require
+from transformer_jax.config.plugins import WithRegistered, registered
 from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.layers.attention_variants import (
     AcausalAttention,
@@ -25,7 +28,8 @@ from transformer_jax.layers.attention_variants import (
     UnscaledAttention,
 )
 from transformer_jax.layers.embedding import BiasedProjection, Embedding, UnscaledEmbedding, ZeroPaddingEmbedding
-from transformer_jax.layers.feed_forward import FeedForward, GatedFeedForward, in_float32, relu
+from transformer_jax.layers.feed_forward import Activation, FeedForward, GatedFeedForward, in_float32, relu
+from transformer_jax.layers.modified_attention import ModifiedAttention
 from transformer_jax.layers.normalization import LayerNorm
 from transformer_jax.layers.positions import (
     LearnedPositions,
@@ -35,6 +39,7 @@ from transformer_jax.layers.positions import (
     sinusoid_table,
 )
 from transformer_jax.layers.residual import PostNormResidual, PreNormResidual, Residual
+from transformer_jax.layers.site import Site
 from transformer_jax.models.build_rnn import build_rnn
 from transformer_jax.models.decoder_only import DecoderOnly
 from transformer_jax.models.devices import ANY_DEVICES, Devices, identity
@@ -43,17 +48,35 @@ from transformer_jax.models.layer_stack import STACKS
 from transformer_jax.models.rnn import RnnSeq2Seq
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.models.transformer_layers import LayerParts
-from transformer_jax.precision import Precision
 from transformer_jax.sequence_types import Tokens
 
-FEED_FORWARDS: dict[str, Callable[..., nn.Module]] = {
-    "relu": partial(FeedForward, activation=relu),
-    "gelu": partial(FeedForward, activation=in_float32(jax.nn.gelu)),
-    "exact_gelu": partial(FeedForward, activation=in_float32(partial(jax.nn.gelu, approximate=False))),
-    "silu": partial(FeedForward, activation=in_float32(jax.nn.silu)),
-    "gated_gelu": partial(GatedFeedForward, activation=in_float32(jax.nn.gelu)),
-    "gated_silu": partial(GatedFeedForward, activation=in_float32(jax.nn.silu)),
-}
+
+def _feed_forward(module: Callable[..., nn.Module], activation: Activation) -> Callable[..., nn.Module]:
+    def make(settings: None, config: TransformerLayersConfig, site: Site, **options: Any) -> nn.Module:
+        del settings, site
+        return module(config.d_ff, activation, **options)
+
+    return make
+
+
+def _layer_norm(settings: None, config: TransformerLayersConfig, site: Site, **options: Any) -> nn.Module:
+    del settings, site
+    return LayerNorm(config.norm_epsilon, **options)
+
+
+# Makers of parts take the settings of the part, the settings of the model, the site, and the options of their kind by keyword.
+FEED_FORWARDS: Mapping[str, Callable[..., nn.Module]] = WithRegistered(
+    {
+        "relu": _feed_forward(FeedForward, relu),
+        "gelu": _feed_forward(FeedForward, in_float32(jax.nn.gelu)),
+        "exact_gelu": _feed_forward(FeedForward, in_float32(partial(jax.nn.gelu, approximate=False))),
+        "silu": _feed_forward(FeedForward, in_float32(jax.nn.silu)),
+        "gated_gelu": _feed_forward(GatedFeedForward, in_float32(jax.nn.gelu)),
+        "gated_silu": _feed_forward(GatedFeedForward, in_float32(jax.nn.silu)),
+    },
+    "feed_forward",
+)
+NORMS: Mapping[str, Callable[..., nn.Module]] = WithRegistered({"layer_norm": _layer_norm}, "norm")
 ATTENTIONS: dict[str, Callable[..., MultiHeadAttention]] = {
     "multi_head": MultiHeadAttention,
     "biased": BiasedAttention,
@@ -67,14 +90,13 @@ EMBEDDINGS: dict[str, Callable[..., Embedding]] = {
     "zero_padding": ZeroPaddingEmbedding,
 }
 SINUSOIDS = {"sinusoidal": sinusoid_table, "fairseq": fairseq_table}
-RESIDUALS: dict[str, Callable[..., Residual]] = {"post": PostNormResidual, "pre": PreNormResidual}
-# A pre-norm stack needs one more norm after its last layer (Xiong et al. 2020, table 1).
-FINAL_NORMS: dict[str, Callable[..., Callable[[Hidden], Hidden]]] = {"post": lambda **_: identity, "pre": LayerNorm}
-# Post-norm layers pass on outputs of norms, pre-norm layers the residual sums themselves.
-RESIDUAL_DTYPES: dict[str, Callable[[Precision], str]] = {
-    "post": lambda precision: precision.output,
-    "pre": lambda _: "float32",
+POSITIONS: dict[str, Callable[[TransformerLayersConfig], nn.Module]] = {
+    "sinusoidal": lambda config: SinusoidalPositions(config.d_model, SINUSOIDS["sinusoidal"]),
+    "fairseq": lambda config: SinusoidalPositions(config.d_model, SINUSOIDS["fairseq"]),
+    "learned": lambda config: LearnedPositions(config.d_model, config.max_positions),
+    "none": lambda config: NoPositions(config.d_model),
 }
+RESIDUALS: Mapping[str, type[Residual]] = WithRegistered({"post": PostNormResidual, "pre": PreNormResidual}, "residual")
 
 
 def build_model(
@@ -83,12 +105,15 @@ def build_model(
     target_vocabulary: int,
     on: Devices = ANY_DEVICES,
     rates: Rates | None = None,
+    parts: Mapping[str, Any] | None = None,
 ) -> Transformer | RnnSeq2Seq:
     """The model of ``config`` for vocabularies of these sizes (the same size where embeddings are shared).
 
-    ``rates`` replace the rates of ``config``: a compiled function may have them as arguments. A recurrent model ignores ``on``.
+    ``rates`` replace the rates of ``config``: a compiled function may have them as arguments. ``parts``: the settings of parts
+    by name, by default those of their declaration. A recurrent model ignores ``on``.
     """
     rates = rates_of(config) if rates is None else rates
+    parts = default_parts(config) if parts is None else parts
     if isinstance(config, RnnConfig):
         return build_rnn(config, source_vocabulary, target_vocabulary, rates)
     make = _embedding_maker(config, on)
@@ -99,9 +124,9 @@ def build_model(
         source_embedding=source_embedding,
         target_embedding=target_embedding,
         projection=BiasedProjection(projection) if config.logits_bias else projection,
-        source_positions=_positions(config),
-        target_positions=_positions(config),
-        parts=_layer_parts(config, on, rates),
+        source_positions=_positions(config, Site("encoder", "embedding", config.num_encoder_layers, False), parts),
+        target_positions=_positions(config, Site("decoder", "embedding", config.num_decoder_layers, True), parts),
+        parts=_layer_parts(config, on, rates, parts),
         stack=STACKS[config.scan_layers, config.rematerialize],
         num_encoder_layers=config.num_encoder_layers,
         num_decoder_layers=config.num_decoder_layers,
@@ -110,17 +135,22 @@ def build_model(
 
 
 def build_decoder_only(
-    config: DecoderOnlyConfig, vocabulary: int, on: Devices = ANY_DEVICES, rates: Rates | None = None
+    config: DecoderOnlyConfig,
+    vocabulary: int,
+    on: Devices = ANY_DEVICES,
+    rates: Rates | None = None,
+    parts: Mapping[str, Any] | None = None,
 ) -> DecoderOnly:
-    """The language model of ``config`` for a vocabulary of this size; ``rates`` as for ``build_model``."""
+    """The language model of ``config`` for a vocabulary of this size; ``rates`` and ``parts`` as for ``build_model``."""
     rates = rates_of(config) if rates is None else rates
+    parts = default_parts(config) if parts is None else parts
     make = _embedding_maker(config, on)
     _, embedding, projection = tied_embeddings(config.tying, make, make, vocabulary, vocabulary)
     return DecoderOnly(
         embedding=embedding,
         projection=BiasedProjection(projection) if config.logits_bias else projection,
-        positions=_positions(config),
-        parts=_layer_parts(config, on, rates),
+        positions=_positions(config, Site("decoder", "embedding", config.num_layers, True), parts),
+        parts=_layer_parts(config, on, rates, parts),
         num_layers=config.num_layers,
         stack=STACKS[config.scan_layers, config.rematerialize],
         embedding_dropout=rates.embedding_dropout,
@@ -138,39 +168,76 @@ def _embedding_maker(config: TransformerLayersConfig, on: Devices) -> Callable[.
     return partial(EMBEDDINGS[config.embedding], d_model=config.d_model, precision=precision, lookup=on.lookup)
 
 
-def _layer_parts(config: TransformerLayersConfig, on: Devices, rates: Rates) -> LayerParts:
+def _layer_parts(config: TransformerLayersConfig, on: Devices, rates: Rates, parts: Mapping[str, Any]) -> LayerParts:
     precision = on.policies[config.compute_dtype]
-    make_norm = partial(LayerNorm, epsilon=config.norm_epsilon, precision=precision)
+    residual = RESIDUALS[config.normalization]
+
+    def make_norm(site: Site) -> nn.Module:
+        return NORMS[config.norm](parts.get(config.norm), config, site.named(config.norm), precision=precision)
+
+    def make_feed_forward(site: Site) -> nn.Module:
+        make, settings = FEED_FORWARDS[config.feed_forward], parts.get(config.feed_forward)
+        site = site.named(config.feed_forward)
+        return make(settings, config, site, dropout=rates.activation_dropout, precision=precision)
+
+    def make_residual(site: Site) -> Residual:
+        settings, site = parts.get(config.normalization), site.named(config.normalization)
+        return residual.of(settings, config, site, dropout=rates.dropout, make_norm=partial(make_norm, site))
+
     return LayerParts(
-        attention=partial(
-            (ATTENTIONS | registered("attention"))[config.attention],
-            num_heads=config.num_heads,
-            key_size=config.head_key_size,
-            value_size=config.head_value_size,
-            d_model=config.d_model,
-            dropout=rates.attention_dropout,
-            precision=precision,
-            backend=on.attention,
-        ),
-        feed_forward=partial(
-            FEED_FORWARDS[config.feed_forward],
-            d_ff=config.d_ff,
-            dropout=rates.activation_dropout,
-            precision=precision,
-        ),
-        residual=partial(RESIDUALS[config.normalization], dropout=rates.dropout, make_norm=make_norm),
-        final_norm=partial(FINAL_NORMS[config.normalization], epsilon=config.norm_epsilon, precision=precision),
+        attention=_attention_maker(config, on, rates, parts),
+        feed_forward=make_feed_forward,
+        residual=make_residual,
+        final_norm=make_norm if residual.has_final_norm else lambda site: identity,
         constrain=on.constrain,
-        residual_dtype=RESIDUAL_DTYPES[config.normalization](precision),
+        residual_dtype=residual.residual_dtype or precision.output,
     )
 
 
-def _positions(config: TransformerLayersConfig) -> nn.Module:
-    if config.positions in registered("positions"):
-        made: nn.Module = registered("positions")[config.positions](config)
-        return made
-    if config.positions == "learned":
-        return LearnedPositions(config.d_model, config.max_positions)
-    if config.positions == "none":
-        return NoPositions(config.d_model)
-    return SinusoidalPositions(config.d_model, SINUSOIDS[config.positions])
+def _attention_maker(
+    config: TransformerLayersConfig, on: Devices, rates: Rates, parts: Mapping[str, Any]
+) -> Callable[[Site], MultiHeadAttention]:
+    """The paper's attention, another class, or the paper's with the changes of ``model.attention``, then of the positions.
+
+    Raises ConfigError when changes are asked of another class.
+    """
+    sizes: dict[str, Any] = {
+        "num_heads": config.num_heads,
+        "key_size": config.head_key_size,
+        "value_size": config.head_value_size,
+        "d_model": config.d_model,
+        "dropout": rates.attention_dropout,
+        "precision": on.policies[config.compute_dtype],
+        "backend": on.attention,
+    }
+    names = [name for name in map(str.strip, config.attention.split(",")) if name]
+    changes = [(name, registered("attention")[name].of) for name in names if name not in ATTENTIONS]
+    if config.positions not in POSITIONS and _change_attention(config, parts):
+        changes.append((config.positions, registered("positions")[config.positions]))
+    if not changes and len(names) == 1:
+        return lambda site: ATTENTIONS[names[0]](**sizes)
+    for name in names:
+        stated = f"model.attention={config.attention} with model.positions={config.positions}"
+        problem = f"{name} takes no changes, only multi_head does; here {stated}"
+        require(name == "multi_head" or name not in ATTENTIONS, "model.attention", problem)
+
+    def make(site: Site) -> MultiHeadAttention:
+        makers = tuple((name, partial(change, parts.get(name), config, site.named(name))) for name, change in changes)
+        return ModifiedAttention(makers=makers, **sizes)
+
+    return make
+
+
+def _change_attention(config: TransformerLayersConfig, parts: Mapping[str, Any]) -> bool:
+    """Whether positions of a plugin or of the kit change any attention."""
+    make, settings = registered("positions")[config.positions], parts.get(config.positions)
+    encoder, decoder = Site("encoder", "self", 1, False, 0), Site("decoder", "self", 1, True, 0)
+    return any(make(settings, config, site) is not None for site in (encoder, decoder, decoder.of("cross")))
+
+
+def _positions(config: TransformerLayersConfig, site: Site, parts: Mapping[str, Any]) -> nn.Module:
+    name = config.positions
+    if name in POSITIONS:
+        return POSITIONS[name](config)
+    made = registered("positions")[name](parts.get(name), config, site.named(name))
+    return NoPositions(config.d_model) if made is None else made

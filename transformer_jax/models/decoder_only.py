@@ -6,12 +6,14 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.array_types import PAD_ID, Array, Bool, Float, Hidden, Int, Logits, TokenIds
+from transformer_jax.layers.attention import Slots, empty_cache
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.embedding import BiasedProjection, Embedding
 from transformer_jax.layers.masks import SentenceMask, with_written_slots
+from transformer_jax.layers.site import Site
 from transformer_jax.models.interface import LogitFactors, shift_right
-from transformer_jax.models.layer_stack import LayerStack, Unrolled
-from transformer_jax.models.transformer import PerBeam
+from transformer_jax.models.layer_stack import LayerStack, Unrolled, layer_sites
+from transformer_jax.models.transformer import layer_caches, with_layer_caches
 from transformer_jax.models.transformer_layers import CausalLayer, LayerParts
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
@@ -34,8 +36,9 @@ class DecoderOnly(nn.Module):
     stack: LayerStack = Unrolled()
 
     def setup(self) -> None:
-        self.decoder_layers = [CausalLayer(self.parts) for _ in range(self.num_layers)]
-        self.decoder_norm = self.parts.final_norm()
+        site = Site("decoder", "self", self.num_layers, is_causal=True)
+        self.decoder_layers = [CausalLayer(self.parts, each) for each in layer_sites(self.stack, site)]
+        self.decoder_norm = self.parts.final_norm(site)
         self.sum_dropout = Dropout(self.embedding_dropout)
 
     def __call__(self, tokens: Tokens, *, train: bool) -> Logits:
@@ -48,7 +51,7 @@ class DecoderOnly(nn.Module):
 
     def hidden_states(self, tokens: Tokens, *, train: bool) -> Hidden:
         """Runs the layers over ``tokens`` [B, T] shifted right by one."""
-        mask = SentenceMask(tokens.segments, tokens.segments, is_causal=True)
+        mask = SentenceMask.between(tokens, tokens, is_causal=True)
         length = tokens.ids.shape[1]
         hidden = self._embed(shift_right(tokens), tokens.positions, train=train, length=length)
         return self.decoder_norm(self.stack(self.decoder_layers, hidden, mask, train=train))
@@ -62,17 +65,16 @@ class DecoderOnly(nn.Module):
         inputs = jnp.asarray(inputs)
         is_filled = inputs != PAD_ID
         num_slots = width + max_length * beam_width
-        caches = [layer.self_attention.init_cache(rows, num_slots) for layer in self.decoder_layers]
+        specs = [layer.self_attention.cache_spec(rows, num_slots, beam_width) for layer in self.decoder_layers]
+        caches = [empty_cache(spec) for spec in specs]
         if width:
-            segments = is_filled.astype(jnp.int32)
-            positions = jnp.maximum(jnp.cumsum(segments, axis=1) - 1, 0)
-            hidden = self._embed(inputs, positions, train=False, length=width + max_length)
-            mask = SentenceMask(segments, segments, is_causal=True)
+            prompt = Tokens(inputs, is_filled.astype(jnp.int32), prompt_positions(is_filled))
+            hidden = self._embed(inputs, prompt.positions, train=False, length=width + max_length)
+            mask = SentenceMask.between(prompt, prompt, is_causal=True)
             for index, layer in enumerate(self.decoder_layers):
-                hidden, prompt = layer.prefill(hidden, mask)
-                caches[index] = caches[index].write(prompt, 0)
+                hidden, caches[index] = layer.prefill(hidden, mask, caches[index])
         visible = jnp.zeros((rows, beam_width, num_slots), bool).at[:, :, :width].set(is_filled[:, None])
-        return DecodeCache(PerBeam(visible, jnp.zeros((), jnp.int32)), Prompt(is_filled), tuple(caches))
+        return with_layer_caches(visible, jnp.zeros((), jnp.int32), Prompt(is_filled), caches)
 
     def decode_step(
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
@@ -80,19 +82,28 @@ class DecoderOnly(nn.Module):
         """Logits of the next token after one more token in each beam."""
         beams, prompt = cache.per_beam, cache.per_sentence
         beam_width, width = token_ids.shape[1], prompt.is_filled.shape[1]
-        max_length = width + (beams.visible.shape[2] - width) // beam_width
+        num_new = beams.visible.shape[2] - width
         write_index = width + beams.length * beam_width
-        positions = jnp.sum(prompt.is_filled, axis=1)[:, None] + beams.length
-        hidden = self._embed(token_ids, jnp.broadcast_to(positions, token_ids.shape), train=False, length=max_length)
+        first = jnp.sum(prompt.is_filled, axis=1)[:, None]
+        positions = jnp.broadcast_to(first + beams.length, token_ids.shape)
+        hidden = self._embed(token_ids, positions, train=False, length=width + num_new // beam_width)
         visible = with_written_slots(beams.visible, write_index)
+        new_positions = first + jnp.arange(num_new)[None, :] // beam_width
+        slot_positions = jnp.concatenate([prompt_positions(prompt.is_filled), new_positions], axis=1)
+        slots = Slots(write_index, visible, positions, slot_positions)
         caches = []
-        for layer, layer_cache in zip(self.decoder_layers, cache.kv_cache, strict=True):
-            hidden, layer_cache = layer.step(hidden, layer_cache, write_index, visible)
+        for layer, layer_cache in zip(self.decoder_layers, layer_caches(cache), strict=True):
+            hidden, layer_cache = layer.step(hidden, layer_cache, slots)
             caches.append(layer_cache)
         logits = self.projection.logits(self.decoder_norm(hidden))
-        return logits, DecodeCache(PerBeam(visible, beams.length + 1), prompt, tuple(caches))
+        return logits, with_layer_caches(visible, beams.length + 1, prompt, caches)
 
     def _embed(self, token_ids: TokenIds, positions: TokenIds, *, train: bool, length: int) -> Hidden:
         """Dropout(embedding + positional encoding), section 5.4 of Vaswani et al. 2017; all positions are below ``length``."""
         summed = self.parts.constrain(self.embedding.embed(token_ids) + self.positions(positions, length=length))
         return self.sum_dropout(summed, train=train).astype(self.parts.residual_dtype)
+
+
+def prompt_positions(is_filled: Bool[Array, "B P"]) -> Int[Array, "B P"]:
+    """The positions of prompts, counted from the first token of each row; 0 on padding."""
+    return jnp.maximum(jnp.cumsum(is_filled.astype(jnp.int32), axis=1) - 1, 0)

@@ -94,10 +94,11 @@ def attention_records(model: Module, params: PyTree, *inputs: Tokens) -> dict[st
 
 
 def _through_output(values_BHMU: Array, params: PyTree, path: str) -> Array:
-    """Values times the output matrix; heads side by side where an attention has none."""
+    """Values of all heads, or of groups of heads, times the output matrix; heads side by side where an attention has none."""
     heads, size = values_BHMU.shape[1], values_BHMU.shape[3]
     of_attention = reduce(lambda inner, name: inner.get(name, {}), path.split("/"), params)
     output = of_attention.get("output", jnp.eye(heads * size).reshape(heads, size, heads * size))
+    values_BHMU = jnp.repeat(values_BHMU, output.shape[0] // heads, axis=1)
     return jnp.einsum("BHMU,HUD->BHMD", values_BHMU.astype(jnp.float32), output)
 
 

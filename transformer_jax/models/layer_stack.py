@@ -4,8 +4,8 @@ All compute the same from the same parameters, which are stored layer by layer, 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import flax.linen as nn
 import jax
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.array_types import Array, Hidden, PyTree
+from transformer_jax.layers.site import Site
 
 Policy = Callable[..., Any]
 # What a layer stores for its backward pass; everything else is rematerialized (Chen et al. 2016).
@@ -27,6 +28,9 @@ REMATERIALIZATIONS: dict[str, Policy] = {
 class LayerStack(Protocol):
     """Runs ``hidden`` through layers of one class, each called as ``layer(hidden, *context, train=train)``."""
 
+    is_scanned: ClassVar[bool]
+    """Whether one compiled layer stands for all."""
+
     def __call__(self, layers: Sequence[nn.Module], hidden: Hidden, *context: Any, train: bool) -> Hidden:
         """Output of the last layer."""
 
@@ -34,6 +38,8 @@ class LayerStack(Protocol):
 @dataclass(frozen=True)
 class Unrolled:
     """Unrolled layers, all activations stored: the fastest step, and the longest compilation."""
+
+    is_scanned: ClassVar[bool] = False
 
     def __call__(self, layers: Sequence[nn.Module], hidden: Hidden, *context: Any, train: bool) -> Hidden:
         """See ``LayerStack``."""
@@ -45,6 +51,8 @@ class Unrolled:
 @dataclass(frozen=True)
 class Rematerialized:
     """Unrolled layers that store their inputs and what ``policy`` saves; the rest is rematerialized."""
+
+    is_scanned: ClassVar[bool] = False
 
     policy: Policy
 
@@ -65,6 +73,8 @@ class Scanned:
     With ``policy`` the body keeps as little as with ``Rematerialized``.
     """
 
+    is_scanned: ClassVar[bool] = True
+
     policy: Policy | None = None
 
     def __call__(self, layers: Sequence[nn.Module], hidden: Hidden, *context: Any, train: bool) -> Hidden:
@@ -82,6 +92,11 @@ class Scanned:
         params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(_params, layers))
         keys = jax.tree.map(lambda *keys: jnp.stack(keys), *[_dropout_key(layer, train) for layer in layers])
         return lax.scan(advance, hidden, (params, keys))[0]
+
+
+def layer_sites(stack: LayerStack, site: Site) -> list[Site]:
+    """The site of every layer of a stack that begins at ``site``; scanned layers have no number."""
+    return [replace(site, index=None if stack.is_scanned else index) for index in range(site.depth)]
 
 
 def _must_be_bound(layers: Sequence[nn.Module]) -> bool:

@@ -1,37 +1,41 @@
 """The Transformer (Vaswani et al. 2017, figure 1)."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer_jax.array_types import Array, Bool, Float, Hidden, Int, Logits, TokenIds
-from transformer_jax.layers.attention import KVCache
+from transformer_jax.array_types import Array, Bool, Float, Hidden, Int, Logits, PyTree, TokenIds
+from transformer_jax.layers.attention import KVCache, LayerCache, Slots, empty_cache
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.embedding import BiasedProjection, Embedding
 from transformer_jax.layers.masks import SentenceMask, with_written_slots
+from transformer_jax.layers.site import Site
 from transformer_jax.models.interface import LogitFactors, shift_right
-from transformer_jax.models.layer_stack import LayerStack, Unrolled
+from transformer_jax.models.layer_stack import LayerStack, Unrolled, layer_sites
 from transformer_jax.models.transformer_layers import DecoderLayer, EncoderLayer, LayerParts
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
 
 class Memory(NamedTuple):
-    """The encoded source: hidden states [B, S, D], and segments [B, S], 0 on padding."""
+    """The encoded source: hidden states [B, S, D], segments [B, S], 0 on padding, and positions [B, S]."""
 
     hidden: Hidden
     segments: TokenIds
+    positions: TokenIds
 
 
 class PerBeam(NamedTuple):
     """The cache slots of the prefix of each beam [B, W, M], and the number of tokens decoded so far.
 
     Cache slots are never reordered: token ``t`` of the beam that was then number ``w`` stays in slot ``t W + w``, or
-    ``P + t W + w`` after a prompt of P slots.
+    ``P + t W + w`` after a prompt of P slots. ``layers``: the state of the layers that follows the beams, leaves [B, W, ...].
     """
 
     visible: Bool[Array, "B W M"]
     length: Int[Array, ""]
+    layers: tuple[PyTree, ...] = ()
 
 
 class PerSentence(NamedTuple):
@@ -59,10 +63,12 @@ class Transformer(nn.Module):
     stack: LayerStack = Unrolled()
 
     def setup(self) -> None:
-        self.encoder_layers = [EncoderLayer(self.parts) for _ in range(self.num_encoder_layers)]
-        self.decoder_layers = [DecoderLayer(self.parts) for _ in range(self.num_decoder_layers)]
-        self.encoder_norm = self.parts.final_norm()
-        self.decoder_norm = self.parts.final_norm()
+        encoder = Site("encoder", "self", self.num_encoder_layers, is_causal=False)
+        decoder = Site("decoder", "self", self.num_decoder_layers, is_causal=True)
+        self.encoder_layers = [EncoderLayer(self.parts, site) for site in layer_sites(self.stack, encoder)]
+        self.decoder_layers = [DecoderLayer(self.parts, site) for site in layer_sites(self.stack, decoder)]
+        self.encoder_norm = self.parts.final_norm(encoder)
+        self.decoder_norm = self.parts.final_norm(decoder)
         self.sum_dropout = Dropout(self.embedding_dropout)
 
     def __call__(self, source: Tokens, target: Tokens, *, train: bool) -> Logits:
@@ -72,9 +78,9 @@ class Transformer(nn.Module):
     def encode(self, source: Tokens, *, train: bool) -> Memory:
         """Runs the encoder stack over source tokens [B, S]."""
         hidden = self._embed(self.source_embedding, self.source_positions, source.ids, source.positions, train)
-        mask = SentenceMask(source.segments, source.segments)
+        mask = SentenceMask.between(source, source)
         hidden = self.stack(self.encoder_layers, hidden, mask, train=train)
-        return Memory(self.encoder_norm(hidden), jnp.asarray(source.segments))
+        return Memory(self.encoder_norm(hidden), jnp.asarray(source.segments), jnp.asarray(source.positions))
 
     def decode(self, target: Tokens, memory: Memory, *, train: bool) -> Logits:
         """Logits of every token of the target."""
@@ -89,40 +95,45 @@ class Transformer(nn.Module):
         """Runs the decoder stack over target tokens [B, T] shifted right by one."""
         inputs = shift_right(target)
         hidden = self._embed(self.target_embedding, self.target_positions, inputs, target.positions, train)
-        self_mask = SentenceMask(target.segments, target.segments, is_causal=True)
-        cross_mask = SentenceMask(target.segments, memory.segments)
+        self_mask = SentenceMask.between(target, target, is_causal=True)
+        cross_mask = SentenceMask.between(target, memory)
         hidden = self.stack(self.decoder_layers, hidden, memory.hidden, self_mask, cross_mask, train=train)
         return self.decoder_norm(hidden)
 
     def init_cache(self, memory: Memory, *, beam_width: int, max_length: int) -> DecodeCache:
         """An empty KV cache for ``max_length`` tokens of every beam, and the projected source."""
         rows, num_slots = memory.hidden.shape[0], max_length * beam_width
-        caches = tuple(layer.self_attention.init_cache(rows, num_slots) for layer in self.decoder_layers)
-        cross_attention = tuple(layer.cross_attention.cache_of(memory.hidden) for layer in self.decoder_layers)
-        per_beam = PerBeam(jnp.zeros((rows, beam_width, num_slots), bool), jnp.zeros((), jnp.int32))
-        return DecodeCache(per_beam, PerSentence(cross_attention, memory.segments), caches)
+        specs = [layer.self_attention.cache_spec(rows, num_slots, beam_width) for layer in self.decoder_layers]
+        cross_attention = tuple(
+            layer.cross_attention.cache_of(memory.hidden, memory.positions) for layer in self.decoder_layers
+        )
+        visible = jnp.zeros((rows, beam_width, num_slots), bool)
+        shared = PerSentence(cross_attention, memory.segments)
+        return with_layer_caches(visible, jnp.zeros((), jnp.int32), shared, map(empty_cache, specs))
 
     def decode_step(
         self, token_ids: Int[Array, "B W"], cache: DecodeCache
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
         """Logits after one more token in each beam."""
         beams, sentences = cache.per_beam, cache.per_sentence
-        beam_width = token_ids.shape[1]
-        max_length, write_index = beams.visible.shape[2] // beam_width, beams.length * beam_width
+        beam_width, num_slots = token_ids.shape[1], beams.visible.shape[2]
+        max_length, write_index = num_slots // beam_width, beams.length * beam_width
         positions = jnp.full(token_ids.shape, beams.length, jnp.int32)
         hidden = self._embed(
             self.target_embedding, self.target_positions, token_ids, positions, train=False, length=max_length
         )
         visible = with_written_slots(beams.visible, write_index)
-        cross_mask = (sentences.source_segments != 0)[:, None, :]
+        is_source = sentences.source_segments != 0
+        slots = Slots(write_index, visible, positions, _rows(jnp.arange(num_slots) // beam_width, len(token_ids)))
+        source_positions = _rows(jnp.arange(is_source.shape[1]), len(token_ids))
+        source_slots = Slots(0, is_source[:, None, :], positions, source_positions)
         caches = []
-        layers = zip(self.decoder_layers, cache.kv_cache, sentences.cross_attention, strict=True)
+        layers = zip(self.decoder_layers, layer_caches(cache), sentences.cross_attention, strict=True)
         for layer, layer_cache, source in layers:
-            hidden, layer_cache = layer.step(hidden, layer_cache, source, write_index, visible, cross_mask)
+            hidden, layer_cache = layer.step(hidden, layer_cache, slots, source, source_slots)
             caches.append(layer_cache)
-        hidden = self.decoder_norm(hidden)
-        logits = self.projection.logits(hidden)
-        return logits, DecodeCache(PerBeam(visible, beams.length + 1), sentences, tuple(caches))
+        logits = self.projection.logits(self.decoder_norm(hidden))
+        return logits, with_layer_caches(visible, beams.length + 1, sentences, caches)
 
     def _embed(
         self,
@@ -137,3 +148,20 @@ class Transformer(nn.Module):
         length = length or token_ids.shape[1]
         summed = self.parts.constrain(embedding.embed(token_ids) + encode_positions(positions, length=length))
         return self.sum_dropout(summed, train=train).astype(self.parts.residual_dtype)
+
+
+def layer_caches(cache: DecodeCache) -> list[LayerCache]:
+    """The caches of the layers."""
+    return [LayerCache(*parts) for parts in zip(cache.kv_cache, cache.per_beam.layers, strict=True)]
+
+
+def with_layer_caches(
+    visible: Bool[Array, "B W M"], length: Int[Array, ""], shared: PyTree, caches: Iterable[LayerCache]
+) -> DecodeCache:
+    """The cache of a model from the caches of its layers; ``visible`` and ``length`` as in ``PerBeam``."""
+    slots, beams = zip(*caches, strict=True)
+    return DecodeCache(PerBeam(visible, length, beams), shared, slots)
+
+
+def _rows(positions: Int[Array, " M"], rows: int) -> Int[Array, "B M"]:
+    return jnp.broadcast_to(positions, (rows, len(positions)))

@@ -5,23 +5,24 @@ from typing import NamedTuple
 
 import flax.linen as nn
 
-from transformer_jax.array_types import Array, Bool, Float, Hidden, Int
-from transformer_jax.layers.attention import KVCache, MultiHeadAttention
+from transformer_jax.array_types import Array, Float, Hidden
+from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, Slots
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.residual import Residual
+from transformer_jax.layers.site import Site
 
 
 class LayerParts(NamedTuple):
-    """Makers of the parts of a layer: another part, another variant.
+    """Makers of the parts of a layer, from the site of the part: another part, another variant.
 
     ``constrain`` is a sharding constraint on the hidden states [B, L, D] between the parts; ``residual_dtype`` is their type
     between layers.
     """
 
-    attention: Callable[[], MultiHeadAttention]
-    feed_forward: Callable[[], nn.Module]
-    residual: Callable[[], Residual]
-    final_norm: Callable[[], Callable[[Hidden], Hidden]]
+    attention: Callable[[Site], MultiHeadAttention]
+    feed_forward: Callable[[Site], nn.Module]
+    residual: Callable[[Site], Residual]
+    final_norm: Callable[[Site], Callable[[Hidden], Hidden]]
     constrain: Callable[[Hidden], Hidden]
     residual_dtype: str = "float32"
 
@@ -30,12 +31,13 @@ class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward."""
 
     parts: LayerParts
+    site: Site
 
     def setup(self) -> None:
-        self.self_attention = self.parts.attention()
-        self.self_attention_residual = self.parts.residual()
-        self.feed_forward = self.parts.feed_forward()
-        self.feed_forward_residual = self.parts.residual()
+        self.self_attention = self.parts.attention(self.site)
+        self.self_attention_residual = self.parts.residual(self.site)
+        self.feed_forward = self.parts.feed_forward(self.site.of("feed_forward"))
+        self.feed_forward_residual = self.parts.residual(self.site.of("feed_forward"))
 
     def __call__(self, x: Hidden, mask: SentenceMask, *, train: bool) -> Hidden:
         """[B, L, D] to [B, L, D]."""
@@ -52,20 +54,20 @@ class EncoderLayer(nn.Module):
 class CausalLayer(EncoderLayer):
     """The layer of a decoder-only Transformer: an encoder layer with a causal mask, and with a KV cache."""
 
-    def prefill(self, x: Hidden, mask: SentenceMask) -> tuple[Hidden, KVCache]:
-        """``__call__`` without dropout on a prompt [B, P, D], and the cache of its positions."""
+    def prefill(self, x: Hidden, mask: SentenceMask, cache: LayerCache) -> tuple[Hidden, LayerCache]:
+        """``__call__`` without dropout on a prompt [B, P, D], and ``cache`` with the prompt in its first slots."""
         residual = self.self_attention_residual
         inputs = residual.before(x)
-        cache = self.self_attention.cache_of(inputs)
+        cache = self.self_attention.prefill(inputs, mask, cache)
         x = residual.after(x, self.self_attention(inputs, inputs, mask, train=False), train=False)
         return self._feed_forward(x, train=False), cache
 
     def step(
-        self, x: Float[Array, "B W D"], cache: KVCache, write_index: Int[Array, ""], visible: Bool[Array, "B W M"]
-    ) -> tuple[Float[Array, "B W D"], KVCache]:
-        """One more position in each beam, written into the cache slots from ``write_index`` on."""
+        self, x: Float[Array, "B W D"], cache: LayerCache, slots: Slots
+    ) -> tuple[Float[Array, "B W D"], LayerCache]:
+        """One more position in each beam."""
         residual = self.self_attention_residual
-        y, cache = self.self_attention.step(residual.before(x), cache, write_index, visible)
+        y, cache = self.self_attention.step(residual.before(x), cache, slots)
         return self._feed_forward(residual.after(x, y, train=False), train=False), cache
 
 
@@ -74,8 +76,8 @@ class DecoderLayer(EncoderLayer):
 
     def setup(self) -> None:
         super().setup()
-        self.cross_attention = self.parts.attention()
-        self.cross_attention_residual = self.parts.residual()
+        self.cross_attention = self.parts.attention(self.site.of("cross"))
+        self.cross_attention_residual = self.parts.residual(self.site.of("cross"))
 
     def __call__(  # type: ignore[override]  # another signature: it also reads the source
         self,
@@ -96,19 +98,13 @@ class DecoderLayer(EncoderLayer):
         return constrain(self._feed_forward(x, train=train))
 
     def step(
-        self,
-        x: Float[Array, "B W D"],
-        cache: KVCache,
-        source: KVCache,
-        write_index: Int[Array, ""],
-        visible: Bool[Array, "B W M"],
-        cross_mask: Bool[Array, "B 1 S"],
-    ) -> tuple[Float[Array, "B W D"], KVCache]:
-        """One more position in each beam, written into the self-attention's ``cache`` from slot ``write_index`` on."""
+        self, x: Float[Array, "B W D"], cache: LayerCache, slots: Slots, source: KVCache, source_slots: Slots
+    ) -> tuple[Float[Array, "B W D"], LayerCache]:
+        """One more position in each beam, written into the self-attention's ``cache``."""
         constrain, residual = self.parts.constrain, self.self_attention_residual
-        y, cache = self.self_attention.step(residual.before(x), cache, write_index, visible)
+        y, cache = self.self_attention.step(residual.before(x), cache, slots)
         x = constrain(residual.after(x, y, train=False))
         residual = self.cross_attention_residual
-        y = self.cross_attention.attend(residual.before(x), source, cross_mask)
+        y = self.cross_attention.attend(residual.before(x), source, source_slots)
         x = constrain(residual.after(x, y, train=False))
         return constrain(self._feed_forward(x, train=False)), cache

@@ -169,7 +169,9 @@ def validate(run: TrainingRun) -> None:
     found: Evaluation | None = None
     if not run.is_interrupted:
         with suppress(CutShort), run.interruption.cutting_short(), run.clock.spend("evaluation"):
-            found = run.task.evaluate(run.state.params, "validation", limit=run.config.training.validation_sentences)
+            found = run.task.evaluate(
+                run.evaluated_params, "validation", limit=run.config.training.validation_sentences
+            )
     run.is_interrupted = run.is_validation_due = found is None
     if found is None:
         return
@@ -237,7 +239,7 @@ def save(run: TrainingRun) -> None:
     """Starts to write a checkpoint, with the score of its validation, unless there is one of this update."""
     run.log.sync()
     with run.clock.spend("checkpoint"):
-        run.checkpoints.save(run.state, run.progress(), run.score)
+        run.checkpoints.save(run.state, run.progress(), run.score, run.evaluated_params)
     run.is_saved = True
     run.goodput.saved()
     run.goodput.write(run.number)
@@ -253,7 +255,7 @@ def dry_run(run: TrainingRun) -> None:
         examples = min(DRY_RUN_EXAMPLES, run.config.training.validation_sentences or DRY_RUN_EXAMPLES)
         try:
             with run.interruption.cutting_short():
-                evaluation = run.task.evaluate(run.state.params, "validation", limit=examples)
+                evaluation = run.task.evaluate(run.evaluated_params, "validation", limit=examples)
         except CutShort:
             raise KeyboardInterrupt(run.interruption.number) from None
         done = f"evaluation, decoding and saving done (untrained: {evaluation.summary})"

@@ -8,7 +8,7 @@ from typing import Any
 from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, may_change
 from transformer_jax.data.corpora import with_languages
-from transformer_jax.runs.run_directory import RunDirectory, require_settings
+from transformer_jax.runs.run_directory import RunDirectory, require_plugins, require_settings
 from transformer_jax.runtime.object_store import local_run
 from transformer_jax.tasks.sizing import sized
 
@@ -56,6 +56,7 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
             "another folder"
         )
     require_settings(run_directory.path)
+    require_plugins(run_directory.path)
     saved = load_run_config(workdir)
     clashes = [change for change in difference(saved, config) if not may_change(change[0], saved, config)]
     if clashes:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Metric, hyperparameters_of, to_json
 from transformer_jax.runs.goodput import BETWEEN_UPDATES, TRAINING, Clock, Goodput
@@ -152,6 +153,11 @@ class TrainingRun:
         # A shortened run might end within its warm-up.
         warmup = min(found.warmup_updates, max(SHARE_OF_WARM_UP * self.num_updates, 1.0))
         return found._replace(num_updates=float(self.num_updates), warmup_updates=warmup)
+
+    @property
+    def evaluated_params(self) -> PyTree:
+        """The parameters to evaluate: those of ``state``, or their average."""
+        return self.update.evaluation_params(self.state)
 
     @property
     def seconds_per_update(self) -> float:

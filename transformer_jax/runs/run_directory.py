@@ -225,6 +225,25 @@ def require_settings(folder: Path) -> None:
         )
 
 
+def changed_plugins(folder: Path) -> list[str]:
+    """The loaded plugin files whose content is not the one that the last start of the run in ``folder`` loaded."""
+    starts = _starts(folder / "run.json")
+    saved = starts[-1].get("plugins") if starts and isinstance(starts[-1], dict) else None
+    # A list, without digests, in runs of earlier versions. By name: a run may be resumed in another checkout.
+    digests = {Path(file).name: digest for file, digest in saved.items()} if isinstance(saved, dict) else {}
+    return [file for file, digest in loaded_plugins().items() if digests.get(Path(file).name, digest) != digest]
+
+
+def require_plugins(folder: Path) -> None:
+    """Raises ConfigError where a plugin file changed since the run was last started, unless with ``--trust_config``."""
+    changed = [] if os.environ.get(TRUST_CONFIG) else changed_plugins(folder)
+    if changed:
+        raise ConfigError(
+            f"--plugin: {', '.join(changed)} changed since the run in {folder} loaded it; put it back, use another "
+            "--workdir, or resume with the new file by --trust_config"
+        )
+
+
 def _remove_unused(made: Iterable[Path], folder: Path) -> None:
     """Removes the lock and the empty folders that a start has made, the innermost first, unless the run has begun."""
     if _has_begun(folder):

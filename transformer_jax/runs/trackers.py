@@ -174,7 +174,7 @@ class Trackers:
     """
 
     def __init__(self, folder: Path, config: ExperimentConfig, first_update: int) -> None:
-        makers = TRACKERS | registered("tracker")
+        makers = {**TRACKERS, **registered("tracker")}
         # Imported here because it imports JAX, which the checks of settings do without.
         from transformer_jax.runtime.distributed import is_first
 

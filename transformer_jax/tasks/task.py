@@ -147,7 +147,7 @@ class Task(ABC):
 
     One class a task, registered with its settings, see ``config.tasks``. An object serves every run of the same structure on
     the same data: no hyperparameter of a run is in it. Data is read on first use. ``objective`` is model and loss, which need
-    no data; ``objective.training_model(rates)`` is the model with rates that may be traced.
+    no data; ``objective.training_model(hyperparameters)`` is the model with numbers that may be traced.
 
     ``next_commands`` are what to try after a run, ``commands_of_trained`` after its evaluation. ``reads_texts``: a trained run
     scores and shows texts that are not in its data; ``has_targets``: each of them comes with its translation.

@@ -1,5 +1,6 @@
 """A trained run of any task, or an ensemble of several, restored from its run directory alone."""
 
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.ensemble import joined_params
 from transformer_jax.models.interface import Module
-from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
-from transformer_jax.runtime.distributed import from_first
+from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, changed_plugins
+from transformer_jax.runtime.distributed import from_first, say
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.task import Evaluation, Task, task_class
 from transformer_jax.training.sharding import make_mesh, sharded_shapes
@@ -75,6 +76,8 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "") -> Traine
     mesh, tasks, runs = make_mesh(chosen[0].config.mesh), [], [RunDirectory(each.workdir) for each in chosen]
     for run, each in zip(runs, chosen, strict=True):
         run.require_run()
+        if changed := changed_plugins(run.path):
+            say(f"{run.path}: {', '.join(changed)} changed since the run loaded it", sys.stderr)
         if task and each.config.task != task:
             raise ConfigError(
                 f"--workdir: {run.path} is a run of task={each.config.task}; this command takes task={task}"

@@ -1,13 +1,17 @@
 """Update rules, all of them optax's."""
 
 import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import jax
 import optax
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import Hyperparameters
-from transformer_jax.config.plugins import registered
+from transformer_jax.config.plugins import registered, settings_class
 from transformer_jax.training.schedules import Schedule
 from transformer_jax.training.sharding import path_of
 
@@ -53,22 +57,57 @@ def _decay(hyperparameters: Hyperparameters) -> optax.GradientTransformation:
 RULES = {"adam": _adam, "adamw": _adamw, "adafactor": _adafactor, "sgd": _sgd, "adagrad": _adagrad}
 
 
+MakeRule = Callable[[Hyperparameters], optax.GradientTransformation]
+
+
+class Averaging(ABC):
+    """An average of the parameters over updates: the base of parts of kind ``averaging``."""
+
+    @staticmethod
+    @abstractmethod
+    def averaged(
+        settings: Any, hyperparameters: Hyperparameters, make_rule: MakeRule, rate: Array | float
+    ) -> optax.GradientTransformation:
+        """The update of ``make_rule(hyperparameters)``, with the average in its state; ``rate``: the learning rate."""
+
+    @staticmethod
+    @abstractmethod
+    def evaluation_params(state: Any, params: PyTree) -> PyTree:
+        """The average, from the state of ``averaged`` and the parameters that are trained."""
+
+
 def make_optimizer(
-    name: str, hyperparameters: Hyperparameters, schedule: Schedule, step: Array | int
+    name: str,
+    hyperparameters: Hyperparameters,
+    schedule: Schedule,
+    step: Array | int,
+    parts: Mapping[str, Any] = MappingProxyType({}),
+    averaging: str = "none",
 ) -> optax.GradientTransformation:
     """Clipping by global norm, the rule of that name, then minus the learning rate of the update after ``step``.
 
-    The rule of a plugin gets no weight decay: it is added behind it, as in adamw. Adafactor multiplies its rate with the
-    parameter's scale, so its ``learning_rate`` is relative.
+    The rule of a part gets no weight decay: it is added behind it, as in adamw. Adafactor multiplies its rate with the
+    parameter's scale, so its ``learning_rate`` is relative. ``parts``: the settings of parts.
     """
-    clipping = [] if hyperparameters.clip_norm is None else [optax.clip_by_global_norm(hyperparameters.clip_norm)]
-    if name in RULES:
-        rule = RULES[name](hyperparameters)
-    else:
-        rule = registered("optimizer")[name](hyperparameters._replace(weight_decay=None))
-        rule = rule if hyperparameters.weight_decay is None else [*rule, _decay(hyperparameters)]
-    # Not by optax's own count, which stands still on a skipped update.
-    return optax.chain(*clipping, *rule, optax.scale_by_learning_rate(lambda _: schedule(step + 1)))
+
+    def make_rule(hyperparameters: Hyperparameters) -> optax.GradientTransformation:
+        clipping = [] if hyperparameters.clip_norm is None else [optax.clip_by_global_norm(hyperparameters.clip_norm)]
+        rule = RULES[name](hyperparameters) if name in RULES else _rule_of_part(name, hyperparameters, parts)
+        # Not by optax's own count, which stands still on a skipped update.
+        return optax.chain(*clipping, *rule, optax.scale_by_learning_rate(lambda _: schedule(step + 1)))
+
+    if averaging == "none":
+        return make_rule(hyperparameters)
+    part: type[Averaging] = registered("averaging")[averaging]
+    return part.averaged(parts.get(averaging), hyperparameters, make_rule, schedule(step + 1))
+
+
+def _rule_of_part(
+    name: str, hyperparameters: Hyperparameters, parts: Mapping[str, Any]
+) -> list[optax.GradientTransformation]:
+    make, without_decay = registered("optimizer")[name], hyperparameters._replace(weight_decay=None)
+    rule = make(parts[name], without_decay) if settings_class("optimizer", name) else make(without_decay)
+    return rule if hyperparameters.weight_decay is None else [*rule, _decay(hyperparameters)]
 
 
 def _is_decayed(params: PyTree) -> PyTree:

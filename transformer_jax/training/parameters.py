@@ -50,6 +50,20 @@ def frozen(optimizer: optax.GradientTransformation, pattern: str) -> optax.Gradi
     return optax.partition({"trained": optimizer, "frozen": optax.set_to_zero()}, kinds)
 
 
+def with_frozen(average: Callable[..., PyTree], pattern: str, state: PyTree, params: PyTree) -> PyTree:
+    """``average`` of the parameters that ``frozen`` trains, from its state, and the others unchanged."""
+    masked = optax.MaskedNode()
+    mask = frozen_mask(params, pattern)
+    trained = jax.tree.map(lambda leaf, is_frozen: masked if is_frozen else leaf, params, mask)
+    found = average(state.inner_states["trained"].inner_state, trained)
+    return jax.tree.map(
+        lambda new, leaf: leaf if isinstance(new, optax.MaskedNode) else new,
+        found,
+        params,
+        is_leaf=lambda leaf: isinstance(leaf, optax.MaskedNode),
+    )
+
+
 def without_gradient(loss: Callable[..., Any], pattern: str) -> Callable[..., Any]:
     """``loss(params, ...)`` whose gradient is 0 for the parameters that ``pattern`` chooses, so its norm leaves them out.
 

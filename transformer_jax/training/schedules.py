@@ -1,6 +1,8 @@
 """Learning rates as functions of the update, counted from 1 as the paper counts its steps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -9,6 +11,7 @@ import numpy as np
 
 from transformer_jax.array_types import AnyArray
 from transformer_jax.config import Hyperparameters
+from transformer_jax.config.plugins import registered
 
 Schedule = Callable[[AnyArray | int], Any]
 """(number of the update) to the rate, float32; computed by NumPy, on the host, unless a JAX array is given."""
@@ -18,7 +21,7 @@ def noam(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
     """factor * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (Vaswani et al. 2017, equation 3)."""
 
     def rate(step: AnyArray | int) -> Any:
-        step, xp = _float32(step)
+        step, xp = float32_step(step)
         return (
             hyperparameters.learning_rate
             * d_model**-0.5
@@ -32,7 +35,7 @@ def inverse_square_root(hyperparameters: Hyperparameters, d_model: int) -> Sched
     """The shape of ``noam`` with the peak stated: ``learning_rate`` after ``warmup_updates``."""
 
     def rate(step: AnyArray | int) -> Any:
-        step, xp = _float32(step)
+        step, xp = float32_step(step)
         warmup = hyperparameters.warmup_updates
         return hyperparameters.learning_rate * xp.minimum(step / warmup, (warmup / step) ** 0.5)
 
@@ -43,7 +46,7 @@ def cosine(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
     """Linear warm-up to ``learning_rate``, then half a cosine down to 0 at the last update (Loshchilov and Hutter 2017)."""
 
     def rate(step: AnyArray | int) -> Any:
-        step, xp = _float32(step)
+        step, xp = float32_step(step)
         warmup = hyperparameters.warmup_updates
         done = xp.clip((step - warmup) / (hyperparameters.num_updates - warmup), 0.0, 1.0)
         return hyperparameters.learning_rate * xp.minimum(step / warmup, 0.5 * (1.0 + xp.cos(np.pi * done)))
@@ -55,7 +58,7 @@ def linear(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
     """Linear warm-up to ``learning_rate``, then in a straight line down to 1e-4 of it at the last update (word2vec.c)."""
 
     def rate(step: AnyArray | int) -> Any:
-        step, xp = _float32(step)
+        step, xp = float32_step(step)
         warmup = hyperparameters.warmup_updates
         left = (hyperparameters.num_updates - step) / (hyperparameters.num_updates - warmup)
         return hyperparameters.learning_rate * xp.minimum(step / warmup, xp.maximum(left, 1e-4))
@@ -67,7 +70,7 @@ def constant(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
     """Linear warm-up to ``learning_rate``, then that."""
 
     def rate(step: AnyArray | int) -> Any:
-        step, xp = _float32(step)
+        step, xp = float32_step(step)
         return hyperparameters.learning_rate * xp.minimum(step / hyperparameters.warmup_updates, 1.0)
 
     return rate
@@ -82,11 +85,14 @@ SCHEDULES = {
 }
 
 
-def make_schedule(name: str, hyperparameters: Hyperparameters, d_model: int) -> Schedule:
-    """The schedule of that name."""
-    return SCHEDULES[name](hyperparameters, d_model)
+def make_schedule(
+    name: str, hyperparameters: Hyperparameters, d_model: int, parts: Mapping[str, Any] = MappingProxyType({})
+) -> Schedule:
+    """The schedule of that name; ``parts``: the settings of parts."""
+    make = SCHEDULES[name] if name in SCHEDULES else partial(registered("schedule")[name], parts.get(name))
+    return make(hyperparameters, d_model)
 
 
-def _float32(step: AnyArray | int) -> tuple[Any, Any]:
-    """``step`` as float32, and the NumPy that computes with it."""
+def float32_step(step: AnyArray | int) -> tuple[Any, Any]:
+    """``step`` as float32, and the NumPy that computes with it: JAX's for a JAX array."""
     return (step.astype(jnp.float32), jnp) if isinstance(step, jax.Array) else (np.float32(step), np)

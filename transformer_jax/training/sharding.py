@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ConfigError, MeshConfig
 from transformer_jax.config.optimization import mesh_sizes
-from transformer_jax.config.plugins import may_add_parameters
+from transformer_jax.config.plugins import may_add_parameters, registered
 from transformer_jax.layers.mesh_axes import ROW_AXES, is_one_device
 from transformer_jax.precision import FLOAT32, POLICIES
 from transformer_jax.training.state import TrainState
@@ -104,10 +104,10 @@ def token_groups(mesh: Mesh) -> tuple[int, int]:
 def partition_of(path: str, shape: tuple[int, ...]) -> P:
     """The partition of the parameter at ``path``.
 
-    Raises KeyError when no rule matches: a new kind of parameter needs a line in ``SHARDING_RULES``. Parameters of plugins are
-    replicated.
+    Raises KeyError when no rule matches: a new kind of parameter needs a line in ``SHARDING_RULES``. Parameters of plugins
+    and of the kit are replicated, unless they register a rule.
     """
-    for pattern, spec in SHARDING_RULES:
+    for pattern, spec in (*SHARDING_RULES, *registered("sharding").items()):
         if re.search(pattern, path):
             return spec if len(spec) <= len(shape) else P()
     if may_add_parameters():
@@ -280,7 +280,7 @@ def operands_rounded(params: PyTree, compute_dtype: str) -> PyTree:
     """``OPERANDS`` in the type of the products of a model of this ``compute_dtype``, unless a plugin may use them otherwise."""
     # An ensemble may have several.
     dtype = POLICIES.get(compute_dtype, FLOAT32).compute
-    if may_add_parameters():
+    if may_add_parameters(with_kit=False):
         return params
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: leaf.astype(dtype) if re.search(OPERANDS, path_of(path)) else leaf, params

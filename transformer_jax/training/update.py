@@ -11,10 +11,12 @@ import optax
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ExperimentConfig, Hyperparameters, hyperparameters_of
+from transformer_jax.config import ExperimentConfig, Hyperparameters, hyperparameters_of, parts_with
+from transformer_jax.config.plugins import registered
 from transformer_jax.training.optimizers import make_optimizer
-from transformer_jax.training.parameters import frozen, without_gradient
+from transformer_jax.training.parameters import frozen, with_frozen, without_gradient
 from transformer_jax.training.schedules import Schedule, make_schedule
+from transformer_jax.training.sharding import state_shardings
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import (
     LossFunction,
@@ -68,15 +70,34 @@ class Update:
 
     def schedule(self, hyperparameters: Hyperparameters) -> Schedule:
         """The learning rate of a run."""
-        return make_schedule(self._config.optimizer.schedule, hyperparameters, self._config.model.d_model)
+        config = self._config
+        parts = parts_with(config, hyperparameters)
+        return make_schedule(config.optimizer.schedule, hyperparameters, config.model.d_model, parts)
+
+    def evaluation_params(self, state: TrainState) -> PyTree:
+        """The parameters to evaluate and to save: the trained ones, or their average (``optimizer.averaging``)."""
+        return state.params if self._config.optimizer.averaging == "none" else self._average(state)
+
+    @cached_property
+    def _average(self) -> Callable[[TrainState], PyTree]:
+        part, pattern = registered("averaging")[self._config.optimizer.averaging], self._config.optimizer.freeze
+
+        def average(state: TrainState) -> PyTree:
+            if pattern:
+                return with_frozen(part.evaluation_params, pattern, state.optimizer_state, state.params)
+            return part.evaluation_params(state.optimizer_state, state.params)
+
+        return jax.jit(average, out_shardings=state_shardings(self.state_shapes.params, self.mesh))
 
     def lower(self, batch: PyTree) -> jax.stages.Lowered:
         """The step for batches of these shapes, ready to be compiled."""
         return self.jitted.lower(self.state_shapes, batch, self.hyperparameter_shapes)
 
     def _optimizer(self, hyperparameters: Hyperparameters, step: Array | int) -> optax.GradientTransformation:
-        optimizer = make_optimizer(self._config.optimizer.name, hyperparameters, self.schedule(hyperparameters), step)
-        pattern = self._config.optimizer.freeze
+        settings, parts = self._config.optimizer, parts_with(self._config, hyperparameters)
+        schedule = self.schedule(hyperparameters)
+        optimizer = make_optimizer(settings.name, hyperparameters, schedule, step, parts, settings.averaging)
+        pattern = settings.freeze
         return frozen(optimizer, pattern) if pattern else optimizer
 
 

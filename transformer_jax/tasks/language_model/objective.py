@@ -6,10 +6,11 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
-from transformer_jax.config import ExperimentConfig, Hyperparameters, Rates
+from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.models.decoder_only import DecoderOnly
 from transformer_jax.models.devices import devices_of, policies_on
+from transformer_jax.models.initialization import initialized
 from transformer_jax.models.interface import LogitFactors, call
 from transformer_jax.runtime.hardware import device_of
 from transformer_jax.sequence_types import Tokens
@@ -29,7 +30,7 @@ class LanguageModelObjective:
     def __init__(self, config: ExperimentConfig, vocabulary: int, mesh: Mesh) -> None:
         self.config = config
         self._devices = devices_of(config.model, mesh, one_sentence=config.batching.kind == "split")
-        self._build = partial(build_decoder_only, config.model, vocabulary)
+        self._build = partial(build_decoder_only, config.model, vocabulary, parts=config.parts)
         self.model = self._build(devices_of(config.model, mesh))
         self._model_of_rows = self._build(self._devices)
         self._precision = policies_on(mesh)[config.model.compute_dtype]
@@ -38,15 +39,17 @@ class LanguageModelObjective:
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""
         # They are made from a single row, which is not split over devices.
-        return init_decoder_only(self._build(), key)
+        model, parts = self.config.model, self.config.parts
+        return initialized(init_decoder_only(self._build(), key), model, parts, key)
 
-    def training_model(self, rates: Rates) -> DecoderOnly:
-        """The model of rows of text, with rates that a compiled function may take as arguments."""
-        return self._build(self._devices, rates)
+    def training_model(self, hyperparameters: Hyperparameters) -> DecoderOnly:
+        """The model of rows of text, with hyperparameters that a compiled function may take as arguments."""
+        parts = parts_with(self.config, hyperparameters)
+        return self._build(self._devices, hyperparameters.rates, parts=parts)
 
     def loss(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> LossSums:
         """Label-smoothed cross entropy of a training batch, with dropout."""
-        model = self.training_model(hyperparameters.rates)
+        model = self.training_model(hyperparameters)
         factors: LogitFactors = call(model, params, "factors", batch, train=True, rngs={"dropout": key})
         weights = jnp.asarray(batch.segments != 0, jnp.float32)
         smoothing = hyperparameters.label_smoothing

@@ -198,7 +198,7 @@ class LanguageModelTask(TextTask):
 
     def activations(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> PyTree:
         """All module outputs of a training pass, to find the first non-finite one."""
-        return activations(self.objective.training_model(hyperparameters.rates), params, batch, key=key)
+        return activations(self.objective.training_model(hyperparameters), params, batch, key=key)
 
     def training_data(self) -> LanguageModelData:
         """Tokenizes the training split, unless that was done before, and plans the rows."""

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ExperimentConfig, Hyperparameters, Rates
+from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
 from transformer_jax.models.build import build_model
 from transformer_jax.models.devices import devices_of, policies_on
 from transformer_jax.models.ensemble import Ensemble, joined_params, mean_log_probs
+from transformer_jax.models.initialization import initialized
 from transformer_jax.models.interface import LogitFactors, Module, call, init_params
 from transformer_jax.precision import POLICIES, einsum
 from transformer_jax.runtime.hardware import device_of, evaluation_dtype
@@ -38,7 +39,7 @@ class TranslationObjective:
         stated, of_model = config.decoding.compute_dtype, config.model.compute_dtype
         self.evaluation_dtype = evaluation_dtype(stated, of_model, device_of(mesh))
         evaluated = replace(config.model, compute_dtype=self.evaluation_dtype)
-        self.model = build_model(evaluated, *self._vocabularies, on_devices(evaluated))
+        self.model = build_model(evaluated, *self._vocabularies, on_devices(evaluated), parts=config.parts)
         policies = policies_on(mesh)
         self._precision, self._evaluation_precision = policies[of_model], policies[self.evaluation_dtype].wide
         self._blocks, self._mesh = logit_blocks(mesh, device_of(mesh).platform), mesh
@@ -51,18 +52,20 @@ class TranslationObjective:
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""
         # From a single row, which no sharding constraint can split.
-        return init_params(build_model(self.config.model, *self._vocabularies), key)
+        model, parts = self.config.model, self.config.parts
+        return initialized(init_params(build_model(model, *self._vocabularies, parts=parts), key), model, parts, key)
 
-    def training_model(self, rates: Rates) -> Module:
-        """``model``, with rates that may be traced."""
-        return build_model(self.config.model, *self._vocabularies, self._devices, rates)
+    def training_model(self, hyperparameters: Hyperparameters) -> Module:
+        """``model``, with hyperparameters that may be traced."""
+        parts = parts_with(self.config, hyperparameters)
+        return build_model(self.config.model, *self._vocabularies, self._devices, hyperparameters.rates, parts)
 
     def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
         """Cross entropy without dropout or smoothing, for validation."""
         return self._unsmoothed_loss(params, batch, jax.random.key(0), None)
 
     def _loss_of_rows(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> LossSums:
-        model = self.training_model(hyperparameters.rates)
+        model = self.training_model(hyperparameters)
         factors: LogitFactors = call(model, params, "factors", *batch, train=True, rngs={"dropout": key})
         labels, weights = jnp.asarray(batch.target.ids), jnp.asarray(batch.target.segments != 0, jnp.float32)
         smoothing = hyperparameters.label_smoothing

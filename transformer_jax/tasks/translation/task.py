@@ -199,7 +199,7 @@ class TranslationTask(Task):
 
     def activations(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> PyTree:
         """All module outputs of a training pass, to find the first non-finite one."""
-        return activations(self.objective.training_model(hyperparameters.rates), params, *batch, key=key)
+        return activations(self.objective.training_model(hyperparameters), params, *batch, key=key)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
         """Translates and scores a split as validations do; measures whether the outputs depend on the source."""

@@ -166,7 +166,12 @@ def require_plain_transformer(
 def require_settings(config: TransformerLayersConfig, problem: str, choices: Mapping[str, Collection[str]]) -> None:
     """Raises ConfigError naming a setting that is not among ``choices``, or that no other toolkit has."""
     width = config.d_model // config.num_heads
-    both = {"attention": ("multi_head", "biased"), "embedding": ("scaled", "unscaled")}
+    both = {
+        "attention": ("multi_head", "biased"),
+        "embedding": ("scaled", "unscaled"),
+        "norm": ("layer_norm",),
+        "normalization": ("post", "pre"),
+    }
     fitting = {name: getattr(config, name) in values for name, values in {**both, **choices}.items()}
     fitting |= {"d_key": config.head_key_size == width, "d_value": config.head_value_size == width}
     for name, fits in fitting.items():

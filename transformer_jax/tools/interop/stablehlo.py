@@ -57,7 +57,7 @@ class Programs:
             raise ConfigError("decoding.diverse_groups: the exported search has one group; set it to 1")
         self.max_length = length + self.decoding.max_extra_tokens
         source, target = (tokenizer.vocabulary_size for tokenizer in model.tokenizers)
-        self._model: Module = build_model(model.config.model, source, target)
+        self._model: Module = build_model(model.config.model, source, target, parts=model.config.parts)
         self._tree = model.params
         (rows,) = jax_export.symbolic_shape("b")
         self.sources = jax.ShapeDtypeStruct((rows, length), jnp.int32)

@@ -37,7 +37,9 @@ def schedule_numbers(config: ExperimentConfig, name: str = "") -> ScheduleNumber
     """The rates of the schedule of ``config``, or of the one called ``name`` with the same settings."""
     last, warmup = config.training.num_updates, config.optimizer.warmup_updates
     updates = np.unique(np.append(np.linspace(1, last, POINTS).astype(np.int64), min(warmup, last)))
-    schedule = make_schedule(name or config.optimizer.schedule, hyperparameters_of(config), config.model.d_model)
+    schedule = make_schedule(
+        name or config.optimizer.schedule, hyperparameters_of(config), config.model.d_model, config.parts
+    )
     return ScheduleNumbers(updates, np.asarray(schedule(updates)))
 
 

@@ -67,6 +67,7 @@ class WordVectorObjective:
             )
         unused = {"optimizer.freeze": optimizer.freeze, "optimizer.clip_norm": optimizer.clip_norm}
         unused["training.label_smoothing"] = config.training.label_smoothing
+        unused["optimizer.averaging"] = optimizer.averaging.replace("none", "")
         for name, value in unused.items():
             if value:
                 raise ConfigError(f"{name}: {value} is not supported for word vectors; leave it out")

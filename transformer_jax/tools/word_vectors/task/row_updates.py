@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
-from transformer_jax.config import ExperimentConfig, Hyperparameters
+from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.schedules import make_schedule
 from transformer_jax.training.sharding import partition_of, replicated
@@ -63,7 +63,8 @@ def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss, m
     def train_step(
         state: TrainState, batch: PyTree, hyperparameters: Hyperparameters
     ) -> tuple[TrainState, StepMetrics]:
-        rate = make_schedule(config.optimizer.schedule, hyperparameters, config.model.d_model)(state.step + 1)
+        parts = parts_with(config, hyperparameters)
+        rate = make_schedule(config.optimizer.schedule, hyperparameters, config.model.d_model, parts)(state.step + 1)
 
         def sums_of(rows: Mapping[str, Array], block: PyTree) -> tuple[Array, LossSums]:
             with jax.named_scope("row_loss"):

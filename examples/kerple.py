@@ -1,0 +1,37 @@
+"""Logarithmic position biases: a score falls with the logarithm of the distance, at rates that every head learns.
+
+transformer-jax train --plugin=examples/kerple.py --config=quickstart --config.model.attention=kerple \
+    --config.model.positions=none --config.parts.kerple.initial_rate=0.5 --workdir=runs/kerple
+"""
+
+from dataclasses import dataclass
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jax.tree_util import Partial
+
+import transformer_jax
+from transformer_jax.config import setting
+from transformer_jax.layers.modified_attention import AttentionChange
+
+
+@dataclass(frozen=True)
+class KerpleSettings:
+    initial_rate: float = setting(1.0, "Initial value of both rates.")
+
+
+@transformer_jax.register("attention", "kerple", settings=KerpleSettings)
+class LogarithmicBiases(AttentionChange):
+    """q k / sqrt(K) - r1 log(1 + r2 |distance|) in self-attention (Chi et al. 2022, KERPLE, equation 4)."""
+
+    def setup(self):
+        rates = nn.initializers.constant(self.settings.initial_rate)
+        self.rates = self.param("rates", rates, (2, self.num_heads))
+
+    def score_mod(self):
+        return Partial(with_bias, self.rates) if self.site.kind == "self" else None
+
+
+def with_bias(rates, scores, at):
+    factor, rate = nn.softplus(rates)[:, None, :, None, None]
+    return scores - factor * jnp.log1p(rate * jnp.abs(at.distance)[:, None])

@@ -1,0 +1,142 @@
+"""Settings of parts: selected, completed, checked, saved, explained and swept like every other."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from transformer_jax.__main__ import main
+from transformer_jax.config import (
+    ConfigError,
+    OptimizerConfig,
+    difference,
+    flatten,
+    from_dict,
+    from_json,
+    hyperparameters_of,
+    may_change,
+    parts_with,
+    resolve,
+    setting,
+    to_json,
+)
+from transformer_jax.config.explain import explained
+from transformer_jax.config.plugins import load_plugin, register
+from transformer_jax.kit import KIT
+from transformer_jax.runs.run_directory import TRUST_CONFIG, RunDirectory, changed_plugins, require_plugins, write_json
+from transformer_jax.tools.sweeps.definition import Choice, Sweep, Uniform, check
+
+MUON = {"optimizer": {"name": "muon"}, "parts": {"muon": {"beta": 0.5}}}
+
+
+def test_selected_parts_are_complete_and_come_back_from_json():
+    config = from_dict(MUON | {"model": {"feed_forward": "swiglu"}})
+    assert flatten(config)["parts.muon.beta"] == 0.5
+    assert flatten(config)["parts.muon.iterations"] == 5, "defaults are filled in"
+    assert list(config.parts) == ["muon", "swiglu"]
+    assert from_json(json.loads(json.dumps(to_json(config)))) == config
+    assert hash(config) == hash(from_dict(MUON | {"model": {"feed_forward": "swiglu"}}))
+    assert difference(from_dict(MUON), replace(from_dict(MUON), parts={})) == [("parts.muon.beta", 0.5, 0.95)]
+    assert "parts" not in to_json(from_dict({}))["config"], "runs without parts are saved as before"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"parts": {"muom": {}}}, "parts.muom: no part of this name has settings; did you mean parts.muon?"),
+        ({"parts": {"muon": {}}}, "parts.muon: no setting selects this part; set optimizer.name=muon, or leave its"),
+        (MUON | {"parts": {"muon": {"bet": 1}}}, "parts.muon.bet: unknown key; did you mean parts.muon.beta?"),
+        (MUON | {"parts": {"muon": {"beta": 1.5}}}, "parts.muon.beta: 1.5 must be below 1"),
+        (MUON | {"parts": {"muon": {"beta": "a"}}}, "parts.muon.beta: expected a number (float), found 'a' (str)"),
+        (MUON | {"parts": {"muon": 3}}, "parts.muon: expected a block of settings with beta, iterations, rms, found 3"),
+        (
+            {"parts": {"wsd": {"shape": "round"}}, "optimizer": {"schedule": "wsd"}},
+            "parts.wsd.shape: 'round' is not one of root, linear",
+        ),
+    ],
+)
+def test_a_wrong_part_is_refused_with_its_remedy(values, message):
+    with pytest.raises(ConfigError) as raised:
+        from_dict(values)
+    assert str(raised.value).startswith(message)
+
+
+def test_a_run_as_a_recipe_drops_the_parts_that_overrides_no_longer_select(tmp_path):
+    write_json(tmp_path / "config.json", to_json(from_dict(MUON)))
+    assert resolve(str(tmp_path)).parts["muon"].beta == 0.5
+    assert not resolve(str(tmp_path), [("optimizer.name", "adam")]).parts
+    with pytest.raises(ConfigError, match=r"parts\.muon: no setting selects"):
+        resolve(str(tmp_path), [("optimizer.name", "adam"), ("parts.muon.beta", "0.9")])
+
+
+def test_parts_are_swept_overridden_and_explained(capsys):
+    sweep = Sweep("quickstart", {"optimizer.name": "muon"}, space={"parts.muon.beta": Choice(0.8, 0.9)})
+    check(sweep)
+    assert [sweep.settings(point).parts["muon"].beta for point in sweep.points()] == [0.8, 0.9]
+    with pytest.raises(ConfigError, match=r"parts\.muon\.beta: 1\.5 must be below 1"):
+        check(replace(sweep, sampler="random", trials=2, space={"parts.muon.beta": Uniform(0.5, 1.5)}))
+    assert (
+        main(["config", "--config=quickstart", "--config.optimizer.name=muon", "--config.parts.muon.beta", ".7"]) == 0
+    )
+    assert "parts.muon.beta       = 0.7" in capsys.readouterr().out
+    assert "values: at least 0, below 1\n" in explained("parts.muon.beta").text()
+    assert "  rmsnorm: Division by the root mean square" in explained("model.norm").text()
+
+
+def test_the_kit_is_named_without_being_imported():
+    program = (
+        "import sys; from transformer_jax.config.plugins import names_of; print(names_of('norm'), 'jax' in sys.modules)"
+    )
+    root = Path(__file__).resolve().parents[2]
+    result = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, timeout=60)
+    assert result.stdout == "('rmsnorm',) False\n", result.stderr
+    assert set(KIT) >= {("norm", "rmsnorm"), ("optimizer", "muon")}
+
+
+def test_traced_settings_of_parts_are_hyperparameters():
+    config = from_dict(MUON)
+    assert hyperparameters_of(config).parts == {"muon": {"beta": 0.5, "rms": 0.2}}
+    told = hyperparameters_of(config)._replace(parts={"muon": {"beta": "told"}})
+    assert (parts_with(config, told)["muon"].beta, config.parts["muon"].beta) == ("told", 0.5)
+    assert hyperparameters_of(from_dict({})).parts == {}
+
+
+def test_a_resumed_run_may_change_what_its_part_declares_as_changeable():
+    @dataclass(frozen=True)
+    class Settings:
+        verbose: bool = setting(False, "Says more.", changeable=True)
+        size: int = setting(1, "Size.")
+
+    register("schedule", "mine", settings=Settings)(lambda settings, hyperparameters, d_model: None)
+    config = from_dict({"optimizer": {"schedule": "mine"}})
+    assert may_change("parts.mine.verbose", config, config)
+    assert not may_change("parts.mine.size", config, config)
+    assert not may_change("parts.other.size", config, config)
+    assert not may_change("training.num_updates", config, config), "its rates may depend on it"
+    with pytest.raises(ConfigError, match=r"parts\.mine are already the settings of schedule 'mine'; use another name"):
+        register("norm", "mine", settings=Settings)
+    with pytest.raises(ConfigError, match=r"optimizer\.schedule: 'yours' is not one of .*constant, .*wsd.*; a plugin"):
+        OptimizerConfig(schedule="yours")
+
+
+def test_a_changed_plugin_is_refused_at_resume(tmp_path, monkeypatch):
+    monkeypatch.setenv(TRUST_CONFIG, "")
+    file, run = tmp_path / "mine.py", RunDirectory(tmp_path / "run")
+    file.write_text("SIZE = 1\n")
+    run.path.mkdir()
+    load_plugin(str(file))
+    run.write_run([], 0, 0)
+    require_plugins(run.path)
+    file.write_text("SIZE = 2\n")
+    load_plugin(str(file))
+    assert changed_plugins(run.path) == [str(file)]
+    with pytest.raises(ConfigError, match=r"--plugin: .*mine\.py changed since the run .*--trust_config"):
+        require_plugins(run.path)
+    monkeypatch.setenv(TRUST_CONFIG, "1")
+    require_plugins(run.path)
+    # Runs of earlier versions have no digests.
+    write_json(run.run_record, [{"plugins": [str(file)]}])
+    assert changed_plugins(run.path) == []

@@ -1,0 +1,192 @@
+"""Attentions and positions of the kit against their equations; tests/models has what holds for every attention."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from transformer_jax.config import ConfigError, DecoderOnlyConfig, GenerationConfig, MeshConfig
+from transformer_jax.config.plugins import register
+from transformer_jax.kit.alibi import LinearBiases
+from transformer_jax.kit.cosine import CosineAttention, CosineSettings
+from transformer_jax.kit.grouped_query import GroupedQuery, GroupedQuerySettings
+from transformer_jax.kit.multi_query import MultiQuery
+from transformer_jax.kit.rope import RopeSettings, RotaryPositions
+from transformer_jax.kit.shaw import with_relative_keys
+from transformer_jax.kit.sliding_window import SlidingWindow, SlidingWindowSettings
+from transformer_jax.kit.soft_cap import SoftCapSettings, capped
+from transformer_jax.kit.t5 import Buckets, T5Settings
+from transformer_jax.kit.talking_heads import TalkingHeads
+from transformer_jax.layers.attention import MultiHeadAttention
+from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.modified_attention import AttentionChange, ModifiedAttention
+from transformer_jax.layers.scaled_dot_product import At
+from transformer_jax.layers.site import Site
+from transformer_jax.models.build import build_decoder_only, init_decoder_only
+from transformer_jax.tasks.language_model.generator import PromptDecoder
+from transformer_jax.training.sharding import make_mesh, state_shardings
+
+SITE = Site("decoder", "self", 2, is_causal=True)
+SIZES = {"num_heads": 4, "key_size": 4, "d_model": 8}
+SMALL = {"num_layers": 2, "d_model": 16, "d_ff": 16, "num_heads": 4}
+
+
+def change(kind, settings=None, **sizes):
+    return kind(**(SIZES | sizes), site=SITE, settings=settings)
+
+
+def random(key, *shape):
+    return jax.random.normal(jax.random.key(key), shape)
+
+
+def at(query_positions, key_positions, query=None):
+    return At(jnp.array([query_positions]), jnp.array([key_positions]), query)
+
+
+def test_rotated_scores_depend_on_distances_only():
+    rope = change(RotaryPositions, RopeSettings(base=100.0))
+    query, key = random(0, 1, 1, 1, 4), random(1, 1, 1, 1, 4)
+
+    def score(query_position, key_position):
+        rotated = rope.queries(query, jnp.array([[query_position]])), rope.keys(key, jnp.array([[key_position]]))
+        return float(jnp.vdot(*rotated))
+
+    assert score(7, 4) == pytest.approx(score(3, 0), abs=1e-5)
+    assert score(7, 4) != pytest.approx(score(7, 5), abs=1e-2)
+    half = change(RotaryPositions, RopeSettings(share=0.5))
+    found = half.queries(jnp.array([[[[1.0, 0.0, 3.0, 4.0]]]]), jnp.array([[2]]))
+    np.testing.assert_allclose(found[0, 0, 0], [np.cos(2), np.sin(2), 3, 4], rtol=1e-6)
+
+
+def test_linear_biases_have_the_slopes_of_the_paper():
+    mod = change(LinearBiases, num_heads=8).score_mod()
+    scores = mod(jnp.ones((1, 8, 1, 3)), at([2], [0, 1, 2]))
+    np.testing.assert_allclose(scores[0, :, 0], [[1 - 2 * 2.0**-h, 1 - 2.0**-h, 1] for h in range(1, 9)])
+
+
+def test_buckets_of_t5():
+    kinds = Buckets(32, 128, False), Buckets(32, 128, True)
+    expected = {5: (0, 21), 0: (0, 0), -1: (1, 1), 1: (0, 17), -12: (12, 9), -20: (17, 10), -127: (31, 15), -9: (9, 8)}
+    found = {d: tuple(int(kind.of(jnp.array([[[d]]]))[0, 0, 0]) for kind in kinds) for d in expected}
+    assert found == expected
+    table, positions = jnp.arange(64.0).reshape(32, 2), at([1], [0, 1])
+    scores = kinds[0](table, jnp.zeros((1, 2, 1, 2)), positions)
+    np.testing.assert_array_equal(scores[0, :, 0], [[2, 0], [3, 1]])
+
+
+def test_relative_keys_are_added_to_the_keys():
+    query, relative = random(0, 1, 2, 1, 4), random(1, 3, 4)
+    scores = with_relative_keys(relative, jnp.zeros((1, 2, 1, 4)), at([2], [0, 1, 2, 3], query))
+    expected = query[0, :, 0] @ relative[jnp.array([0, 0, 1, 2])].T
+    np.testing.assert_allclose(scores[0, :, 0], expected, rtol=1e-5)
+
+
+def test_scores_of_cosine_attention_and_capped_scores():
+    query, key, positions = random(0, 1, 4, 2, 4), random(1, 1, 4, 3, 4), jnp.zeros((1, 2), int)
+    cosine = change(CosineAttention, CosineSettings(3.0))
+    changed = cosine.init_with_output(jax.random.key(0), query, positions, method="queries")[0]
+    scores = jnp.einsum("BHQK,BHMK->BHQM", changed, cosine.keys(key, positions)) / 2
+    lengths = jnp.linalg.norm(query, axis=-1)[..., None] * jnp.linalg.norm(key, axis=-1)[..., None, :]
+    np.testing.assert_allclose(scores, 3 * jnp.einsum("BHQK,BHMK->BHQM", query, key) / lengths, rtol=1e-4)
+    found = capped(jnp.full((), 2.0), jnp.array([[[[-900.0, 0.0, 1.0]]]]), at([0], [0, 1, 2], query))
+    np.testing.assert_allclose(found[0, 0, 0], [-2, 0, 2 * np.tanh(0.5)], atol=1e-4)
+
+
+def test_an_encoder_looks_both_ways_and_cross_attention_has_no_window():
+    sites = SITE, replace(SITE, stack="encoder", is_causal=False), SITE.of("cross")
+    windows = [SlidingWindow(**SIZES, site=site, settings=SlidingWindowSettings(4)).mask_mod() for site in sites]
+    assert [window and (window.left, window.right) for window in windows] == [(3, 0), (2, 2), None]
+
+
+def modified(*makers):
+    return ModifiedAttention(**SIZES, value_size=4, makers=tuple((f"part{i}", each) for i, each in enumerate(makers)))
+
+
+INPUTS = random(0, 2, 5, 8)
+SEGMENTS, POSITIONS = jnp.ones((2, 5), int), jnp.tile(jnp.arange(5), (2, 1))
+MASK = SentenceMask(SEGMENTS, SEGMENTS, True, POSITIONS, POSITIONS)
+
+
+@pytest.mark.parametrize(("part", "heads"), [((GroupedQuery, GroupedQuerySettings(2)), 2), ((MultiQuery,), 1)])
+def test_grouped_heads_are_multi_head_attention_with_equal_keys_and_values(part, heads):
+    attention = modified(partial(change, *part))
+    params = attention.init(jax.random.key(1), INPUTS, INPUTS, MASK, train=False)["params"]
+    shapes = {name: kernel.shape for name, kernel in params.items()}
+    assert shapes == {"query": (8, 4, 4), "key": (8, heads, 4), "value": (8, heads, 4), "output": (4, 4, 8)}
+    spec = attention.apply({"params": params}, 2, 7, 3, method="cache_spec")
+    assert [leaf.shape for leaf in jax.tree.leaves(spec)] == [(2, heads, 4, 7), (2, heads, 7, 4)]
+    repeated = params | {name: jnp.repeat(params[name], 4 // heads, axis=1) for name in ("key", "value")}
+    found = attention.apply({"params": params}, INPUTS, INPUTS, MASK, train=False)
+    plain = MultiHeadAttention(**SIZES, value_size=4)
+    expected = plain.apply({"params": repeated}, INPUTS, INPUTS, MASK, train=False)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_heads_talk_before_and_after_the_softmax():
+    attention = modified(partial(change, TalkingHeads))
+    params = attention.init(jax.random.key(1), INPUTS, INPUTS, MASK, train=False)["params"]
+    before, after = random(2, 4, 4), random(3, 4, 4)
+    params |= {"changes_part0": {"mix_scores": before, "mix_weights": after}}
+    _, sown = attention.apply({"params": params}, INPUTS, INPUTS, MASK, train=False, mutable=["intermediates"])
+    query, key = (jnp.einsum("BLD,DHK->BHLK", INPUTS, params[name]) for name in ("query", "key"))
+    scores = jnp.einsum("BHQK,BHMK,HJ->BJQM", query, key, before) / 2
+    weights = jax.nn.softmax(jnp.where(MASK.array()[:, None], scores, -jnp.inf))
+    expected = jnp.einsum("BHQM,HJ->BJQM", weights, after)
+    np.testing.assert_allclose(sown["intermediates"]["attention_weights"][0], expected, atol=1e-4)
+
+
+def test_beam_search_finds_the_same_whatever_the_batch():
+    """With changes of every sort; the shorter prompt begins with padding."""
+    config = DecoderOnlyConfig(**SMALL, positions="t5", attention="grouped_query,soft_cap,sliding_window,talking_heads")
+    parts = {"t5": T5Settings(4, 4), "grouped_query": GroupedQuerySettings(2), "soft_cap": SoftCapSettings(2.0)}
+    parts["sliding_window"] = SlidingWindowSettings(4)
+    model = build_decoder_only(config, 19, parts=parts)
+    params = jax.tree.map(lambda leaf: 3 * leaf, init_decoder_only(model, jax.random.key(0)))
+    decoder = PromptDecoder(model, GenerationConfig(beam_width=3, max_new_tokens=6))
+    found = jax.jit(partial(decoder.continuations, params, key=jax.random.key(0)))
+    together = found(jnp.array([[0, 0, 0, 1, 5], [1, 7, 8, 9, 4]]), jnp.array([0, 1]))
+    alone = found(jnp.array([[1, 5]]), jnp.array([0]))
+    np.testing.assert_array_equal(together[0][0], alone[0][0])
+    np.testing.assert_allclose(together[2][0], alone[2][0], rtol=1e-4)
+
+
+def test_a_part_that_reads_its_layer_is_refused_where_layers_are_scanned():
+    @register("attention", "by_layer")
+    class ByLayer(AttentionChange):
+        def queries(self, query_BHQK, positions):
+            return query_BHQK * (1 + self.site.layer)
+
+    def shapes(**settings):
+        model = build_decoder_only(DecoderOnlyConfig(**SMALL, attention="by_layer", **settings), 19)
+        return jax.eval_shape(partial(init_decoder_only, model), jax.random.key(0))
+
+    assert shapes(rematerialize="full")
+    with pytest.raises(ConfigError, match="model.scan_layers: by_layer depends on its layer; use scan_layers=False"):
+        shapes(scan_layers=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts", "problem"),
+    [
+        ({"attention": "biased,qk_norm"}, {}, "model.attention: biased takes no changes"),
+        ({"attention": "biased", "positions": "alibi"}, {}, "model.attention: biased takes no changes"),
+        ({"attention": "grouped_query"}, {"grouped_query": GroupedQuerySettings(3)}, "not divisible by 3 key-value"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(settings, parts, problem):
+    with pytest.raises(ConfigError, match=problem):
+        model = build_decoder_only(DecoderOnlyConfig(**SMALL, **settings), 19, parts=parts)
+        jax.eval_shape(partial(init_decoder_only, model), jax.random.key(0))
+
+
+def test_parameters_of_changes_are_replicated():
+    mesh = make_mesh(MeshConfig(fsdp=2, tensor=2, data=2))
+    config = DecoderOnlyConfig(**SMALL, attention="multi_query,qk_norm", positions="t5")
+    shapes = jax.eval_shape(partial(init_decoder_only, build_decoder_only(config, 20)), jax.random.key(0))
+    attention = state_shardings(shapes, mesh)["decoder_layers_0"]["self_attention"]
+    assert attention["changes_t5"]["table"].is_fully_replicated
+    assert attention["key"].spec == P("fsdp", None, None), "one head is not split"

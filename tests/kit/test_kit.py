@@ -1,0 +1,207 @@
+"""The kit: every part trains a tiny model, differs from the base, and is the function of its paper."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, hyperparameters_of
+from transformer_jax.config.plugins import register, registered
+from transformer_jax.kit import KIT
+from transformer_jax.models.build import build_decoder_only, init_decoder_only
+from transformer_jax.precision import FLOAT32
+from transformer_jax.sequence_types import Tokens
+from transformer_jax.tasks.task import objective_of
+from transformer_jax.training.schedules import make_schedule
+from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, state_shardings
+from transformer_jax.training.state import count_parameters
+from transformer_jax.training.update import Update
+
+SETTINGS = {
+    "norm": "model.norm",
+    "residual": "model.normalization",
+    "feed_forward": "model.feed_forward",
+    "initialization": "model.initialization",
+    "optimizer": "optimizer.name",
+    "averaging": "optimizer.averaging",
+    "schedule": "optimizer.schedule",
+}
+OWN = sorted(set(KIT) & {(kind, name) for kind, name in KIT if kind in SETTINGS})
+SINGLE = MeshConfig(data=1)
+BATCH = Tokens.from_ids(np.random.default_rng(0).integers(4, 60, (8, 12)).astype(np.int32))
+
+
+def language_model(parts: dict | None = None, **settings: object) -> ExperimentConfig:
+    """A byte model of two layers, with settings by dotted key and settings of parts."""
+    values: dict = {
+        "task": "language_model",
+        "tokenizer": {"kind": "byte"},
+        "model": {"d_model": 16, "d_ff": 32, "num_heads": 2, "num_layers": 2, "dropout": 0.0},
+        "optimizer": {"schedule": "constant", "learning_rate": 0.02, "warmup_updates": 1},
+        "training": {"num_updates": 3},
+        "parts": parts or {},
+    }
+    for key, value in settings.items():
+        block, _, name = key.partition(".")
+        values[block] = {**values.get(block, {}), name: value}
+    return from_dict(values)
+
+
+@cache
+def update_of(config: ExperimentConfig, mesh: MeshConfig = SINGLE) -> Update:
+    devices = make_mesh(mesh, jax.devices()[: mesh.data * mesh.fsdp * mesh.tensor])
+    objective = objective_of(config, devices)
+    return Update(config, objective.loss, objective.init_params, devices)
+
+
+def three_updates(config: ExperimentConfig, mesh: MeshConfig = SINGLE):
+    """The losses of three updates on one batch, and the parameters that are evaluated after them."""
+    update = update_of(config, mesh)
+    state, losses = update.initial_state(0), []
+    batch, told = put_rows(BATCH, update.mesh), put_hyperparameters(hyperparameters_of(config), update.mesh)
+    for _ in range(3):
+        state, metrics = update.jitted(state, batch, told)
+        losses.append(float(metrics.sums.loss))
+    return losses, jax.device_get(update.evaluation_params(state))
+
+
+def flat(params) -> np.ndarray:
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
+
+
+@pytest.mark.parametrize(("kind", "name"), OWN)
+def test_a_part_trains_and_differs_from_the_base(kind, name):
+    losses, params = three_updates(language_model(**{SETTINGS[kind]: name}))
+    _, base = three_updates(language_model())
+    assert np.isfinite(losses).all() and losses[2] < losses[0]
+    one, other = flat(params), flat(base)
+    assert one.size != other.size or float(np.abs(one - other).max()) > 1e-4
+    documented = registered(kind)[name].__doc__
+    assert (documented and any(year in documented for year in map(str, range(1986, 2030)))) or name == "ema"
+
+
+def test_a_part_registers_the_sharding_of_its_parameters():
+    mesh = make_mesh(MeshConfig(data=1, fsdp=2, tensor=2), jax.devices()[:4])
+    shapes = {"feed_forward": {"routes": jax.ShapeDtypeStruct((4, 8), jnp.float32)}}
+    register("sharding", r"feed_forward/routes$")(PartitionSpec("tensor", "fsdp"))
+    assert state_shardings(shapes, mesh)["feed_forward"]["routes"].spec == PartitionSpec("tensor", "fsdp")
+
+
+def test_rmsnorm_is_its_equation():
+    norm = registered("norm")["rmsnorm"](None, language_model().model, None, precision=FLOAT32)
+    x, scale = np.random.default_rng(0).normal(size=(2, 3, 8)), np.linspace(0.5, 2.0, 8)
+    found = norm.apply({"params": {"scale": jnp.asarray(scale, jnp.float32)}}, jnp.asarray(x, jnp.float32))
+    expected = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * scale
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_rezero_begins_as_the_identity_and_has_no_norms():
+    config = language_model(**{"model.normalization": "rezero"})
+    model = build_decoder_only(config.model, 60)
+    params = init_decoder_only(model, jax.random.key(0))
+    assert not any("norm" in str(path) for path, _ in jax.tree_util.tree_leaves_with_path(params))
+    inputs = model.apply({"params": params}, BATCH, train=False)
+    without = {name: leaf for name, leaf in params.items() if "layers" not in name}
+    bare = build_decoder_only(language_model(**{"model.normalization": "rezero"}).model, 60).clone(num_layers=0)
+    np.testing.assert_allclose(inputs, bare.apply({"params": without}, BATCH, train=False), atol=1e-6)
+
+
+def test_deepnorm_scales_what_its_figure_names():
+    plain = language_model(**{"model.normalization": "deepnorm"})
+    deep = language_model(**{"model.normalization": "deepnorm", "model.initialization": "deepnorm"})
+    one, other = (update_of(config).initial_state(0).params for config in (plain, deep))
+    ratios = jax.tree.map(lambda new, old: float(jnp.std(new) / jnp.maximum(jnp.std(old), 1e-9)), other, one)
+    layer = ratios["decoder_layers_0"]
+    beta = (8 * 2) ** -0.25
+    for name, expected in (("query", 1.0), ("key", 1.0), ("value", beta), ("output", beta)):
+        assert layer["self_attention"][name] == pytest.approx(expected, rel=1e-4)
+    assert layer["feed_forward"]["wide_kernel"] == pytest.approx(beta, rel=1e-4)
+
+
+def test_gated_layers_have_the_parameters_of_two_matrices_on_request():
+    def size(**settings: object) -> int:
+        config = language_model(parts={"swiglu": settings}, **{"model.feed_forward": "swiglu", "model.d_ff": 96})
+        model = build_decoder_only(config.model, 60, parts=config.parts)
+        params = jax.eval_shape(lambda: init_decoder_only(model, jax.random.key(0)))
+        return count_parameters(params["decoder_layers_0"]["feed_forward"])
+
+    assert size(match_parameters=True) == 2 * 16 * 96
+    assert size() == 3 * 16 * 96
+
+
+def test_muon_orthogonalizes_matrices_and_its_state_is_sharded():
+    rule = registered("optimizer")["muon"]
+    config = language_model(**{"optimizer.name": "muon"})
+    (muon, sign) = rule(config.parts["muon"], hyperparameters_of(config))
+    gradient = {"self_attention": {"query": jax.random.normal(jax.random.key(0), (16, 2, 8))}, "scale": jnp.ones(4)}
+    updates, _ = muon.update(gradient, muon.init(gradient), gradient)
+    updates, _ = sign.update(updates, sign.init(gradient))
+    matrix = np.asarray(updates["self_attention"]["query"]).reshape(16, 16) / (0.2 * 4)
+    values = np.linalg.svd(matrix, compute_uv=False)
+    assert values.min() > 0.4 and values.max() < 1.3, "all singular values are near 1"
+    assert float(jnp.vdot(updates["self_attention"]["query"], gradient["self_attention"]["query"])) > 0
+
+    sharded = update_of(config, MeshConfig(data=1, fsdp=2, tensor=2))
+    shardings = jax.tree_util.tree_leaves_with_path(state_shardings(sharded.state_shapes, sharded.mesh))
+    moments = [each for path, each in shardings if "mu" in jax.tree_util.keystr(path) and "query" in str(path)]
+    assert moments and not any(each.is_fully_replicated for each in moments)
+    alone, _ = three_updates(config)
+    np.testing.assert_allclose(three_updates(config, MeshConfig(data=1, fsdp=2, tensor=2))[0], alone, rtol=1e-4)
+
+
+def test_ema_is_the_average_of_the_parameters():
+    config = language_model(parts={"ema": {"decay": 0.15}}, **{"optimizer.averaging": "ema"})
+    update = update_of(config)
+    state = update.initial_state(0)
+    batch, told = put_rows(BATCH, update.mesh), put_hyperparameters(hyperparameters_of(config), update.mesh)
+    expected = flat(state.params)
+    for count in (1, 2, 3):
+        state, _ = update.jitted(state, batch, told)
+        decay = min(0.15, (1 + count) / (10 + count))
+        expected = decay * expected + (1 - decay) * flat(state.params)
+    np.testing.assert_allclose(flat(update.evaluation_params(state)), expected, atol=1e-6)
+    assert float(np.abs(flat(state.params) - expected).max()) > 1e-4
+
+
+@pytest.mark.parametrize("name", ["ema", "schedule_free"])
+def test_frozen_parameters_stay_where_others_are_averaged(name):
+    config = language_model(**{"optimizer.averaging": name, "optimizer.freeze": "embedding"})
+    _, params = three_updates(config)
+    first = update_of(config).initial_state(0).params
+    np.testing.assert_array_equal(params["embedding"]["table"], first["embedding"]["table"])
+    assert float(np.abs(flat(params) - flat(first)).max()) > 1e-3
+
+
+def test_schedule_free_trains_between_the_iterate_and_its_average():
+    config = language_model(**{"optimizer.averaging": "schedule_free", "optimizer.name": "sgd"})
+    update = update_of(config)
+    state = update.initial_state(0)
+    batch, told = put_rows(BATCH, update.mesh), put_hyperparameters(hyperparameters_of(config), update.mesh)
+    for _ in range(3):
+        state, _ = update.jitted(state, batch, told)
+    average, iterate = flat(update.evaluation_params(state)), flat(state.optimizer_state.z)
+    np.testing.assert_allclose(flat(state.params), 0.9 * average + 0.1 * iterate, atol=1e-6)
+
+
+def test_wsd_is_constant_between_warm_up_and_decay():
+    config = from_dict({"optimizer": {"schedule": "wsd", "learning_rate": 2.0, "warmup_updates": 10}})
+    hyperparameters = hyperparameters_of(config)._replace(num_updates=100.0)
+    schedule = make_schedule("wsd", hyperparameters, 16, config.parts)
+    rates = [float(schedule(step)) for step in (5, 10, 50, 80, 85, 100)]
+    np.testing.assert_allclose(rates, [1.0, 2.0, 2.0, 2.0, 1.0, 0.0], atol=1e-6)
+
+
+def test_a_traced_setting_changes_the_update_and_not_the_program():
+    config = language_model(**{"optimizer.name": "muon"})
+    update = update_of(config)
+    batch, state = put_rows(BATCH, update.mesh), update.initial_state(0)
+    step = update.lower(batch).compile()
+    found = []
+    for rms in (0.2, 0.4):
+        told = hyperparameters_of(language_model(parts={"muon": {"rms": rms}}, **{"optimizer.name": "muon"}))
+        copy = jax.tree.map(jnp.copy, state)
+        found.append(flat(step(copy, batch, put_hyperparameters(told, update.mesh))[0].params))
+    assert float(np.abs(found[0] - found[1]).max()) > 1e-4

@@ -1,0 +1,95 @@
+"""Settings of parts: ``parts.NAME.FIELD``, for every part that a setting of the run selects."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from transformer_jax.config.checks import check_settings, declared
+from transformer_jax.config.errors import ConfigError, nearest
+from transformer_jax.config.plugins import EXTENSIONS, kind_with_settings, names_with_settings, settings_class
+
+
+class Parts(Mapping[str, Any]):
+    """Settings dataclasses by the name of their part, sorted; immutable."""
+
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        self._settings = dict(sorted((settings or {}).items()))
+
+    def __getitem__(self, name: str) -> Any:
+        return self._settings[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._settings)
+
+    def __len__(self) -> int:
+        return len(self._settings)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._settings.items()))
+
+    def __repr__(self) -> str:
+        return f"Parts({self._settings})"
+
+
+class Selection(NamedTuple):
+    """A part that a setting selects: ``model.norm`` selects the part ``rmsnorm`` of kind ``norm``."""
+
+    key: str
+    kind: str
+    name: str
+
+
+def selections(block: Any, path: str) -> list[Selection]:
+    """The parts that the settings of a block at ``path`` select, those of the package too."""
+    return [
+        Selection(f"{path}.{key}" if path else key, each.facts["plugin"], name)
+        for key, each in declared(type(block)).items()
+        if "plugin" in each.facts
+        for name in each.chosen(getattr(block, key))
+    ]
+
+
+def default_parts(block: Any) -> Parts:
+    """The default settings of the parts that a block selects."""
+    return complete_parts({}, selections(block, ""))
+
+
+def complete_parts(stated: Mapping[str, Any], selected: list[Selection]) -> Parts:
+    """The settings of the selected parts: as stated, or their defaults.
+
+    Raises ConfigError when a value is not allowed, or a part is stated that nothing selects.
+    """
+    found = {}
+    for _, kind, name in selected:
+        settings = settings_class(kind, name)
+        if settings:
+            found[name] = stated[name] if name in stated else settings()
+            check_settings(f"parts.{name}", found[name])
+    for name in stated:
+        if name not in found:
+            kind = kind_with_settings(name) or ""
+            by = EXTENSIONS[kind].partition(":")[0].partition(" ")[0] if kind else "any setting"
+            raise ConfigError(f"parts.{name}: no setting selects this part; set {by}={name}, or leave its settings out")
+    return Parts(found)
+
+
+def settings_with(parts: Parts, traced: Mapping[str, Mapping[str, Any]]) -> Parts:
+    """``parts`` with numbers that may be traced, ``Hyperparameters.parts``, in place of their own."""
+    found = dict(parts)
+    for name, numbers in traced.items():
+        # Not dataclasses.replace: checks of __post_init__ cannot read traced numbers.
+        found[name] = copy.copy(parts[name])
+        for field, number in numbers.items():
+            object.__setattr__(found[name], field, number)
+    return Parts(found)
+
+
+def settings_of_part(name: str) -> type:
+    """The settings dataclass of the part of this name; raises ConfigError, with the nearest name, if there is none."""
+    kind = kind_with_settings(name)
+    settings = settings_class(kind, name) if kind else None
+    if settings is None:
+        near = nearest(name, names_with_settings())
+        hint = f"did you mean parts.{near}?" if near else f"parts with settings are {', '.join(names_with_settings())}"
+        raise ConfigError(f"parts.{name}: no part of this name has settings; {hint}")
+    return settings

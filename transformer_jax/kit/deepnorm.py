@@ -1,0 +1,48 @@
+"""DeepNorm: residual connections and initialization of deep post-norm stacks (Wang et al. 2022, figure 2)."""
+
+import re
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+
+from transformer_jax.array_types import Hidden
+from transformer_jax.config.plugins import register
+from transformer_jax.layers.residual import Residual, residual_sum
+from transformer_jax.layers.site import Site
+
+SCALED = r"attention/(value|output)$|_kernel$"
+
+
+def factors(config: Any, stack: str) -> tuple[float, float]:
+    """alpha of the residual connection and beta of the initialization in a stack, ``encoder`` or ``decoder``."""
+    if config.kind == "decoder_only":
+        return (2 * config.num_layers) ** 0.25, (8 * config.num_layers) ** -0.25
+    encoder, decoder = config.num_encoder_layers, config.num_decoder_layers
+    if stack == "decoder":
+        return (3 * decoder) ** 0.25, (12 * decoder) ** -0.25
+    return 0.81 * (encoder**4 * decoder) ** (1 / 16), 0.87 * (encoder**4 * decoder) ** (-1 / 16)
+
+
+@register("residual", "deepnorm")
+class DeepNormResidual(Residual):
+    """Norm(alpha x + Dropout(Sublayer(x))), alpha by the depth; with model.initialization=deepnorm (Wang et al. 2022)."""
+
+    alpha: float = 1.0
+    residual_dtype: ClassVar[str | None] = None
+
+    @classmethod
+    def of(cls, settings: None, config: Any, site: Site, **options: Any) -> Residual:
+        """With the alpha of the stack of the site."""
+        return cls(alpha=factors(config, site.stack)[0], **options)
+
+    def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
+        """The norm of the sum of alpha x and the sublayer's output y."""
+        scaled = self.alpha * x.astype(jnp.float32)
+        return self.norm(residual_sum(scaled, y, self.sublayer_dropout, train=train))
+
+
+@register("initialization", "deepnorm")
+def deepnorm(settings: None, config: Any, path: str) -> float:
+    """Values, outputs of attention and feed-forward kernels times beta, which shrinks with the depth (Wang et al. 2022)."""
+    stack = "encoder" if path.startswith("encoder") else "decoder"
+    return factors(config, stack)[1] if re.search(SCALED, path) else 1.0

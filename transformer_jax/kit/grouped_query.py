@@ -1,0 +1,22 @@
+"""Grouped-query attention (Ainslie et al. 2023, section 2.2)."""
+
+from dataclasses import dataclass
+
+from transformer_jax.config.checks import setting
+from transformer_jax.config.plugins import register
+from transformer_jax.layers.modified_attention import AttentionChange
+
+
+@dataclass(frozen=True)
+class GroupedQuerySettings:
+    key_value_heads: int = setting(2, "G, heads of keys and values; divides model.num_heads.")
+
+
+@register("attention", "grouped_query", settings=GroupedQuerySettings)
+class GroupedQuery(AttentionChange):
+    """H / G query heads share each of G heads of keys and values, whose cache is H / G times smaller."""
+
+    @property
+    def key_value_heads(self) -> int:
+        groups: int = self.settings.key_value_heads
+        return groups

@@ -1,0 +1,12 @@
+"""Lion (Chen et al. 2023, algorithm 2)."""
+
+import optax
+
+from transformer_jax.config import Hyperparameters
+from transformer_jax.config.plugins import register
+
+
+@register("optimizer", "lion")
+def lion(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
+    """The sign of a momentum, with optimizer.b1 and b2; about a tenth of Adam's learning rate (Chen et al. 2023)."""
+    return [optax.scale_by_lion(hyperparameters.b1, hyperparameters.b2)]

@@ -1,0 +1,60 @@
+"""Muon: orthogonalized momentum for matrices, Adam for other parameters (Jordan et al. 2024; Liu et al. 2025)."""
+
+import re
+from dataclasses import dataclass
+
+import jax
+import optax
+from optax.contrib import MuonDimensionNumbers, muon
+
+from transformer_jax.array_types import AnyArray, PyTree
+from transformer_jax.config import Hyperparameters
+from transformer_jax.config.checks import setting
+from transformer_jax.config.plugins import register
+from transformer_jax.training.sharding import path_of
+
+
+@dataclass(frozen=True)
+class MuonSettings:
+    """Settings of the matrices; Adam has the settings of the optimizer."""
+
+    beta: float = setting(0.95, "Decay of the momentum.", at_least=0, below=1, program="traced")
+    iterations: int = setting(5, "Newton-Schulz iterations of an update.")
+    rms: float = setting(
+        0.2, "Root mean square of an update per learning rate, about Adam's (Liu et al. 2025).", program="traced"
+    )
+
+
+@register("optimizer", "muon", settings=MuonSettings)
+def orthogonalized(settings: MuonSettings, hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
+    """Orthogonalized momentum for kernels, Adam for embeddings, norms and biases (Jordan et al. 2024)."""
+    rule = muon(
+        1.0,
+        ns_steps=settings.iterations,
+        beta=settings.beta,
+        adam_b1=hyperparameters.b1,
+        adam_b2=hyperparameters.b2,
+        muon_weight_dimension_numbers=matrices,
+        consistent_rms=settings.rms,
+    )
+    # muon ends with a descent by its rate 1; the rate of the schedule, which descends, follows.
+    return [rule, optax.scale(-1.0)]
+
+
+def matrices(params: PyTree) -> PyTree:
+    """The axes of each kernel that are rows and columns of its matrix; None for other parameters.
+
+    Kernels of attention [D, H, K] and [H, K, D] are matrices [D, H K] and [H K, D], of recurrent gates one for each gate.
+    """
+
+    def axes(path: tuple, leaf: AnyArray) -> MuonDimensionNumbers | None:
+        name = path_of(path)
+        if leaf.ndim < 2 or not re.search(r"attention/(query|key|value|output)$|kernel$", name):
+            return None
+        if re.search(r"attention/(query|key|value)$", name):
+            return MuonDimensionNumbers(0, (1, 2))
+        if name.endswith("attention/output"):
+            return MuonDimensionNumbers((0, 1), 2)
+        return MuonDimensionNumbers(0, leaf.ndim - 1)
+
+    return jax.tree_util.tree_map_with_path(axes, params)

@@ -1,0 +1,29 @@
+"""Query-key normalization (Dehghani et al. 2023, section 2)."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.array_types import AnyArray, Array, Float, Int
+from transformer_jax.config.plugins import register
+from transformer_jax.layers.modified_attention import AttentionChange
+
+
+@register("attention", "qk_norm")
+class QueryKeyNorm(AttentionChange):
+    """softmax(LN(Q) LN(K)ᵀ / sqrt(K)): layer norms of every head without biases; ``query_gain`` and ``key_gain`` [K]."""
+
+    def setup(self) -> None:
+        self.query_gain = self.param("query_gain", nn.initializers.ones, (self.key_size,))
+        self.key_gain = self.param("key_gain", nn.initializers.ones, (self.key_size,))
+
+    def queries(self, query_BHQK: Float[Array, "B H Q K"], positions: Int[AnyArray, "B Q"]) -> Float[Array, "B H Q K"]:
+        return normalized(query_BHQK, self.query_gain)
+
+    def keys(self, key_BGMK: Float[Array, "B G M K"], positions: Int[AnyArray, "B M"]) -> Float[Array, "B G M K"]:
+        return normalized(key_BGMK, self.key_gain)
+
+
+def normalized(vectors: Float[Array, "B H L K"], gain: Float[Array, " K"]) -> Float[Array, "B H L K"]:
+    unit = jax.nn.standardize(vectors.astype(jnp.float32), epsilon=1e-6)
+    return (unit * gain[None, None, None]).astype(vectors.dtype)

@@ -1,0 +1,21 @@
+"""ReZero (Bachlechner et al. 2021, equation 4 and section 5)."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from transformer_jax.array_types import Hidden
+from transformer_jax.config.plugins import register
+from transformer_jax.layers.residual import Residual, residual_sum
+
+
+@register("residual", "rezero")
+class ReZeroResidual(Residual):
+    """x + g Dropout(Sublayer(x)), without norms, with a learned g that is initially 0 (Bachlechner et al. 2021)."""
+
+    def setup(self) -> None:
+        super().setup()
+        self.gain = self.param("gain", nn.initializers.zeros, ())
+
+    def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
+        """The sum of x and the weighted output y of the sublayer."""
+        return residual_sum(x, y.astype(jnp.float32) * self.gain, self.sublayer_dropout, train=train)

@@ -1,0 +1,48 @@
+"""Rotary positions: RoFormer (Su et al. 2021)."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from transformer_jax.array_types import AnyArray, Array, Float, Int
+from transformer_jax.config.checks import setting
+from transformer_jax.config.model import TransformerLayersConfig
+from transformer_jax.config.plugins import register
+from transformer_jax.layers.modified_attention import AttentionChange
+from transformer_jax.layers.site import Site
+
+
+@dataclass(frozen=True)
+class RopeSettings:
+    base: float = setting(10_000.0, "Base of the wavelengths, which go from 2 pi to 2 pi base.", program="traced")
+    share: float = setting(1.0, "Share of the dimensions of a head that are rotated, from the first on.", at_most=1)
+
+
+class RotaryPositions(AttentionChange):
+    """Queries and keys rotated by angles that grow with their position (equation 34), so that scores depend on distances.
+
+    The pairs of dimensions are the paper's, (0, 1), (2, 3) ...; GPT-NeoX and Llama pair dimension i with i + K / 2.
+    """
+
+    def queries(self, query_BHQK: Float[Array, "B H Q K"], positions: Int[AnyArray, "B Q"]) -> Float[Array, "B H Q K"]:
+        return self._rotated(query_BHQK, positions)
+
+    def keys(self, key_BGMK: Float[Array, "B G M K"], positions: Int[AnyArray, "B M"]) -> Float[Array, "B G M K"]:
+        return self._rotated(key_BGMK, positions)
+
+    def _rotated(self, vectors: Float[Array, "B H L K"], positions: Int[AnyArray, "B L"]) -> Float[Array, "B H L K"]:
+        num_pairs = int(self.key_size * self.settings.share) // 2
+        frequencies = self.settings.base ** (-jnp.arange(num_pairs) / num_pairs)
+        angles = jnp.asarray(positions)[:, None, :, None] * frequencies[None, None, None]
+        cos, sin = jnp.cos(angles), jnp.sin(angles)
+        pairs = vectors[..., : 2 * num_pairs].reshape(*vectors.shape[:-1], num_pairs, 2).astype(jnp.float32)
+        first, second = pairs[..., 0], pairs[..., 1]
+        rotated = jnp.stack([first * cos - second * sin, first * sin + second * cos], axis=-1)
+        rotated = rotated.reshape(*vectors.shape[:-1], 2 * num_pairs).astype(vectors.dtype)
+        return jnp.concatenate([rotated, vectors[..., 2 * num_pairs :]], axis=-1)
+
+
+@register("positions", "rope", settings=RopeSettings)
+def rope(settings: RopeSettings, config: TransformerLayersConfig, site: Site) -> AttentionChange | None:
+    """Rotary positions in self-attention, no positions in the embeddings."""
+    return RotaryPositions.of(settings, config, site) if site.kind == "self" else None

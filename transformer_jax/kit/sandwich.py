@@ -1,0 +1,26 @@
+"""Sandwich norm (Ding et al. 2021, CogView, section 2.4)."""
+
+from typing import ClassVar
+
+from transformer_jax.array_types import Hidden
+from transformer_jax.config.plugins import register
+from transformer_jax.layers.residual import Residual, residual_sum
+
+
+@register("residual", "sandwich")
+class SandwichResidual(Residual):
+    """x + Dropout(Norm(Sublayer(Norm(x)))): a norm before the sublayer and one after it (Ding et al. 2021)."""
+
+    has_final_norm: ClassVar[bool] = True
+
+    def setup(self) -> None:
+        super().setup()
+        self.output_norm = self.make_norm()
+
+    def before(self, x: Hidden) -> Hidden:
+        """The sublayer reads the norm of x."""
+        return self.norm(x)
+
+    def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
+        """The sum of x and the norm of the sublayer's output y."""
+        return residual_sum(x, self.output_norm(y), self.sublayer_dropout, train=train)

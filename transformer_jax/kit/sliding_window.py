@@ -1,0 +1,26 @@
+"""Sliding-window attention (Beltagy et al. 2020, section 3.1)."""
+
+from dataclasses import dataclass
+
+from transformer_jax.config.checks import setting
+from transformer_jax.config.plugins import register
+from transformer_jax.layers.masks import Window
+from transformer_jax.layers.modified_attention import AttentionChange
+
+
+@dataclass(frozen=True)
+class SlidingWindowSettings:
+    size: int = setting(
+        128, "Keys that a query sees: itself and those before it, or in an encoder half of them on each side."
+    )
+
+
+@register("attention", "sliding_window", settings=SlidingWindowSettings)
+class SlidingWindow(AttentionChange):
+    """Self-attention to the ``size`` nearest positions; the KV cache keeps all of them."""
+
+    def mask_mod(self) -> Window | None:
+        size = self.settings.size
+        if self.site.kind != "self":
+            return None
+        return Window(size - 1, 0) if self.site.is_causal else Window(size // 2, size // 2)

@@ -1,0 +1,181 @@
+"""Multi-head attention with changes in order: of queries and keys, scores, visible keys, weights, number of key heads."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jax.tree_util import Partial
+
+from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int
+from transformer_jax.config import ConfigError
+from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, Slots, kv_spec
+from transformer_jax.layers.dropout import Dropout
+from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.layers.masks import SentenceMask, Window
+from transformer_jax.layers.scaled_dot_product import MASKED_SCORE, At, scores_of, softmax, weighted_values
+from transformer_jax.layers.site import Site
+
+
+class AttentionChange(nn.Module):
+    """One change of multi-head attention; a subclass overrides the methods of what it changes.
+
+    Parameters are created in ``setup``. ``settings``: the settings dataclass that the part was registered with.
+    """
+
+    num_heads: int
+    key_size: int
+    d_model: int
+    site: Site
+    settings: Any = None
+
+    @classmethod
+    def of(cls, settings: Any, config: Any, site: Site) -> "AttentionChange":
+        """The change for the settings of a model."""
+        return cls(config.num_heads, config.head_key_size, config.d_model, site, settings)
+
+    @property
+    def key_value_heads(self) -> int:
+        """G, the number of heads of keys and values, which divides ``num_heads``."""
+        return self.num_heads
+
+    def queries(self, query_BHQK: Float[Array, "B H Q K"], positions: Int[AnyArray, "B Q"]) -> Float[Array, "B H Q K"]:
+        """Projected queries."""
+        return query_BHQK
+
+    def keys(self, key_BGMK: Float[Array, "B G M K"], positions: Int[AnyArray, "B M"]) -> Float[Array, "B G M K"]:
+        """Projected keys; a cache holds changed ones."""
+        return key_BGMK
+
+    def score_mod(self) -> Partial | None:
+        """``Partial(function, *arrays)``: ``function(*arrays, scores, at)`` returns other scores [B, H, Q, M], float32.
+
+        It sees one block of the scores at a time, all heads of it, before the mask. See ``At``.
+        """
+        return None
+
+    def mask_mod(self) -> Window | None:
+        """A window of visible keys."""
+        return None
+
+    def weights_mod(self) -> Partial | None:
+        """``Partial(function, *arrays)``: ``function(*arrays, weights)`` returns other weights after the softmax.
+
+        All weights are then computed at once, without a backend.
+        """
+        return None
+
+
+class ModifiedAttention(MultiHeadAttention):
+    """Multi-head attention with the changes that ``makers`` make, in their order; None is no change.
+
+    Query head h uses key head h // (H / G). Parameters: ``query`` [D, H, K], ``key`` [D, G, K], ``value`` [D, G, U], ``output``
+    [H, U, D], and of each change in ``changes_NAME``.
+    """
+
+    makers: tuple[tuple[str, Callable[[], AttentionChange | None]], ...] = ()
+
+    def setup(self) -> None:
+        made = {name: make() for name, make in self.makers}
+        self.changes = {name: change for name, change in made.items() if change is not None}
+        groups = self.num_key_value_heads
+        if self.num_heads % groups:
+            raise ConfigError(f"model.num_heads: {self.num_heads} is not divisible by {groups} key-value heads")
+        heads_in, heads_out = xavier_uniform(0, (1, 2)), xavier_uniform((0, 1), 2)
+        self.query_kernel = self.param("query", heads_in, (self.d_model, self.num_heads, self.key_size))
+        self.key_kernel = self.param("key", heads_in, (self.d_model, groups, self.key_size))
+        self.value_kernel = self.param("value", heads_in, (self.d_model, groups, self.value_size))
+        self.output_kernel = self.param("output", heads_out, (self.num_heads, self.value_size, self.d_model))
+        self.weight_dropout = Dropout(self.dropout)
+
+    @property
+    def num_key_value_heads(self) -> int:
+        return min((change.key_value_heads for change in self.changes.values()), default=self.num_heads)
+
+    def __call__(
+        self, queries: Float[Array, "B Q D"], memory: Float[Array, "B M D"], mask: SentenceMask, *, train: bool
+    ) -> Float[Array, "B Q D"]:
+        """Attends from ``queries`` to ``memory``."""
+        projected, value_BGMU = self.project_memory(memory)
+        key_BGMK = self._changed_keys(projected, mask.key_positions)
+        query_BHQK = self._changed_queries(queries, mask.query_positions)
+        mask = replace(mask, mask_mod=self._window())
+        if self.is_mutable_collection("intermediates") or self._mods("weights_mod"):
+            at = At(*mask.positions, query_BHQK)
+            return self._attend_with_changes(at, key_BGMK, value_BGMU, mask.array(), train=train)
+        score_mods = self._mods("score_mod")
+        heads_BHQU = self.backend(
+            query_BHQK,
+            key_BGMK,
+            value_BGMU,
+            mask,
+            dropout=self.weight_dropout.mask(train=train),
+            precision=self.precision,
+            score_mod=Partial(_in_order, score_mods) if score_mods else None,
+        )
+        return self.merge_heads(heads_BHQU)
+
+    def cache_spec(self, rows: int, num_slots: int, beams: int) -> LayerCache:
+        """Shapes and types of the cache: G heads of keys and values."""
+        del beams
+        groups, precision = self.num_key_value_heads, self.precision
+        return LayerCache(kv_spec(rows, groups, num_slots, self.key_size, self.value_size, precision))
+
+    def cache_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> KVCache:
+        """The changed keys and the values of a whole ``memory``."""
+        keys, values = self.project_memory(memory)
+        keys = jnp.swapaxes(self._changed_keys(keys, positions), 2, 3)
+        return KVCache(keys.astype(self.precision.compute), values.astype(self.precision.compute))
+
+    def attend(self, queries: Float[Array, "B Q D"], cache: KVCache, slots: Slots) -> Float[Array, "B Q D"]:
+        """Attends from ``queries`` to the visible cache slots."""
+        query_BHQK = self._changed_queries(queries, slots.query_positions)
+        visible, window = slots.visible, self._window()
+        if window:
+            visible &= window(slots.query_positions, slots.slot_positions)
+        at = At(slots.query_positions, slots.slot_positions, query_BHQK)
+        return self._attend_with_changes(at, jnp.swapaxes(cache.keys, 2, 3), cache.values, visible, train=False)
+
+    def _changed_queries(self, queries: Float[Array, "B Q D"], positions: Int[AnyArray, "B Q"]) -> Array:
+        changes = self.changes.values()
+        return reduce(lambda query, change: change.queries(query, positions), changes, self.project_queries(queries))
+
+    def _changed_keys(self, key_BGMK: Float[Array, "B G M K"], positions: Int[AnyArray, "B M"]) -> Array:
+        return reduce(lambda key, change: change.keys(key, positions), self.changes.values(), key_BGMK)
+
+    def _mods(self, method: str) -> list[Any]:
+        mods = (getattr(change, method)() for change in self.changes.values())
+        return [mod for mod in mods if mod is not None]
+
+    def _window(self) -> Window | None:
+        windows = self._mods("mask_mod")
+        if len(windows) > 1:
+            raise ConfigError(f"model.attention: {len(windows)} parts have a window; choose one")
+        return windows[0] if windows else None
+
+    def _attend_with_changes(
+        self,
+        at: At,
+        key_BGMK: Float[Array, "B G M K"],
+        value_BGMU: Float[Array, "B G M U"],
+        mask: Bool[Array, "#B #Q M"],
+        *,
+        train: bool,
+    ) -> Float[Array, "B Q D"]:
+        """All scores at once, with every change; ``at`` has the queries before the factor K^-1/2."""
+        at = at._replace(query=at.query * self.key_size**-0.5)
+        scores_BHQM = _in_order(self._mods("score_mod"), scores_of(at.query, key_BGMK, self.precision.wide), at)
+        visible = jnp.broadcast_to(mask[:, None], scores_BHQM.shape)
+        weights_BHQM = softmax(jnp.where(visible, scores_BHQM, MASKED_SCORE), self.precision.output)
+        for mod in self._mods("weights_mod"):
+            weights_BHQM = mod(weights_BHQM)
+        self.sow("intermediates", "attention_weights", weights_BHQM.astype(jnp.float32))
+        dropout = self.weight_dropout.mask(train=train)
+        dropped_BHQM = weights_BHQM if dropout is None else dropout(weights_BHQM)
+        return self.merge_heads(weighted_values(dropped_BHQM, value_BGMU, self.precision))
+
+
+def _in_order(mods: list[Partial], scores: Float[Array, "B H Q M"], at: At) -> Float[Array, "B H Q M"]:
+    return reduce(lambda scores, mod: mod(scores, at).astype(jnp.float32), mods, scores)

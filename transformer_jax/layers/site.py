@@ -1,0 +1,39 @@
+"""The location of a part in a model, known to its maker."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from transformer_jax.config import ConfigError
+
+SiteKind = Literal["self", "cross", "feed_forward", "embedding"]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a part is: its stack of ``depth`` layers, the kind of sublayer, and whether it sees earlier positions only.
+
+    ``index`` is the number of the layer, None where the layers are scanned or the part belongs to no layer. ``part`` is the
+    name of the part in messages.
+    """
+
+    stack: Literal["encoder", "decoder"]
+    kind: SiteKind
+    depth: int
+    is_causal: bool
+    index: int | None = None
+    part: str = "a part"
+
+    @property
+    def layer(self) -> int:
+        """The number of the layer, from 0; raises ConfigError where one compiled layer stands for all."""
+        if self.index is None:
+            raise ConfigError(f"model.scan_layers: {self.part} depends on its layer; use scan_layers=False")
+        return self.index
+
+    def of(self, kind: SiteKind) -> "Site":
+        """The site of another sublayer of the same layer."""
+        return replace(self, kind=kind, is_causal=self.is_causal and kind != "cross")
+
+    def named(self, part: str) -> "Site":
+        """The same site with the name of its part."""
+        return replace(self, part=part)
