@@ -1,0 +1,75 @@
+"""``conform``: whether an idea keeps the promises of the project."""
+
+from typing import TYPE_CHECKING
+
+from transformer_jax.commands import flags
+from transformer_jax.config import ConfigError, apply_overrides
+
+if TYPE_CHECKING:
+    from transformer_jax.tools.conform.checks import Finding
+    from transformer_jax.tools.conform.costs import Costs
+
+DEVICES = 8
+
+
+@flags.command(
+    flags.arguments("IDEA", "a part by its name (rope, schedule:cosine), or a Python file that registers one"),
+    flags.overrides,
+    flags.boolean("costs", True, "count parameters, operations and memory, beside the model without the idea"),
+)
+def conform(values: flags.Values) -> int:
+    """Check that an idea does what the project promises, in small models; one table, exit status 1 if a property fails.
+
+    Examples:
+        transformer-jax conform rope
+        transformer-jax conform my_attention.py
+        transformer-jax conform grouped_query --config.parts.grouped_query.key_value_heads=2 --config.model.norm=rmsnorm
+        transformer-jax conform muon
+
+    Parts of models are checked in an encoder-decoder and in a language model of two layers: decoding with a cache, packed
+    rows, scanned and rematerialized layers, attention backends, causality by gradient, left-padded prompts, beam search and
+    bfloat16. These parts, and parts of training, are checked in updates: compiled or not, accumulated, on meshes of 8 devices
+    (virtual ones on a CPU), resumed from a checkpoint, and with a loss that is not finite. A property that fails is tried
+    again with shorter sentences, and the shortest is shown. --config.KEY=VALUE holds for all models. A minute or two.
+    """
+    import jax
+
+    # Before JAX looks for devices.
+    jax.config.update("jax_num_cpu_devices", DEVICES)
+    from transformer_jax.runtime.compilation_cache import start_jax
+    from transformer_jax.tools.conform.checks import findings
+    from transformer_jax.tools.conform.costs import costs_of
+    from transformer_jax.tools.conform.ideas import KINDS, ideas_named
+    from transformer_jax.tools.conform.trials import Trial, trial_config
+
+    if len(values.arguments or []) != 1:
+        raise ConfigError("conform: give one idea, as in transformer-jax conform rope")
+    ideas = ideas_named(values.arguments[0])
+    stated = apply_overrides({}, flags.overrides_of(values))
+    start_jax()
+    failed: list[Finding] = []
+    for idea in ideas:
+        kind = KINDS[idea.kind]
+        print(f"{kind.setting}={idea.name}")
+        for model in kind.models:
+            for finding in findings(model, idea.settings(stated), is_of_training=kind.is_of_training):
+                word = "ok" if finding.holds else "FAILS"
+                print(f"  {model:<15} {finding.name:<38} {word:<6} {finding.detail}", flush=True)
+                failed += [] if finding.holds else [finding]
+            if values.costs:
+                with_idea, without = (
+                    costs_of(Trial(trial_config(model, each))) for each in (idea.settings(stated), stated)
+                )
+                _print_costs(model, with_idea, without)
+    if failed:
+        first = failed[0]
+        print(f"\n{len(failed)} properties fail; the first: {first.name} ({first.model}), {first.detail}")
+        return 1
+    print("\nAll properties hold.")
+    return 0
+
+
+def _print_costs(model: str, with_idea: "Costs", without: "Costs") -> None:
+    for name, value, base in zip(with_idea._fields, with_idea, without, strict=True):
+        share = f"{value / base:.2f} of" if base else "beside"
+        print(f"  {model:<15} {name.replace('_', ' '):<38} {value:,.0f}  {share} {base:,.0f} without")

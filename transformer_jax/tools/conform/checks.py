@@ -1,0 +1,83 @@
+"""The properties of an idea, checked one by one: a row of the table each, and the smallest case of one that fails."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from transformer_jax.config import ConfigError
+from transformer_jax.tools.conform import model_properties as models
+from transformer_jax.tools.conform import update_properties as updates
+from transformer_jax.tools.conform.comparison import Broken
+from transformer_jax.tools.conform.trials import Trial, trial_config
+
+Property = Callable[[Trial, int], str]
+LENGTH = 6
+SMALLER = (1, 2, 3, 4, 5)
+"""The lengths of sentences at which a property that fails is tried again."""
+
+OF_MODELS: dict[str, Property] = {
+    "a decoding step equals the full pass": models.step_equals_full_pass,
+    "causal by gradient": models.causal_by_gradient,
+    "beam search ignores the batch": models.search_ignores_the_batch,
+    "bfloat16 near float32": models.bfloat16_near_float32,
+}
+OF_TRANSFORMERS: dict[str, Property] = {
+    "packed equals apart": models.packed_equals_apart,
+    "scan, rematerialized = unrolled": models.scan_equals_unrolled,
+    "all backends equal einsum": models.backends_agree,
+}
+OF_LANGUAGE_MODELS: dict[str, Property] = {"left padding changes nothing": models.left_padding_changes_nothing}
+OF_UPDATES: dict[str, Property] = {
+    "jit equals eager": updates.jit_equals_eager,
+    "meshes equal one device": updates.meshes_agree,
+    "two parts equal a whole batch": updates.parts_equal_whole,
+    "resumes to the bit": updates.resumed_to_the_bit,
+    "skips what is not finite": updates.skips_what_is_not_finite,
+    "learns a batch": updates.learns_a_batch,
+}
+PROPERTIES: dict[str, dict[str, Property]] = {
+    "translation": OF_MODELS | OF_TRANSFORMERS | OF_UPDATES,
+    "language_model": OF_MODELS | OF_TRANSFORMERS | OF_LANGUAGE_MODELS | OF_UPDATES,
+    "rnn": OF_MODELS | OF_UPDATES,
+}
+"""By the models of ``trials.SIZES``."""
+
+
+class Finding(NamedTuple):
+    """A property of a model: whether it holds, and a few words."""
+
+    model: str
+    name: str
+    holds: bool
+    detail: str
+
+
+def findings(model: str, values: Mapping[str, Any], *, is_of_training: bool = False) -> Iterator[Finding]:
+    """Every property of a small model with these settings, nested by block.
+
+    ``is_of_training``: an idea that changes updates only. Raises ConfigError where the settings are wrong.
+    """
+    trial = Trial(trial_config(model, values))
+    for name, check in (OF_UPDATES if is_of_training else PROPERTIES[model]).items():
+        yield checked(trial, model, name, check)
+
+
+def checked(trial: Trial, model: str, name: str, check: Property) -> Finding:
+    """A property, at the shortest length where it fails."""
+    try:
+        return Finding(model, name, True, check(trial, LENGTH))
+    except ConfigError:
+        raise
+    except Exception as error:
+        detail, at = _words(error), LENGTH
+        for length in SMALLER:
+            try:
+                check(trial, length)
+            except Exception as shorter:
+                detail, at = _words(shorter), length
+                break
+        return Finding(model, name, False, f"sentences of {at} tokens: {detail}")
+
+
+def _words(error: Exception) -> str:
+    first = next(iter(str(error).splitlines()), "")
+    return first if isinstance(error, Broken) else f"{type(error).__name__}: {first}"

@@ -1,0 +1,38 @@
+"""Comparison of two trees of arrays that should be equal up to rounding."""
+
+import jax
+import numpy as np
+
+from transformer_jax.array_types import PyTree
+
+ROUNDING = 2e-4
+"""Largest difference, relative to the largest entry of an array, that sums in another order may make."""
+
+
+class Broken(Exception):
+    """A property does not hold; the message says where and by how much."""
+
+
+def require_near(found: PyTree, expected: PyTree, where: str = "", tolerance: float = ROUNDING) -> str:
+    """The largest relative difference as text; raises Broken, with the path of the array, when it exceeds ``tolerance``."""
+    worst, path_of_worst = 0.0, ""
+    pairs = zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(expected), strict=True)
+    for path, leaf, other in ((path, np.asarray(leaf, np.float64), np.asarray(other)) for (path, leaf), other in pairs):
+        scale = max(float(np.abs(other).max(initial=0.0)), 1e-6)
+        difference = float(np.abs(leaf - other).max(initial=0.0)) / scale
+        # A comparison with NaN is false, so it is asked this way round.
+        if not difference <= worst:
+            worst, path_of_worst = difference, jax.tree_util.keystr(path, simple=True, separator="/")
+    if not worst <= tolerance:
+        name = " ".join(filter(None, (where, path_of_worst)))
+        raise Broken(f"{name + ': ' if name else ''}differs by {worst:.1e} of its largest entry")
+    return f"{worst:.0e}"
+
+
+def require_same_bits(found: PyTree, expected: PyTree) -> str:
+    """Raises Broken, with the path of the first array, unless all arrays are equal to the bit."""
+    pairs = zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(expected), strict=True)
+    for (path, leaf), other in pairs:
+        if np.asarray(leaf).tobytes() != np.asarray(other).tobytes():
+            raise Broken(f"{jax.tree_util.keystr(path, simple=True, separator='/')} differs")
+    return "same bits"

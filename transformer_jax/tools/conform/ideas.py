@@ -1,0 +1,83 @@
+"""The idea that a user names: the setting that selects it, and the small models in which it acts."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from transformer_jax.config import ConfigError, DecoderOnlyConfig, OptimizerConfig, RnnConfig, TransformerConfig
+from transformer_jax.config.checks import declared
+from transformer_jax.config.errors import nearest
+from transformer_jax.config.plugins import load_plugin, names_of
+
+TRANSFORMERS = ("translation", "language_model")
+
+
+class Kind(NamedTuple):
+    """A kind of part: the setting that selects one, and the small models (``trials.SIZES``) in which it can be checked."""
+
+    setting: str
+    models: tuple[str, ...]
+    is_of_training: bool = False
+    """Whether it changes updates only, and no model."""
+
+
+KINDS = {
+    "attention": Kind("model.attention", TRANSFORMERS),
+    "positions": Kind("model.positions", TRANSFORMERS),
+    "norm": Kind("model.norm", TRANSFORMERS),
+    "residual": Kind("model.normalization", TRANSFORMERS),
+    "feed_forward": Kind("model.feed_forward", TRANSFORMERS),
+    "initialization": Kind("model.initialization", TRANSFORMERS),
+    "rnn_attention": Kind("model.attention", ("rnn",)),
+    "optimizer": Kind("optimizer.name", ("translation",), is_of_training=True),
+    "averaging": Kind("optimizer.averaging", ("translation",), is_of_training=True),
+    "schedule": Kind("optimizer.schedule", ("translation",), is_of_training=True),
+}
+
+
+class Idea(NamedTuple):
+    """A part by its kind and name."""
+
+    kind: str
+    name: str
+
+    def settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """``values``, nested by block, with the setting that selects the idea."""
+        block, _, key = KINDS[self.kind].setting.partition(".")
+        return {**values, block: {**values.get(block, {}), key: self.name}}
+
+
+def ideas_named(text: str) -> list[Idea]:
+    """The parts of a name (``rope``), of a kind and a name (``schedule:cosine``), or those that a Python file registers.
+
+    Raises ConfigError where there is none, with the nearest name, or the file registers nothing that can be checked.
+    """
+    if text.endswith(".py"):
+        return _registered_by(text)
+    kind, colon, name = text.rpartition(":")
+    if colon and kind not in KINDS:
+        raise ConfigError(f"conform: {kind!r} is not one of the kinds {', '.join(KINDS)}")
+    found = [Idea(each, name) for each in ([kind] if colon else KINDS) if name in names(each)]
+    if not found:
+        near = nearest(name, [each for kind in KINDS for each in names(kind)])
+        hint = f"did you mean {near}?" if near else "transformer-jax config --explain=model.attention lists names"
+        raise ConfigError(f"conform: there is no part {text!r}; {hint}")
+    return found
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """All parts of a kind: of the core, of the kit and of plugins."""
+    path, _, key = KINDS[kind].setting.partition(".")
+    blocks = {"optimizer": (OptimizerConfig,), "model": (RnnConfig,) if kind == "rnn_attention" else BLOCKS}
+    return tuple(dict.fromkeys(name for block in blocks[path] for name in declared(block)[key].values))
+
+
+BLOCKS = (TransformerConfig, DecoderOnlyConfig)
+
+
+def _registered_by(file: str) -> list[Idea]:
+    before = {kind: set(names_of(kind)) for kind in KINDS}
+    load_plugin(file)
+    found = [Idea(kind, name) for kind in KINDS for name in names_of(kind) if name not in before[kind]]
+    if not found:
+        raise ConfigError(f"conform: {file} registers none of {', '.join(KINDS)}, the kinds that can be checked")
+    return found
