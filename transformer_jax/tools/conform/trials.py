@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +14,7 @@ from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, hyperparameters_of
 from transformer_jax.models.build import build_decoder_only, build_model
 from transformer_jax.models.devices import ANY_DEVICES, Devices
-from transformer_jax.models.interface import call
+from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Batch, DecodeCache, Tokens
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.training.losses import LossSums
@@ -105,7 +104,7 @@ class Trial:
         other.__dict__["params"] = self.params
         return other
 
-    def model(self, on: Devices = ANY_DEVICES) -> nn.Module:
+    def model(self, on: Devices = ANY_DEVICES) -> Module:
         """The model on these devices."""
         build = build_model if self.has_source else build_decoder_only
         sizes = (VOCABULARY, VOCABULARY) if self.has_source else (VOCABULARY,)
