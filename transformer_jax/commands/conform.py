@@ -46,7 +46,7 @@ def conform(values: flags.Values) -> int:
         raise ConfigError("conform: give one idea, as in transformer-jax conform rope")
     ideas = ideas_named(values.arguments[0])
     stated = apply_overrides({}, flags.overrides_of(values))
-    start_jax()
+    start_jax(trial_config("translation", {}).data.cache_directory)
     failed: list[Finding] = []
     for idea in ideas:
         kind = KINDS[idea.kind]
