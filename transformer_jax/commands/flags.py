@@ -194,7 +194,8 @@ def _rewritten(arguments: Sequence[str], values: Values) -> Iterator[str]:
 
     ``--config.KEY=VALUE``, ``--config.KEY VALUE`` and ``--[no]config.KEY`` become one flag that collects them, and
     ``--n-best`` is another way to write ``--n_best``, ``--no_verify`` to write ``--noverify``. The first argument that is no
-    flag is the run unless --workdir is given; ``--references A B`` gives a flag that may be repeated several values. What follows ``--`` is kept unchanged.
+    flag is the run unless --workdir is given; ``--references A B`` gives a flag that may be repeated several values. What
+    follows ``--`` is kept unchanged.
     """
     remaining = iter(arguments)
     has_run = any(argument.partition("=")[0] == f"--{WORKDIR_FLAG}" for argument in arguments)
