@@ -106,8 +106,7 @@ class CorpusReport:
 
         ``faults`` are in the order of the table, with the number of lines that each was looked for in.
         """
-        rows = [self.title, *(f"  {remark}" for remark in self.remarks), "   lines    share"]
-        missing = []
+        rows, missing = [], []
         for fault, of in faults.items():
             keys = [(side, fault) for side in ("", *names) if self._lines[side, fault]]
             if not keys:
@@ -116,7 +115,11 @@ class CorpusReport:
                 lines, name = self._lines[side, fault], f"{side}: {fault}" if side else fault
                 rows.append(f"{lines:>8,}  {lines / of:>7.2%}  {'SERIOUS: ' * (fault in SERIOUS)}{name}")
                 rows += [f"{'':21}{example}" for example in self._examples[side, fault]]
-        return "\n".join([*rows, f"not found: {'; '.join(missing)}"])
+        head = [self.title, *(f"  {remark}" for remark in self.remarks), *["   lines    share"][: len(rows)]]
+        filters = [fault.removeprefix(FILTERED) for fault in missing if fault.startswith(FILTERED)]
+        tail = [f"not found: {'; '.join(fault for fault in missing if not fault.startswith(FILTERED))}"]
+        tail += [f"training would leave out no line of the sample for: {'; '.join(filters)}"] if filters else []
+        return "\n".join([*head, *rows, *tail])
 
 
 def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConfig) -> tuple[str, bool]:

@@ -66,6 +66,15 @@ def test_runs_of_all_kinds_and_in_all_states(make_run, tmp_path, capsys):
     assert (output / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_scores_of_a_run_of_parameters_alone_are_of_its_only_checkpoint(make_run, save_translations):
+    run = make_run("average")
+    (run / "checkpoints" / "7" / "params").mkdir(parents=True)
+    save_translations(run, "test", 7, ["a b c d"], ["a b c d"])
+    summary = summarize(run, "average")
+    assert (summary.name, summary.best_step) == ("average (parameters only)", 7)
+    assert summary.score_of_best("test", "bleu") == pytest.approx(100)
+
+
 def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(make_run, tmp_path, capsys):
     text = {"source": "text", "directory": "/data/old"}
     make_run("runs/a", {"data": text}, RECORDS)
