@@ -102,9 +102,11 @@ def _chunked_loss(
     rounded = options.precision.rounded(matrices)
 
     def add(total: LossSums, chunk: tuple[Array, Array, Array]) -> tuple[LossSums, None]:
-        hidden_chunk, *labels_and_weights = chunk
+        hidden_chunk, labels_chunk, weights_chunk = chunk
         logits = einsum(_product(rounded), hidden_chunk, rounded, options.precision.of_logits)
-        return total + label_smoothed_cross_entropy(logits, *labels_and_weights, smoothing, options.vocabulary), None
+        return total + label_smoothed_cross_entropy(
+            logits, labels_chunk, weights_chunk, smoothing, options.vocabulary
+        ), None
 
     return lax.scan(add, LossSums.zero(), (hidden, labels, weights))[0]
 
@@ -121,10 +123,10 @@ def _forward(
     rounded = precision.rounded(matrices)
 
     def add(total: tuple[LossSums, Array], chunk: tuple[Array, Array, Array]) -> tuple[tuple[LossSums, Array], Array]:
-        hidden_chunk, *labels_and_weights = chunk
+        hidden_chunk, labels_chunk, weights_chunk = chunk
 
         def loss_and_sums(logits: Array) -> tuple[Array, LossSums]:
-            sums = label_smoothed_cross_entropy(logits, *labels_and_weights, smoothing, options.vocabulary)
+            sums = label_smoothed_cross_entropy(logits, labels_chunk, weights_chunk, smoothing, options.vocabulary)
             return sums.loss, sums
 
         factors = precision.rounded(hidden_chunk), rounded
