@@ -56,7 +56,7 @@ def test_difference_from_a_run_directory(recipe, tmp_path, capsys):
         "tokenizer.vocabulary_size = 8000 -> 500",
     ]
     assert main(["config", "--config=small.py", "--against=small.py"]) == 0
-    assert capsys.readouterr().out == "No difference between small.py and small.py.\n"
+    assert capsys.readouterr().out == "No setting differs between small.py and small.py.\n"
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_checkpoints_are_listed_described_compared_and_pruned(run, tmp_path, cap
     assert main(["checkpoint", "diff", f"{copy}:20", f"{run}:20"]) == 0
     assert "0 arrays differ, " in capsys.readouterr().out
     assert main(["checkpoint", "diff", f"{copy}:20", f"{run}:30"]) == 0
-    assert "\n\nNo difference between" in capsys.readouterr().out
+    assert "\n\nNo setting differs between" in capsys.readouterr().out
     best = best_step(scored_checkpoints(RunDirectory(copy)), BLEU)
     left = {str(best), "30"}
     with RunDirectory(copy).locked():

@@ -64,15 +64,18 @@ def train_on_two(config: ExperimentConfig, folder: Path) -> list[subprocess.Pope
     return launch("train", f"--config={write_recipe(on_two(config), folder)}", folder=folder)
 
 
-def wait_for_update(folder: Path, update: int) -> None:
-    deadline = time.monotonic() + 240
-    while time.monotonic() < deadline:
+def wait_for_update(both: list[subprocess.Popen], folder: Path, update: int) -> None:
+    """Kills both processes where the update does not come."""
+    deadline = time.monotonic() + 600
+    while time.monotonic() < deadline and all(process.poll() is None for process in both):
         if (folder / "metrics.jsonl").is_file() and any(
             record["step"] >= update for record in read_metrics(folder / "metrics.jsonl")
         ):
             return
         time.sleep(0.1)
-    raise TimeoutError(f"{folder}: no update {update}")
+    for process in both:
+        process.kill()
+    raise TimeoutError(f"{folder}: no update {update}; {ends(both)}")
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +83,7 @@ def stopped(cache, tmp_path_factory) -> Path:
     """What two processes trained until one of them was asked to stop."""
     folder = tmp_path_factory.mktemp("pair") / "run"
     both = train_on_two(endless(cache), folder)
-    wait_for_update(folder, 4)
+    wait_for_update(both, folder, 4)
     both[1].send_signal(signal.SIGINT)
     (first, said), (second, also_said) = ends(both)
     assert (first, second) == (143, 130), said + also_said
@@ -147,7 +150,7 @@ def test_when_one_dies_the_other_ends_and_one_alone_goes_on(stopped, cache, tmp_
     shutil.copytree(stopped, folder)
     before = newest(folder)
     both = train_on_two(endless(cache), folder)
-    wait_for_update(folder, before + 4)
+    wait_for_update(both, folder, before + 4)
     both[dies].kill()
     outputs = ends(both, timeout=60)
     status, said = outputs[1 - dies]

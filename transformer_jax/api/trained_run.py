@@ -84,7 +84,7 @@ class Attention(Sequence[AttentionLayer]):
         return Attention(self.source, self.translation, found)
 
     def draw(self, path: str | Path, kind: str | None = None) -> Path:
-        """A picture of every layer and head of one kind, by default the first there is; returns its path."""
+        """A picture of every layer and head of one kind, by default the first that the model has; returns its path."""
         from transformer_jax.tools.pictures.attention_maps import draw_attention
 
         layers = self.of(kind or self.layers[0].kind).layers

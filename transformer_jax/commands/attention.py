@@ -26,7 +26,7 @@ PICTURES = (".png", ".pdf", ".svg")
         "kind",
         None,
         list(KINDS),
-        "cross: target to source; encoder: source to source; decoder: target to target (default: the first there is)",
+        "cross: target to source; encoder: source to source; decoder: target to target (default: the first in the model)",
     ),
 )
 def attention(values: flags.Values) -> int:
@@ -35,7 +35,6 @@ def attention(values: flags.Values) -> int:
     Example:
         transformer-jax attention --workdir=runs/m30k --text="A man is riding a red bike."
         transformer-jax attention runs/m30k --text="Two dogs play." --kind=encoder --layer=4 --output=dogs.pdf
-
         transformer-jax attention runs/lm --text="The old man sees the sea."
 
     The run translates the sentence with beam search; the weights come from a forward pass over that translation, or over

@@ -44,7 +44,9 @@ def figure(values: flags.Values) -> int:
     figure = find_figure(names[0])
     path = Path(values.output or f"figure-{names[0]}{figure.ending}").expanduser()
     if path.suffix != figure.ending:
-        raise ConfigError(f"--output: {path} is not the name of a file that it writes; end it in {figure.ending}")
+        raise ConfigError(
+            f"--output: {path}: figure {names[0]} writes {figure.ending} files; end the name in {figure.ending}"
+        )
     subject = subject_of(values, figure.recipe)
     from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.runtime.compilation_cache import start_jax

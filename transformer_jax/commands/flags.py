@@ -195,8 +195,9 @@ def _rewritten(arguments: Sequence[str], values: Values) -> Iterator[str]:
     """The arguments as absl knows them.
 
     ``--config.KEY=VALUE``, ``--config.KEY VALUE`` and ``--[no]config.KEY`` become one flag that collects them, and
-    ``--n-best`` is another way to write ``--n_best``. The first argument that is no flag is the run unless --workdir is given;
-    ``--references A B`` gives a flag that may be repeated several values. What follows ``--`` is kept unchanged.
+    ``--n-best`` is another way to write ``--n_best``, ``--no_verify`` to write ``--noverify``. The first argument that is no
+    flag is the run unless --workdir is given; ``--references A B`` gives a flag that may be repeated several values. What
+    follows ``--`` is kept unchanged.
     """
     remaining = iter(arguments)
     has_run = any(argument.partition("=")[0] == f"--{WORKDIR_FLAG}" for argument in arguments)
@@ -217,6 +218,8 @@ def _rewritten(arguments: Sequence[str], values: Values) -> Iterator[str]:
         negated = dashless.startswith("noconfig.")
         if not name.startswith("-") or not (negated or dashless.startswith("config.")):
             flag = _current_flag(dashless.replace("-", "_"), values)
+            if flag.startswith("no_") and flag[3:] in values and values[flag[3:]].boolean:
+                argument = f"--no{flag[3:]}"
             is_value = not equals and flag in values and not values[flag].boolean
             repeated = flag if flag in values and isinstance(values[flag], absl.flags.MultiFlag) else ""
             yield f"--{flag}{equals}{text}" if name.startswith("--") and flag in values else argument

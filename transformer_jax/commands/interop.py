@@ -31,7 +31,7 @@ TEXT_FLAGS = (
     flags.integer(
         "source_length", 128, "maximum number of tokens of a source, EOS included (stablehlo)", lower_bound=2
     ),
-    flags.boolean("no_verify", False, "do not compare the exported model with the run"),
+    flags.boolean("verify", True, "compare the exported model with the run"),
     *TEXT_FLAGS,
 )
 def export(values: flags.Values) -> int:
@@ -61,7 +61,7 @@ def export(values: flags.Values) -> int:
     with appearing_folder(output) as folder:
         format_module(values.format).export(model, folder, texts, **options)
     print(f"{output}: {values.format}, checkpoint {', '.join(map(str, model.steps))} of {values.workdir}")
-    return 0 if values.no_verify else _compare(model, output, texts)
+    return _compare(model, output, texts) if values.verify else 0
 
 
 @flags.command(
@@ -153,7 +153,7 @@ def _texts_to_compare(values: flags.Values, model: "OpenedModel") -> list[str]:
     try:
         return model.validation_texts(values.sentences)
     except (ConfigError, DataError) as error:
-        if "no_verify" in values and values.no_verify:
+        if "verify" in values and not values.verify:
             return []
         raise ConfigError(f"{error}; name a file of source sentences with --text") from None
 

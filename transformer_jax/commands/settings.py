@@ -60,7 +60,6 @@ def config(values: flags.Values) -> int:
     Example:
         transformer-jax config --config=multi30k:tiny --config.model.dropout=0.2
         transformer-jax config --config=multi30k:tiny --against=runs/multi30k
-
         transformer-jax config --explain=model.normalization
         transformer-jax config --list
 
@@ -113,7 +112,7 @@ def _settings_text(found: ExperimentConfig) -> str:
 def difference_text(changes: list[tuple[str, object, object]], left: str, right: str) -> str:
     """A line for each setting that differs, ``model.d_ff  2048 -> 1024``, under a heading that names both."""
     if not changes:
-        return f"No difference between {left} and {right}."
+        return f"No setting differs between {left} and {right}."
     width = max(len(key) for key, _, _ in changes)
     count = f"{len(changes)} setting{'s differ' if len(changes) > 1 else ' differs'}"
     lines = [f"{key:<{width}} = {_shown(before)} -> {_shown(after)}" for key, before, after in changes]

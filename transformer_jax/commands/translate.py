@@ -143,13 +143,13 @@ def _opened(path: str | None) -> Iterator[BinaryIO]:
 def in_chunks(lines: Iterator[str | None], size: int) -> Iterator[list[str]]:
     """Lists of at most ``size`` lines (the first: FIRST_LINES); a list ends early at None, and before an unreadable line."""
     chunk: list[str] = []
-    most = min(FIRST_LINES, size)
+    limit = min(FIRST_LINES, size)
     try:
         for line in lines:
             chunk += [] if line is None else [line]
-            if chunk and (line is None or len(chunk) == most):
+            if chunk and (line is None or len(chunk) == limit):
                 yield chunk
-                chunk, most = [], size
+                chunk, limit = [], size
     except DataError:
         if chunk:
             yield chunk

@@ -64,7 +64,7 @@ class ExperimentConfig:
         self._check_shards()
         schedule, warmup, updates = self.optimizer.schedule, self.optimizer.warmup_updates, self.training.num_updates
         ends = schedule in ENDLESS_SCHEDULES or warmup < updates
-        problem = f"{warmup} leaves a {schedule} schedule nothing of training.num_updates={updates}; it must be less"
+        problem = f"{warmup} must be less than training.num_updates={updates}: the {schedule} schedule decays after the warm-up"
         require(ends, "optimizer.warmup_updates", problem)
 
     def _check_shards(self) -> None:

@@ -138,11 +138,13 @@ def settings_page() -> str:
         rows = ["| setting | meaning | type | default | values |", "|---|---|---|---|---|"]
         for each in all_explained():
             if block_of(each.key) == block:
-                columns = each.meaning, each.type_name, _cell(each.by("default")), _cell(each.by("values"))
+                meaning, default, values = (_cell(each.by(field)) for field in ("meaning", "default", "values"))
+                columns = meaning, each.type_name, default, values
                 rows.append(" | ".join([f"| `{each.key}`", *(column.replace("|", "\\|") for column in columns)]) + " |")
         parts += [f"## {title}", "\n".join(rows)]
     return "\n\n".join(parts) + "\n"
 
 
 def _cell(values: list[tuple[str, str]]) -> str:
-    return "; ".join(f"{value} ({names})" if names else value for value, names in values)
+    shown = ((value if value != "''" else "`''`", names) for value, names in values)
+    return "<br>".join(f"{value} ({names})" if names else value for value, names in shown)

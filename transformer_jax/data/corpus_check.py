@@ -107,8 +107,7 @@ class CorpusReport:
 
         ``faults`` are in the order of the table, with the number of lines that each was looked for in.
         """
-        rows = [self.title, *(f"  {remark}" for remark in self.remarks), "   lines    share"]
-        missing = []
+        rows, missing = [], []
         for fault, of in faults.items():
             keys = [(side, fault) for side in ("", *names) if self._lines[side, fault]]
             if not keys:
@@ -117,9 +116,11 @@ class CorpusReport:
                 lines, name = self._lines[side, fault], f"{side}: {fault}" if side else fault
                 rows.append(f"{lines:>8,}  {lines / of:>7.2%}  {'SERIOUS: ' * (fault in SERIOUS)}{name}")
                 rows += [f"{'':21}{example}" for example in self._examples[side, fault]]
-        rows += ["", *_paragraph("not found", (each for each in missing if not each.startswith(FILTERED)))]
+        head = [self.title, *(f"  {remark}" for remark in self.remarks), *["   lines    share"][: len(rows)]]
+        tail = ["", *_paragraph("not found", (each for each in missing if not each.startswith(FILTERED)))]
         unused = [each.removeprefix(FILTERED) for each in missing if each.startswith(FILTERED)]
-        return "\n".join([*rows, *_paragraph("filters of training that would leave out none of the sample", unused)])
+        tail += _paragraph("filters of training that would leave out none of the sample", unused)
+        return "\n".join([*head, *rows, *tail])
 
 
 def _paragraph(title: str, items: Iterable[str]) -> list[str]:

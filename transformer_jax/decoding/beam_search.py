@@ -17,7 +17,7 @@ from transformer_jax.sequence_types import DecodeCache
 
 OfSentences = TypeVar("OfSentences", bound=tuple)
 
-StepFunction = Callable[[Int[Array, "B W"], DecodeCache], tuple[Float[Array, "B W V"], DecodeCache]]
+DecodeStep = Callable[[Int[Array, "B W"], DecodeCache], tuple[Float[Array, "B W V"], DecodeCache]]
 Choose = Callable[[Any, Float[Array, "B W V"]], Any]
 """A state, its cache without ``kv_cache``, and the logits of its last tokens to the state with one more token."""
 
@@ -87,7 +87,7 @@ class BeamState(NamedTuple):
 
 
 def beam_search(
-    step: StepFunction,
+    step: DecodeStep,
     cache: DecodeCache,
     *,
     max_lengths: Int[Array, "B"],
@@ -161,6 +161,20 @@ def start_search(
     return BeamState(jnp.zeros((), jnp.int32), limits, forced, alive, finished, none, limits <= 0, cache)
 
 
+def _check_sizes(cache: DecodeCache, batch_size: int, max_length: int, rules: Rules) -> None:
+    beam_width, num_results = rules.beam_width, rules.num_results
+    if beam_width < 1 or max_length < 1:
+        raise ValueError(f"beam_width={beam_width} and max_length={max_length} must be at least 1")
+    if not 1 <= num_results <= beam_width:
+        raise ValueError(f"num_results={num_results} must lie between 1 and beam_width={beam_width}")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(cache.per_beam):
+        shape = jnp.shape(leaf)
+        if shape and shape[:2] != (batch_size, beam_width):
+            where = jax.tree_util.keystr(path)
+            expected = f"[B={batch_size}, W={beam_width}, ...] or be a scalar"
+            raise ValueError(f"cache.per_beam{where} has shape {shape}; it must be {expected}")
+
+
 def search_until(
     advance: Callable[[Any], Any], state: Any, until: int | Int[Array, ""], min_done: int | Int[Array, ""] | None = None
 ) -> Any:
@@ -176,7 +190,7 @@ def search_until(
     return jax.lax.while_loop(is_running, advance, state)
 
 
-def search_next(step: StepFunction, state: Any, choose: Choose) -> Any:
+def search_next(step: DecodeStep, state: Any, choose: Choose) -> Any:
     """One more token on every alive prefix, which ``choose`` takes by the logits of ``step``."""
     logits, after = step(state.alive.last_ids, state.cache)
     cache = after._replace(per_sentence=state.cache.per_sentence)
@@ -202,43 +216,6 @@ def advance_by_one(state: BeamState, logits: Float[Array, "B W V"], rules: Rules
     num_finished = state.num_finished + jnp.sum(newly.log_probs > -jnp.inf, axis=1, dtype=jnp.int32)
     is_done = state.is_done | has_ended(alive, finished, num_finished, state.limits, rules)
     return BeamState(state.position + 1, state.limits, state.forced, alive, finished, num_finished, is_done, cache)
-
-
-def has_ended(
-    alive: Alive, finished: Hypotheses, num_finished: Int[Array, "B"], limits: Int[Array, "B"], rules: Rules
-) -> Bool[Array, "B"]:
-    """Whether no alive prefix can still beat the worst hypothesis kept, or the number that ``rules`` stop at have finished."""
-    best = jnp.max(alive.log_probs, axis=1)
-    is_over = best / length_penalty_divisor(limits, rules.length_penalty) <= finished.scores[:, -1]
-    if rules.beam_width == 1 or rules.stop == "first_beams":
-        is_over |= num_finished >= rules.beam_width
-    return is_over
-
-
-def select_beams(tree: PyTree, index: Int[Array, "B N"]) -> PyTree:
-    """Returns the leaves ``[B, W, ...]`` of ``tree`` with beam ``index[b, n]`` at ``n``; scalars as they are."""
-
-    def select(leaf: Array) -> Array:
-        if leaf.ndim == 0:
-            return leaf
-        # take_along_axis, because XLA's CPU backend runs an indexed gather of whole beams ten times slower
-        return jnp.take_along_axis(leaf, jnp.expand_dims(index, tuple(range(2, leaf.ndim))), axis=1)
-
-    return jax.tree.map(select, tree)
-
-
-def _check_sizes(cache: DecodeCache, batch_size: int, max_length: int, rules: Rules) -> None:
-    beam_width, num_results = rules.beam_width, rules.num_results
-    if beam_width < 1 or max_length < 1:
-        raise ValueError(f"beam_width={beam_width} and max_length={max_length} must be at least 1")
-    if not 1 <= num_results <= beam_width:
-        raise ValueError(f"num_results={num_results} must lie between 1 and beam_width={beam_width}")
-    for path, leaf in jax.tree_util.tree_leaves_with_path(cache.per_beam):
-        shape = jnp.shape(leaf)
-        if shape and shape[:2] != (batch_size, beam_width):
-            where = jax.tree_util.keystr(path)
-            expected = f"[B={batch_size}, W={beam_width}, ...] or be a scalar"
-            raise ValueError(f"cache.per_beam{where} has shape {shape}; it must be {expected}")
 
 
 def expand(
@@ -282,6 +259,29 @@ def best_finished(old: Hypotheses, new: Hypotheses, num_results: int) -> Hypothe
     both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), old, new)
     _, index = jax.lax.top_k(both.scores, num_results)
     return select_beams(both, index)
+
+
+def has_ended(
+    alive: Alive, finished: Hypotheses, num_finished: Int[Array, "B"], limits: Int[Array, "B"], rules: Rules
+) -> Bool[Array, "B"]:
+    """Whether no alive prefix can still beat the worst hypothesis kept, or the number that ``rules`` stop at have finished."""
+    best = jnp.max(alive.log_probs, axis=1)
+    is_over = best / length_penalty_divisor(limits, rules.length_penalty) <= finished.scores[:, -1]
+    if rules.beam_width == 1 or rules.stop == "first_beams":
+        is_over |= num_finished >= rules.beam_width
+    return is_over
+
+
+def select_beams(tree: PyTree, index: Int[Array, "B N"]) -> PyTree:
+    """Returns the leaves ``[B, W, ...]`` of ``tree`` with beam ``index[b, n]`` at ``n``; scalars as they are."""
+
+    def select(leaf: Array) -> Array:
+        if leaf.ndim == 0:
+            return leaf
+        # take_along_axis, because XLA's CPU backend runs an indexed gather of whole beams ten times slower
+        return jnp.take_along_axis(leaf, jnp.expand_dims(index, tuple(range(2, leaf.ndim))), axis=1)
+
+    return jax.tree.map(select, tree)
 
 
 def where_sentences(is_first: Bool[Array, "B"], first: OfSentences, second: OfSentences) -> OfSentences:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import PAD_ID, Array, Float, Int
-from transformer_jax.decoding.beam_search import StepFunction
+from transformer_jax.decoding.beam_search import DecodeStep
 from transformer_jax.sequence_types import DecodeCache
 
 
@@ -29,7 +29,7 @@ def cache_after_prompt(cache: DecodeCache, last_ids: Int[Array, "B"]) -> DecodeC
     return DecodeCache((cache.per_beam, jnp.ones((), bool)), (cache.per_sentence, last_ids), cache.kv_cache)
 
 
-def step_after_prompt(step: StepFunction) -> StepFunction:
+def step_after_prompt(step: DecodeStep) -> DecodeStep:
     """``step`` for a decoding that continues prompts: the first time it reads their last tokens instead of BOS."""
 
     def continued(token_ids: Int[Array, "B W"], cache: DecodeCache) -> tuple[Float[Array, "B W V"], DecodeCache]:

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Bool, Float, Int, PyTree
 from transformer_jax.decoding.beam_search import (
     BeamState,
+    DecodeStep,
     Hypotheses,
     Rules,
     Search,
-    StepFunction,
     length_penalty_divisor,
     start_search,
 )
@@ -88,7 +88,7 @@ def start_sampling(cache: DecodeCache, limits: Int[Array, "B"]) -> SamplingState
 
 
 def sample_next(
-    step: StepFunction,
+    step: DecodeStep,
     state: SamplingState,
     per_sentence: PyTree,
     limits: Int[Array, "B"],
@@ -128,7 +128,7 @@ def row_keys(key: Array, row_ids: Int[Array, "B"]) -> Array:
 
 
 def sample(
-    step: StepFunction,
+    step: DecodeStep,
     cache: DecodeCache,
     *,
     keys: Array,
@@ -169,7 +169,7 @@ def cache_with_keys(cache: DecodeCache, key: Array, row_ids: Int[Array, "B"], co
     return cache._replace(per_sentence=(cache.per_sentence, keys))
 
 
-def step_beside_keys(step: StepFunction) -> StepFunction:
+def step_beside_keys(step: DecodeStep) -> DecodeStep:
     """``step`` for a cache with keys, which it does not read."""
 
     def with_keys(token_ids: Int[Array, "B W"], cache: DecodeCache) -> tuple[Array, DecodeCache]:

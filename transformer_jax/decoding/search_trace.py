@@ -9,7 +9,7 @@ import numpy as np
 from transformer_jax.array_types import PAD_ID, Array, Float, Int, PyTree
 from transformer_jax.decoding.beam_search import BeamState, Hypotheses, Rules, advance_by_one, expand, start_search
 from transformer_jax.decoding.continuations import top_k
-from transformer_jax.decoding.segmented_search import InitCache, Step
+from transformer_jax.decoding.segmented_search import InitCache, MakeStep
 
 
 class TracedStep(NamedTuple):
@@ -30,12 +30,12 @@ class TracedStep(NamedTuple):
 class SearchTrace:
     """Replays searches with one model, a sentence at a time; compiled programs are kept."""
 
-    def __init__(self, init_cache: InitCache, step: Step, rules: Rules, num_best: int) -> None:
+    def __init__(self, init_cache: InitCache, make_step: MakeStep, rules: Rules, num_best: int) -> None:
         def start(params: PyTree, inputs: PyTree, limit: Int[Array, ""], *, capacity: int) -> BeamState:
             return start_search(init_cache(params, inputs, capacity), limit[None], capacity, rules=rules)
 
         def advance(params: PyTree, state: BeamState) -> tuple[BeamState, TracedStep]:
-            logits, after = step(params)(state.alive.last_ids, state.cache)
+            logits, after = make_step(params)(state.alive.last_ids, state.cache)
             candidates, parents = expand(state, logits, rules)
             log_probs = jax.nn.log_softmax(logits[0].astype(jnp.float32))
             log_probs = log_probs.at[:, np.array([PAD_ID, rules.bos_id])].set(-jnp.inf)

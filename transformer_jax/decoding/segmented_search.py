@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import Array, Bool, Int, PyTree
-from transformer_jax.decoding.beam_search import Choose, Hypotheses, Search, StepFunction, search_next, search_until
+from transformer_jax.decoding.beam_search import Choose, DecodeStep, Hypotheses, Search, search_next, search_until
 from transformer_jax.decoding.source_batches import rows_that_hold
 from transformer_jax.sequence_types import DecodeCache
 
@@ -22,8 +22,8 @@ MIN_ROWS = 32
 InitCache = Callable[[PyTree, PyTree, int], DecodeCache]
 """The cache of a model before the first token, from parameters, inputs and its capacity, the most tokens it can hold."""
 
-Step = Callable[[PyTree], StepFunction]
-"""The step of a model, from its parameters."""
+MakeStep = Callable[[PyTree], DecodeStep]
+"""From the parameters of a model to its step."""
 
 
 class SearchBatch(NamedTuple):
@@ -95,7 +95,9 @@ class SegmentedSearch:
     of 32, 64, 128, ... tokens. So the cost follows the tokens generated, not the length limit.
     """
 
-    def __init__(self, init_cache: InitCache, step: Step, search: Search, devices: SearchDevices = ONE_DEVICE) -> None:
+    def __init__(
+        self, init_cache: InitCache, make_step: MakeStep, search: Search, devices: SearchDevices = ONE_DEVICE
+    ) -> None:
         self._init_cache, self._devices = init_cache, devices
         self._known_shapes: dict[tuple, tuple] = {}
         choose = devices.shard_map_rows(search.choose)
@@ -110,10 +112,8 @@ class SegmentedSearch:
         def advance(
             params: PyTree, state: PyTree, until: Int[Array, ""], min_done: Int[Array, ""]
         ) -> tuple[PyTree, PyTree]:
-            model_step = step(params)
-            state = constrained(
-                search_until(lambda state: search_next(model_step, state, choose), state, until, min_done)
-            )
+            step = make_step(params)
+            state = constrained(search_until(lambda state: search_next(step, state, choose), state, until, min_done))
             return state, (state.position, state.is_done, search.results(state))
 
         def join(state: PyTree, other: PyTree, rows: Int[Array, "B"]) -> tuple[PyTree, Bool[Array, "A"]]:

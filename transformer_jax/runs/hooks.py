@@ -102,7 +102,11 @@ class Callback:
 
 
 def count(run: TrainingRun) -> None:
-    """Counts the update; raises TrainingDiverged, and says where, when more were not finite than may be skipped."""
+    """Adds the metrics of the update to the counters.
+
+    Raises TrainingDiverged, which names the first tensor that was not finite, when more updates were not finite than
+    ``training.skip_nonfinite``.
+    """
     run.checkpoints.require_saving()
     assert run.metrics is not None
     if not run.metrics.finite and run.counters.skipped >= run.config.training.skip_nonfinite:

@@ -248,7 +248,7 @@ class _Saved(NamedTuple):
 
     @property
     def num_records(self) -> int | None:
-        """The number of lines of the log to keep, where more may be of update ``number`` than its checkpoint knows."""
+        """Lines of the log to keep; None: all up to update ``number``. A validation made up for may have logged more since."""
         return self.logged.num_records if self.is_validation_due else None
 
     def is_over(self, config: ExperimentConfig) -> bool:

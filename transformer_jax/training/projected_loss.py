@@ -39,7 +39,7 @@ def logit_blocks(mesh: Mesh, platform: str) -> LogitBlocks:
     return blocks._replace(vocabulary_multiple=1) if mesh.shape["tensor"] > 1 else blocks
 
 
-class _Chunks(NamedTuple):
+class _LogitOptions(NamedTuple):
     """How the logits of a chunk are computed: the vocabulary without its filling, and the precision."""
 
     vocabulary: int
@@ -76,8 +76,8 @@ def projected_cross_entropy(
     # One group has no batch axis: the fast kernels have none.
     count = row_groups * column_groups
     matrices = filled if count == 1 else jnp.broadcast_to(filled, (count, *filled.shape))
-    chunks = _Chunks(len(matrix), precision)
-    return LossSums(*_chunked_loss(chunks, chunked(hidden), matrices, chunked(labels), chunked(weights), smoothing))
+    options = _LogitOptions(len(matrix), precision)
+    return LossSums(*_chunked_loss(options, chunked(hidden), matrices, chunked(labels), chunked(weights), smoothing))
 
 
 def _columns_first(array: Array, *, columns: int, padding: tuple[int, int], groups: tuple[int, int]) -> Array:
@@ -96,14 +96,17 @@ def _columns_first(array: Array, *, columns: int, padding: tuple[int, int], grou
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _chunked_loss(
-    chunks: _Chunks, hidden: Array, matrices: Array, labels: Array, weights: Array, smoothing: Number
+    options: _LogitOptions, hidden: Array, matrices: Array, labels: Array, weights: Array, smoothing: Number
 ) -> LossSums:
     """Sums over all chunks; leaves [chunks, groups, N, ...], matrices [groups, V, D], or [V, D] for one group."""
-    rounded = chunks.precision.rounded(matrices)
+    rounded = options.precision.rounded(matrices)
 
     def add(total: LossSums, chunk: tuple[Array, Array, Array]) -> tuple[LossSums, None]:
-        logits = einsum(_product(rounded), chunk[0], rounded, chunks.precision.of_logits)
-        return total + label_smoothed_cross_entropy(logits, *chunk[1:], smoothing, chunks.vocabulary), None
+        hidden_chunk, labels_chunk, weights_chunk = chunk
+        logits = einsum(_product(rounded), hidden_chunk, rounded, options.precision.of_logits)
+        return total + label_smoothed_cross_entropy(
+            logits, labels_chunk, weights_chunk, smoothing, options.vocabulary
+        ), None
 
     return lax.scan(add, LossSums.zero(), (hidden, labels, weights))[0]
 
@@ -113,35 +116,39 @@ def _product(matrices: Array) -> str:
 
 
 def _forward(
-    chunks: _Chunks, hidden: Array, matrices: Array, labels: Array, weights: Array, smoothing: Number
+    options: _LogitOptions, hidden: Array, matrices: Array, labels: Array, weights: Array, smoothing: Number
 ) -> tuple[LossSums, tuple[Array, Array]]:
-    precision = chunks.precision.of_logits
+    precision = options.precision.of_logits
     # Once, and not in every chunk.
     rounded = precision.rounded(matrices)
 
     def add(total: tuple[LossSums, Array], chunk: tuple[Array, Array, Array]) -> tuple[tuple[LossSums, Array], Array]:
+        hidden_chunk, labels_chunk, weights_chunk = chunk
+
         def loss_and_sums(logits: Array) -> tuple[Array, LossSums]:
-            sums = label_smoothed_cross_entropy(logits, *chunk[1:], smoothing, chunks.vocabulary)
+            sums = label_smoothed_cross_entropy(logits, labels_chunk, weights_chunk, smoothing, options.vocabulary)
             return sums.loss, sums
 
-        factors = precision.rounded(chunk[0]), rounded
+        factors = precision.rounded(hidden_chunk), rounded
         logits = einsum(_product(rounded), *factors, precision)
-        to_logits, sums = jax.grad(loss_and_sums, has_aux=True)(logits)
+        logits_gradient, sums = jax.grad(loss_and_sums, has_aux=True)(logits)
         dtypes = str(hidden.dtype), str(matrices.dtype)
-        to_hidden, to_matrices = einsum_gradients(_product(rounded), precision, dtypes, factors, to_logits)
-        return (total[0] + sums, total[1] + to_matrices), to_hidden
+        hidden_gradient, matrices_gradient = einsum_gradients(
+            _product(rounded), precision, dtypes, factors, logits_gradient
+        )
+        return (total[0] + sums, total[1] + matrices_gradient), hidden_gradient
 
     zero = LossSums.zero(), jnp.zeros_like(matrices)
-    (sums, to_matrices), to_hidden = lax.scan(add, zero, (hidden, labels, weights))
-    return sums, (to_hidden, to_matrices)
+    (sums, matrices_gradient), hidden_gradient = lax.scan(add, zero, (hidden, labels, weights))
+    return sums, (hidden_gradient, matrices_gradient)
 
 
 def _backward(
-    chunks: _Chunks, gradients: tuple[Array, Array], cotangent: LossSums
+    options: _LogitOptions, gradients: tuple[Array, Array], cotangent: LossSums
 ) -> tuple[Array, Array, None, None, None]:
     """Only the loss has a gradient; the other sums are reports."""
-    to_hidden, to_matrices = gradients
-    return (to_hidden * cotangent.loss).astype(to_hidden.dtype), to_matrices * cotangent.loss, None, None, None
+    of_hidden, of_matrices = gradients
+    return (of_hidden * cotangent.loss).astype(of_hidden.dtype), of_matrices * cotangent.loss, None, None, None
 
 
 _chunked_loss.defvjp(_forward, _backward)

@@ -73,6 +73,15 @@ def test_a_run_that_does_not_learn_is_named_on_the_terminal(make_run, tmp_path, 
     assert "WARNING: run: attention is uniform." in capsys.readouterr().out
 
 
+def test_the_scores_of_a_run_of_parameters_alone_are_of_its_only_checkpoint(make_run, save_translations):
+    run = make_run("average")
+    (run / "checkpoints" / "7" / "params").mkdir(parents=True)
+    save_translations(run, "test", 7, ["a b c d"], ["a b c d"])
+    summary = summarize(run, "average")
+    assert (summary.name, summary.best_step) == ("average (parameters only)", 7)
+    assert summary.score_of_best("test", "bleu") == pytest.approx(100)
+
+
 def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(make_run, tmp_path, capsys):
     text = {"source": "text", "directory": "/data/old"}
     make_run("runs/a", {"data": text}, RECORDS)

@@ -14,7 +14,7 @@ from transformer_jax.config import DataError, ExperimentConfig, GenerationConfig
 from transformer_jax.config.data import padded_width
 from transformer_jax.data.documents import SEPARATORS
 from transformer_jax.data.tokenizers import Tokenizer
-from transformer_jax.decoding.beam_search import Rules, StepFunction, beam_search, plain_search, search_next
+from transformer_jax.decoding.beam_search import DecodeStep, Rules, beam_search, plain_search, search_next
 from transformer_jax.decoding.prompts import cache_after_prompt, left_padded, step_after_prompt
 from transformer_jax.decoding.sampling import (
     SamplingRule,
@@ -179,7 +179,7 @@ class PromptDecoder:
         self._model, self._config = model, config
         self._rule = SamplingRule(config.temperature, config.top_k, config.top_p)
 
-    def step(self, params: PyTree) -> StepFunction:
+    def step(self, params: PyTree) -> DecodeStep:
         """The step of the model, which reads the last token of a prompt first."""
         return step_after_prompt(partial(call, self._model, params, "decode_step"))
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import Array, Int, PyTree
-from transformer_jax.decoding.beam_search import Rules, StepFunction
+from transformer_jax.decoding.beam_search import DecodeStep, Rules
 from transformer_jax.decoding.sampling import SamplingRule, cache_with_keys, sampled_search, step_beside_keys
 from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch
 from transformer_jax.models.interface import Module
@@ -94,6 +94,6 @@ def _cache_of_samples(
     return cache_with_keys(init_cache(model, samples, params, source_ids, capacity), key, numbers[:, 0], copies)
 
 
-def _step(model: Module, params_and_key: PyTree) -> StepFunction:
+def _step(model: Module, params_and_key: PyTree) -> DecodeStep:
     params, _ = params_and_key
     return step_beside_keys(step_of(model, params))

@@ -16,9 +16,9 @@ from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.decoding.beam_search import (
     BeamState,
+    DecodeStep,
     Hypotheses,
     Rules,
-    StepFunction,
     plain_search,
     search_next,
     start_search,
@@ -272,7 +272,7 @@ def devices_of_search(mesh: Mesh) -> SearchDevices:
     )
 
 
-def step_of(model: Module, params: PyTree) -> StepFunction:
+def step_of(model: Module, params: PyTree) -> DecodeStep:
     """The step of a model with these parameters."""
     return partial(call, model, params, "decode_step")
 

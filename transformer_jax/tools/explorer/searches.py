@@ -13,7 +13,7 @@ from transformer_jax.config import DataError
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.decoding.beam_search import Hypotheses, Rules, beam_search, length_penalty_divisor
 from transformer_jax.decoding.search_trace import SearchTrace, TracedStep
-from transformer_jax.decoding.segmented_search import InitCache, Step
+from transformer_jax.decoding.segmented_search import InitCache, MakeStep
 
 KEPT, DROPPED, FINISHED = "kept", "dropped", "finished"
 ROOT = -1
@@ -135,15 +135,15 @@ class Searches:
     ``inputs`` are arrays of one row; a hypothesis has at most ``limit`` tokens, in arrays of ``capacity`` tokens.
     """
 
-    def __init__(self, init_cache: InitCache, step: Step, rules: Rules, tokenizer: Tokenizer) -> None:
+    def __init__(self, init_cache: InitCache, make_step: MakeStep, rules: Rules, tokenizer: Tokenizer) -> None:
         self._rules, self._tokenizer = rules, tokenizer
-        self._trace = SearchTrace(init_cache, step, rules, NUM_BEST)
+        self._trace = SearchTrace(init_cache, make_step, rules, NUM_BEST)
 
         def forced(
             params: PyTree, inputs: PyTree, limits: Int[Array, "B"], prefixes: Int[Array, "B P"], *, capacity: int
         ) -> Hypotheses:
             return beam_search(
-                step(params),
+                make_step(params),
                 init_cache(params, inputs, capacity),
                 max_lengths=limits,
                 max_length=capacity,

@@ -91,7 +91,7 @@ def draw_scaling(subject: Subject, path: Path) -> list[str]:
         LinePanel("Norm of the softmax's Jacobian", lines(numbers.gradient), "d_k", "", x_scale="log", y_scale="log"),
     ]
     draw_panels(panels, path, title="Scores of random queries and keys")
-    table = [f"{'d_k':>5}  {'variance':>20}  {'entropy':>15}  {'gradient':>15}     without and with 1/sqrt(d_k)"]
+    table = [f"{'d_k':>5}  {'variance':>20}  {'entropy':>15}  {'gradient':>15}     each without and with 1/sqrt(d_k)"]
     for size, *values in zip(sizes, numbers.variance.T, numbers.entropy.T, numbers.gradient.T, strict=True):
         (v, scaled_v), (e, scaled_e), (g, scaled_g) = values
         table.append(f"{size:>5}  {v:>11.2f} {scaled_v:>8.2f}  {e:>7.3f} {scaled_e:>7.3f}  {g:>7.4f} {scaled_g:>7.4f}")

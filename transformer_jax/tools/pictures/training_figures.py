@@ -122,5 +122,6 @@ def draw_smoothing(subject: Subject, path: Path) -> list[str]:
     predicted = 1 - smoothing + smoothing / CLASSES
     return [
         f"smoothing {smoothing:g}, V = {CLASSES}: target {label:.4f} for the label, {other:.4f} for each other class",
-        f"  loss least, {numbers.loss[0].min():.4f} nats, label at {numbers.best:.4f}; 1 - eps + eps/V = {predicted:.4f}",
+        f"  lowest loss {numbers.loss[0].min():.4f} nats, at probability {numbers.best:.4f} of the label; "
+        f"1 - eps + eps/V = {predicted:.4f}",
     ]

@@ -68,7 +68,7 @@ class RunSummary:
 
 
 def summarize(folder: Path, name: str) -> RunSummary:
-    """Reads a run directory; averaged parameters are named so.
+    """Reads a run directory; the name of an averaged or imported run says that it has parameters only.
 
     Raises ConfigError when its settings cannot be read, DataError when another of its files is damaged.
     """
@@ -85,13 +85,16 @@ def summarize(folder: Path, name: str) -> RunSummary:
             ]
     stored, kept = scored_checkpoints(run), stored_checkpoints(run.checkpoints)
     step = best_step(stored, config.selection)
+    # Parameters of an averaged or imported run: its only checkpoint, which no validation scored.
+    is_model_alone = bool(kept) and not kept[-1].can_be_continued
+    step = kept[-1].step if step is None and is_model_alone else step
     tokens = [int(each["train/target_tokens"]) for each in records if each.get("train/target_tokens") is not None]
     speed = "speed/target_tokens_per_second"
     speeds = [each[speed] for each in records if each.get(speed) is not None]
     outcome = _read_json(run.outcome)
     signs = outcome.get("signs") if isinstance(outcome, dict) else None
     return RunSummary(
-        name=f"{name} (averaged)" if kept and not kept[-1].can_be_continued else name,
+        name=f"{name} (parameters only)" if is_model_alone else name,
         folder=folder,
         config=config,
         metrics={metric.name: best.get(metric.key) for metric in TASKS[config.task].metrics},
