@@ -27,7 +27,7 @@ ABANDONED_SECONDS = 24 * 3600
 CHECKED_AT_ONCE = 1 << 28
 SAMPLED_SEGMENTS = 16
 SECONDS_UNTIL_SHOWN = 2.0
-SECONDS_BETWEEN_LINES = 15.0
+SECONDS_BETWEEN_BUILD_LINES = 15.0
 
 
 def open_or_build(
@@ -113,7 +113,7 @@ class BuildProgress:
         now = time.monotonic()
         if now < self._next_line:
             return
-        self._next_line = now + SECONDS_BETWEEN_LINES
+        self._next_line = now + SECONDS_BETWEEN_BUILD_LINES
         rate = self._done / (now - self._started)
         of_total = f" of {self._total:,}" if self._total else ""
         line = f"{self._doing} {self._split}: {self._done:,}{of_total} {self._unit}, {rate:,.0f} a second"

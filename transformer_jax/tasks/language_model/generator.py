@@ -32,7 +32,7 @@ from transformer_jax.tasks.task import DecodingProgram
 from transformer_jax.training.sharding import put_rows, replicated, row_groups, unshard_fsdp
 
 # What may still become another character: bytes of an unfinished one, and the first half of an escape.
-UNFINISHED = "\ufffd\x1b"
+UNFINISHED_CHARACTERS = "\ufffd\x1b"
 
 
 class Continuation(NamedTuple):
@@ -154,7 +154,7 @@ class Generator:
             token_ids.append(int(state.last_ids[0]))
             is_last = bool(state.is_done[0])
             text = self._text_after(encoded, token_ids)
-            complete = text if is_last else text.rstrip(UNFINISHED)
+            complete = text if is_last else text.rstrip(UNFINISHED_CHARACTERS)
             if len(complete) > len(written):
                 yield complete[len(written) :]
                 written = complete
