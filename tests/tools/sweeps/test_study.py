@@ -131,6 +131,7 @@ def test_a_worker_whose_heartbeats_did_not_arrive_leaves_its_trial_to_the_other(
     assert states(study, sweep) == ["complete"]
 
 
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
 def test_the_trial_of_a_worker_killed_before_its_first_heartbeat_is_retried(training, tmp_path):
     sweep = replace(GRID, rows={"a": {}}, seeds=(3,))
     study = open_study(sweep, tmp_path, "study", 1.0)
