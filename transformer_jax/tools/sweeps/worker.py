@@ -86,11 +86,9 @@ def work(study: optuna.Study, sweep: Sweep, workdir: Path, grace_seconds: float)
                 trial.set_user_attr(ERROR, first_line(error))
             raise
 
-    while True:
+    while _await_trial(study, sweep):
         is_lost = False
         try:
-            if not _await_trial(study, sweep):
-                return
             study.optimize(objective, n_trials=1)
             failures = 0
         except (*UNREACHABLE, _Unanswered) as error:
