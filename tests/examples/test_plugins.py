@@ -146,7 +146,7 @@ def test_a_task_learns_and_counts_only_labels(tmp_path):
     config, mesh = from_dict(values), make_mesh(MeshConfig(data=2), jax.devices()[:2])
     task = task_class(config.task)(config, task_class(config.task).new_tokenizers(config), mesh)
     batch = Batch(SOURCE, TARGET)
-    params = jax.jit(task.init_params)(jax.random.key(0))
+    params = jax.jit(task.objective.init_params)(jax.random.key(0))
     loss = jax.jit(lambda params, batch: task.objective.unsmoothed_loss(params, batch).loss)
     others = Tokens.from_ids(np.array([[5, 9, 2, 0, 0], [8, 4, 4, 4, 2]], np.int32))
     assert float(loss(params, batch)) == float(loss(params, Batch(SOURCE, others))), "only the first word is the label"

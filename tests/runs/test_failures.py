@@ -121,6 +121,8 @@ def test_a_validation_loss_that_is_not_finite_is_never_the_best(cache, tmp_path,
     checkpoints = Checkpoints(tmp_path / "checkpoints", read_only=True)
     assert checkpoints.steps() == [0]
     checkpoints.close()
+    events = b"".join(file.read_bytes() for file in tmp_path.glob("events*"))
+    assert b"validation/loss" in events, "the trackers have the last record too"
 
 
 @pytest.mark.slow

@@ -45,6 +45,6 @@ def untrained_run(folder: Path, **blocks: dict) -> str:
     save_tokenizers(tokenizers, run.tokenizer)
     task = LanguageModelTask(config, tokenizers, make_mesh(config.mesh, jax.devices()[:1]))
     with closing(Checkpoints(run.checkpoints)) as checkpoints:
-        checkpoints.save_params(7, task.init_params(jax.random.key(0)), {"data": {}})
+        checkpoints.save_params(7, task.objective.init_params(jax.random.key(0)), {"data": {}})
         checkpoints.wait()
     return str(run.path)

@@ -37,12 +37,12 @@ def task(request, cache):
 
 @pytest.fixture(scope="module")
 def params(task):
-    return jax.device_get(jax.jit(task.init_params)(jax.random.key(0)))
+    return jax.device_get(jax.jit(task.objective.init_params)(jax.random.key(0)))
 
 
 def trained(task, updates):
     config = task.config
-    update = Update(config, task.loss, task.init_params, task.mesh)
+    update = Update(config, task.objective.loss, task.objective.init_params, task.mesh)
     hyperparameters, state = (
         put_hyperparameters(hyperparameters_of(config), update.mesh),
         update.initial_state(config.seed),

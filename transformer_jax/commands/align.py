@@ -19,7 +19,7 @@ from transformer_jax.config import ConfigError, DataError
 if TYPE_CHECKING:
     from transformer_jax.evaluation.word_alignment import GoldAlignment
 
-SECONDS_BETWEEN_LINES = 5.0
+SECONDS_BETWEEN_COUNTS = 5.0
 
 
 @flags.command(
@@ -67,7 +67,7 @@ def align(values: flags.Values) -> int:
 
     def show(done: int) -> None:
         nonlocal last
-        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+        if time.monotonic() - last >= SECONDS_BETWEEN_COUNTS:
             last = time.monotonic()
             print(f"aligned {done:,} of {len(sources):,}", file=sys.stderr, flush=True)
 

@@ -64,7 +64,7 @@ def sweep(values: flags.Values) -> int:
         raise ConfigError("sweep: needs Optuna; pip install optuna cmaes")
     from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.tools.sweeps.definition import load_sweep
-    from transformer_jax.tools.sweeps.study import UNREACHABLE, open_study, retry_failed, trial_rows
+    from transformer_jax.tools.sweeps.study import UNREACHABLE, answered, open_study, retry_failed, trial_rows
     from transformer_jax.tools.sweeps.workers import (
         end_with_parent,
         gpu_environments,
@@ -93,7 +93,7 @@ def sweep(values: flags.Values) -> int:
     from transformer_jax.tools.sweeps.pictures import draw_study
 
     if values.retry_failed:
-        retry_failed(study)
+        retry_failed(study, sweep)
     environments = gpu_environments(values.workers or max(len(gpus()), 1), gpus())
     logs = workdir / "workers"
     command = [sys.executable, "-m", "transformer_jax", "sweep", f"--sweep={values.sweep}", f"--workdir={workdir}"]
@@ -112,10 +112,7 @@ def sweep(values: flags.Values) -> int:
 
     numbered = [each | {WORKER: str(number)} for number, each in enumerate(environments)]
     statuses = run_workers(command, numbered, logs, print_progress)
-    try:
-        trials = trial_rows(study, sweep)
-    except UNREACHABLE as error:
-        raise ConfigError(f"the study cannot be reached: {type(error).__name__}; the same command resumes") from None
+    trials = answered(lambda: trial_rows(study, sweep))
     pictures = draw_study(sweep, trials, workdir)
     written = write_leaderboard(sweep, trials, pictures, workdir)
     print("\n\n".join(section_text(section) for section in tables(sweep, trials)))
@@ -129,5 +126,7 @@ def sweep(values: flags.Values) -> int:
     if trials and all(trial.state == "failed" for trial in trials):
         print(f"all {len(trials)} trials failed; --retry_failed tries them again", file=sys.stderr)
         return 1
-    is_over = all(trial.has_ended for trial in trials) and len(trials) >= len(sweep.points())
+    points = sweep.points()
+    own = [trial for trial in trials if not sweep.is_grid or trial.point in points]
+    is_over = all(trial.has_ended for trial in own) and len(own) >= len(points)
     return 0 if is_over else 1

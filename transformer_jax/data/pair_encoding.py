@@ -32,7 +32,7 @@ MAX_WORKERS = 16
 # A line of a megabyte is not a sentence: it is counted without being tokenized.
 MAX_LINE_BYTES = 1_000_000
 # Sources where the target may equal the source.
-GENERATED = ("grammar", "copy", "reverse")
+GENERATED_SOURCES = ("grammar", "copy", "reverse")
 
 
 class Sentences(NamedTuple):
@@ -74,7 +74,7 @@ def training_filters(config: DataConfig) -> dict[str, Filter]:
         "empty source": lambda pair: not pair.source.strip(),
         "empty target": lambda pair: not pair.target.strip(),
     }
-    if config.source not in GENERATED:
+    if config.source not in GENERATED_SOURCES:
         filters["target is the source"] = lambda pair: pair.source == pair.target
     return filters | {
         f"source above {config.max_source_tokens} tokens": lambda pair: len(pair.source_ids) > config.max_source_tokens,
@@ -88,7 +88,7 @@ def training_filters(config: DataConfig) -> dict[str, Filter]:
 
 def filter_settings(config: DataConfig) -> list[int | float | bool]:
     """The settings in ``config`` that determine which pairs are kept."""
-    may_be_identical = config.source in GENERATED
+    may_be_identical = config.source in GENERATED_SOURCES
     limits = config.max_source_tokens, config.max_target_tokens, config.max_length_ratio
     return [*limits, may_be_identical, MAX_LINE_BYTES]
 

@@ -32,9 +32,9 @@ Due = Callable[[int], bool]
 
 # A batch of CPUs: the programs of the dry run serve validations too.
 DRY_RUN_EXAMPLES = 32
-# Shorter misses of the budget than this share stay, so that noise of the clock does not move the end of the schedule.
+# A miss of the budget by less than this share changes nothing: noise of the clock must not move the end of the schedule.
 TOLERANCE = 0.03
-# A run that stretches says so again when its estimate has changed by more than this share.
+# With budget_policy=stretch the estimate is logged again when it has changed by more than this share.
 SAID_AGAIN = 0.1
 # EX_TEMPFAIL of sysexits.h: a scheduler starts the process again, and the run resumes.
 HANGING = 75
@@ -45,7 +45,7 @@ def hooks_of(run: TrainingRun, observers: Sequence[Hook]) -> list[tuple[Due, Hoo
     """The hooks of a run in their order, each with the updates after which it is called.
 
     ``run.state`` is the state of the update where a validation or a checkpoint is due. ``observers`` are called after every
-    update, when all of it is logged and saved.
+    update, when all of it is logged and saved; not where a hook before them raises.
     """
 
     def always(number: int) -> bool:
@@ -115,13 +115,15 @@ def count(run: TrainingRun) -> None:
 
 
 def _explained_divergence(run: TrainingRun, metrics: StepMetrics) -> str:
-    """Repeats the update, whose batch and key follow from its number, and says where it went wrong."""
+    """Repeats the update, whose batch and key are functions of its number, to name the first tensor that is not finite."""
     before = run.number - 1
     batch = put_batch(next(run.data.batches(before)), run.update.mesh)
     key = run.state._replace(step=jnp.asarray(before, run.state.step.dtype)).dropout_key()
     hyperparameters = put_hyperparameters(hyperparameters_of(run.config), run.update.mesh)
     parts = run.config.batching.accumulation_steps
-    where = find_nonfinite(run.task.activations, run.task.loss, parts, run.state.params, batch, key, hyperparameters)
+    where = find_nonfinite(
+        run.task.activations, run.task.objective.loss, parts, run.state.params, batch, key, hyperparameters
+    )
     return (
         f"update {run.number}: loss {float(metrics.sums.loss):g}, gradient norm {float(metrics.gradient_norm):g}; first tensor "
         f"that is not finite: {where or 'none when the update was repeated'}. {_remedy(run)}"
@@ -161,12 +163,12 @@ class Log:
 
 
 def require_sound_data(run: TrainingRun) -> None:
-    """Raises DataError where the tokenized data are damaged, before anything that was trained on them is saved."""
+    """Raises DataError where the tokenized data are damaged, so that nothing trained on them is saved."""
     run.data.require_sound()
 
 
 def validate(run: TrainingRun) -> None:
-    """Validates the state, unless a signal ends the run or cuts the validation short; then a resumed run makes up for it.
+    """Validates the state. A signal skips the validation or cuts it short; the resumed run then repeats it.
 
     Raises TrainingDiverged when the validation loss is not finite.
     """
@@ -193,7 +195,7 @@ def validate(run: TrainingRun) -> None:
 
 
 class KeepToBudget:
-    """Estimates when the run will end; says so where that misses ``training.budget_seconds``, and moves the end if it may."""
+    """Estimates the end of the run; where it misses ``training.budget_seconds``, logs that and moves it if it may."""
 
     def __init__(self) -> None:
         self._said_minutes = 0.0
@@ -242,6 +244,7 @@ def affordable_updates(
 def save(run: TrainingRun) -> None:
     """Starts to write a checkpoint, with the score of its validation, unless there is one of this update."""
     run.log.sync()
+    run.trackers.sync()
     with run.clock.spend("checkpoint"):
         run.checkpoints.save(run.state, run.progress(), run.score, run.evaluated_params)
     run.is_saved = True
@@ -269,7 +272,7 @@ def dry_run(run: TrainingRun) -> None:
 
 
 def make_up_validation(run: TrainingRun) -> None:
-    """Validates the restored state, which a signal kept from it, and saves it again with its score."""
+    """Validates the restored state, whose validation a signal prevented, and saves it again with its score."""
     validate(run)
     if not run.is_interrupted:
         run.log.sync()

@@ -18,7 +18,7 @@ from transformer_jax.training.sharding import path_of
 
 EMBEDDING_TABLE = re.compile(r"(^|/)(\w*embedding)/table$")
 WORD_STARTS = ("\N{LOWER ONE EIGHTH BLOCK}", " ")
-"""How the pieces of subwords, and the units of words, begin where a word does."""
+"""Marks of the beginning of a word, as the first character of a piece."""
 
 
 @runtime_checkable
@@ -51,13 +51,13 @@ class FoundRows:
 
 @dataclass(frozen=True)
 class InitialEmbeddings:
-    """What is taken from ``file``: for each table, by its path, the rows that were found."""
+    """The rows found in ``file`` for each embedding table, by the path of the table."""
 
     file: str
     tables: dict[str, FoundRows]
 
     def put_into(self, params: PyTree) -> PyTree:
-        """``params`` with the rows found, scaled to the root mean square of those that they replace, each where it lives."""
+        """``params`` with the rows found, scaled to the root mean square of the rows that they replace; shardings stay."""
 
         def replaced(path: tuple, leaf: Any) -> Any:
             found = self.tables.get(path_of(path))
@@ -120,9 +120,9 @@ def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) 
 def row_of_each_piece(pieces: Sequence[str], vectors: WordTable) -> list[int | None]:
     """The row of each piece; None where it has none.
 
-    Vectors of pieces (one of their words begins as a piece does) are found as they are written. Of vectors of words a piece
-    that begins a word finds that word, as written or in lower case. One that continues a word finds none, "ing" being no
-    word in "sleeping", unless no piece of the tokenizer marks the beginning of words.
+    In a table of pieces, where some entry begins with a mark of WORD_STARTS, each piece is looked up as written. In a table of
+    words, a piece that begins a word is looked up without its mark, as written or in lower case. A piece that continues a word
+    has no row: the vector of "ing" is not a part of "sleeping". Where no piece of the tokenizer has a mark, all are looked up.
     """
     if any(word.startswith(WORD_STARTS) for word in vectors.words):
         return [vectors.index.get(piece) for piece in pieces]

@@ -1,4 +1,4 @@
-"""Initial state of a run: random parameters, or partly another run's, or with word vectors; and which of them are trained."""
+"""The initial state of a run: random parameters, or some of them from another run or from word vectors."""
 
 import re
 from contextlib import closing
@@ -20,7 +20,7 @@ from transformer_jax.training.sharding import path_of
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.update import Update
 
-# Rows of these stand for the pieces of a vocabulary.
+# Parameters with a row for each piece of a vocabulary.
 OF_A_VOCABULARY = re.compile(r"(embedding|projection)/table$")
 
 
@@ -38,9 +38,9 @@ class ParameterSource(Protocol):
 
 
 class InitialState:
-    """The state before the first update of a run; a resumed run needs none, and no longer looks at ``init``.
+    """The state before the first update of a run; a resumed run ignores ``init``.
 
-    Raises ConfigError and CheckpointError when the parameters cannot come from where ``init`` says.
+    Raises ConfigError and CheckpointError when the parameters that ``init`` names cannot be used.
     """
 
     def __init__(

@@ -27,8 +27,8 @@ class LogContents(NamedTuple):
 class MetricsLog:
     """Appends to ``metrics.jsonl``.
 
-    Opened at ``step`` it first removes the lines that a killed run had written beyond it, or beyond ``max_records`` lines: a
-    resumed run leaves the same file as an uninterrupted one. ``earlier``: the records that it keeps.
+    The lines that a killed run wrote after ``step``, or after the first ``max_records`` lines, are removed first: a resumed run
+    leaves the same file as an uninterrupted one. ``earlier``: the records that are kept.
     """
 
     def __init__(self, path: Path, step: int, max_records: int | None = None) -> None:

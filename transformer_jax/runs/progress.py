@@ -15,7 +15,7 @@ SECONDS_BETWEEN_LINES = 15.0
 
 
 class _StandardError(logging.Handler):
-    """Plain lines on ``sys.stderr`` as it is now: a live bar redirects it, to stay below them."""
+    """Writes plain lines to the current ``sys.stderr``, which a live bar redirects to stay below them."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if is_first():

@@ -35,7 +35,7 @@ def settings_to_train(
 def require_same_run(config: ExperimentConfig, workdir: str) -> None:
     """Raises ConfigError, with the differences, when ``workdir`` holds checkpoints that ``config`` cannot continue.
 
-    Where it holds none, when the run that it is to start from is not there.
+    If it holds none, raises ConfigError where ``init.run`` or ``init.embeddings`` does not exist.
     """
     run_directory = RunDirectory(workdir)
     checkpoints = stored_checkpoints(run_directory.checkpoints)

@@ -11,6 +11,7 @@ from transformer_jax.runs.goodput import BETWEEN_UPDATES, TRAINING, Clock, Goodp
 from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runs.trackers import Trackers
 from transformer_jax.runtime.preemption import AgreedInterruption, Interruption
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.tasks.task import Task, TrainingData
@@ -102,9 +103,9 @@ class Counters:
 class TrainingRun:
     """A run while it trains: its parts, its position, and the results of the newest update, which hooks read and write.
 
-    ``number`` updates are made, and hooks are called about the last of them, whose ``metrics`` are on the host (None before
-    the first). ``state`` is the state after update ``number`` wherever something is saved; elsewhere it is one update
-    ahead, because an update is dispatched before the metrics of the previous one are read.
+    Hooks are called after update ``number``, whose ``metrics`` are on the host (None before the first update). ``state`` is
+    the state after update ``number`` wherever something is saved; elsewhere it is one update ahead, because an update is
+    dispatched before the metrics of the previous one are read.
     ``logged``: everything recorded after update ``number``, by name (``train/loss``, ``validation/bleu``), ``validated`` the
     validation alone, and ``score`` its value of the selection metric; ``is_saved``: whether a checkpoint of it was given to be
     written. ``is_validation_due``: a signal came before the validation, and a resumed run makes up for it.
@@ -121,6 +122,7 @@ class TrainingRun:
     clock: Clock
     goodput: Goodput
     log: MetricsLog
+    trackers: Trackers
     signs: LearningSigns
     interruption: Interruption | AgreedInterruption
     first_update: int = 0
@@ -141,7 +143,7 @@ class TrainingRun:
 
     @property
     def num_updates(self) -> int:
-        """The update at which the run ends: as configured, or sooner where its budget of time asked for that."""
+        """The update at which the run ends: as configured, or earlier where its time budget shortened it."""
         return self.counters.num_updates or self.config.training.num_updates
 
     @property
@@ -170,12 +172,12 @@ class TrainingRun:
         return number % self.config.training.log_every == 0
 
     def is_validated_after(self, number: int) -> bool:
-        """Whether update ``number`` ends with a validation; of the last one always, unless the run never validates."""
+        """Whether update ``number`` ends with a validation; the last one does, unless the run never validates."""
         every = self.config.training.evaluate_every
         return every > 0 and (number % every == 0 or number == self.num_updates)
 
     def is_saved_after(self, number: int) -> bool:
-        """Whether update ``number`` ends with a checkpoint: every validation does, the last update, and the end of a run."""
+        """Whether update ``number`` ends with a checkpoint: also where it is validated, or the last one, or the run ends."""
         is_due = number % self.config.training.checkpoint_every == 0 or number == self.num_updates
         is_due = is_due or self.has_new_length
         return is_due or self.is_interrupted or self.is_stopped or self.is_validated_after(number)
@@ -205,12 +207,13 @@ class TrainingRun:
         return "patience" if patience and self.counters.evaluations_without_gain >= patience else None
 
     def stop(self) -> None:
-        """Ends the run, for a hook: after this update where it ends with a checkpoint, else after the next."""
+        """Ends the run after this update if it is saved, else after the next. For hooks."""
         self.is_stopped = True
 
     def record(self, metrics: dict[str, float]) -> None:
-        """Writes ``metrics`` of update ``number`` to the log."""
+        """Writes ``metrics`` of update ``number`` to the log and the trackers."""
         self.log.write(self.number, metrics)
+        self.trackers.write(self.number, metrics)
         self.signs.add({"step": self.number, **metrics})
         self.logged |= metrics
 

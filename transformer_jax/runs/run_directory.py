@@ -40,7 +40,7 @@ class RunIsBusy(ConfigError):
 class RunDirectory:
     """Names of the files of a run.
 
-    Of several processes all write checkpoints, and process 0 everything else; another process has ``scratch`` for that.
+    All processes write checkpoints; process 0 writes everything else, which the others write to ``scratch``.
     """
 
     def __init__(self, path: str | Path, scratch: str | Path | None = None) -> None:
@@ -124,7 +124,7 @@ class RunDirectory:
         return self.path / f"evaluate-{split.replace('/', '-')}"
 
     def require_no_links(self) -> None:
-        """Raises ConfigError where a folder of the run, or a checkpoint, is a link: nothing is written or deleted elsewhere."""
+        """Raises ConfigError where a folder of the run, or a checkpoint, is a link: writes would change other folders."""
         for entry in (*self.path.glob("*"), *self.checkpoints.glob("*")):
             if entry.is_symlink() and (entry.is_dir() or not entry.exists()):
                 raise ConfigError(

@@ -9,15 +9,12 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, flatten
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.plugins import registered
 from transformer_jax.runtime.atomic_files import write_whole
-
-if TYPE_CHECKING:
-    from transformer_jax.runs.run import TrainingRun
 
 PROJECT = "transformer_jax"
 IDS_FILE = "trackers.json"
@@ -40,7 +37,7 @@ class Tracker(Protocol):
 class TensorBoard:
     """Events in the folder of the run; events of a killed run beyond ``first_update`` are purged.
 
-    Written when they come: errors of the thread of ``SummaryWriter``, as on a full disk, are tracebacks that stop nothing.
+    Written in this thread: an error in the thread of ``SummaryWriter``, as on a full disk, is a traceback that stops nothing.
     """
 
     def __init__(self, folder: Path, config: ExperimentConfig | None, first_update: int) -> None:
@@ -168,10 +165,7 @@ def require_libraries(config: ExperimentConfig) -> None:
 
 
 class Trackers:
-    """A hook that gives every record of the log to the trackers of ``training.trackers``; ``jsonl`` is the log itself.
-
-    Only process 0 has any.
-    """
+    """The trackers of ``training.trackers`` as one, without ``jsonl``, which is the log itself. Only process 0 has any."""
 
     def __init__(self, folder: Path, config: ExperimentConfig, first_update: int) -> None:
         makers = {**TRACKERS, **registered("tracker")}
@@ -181,13 +175,15 @@ class Trackers:
         names = [name for name in config.training.tracker_names if name != "jsonl"] if is_first() else []
         self.trackers = [makers[name](folder, config, first_update) for name in names]
 
-    def __call__(self, run: "TrainingRun") -> None:
-        """Writes what was recorded after the update."""
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Records ``metrics`` in each."""
         for tracker in self.trackers:
-            if run.logged:
-                tracker.write(run.number, run.logged)
-            if run.is_saved:
-                tracker.sync()
+            tracker.write(step, metrics)
+
+    def sync(self) -> None:
+        """Called at every checkpoint."""
+        for tracker in self.trackers:
+            tracker.sync()
 
     def close(self) -> None:
         """Closes all; one that cannot be closed, as on a full disk, does not keep another open."""

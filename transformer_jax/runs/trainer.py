@@ -17,7 +17,7 @@ from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.save_failure import require_free_space
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, to_json
 from transformer_jax.config.optimization import require_rows_divide
-from transformer_jax.data.pair_encoding import GENERATED
+from transformer_jax.data.pair_encoding import GENERATED_SOURCES
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.runs.goodput import Clock, Goodput
@@ -74,7 +74,7 @@ def run_training(
     where the settings come from, for ``run.json``.
 
     Raises:
-        ConfigError, DataError: what the user can mend; nearly all before the corpus is tokenized.
+        ConfigError, DataError: mistakes that the user can correct, nearly all found before the corpus is tokenized.
         TrainingDiverged: loss or gradient were not finite.
     """
     clock = Clock()
@@ -92,7 +92,8 @@ def run_training(
 
         task_type = task_class(config.task)
         task = task_type(config, tokenizers_for_training(config, directory, task_type.new_tokenizers), mesh)
-        update = Update(config, task.loss, task.init_params, mesh, task.update_rule(task.objective))
+        objective = task.objective
+        update = Update(config, objective.loss, objective.init_params, mesh, task.update_rule(objective))
         _require_state_fits(update)
         last, best = config.training.keep_last, config.training.keep_best
         checkpoints = Checkpoints(directory.checkpoints, keep_last=last, keep_best=best, selection=config.selection)
@@ -124,6 +125,7 @@ def run_training(
             clock,
             goodput,
             log,
+            trackers,
             signs,
             interrupted,
             first_update=saved.number,
@@ -142,7 +144,7 @@ def run_training(
         # Compiled in the background from here on, while the dry run evaluates.
         compiled = enter(closing(CompiledStep(update, data.batch_shapes(run.number))))
         profile = enter(closing(Profile(profiled, directory.profile)))
-        observers: list[Hook] = [trackers, enter(ProgressBar()), profile, *callbacks]
+        observers: list[Hook] = [enter(ProgressBar()), profile, *callbacks]
         hooks = hooks_of(run, observers)
         if run.state is None:
             run.state = initial.state()
@@ -185,19 +187,19 @@ def run_training(
 
 
 def resolved_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) -> ExperimentConfig:
-    """The settings as the run keeps them: absolute folders, so that it can be used from anywhere, and ``auto`` resolved.
+    """The settings that the run saves: folders absolute, so that it can be used from anywhere, and ``auto`` resolved.
 
     Raises ConfigError when the model is larger than the memory, rows do not divide over the devices, nothing or everything is
     frozen, or the compiler does not take ``training.xla_options``, and DataError when there is no validation split.
     """
     compiler_options(config.training, mesh)
-    # At least the embeddings, before corpus, tokenizers and tables of that width are made.
+    # The embeddings alone, before corpus and tokenizers are read; the whole state follows in _require_state_fits.
     embeddings = 4 * config.model.d_model * config.tokenizer.vocabulary_size
     require_memory(embeddings * len(mesh.local_devices) // mesh.size, mesh.local_devices)
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
     if config.training.evaluate_every and (config.data.has_pairs or config.data.directory):
         task_class(config.task).require_split(config, "validation")
-    if config.data.directory and config.data.source in GENERATED:
+    if config.data.directory and config.data.source in GENERATED_SOURCES:
         LOGGER.info("data.directory: not read, since data.source=%s is generated", config.data.source)
     config = replace(config, init=config.init.absolute(), data=config.data.absolute())
     config = task_class(config.task).begin(config, directory)
@@ -208,7 +210,7 @@ def resolved_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mes
 
 
 def _device_settings(directory: RunDirectory, mesh: Mesh) -> DeviceSettings:
-    """The settings of the run, once it has checkpoints, on whatever hardware it is resumed; else those that suit process 0."""
+    """The saved settings of a run with checkpoints, on any hardware; for a new run the settings for the device of process 0."""
 
     def find() -> DeviceSettings:
         if not directory.has_checkpoints():
@@ -248,7 +250,7 @@ class _Saved(NamedTuple):
 
     @property
     def num_records(self) -> int | None:
-        """Lines of the log to keep; None: all up to update ``number``. A validation made up for may have logged more since."""
+        """The number of log lines to keep, without a logged validation that is repeated; None: all until update ``number``."""
         return self.logged.num_records if self.is_validation_due else None
 
     def is_over(self, config: ExperimentConfig) -> bool:

@@ -20,7 +20,7 @@ from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.task import task_class
 from transformer_jax.training.sharding import make_mesh, sharded_shapes
 
-# A checkpoint that exists but cannot be read is being deleted or damaged; after this number of attempts it counts as damaged.
+# A checkpoint that cannot be read is damaged, or the run is deleting it; after this number of attempts it counts as damaged.
 LOOKS = 3
 
 
@@ -71,7 +71,7 @@ def _scored(
     selection, mesh = config.selection, make_mesh(config.mesh)
     # No device waits for the scores.
     task = task_class(config.with_all_scores.task)(config.with_all_scores, tokenizers_of_run(run), mesh)
-    like = sharded_shapes(jax.eval_shape(task.init_params, jax.random.key(0)), mesh)
+    like = sharded_shapes(jax.eval_shape(task.objective.init_params, jax.random.key(0)), mesh)
     found = {record["step"]: record[f"{split}/{selection.name}"] for record in log.earlier}
     failures: Counter[int] = Counter()
     while True:

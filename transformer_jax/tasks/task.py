@@ -14,7 +14,6 @@ from transformer_jax.config.tasks import TASKS, TaskSettings, imported
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.texts import TextAttention, TokenScores
-from transformer_jax.training.losses import LossSums
 from transformer_jax.training.step import UpdateRule
 
 
@@ -147,7 +146,9 @@ class Task(ABC):
 
     One class a task, registered with its settings, see ``config.tasks``. An object serves every run of the same structure on
     the same data: no hyperparameter of a run is in it. Data is read on first use. ``objective`` is model and loss, which need
-    no data; ``objective.training_model(hyperparameters)`` is the model with numbers that may be traced.
+    no data: ``init_params(key)`` makes the parameters before the first update; ``loss(params, batch, key, hyperparameters)``
+    sums over the batch, and its ``loss`` is differentiated; ``training_model(hyperparameters)`` is the model with
+    numbers that may be traced.
 
     ``next_commands`` are what to try after a run, ``commands_of_trained`` after its evaluation. ``reads_texts``: a trained run
     scores and shows texts that are not in its data; ``has_targets``: each of them comes with its translation.
@@ -227,16 +228,6 @@ class Task(ABC):
     @abstractmethod
     def training_data(self) -> TrainingData:
         """Tokenizes the training split, unless that was done before, and plans the batches."""
-
-    @property
-    def init_params(self) -> Callable[[Array], PyTree]:
-        """Function of a key: the parameters before the first update."""
-        return self.objective.init_params
-
-    @property
-    def loss(self) -> Callable[[PyTree, PyTree, Array, Hyperparameters], LossSums]:
-        """Function of parameters, batch, key and hyperparameters: sums over the batch; ``loss`` is differentiated."""
-        return self.objective.loss
 
     @abstractmethod
     def activations(self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters) -> PyTree:

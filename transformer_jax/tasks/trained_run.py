@@ -86,7 +86,7 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "") -> Traine
         _require_same_tokenizers(chosen[0].workdir, tasks[0], each.workdir, tasks[-1])
     joined = tasks[0].ensemble(tasks[1:]) if len(tasks) > 1 else tasks[0]
     restored = [
-        restored_params(run, member.init_params, mesh, each.checkpoint, average)
+        restored_params(run, member.objective.init_params, mesh, each.checkpoint, average)
         for run, member, each in zip(runs, tasks, chosen, strict=True)
     ]
     params, steps = restored[0]

@@ -34,8 +34,9 @@ class TrainState(NamedTuple):
         return jax.random.fold_in(jax.random.wrap_key_data(self.key_data), self.step)
 
 
-def create_state(params: PyTree, optimizer: Optimizer, seed: Array | int) -> TrainState:
+def create_state(init_params: Callable[[Array], PyTree], optimizer: Optimizer, seed: Array | int) -> TrainState:
     """The state before the first update."""
+    params = init_params(jax.random.fold_in(jax.random.key(seed), 0x1217))
     return TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,

@@ -180,7 +180,7 @@ def make_initial_state(
     init_params: Callable[[Array], PyTree], optimizer: Optimizer, mesh: Mesh
 ) -> Callable[[int], TrainState]:
     """From a seed to the state before the first update, every leaf created with its sharding; compiled once for all seeds."""
-    create = partial(_create, init_params, optimizer)
+    create = partial(create_state, init_params, optimizer)
     shardings = state_shardings(jax.eval_shape(create, SEED_SHAPE), mesh)
     compiled = jax.jit(create, in_shardings=replicated(mesh), out_shardings=shardings)
     return lambda seed: compiled(np.uint32(seed))
@@ -188,12 +188,7 @@ def make_initial_state(
 
 def state_shapes(init_params: Callable[[Array], PyTree], optimizer: Optimizer, mesh: Mesh) -> TrainState:
     """Shapes, types and shardings of the leaves of ``make_initial_state``, without making it."""
-    return sharded_shapes(jax.eval_shape(partial(_create, init_params, optimizer), SEED_SHAPE), mesh)
+    return sharded_shapes(jax.eval_shape(partial(create_state, init_params, optimizer), SEED_SHAPE), mesh)
 
 
 SEED_SHAPE = jax.ShapeDtypeStruct((), jnp.uint32)
-
-
-def _create(init_params: Callable[[Array], PyTree], optimizer: Optimizer, seed: Array) -> TrainState:
-    params_key = jax.random.fold_in(jax.random.key(seed), 0x1217)
-    return create_state(init_params(params_key), optimizer, seed)

@@ -26,7 +26,7 @@ def translation(tmp_path_factory):
     mesh = make_mesh(config.mesh, jax.devices()[:1])
     tokenizers = train_tokenizers(config.tokenizer, open_corpus(config.data, 0), config.data.train_split, 0)
     task = TranslationTask(config, tokenizers, mesh)
-    return TranslationReader(TrainedRun(task, jax.jit(task.init_params)(jax.random.key(0)), (1,)))
+    return TranslationReader(TrainedRun(task, jax.jit(task.objective.init_params)(jax.random.key(0)), (1,)))
 
 
 def test_error_rates_are_those_of_what_is_read(translation):
@@ -59,7 +59,7 @@ def language_model(tmp_path_factory):
     config = language_model_config(tmp_path_factory.mktemp("cache"), decoding=decoding)
     mesh = make_mesh(config.mesh, jax.devices()[:1])
     task = LanguageModelTask(config, LanguageModelTask.new_tokenizers(config), mesh)
-    return TrainedRun(task, jax.jit(task.init_params)(jax.random.key(3)), (1,))
+    return TrainedRun(task, jax.jit(task.objective.init_params)(jax.random.key(3)), (1,))
 
 
 def test_a_text_is_read_causally(language_model):

@@ -1,11 +1,13 @@
 """Studies and their workers, with pretended trainings: every trial is trained once, whatever happens to a worker."""
 
 import csv
+import itertools
 import threading
 from collections import Counter
 from dataclasses import replace
 
 import pytest
+from optuna.exceptions import StorageInternalError
 from optuna.trial import TrialState
 from sqlalchemy import text
 from tools.sweeps.studies import GRID, SEARCH, PretendedTraining
@@ -63,7 +65,7 @@ def test_a_grid_is_trained_and_failed_trials_are_tried_again(join, training, tmp
     assert "memory \\| ran out" in (tmp_path / "leaderboard.md").read_text()
 
     training.before = lambda config: None
-    retry_failed(study)
+    retry_failed(study, GRID)
     work(study, GRID, tmp_path, 60.0)
     assert states(study, GRID) == ["complete"] * 4
     assert training.folders == ["0000", "0001", "0002", "0003", "0003"]
@@ -129,6 +131,66 @@ def test_a_worker_whose_heartbeats_did_not_arrive_leaves_its_trial_to_the_other(
     assert states(study, sweep) == ["complete"]
 
 
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_the_trial_of_a_worker_killed_before_its_first_heartbeat_is_retried(training, tmp_path):
+    sweep = replace(GRID, rows={"a": {}}, seeds=(3,))
+    study = open_study(sweep, tmp_path, "study", 1.0)
+    study.ask()
+    work(study, sweep, tmp_path, 1.0)
+    assert (states(study, sweep), training.folders) == (["complete"], ["0000"])
+
+
+def test_a_database_that_does_not_answer_is_asked_again(training, tmp_path, monkeypatch, capsys):
+    sweep = replace(GRID, rows={"a": {}}, seeds=(3,))
+    study, calls = open_study(sweep, tmp_path, "study", 1.0), itertools.count()
+
+    def trials_of_away(study):
+        # Two polls, and a question about the trial.
+        if next(calls) in (0, 1, 3):
+            raise StorageInternalError("away")
+        return trials_of(study)
+
+    monkeypatch.setattr(worker, "trials_of", trials_of_away)
+    work(study, sweep, tmp_path, 1.0)
+    assert states(study, sweep) == ["complete"]
+    assert capsys.readouterr().err.splitlines()[:2] == [
+        "the study cannot be reached: StorageInternalError: away; trying again for 600 s",
+        "the study did not answer: StorageInternalError: away; the trial resumes after 1 s",
+    ]
+    monkeypatch.setattr("transformer_jax.tools.sweeps.study.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "trials_of", raises(StorageInternalError("away")))
+    with pytest.raises(ConfigError, match="the study cannot be reached: .*away; the same command resumes"):
+        work(study, sweep, tmp_path, 1.0)
+
+
+def test_a_signal_ends_a_worker_whose_database_does_not_answer(join, tmp_path, monkeypatch):
+    study = join(GRID)
+
+    def interrupted(config, folder, callbacks):
+        monkeypatch.setattr(worker, "_frozen", lambda *trial: raises(StorageInternalError("away"))(trial))
+        return Outcome(3, "interrupted", None, "", signal=15)
+
+    monkeypatch.setattr(worker, "run_training", interrupted)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        work(study, GRID, tmp_path, 60.0)
+    assert stopped.value.args == (15,)
+    assert states(study, GRID) == ["running"], "until its heartbeats are too old"
+
+
+def test_a_command_with_some_rows_leaves_the_trials_of_others(join, training, tmp_path):
+    other = replace(GRID, rows={"b": GRID.rows["b"]})
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(worker, "run_training", lambda *run, callbacks: Outcome(3, "interrupted", None, "", signal=15))
+        work(join(other), other, tmp_path, 60.0)
+    only = replace(GRID, rows={"a": {}})
+    study = join(only)
+    work(study, only, tmp_path, 60.0)
+    assert states(study, GRID) == ["waiting", "complete", "complete"]
+    work(join(GRID), GRID, tmp_path, 60.0)
+    assert states(study, GRID) == ["complete"] * 4
+    assert training.folders == ["0001", "0002", "0000", "0003"]
+
+
 def test_a_trial_that_is_interrupted_waits_and_a_poor_trial_is_pruned(join, training, tmp_path, monkeypatch):
     study = join(SEARCH)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as stopped:
@@ -154,7 +216,7 @@ def test_failures_that_others_may_share_end_the_worker(join, training, tmp_path,
     with pytest.raises(ConfigError, match="3 trials in a row failed, the last with: DataError: data.directory"):
         work(study, GRID, tmp_path, 60.0)
     assert "Traceback" not in capsys.readouterr().err
-    retry_failed(study)
+    retry_failed(study, GRID)
     training.before = raises(TrainingDiverged("update 3: loss nan\nand more lines"))
     work(study, GRID, tmp_path, 60.0)
     assert [row.error for row in trial_rows(study, GRID)] == ["TrainingDiverged: update 3: loss nan"] * 4

@@ -45,7 +45,9 @@ def task_of(config):
 
 
 def trained(task, updates, first=0, state=None):
-    update = Update(task.config, task.loss, task.init_params, task.mesh, task.update_rule(task.objective))
+    update = Update(
+        task.config, task.objective.loss, task.objective.init_params, task.mesh, task.update_rule(task.objective)
+    )
     state = state or update.initial_state(task.config.seed)
     hyperparameters = put_hyperparameters(hyperparameters_of(task.config), update.mesh)
     losses = []
@@ -58,7 +60,7 @@ def trained(task, updates, first=0, state=None):
 
 def test_the_loss_falls_and_the_evaluation_sees_it(cache):
     task = task_of(word_vectors_config(cache, training={"num_updates": 1000}, **BLOCKS["glove"]))
-    before = task.evaluate(jax.jit(task.init_params)(jax.random.key(0)), "validation")
+    before = task.evaluate(jax.jit(task.objective.init_params)(jax.random.key(0)), "validation")
     state, losses = trained(task, 4 * UPDATES)
     assert losses[-1] < losses[0]
     assert task.evaluate(state.params, "validation").loss < before.loss - min(0.05, before.loss / 4)

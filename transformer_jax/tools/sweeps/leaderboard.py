@@ -28,7 +28,8 @@ def tables(sweep: Sweep, trials: Sequence[TrialRow]) -> tuple[Section, ...]:
     states = [trial.state for trial in trials]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     better = "higher is better" if sweep.direction == "maximize" else "lower is better"
-    text = f"{counts or 'none'} of {len(sweep.points())}. Ordered by the best {sweep.metric} of each trial, {better}."
+    total = max(len(trials), len(sweep.points()))
+    text = f"{counts or 'none'} of {total}. Ordered by the best {sweep.metric} of each trial, {better}."
     sections: tuple[Section, ...] = (Section("Trials", (text, trial_table(sweep, _ordered(sweep, trials)))),)
     if len(sweep.seeds) > 1:
         sections += (Section("Over seeds", (seed_table(sweep, trials),)),)

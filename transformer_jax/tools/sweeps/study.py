@@ -7,13 +7,14 @@ the point and the run directory of the first.
 
 import logging
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import optuna
 from optuna.exceptions import ExperimentalWarning, StorageInternalError
@@ -21,12 +22,14 @@ from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner,
 from optuna.samplers import BaseSampler, CmaEsSampler, RandomSampler, TPESampler
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import event
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import event, text
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from transformer_jax.config import ConfigError, flatten
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, Sweep, Value
+
+Answer = TypeVar("Answer")
 
 UNREACHABLE = StorageInternalError, SQLAlchemyError
 """Errors of a database that does not answer."""
@@ -36,6 +39,14 @@ HEARTBEATS_PER_GRACE = 6
 PAUSES = 0.5, 1.5, 0.0
 # Seconds to wait for the write lock; no connection is kept.
 SQLITE_OPTIONS = {"connect_args": {"timeout": 60.0}, "poolclass": NullPool}
+
+# Seconds to wait for a database that does not answer, and between attempts.
+WAIT_SECONDS, POLL_SECONDS = 600.0, 1.0
+# The grace of a worker that was killed before its first heartbeat begins when another one looks: Optuna would wait forever.
+FIRST_HEARTBEATS = text(
+    "INSERT INTO trial_heartbeats (trial_id, heartbeat) SELECT trial_id, CURRENT_TIMESTAMP FROM trials "
+    "WHERE state = 'RUNNING' AND study_id = :study AND trial_id NOT IN (SELECT trial_id FROM trial_heartbeats)"
+)
 
 # User attributes of the study and of its trials.
 DEFINITION = "definition"
@@ -65,7 +76,7 @@ def open_study(sweep: Sweep, workdir: Path, name: str, grace_seconds: float) -> 
         raise ConfigError("sampler=cma-es: needs pip install cmaes")
     study = optuna.create_study(
         storage=_open_storage(
-            os.environ.get(STORAGE_VARIABLE) or f"sqlite:///{workdir / 'study.sqlite3'}", grace_seconds
+            sweep, os.environ.get(STORAGE_VARIABLE) or f"sqlite:///{workdir / 'study.sqlite3'}", grace_seconds
         ),
         study_name=name,
         direction=sweep.direction,
@@ -78,18 +89,36 @@ def open_study(sweep: Sweep, workdir: Path, name: str, grace_seconds: float) -> 
 
 
 class _Storage(RDBStorage):
-    """A database that may be away for a while: the next heartbeat may arrive."""
+    """A database that may not answer for a while, and hands out only the trials of ``sweep``."""
+
+    def __init__(self, sweep: Sweep, url: str, **options: Any) -> None:
+        super().__init__(url, **options)
+        self._sweep = sweep
+
+    def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
+        # Optuna offers all that wait, one after another; False: another worker has it.
+        if state == TrialState.RUNNING and not is_of(self._sweep, self.get_trial(trial_id)):
+            return False
+        return super().set_trial_state_values(trial_id, state, values)
 
     def record_heartbeat(self, trial_id: int) -> None:
+        # The next one may arrive.
         with suppress(*UNREACHABLE):
             super().record_heartbeat(trial_id)
 
+    def _get_stale_trial_ids(self, study_id: int) -> list[int]:
+        # Another worker that records it at the same time violates a constraint.
+        with suppress(IntegrityError), self.engine.begin() as connection:
+            connection.execute(FIRST_HEARTBEATS, {"study": study_id})
+        return super()._get_stale_trial_ids(study_id)
 
-def _open_storage(url: str, grace_seconds: float) -> RDBStorage:
+
+def _open_storage(sweep: Sweep, url: str, grace_seconds: float) -> RDBStorage:
     is_sqlite = url.startswith("sqlite")
     for pause in PAUSES:
         try:
             storage = _Storage(
+                sweep,
                 url,
                 engine_kwargs=SQLITE_OPTIONS if is_sqlite else {"pool_pre_ping": True},
                 heartbeat_interval=max(1, round(grace_seconds / HEARTBEATS_PER_GRACE)),
@@ -114,6 +143,22 @@ def _open_storage(url: str, grace_seconds: float) -> RDBStorage:
         event.listen(storage.engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
         event.listen(storage.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     return storage
+
+
+def answered(ask: Callable[[], Answer]) -> Answer:
+    """The answer of the database, which is asked for ten minutes where it does not answer; then raises ConfigError."""
+    end, is_first = time.monotonic() + WAIT_SECONDS, True
+    while True:
+        try:
+            return ask()
+        except UNREACHABLE as error:
+            problem = f"the study cannot be reached: {first_line(error)}"
+        if time.monotonic() >= end:
+            raise ConfigError(f"{problem}; the same command resumes")
+        if is_first:
+            print(f"{problem}; trying again for {WAIT_SECONDS:.0f} s", file=sys.stderr)
+        is_first = False
+        time.sleep(POLL_SECONDS)
 
 
 def first_line(error: BaseException) -> str:
@@ -162,10 +207,15 @@ def retry(study: optuna.Study, trial: FrozenTrial) -> None:
     RetryHeartbeatStaleTrialCallback(inherit_intermediate_values=True)(study, trial)
 
 
-def retry_failed(study: optuna.Study) -> None:
+def retry_failed(study: optuna.Study, sweep: Sweep) -> None:
     for attempts in trials_of(study):
-        if attempts[-1].state == TrialState.FAIL:
+        if attempts[-1].state == TrialState.FAIL and is_of(sweep, attempts[-1]):
             retry(study, attempts[-1])
+
+
+def is_of(sweep: Sweep, trial: FrozenTrial) -> bool:
+    """Whether the trial has a point of ``sweep``, or none yet; commands with other ``--rows`` train the others."""
+    return not sweep.is_grid or trial.user_attrs.get(POINT) in (None, *sweep.points())
 
 
 def trials_of(study: optuna.Study) -> list[list[FrozenTrial]]:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import signal
 import sys
 import time
 import traceback
@@ -26,17 +25,19 @@ from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform
 from transformer_jax.tools.sweeps.study import (
     ERROR,
     POINT,
+    POLL_SECONDS,
     SURPLUS,
     UNREACHABLE,
+    answered,
     best_of,
     first_line,
     has_free_point,
+    is_of,
     points_of,
     retry,
     trials_of,
 )
 
-POLL_SECONDS = 1.0
 FAILURES_IN_A_ROW = 3
 
 
@@ -44,30 +45,40 @@ class NoMetricValue(RuntimeError):
     """A run ended without a value of the metric."""
 
 
+class _Unanswered(BaseException):
+    """The study did not answer about a trial. Optuna does not catch it, so that the trial does not count as failed."""
+
+
 def work(study: optuna.Study, sweep: Sweep, workdir: Path, grace_seconds: float) -> None:
     """Trains the trials that are left, and those of workers that died, in folders below ``workdir``.
 
     Returns when all trials have ended. Raises KeyboardInterrupt when a signal asked to stop, with the trial saved and enqueued
-    again; ConfigError when the disk is full, the study cannot be reached, or several trials in a row failed for reasons that
-    other trials may share.
+    again; ConfigError when the disk is full, the study cannot be reached for ten minutes, or several trials in a row failed for
+    reasons that other trials may share.
     """
     failures, is_lost = 0, False
+    stopped: KeyboardInterrupt | None = None
 
     def is_taken(trial: Trial) -> bool:
         """Whether another worker has the trial, since the heartbeats of this one did not arrive."""
         return _frozen(study, trial).state != TrialState.RUNNING
 
     def objective(trial: Trial) -> float:
-        nonlocal is_lost
+        try:
+            return attempt(trial)
+        except UNREACHABLE as error:
+            raise _Unanswered from error
+
+    def attempt(trial: Trial) -> float:
+        nonlocal is_lost, stopped
         try:
             value = _train(study, sweep, workdir, trial)
             is_lost = is_taken(trial)
             return value
         except (Exception, KeyboardInterrupt) as error:
+            if isinstance(error, KeyboardInterrupt):
+                stopped = error
             is_lost = is_taken(trial)
-            if is_lost and isinstance(error, KeyboardInterrupt):
-                # Optuna would raise that the trial has ended.
-                sys.exit(128 + int((*error.args, signal.SIGINT)[0]))
             if isinstance(error, KeyboardInterrupt | RunIsBusy | SaveFailed) or is_disk_full(error):
                 if not is_lost:
                     retry(study, _frozen(study, trial))
@@ -75,19 +86,25 @@ def work(study: optuna.Study, sweep: Sweep, workdir: Path, grace_seconds: float)
                 trial.set_user_attr(ERROR, first_line(error))
             raise
 
-    while True:
+    while _await_trial(study, sweep):
         is_lost = False
         try:
-            if not _await_trial(study, sweep):
-                return
             study.optimize(objective, n_trials=1)
             failures = 0
-        except UNREACHABLE as error:
-            raise ConfigError(f"the study cannot be reached: {first_line(error)}; the same command resumes") from None
+        except (*UNREACHABLE, _Unanswered) as error:
+            if stopped:
+                raise stopped from None
+            problem = first_line(error.__cause__ or error)
+            print(
+                f"the study did not answer: {problem}; the trial resumes after {grace_seconds:.0f} s", file=sys.stderr
+            )
         except RunIsBusy as error:
             print(error, file=sys.stderr)
             time.sleep(grace_seconds)
         except Exception as error:
+            if stopped:
+                # Optuna raises that the trial, which another worker has, has ended.
+                raise stopped from None
             if is_lost:
                 print("the heartbeats did not arrive, and another worker has the trial", file=sys.stderr)
                 continue
@@ -107,9 +124,9 @@ def work(study: optuna.Study, sweep: Sweep, workdir: Path, grace_seconds: float)
 def _await_trial(study: optuna.Study, sweep: Sweep) -> bool:
     """Returns True once a trial can be begun or resumed; False when all have ended."""
     while True:
-        fail_stale_trials(study)
-        trials = trials_of(study)
-        states = {attempts[-1].state for attempts in trials}
+        answered(lambda: fail_stale_trials(study))
+        trials = answered(lambda: trials_of(study))
+        states = {attempts[-1].state for attempts in trials if is_of(sweep, attempts[-1])}
         if TrialState.WAITING in states or has_free_point(sweep, trials):
             return True
         if TrialState.RUNNING not in states:
