@@ -15,9 +15,9 @@ from transformer_jax.sequence_types import Batch, Tokens
 
 NARROWEST = 16
 
-Parts = tuple[Sequence[int], int]
+RowParts = tuple[Sequence[int], int]
 """Indices of the parts of the rows of a batch, and the number of equal parts."""
-ALL_ROWS: Parts = ((0,), 1)
+ALL_ROWS: RowParts = ((0,), 1)
 SCORING_TOKENS = 4096
 """Positions of a batch that is scored and not trained on."""
 
@@ -59,7 +59,7 @@ def read_rows(store: TokenStore, rows: BatchRows) -> Batch:
     )
 
 
-def make_batch(store: TokenStore, plan: BatchPlan, update: int, parts: Parts = ALL_ROWS) -> Batch:
+def make_batch(store: TokenStore, plan: BatchPlan, update: int, parts: RowParts = ALL_ROWS) -> Batch:
     """The rows of one update, or some equal ``parts`` of them, one after another; reads no other."""
     whole = plan.batch(update)
     made = [read_rows(store, whole.part(index, parts[1])) for index in parts[0]]

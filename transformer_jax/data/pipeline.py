@@ -9,7 +9,7 @@ import numpy as np
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError
 from transformer_jax.data.batch_plan import BatchPlan
-from transformer_jax.data.batches import ALL_ROWS, Parts, make_batch
+from transformer_jax.data.batches import ALL_ROWS, RowParts, make_batch
 from transformer_jax.data.tensorflow_runtime import require_tensorflow, start_tensorflow, tensorflow_being_imported
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.sequence_types import Batch
@@ -23,7 +23,7 @@ def training_batches(
     plan: BatchPlan,
     *,
     start_update: int,
-    parts: Parts = ALL_ROWS,
+    parts: RowParts = ALL_ROWS,
     prefetch: int = 8,
 ) -> Iterator[Batch]:
     """Batches of the updates from ``start_update`` on, forever; of each batch ``parts`` of the rows.

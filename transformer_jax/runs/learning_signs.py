@@ -17,7 +17,7 @@ GUESSING, MIN_DISTINCT = 0.98, 0.1
 # Own text in experiments/own_text beats guessing after fewer updates than this.
 FEW_UPDATES = 300
 ZERO, ZEROS = 0.005, 3
-EXPLODED, GROWN, NORMS = 20.0, 5.0, 10
+EXPLODED, GROWN, NUM_NORMS = 20.0, 5.0, 10
 
 
 class LearningSigns:
@@ -33,7 +33,7 @@ class LearningSigns:
         self._step = 0
         self._newest: dict[str, float] = {}
         self._scores: deque[float] = deque(maxlen=ZEROS)
-        self._norms: deque[float] = deque(maxlen=NORMS)
+        self._norms: deque[float] = deque(maxlen=NUM_NORMS)
         self._num_norms, self._smallest_norm = 0, math.inf
         for record in records:
             self.add(record)
@@ -48,7 +48,7 @@ class LearningSigns:
         if "train/gradient_norm" in found:
             self._norms.append(found["train/gradient_norm"])
             self._num_norms += 1
-            if len(self._norms) == NORMS:
+            if len(self._norms) == NUM_NORMS:
                 self._smallest_norm = min(self._smallest_norm, median(self._norms))
 
     def sentences(self, num_updates: int = 0) -> list[str]:
@@ -119,7 +119,7 @@ class LearningSigns:
 
     def _growing_gradient(self) -> str:
         clip, smallest = self._config.optimizer.clip_norm, self._smallest_norm
-        if not clip or self._num_norms < 2 * NORMS:
+        if not clip or self._num_norms < 2 * NUM_NORMS:
             return ""
         now = median(self._norms)
         if now < EXPLODED * clip or now < GROWN * smallest:

@@ -19,7 +19,7 @@ from transformer_jax.tasks.texts import READING_TOKENS, TokenScores
 from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
 
-class Window(NamedTuple):
+class TextWindow(NamedTuple):
     """A part of a text that the model sees at once: its tokens from ``start`` on, of which the first ``known`` are context."""
 
     text: int
@@ -28,7 +28,7 @@ class Window(NamedTuple):
     known: int
 
 
-def windows_of(text: int, ids: list[int], length: int) -> list[Window]:
+def windows_of(text: int, ids: list[int], length: int) -> list[TextWindow]:
     """Windows of at most ``length`` tokens in which each token of a text is new exactly once.
 
     The windows of a longer text overlap by half: a token has at least ``length // 2`` tokens before it.
@@ -36,7 +36,7 @@ def windows_of(text: int, ids: list[int], length: int) -> list[Window]:
     stride = length - length // 2
     number = 1 + -(-max(len(ids) - length, 0) // stride)
     starts = [index * stride for index in range(number)]
-    return [Window(text, start, ids[start : start + length], length // 2 if start else 0) for start in starts]
+    return [TextWindow(text, start, ids[start : start + length], length // 2 if start else 0) for start in starts]
 
 
 def score_texts(
