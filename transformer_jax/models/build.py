@@ -217,9 +217,8 @@ def _attention_maker(
     if not changes and len(names) == 1:
         return lambda site: ATTENTIONS[names[0]](**sizes)
     for name in names:
-        problem = (
-            f"{name} takes no changes; use multi_head, with model.positions={config.positions} where it changes scores"
-        )
+        stated = f"model.attention={config.attention} with model.positions={config.positions}"
+        problem = f"{name} takes no changes, only multi_head does; here {stated}"
         require(name == "multi_head" or name not in ATTENTIONS, "model.attention", problem)
 
     def make(site: Site) -> MultiHeadAttention:
