@@ -72,7 +72,8 @@ def test_a_run_is_resumed_and_opened_with_the_plugin_files_that_it_loaded(old_ru
     write_json(old_run / "run.json", [{"plugins": {str(file): "another digest"}}])
     with pytest.raises(ConfigError, match=r"--plugin: .*mine\.py changed since .*--trust_config"):
         require_same_run(load_run_config(old_run), str(old_run))
-    open_trained(ChosenRun(str(old_run), load_run_config(old_run), "last"))
+    config = replace(load_run_config(old_run), mesh=MeshConfig())
+    open_trained(ChosenRun(str(old_run), config, "last"))
     assert "mine.py changed since the run loaded it" in capsys.readouterr().err
 
 

@@ -150,7 +150,7 @@ def _parts_from(values: Any, task: str) -> Parts:
     if not isinstance(values, Mapping):
         raise ConfigError(f"{PARTS}: expected settings by the name of their part, found {values!r}")
     keys = {str(name): f"{PARTS}.{name}" for name in values}
-    return Parts({name: _block_from(block_at(key), values[name], key, task) for name, key in keys.items()})
+    return Parts({name: _block_from(settings_of_part(name), values[name], key, task) for name, key in keys.items()})
 
 
 def _chosen(values: Mapping[str, Any], path: str, task: str) -> type:
@@ -249,7 +249,7 @@ def type_of(key: str) -> type:
         raise ConfigError(f"{key}: is a block; set one of its settings, {PARTS}.NAME.FIELD")
     owner = block_at(path) if path else ExperimentConfig
     kind = None if owner is None else fields_of(owner).get(name)
-    if is_block(kind):
+    if kind is not None and is_block(kind):
         names = list(fields_of(kind))
         raise ConfigError(f"{key}: is a block; set keys of it ({key}={names[0]}=VALUE,...): {', '.join(names)}")
     if kind is None:

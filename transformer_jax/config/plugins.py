@@ -111,9 +111,9 @@ def _import_from_kit(kind: str, name: str) -> None:
         importlib.import_module(f"transformer_jax.kit.{KIT[kind, name]}")
 
 
-def may_add_parameters(*, with_kit: bool = True) -> bool:
-    """Whether a plugin, or also the kit, registered a part or a task, whose parameters the core does not know."""
-    known = _BUILT_IN if with_kit else _BUILT_IN | KIT.keys()
+def may_add_parameters() -> bool:
+    """Whether a plugin of a user registered a part or a task, whose parameters the package does not know."""
+    known = _BUILT_IN | KIT.keys()
     return any((kind, name) not in known for kind in KINDS_WITH_PARAMETERS for name in _REGISTERED[kind])
 
 

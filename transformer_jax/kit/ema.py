@@ -26,7 +26,7 @@ class EmaSettings:
 class EmaState(NamedTuple):
     """The number of updates, the average, and the state of the update rule."""
 
-    count: Array
+    number: Array
     average: PyTree
     rule: optax.OptState
 
@@ -47,7 +47,7 @@ class Ema(Averaging):
 
         def update(updates: PyTree, state: EmaState, params: PyTree) -> tuple[PyTree, EmaState]:
             updates, inner = rule.update(updates, state.rule, params)
-            count = state.count + 1
+            count = state.number + 1
             decay = jnp.minimum(settings.decay, (1.0 + count) / (10.0 + count))
             average = optax.incremental_update(optax.apply_updates(params, updates), state.average, 1.0 - decay)
             return updates, EmaState(count, average, inner)

@@ -2,6 +2,7 @@
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 from transformer_jax.array_types import Hidden
 from transformer_jax.config.plugins import register
@@ -19,3 +20,6 @@ class ReZeroResidual(Residual):
     def after(self, x: Hidden, y: Hidden, *, train: bool) -> Hidden:
         """The sum of x and the weighted output y of the sublayer."""
         return residual_sum(x, y.astype(jnp.float32) * self.gain, self.sublayer_dropout, train=train)
+
+
+register("sharding", r"_residual/gain$")(PartitionSpec())

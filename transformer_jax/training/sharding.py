@@ -104,13 +104,13 @@ def token_groups(mesh: Mesh) -> tuple[int, int]:
 def partition_of(path: str, shape: tuple[int, ...]) -> P:
     """The partition of the parameter at ``path``.
 
-    Raises KeyError when no rule matches: a new kind of parameter needs a line in ``SHARDING_RULES``. Parameters of plugins
-    and of the kit are replicated, unless they register a rule.
+    Raises KeyError when no rule matches: a new kind of parameter needs a line in ``SHARDING_RULES``. The kit and
+    plugins register theirs; other parameters of plugins and of changes of attention are replicated.
     """
     for pattern, spec in (*SHARDING_RULES, *registered("sharding").items()):
         if re.search(pattern, path):
             return spec if len(spec) <= len(shape) else P()
-    if may_add_parameters():
+    if may_add_parameters() or "attention/changes_" in path:
         return P()
     raise KeyError(f"no sharding rule matches the parameter {path!r}; add one to SHARDING_RULES")
 
@@ -280,7 +280,7 @@ def operands_rounded(params: PyTree, compute_dtype: str) -> PyTree:
     """``OPERANDS`` in the type of the products of a model of this ``compute_dtype``, unless a plugin may use them otherwise."""
     # An ensemble may have several.
     dtype = POLICIES.get(compute_dtype, FLOAT32).compute
-    if may_add_parameters(with_kit=False):
+    if may_add_parameters():
         return params
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: leaf.astype(dtype) if re.search(OPERANDS, path_of(path)) else leaf, params
