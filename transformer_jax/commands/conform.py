@@ -34,6 +34,8 @@ def conform(values: flags.Values) -> int:
     """
     import jax
 
+    if len(values.arguments or []) != 1:
+        raise ConfigError("conform: give one idea, as in transformer-jax conform rope")
     # Before JAX looks for devices.
     jax.config.update("jax_num_cpu_devices", DEVICES)
     from transformer_jax.runtime.compilation_cache import start_jax
@@ -42,8 +44,6 @@ def conform(values: flags.Values) -> int:
     from transformer_jax.tools.conform.ideas import KINDS, ideas_named
     from transformer_jax.tools.conform.trials import Trial, trial_config
 
-    if len(values.arguments or []) != 1:
-        raise ConfigError("conform: give one idea, as in transformer-jax conform rope")
     ideas = ideas_named(values.arguments[0])
     stated = apply_overrides({}, flags.overrides_of(values))
     start_jax(trial_config("translation", {}).data.cache_directory)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from transformer_jax.config import ConfigError
 from transformer_jax.tools.conform import model_properties as models
 from transformer_jax.tools.conform import update_properties as updates
 from transformer_jax.tools.conform.comparison import Broken
@@ -65,8 +64,6 @@ def checked(trial: Trial, model: str, name: str, check: Property) -> Finding:
     """A property, at the shortest length where it fails."""
     try:
         return Finding(model, name, True, check(trial, LENGTH))
-    except ConfigError:
-        raise
     except Exception as error:
         detail, at = _words(error), LENGTH
         for length in SMALLER:
@@ -75,7 +72,7 @@ def checked(trial: Trial, model: str, name: str, check: Property) -> Finding:
             except Exception as shorter:
                 detail, at = _words(shorter), length
                 break
-        return Finding(model, name, False, f"sentences of {at} tokens: {detail}")
+        return Finding(model, name, False, f"sentences of length {at}: {detail}")
 
 
 def _words(error: Exception) -> str:
