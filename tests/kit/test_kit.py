@@ -28,6 +28,7 @@ SETTINGS = {
     "optimizer": "optimizer.name",
     "averaging": "optimizer.averaging",
     "schedule": "optimizer.schedule",
+    "loss_term": "training.loss_terms",
 }
 OWN = sorted(set(KIT) & {(kind, name) for kind, name in KIT if kind in SETTINGS})
 SINGLE = MeshConfig(data=1)

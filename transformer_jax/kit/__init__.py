@@ -29,4 +29,6 @@ KIT: dict[tuple[str, str], str] = {
     ("averaging", "ema"): "ema",
     ("averaging", "schedule_free"): "schedule_free",
     ("schedule", "wsd"): "wsd",
+    ("loss_term", "z_loss"): "z_loss",
+    ("loss_term", "r_drop"): "r_drop",
 }
