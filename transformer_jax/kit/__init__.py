@@ -31,4 +31,6 @@ KIT: dict[tuple[str, str], str] = {
     ("schedule", "wsd"): "wsd",
     ("loss_term", "z_loss"): "z_loss",
     ("loss_term", "r_drop"): "r_drop",
+    ("feed_forward", "mixture_of_experts"): "mixture_of_experts",
+    ("loss_term", "load_balance"): "mixture_of_experts",
 }
