@@ -28,6 +28,7 @@ SETTINGS = {
     "optimizer": "optimizer.name",
     "averaging": "optimizer.averaging",
     "schedule": "optimizer.schedule",
+    "loss_term": "training.loss_terms",
 }
 OWN = sorted(set(KIT) & {(kind, name) for kind, name in KIT if kind in SETTINGS})
 SINGLE = MeshConfig(data=1)
@@ -74,7 +75,8 @@ def flat(params) -> np.ndarray:
 
 @pytest.mark.parametrize(("kind", "name"), OWN)
 def test_a_part_trains_and_differs_from_the_base(kind, name):
-    losses, params = three_updates(language_model(**{SETTINGS[kind]: name}))
+    needed = {"model.feed_forward": "mixture_of_experts"} if name == "load_balance" else {}
+    losses, params = three_updates(language_model(**needed, **{SETTINGS[kind]: name}))
     _, base = three_updates(language_model())
     assert np.isfinite(losses).all() and losses[2] < losses[0]
     one, other = flat(params), flat(base)
@@ -205,3 +207,27 @@ def test_a_traced_setting_changes_the_update_and_not_the_program():
         copy = jax.tree.map(jnp.copy, state)
         found.append(flat(step(copy, batch, put_hyperparameters(told, update.mesh))[0].params))
     assert float(np.abs(found[0] - found[1]).max()) > 1e-4
+
+
+def test_experts_are_the_sum_of_the_chosen_layers_and_equal_loads_have_a_balance_of_one():
+    config = language_model(
+        parts={"mixture_of_experts": {"num_experts": 3}}, **{"model.feed_forward": "mixture_of_experts"}
+    )
+    make = registered("feed_forward")["mixture_of_experts"]
+    layer = make(config.parts["mixture_of_experts"], config.model, None, dropout=None, precision=FLOAT32)
+    inputs = jax.random.normal(jax.random.key(0), (2, 5, 16))
+    params = layer.init(jax.random.key(1), inputs, train=False)["params"]
+    found, sown = layer.apply({"params": params}, inputs, train=False, mutable=["losses"])
+    probabilities = jax.nn.softmax(inputs @ params["router_kernel"])
+    kept = jnp.where(probabilities > probabilities.min(-1, keepdims=True), probabilities, 0.0)
+    every = jnp.einsum("BLD,EDF->BLEF", inputs, params["experts_wide"])
+    every = jnp.einsum("BLEF,EFD->BLED", jax.nn.relu(every), params["experts_narrow"])
+    expected = jnp.einsum("BLE,BLED->BLD", kept / kept.sum(-1, keepdims=True), every)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    shares = (kept > 0).mean((0, 1)) / 2
+    np.testing.assert_allclose(
+        sown["losses"]["load_balance"][0], 3 * (shares * probabilities.mean((0, 1))).sum(), rtol=1e-5
+    )
+    equal = {**params, "router_kernel": jnp.zeros((16, 3))}
+    _, sown = layer.apply({"params": equal}, inputs, train=False, mutable=["losses"])
+    assert float(sown["losses"]["load_balance"][0]) == pytest.approx(1.0)

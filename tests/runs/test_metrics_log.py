@@ -51,6 +51,7 @@ def test_an_earlier_version_wrote_no_digest(tmp_path):
 
 def metrics(loss: float, *, finite: bool) -> StepMetrics:
     sums = LossSums(*(np.float32(value) for value in (loss, loss, 2.0, 4.0)))
+    sums = sums._replace(extras={"z_loss": np.float32(loss / 2)})
     return StepMetrics(sums, np.float32(1.0), np.asarray(finite))
 
 
@@ -62,5 +63,5 @@ def test_a_skipped_update_is_counted_and_adds_nothing():
     assert (counters.skipped, counters.total_tokens) == (1, 4.0)
     restored = Counters.from_json(asdict(counters))
     means = restored.take_means()
-    assert (means["train/loss"], means["train/skipped_updates"]) == (2.0, 1.0)
+    assert (means["train/loss"], means["train/z_loss"], means["train/skipped_updates"]) == (2.0, 1.0, 1.0)
     assert restored.take_means()["train/loss"] == 0.0, "nothing was added since"

@@ -102,9 +102,10 @@ def check_settings(path: str, block: Any) -> None:
     """Raises ConfigError unless every setting of ``block``, which lies at ``path``, has a declared value."""
     for name, each in declared(type(block)).items():
         key, value = f"{path}.{name}" if path else name, getattr(block, name)
-        if each.choices and value != each.default:
+        plugin = each.facts.get("plugin", "")
+        if (each.choices or plugin) and value != each.default:
             for one in each.chosen(value):
-                require_choice(key, one, each.choices, each.facts.get("plugin", ""))
+                require_choice(key, one, each.choices, plugin)
         if each.type in (int, float):
             for word, bound in each.bounds.items():
                 if not BOUNDS[word](value, bound):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from transformer_jax.config.checks import check_settings, rate, require, require_pattern, setting
+from transformer_jax.config.checks import check_settings, declared, rate, require, require_pattern, setting
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.evaluation import SCORES
 
@@ -70,6 +70,9 @@ class TrainingConfig:
 
     num_updates: int = setting(100_000, "Updates of the whole run.", program="traced")
     label_smoothing: float = rate(0.1, "Probability given to all other tokens together (section 5.4).")
+    loss_terms: str = setting(
+        "", "Terms that are added to the loss, separated by commas.", plugin="loss_term", several=True
+    )
     evaluate_every: int = setting(
         1000, "Updates between validations; 0: none, leave them to evaluate --watch.", at_least=0
     )
@@ -134,6 +137,11 @@ class TrainingConfig:
         several=True,
         changeable=True,
     )
+
+    @property
+    def loss_term_names(self) -> tuple[str, ...]:
+        """``loss_terms`` one by one."""
+        return tuple(declared(TrainingConfig)["loss_terms"].chosen(self.loss_terms))
 
     @property
     def tracker_names(self) -> tuple[str, ...]:

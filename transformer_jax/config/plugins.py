@@ -35,6 +35,7 @@ EXTENSIONS = {
     "optimizer": "optimizer.name: [settings,] hyperparameters -> list of optax transformations",
     "averaging": "optimizer.averaging: a training.optimizers.Averaging",
     "schedule": "optimizer.schedule: settings, hyperparameters, d_model -> rate of an update",
+    "loss_term": "training.loss_terms: a subclass of training.loss_terms.LossTerm",
     "sharding": "by a regular expression of paths instead of a name: PartitionSpec of these parameters",
     "word_table": "init.embeddings: path of a file -> table of words and their vectors",
     "tracker": "training.trackers: run folder, settings, first update -> Tracker",

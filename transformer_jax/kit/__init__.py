@@ -29,4 +29,8 @@ KIT: dict[tuple[str, str], str] = {
     ("averaging", "ema"): "ema",
     ("averaging", "schedule_free"): "schedule_free",
     ("schedule", "wsd"): "wsd",
+    ("loss_term", "z_loss"): "z_loss",
+    ("loss_term", "r_drop"): "r_drop",
+    ("feed_forward", "mixture_of_experts"): "mixture_of_experts",
+    ("loss_term", "load_balance"): "mixture_of_experts",
 }

@@ -101,7 +101,11 @@ def layer_sites(stack: LayerStack, site: Site) -> list[Site]:
 
 def _must_be_bound(layers: Sequence[nn.Module]) -> bool:
     """Whether the bound modules have to run: they create their parameters, or a collection is sown into."""
-    return not layers or layers[0].is_initializing() or layers[0].is_mutable_collection("intermediates")
+    return (
+        not layers
+        or layers[0].is_initializing()
+        or any(layers[0].is_mutable_collection(name) for name in ("intermediates", "losses"))
+    )
 
 
 def _unbound(layer: nn.Module, train: bool) -> Callable[..., Hidden]:

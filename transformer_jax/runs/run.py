@@ -49,8 +49,8 @@ class Counters:
     """Counters that are saved in every checkpoint, so that a resumed run has them.
 
     ``best`` is the best value of the selection metric so far. ``loss``, ``nll``, ``correct`` and ``tokens`` are sums since the
-    last line of the log. ``skipped`` updates were not finite and changed nothing. ``num_updates``: the length of a run that
-    was shortened to its budget, 0 while it is ``training.num_updates``.
+    last line of the log, ``extras`` of loss terms by name. ``skipped`` updates were not finite and changed nothing.
+    ``num_updates``: the length of a run that was shortened to its budget, 0 while it is ``training.num_updates``.
     """
 
     best: float | None = None
@@ -62,6 +62,7 @@ class Counters:
     total_tokens: float = 0.0
     skipped: int = 0
     num_updates: int = 0
+    extras: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> "Counters":
@@ -73,8 +74,10 @@ class Counters:
         if not metrics.finite:
             self.skipped += 1
             return
-        for name, value in metrics.sums._asdict().items():
-            setattr(self, name, getattr(self, name) + float(value))
+        for name in ("loss", "nll", "correct", "tokens"):
+            setattr(self, name, getattr(self, name) + float(getattr(metrics.sums, name)))
+        for name, value in metrics.sums.extras.items():
+            self.extras[name] = self.extras.get(name, 0.0) + float(value)
         self.total_tokens += float(metrics.sums.tokens)
 
     def take_means(self) -> dict[str, float]:
@@ -85,10 +88,12 @@ class Counters:
             "train/loss": self.loss / tokens,
             "train/nll": self.nll / tokens,
             "train/accuracy": self.correct / tokens,
+            **{f"train/{name}": value / tokens for name, value in self.extras.items()},
         }
         if self.skipped:
             means["train/skipped_updates"] = float(self.skipped)
         self.loss = self.nll = self.correct = self.tokens = 0.0
+        self.extras = {}
         return means
 
     def add_validation(self, value: float, selection: Metric) -> bool:

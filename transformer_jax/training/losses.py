@@ -1,5 +1,7 @@
 """Losses as sums, to be divided once, at the very end."""
 
+import operator
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,21 +20,28 @@ class LossSums(NamedTuple):
     """Sums over the tokens of some batch, float32 scalars; adding two of them gives the sums over both batches.
 
     ``loss`` is what training minimizes, ``nll`` the negative log-likelihood in nats (exp(nll / tokens) is the perplexity per
-    token), ``correct`` the number of tokens that were the most likely one.
+    token), ``correct`` the number of tokens that were the most likely one. ``extras``: loss terms by name, part of ``loss``.
     """
 
     loss: Array
     nll: Array
     correct: Array
     tokens: Array
+    extras: dict[str, Array] = {}  # noqa: RUF012
 
     @classmethod
-    def zero(cls) -> "LossSums":
-        """The sums over nothing."""
-        return cls(*(jnp.zeros((), jnp.float32) for _ in cls._fields))
+    def zero(cls, extras: Iterable[str] = ()) -> "LossSums":
+        """The sums over nothing, with ``extras`` of these names."""
+        loss, nll, correct, tokens = (jnp.zeros((), jnp.float32) for _ in range(4))
+        return cls(loss, nll, correct, tokens, {name: jnp.zeros((), jnp.float32) for name in extras})
 
     def __add__(self, other: "LossSums") -> "LossSums":  # type: ignore[override]
-        return LossSums(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        result: LossSums = jax.tree.map(operator.add, self, other)
+        return result
+
+    def with_term(self, name: str, value: Array) -> "LossSums":
+        """The sums with a loss term, which is added to the loss and reported under ``name``."""
+        return self._replace(loss=self.loss + value, extras={**self.extras, name: value})
 
 
 def label_smoothed_cross_entropy(
@@ -90,7 +99,7 @@ def _statistics(vocabulary: int, logits: Array, labels: Array) -> tuple[Array, A
     Ties count as in argmax, where the first wins: of 32,000 logits in bfloat16 two are often the largest.
     """
     wide = logits.astype(jnp.float32)
-    words = _words(vocabulary, wide)
+    words = without_filling(vocabulary, wide)
     largest = jnp.max(words, axis=-1, keepdims=True)
     is_before = lax.broadcasted_iota(labels.dtype, words.shape, words.ndim - 1) < labels[..., None]
     is_first = ~jnp.any((words == largest) & is_before, axis=-1)
@@ -109,7 +118,7 @@ def _statistics_in_one_pass(vocabulary: int, logits: Array, labels: Array) -> tu
         return largest, total, left[2] + right[2], first
 
     wide = logits.astype(jnp.float32)
-    words = _words(vocabulary, wide)
+    words = without_filling(vocabulary, wide)
     ids = lax.broadcasted_iota(jnp.int32, words.shape, words.ndim - 1)
     nothing = jnp.float32(NO_LOGIT), jnp.float32(0.0), jnp.float32(0.0), jnp.int32(vocabulary)
     largest, total, summed, first = lax.reduce(
@@ -118,7 +127,8 @@ def _statistics_in_one_pass(vocabulary: int, logits: Array, labels: Array) -> tu
     return largest, total, summed, labels <= first
 
 
-def _words(vocabulary: int, logits: Array) -> Array:
+def without_filling(vocabulary: int, logits: Array) -> Array:
+    """``logits`` with no probability in the columns from ``vocabulary`` on."""
     if logits.shape[-1] == vocabulary:
         return logits
     return jnp.where(lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1) < vocabulary, logits, NO_LOGIT)

@@ -1,6 +1,7 @@
 """Cross entropy over a large vocabulary that never stores all logits: they are computed in chunks of columns."""
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -8,11 +9,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh
+from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, Float, Hidden, Int
 from transformer_jax.config import Number
 from transformer_jax.precision import FLOAT32, Precision, einsum, einsum_gradients
-from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
+from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy, without_filling
 
 
 class LogitBlocks(NamedTuple):
@@ -39,6 +41,10 @@ def logit_blocks(mesh: Mesh, platform: str) -> LogitBlocks:
     return blocks._replace(vocabulary_multiple=1) if mesh.shape["tensor"] > 1 else blocks
 
 
+LogitTerms = Mapping[str, Partial]
+"""Loss terms by name: function(*arrays, logits [..., V] in float32, labels [...]) of tokens [...]."""
+
+
 class _LogitOptions(NamedTuple):
     """How the logits of a chunk are computed: the vocabulary without its filling, and the precision."""
 
@@ -56,28 +62,62 @@ def projected_cross_entropy(
     precision: Precision = FLOAT32,
     blocks: LogitBlocks = SMALL_BLOCKS,
     groups: tuple[int, int] = (1, 1),
+    terms: LogitTerms | None = None,
 ) -> LossSums:
     """``label_smoothed_cross_entropy`` of the logits ``hidden matrixᵀ``, of which ``blocks.at_once`` exist at a time.
 
     Value and gradient of a chunk of columns are computed together, so nothing is computed twice. ``groups``: numbers of equal
     parts of rows and columns; each part adds up its own gradient of ``matrix``. With a part for every device that has tokens of
     the batch, devices exchange that gradient once, and not once a chunk.
-    ``precision``: of the products and of the logits, as in ``einsum``.
+    ``precision``: of the products and of the logits, as in ``einsum``. ``terms`` are added to the loss and are the extras.
     """
     row_groups, column_groups = groups
-    rows, width = labels.shape[0], -(-labels.shape[1] // column_groups)
-    max_columns = max(blocks.at_once * row_groups // (rows * len(matrix)), 1)
-    # Equal chunks: of 49 columns, at most 48 at a time, 25 and 24 and not 48 and 1, which would be padded to 48.
-    columns = math.ceil(width / math.ceil(width / max_columns))
-    padding = -labels.shape[1] % column_groups, -width % columns
-    # Columns, not rows: the rows may be spread over devices.
-    chunked = partial(_columns_first, columns=columns, padding=padding, groups=groups)
+    chunked = _chunks_of(labels.shape, blocks.at_once, len(matrix), groups)
     filled = jnp.pad(matrix, ((0, -len(matrix) % blocks.vocabulary_multiple), (0, 0)))
     # One group has no batch axis: the fast kernels have none.
     count = row_groups * column_groups
     matrices = filled if count == 1 else jnp.broadcast_to(filled, (count, *filled.shape))
     options = _LogitOptions(len(matrix), precision)
-    return LossSums(*_chunked_loss(options, chunked(hidden), matrices, chunked(labels), chunked(weights), smoothing))
+    arrays = chunked(hidden), matrices, chunked(labels), chunked(weights), smoothing
+    return LossSums(*_chunked_loss(options, *arrays, terms or {}))
+
+
+def projected_sum(
+    function: Callable[..., Array],
+    hidden: Sequence[Hidden],
+    matrix: Float[Array, "V D"],
+    weights: Float[Array, "B T"],
+    *,
+    precision: Precision = FLOAT32,
+    blocks: LogitBlocks = SMALL_BLOCKS,
+    groups: tuple[int, int] = (1, 1),
+) -> Array:
+    """Sum over the tokens of ``function(*logits)`` [...], with float32 logits [..., V] of each of ``hidden``.
+
+    Logits exist for a chunk of columns at a time, and the backward pass computes them again.
+    """
+    chunked = _chunks_of(weights.shape, blocks.at_once // len(hidden), len(matrix), groups)
+
+    @jax.checkpoint
+    def add(total: Array, chunk: tuple[list[Array], Array]) -> tuple[Array, None]:
+        logits = [einsum("GND,VD->GNV", each, matrix, precision.of_logits).astype(jnp.float32) for each in chunk[0]]
+        return total + jnp.sum(function(*logits) * chunk[1]), None
+
+    return lax.scan(add, jnp.zeros((), jnp.float32), ([chunked(each) for each in hidden], chunked(weights)))[0]
+
+
+def _chunks_of(
+    shape: tuple[int, ...], at_once: int, vocabulary: int, groups: tuple[int, int]
+) -> Callable[[Array], Array]:
+    """``_columns_first`` of arrays [B, T, ...], ``shape`` [B, T], with at most ``at_once`` logits a chunk and group of rows."""
+    row_groups, column_groups = groups
+    rows, width = shape[0], -(-shape[1] // column_groups)
+    max_columns = max(at_once * row_groups // (rows * vocabulary), 1)
+    # Equal chunks: of 49 columns, at most 48 at a time, 25 and 24 and not 48 and 1, which would be padded to 48.
+    columns = math.ceil(width / math.ceil(width / max_columns))
+    padding = -shape[1] % column_groups, -width % columns
+    # Columns, not rows: the rows may be spread over devices.
+    return partial(_columns_first, columns=columns, padding=padding, groups=groups)
 
 
 def _columns_first(array: Array, *, columns: int, padding: tuple[int, int], groups: tuple[int, int]) -> Array:
@@ -96,7 +136,13 @@ def _columns_first(array: Array, *, columns: int, padding: tuple[int, int], grou
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _chunked_loss(
-    options: _LogitOptions, hidden: Array, matrices: Array, labels: Array, weights: Array, smoothing: Number
+    options: _LogitOptions,
+    hidden: Array,
+    matrices: Array,
+    labels: Array,
+    weights: Array,
+    smoothing: Number,
+    terms: LogitTerms,
 ) -> LossSums:
     """Sums over all chunks; leaves [chunks, groups, N, ...], matrices [groups, V, D], or [V, D] for one group."""
     rounded = options.precision.rounded(matrices)
@@ -104,11 +150,19 @@ def _chunked_loss(
     def add(total: LossSums, chunk: tuple[Array, Array, Array]) -> tuple[LossSums, None]:
         hidden_chunk, labels_chunk, weights_chunk = chunk
         logits = einsum(_product(rounded), hidden_chunk, rounded, options.precision.of_logits)
-        return total + label_smoothed_cross_entropy(
-            logits, labels_chunk, weights_chunk, smoothing, options.vocabulary
-        ), None
+        sums = label_smoothed_cross_entropy(logits, labels_chunk, weights_chunk, smoothing, options.vocabulary)
+        return total + _with_terms(sums, terms, logits, labels_chunk, weights_chunk, options.vocabulary), None
 
-    return lax.scan(add, LossSums.zero(), (hidden, labels, weights))[0]
+    return lax.scan(add, LossSums.zero(terms), (hidden, labels, weights))[0]
+
+
+def _with_terms(
+    sums: LossSums, terms: LogitTerms, logits: Array, labels: Array, weights: Array, vocabulary: int
+) -> LossSums:
+    for name, term in terms.items():
+        value = term(without_filling(vocabulary, logits.astype(jnp.float32)), labels)
+        sums = sums.with_term(name, jnp.sum(value * weights))
+    return sums
 
 
 def _product(matrices: Array) -> str:
@@ -116,7 +170,13 @@ def _product(matrices: Array) -> str:
 
 
 def _forward(
-    options: _LogitOptions, hidden: Array, matrices: Array, labels: Array, weights: Array, smoothing: Number
+    options: _LogitOptions,
+    hidden: Array,
+    matrices: Array,
+    labels: Array,
+    weights: Array,
+    smoothing: Number,
+    terms: LogitTerms,
 ) -> tuple[LossSums, tuple[Array, Array]]:
     precision = options.precision.of_logits
     # Once, and not in every chunk.
@@ -127,6 +187,7 @@ def _forward(
 
         def loss_and_sums(logits: Array) -> tuple[Array, LossSums]:
             sums = label_smoothed_cross_entropy(logits, labels_chunk, weights_chunk, smoothing, options.vocabulary)
+            sums = _with_terms(sums, terms, logits, labels_chunk, weights_chunk, options.vocabulary)
             return sums.loss, sums
 
         factors = precision.rounded(hidden_chunk), rounded
@@ -138,17 +199,17 @@ def _forward(
         )
         return (total[0] + sums, total[1] + matrices_gradient), hidden_gradient
 
-    zero = LossSums.zero(), jnp.zeros_like(matrices)
+    zero = LossSums.zero(terms), jnp.zeros_like(matrices)
     (sums, matrices_gradient), hidden_gradient = lax.scan(add, zero, (hidden, labels, weights))
     return sums, (hidden_gradient, matrices_gradient)
 
 
 def _backward(
     options: _LogitOptions, gradients: tuple[Array, Array], cotangent: LossSums
-) -> tuple[Array, Array, None, None, None]:
+) -> tuple[Array, Array, None, None, None, None]:
     """Only the loss has a gradient; the other sums are reports."""
     of_hidden, of_matrices = gradients
-    return (of_hidden * cotangent.loss).astype(of_hidden.dtype), of_matrices * cotangent.loss, None, None, None
+    return (of_hidden * cotangent.loss).astype(of_hidden.dtype), of_matrices * cotangent.loss, None, None, None, None
 
 
 _chunked_loss.defvjp(_forward, _backward)

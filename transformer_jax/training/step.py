@@ -1,6 +1,6 @@
 """The training step: a pure function from state and batch to state and metrics."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
@@ -49,14 +49,18 @@ class UpdateRule(NamedTuple):
 
 
 def make_train_step(
-    loss_function: LossFunction, make_optimizer: MakeOptimizer, accumulation_steps: int = 1, mesh: Mesh | None = None
+    loss_function: LossFunction,
+    make_optimizer: MakeOptimizer,
+    accumulation_steps: int = 1,
+    mesh: Mesh | None = None,
+    terms: Sequence[str] = (),
 ) -> TrainStep:
     """The gradient of (sum of token losses) / (number of tokens in the global batch), and one optimizer update with it.
 
     The hyperparameters of loss and optimizer are an argument, so that runs with different ones run the same program. With
     ``accumulation_steps`` the batch is split into interleaved parts, whose gradients are added up one after another; on a
     ``mesh`` that only splits rows, devices exchange their gradients once, after the last part. When the loss or the gradient is
-    not finite the parameters and the optimizer state stay as they were.
+    not finite the parameters and the optimizer state stay as they were. ``terms``: the names of the extras of the sums.
     """
 
     def loss_and_sums(params: PyTree, rows: PyTree, key: Array, hyperparameters: PyTree) -> tuple[Array, LossSums]:
@@ -65,7 +69,7 @@ def make_train_step(
 
     gradient_of: GradientFunction = jax.grad(loss_and_sums, has_aux=True)
     if accumulation_steps > 1:
-        gradient_of = _accumulated(gradient_of, accumulation_steps)
+        gradient_of = _accumulated(gradient_of, accumulation_steps, terms)
         if mesh is not None and mesh.shape["data"] == mesh.size > 1:
             gradient_of = _psum_once(gradient_of, mesh)
 
@@ -90,7 +94,7 @@ def make_train_step(
     return train_step
 
 
-def _accumulated(gradient_of: GradientFunction, parts: int) -> GradientFunction:
+def _accumulated(gradient_of: GradientFunction, parts: int, terms: Sequence[str]) -> GradientFunction:
     """Gradient and sums over a batch, accumulated over ``parts`` of its rows."""
 
     def accumulated(params: PyTree, batch: PyTree, key: Array, hyperparameters: PyTree) -> tuple[PyTree, LossSums]:
@@ -101,7 +105,7 @@ def _accumulated(gradient_of: GradientFunction, parts: int) -> GradientFunction:
             gradient, sums = gradient_of(params, rows, jax.random.fold_in(key, index), hyperparameters)
             return (carry[0] + sums, jax.tree.map(jnp.add, carry[1], gradient)), None
 
-        zero = LossSums.zero(), jax.tree.map(jnp.zeros_like, params)
+        zero = LossSums.zero(terms), jax.tree.map(jnp.zeros_like, params)
         interleaved_parts = jax.tree.map(lambda rows: interleaved(rows, parts), batch)
         (sums, gradient), _ = lax.scan(add_part, zero, (interleaved_parts, jnp.arange(parts)))
         return gradient, sums

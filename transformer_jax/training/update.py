@@ -52,7 +52,9 @@ class Update:
         hyperparameters = hyperparameters_of(config)
         rule = rule or UpdateRule(
             self._optimizer(hyperparameters, 0).init,
-            make_train_step(loss, self._optimizer, config.batching.accumulation_steps, mesh),
+            make_train_step(
+                loss, self._optimizer, config.batching.accumulation_steps, mesh, config.training.loss_term_names
+            ),
         )
         self.step = rule.step
         self.hyperparameter_shapes: Hyperparameters = jax.tree.map(

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
@@ -14,6 +15,7 @@ from transformer_jax.models.initialization import initialized
 from transformer_jax.models.interface import LogitFactors, call
 from transformer_jax.runtime.hardware import device_of
 from transformer_jax.sequence_types import Tokens
+from transformer_jax.training.loss_terms import LossTerms
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import logit_blocks, projected_cross_entropy
 from transformer_jax.training.sharding import token_groups
@@ -50,18 +52,20 @@ class LanguageModelObjective:
     def loss(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> LossSums:
         """Label-smoothed cross entropy of a training batch, with dropout."""
         model = self.training_model(hyperparameters)
-        factors: LogitFactors = call(model, params, "factors", batch, train=True, rngs={"dropout": key})
-        weights = jnp.asarray(batch.segments != 0, jnp.float32)
-        smoothing = hyperparameters.label_smoothing
-        blocks, groups = self._blocks, token_groups(self._mesh)
-        return projected_cross_entropy(
-            *factors,
-            jnp.asarray(batch.ids),
-            weights,
-            smoothing,
-            precision=self._precision,
-            blocks=blocks,
-            groups=groups,
+        terms = LossTerms(self.config, hyperparameters)
+
+        def forward(key: Array) -> tuple[LogitFactors, PyTree]:
+            options = {"train": True, "rngs": {"dropout": key}, "mutable": terms.collections}
+            result: tuple[LogitFactors, PyTree] = call(model, params, "factors", batch, **options)
+            return result
+
+        factors, collected = forward(key)
+        labels, weights = jnp.asarray(batch.ids), jnp.asarray(batch.segments != 0, jnp.float32)
+        targets = labels, weights, hyperparameters.label_smoothing
+        how = {"precision": self._precision, "blocks": self._blocks, "groups": token_groups(self._mesh)}
+        sums = projected_cross_entropy(*factors, *targets, terms=terms.of_logits, **how)
+        return terms.of_pass(
+            sums, factors, collected, lambda: forward(jax.random.fold_in(key, 1))[0].hidden, targets, **how
         )
 
     def unsmoothed_loss(self, params: PyTree, batch: Tokens, is_scored: AnyArray) -> LossSums:

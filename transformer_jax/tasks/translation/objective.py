@@ -18,6 +18,7 @@ from transformer_jax.models.interface import LogitFactors, Module, call, init_pa
 from transformer_jax.precision import POLICIES, einsum
 from transformer_jax.runtime.hardware import device_of, evaluation_dtype
 from transformer_jax.sequence_types import Batch
+from transformer_jax.training.loss_terms import LossTerms
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.projected_loss import logit_blocks, projected_cross_entropy
 from transformer_jax.training.sharding import psum_over_rows, token_groups
@@ -66,12 +67,20 @@ class TranslationObjective:
 
     def _loss_of_rows(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> LossSums:
         model = self.training_model(hyperparameters)
-        factors: LogitFactors = call(model, params, "factors", *batch, train=True, rngs={"dropout": key})
+        terms = LossTerms(self.config, hyperparameters)
+
+        def forward(key: Array) -> tuple[LogitFactors, PyTree]:
+            options = {"train": True, "rngs": {"dropout": key}, "mutable": terms.collections}
+            result: tuple[LogitFactors, PyTree] = call(model, params, "factors", *batch, **options)
+            return result
+
+        factors, collected = forward(key)
         labels, weights = jnp.asarray(batch.target.ids), jnp.asarray(batch.target.segments != 0, jnp.float32)
-        smoothing = hyperparameters.label_smoothing
-        blocks, groups = self._blocks, token_groups(self._mesh)
-        return projected_cross_entropy(
-            *factors, labels, weights, smoothing, precision=self._precision, blocks=blocks, groups=groups
+        targets = labels, weights, hyperparameters.label_smoothing
+        how = {"precision": self._precision, "blocks": self._blocks, "groups": token_groups(self._mesh)}
+        sums = projected_cross_entropy(*factors, *targets, terms=terms.of_logits, **how)
+        return terms.of_pass(
+            sums, factors, collected, lambda: forward(jax.random.fold_in(key, 1))[0].hidden, targets, **how
         )
 
     def _unsmoothed_loss_of_rows(self, params: PyTree, batch: Batch, key: Array, hyperparameters: None) -> LossSums:

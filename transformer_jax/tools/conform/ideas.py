@@ -3,7 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from transformer_jax.config import ConfigError, DecoderOnlyConfig, OptimizerConfig, RnnConfig, TransformerConfig
+from transformer_jax.config import (
+    ConfigError,
+    DecoderOnlyConfig,
+    OptimizerConfig,
+    RnnConfig,
+    TrainingConfig,
+    TransformerConfig,
+)
 from transformer_jax.config.checks import declared
 from transformer_jax.config.errors import nearest
 from transformer_jax.config.plugins import load_plugin, names_of
@@ -31,6 +38,7 @@ KINDS = {
     "optimizer": Kind("optimizer.name", ("translation",), is_of_training=True),
     "averaging": Kind("optimizer.averaging", ("translation",), is_of_training=True),
     "schedule": Kind("optimizer.schedule", ("translation",), is_of_training=True),
+    "loss_term": Kind("training.loss_terms", TRANSFORMERS, is_of_training=True),
 }
 
 
@@ -67,7 +75,11 @@ def ideas_named(text: str) -> list[Idea]:
 def names(kind: str) -> tuple[str, ...]:
     """All parts of a kind: of the core, of the kit and of plugins."""
     path, _, key = KINDS[kind].setting.partition(".")
-    blocks = {"optimizer": (OptimizerConfig,), "model": (RnnConfig,) if kind == "rnn_attention" else BLOCKS}
+    blocks = {
+        "optimizer": (OptimizerConfig,),
+        "training": (TrainingConfig,),
+        "model": (RnnConfig,) if kind == "rnn_attention" else BLOCKS,
+    }
     return tuple(dict.fromkeys(name for block in blocks[path] for name in declared(block)[key].values))
 
 

@@ -1,0 +1,98 @@
+"""Loss terms of parts: they are the functions of their papers, are part of the loss, and accumulate as it does."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.config import MeshConfig, from_dict, hyperparameters_of
+from transformer_jax.kit.r_drop import symmetric_divergence
+from transformer_jax.models.interface import call
+from transformer_jax.sequence_types import Tokens
+from transformer_jax.tasks.task import objective_of
+from transformer_jax.training.losses import label_smoothed_cross_entropy
+from transformer_jax.training.sharding import make_mesh
+from transformer_jax.training.step import _accumulated
+
+BATCH = Tokens.from_ids(np.array([[5, 6, 7, 8, 2], [9, 5, 2, 0, 0]], np.int32))
+
+
+def objective(terms: str, dropout: float):
+    values = {
+        "task": "language_model",
+        "tokenizer": {"kind": "byte"},
+        "model": {
+            "d_model": 8,
+            "d_ff": 8,
+            "num_heads": 2,
+            "num_layers": 1,
+            "dropout": dropout,
+            "embedding_dropout": dropout,
+        },
+        "training": {"loss_terms": terms},
+        "parts": {name: {"weight": 0.5} for name in terms.split(",") if name},
+    }
+    return objective_of(from_dict(values), make_mesh(MeshConfig(data=1), jax.devices()[:1]))
+
+
+def sums_and_gradient(made, params, batch=BATCH):
+    def loss(params, batch, key, hyperparameters):
+        sums = made.loss(params, batch, key, hyperparameters)
+        return sums.loss, sums
+
+    arguments = params, batch, jax.random.key(1), hyperparameters_of(made.config)
+    gradient, sums = jax.jit(jax.grad(loss, has_aux=True))(*arguments)
+    return sums, gradient
+
+
+def direct(made, params, term: str):
+    """The loss and the term from logits of all tokens."""
+    weights = jnp.asarray(BATCH.segments != 0, jnp.float32)
+
+    def logits(key):
+        model = made.training_model(hyperparameters_of(made.config))
+        found = call(model, params, "__call__", BATCH, train=True, rngs={"dropout": key})
+        return found, label_smoothed_cross_entropy(found, BATCH.ids, weights, 0.1).loss
+
+    (first, loss), (second, other) = logits(jax.random.key(1)), logits(jax.random.fold_in(jax.random.key(1), 1))
+    if term == "z_loss":
+        value = 0.5 * jnp.sum(jax.nn.logsumexp(first, -1) ** 2 * weights)
+    else:
+        value = other + 0.5 * jnp.sum(symmetric_divergence(first, second) * weights)
+    return loss + value, value
+
+
+@pytest.mark.parametrize("name", ["z_loss", "r_drop"])
+def test_a_term_is_part_of_the_loss_and_of_its_gradient(name):
+    made = objective(name, 0.5)
+    params = made.init_params(jax.random.key(0))
+    sums, gradient = sums_and_gradient(made, params)
+    expected, (loss, value) = jax.jit(
+        lambda params: (jax.grad(lambda p: direct(made, p, name)[0])(params), direct(made, params, name))
+    )(params)
+    np.testing.assert_allclose(sums.extras[name], value, rtol=1e-5)
+    np.testing.assert_allclose(sums.loss, loss, rtol=1e-5)
+    for mine, theirs in zip(jax.tree.leaves(gradient), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_divergence_is_zero_for_equal_logits_and_symmetric():
+    one, other = jax.random.normal(jax.random.key(0), (2, 3, 5))
+    np.testing.assert_allclose(symmetric_divergence(one, one), 0, atol=1e-6)
+    p, q = jax.nn.softmax(one), jax.nn.softmax(other)
+    both = jnp.sum(p * jnp.log(p / q), -1) + jnp.sum(q * jnp.log(q / p), -1)
+    np.testing.assert_allclose(symmetric_divergence(one, other), both / 2, rtol=1e-5)
+
+
+def test_terms_accumulate_over_parts_of_a_batch():
+    made = objective("z_loss,r_drop", 0.0)
+    params = made.init_params(jax.random.key(0))
+    whole, _ = sums_and_gradient(made, params)
+
+    def gradient_of(*arguments):
+        return jax.grad(lambda *a: (made.loss(*a).loss, made.loss(*a)), has_aux=True)(*arguments)
+
+    arguments = params, BATCH, jax.random.key(1), hyperparameters_of(made.config)
+    _, parts = jax.jit(_accumulated(gradient_of, 2, ("z_loss", "r_drop")))(*arguments)
+    for mine, theirs in zip(jax.tree.leaves(parts), jax.tree.leaves(whole), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5)

@@ -1,0 +1,101 @@
+"""Mixture of experts: a router sends a token to a few of many layers (Shazeer et al. 2017; Fedus et al. 2022, Switch)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from transformer_jax.array_types import Array, Hidden
+from transformer_jax.config.checks import require, setting
+from transformer_jax.config.plugins import register
+from transformer_jax.layers.dropout import Dropout, Rate
+from transformer_jax.layers.feed_forward import relu
+from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.layers.site import Site
+from transformer_jax.precision import Precision, einsum
+from transformer_jax.training.loss_terms import ForcedPass, LossTerm
+
+register("sharding", r"router_kernel$")(PartitionSpec("fsdp", None))
+register("sharding", r"experts_wide$")(PartitionSpec("tensor", "fsdp", None))
+register("sharding", r"experts_narrow$")(PartitionSpec("tensor", None, "fsdp"))
+
+
+@dataclass(frozen=True)
+class ExpertsSettings:
+    """The number of experts, each of width model.d_ff, and how many of them a token reaches."""
+
+    num_experts: int = setting(8, "Experts of a layer.")
+    experts_per_token: int = setting(2, "Experts that a token is sent to, those with the largest probabilities.")
+
+    def __post_init__(self) -> None:
+        problem = f"{self.experts_per_token} is more than the {self.num_experts} experts"
+        require(self.experts_per_token <= self.num_experts, "parts.mixture_of_experts.experts_per_token", problem)
+
+
+class Experts(nn.Module):
+    """The sum of the top experts, each relu(x W) V, weighted by their probabilities, which are scaled to sum to 1.
+
+    No token is dropped: tokens are sorted by expert, and every expert multiplies its own (``lax.ragged_dot``).
+    """
+
+    d_ff: int
+    settings: ExpertsSettings
+    dropout: Rate
+    precision: Precision
+
+    @nn.compact
+    def __call__(self, inputs: Hidden, *, train: bool) -> Hidden:
+        experts, top, d_model = self.settings.num_experts, self.settings.experts_per_token, inputs.shape[-1]
+        router = self.param("router_kernel", xavier_uniform(0, 1), (d_model, experts))
+        wide_kernel = self.param("experts_wide", xavier_uniform(1, 2), (experts, d_model, self.d_ff))
+        narrow_kernel = self.param("experts_narrow", xavier_uniform(1, 2), (experts, self.d_ff, d_model))
+        probabilities = jax.nn.softmax(einsum("BLD,DE->BLE", inputs, router, self.precision.wide))
+        weights, chosen = lax.top_k(probabilities, top)
+        weights /= jnp.sum(weights, axis=-1, keepdims=True)
+        sizes = jnp.sum(jax.nn.one_hot(chosen, experts, dtype=jnp.int32), axis=(0, 1, 2))
+        # The share of tokens of an expert times its mean probability, 1 where all are equal (Fedus et al. 2022, equation 4).
+        shares = sizes / chosen.size
+        self.sow("losses", "load_balance", experts * jnp.sum(shares * jnp.mean(probabilities, axis=(0, 1))))
+        order = jnp.argsort(chosen.ravel())
+        tokens = jnp.take(inputs.reshape(-1, d_model), order // top, axis=0)
+        wide = Dropout(self.dropout)(relu(self._of_expert(tokens, wide_kernel, sizes))[None], train=train)[0]
+        outputs = jnp.take(self._of_expert(wide, narrow_kernel, sizes), jnp.argsort(order), axis=0)
+        summed = jnp.sum(outputs.reshape(*chosen.shape, d_model) * weights[..., None], axis=-2)
+        return summed.astype(self.precision.output)
+
+    def _of_expert(self, tokens: Array, kernels: Array, sizes: Array) -> Array:
+        operands = (each.astype(self.precision.compute) for each in (tokens, kernels))
+        return lax.ragged_dot(*operands, sizes, self.precision.product, jnp.float32)
+
+
+@register("feed_forward", "mixture_of_experts", settings=ExpertsSettings)
+def mixture_of_experts(settings: ExpertsSettings, config: Any, site: Site, **options: Any) -> Experts:
+    """Each token is sent to some of many feed-forward layers (Shazeer et al. 2017); add the term load_balance."""
+    return Experts(config.d_ff, settings, **options)
+
+
+@dataclass(frozen=True)
+class LoadBalanceSettings:
+    """The weight of the term."""
+
+    weight: float = setting(1e-2, "Factor on the balance of a layer, which is 1 for equal loads.", program="traced")
+
+
+@register("loss_term", "load_balance", settings=LoadBalanceSettings)
+class LoadBalance(LossTerm):
+    """Experts times the sum of share of tokens times mean probability, over layers (Fedus et al. 2022, equation 4).
+
+    It is a mean over the rows of a device or accumulated part, and layers run unrolled, with their activations stored.
+    """
+
+    reads_sown = True
+
+    def of_pass(self, forced: ForcedPass) -> Array:
+        """See ``LossTerm``."""
+        sown = jax.tree.leaves(forced.sown)
+        require(bool(sown), "training.loss_terms", "load_balance needs model.feed_forward=mixture_of_experts")
+        return self.settings.weight * jnp.sum(forced.weights) * sum(sown)
