@@ -36,6 +36,18 @@ REFUSED = [
         },
         "model.attention: 'alibi' is not one of multi_head, biased, rectified, unscaled, acausal",
     ),
+    (
+        {"model": {"mixers": "ssru attention"}},
+        "model.mixers: 2 names for the 6 layers of the decoder; give one for each",
+    ),
+    (
+        {"model": {"mixers": "ssru attention,"}},
+        "model.mixers: 'attention,' is not one of attention, ssru, gated_linear",
+    ),
+    (
+        {"model": {"mixers": "ssru attention", "num_decoder_layers": 2, "scan_layers": True}},
+        "model.scan_layers: model.mixers='ssru attention' has different layers, and one compiled layer stands for all;",
+    ),
     ({"optimizer": {"weight_decay": 0.1}}, "optimizer.weight_decay: adam has none; use optimizer.name=adamw"),
     ({"optimizer": {"freeze": "encoder_("}}, "optimizer.freeze: 'encoder_(' is not a regular expression: missing ),"),
     ({"init": {"leave_out": "table"}}, "init.leave_out: there are no parameters to take, since init.run is empty;"),

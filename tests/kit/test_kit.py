@@ -21,6 +21,7 @@ from transformer_jax.training.state import count_parameters
 from transformer_jax.training.update import Update
 
 SETTINGS = {
+    "mixer": "model.mixers",
     "norm": "model.norm",
     "residual": "model.normalization",
     "feed_forward": "model.feed_forward",

@@ -10,6 +10,7 @@ import pytest
 from transformer_jax.array_types import BOS_ID
 from transformer_jax.config import ConfigError, DecoderOnlyConfig
 from transformer_jax.kit.cosine import CosineSettings
+from transformer_jax.kit.gated_linear_attention import GatedLinearAttentionSettings
 from transformer_jax.kit.grouped_query import GroupedQuerySettings
 from transformer_jax.kit.rope import RopeSettings
 from transformer_jax.kit.shaw import ShawSettings
@@ -32,8 +33,10 @@ VARIANTS = {
     "multi_query, cosine, alibi": {"attention": "multi_query,cosine", "positions": "alibi"},
     "sliding_window, soft_cap, t5": {"attention": "sliding_window,soft_cap", "positions": "t5", "tying": "none"},
     "talking_heads, shaw": {"attention": "talking_heads", "positions": "shaw", "normalization": "post"},
+    "ssru": {"mixers": "ssru", "positions": "none"},
+    "gated linear attention, then attention": {"mixers": "gated_linear_attention attention"},
 }
-"""Together they have all attentions and positions of the kit."""
+"""Together they have all attentions, positions and mixers of the kit."""
 PARTS = {
     "grouped_query": GroupedQuerySettings(2),
     "rope": RopeSettings(base=50.0, share=0.5),
@@ -42,6 +45,7 @@ PARTS = {
     "soft_cap": SoftCapSettings(0.5),
     "t5": T5Settings(buckets=4, max_distance=4),
     "shaw": ShawSettings(2),
+    "gated_linear_attention": GatedLinearAttentionSettings(chunk=2),
 }
 TOKENS = Tokens.from_ids(np.array([[5, 6, 2, 0, 0, 0], [8, 9, 10, 11, 12, 2]], np.int32))
 PACKED = Tokens(
@@ -133,7 +137,9 @@ def test_packed_documents_and_padding_do_not_see_each_other(variant):
     np.testing.assert_allclose(packed[3:9], apart[1], atol=2e-4)
 
 
-@pytest.mark.parametrize("name", [name for name in VARIANTS if name == "default" or "attention" in VARIANTS[name]])
+@pytest.mark.parametrize(
+    "name", [name for name in VARIANTS if name in ("default", "ssru") or "attention" in VARIANTS[name]]
+)
 def test_scanned_and_rematerialized_layers_compute_the_same(name):
     def gradient(**settings):
         model, params = make(dropout=0.0, embedding_dropout=0.0, **VARIANTS[name], **settings)

@@ -37,6 +37,7 @@ VARIANTS = {
     "unscaled": {"attention": "unscaled", "positions": "none"},
     "modified attention": {"attention": "grouped_query,cosine,soft_cap", "positions": "rope"},
     "modified attention with biases": {"attention": "talking_heads", "positions": "t5"},
+    "mixers": {"mixers": "ssru gated_linear_attention"},
 }
 SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2]], np.int32))
 TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 11, 2]], np.int32))
@@ -111,7 +112,7 @@ def test_padding_changes_nothing():
     np.testing.assert_allclose(model.apply(variables, *short, train=False)[0], whole[0, :3], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["published", "modified attention with biases"])
+@pytest.mark.parametrize("name", ["published", "modified attention with biases", "mixers"])
 def test_packed_sentences_do_not_see_each_other(name):
     model, variables = made(name)
     source = Tokens(

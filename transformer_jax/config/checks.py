@@ -29,7 +29,9 @@ class Facts(TypedDict, total=False):
     plugin: str
     """Kind of plugin (``config.plugins.EXTENSIONS``) that adds choices."""
     several: bool
-    """Whether the value is a list of choices, separated by commas."""
+    """Whether the value is a list of choices."""
+    separator: str
+    """The separator of the list, by default a comma."""
     program: Literal["traced", "optional"]
     """The compiled training step has the number as an argument; optional: unless it is 0."""
     changeable: bool
@@ -64,7 +66,9 @@ class Declared(NamedTuple):
 
     def chosen(self, value: str) -> list[str]:
         """The choices that a value names, one or several."""
-        return [one for one in map(str.strip, value.split(",")) if one] if self.facts.get("several") else [value]
+        if not self.facts.get("several"):
+            return [value]
+        return [one for one in map(str.strip, value.split(self.facts.get("separator", ","))) if one]
 
     @property
     def bounds(self) -> dict[str, int | float]:

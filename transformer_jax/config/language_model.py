@@ -96,8 +96,12 @@ class DecoderOnlyConfig(TransformerLayersConfig):
     feed_forward: str = same_setting("gelu", TransformerLayersConfig, "feed_forward")
 
     @property
+    def decoder_depth(self) -> int:
+        return self.num_layers
+
+    @property
     def attention_counts(self) -> dict[str, tuple[int, int]]:
-        return {"decoder": (self.num_layers, self.num_heads)}
+        return {"decoder": (self.layer_mixers.count("attention"), self.num_heads)}
 
 
 @dataclass(frozen=True)

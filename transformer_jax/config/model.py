@@ -81,6 +81,15 @@ class TransformerLayersConfig:
         plugin="attention",
         several=True,
     )
+    mixers: str = setting(
+        "",
+        "Self-attention of the decoder or what replaces it: a name for each layer, separated by spaces, or one for all: "
+        "attention attention ssru; empty: attention.",
+        choices=("attention",),
+        plugin="mixer",
+        several=True,
+        separator=" ",
+    )
     embedding: Literal["scaled", "unscaled", "zero_padding"] = setting(
         "scaled",
         "Embeddings: scaled by sqrt(d_model) as published, unscaled, or scaled with a zero vector for padding.",
@@ -122,11 +131,27 @@ class TransformerLayersConfig:
         width = self.num_heads * self.head_value_size
         problem = f"rectified has no output projection, so heads of {width} together must be as wide as d_model={self.d_model}"
         require(self.attention != "rectified" or width == self.d_model, "model.attention", problem)
+        mixers, depth = self.layer_mixers, self.decoder_depth
+        problem = f"{len(mixers)} names for the {depth} layers of the decoder; give one for each layer, or one for all"
+        require(len(mixers) == depth, "model.mixers", problem)
+        problem = f"model.mixers={self.mixers!r} has different layers, and one compiled layer stands for all; use False"
+        require(len(set(mixers)) == 1 or not self.scan_layers, "model.scan_layers", problem)
 
     @property
     def longest_sequence(self) -> int | None:
         """Maximum length of a sequence in tokens; None: no limit."""
         return self.max_positions if self.positions == "learned" else None
+
+    @property
+    def decoder_depth(self) -> int:
+        """The number of layers with causal self-attention."""
+        raise NotImplementedError
+
+    @property
+    def layer_mixers(self) -> tuple[str, ...]:
+        """The mixer of every layer of the decoder, ``attention`` where nothing replaces it."""
+        names = declared(type(self))["mixers"].chosen(self.mixers or "attention")
+        return tuple(names * self.decoder_depth if len(names) == 1 else names)
 
     @property
     def head_key_size(self) -> int:
@@ -147,9 +172,17 @@ class TransformerConfig(TransformerLayersConfig):
     tying: Tying = setting("all", TYING)
 
     @property
+    def decoder_depth(self) -> int:
+        return self.num_decoder_layers
+
+    @property
     def attention_counts(self) -> dict[str, tuple[int, int]]:
-        decoder = self.num_decoder_layers, self.num_heads
-        return {"encoder": (self.num_encoder_layers, self.num_heads), "decoder": decoder, "cross": decoder}
+        layers = {
+            "encoder": self.num_encoder_layers,
+            "decoder": self.layer_mixers.count("attention"),
+            "cross": self.num_decoder_layers,
+        }
+        return {kind: (count, self.num_heads) for kind, count in layers.items()}
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ EXTENSIONS = {
     "attention": "model.attention of Transformers: an AttentionChange",
     "rnn_attention": "model.attention of recurrent models: settings -> RnnAttention",
     "positions": "model.positions: settings, model settings, site -> module of positions, AttentionChange or None",
+    "mixer": "model.mixers: a subclass of layers.mixer.Mixer",
     "norm": "model.norm: settings, model settings, site, precision -> module, x -> norm of x",
     "residual": "model.normalization: a subclass of layers.residual.Residual",
     "feed_forward": "model.feed_forward: settings, model settings, site, dropout, precision -> module",
@@ -40,7 +41,7 @@ EXTENSIONS = {
     "word_table": "init.embeddings: path of a file -> table of words and their vectors",
     "tracker": "training.trackers: run folder, settings, first update -> Tracker",
 }
-KINDS_WITH_PARAMETERS = ("attention", "rnn_attention", "positions", "norm", "residual", "feed_forward", "task")
+KINDS_WITH_PARAMETERS = ("attention", "rnn_attention", "positions", "mixer", "norm", "residual", "feed_forward", "task")
 ENTRY_POINTS = "transformer_jax.plugins"
 BUILT_IN = ("transformer_jax.tools.word_vectors.task.registration",)
 """Modules of the package that register what lies outside of its core, loaded as installed plugins are."""

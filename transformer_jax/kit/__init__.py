@@ -15,6 +15,8 @@ KIT: dict[tuple[str, str], str] = {
     ("attention", "soft_cap"): "soft_cap",
     ("attention", "sliding_window"): "sliding_window",
     ("attention", "talking_heads"): "talking_heads",
+    ("mixer", "ssru"): "ssru",
+    ("mixer", "gated_linear_attention"): "gated_linear_attention",
     ("norm", "rmsnorm"): "rmsnorm",
     ("residual", "sandwich"): "sandwich",
     ("residual", "rezero"): "rezero",

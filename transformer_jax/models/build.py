@@ -29,6 +29,7 @@ from transformer_jax.layers.attention_variants import (
 )
 from transformer_jax.layers.embedding import BiasedProjection, Embedding, UnscaledEmbedding, ZeroPaddingEmbedding
 from transformer_jax.layers.feed_forward import Activation, FeedForward, GatedFeedForward, in_float32, relu
+from transformer_jax.layers.mixer import Mixer
 from transformer_jax.layers.modified_attention import ModifiedAttention
 from transformer_jax.layers.normalization import LayerNorm
 from transformer_jax.layers.positions import (
@@ -184,14 +185,37 @@ def _layer_parts(config: TransformerLayersConfig, on: Devices, rates: Rates, par
         settings, site = parts.get(config.normalization), site.named(config.normalization)
         return residual.of(settings, config, site, dropout=rates.dropout, make_norm=partial(make_norm, site))
 
+    attention = _attention_maker(config, on, rates, parts)
     return LayerParts(
-        attention=_attention_maker(config, on, rates, parts),
+        self_attention=_mixer_maker(config, on, parts, attention) if config.mixers else attention,
+        cross_attention=attention,
         feed_forward=make_feed_forward,
         residual=make_residual,
         final_norm=make_norm if residual.has_final_norm else lambda site: identity,
         constrain=on.constrain,
         residual_dtype=residual.residual_dtype or precision.output,
     )
+
+
+def _mixer_maker(
+    config: TransformerLayersConfig,
+    on: Devices,
+    parts: Mapping[str, Any],
+    attention: Callable[[Site], MultiHeadAttention],
+) -> Callable[[Site], MultiHeadAttention | Mixer]:
+    """Self-attention of encoders, and in each layer of the decoder the part that ``model.mixers`` names."""
+    mixers, precision = config.layer_mixers, on.policies[config.compute_dtype]
+
+    def make(site: Site) -> MultiHeadAttention | Mixer:
+        if not site.is_causal:
+            return attention(site)
+        name = mixers[0] if len(set(mixers)) == 1 else mixers[site.layer]
+        if name == "attention":
+            return attention(site)
+        kind: type[Mixer] = registered("mixer")[name]
+        return kind.of(parts.get(name), config, site.named(name), precision)
+
+    return make
 
 
 def _attention_maker(

@@ -8,6 +8,7 @@ import flax.linen as nn
 from transformer_jax.array_types import Array, Float, Hidden
 from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, Slots
 from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.mixer import Mixer
 from transformer_jax.layers.residual import Residual
 from transformer_jax.layers.site import Site
 
@@ -19,7 +20,8 @@ class LayerParts(NamedTuple):
     between layers.
     """
 
-    attention: Callable[[Site], MultiHeadAttention]
+    self_attention: Callable[[Site], MultiHeadAttention | Mixer]
+    cross_attention: Callable[[Site], MultiHeadAttention]
     feed_forward: Callable[[Site], nn.Module]
     residual: Callable[[Site], Residual]
     final_norm: Callable[[Site], Callable[[Hidden], Hidden]]
@@ -34,7 +36,7 @@ class EncoderLayer(nn.Module):
     site: Site
 
     def setup(self) -> None:
-        self.self_attention = self.parts.attention(self.site)
+        self.self_attention = self.parts.self_attention(self.site)
         self.self_attention_residual = self.parts.residual(self.site)
         self.feed_forward = self.parts.feed_forward(self.site.of("feed_forward"))
         self.feed_forward_residual = self.parts.residual(self.site.of("feed_forward"))
@@ -76,7 +78,7 @@ class DecoderLayer(EncoderLayer):
 
     def setup(self) -> None:
         super().setup()
-        self.cross_attention = self.parts.attention(self.site.of("cross"))
+        self.cross_attention = self.parts.cross_attention(self.site.of("cross"))
         self.cross_attention_residual = self.parts.residual(self.site.of("cross"))
 
     def __call__(  # type: ignore[override]  # another signature: it also reads the source

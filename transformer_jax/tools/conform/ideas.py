@@ -30,6 +30,7 @@ class Kind(NamedTuple):
 KINDS = {
     "attention": Kind("model.attention", TRANSFORMERS),
     "positions": Kind("model.positions", TRANSFORMERS),
+    "mixer": Kind("model.mixers", TRANSFORMERS),
     "norm": Kind("model.norm", TRANSFORMERS),
     "residual": Kind("model.normalization", TRANSFORMERS),
     "feed_forward": Kind("model.feed_forward", TRANSFORMERS),

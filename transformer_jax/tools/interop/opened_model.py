@@ -168,6 +168,7 @@ def require_settings(config: TransformerLayersConfig, problem: str, choices: Map
     width = config.d_model // config.num_heads
     both = {
         "attention": ("multi_head", "biased"),
+        "mixers": ("",),
         "embedding": ("scaled", "unscaled"),
         "norm": ("layer_norm",),
         "normalization": ("post", "pre"),

@@ -1,0 +1,91 @@
+"""Gated linear attention (Yang et al. 2024), with one gate a head."""
+
+from dataclasses import dataclass
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from transformer_jax.array_types import Array, Float, Int
+from transformer_jax.config.checks import setting
+from transformer_jax.config.plugins import register
+from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.layers.mixer import Mixer, linear_recurrence
+from transformer_jax.precision import biased_einsum, einsum
+
+register("sharding", r"attention/gate_bias$")(PartitionSpec("tensor"))
+
+
+@dataclass(frozen=True)
+class GatedLinearAttentionSettings:
+    temperature: float = setting(16.0, "tau: the gates are sigmoids to the power 1 / tau.", program="traced")
+    chunk: int = setting(64, "Positions of a chunk, inside of which all pairs are computed; the result is the same.")
+
+
+@register("mixer", "gated_linear_attention", settings=GatedLinearAttentionSettings)
+class GatedLinearAttention(Mixer):
+    """S_t = g_t S_{t-1} + k_t v_t^T, o_t = norm(S_t^T q_t), g_t = sigmoid(W_g x_t + b_g)^(1 / tau) (Yang et al. 2024).
+
+    Equations 3 and 4 of the paper; departures: g is one number a head as in RetNet (Sun et al. 2023), the norm is a root mean
+    square without parameters, and there is no output gate. Parameters: ``query``, ``key`` [D, H, K], ``value`` [D, H, U],
+    ``output`` [H, U, D], ``gate_kernel`` [D, H], ``gate_bias`` [H]. The state S is float32.
+    """
+
+    def setup(self) -> None:
+        heads_in, heads_out = xavier_uniform(0, (1, 2)), xavier_uniform((0, 1), 2)
+        self.query_kernel = self.param("query", heads_in, (self.d_model, self.num_heads, self.key_size))
+        self.key_kernel = self.param("key", heads_in, (self.d_model, self.num_heads, self.key_size))
+        self.value_kernel = self.param("value", heads_in, (self.d_model, self.num_heads, self.value_size))
+        self.output_kernel = self.param("output", heads_out, (self.num_heads, self.value_size, self.d_model))
+        self.gate_kernel = self.param("gate_kernel", xavier_uniform(0, 1), (self.d_model, self.num_heads))
+        self.gate_bias = self.param("gate_bias", nn.initializers.zeros, (self.num_heads,))
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        return self.num_heads, self.key_size, self.value_size
+
+    def run(self, inputs: Float[Array, "B L D"], segments: Int[Array, "B L"]) -> tuple[Array, Array]:
+        """Chunks of C positions: all pairs inside of a chunk, a recurrence over the states of N chunks (section 4)."""
+        rows, length, _ = inputs.shape
+        size = min(self.settings.chunk, length)
+        # On the left, so that the last state is the state after the last position.
+        before = ((0, 0), (-length % size, 0))
+        chunked = [
+            each.reshape(rows, -1, size, *each.shape[2:])
+            for each in (jnp.pad(segments, before), *self._project(jnp.pad(inputs, (*before, (0, 0)))))
+        ]
+        segments, query, key, value, log_gate = chunked
+        first, last = jnp.pad(segments[:, :-1, -1], ((0, 0), (1, 0))), segments[:, :, -1]
+        total, wide = jnp.cumsum(log_gate, axis=2), self.precision.wide
+        is_visible = (segments[..., None] == segments[:, :, None]) & jnp.tril(jnp.ones((1, 1, size, size), bool))
+        by_head = jnp.swapaxes(total, 2, 3)
+        decay = jnp.where(is_visible[:, :, None], by_head[..., None] - by_head[..., None, :], -jnp.inf)
+        scores = einsum("BNTHK,BNSHK->BNHTS", query, key, wide) * jnp.exp(decay)
+        heads = einsum("BNHTS,BNSHU->BNTHU", scores, value, wide)
+
+        to_end = jnp.where((segments == last[..., None])[..., None], total[:, :, -1:] - total, -jnp.inf)
+        update = einsum("BNSHK,BNSHU->BNHKU", key * jnp.exp(to_end)[..., None], value, wide)
+        states = linear_recurrence(jnp.exp(total[:, :, -1])[..., None, None], update, last)
+        earlier = jnp.pad(states[:, :-1], ((0, 0), (1, 0), (0, 0), (0, 0), (0, 0)))
+        from_start = jnp.where((segments == first[..., None])[..., None], total, -jnp.inf)
+        heads += einsum("BNTHK,BNHKU->BNTHU", query * jnp.exp(from_start)[..., None], earlier, wide)
+        heads = heads.reshape(rows, -1, self.num_heads, self.value_size)[:, -length:]
+        return self._merge(heads), states[:, -1]
+
+    def advance(self, inputs: Float[Array, "B W D"], states: Float[Array, "B W H K U"]) -> tuple[Array, Array]:
+        query, key, value, log_gate = self._project(inputs)
+        states = jnp.exp(log_gate)[..., None, None] * states
+        states += einsum("BWHK,BWHU->BWHKU", key, value, self.precision.wide)
+        return self._merge(einsum("BWHK,BWHKU->BWHU", query, states, self.precision.wide)), states
+
+    def _project(self, inputs: Float[Array, "B L D"]) -> tuple[Array, Array, Array, Array]:
+        """Queries, keys times K^-1/2, values [B, L, H, ...], and logarithms of the gates [B, L, H], float32."""
+        kernels, wide = (self.query_kernel, self.key_kernel, self.value_kernel), self.precision.wide
+        query, key, value = (einsum("BLD,DHK->BLHK", inputs, kernel, wide) for kernel in kernels)
+        gate = nn.log_sigmoid(biased_einsum("BLD,DH->BLH", inputs, self.gate_kernel, self.gate_bias, wide))
+        return query, key * self.key_size**-0.5, value, gate / self.settings.temperature
+
+    def _merge(self, heads: Float[Array, "B L H U"]) -> Float[Array, "B L D"]:
+        """Each head divided by its root mean square, then the heads side by side times ``output``."""
+        heads *= (jnp.mean(heads**2, axis=-1, keepdims=True) + 1e-5) ** -0.5
+        return einsum("BLHU,HUD->BLD", heads, self.output_kernel, self.precision)

@@ -1,0 +1,98 @@
+"""Mixers: recurrences over the positions of a sentence that replace causal self-attention, with a state for each beam."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from transformer_jax.array_types import Array, Float, Int
+from transformer_jax.layers.attention import LayerCache, Slots
+from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.site import Site
+from transformer_jax.precision import FLOAT32, Precision
+
+
+class Mixer(nn.Module):
+    """A recurrence with the interface of ``MultiHeadAttention``; a subclass has ``state_shape``, ``run`` and ``advance``.
+
+    Parameters are created in ``setup``. ``settings``: the settings dataclass that the part was registered with.
+    """
+
+    num_heads: int
+    key_size: int
+    value_size: int
+    d_model: int
+    site: Site
+    settings: Any = None
+    precision: Precision = FLOAT32
+
+    @classmethod
+    def of(cls, settings: Any, config: Any, site: Site, precision: Precision) -> "Mixer":
+        """The mixer for the settings of a model."""
+        sizes = config.num_heads, config.head_key_size, config.head_value_size, config.d_model
+        return cls(*sizes, site, settings, precision)
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        """The shape of the state of a sentence, float32 and initially 0."""
+        raise NotImplementedError
+
+    def run(self, inputs: Float[Array, "B L D"], segments: Int[Array, "B L"]) -> tuple[Array, Array]:
+        """Outputs [B, L, D] of whole rows, and the state [B, ...] after their last position.
+
+        The state is 0 before each sentence of a row and on padding, segment 0.
+        """
+        raise NotImplementedError
+
+    def advance(self, inputs: Float[Array, "B W D"], states: Float[Array, "B W ..."]) -> tuple[Array, Array]:
+        """Outputs [B, W, D] of one more position in each beam, and the states after it."""
+        raise NotImplementedError
+
+    def __call__(
+        self, queries: Float[Array, "B L D"], memory: Float[Array, "B L D"], mask: SentenceMask, *, train: bool
+    ) -> Float[Array, "B L D"]:
+        """Outputs of all positions; ``memory`` is ``queries``, as in self-attention."""
+        del memory, train
+        return self.run(queries, jnp.asarray(mask.query_segments))[0]
+
+    def cache_spec(self, rows: int, num_slots: int, beams: int) -> LayerCache:
+        """Shape and type of the states of all beams."""
+        del num_slots
+        return LayerCache((), jax.ShapeDtypeStruct((rows, beams, *self.state_shape), jnp.float32))
+
+    def prefill(self, inputs: Float[Array, "B P D"], mask: SentenceMask, cache: LayerCache) -> LayerCache:
+        """``cache`` with the state after a prompt in every beam."""
+        _, state = self.run(inputs, jnp.asarray(mask.query_segments))
+        return cache._replace(beams=jnp.broadcast_to(state[:, None], cache.beams.shape))
+
+    def step(
+        self, inputs: Float[Array, "B W D"], cache: LayerCache, slots: Slots
+    ) -> tuple[Float[Array, "B W D"], LayerCache]:
+        """One more position in each beam; there are no cache slots."""
+        del slots
+        outputs, states = self.advance(inputs, cache.beams)
+        return outputs, cache._replace(beams=states)
+
+
+def linear_recurrence(
+    decay: Float[Array, "B L ..."], update: Float[Array, "B L ..."], segments: Int[Array, "B L"]
+) -> Float[Array, "B L ..."]:
+    """h_t = decay_t h_{t-1} + update_t over axis 1, in parallel; 0 before each sentence and on padding.
+
+    ``decay`` broadcasts to ``update``.
+    """
+
+    def of_rank(rows: Array, rank: int) -> Array:
+        return jnp.expand_dims(rows, tuple(range(2, rank)))
+
+    def joined(earlier: tuple[Array, Array], later: tuple[Array, Array]) -> tuple[Array, Array]:
+        return earlier[0] * later[0], later[0] * earlier[1] + later[1]
+
+    is_token = segments != 0
+    continues = is_token & (segments == jnp.pad(segments[:, :-1], ((0, 0), (1, 0))))
+    decay = jnp.where(of_rank(continues, decay.ndim), decay, 0.0)
+    update = jnp.where(of_rank(is_token, update.ndim), update, 0.0)
+    states: Array = lax.associative_scan(joined, (decay, update), axis=1)[1]
+    return states
