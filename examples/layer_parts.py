@@ -2,7 +2,7 @@
 
 transformer-jax train --plugin=examples/layer_parts.py --config=quickstart --config.model.norm=scale_norm \
     --config.model.normalization=layer_scale --config.model.feed_forward=bilinear --config.model.initialization=small \
-    --config.parts.layer_scale.initial=0.2 --workdir=runs/layer_parts
+    --workdir=runs/layer_parts
 """
 
 import math

@@ -1,8 +1,7 @@
 """An optimizer and a schedule: the sign of a momentum, at a rate that falls in steps.
 
 transformer-jax train --plugin=examples/signum.py --config=quickstart --config.optimizer.name=signum \
-    --config.optimizer.schedule=steps --config.optimizer.learning_rate=3e-4 --config.parts.signum.momentum=0.95 \
-    --workdir=runs/signum
+    --config.optimizer.schedule=steps --config.optimizer.learning_rate=3e-4 --workdir=runs/signum
 """
 
 from dataclasses import dataclass
