@@ -60,7 +60,8 @@ def conform(values: flags.Values) -> int:
             failed += [finding for finding in found if not finding.holds]
             if values.costs and any(finding.holds for finding in found):
                 with_idea, without = (
-                    costs_of(Trial(trial_config(model, each))) for each in (idea.settings(stated), stated)
+                    costs_of(Trial(trial_config(model, each)))
+                    for each in (idea.settings(stated), idea.settings_without(stated))
                 )
                 _print_costs(model, with_idea, without)
     if failed:
