@@ -96,12 +96,25 @@ def in_braces(word: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def annotate():
-    spec = importlib.util.spec_from_file_location("annotate", ROOT / "docs" / "annotate.py")
+    yield from script_of_docs("annotate")
+
+
+@pytest.fixture(scope="module")
+def kit_page():
+    yield from script_of_docs("kit_page")
+
+
+def script_of_docs(name: str):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules["annotate"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     yield module
-    del sys.modules["annotate"]
+    del sys.modules[name]
+
+
+def test_the_page_of_the_kit_is_as_new_as_its_registry(kit_page):
+    assert kit_page.PAGE.read_text("utf-8") == kit_page.page(), "python docs/kit_page.py writes it again"
 
 
 def test_pages_and_notebooks_are_as_new_as_the_code(annotate):

@@ -26,6 +26,7 @@ from transformer_jax.config import (
     OptimizerConfig,
     RnnConfig,
     TransformerConfig,
+    apply_overrides,
     from_dict,
     from_json,
     hyperparameters_of,
@@ -33,17 +34,20 @@ from transformer_jax.config import (
     to_json,
 )
 from transformer_jax.config.explain import explained
-from transformer_jax.config.plugins import load_plugin, register
+from transformer_jax.config.plugins import call_in_file, load_plugin, register
 from transformer_jax.data.corpora import open_corpus
+from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import shift_right
 from transformer_jax.runs.run import Outcome
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runs.trackers import Trackers
 from transformer_jax.sequence_types import Batch, Tokens
-from transformer_jax.tasks.task import task_class
+from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.training.optimizers import make_optimizer
-from transformer_jax.training.sharding import make_mesh, state_shardings
+from transformer_jax.training.schedules import make_schedule
+from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, state_shardings
+from transformer_jax.training.update import Update
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -121,6 +125,55 @@ def test_a_source_of_pairs(tmp_path):
     (tmp_path / "train.csv").write_text('en,de\n"a, b",x\nc,y\n')
     corpus = open_corpus(DataConfig(source="csv", directory=str(tmp_path)), 0)
     assert list(corpus.pairs("train")) == [("a, b", "x"), ("c", "y")]
+
+
+def test_parts_of_a_layer_and_an_optimizer_learn_a_batch():
+    parts = {
+        "norm": "scale_norm",
+        "normalization": "layer_scale",
+        "feed_forward": "bilinear",
+        "initialization": "small",
+    }
+    values = {"model": {**SMALL, **parts, "tying": "none"}, "optimizer": {"name": "signum", "schedule": "steps"}}
+    config = from_dict(values | {"optimizer": values["optimizer"] | {"learning_rate": 0.01, "warmup_updates": 1}})
+    mesh = make_mesh(MeshConfig(data=1), jax.devices()[:1])
+    objective = objective_of(config, mesh)
+    update = Update(config, objective.loss, objective.init_params, mesh)
+    state, batch, losses = update.initial_state(0), put_rows(Batch(SOURCE, TARGET), mesh), []
+    for _ in range(4):
+        state, metrics = update.jitted(state, batch, put_hyperparameters(hyperparameters_of(config), mesh))
+        losses.append(float(metrics.sums.loss))
+    assert losses[3] < losses[0]
+
+
+def test_a_schedule_falls_in_steps():
+    config = from_dict({"optimizer": {"schedule": "steps", "warmup_updates": 2}, "training": {"num_updates": 8}})
+    rate = make_schedule("steps", hyperparameters_of(config), 16, config.parts)
+    relative = [float(rate(step)) / config.optimizer.learning_rate for step in (1, 2, 3, 4, 7)]
+    np.testing.assert_allclose(relative, [0.5, 0.3, 0.3, 0.09, 0.027], rtol=1e-5)
+
+
+def test_brackets_are_parsed():
+    corpus = open_corpus(DataConfig(source="brackets", generated_pairs=20), 0)
+    pairs = list(corpus.pairs("train"))
+    assert pairs == list(corpus.pairs("train")) and len(pairs) == 20
+    for brackets, depths in pairs:
+        found, depth = [], 0
+        for bracket in brackets.split():
+            depth += bracket == "("
+            found.append(str(depth))
+            depth -= bracket == ")"
+        assert depth == 0 and depths.split() == found
+
+
+def test_an_incomplete_source_and_a_method_for_a_property_are_named():
+    register("data_source", "broken")(lambda config, seed: object())
+    with pytest.raises(
+        ConfigError, match=r"data\.source=broken: object has no source_language, target_language, pairs"
+    ):
+        open_corpus(DataConfig(source="broken"), 0)
+    with pytest.raises(TypeError, match=r"Grouped\.key_value_heads is a method; make it a property"):
+        type("Grouped", (AttentionChange,), {"key_value_heads": lambda self: 2})
 
 
 def test_an_optimizer():
@@ -261,7 +314,23 @@ def test_the_command_that_an_example_gives_states_possible_settings(file):
     resolve_config(parse(load_command("train").flags, words[2:]))
 
 
+BLOCK = re.compile(r'^```python title="([^"]*)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+
+
+def blocks_of_the_page() -> dict[str, str]:
+    return dict(BLOCK.findall((ROOT / "docs" / "extending.md").read_text(encoding="utf-8")))
+
+
 def test_the_page_shows_the_examples_whole():
-    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-    missing = [file.name for file in EXAMPLES if file.read_text(encoding="utf-8") not in page]
-    assert missing == [], "copy them into docs/extending.md"
+    blocks = {name: code for name, code in blocks_of_the_page().items() if "/" in name}
+    assert blocks.keys() >= {f"examples/{file.name}" for file in EXAMPLES}
+    stale = [name for name, code in blocks.items() if (ROOT / name).read_text(encoding="utf-8") != code]
+    assert stale == [], "copy them into docs/extending.md"
+
+
+def test_the_sweep_of_the_page_has_a_grid_of_a_setting_of_its_part(tmp_path):
+    (tmp_path / "sweep.py").write_text(blocks_of_the_page()["kerple_sweep.py"])
+    sweep = call_in_file(tmp_path / "sweep.py", "get_sweep", "", "a sweep file")
+    for rate in sweep.space["parts.kerple.initial_rate"].values:
+        config = apply_overrides({}, [*sweep.overrides.items(), ("parts.kerple.initial_rate", str(rate))])
+        assert from_dict(config).parts["kerple"].initial_rate == rate

@@ -52,13 +52,16 @@ def conform(values: flags.Values) -> int:
         kind = KINDS[idea.kind]
         print(f"{kind.setting}={idea.name}")
         for model in kind.models:
+            found = []
             for finding in findings(model, idea.settings(stated), is_of_training=kind.is_of_training):
+                found.append(finding)
                 word = "ok" if finding.holds else "FAILS"
                 print(f"  {model:<15} {finding.name:<38} {word:<6} {finding.detail}", flush=True)
-                failed += [] if finding.holds else [finding]
-            if values.costs:
+            failed += [finding for finding in found if not finding.holds]
+            if values.costs and any(finding.holds for finding in found):
                 with_idea, without = (
-                    costs_of(Trial(trial_config(model, each))) for each in (idea.settings(stated), stated)
+                    costs_of(Trial(trial_config(model, each)))
+                    for each in (idea.settings(stated), idea.settings_without(stated))
                 )
                 _print_costs(model, with_idea, without)
     if failed:

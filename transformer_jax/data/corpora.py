@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 
-from transformer_jax.config import DataConfig, ExperimentConfig
+from transformer_jax.config import ConfigError, DataConfig, ExperimentConfig
 from transformer_jax.config.languages import UNDETERMINED, language_of_text
 from transformer_jax.config.plugins import registered
 from transformer_jax.data.documents import open_documents
@@ -42,8 +42,15 @@ CORPORA: dict[str, Callable[[DataConfig, int], Corpus]] = {
 
 
 def open_corpus(config: DataConfig, seed: int) -> Corpus:
-    """The corpus of ``config.source``. ``seed`` only matters to generated and held-out sentences. Reads no data yet."""
+    """The corpus of ``config.source``. ``seed`` only matters to generated and held-out sentences. Reads no data yet.
+
+    Raises ConfigError when the source of a plugin is incomplete.
+    """
     corpus: Corpus = {**CORPORA, **registered("data_source")}[config.source](config, seed)
+    missing = [name for name in vars(Corpus) if not name.startswith("_") and not hasattr(corpus, name)]
+    if missing:
+        what = f"data.source={config.source}: {type(corpus).__name__} has no {', '.join(missing)}"
+        raise ConfigError(f"{what}; a source has what Corpus of transformer_jax.data.sentence_pairs lists")
     return corpus
 
 

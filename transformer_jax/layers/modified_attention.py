@@ -31,6 +31,11 @@ class AttentionChange(nn.Module):
     site: Site
     settings: Any = None
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if callable(vars(cls).get("key_value_heads")):
+            raise TypeError(f"{cls.__name__}.key_value_heads is a method; make it a property, with @property above it")
+
     @classmethod
     def of(cls, settings: Any, config: Any, site: Site) -> "AttentionChange":
         """The change for the settings of a model."""

@@ -1,11 +1,16 @@
 """The properties of an idea, checked one by one: a row of the table each, and the smallest case of one that fails."""
 
+import traceback
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from transformer_jax.config import ConfigError
+from transformer_jax.config.plugins import loaded_plugins
 from transformer_jax.tools.conform import model_properties as models
 from transformer_jax.tools.conform import update_properties as updates
 from transformer_jax.tools.conform.comparison import Broken
+from transformer_jax.tools.conform.costs import shapes_of
 from transformer_jax.tools.conform.trials import Trial, trial_config
 
 Property = Callable[[Trial, int], str]
@@ -56,6 +61,13 @@ def findings(model: str, values: Mapping[str, Any], *, is_of_training: bool = Fa
     ``is_of_training``: an idea that changes updates only. Raises ConfigError where the settings are wrong.
     """
     trial = Trial(trial_config(model, values))
+    try:
+        shapes_of(trial)
+    except ConfigError:
+        raise
+    except Exception as error:
+        yield Finding(model, "the model can be built", False, _words(error))
+        return
     for name, check in (OF_UPDATES if is_of_training else PROPERTIES[model]).items():
         yield checked(trial, model, name, check)
 
@@ -77,4 +89,9 @@ def checked(trial: Trial, model: str, name: str, check: Property) -> Finding:
 
 def _words(error: Exception) -> str:
     first = next(iter(str(error).splitlines()), "")
-    return first if isinstance(error, Broken) else f"{type(error).__name__}: {first}"
+    if isinstance(error, Broken):
+        return first
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [frame for frame in frames if str(Path(frame.filename).absolute()) in loaded_plugins()]
+    where = f"{inside[-1].filename}, line {inside[-1].lineno}: " if inside else ""
+    return f"{where}{type(error).__name__}: {first}"

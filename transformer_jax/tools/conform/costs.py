@@ -27,7 +27,7 @@ class Costs(NamedTuple):
 
 def costs_of(trial: Trial) -> Costs:
     """Counted by the compiler for a small model."""
-    rows, params = trial.rows(sentences(ROWS, LENGTH, unequal=False)), _shapes(trial)
+    rows, params = trial.rows(sentences(ROWS, LENGTH, unequal=False)), shapes_of(trial)
     gradient = jax.jit(jax.grad(lambda params: trial.loss_sums(params, rows).loss)).lower(params).compile()
     analysis = gradient.cost_analysis() or {}
     memory = gradient.memory_analysis()
@@ -42,7 +42,8 @@ def costs_of(trial: Trial) -> Costs:
     )
 
 
-def _shapes(trial: Trial) -> PyTree:
+def shapes_of(trial: Trial) -> PyTree:
+    """Shapes of the parameters of its model; runs no computation."""
     return jax.eval_shape(objective_of(trial.config, single_mesh()).init_params, jax.random.key(0))
 
 

@@ -54,6 +54,10 @@ class Idea(NamedTuple):
         block, _, key = KINDS[self.kind].setting.partition(".")
         return {**values, block: {**values.get(block, {}), key: self.name}}
 
+    def settings_without(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """``values`` without the settings of the idea, which nothing selects in the model without it."""
+        return {**values, "parts": {name: each for name, each in values.get("parts", {}).items() if name != self.name}}
+
 
 def ideas_named(text: str) -> list[Idea]:
     """The parts of a name (``rope``), of a kind and a name (``schedule:cosine``), or those that a Python file registers.

@@ -106,9 +106,10 @@ class Trial:
 
     def model(self, on: Devices = ANY_DEVICES) -> Module:
         """The model on these devices."""
-        build = build_model if self.has_source else build_decoder_only
-        sizes = (VOCABULARY, VOCABULARY) if self.has_source else (VOCABULARY,)
-        return build(self.config.model, *sizes, on)
+        model, parts = self.config.model, self.config.parts
+        if self.has_source:
+            return build_model(model, VOCABULARY, VOCABULARY, on, parts=parts)
+        return build_decoder_only(model, VOCABULARY, on, parts=parts)
 
     def logits(self, pairs: Sentences | Batch, params: PyTree = None, on: Devices = ANY_DEVICES) -> Array:
         """Teacher-forced logits [B, T, V]."""
