@@ -1,4 +1,4 @@
-"""Gated linear attention (Yang et al. 2024), with one gate a head."""
+"""Gated linear attention with one gate a head (Yang et al. 2024)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""R-Drop: two passes with different dropout masks shall predict the same (Wu et al. 2021); an update costs twice as much."""
+"""R-Drop: two passes with different dropout masks, at twice the cost, shall predict the same (Wu et al. 2021)."""
 
 from dataclasses import dataclass
 
