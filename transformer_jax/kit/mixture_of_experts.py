@@ -1,12 +1,14 @@
 """Mixture of experts: a router sends a token to a few of many layers (Shazeer et al. 2017; Fedus et al. 2022, Switch)."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_batching import sequential_vmap
 from jax.sharding import PartitionSpec
 
 from transformer_jax.array_types import Array, Hidden
@@ -68,8 +70,36 @@ class Experts(nn.Module):
         return summed.astype(self.precision.output)
 
     def _of_expert(self, tokens: Array, kernels: Array, sizes: Array) -> Array:
-        operands = (each.astype(self.precision.compute) for each in (tokens, kernels))
-        return lax.ragged_dot(*operands, sizes, self.precision.product, jnp.float32)
+        compute, algorithm = self.precision.compute, self.precision.product
+        return grouped_product(algorithm, tokens.astype(compute), kernels.astype(compute), sizes)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def grouped_product(algorithm: lax.Precision | None, tokens: Array, kernels: Array, sizes: Array) -> Array:
+    """``lax.ragged_dot`` with results in float32, which ``vmap`` runs one by one: there is no batched ``ragged_dot``."""
+    product = partial(lax.ragged_dot, precision=algorithm, preferred_element_type=jnp.float32)
+    result: Array = sequential_vmap(product)(tokens, kernels, sizes)
+    return result
+
+
+def _grouped_forward(algorithm: lax.Precision | None, *operands: Array) -> tuple[Array, tuple[Array, ...]]:
+    return grouped_product(algorithm, *operands), operands
+
+
+def _grouped_backward(
+    algorithm: lax.Precision | None, operands: tuple[Array, ...], gradient: Array
+) -> tuple[Array, Array, None]:
+    @sequential_vmap
+    def gradients(tokens: Array, kernels: Array, sizes: Array, gradient: Array) -> tuple[Array, Array]:
+        product = partial(lax.ragged_dot, precision=algorithm, preferred_element_type=jnp.float32)
+        _, transposed = jax.vjp(lambda tokens, kernels: product(tokens, kernels, sizes), tokens, kernels)
+        result: tuple[Array, Array] = transposed(gradient)
+        return result
+
+    return *gradients(*operands, gradient), None
+
+
+grouped_product.defvjp(_grouped_forward, _grouped_backward)
 
 
 @register("feed_forward", "mixture_of_experts", settings=ExpertsSettings)
