@@ -108,7 +108,7 @@ class Trial:
         """The model on these devices."""
         build = build_model if self.has_source else build_decoder_only
         sizes = (VOCABULARY, VOCABULARY) if self.has_source else (VOCABULARY,)
-        return build(self.config.model, *sizes, on)
+        return build(self.config.model, *sizes, on, parts=self.config.parts)
 
     def logits(self, pairs: Sentences | Batch, params: PyTree = None, on: Devices = ANY_DEVICES) -> Array:
         """Teacher-forced logits [B, T, V]."""
