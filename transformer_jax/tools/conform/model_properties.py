@@ -11,7 +11,7 @@ from transformer_jax.array_types import BOS_ID, PyTree
 from transformer_jax.config import ConfigError
 from transformer_jax.decoding.beam_search import Hypotheses, beam_search, select_beams
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
-from transformer_jax.layers.scaled_dot_product import EinsumAttention
+from transformer_jax.layers.scaled_dot_product import AttentionBackend, EinsumAttention
 from transformer_jax.models.devices import ANY_DEVICES, attention_of
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Batch, Tokens
@@ -40,8 +40,8 @@ def step_equals_full_pass(trial: Trial, length: int) -> str:
         prefixes = np.take_along_axis(prefixes, parents[:, :, None], axis=1)
         prefixes[:, :, position] = newest = random.integers(FIRST_WORD, VOCABULARY, (2, BEAMS)).astype(np.int32)
     repeated = np.tile(np.repeat(sources, BEAMS, axis=0), (length, 1))
-    full = trial.logits(Sentences(repeated, np.concatenate(seen).reshape(-1, length)))
-    full = np.asarray(full).reshape(length, 2, BEAMS, length, -1)
+    logits_of_all = trial.logits(Sentences(repeated, np.concatenate(seen).reshape(-1, length)))
+    full = np.asarray(logits_of_all).reshape(length, 2, BEAMS, length, -1)
     worst = [
         require_near(logits, full[position, :, :, position], f"token {position + 1}")
         for position, logits in enumerate(found)
@@ -90,7 +90,7 @@ def scan_equals_unrolled(trial: Trial, length: int) -> str:
 def backends_agree(trial: Trial, length: int) -> str:
     """All attention backends that can run here give loss and gradient of the einsum reference."""
     pairs = sentences(2, length)
-    backends = {"blockwise": BlockwiseAttention(query_block=2, key_block=3)}
+    backends: dict[str, AttentionBackend] = {"blockwise": BlockwiseAttention(query_block=2, key_block=3)}
     for name in ("cudnn", "tpu_flash"):
         try:
             config = trial.with_model(attention_backend=name, compute_dtype="bfloat16").config
