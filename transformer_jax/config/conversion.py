@@ -84,6 +84,11 @@ def difference(left: ExperimentConfig, right: ExperimentConfig) -> list[tuple[st
     return [(key, values.get(key), others.get(key)) for key in keys if values.get(key) != others.get(key)]
 
 
+def listed(changes: Iterable[tuple[str, Any, Any]]) -> str:
+    """A line for each ``difference`` between the settings of a run and of this command."""
+    return "".join(f"\n  {key}: the run has {before!r}, this command {after!r}" for key, before, after in changes)
+
+
 def to_json(config: ExperimentConfig) -> dict[str, Any]:
     """The settings as a JSON object: ``{"schema_version": 3, "config": {...}}``."""
     return {"schema_version": SCHEMA_VERSION, "config": to_dict(config)}

@@ -7,6 +7,8 @@ from typing import Any, Literal
 from transformer_jax.config.checks import LARGEST_SEED, absolute_path, check_settings, require, setting
 from transformer_jax.config.languages import language_of_file
 
+# Their targets may equal their sources.
+GENERATED_SOURCES = ("grammar", "copy", "reverse")
 _BRACES = re.compile(r"\{([^{}]*),([^{}]*)\}")
 
 
@@ -80,7 +82,7 @@ class DataConfig(SourceConfig):
     source: str = setting(
         "grammar",
         "Source of the sentence pairs: files (text), a tensorflow-datasets corpus (tfds), or a generator.",
-        choices=("grammar", "copy", "reverse", "text", "tfds"),
+        choices=(*GENERATED_SOURCES, "text", "tfds"),
         plugin="data_source",
     )
     directory: str = setting(
@@ -146,7 +148,7 @@ class DataConfig(SourceConfig):
         named = self.source != "tfds" or bool(self.name)
         require(named, "data.name", "must name the data set, for example wmt14_translate/de-en")
         differ = self.source_language != self.target_language
-        is_generated = self.source in ("copy", "reverse", "grammar")
+        is_generated = self.source in GENERATED_SOURCES
         problem = f"is {self.target_language!r}, the same as data.source_language; state a direction"
         require(differ or is_generated or bool(self.train), "data.target_language", problem)
         # One sequence in twenty belongs to the validation split; half of its sequences are soon found.

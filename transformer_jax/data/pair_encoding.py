@@ -19,6 +19,7 @@ import numpy as np
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import DataConfig, DataError
+from transformer_jax.config.data import GENERATED_SOURCES
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, load_tokenizers, save_tokenizers
 from transformer_jax.data.tokenizers.kinds import Example
@@ -31,8 +32,6 @@ CHUNKS_WITHOUT_WORKERS = 24
 MAX_WORKERS = 16
 # A line of a megabyte is not a sentence: it is counted without being tokenized.
 MAX_LINE_BYTES = 1_000_000
-# Sources where the target may equal the source.
-GENERATED_SOURCES = ("grammar", "copy", "reverse")
 
 
 class Sentences(NamedTuple):

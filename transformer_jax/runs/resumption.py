@@ -1,12 +1,13 @@
 """Settings of a run before JAX starts, and whether they can resume the run in its directory."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, may_change
+from transformer_jax.config.conversion import listed
 from transformer_jax.data.corpora import with_languages
 from transformer_jax.runs.run_directory import RunDirectory, require_plugins, require_settings
 from transformer_jax.runtime.object_store import local_run
@@ -63,11 +64,6 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
         raise ConfigError(
             f"--workdir: {workdir} holds a run with other settings; use another folder, or these:{listed(clashes)}"
         )
-
-
-def listed(changes: Iterable[tuple[str, Any, Any]]) -> str:
-    """A line for each ``difference`` between the settings of a run and of this command."""
-    return "".join(f"\n  {key}: the run has {before!r}, this command {after!r}" for key, before, after in changes)
 
 
 def with_recorded_init(config: ExperimentConfig, workdir: str) -> ExperimentConfig:

@@ -16,8 +16,9 @@ from jax.sharding import Mesh
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.save_failure import require_free_space
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, to_json
+from transformer_jax.config.conversion import listed
+from transformer_jax.config.data import GENERATED_SOURCES
 from transformer_jax.config.optimization import require_rows_divide
-from transformer_jax.data.pair_encoding import GENERATED_SOURCES
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.runs.goodput import Clock, Goodput
@@ -34,7 +35,6 @@ from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.runs.metrics_log import LogContents, MetricsLog
 from transformer_jax.runs.progress import LOGGER, ProgressBar
-from transformer_jax.runs.resumption import listed
 from transformer_jax.runs.run import Counters, Hook, Outcome, TrainingRun
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runs.trackers import Trackers
