@@ -1,6 +1,7 @@
 """The language model of a run and its loss: the part of the task that needs no data."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -55,14 +56,14 @@ class LanguageModelObjective:
         terms = LossTerms(self.config, hyperparameters)
 
         def forward(key: Array) -> tuple[LogitFactors, PyTree]:
-            options = {"train": True, "rngs": {"dropout": key}, "mutable": terms.collections}
+            options: dict[str, Any] = {"train": True, "rngs": {"dropout": key}, "mutable": terms.collections}
             result: tuple[LogitFactors, PyTree] = call(model, params, "factors", batch, **options)
             return result
 
         factors, collected = forward(key)
         labels, weights = jnp.asarray(batch.ids), jnp.asarray(batch.segments != 0, jnp.float32)
         targets = labels, weights, hyperparameters.label_smoothing
-        how = {"precision": self._precision, "blocks": self._blocks, "groups": token_groups(self._mesh)}
+        how: dict[str, Any] = {"precision": self._precision, "blocks": self._blocks, "groups": token_groups(self._mesh)}
         sums = projected_cross_entropy(*factors, *targets, terms=terms.of_logits, **how)
         return terms.of_pass(
             sums, factors, collected, lambda: forward(jax.random.fold_in(key, 1))[0].hidden, targets, **how

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -70,14 +71,14 @@ class TranslationObjective:
         terms = LossTerms(self.config, hyperparameters)
 
         def forward(key: Array) -> tuple[LogitFactors, PyTree]:
-            options = {"train": True, "rngs": {"dropout": key}, "mutable": terms.collections}
+            options: dict[str, Any] = {"train": True, "rngs": {"dropout": key}, "mutable": terms.collections}
             result: tuple[LogitFactors, PyTree] = call(model, params, "factors", *batch, **options)
             return result
 
         factors, collected = forward(key)
         labels, weights = jnp.asarray(batch.target.ids), jnp.asarray(batch.target.segments != 0, jnp.float32)
         targets = labels, weights, hyperparameters.label_smoothing
-        how = {"precision": self._precision, "blocks": self._blocks, "groups": token_groups(self._mesh)}
+        how: dict[str, Any] = {"precision": self._precision, "blocks": self._blocks, "groups": token_groups(self._mesh)}
         sums = projected_cross_entropy(*factors, *targets, terms=terms.of_logits, **how)
         return terms.of_pass(
             sums, factors, collected, lambda: forward(jax.random.fold_in(key, 1))[0].hidden, targets, **how
