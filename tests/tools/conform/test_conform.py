@@ -26,7 +26,6 @@ from transformer_jax.tools.conform.trials import Trial, trial_config
 PROPERTIES = OF_MODELS | OF_TRANSFORMERS | OF_LANGUAGE_MODELS | OF_UPDATES
 
 
-@register("attention", "acausal_keys")
 class AcausalKeys(AttentionChange):
     """Every key has the key after it in it."""
 
@@ -34,7 +33,6 @@ class AcausalKeys(AttentionChange):
         return key_BGMK + jnp.roll(key_BGMK, -1, axis=2)
 
 
-@register("attention", "keys_by_index")
 class KeysByIndex(AttentionChange):
     """Keys depend on their index in the array, which in a cache is not their position."""
 
@@ -42,7 +40,6 @@ class KeysByIndex(AttentionChange):
         return key_BGMK * (1.0 + jnp.arange(key_BGMK.shape[2], dtype=jnp.float32))[None, None, :, None]
 
 
-@register("feed_forward", "odd_width")
 def odd_width(settings, config, site, *, dropout, precision):
     """A width that no axis of a mesh divides."""
     return OddWidth()
@@ -56,10 +53,17 @@ class OddWidth(nn.Module):
         return jnp.einsum("BLD,DF,FE->BLE", inputs, wide, narrow)
 
 
-@register("optimizer", "ascending")
 def ascending(hyperparameters):
     """Steps along the gradient instead of against it."""
     return [optax.scale(-1.0)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def broken_ideas(plugins_of_this_file):
+    register("attention", "acausal_keys")(AcausalKeys)
+    register("attention", "keys_by_index")(KeysByIndex)
+    register("feed_forward", "odd_width")(odd_width)
+    register("optimizer", "ascending")(ascending)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +73,7 @@ def ascending(hyperparameters):
             Idea("attention", "acausal_keys"),
             "language_model",
             "causal by gradient",
-            "of length 2: the logits of token 1",
+            "of length 3: the logits of token 2 depend on",
         ),
         (
             Idea("attention", "keys_by_index"),
