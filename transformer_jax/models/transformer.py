@@ -124,8 +124,8 @@ class Transformer(nn.Module):
         )
         visible = with_written_slots(beams.visible, write_index)
         is_source = sentences.source_segments != 0
-        slots = Slots(write_index, visible, positions, _rows(jnp.arange(num_slots) // beam_width, len(token_ids)))
-        source_positions = _rows(jnp.arange(is_source.shape[1]), len(token_ids))
+        slots = Slots(write_index, visible, positions, _rows(jnp.arange(num_slots) // beam_width, token_ids.shape[0]))
+        source_positions = _rows(jnp.arange(is_source.shape[1]), token_ids.shape[0])
         source_slots = Slots(0, is_source[:, None, :], positions, source_positions)
         caches = []
         layers = zip(self.decoder_layers, layer_caches(cache), sentences.cross_attention, strict=True)
@@ -164,4 +164,4 @@ def with_layer_caches(
 
 
 def _rows(positions: Int[Array, " M"], rows: int) -> Int[Array, "B M"]:
-    return jnp.broadcast_to(positions, (rows, len(positions)))
+    return jnp.broadcast_to(positions, (rows, positions.shape[0]))
