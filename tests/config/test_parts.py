@@ -51,6 +51,10 @@ def test_selected_parts_are_complete_and_come_back_from_json():
         (MUON | {"parts": {"muon": {"bet": 1}}}, "parts.muon.bet: unknown key; did you mean parts.muon.beta?"),
         (MUON | {"parts": {"muon": {"beta": 1.5}}}, "parts.muon.beta: 1.5 must be below 1"),
         (MUON | {"parts": {"muon": {"beta": "a"}}}, "parts.muon.beta: expected a number (float), found 'a' (str)"),
+        (
+            {"parts": {"t5": {"max_distance": 16}}, "model": {"positions": "t5"}},
+            "parts.t5.max_distance: 16 must be more than 16, half of the buckets",
+        ),
         (MUON | {"parts": {"muon": 3}}, "parts.muon: expected a block of settings with beta, iterations, rms, found 3"),
         (
             {"parts": {"wsd": {"shape": "round"}}, "optimizer": {"schedule": "wsd"}},
@@ -118,6 +122,10 @@ def test_a_resumed_run_may_change_what_its_part_declares_as_changeable():
     assert not may_change("training.num_updates", config, config), "its rates may depend on it"
     with pytest.raises(ConfigError, match=r"parts\.mine are already the settings of schedule 'mine'; use another name"):
         register("norm", "mine", settings=Settings)
+    with pytest.raises(ConfigError, match="norm 'rmsnorm' is in the kit; use another name"):
+        register("norm", "rmsnorm")(object)
+    with pytest.raises(ConfigError, match="'nll' is a metric of the loss"):
+        register("loss_term", "nll")
     with pytest.raises(ConfigError, match=r"optimizer\.schedule: 'yours' is not one of .*constant, .*wsd.*; a plugin"):
         OptimizerConfig(schedule="yours")
 
@@ -135,6 +143,15 @@ def test_a_changed_plugin_is_refused_at_resume(tmp_path, monkeypatch):
     assert changed_plugins(run.path) == [str(file)]
     with pytest.raises(ConfigError, match=r"--plugin: .*mine\.py changed since the run .*--trust_config"):
         require_plugins(run.path)
+    run.write_run([], 0, 0)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.py").write_text("SIZE = 3\n")
+    load_plugin(str(tmp_path / "other" / "mine.py"))
+    run.write_run([], 0, 0)
+    require_plugins(run.path)
+    file.write_text("SIZE = 4\n")
+    load_plugin(str(file))
+    assert changed_plugins(run.path) == [str(file)], "of two files of one name"
     monkeypatch.setenv(TRUST_CONFIG, "1")
     require_plugins(run.path)
     # Runs of earlier versions have no digests.

@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from transformer_jax.config import ConfigError, DecoderOnlyConfig, GenerationConfig, MeshConfig
-from transformer_jax.config.plugins import register
+from transformer_jax.config.plugins import register, registered
 from transformer_jax.kit.alibi import LinearBiases
 from transformer_jax.kit.cosine import CosineAttention, CosineSettings
 from transformer_jax.kit.grouped_query import GroupedQuery, GroupedQuerySettings
@@ -169,12 +169,30 @@ def test_a_part_that_reads_its_layer_is_refused_where_layers_are_scanned():
         shapes(scan_layers=True)
 
 
+def test_positions_may_change_the_attention_of_some_layers_only():
+    @register("positions", "from_second_layer")
+    def from_second_layer(settings, config, site):
+        later = site.kind == "self" and site.layer > 0
+        return registered("positions")["t5"](T5Settings(), config, site) if later else None
+
+    model = build_decoder_only(DecoderOnlyConfig(**SMALL, positions="from_second_layer"), 19)
+    params = jax.eval_shape(partial(init_decoder_only, model), jax.random.key(0))
+    changed = ["changes_from_second_layer" in params[f"decoder_layers_{index}"]["self_attention"] for index in (0, 1)]
+    assert changed == [False, True]
+
+
 @pytest.mark.parametrize(
     ("settings", "parts", "problem"),
     [
         ({"attention": "biased,qk_norm"}, {}, "model.attention: biased takes no changes"),
+        ({"attention": ""}, {}, "model.attention: '' must name"),
+        ({"attention": "qk_norm,qk_norm"}, {}, "each once"),
         ({"attention": "biased", "positions": "alibi"}, {}, "model.attention: biased takes no changes"),
-        ({"attention": "grouped_query"}, {"grouped_query": GroupedQuerySettings(3)}, "not divisible by 3 key-value"),
+        (
+            {"attention": "grouped_query"},
+            {"grouped_query": GroupedQuerySettings(3)},
+            "parts.grouped_query.*by 3 key-value",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(settings, parts, problem):
@@ -190,3 +208,8 @@ def test_parameters_of_changes_are_replicated():
     attention = state_shardings(shapes, mesh)["decoder_layers_0"]["self_attention"]
     assert attention["changes_t5"]["table"].is_fully_replicated
     assert attention["key"].spec == P("fsdp", None, None), "one head is not split"
+    parts = {"grouped_query": GroupedQuerySettings(2)}
+    model = build_decoder_only(DecoderOnlyConfig(**SMALL, attention="grouped_query"), 20, parts=parts)
+    shapes = jax.eval_shape(partial(init_decoder_only, model), jax.random.key(0))
+    attention = state_shardings(shapes, make_mesh(MeshConfig(tensor=4, data=2)))["decoder_layers_0"]["self_attention"]
+    assert (attention["query"].spec, attention["value"].spec) == (P("fsdp", "tensor", None), P("fsdp", None, None))

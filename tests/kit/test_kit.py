@@ -7,12 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
+from optax.contrib import MuonDimensionNumbers
 
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, hyperparameters_of
 from transformer_jax.config.plugins import register, registered
 from transformer_jax.kit import KIT
+from transformer_jax.kit.mixture_of_experts import ExpertsSettings
+from transformer_jax.kit.muon import matrices
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.precision import FLOAT32
+from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.task import objective_of
 from transformer_jax.training.schedules import make_schedule
@@ -189,6 +193,22 @@ def test_schedule_free_trains_between_the_iterate_and_its_average():
     np.testing.assert_allclose(flat(state.params), 0.9 * average + 0.1 * iterate, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["ema", "schedule_free"])
+def test_an_average_begins_at_parameters_of_another_run(name):
+    class Doubled:
+        def put_into(self, params):
+            return jax.tree.map(lambda leaf: 2 * leaf, params)
+
+    config = language_model(**{"optimizer.averaging": name})
+    update = update_of(config)
+    initial = InitialState(config, update, None)
+    initial._source = Doubled()
+    state = initial.state()
+    np.testing.assert_allclose(flat(update.evaluation_params(state)), flat(state.params), rtol=1e-5, atol=1e-7)
+    told = put_hyperparameters(hyperparameters_of(config), update.mesh)
+    assert np.isfinite(flat(update.jitted(state, put_rows(BATCH, update.mesh), told)[0].params)).all()
+
+
 def test_wsd_is_constant_between_warm_up_and_decay():
     config = from_dict({"optimizer": {"schedule": "wsd", "learning_rate": 2.0, "warmup_updates": 10}})
     hyperparameters = hyperparameters_of(config)._replace(num_updates=100.0)
@@ -229,6 +249,11 @@ def test_experts_are_the_sum_of_the_chosen_layers_and_equal_loads_have_a_balance
     np.testing.assert_allclose(
         sown["losses"]["load_balance"][0], 3 * (shares * probabilities.mean((0, 1))).sum(), rtol=1e-5
     )
+    assert float(jnp.std(params["experts_wide"])) == pytest.approx((2 / (16 + 32)) ** 0.5, rel=0.1)
+    one = layer.clone(settings=ExpertsSettings(3, 1))
+    gradient = jax.grad(lambda params: jnp.sum(one.apply({"params": params}, inputs, train=False)))(params)
+    assert float(jnp.abs(gradient["router_kernel"]).max()) > 1e-3
+    assert matrices(params)["experts_wide"] == MuonDimensionNumbers(1, 2)
     equal = {**params, "router_kernel": jnp.zeros((16, 3))}
     _, sown = layer.apply({"params": equal}, inputs, train=False, mutable=["losses"])
     assert float(sown["losses"]["load_balance"][0]) == pytest.approx(1.0)

@@ -131,6 +131,13 @@ class TransformerLayersConfig:
         width = self.num_heads * self.head_value_size
         problem = f"rectified has no output projection, so heads of {width} together must be as wide as d_model={self.d_model}"
         require(self.attention != "rectified" or width == self.d_model, "model.attention", problem)
+        attention = declared(type(self))["attention"]
+        names = attention.chosen(self.attention)
+        problem = f"{self.attention!r} must name multi_head, another kind, or changes, each once"
+        require(0 < len(names) == len(set(names)), "model.attention", problem)
+        kinds = sorted({*names} & {*attention.choices} - {"multi_head"})
+        problem = f"{', '.join(kinds)} takes no changes, only multi_head does; here {self.attention}"
+        require(not kinds or len(names) == 1, "model.attention", problem)
         mixers, depth = self.layer_mixers, self.decoder_depth
         problem = f"{len(mixers)} names for the {depth} layers of the decoder; give one for each layer, or one for all"
         require(len(mixers) == depth, "model.mixers", problem)

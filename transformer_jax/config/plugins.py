@@ -42,6 +42,7 @@ EXTENSIONS = {
     "tracker": "training.trackers: run folder, settings, first update -> Tracker",
 }
 KINDS_WITH_PARAMETERS = ("attention", "rnn_attention", "positions", "mixer", "norm", "residual", "feed_forward", "task")
+LOSS_METRICS = ("loss", "nll", "accuracy", "tokens")
 ENTRY_POINTS = "transformer_jax.plugins"
 BUILT_IN = ("transformer_jax.tools.word_vectors.task.registration",)
 """Modules of the package that register what lies outside of its core, loaded as installed plugins are."""
@@ -60,7 +61,8 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
 
     ``settings``: a frozen dataclass of fields made by ``config.setting``; a run has them at ``parts.NAME.FIELD``.
 
-    Raises ConfigError when there is no such kind, or a part of another kind has settings under this name.
+    Raises ConfigError when there is no such kind, and when the name is taken: by the kit, by the settings of another kind, or
+    by a metric of the loss.
     """
     if kind not in EXTENSIONS:
         raise ConfigError(f"register: {kind!r} is not one of {', '.join(EXTENSIONS)}")
@@ -68,7 +70,12 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
     if settings and others:
         raise ConfigError(f"register: parts.{name} are already the settings of {others[0]} {name!r}; use another name")
 
+    if kind == "loss_term" and name in LOSS_METRICS:
+        raise ConfigError(f"register: loss_term {name!r} is a metric of the loss; use another name")
+
     def add(made: Registered) -> Registered:
+        if (kind, name) in KIT and not getattr(made, "__module__", "").startswith("transformer_jax.kit."):
+            raise ConfigError(f"register: {kind} {name!r} is in the kit; use another name")
         _REGISTERED[kind][name] = made
         _SETTINGS.pop((kind, name), None)
         if settings:

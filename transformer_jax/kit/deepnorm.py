@@ -10,7 +10,7 @@ from transformer_jax.config.plugins import register
 from transformer_jax.layers.residual import Residual, residual_sum
 from transformer_jax.layers.site import Site
 
-SCALED = r"attention/(value|output)$|_kernel$"
+SCALED = r"attention/(value|output)$|feed_forward/((wide|gate|narrow)_kernel|experts_\w+)$"
 
 
 def factors(config: Any, stack: str) -> tuple[float, float]:

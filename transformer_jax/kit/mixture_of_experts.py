@@ -19,7 +19,7 @@ from transformer_jax.layers.feed_forward import relu
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.site import Site
 from transformer_jax.precision import Precision, einsum
-from transformer_jax.training.loss_terms import ForcedPass, LossTerm
+from transformer_jax.training.loss_terms import SOWN, ForcedPass, LossTerm
 
 register("sharding", r"router_kernel$")(PartitionSpec("fsdp", None))
 register("sharding", r"experts_wide$")(PartitionSpec("tensor", "fsdp", None))
@@ -39,9 +39,10 @@ class ExpertsSettings:
 
 
 class Experts(nn.Module):
-    """The sum of the top experts, each relu(x W) V, weighted by their probabilities, which are scaled to sum to 1.
+    """The sum of the top experts, each relu(x W) V, weighted by their probabilities, scaled to sum to 1 if there are several.
 
-    No token is dropped: tokens are sorted by expert, and every expert multiplies its own (``lax.ragged_dot``).
+    No token is dropped: tokens are sorted by expert, and every expert multiplies its own (``lax.ragged_dot``). Padding is
+    routed and counted too. The sorted tokens are not split over a mesh: each device multiplies the tokens of the whole batch.
     """
 
     d_ff: int
@@ -53,18 +54,22 @@ class Experts(nn.Module):
     def __call__(self, inputs: Hidden, *, train: bool) -> Hidden:
         experts, top, d_model = self.settings.num_experts, self.settings.experts_per_token, inputs.shape[-1]
         router = self.param("router_kernel", xavier_uniform(0, 1), (d_model, experts))
-        wide_kernel = self.param("experts_wide", xavier_uniform(1, 2), (experts, d_model, self.d_ff))
-        narrow_kernel = self.param("experts_narrow", xavier_uniform(1, 2), (experts, self.d_ff, d_model))
+        of_expert = xavier_uniform(1, 2, batch_axes=(0,))
+        wide_kernel = self.param("experts_wide", of_expert, (experts, d_model, self.d_ff))
+        narrow_kernel = self.param("experts_narrow", of_expert, (experts, self.d_ff, d_model))
         probabilities = jax.nn.softmax(einsum("BLD,DE->BLE", inputs, router, self.precision.wide))
         weights, chosen = lax.top_k(probabilities, top)
-        weights /= jnp.sum(weights, axis=-1, keepdims=True)
+        # One weight, scaled, would be 1, and the router would have no gradient (Fedus et al. 2022, equation 2).
+        if top > 1:
+            weights /= jnp.sum(weights, axis=-1, keepdims=True)
         sizes = jnp.sum(jax.nn.one_hot(chosen, experts, dtype=jnp.int32), axis=(0, 1, 2))
         # The share of tokens of an expert times its mean probability, 1 where all are equal (Fedus et al. 2022, equation 4).
         shares = sizes / chosen.size
-        self.sow("losses", "load_balance", experts * jnp.sum(shares * jnp.mean(probabilities, axis=(0, 1))))
+        self.sow(SOWN, "load_balance", experts * jnp.sum(shares * jnp.mean(probabilities, axis=(0, 1))))
         order = jnp.argsort(chosen.ravel())
         tokens = jnp.take(inputs.reshape(-1, d_model), order // top, axis=0)
-        wide = Dropout(self.dropout)(relu(self._of_expert(tokens, wide_kernel, sizes))[None], train=train)[0]
+        wide = relu(self._of_expert(tokens, wide_kernel, sizes).astype(self.precision.output))
+        wide = Dropout(self.dropout)(wide[None], train=train)[0]
         outputs = jnp.take(self._of_expert(wide, narrow_kernel, sizes), jnp.argsort(order), axis=0)
         summed = jnp.sum(outputs.reshape(*chosen.shape, d_model) * weights[..., None], axis=-2)
         return summed.astype(self.precision.output)
@@ -119,7 +124,8 @@ class LoadBalanceSettings:
 class LoadBalance(LossTerm):
     """Experts times the sum of share of tokens times mean probability, over layers (Fedus et al. 2022, equation 4).
 
-    It is a mean over the rows of a device or accumulated part, and layers run unrolled, with their activations stored.
+    Shares and means are over all tokens of the batch, padding too; with accumulation over those of a part, on a mesh of
+    ``data`` alone those of one device. Layers run unrolled, with their activations stored.
     """
 
     reads_sown = True

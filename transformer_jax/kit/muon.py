@@ -16,7 +16,7 @@ from transformer_jax.training.sharding import path_of
 
 @dataclass(frozen=True)
 class MuonSettings:
-    """Settings of the matrices; Adam has the settings of the optimizer."""
+    """Settings of the matrices; Adam, with Nesterov momentum as in optax, has the settings of the optimizer."""
 
     beta: float = setting(0.95, "Decay of the momentum.", at_least=0, below=1, program="traced")
     iterations: int = setting(5, "Newton-Schulz iterations of an update.")
@@ -32,6 +32,7 @@ def orthogonalized(settings: MuonSettings, hyperparameters: Hyperparameters) -> 
         1.0,
         ns_steps=settings.iterations,
         beta=settings.beta,
+        eps=hyperparameters.epsilon,
         adam_b1=hyperparameters.b1,
         adam_b2=hyperparameters.b2,
         muon_weight_dimension_numbers=matrices,
@@ -44,17 +45,19 @@ def orthogonalized(settings: MuonSettings, hyperparameters: Hyperparameters) -> 
 def matrices(params: PyTree) -> PyTree:
     """The axes of each kernel that are rows and columns of its matrix; None for other parameters.
 
-    Kernels of attention [D, H, K] and [H, K, D] are matrices [D, H K] and [H K, D], of recurrent gates one for each gate.
+    Kernels of attention [D, H, K] and [H, K, D] are matrices [D, H K] and [H K, D]; recurrent gates and experts have one each.
     """
 
     def axes(path: tuple, leaf: AnyArray) -> MuonDimensionNumbers | None:
         name = path_of(path)
-        if leaf.ndim < 2 or not re.search(r"attention/(query|key|value|output)$|kernel$", name):
+        if leaf.ndim < 2 or not re.search(r"attention/(query|key|value|output)$|kernel$|experts_(wide|narrow)$", name):
             return None
         if re.search(r"attention/(query|key|value)$", name):
             return MuonDimensionNumbers(0, (1, 2))
         if name.endswith("attention/output"):
             return MuonDimensionNumbers((0, 1), 2)
+        if re.search(r"experts_(wide|narrow)$", name):
+            return MuonDimensionNumbers(1, 2)
         return MuonDimensionNumbers(0, leaf.ndim - 1)
 
     return jax.tree_util.tree_map_with_path(axes, params)

@@ -28,7 +28,7 @@ class ScheduleFree(Averaging):
     def averaged(
         settings: ScheduleFreeSettings, hyperparameters: Hyperparameters, make_rule: MakeRule, rate: Array | float
     ) -> optax.GradientTransformation:
-        """See ``Averaging``; the rule gets no momentum, optimizer.b1."""
+        """See ``Averaging``; optimizer.b1 is 0, the momentum of muon and lion stays."""
         rule = make_rule(hyperparameters._replace(b1=0.0))
         found: optax.GradientTransformation = contrib.schedule_free(rule, rate, settings.interpolation)
         return found

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, Float, Int
-from transformer_jax.config.checks import setting
+from transformer_jax.config.checks import require, setting
 from transformer_jax.config.model import TransformerLayersConfig
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.modified_attention import AttentionChange
@@ -20,6 +20,10 @@ from transformer_jax.layers.site import Site
 class T5Settings:
     buckets: int = setting(32, "Number of buckets of distances.", at_least=4)
     max_distance: int = setting(128, "Distance from which on all share the last bucket.", at_least=2)
+
+    def __post_init__(self) -> None:
+        problem = f"{self.max_distance} must be more than {self.buckets // 2}, half of the buckets"
+        require(self.max_distance > self.buckets // 2, "parts.t5.max_distance", problem)
 
 
 class RelativeBiases(AttentionChange):

@@ -6,12 +6,17 @@ from flax.linen import initializers
 from flax.typing import Initializer
 
 
-def xavier_uniform(in_axes: int | Sequence[int], out_axes: int | Sequence[int]) -> Initializer:
+def xavier_uniform(
+    in_axes: int | Sequence[int], out_axes: int | Sequence[int], batch_axes: Sequence[int] = ()
+) -> Initializer:
     """Uniform in ±sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010, equation 16).
 
     The fans are the products of the named axes, so that a kernel stored as [D, H, K] starts as the matrix [D, H·K] would.
+    ``batch_axes`` number independent kernels.
     """
-    return initializers.variance_scaling(1.0, "fan_avg", "uniform", in_axis=in_axes, out_axis=out_axes)
+    return initializers.variance_scaling(
+        1.0, "fan_avg", "uniform", in_axis=in_axes, out_axis=out_axes, batch_axis=batch_axes
+    )
 
 
 def embedding_normal(d_model: int) -> Initializer:

@@ -87,7 +87,8 @@ class ModifiedAttention(MultiHeadAttention):
         self.changes = {name: change for name, change in made.items() if change is not None}
         groups = self.num_key_value_heads
         if self.num_heads % groups:
-            raise ConfigError(f"model.num_heads: {self.num_heads} is not divisible by {groups} key-value heads")
+            key = "parts.grouped_query.key_value_heads" if "grouped_query" in self.changes else "model.num_heads"
+            raise ConfigError(f"{key}: {self.num_heads} heads are not divisible by {groups} key-value heads")
         heads_in, heads_out = xavier_uniform(0, (1, 2)), xavier_uniform((0, 1), 2)
         self.query_kernel = self.param("query", heads_in, (self.d_model, self.num_heads, self.key_size))
         self.key_kernel = self.param("key", heads_in, (self.d_model, groups, self.key_size))

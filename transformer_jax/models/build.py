@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import EOS_ID, Array, PyTree
 from transformer_jax.config import (
+    ConfigError,
     DecoderOnlyConfig,
     Rates,
     RnnConfig,
@@ -45,7 +46,7 @@ from transformer_jax.models.build_rnn import build_rnn
 from transformer_jax.models.decoder_only import DecoderOnly
 from transformer_jax.models.devices import ANY_DEVICES, Devices, identity
 from transformer_jax.models.interface import tied_embeddings
-from transformer_jax.models.layer_stack import STACKS
+from transformer_jax.models.layer_stack import STACKS, layer_sites
 from transformer_jax.models.rnn import RnnSeq2Seq
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.models.transformer_layers import LayerParts
@@ -253,10 +254,22 @@ def _attention_maker(
 
 
 def _change_attention(config: TransformerLayersConfig, parts: Mapping[str, Any]) -> bool:
-    """Whether positions of a plugin or of the kit change any attention."""
+    """Whether positions of a plugin or of the kit change the attention of any layer."""
     make, settings = registered("positions")[config.positions], parts.get(config.positions)
-    encoder, decoder = Site("encoder", "self", 1, False, 0), Site("decoder", "self", 1, True, 0)
-    return any(make(settings, config, site) is not None for site in (encoder, decoder, decoder.of("cross")))
+    stack = STACKS[config.scan_layers, config.rematerialize]
+    sites = layer_sites(stack, Site("decoder", "self", config.decoder_depth, True))
+    if isinstance(config, TransformerConfig):
+        sites += [site.of("cross") for site in sites]
+        sites += layer_sites(stack, Site("encoder", "self", config.num_encoder_layers, False))
+
+    def changes(site: Site) -> bool:
+        try:
+            return make(settings, config, site) is not None
+        except ConfigError:
+            # It reads the layer of scanned layers, which is refused where the attention is made.
+            return True
+
+    return any(changes(site) for site in sites)
 
 
 def _positions(config: TransformerLayersConfig, site: Site, parts: Mapping[str, Any]) -> nn.Module:

@@ -59,7 +59,11 @@ class InitialState:
     def state(self) -> TrainState:
         """Counters and optimizer of a new run, every leaf with its sharding."""
         state = self._update.initial_state(self._seed)
-        return state._replace(params=self._source.put_into(state.params)) if self._source else state
+        if not self._source:
+            return state
+        # Averages in the optimizer state begin at the parameters.
+        state = state._replace(params=self._source.put_into(state.params), optimizer_state=None)
+        return state._replace(optimizer_state=self._update.initial_optimizer_state(state.params))
 
     def notes(self) -> list[str]:
         """Notes for the log: the origin of the parameters, and how many of them train."""

@@ -230,8 +230,10 @@ def changed_plugins(folder: Path) -> list[str]:
     starts = _starts(folder / "run.json")
     saved = starts[-1].get("plugins") if starts and isinstance(starts[-1], dict) else None
     # A list, without digests, in runs of earlier versions. By name: a run may be resumed in another checkout.
-    digests = {Path(file).name: digest for file, digest in saved.items()} if isinstance(saved, dict) else {}
-    return [file for file, digest in loaded_plugins().items() if digests.get(Path(file).name, digest) != digest]
+    digests: dict[str, set[str]] = {}
+    for file, digest in saved.items() if isinstance(saved, dict) else ():
+        digests.setdefault(Path(file).name, set()).add(digest)
+    return [file for file, digest in loaded_plugins().items() if digest not in digests.get(Path(file).name, {digest})]
 
 
 def require_plugins(folder: Path) -> None:

@@ -40,8 +40,8 @@ class LossSums(NamedTuple):
         return result
 
     def with_term(self, name: str, value: Array) -> "LossSums":
-        """The sums with a loss term, which is added to the loss and reported under ``name``."""
-        return self._replace(loss=self.loss + value, extras={**self.extras, name: value})
+        """The sums with a loss term, which is added to the loss and to what is reported under ``name``."""
+        return self._replace(loss=self.loss + value, extras={**self.extras, name: self.extras.get(name, 0.0) + value})
 
 
 def label_smoothed_cross_entropy(

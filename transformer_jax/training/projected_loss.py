@@ -14,7 +14,7 @@ from jax.tree_util import Partial
 from transformer_jax.array_types import Array, Float, Hidden, Int
 from transformer_jax.config import Number
 from transformer_jax.precision import FLOAT32, Precision, einsum, einsum_gradients
-from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy, without_filling
+from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 
 
 class LogitBlocks(NamedTuple):
@@ -160,7 +160,7 @@ def _with_terms(
     sums: LossSums, terms: LogitTerms, logits: Array, labels: Array, weights: Array, vocabulary: int
 ) -> LossSums:
     for name, term in terms.items():
-        value = term(without_filling(vocabulary, logits.astype(jnp.float32)), labels)
+        value = term(logits[..., :vocabulary].astype(jnp.float32), labels)
         sums = sums.with_term(name, jnp.sum(value * weights))
     return sums
 

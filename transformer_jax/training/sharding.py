@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import jax
@@ -107,7 +108,8 @@ def partition_of(path: str, shape: tuple[int, ...]) -> P:
     Raises KeyError when no rule matches: a new kind of parameter needs a line in ``SHARDING_RULES``. The kit and
     plugins register theirs; other parameters of plugins and of changes of attention are replicated.
     """
-    for pattern, spec in (*SHARDING_RULES, *registered("sharding").items()):
+    # Plugins are loaded only where no rule of the package decides.
+    for pattern, spec in chain(SHARDING_RULES, registered("sharding").items()):
         if re.search(pattern, path):
             return spec if len(spec) <= len(shape) else P()
     if may_add_parameters() or "attention/changes_" in path:
@@ -154,9 +156,17 @@ def state_shardings(state: PyTree, mesh: Mesh) -> PyTree:
 
     def sharding(key_path: tuple, leaf: jax.Array | jax.ShapeDtypeStruct) -> NamedSharding:
         path = path_of(key_path)
-        # A dimension of 1 stays whole.
+        # A dimension of 1 stays whole, and so do key heads that several devices share.
+        shares = re.search(r"attention/(key|value)$", path) is not None
+
+        def is_whole(size: int, axis: str | None) -> bool:
+            return size == 1 or (shares and axis == "tensor" and size % mesh.shape["tensor"] > 0)
+
         spec = P(
-            *(axis if size > 1 else None for size, axis in zip(leaf.shape, spec_of(path, leaf.shape), strict=False))
+            *(
+                None if is_whole(size, axis) else axis
+                for size, axis in zip(leaf.shape, spec_of(path, leaf.shape), strict=False)
+            )
         )
         for size, axis in zip(leaf.shape, spec, strict=False):
             if axis and size % mesh.shape[axis]:

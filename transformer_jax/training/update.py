@@ -70,6 +70,11 @@ class Update:
         """From the seed of a run to its state before the first update."""
         return make_initial_state(self._init_params, self._rule, self.mesh)
 
+    def initial_optimizer_state(self, params: PyTree) -> PyTree:
+        """The optimizer state before the first update of ``params``."""
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, self.state_shapes.optimizer_state)
+        return jax.jit(self._rule.init, out_shardings=shardings)(params)
+
     def schedule(self, hyperparameters: Hyperparameters) -> Schedule:
         """The learning rate of a run."""
         config = self._config
