@@ -21,9 +21,10 @@ INTRODUCTION = """# The kit
 
 Parts of published models and optimizers, each in one file of [`transformer_jax/kit/`](../transformer_jax/kit/__init__.py).
 No file of the core names them; they are registered as [your own parts](extending.md) are. The setting above a table selects
-a part, for example `--config.model.positions=rope`; its settings are at `parts.NAME.FIELD`, for example
-`--config.parts.rope.base=5e5`. `transformer-jax conform NAME` checks a part, and counts its parameters, operations and memory
-beside the model without it.
+a part, for example `--config.model.positions=rope`; its [settings](settings.md#parts-settings-of-parts-of-the-kit) are at
+`parts.NAME.FIELD`, for example `--config.parts.rope.base=5e5`. `transformer-jax conform NAME` checks a part, and counts its
+parameters, operations and memory beside the model without it. `conform load_balance` needs
+`--config.model.feed_forward=mixture_of_experts`.
 
 Backends: "blockwise for scores" are parts that einsum and blockwise attention compute; cuDNN and TPU kernels leave them to
 blockwise attention, with a line in the log ([table of backends](architecture.md)). "Einsum" needs all weights at once.
@@ -78,7 +79,7 @@ def paper(made: Any) -> str:
 def settings(kind: str, name: str) -> str:
     block = settings_class(kind, name)
     fields = declared(block).items() if block else ()
-    return "<br>".join(f"`{key}={each.default}` {each.facts['meaning']}" for key, each in fields)
+    return " ".join(f"`{key}={each.default}`" for key, each in fields)
 
 
 def backends(kind: str, name: str, made: Any) -> str:

@@ -25,8 +25,8 @@ class LogarithmicBiases(AttentionChange):
     """q k / sqrt(K) - r1 log(1 + r2 |distance|) in self-attention (Chi et al. 2022, KERPLE, equation 4)."""
 
     def setup(self):
-        rates = nn.initializers.constant(self.settings.initial_rate)
-        self.rates = self.param("rates", rates, (2, self.num_heads))
+        inverse_softplus = jnp.log(jnp.expm1(self.settings.initial_rate))
+        self.rates = self.param("rates", nn.initializers.constant(inverse_softplus), (2, self.num_heads))
 
     def score_mod(self):
         return Partial(with_bias, self.rates) if self.site.kind == "self" else None

@@ -63,7 +63,7 @@ class LayerScale(PreNormResidual):
 
 
 class Bilinear(nn.Module):
-    """(x W * x V) W2 (Shazeer 2020, equation 5)."""
+    """(x W * x V) W2 (Shazeer 2020, equation 6)."""
 
     width: int
     dropout: Rate

@@ -68,7 +68,6 @@ def plugins_of_this_file():
     plugins.load_installed_plugins()
     before, files = plugins._all_registered(), dict(plugins._LOADED)
     yield
-    # A module of the kit registers once a process.
     for kind, name in plugins._all_registered() - before - plugins.KIT.keys():
         # A module of the kit registers its rows once, when it is imported.
         if kind == "sharding":

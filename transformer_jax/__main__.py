@@ -71,7 +71,7 @@ def _missing_platform(error: Exception) -> str:
 def _plain_warning(
     usual: Callable[..., str], message: object, category: type, filename: str, *rest: Any, **more: Any
 ) -> str:
-    """A warning of this package without the line of code that raised it; ``usual`` formats those of others."""
+    """A warning of this package without the line of code that raised it; ``usual`` formats all other warnings."""
     if Path(filename).is_relative_to(Path(__file__).parent):
         return f"transformer-jax: WARNING: {message}\n"
     return usual(message, category, filename, *rest, **more)

@@ -129,6 +129,13 @@ def test_a_hyphen_serves_for_an_underscore():
     assert flags.parse(SOME, []).n_best == 1
 
 
+def test_arguments_after_a_plugin_are_arguments(tmp_path):
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text("")
+    values = flags.parse(WITH_ARGUMENTS, [f"--plugin={plugin}", "runs/a", "--plugin", str(plugin), "runs/b"])
+    assert (values.plugin, values.arguments) == ([str(plugin)] * 2, ["runs/a", "runs/b"])
+
+
 def test_arguments_that_are_not_flags_may_stand_anywhere():
     values = flags.parse(WITH_ARGUMENTS, ["runs/a", "--n_best=3", "runs/b"])
     assert (values.arguments, values.n_best) == (["runs/a", "runs/b"], 3)

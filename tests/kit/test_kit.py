@@ -67,9 +67,9 @@ def three_updates(config: ExperimentConfig, mesh: MeshConfig = SINGLE):
     """The losses of three updates on one batch, and the parameters that are evaluated after them."""
     update = update_of(config, mesh)
     state, losses = update.initial_state(0), []
-    batch, told = put_rows(BATCH, update.mesh), put_hyperparameters(hyperparameters_of(config), update.mesh)
+    batch, hyperparameters = put_rows(BATCH, update.mesh), put_hyperparameters(hyperparameters_of(config), update.mesh)
     for _ in range(3):
-        state, metrics = update.jitted(state, batch, told)
+        state, metrics = update.jitted(state, batch, hyperparameters)
         losses.append(float(metrics.sums.loss))
     return losses, jax.device_get(update.evaluation_params(state))
 
@@ -163,10 +163,10 @@ def test_ema_is_the_average_of_the_parameters():
     config = language_model(parts={"ema": {"decay": 0.15}}, **{"optimizer.averaging": "ema"})
     update = update_of(config)
     state = update.initial_state(0)
-    batch, told = put_rows(BATCH, update.mesh), put_hyperparameters(hyperparameters_of(config), update.mesh)
+    batch, hyperparameters = put_rows(BATCH, update.mesh), put_hyperparameters(hyperparameters_of(config), update.mesh)
     expected = flat(state.params)
     for count in (1, 2, 3):
-        state, _ = update.jitted(state, batch, told)
+        state, _ = update.jitted(state, batch, hyperparameters)
         decay = min(0.15, (1 + count) / (10 + count))
         expected = decay * expected + (1 - decay) * flat(state.params)
     np.testing.assert_allclose(flat(update.evaluation_params(state)), expected, atol=1e-6)
@@ -186,9 +186,9 @@ def test_schedule_free_trains_between_the_iterate_and_its_average():
     config = language_model(**{"optimizer.averaging": "schedule_free", "optimizer.name": "sgd"})
     update = update_of(config)
     state = update.initial_state(0)
-    batch, told = put_rows(BATCH, update.mesh), put_hyperparameters(hyperparameters_of(config), update.mesh)
+    batch, hyperparameters = put_rows(BATCH, update.mesh), put_hyperparameters(hyperparameters_of(config), update.mesh)
     for _ in range(3):
-        state, _ = update.jitted(state, batch, told)
+        state, _ = update.jitted(state, batch, hyperparameters)
     average, iterate = flat(update.evaluation_params(state)), flat(state.optimizer_state.z)
     np.testing.assert_allclose(flat(state.params), 0.9 * average + 0.1 * iterate, atol=1e-6)
 
@@ -224,9 +224,9 @@ def test_a_traced_setting_changes_the_update_and_not_the_program():
     step = update.lower(batch).compile()
     found = []
     for rms in (0.2, 0.4):
-        told = hyperparameters_of(language_model(parts={"muon": {"rms": rms}}, **{"optimizer.name": "muon"}))
+        hyperparameters = hyperparameters_of(language_model(parts={"muon": {"rms": rms}}, **{"optimizer.name": "muon"}))
         copy = jax.tree.map(jnp.copy, state)
-        found.append(flat(step(copy, batch, put_hyperparameters(told, update.mesh))[0].params))
+        found.append(flat(step(copy, batch, put_hyperparameters(hyperparameters, update.mesh))[0].params))
     assert float(np.abs(found[0] - found[1]).max()) > 1e-4
 
 

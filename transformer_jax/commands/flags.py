@@ -75,7 +75,7 @@ overrides = repeated(OVERRIDE_FLAG, [], OVERRIDE_MEANING)
 
 def config(values: Values, required: bool = True) -> None:
     """``--config=RECIPE[:ARGUMENT]`` and ``--config.KEY=VALUE``; see ``resolve_config``."""
-    meaning = "a recipe, for example multi30k:tiny or mine.py, or the directory of a run; a folder without config.json is none"
+    meaning = "a recipe, for example multi30k:tiny or mine.py, or the directory of a run (a folder with config.json)"
     string(CONFIG_FLAG, None, meaning, required=required)(values)
     overrides(values)
 
@@ -89,7 +89,7 @@ def common(values: Values) -> None:
     """``--plugin=FILE`` and ``--trust_config``, which every command takes."""
     meaning = "Python file that registers attentions, data sources, trackers ...; see docs/extending.md"
     repeated(PLUGIN_FLAG, [], meaning)(values)
-    boolean(TRUST_FLAG, False, "use a run though its config.json, or a file of --plugin, changed")(values)
+    boolean(TRUST_FLAG, False, "use a run although its config.json or a --plugin file has changed")(values)
 
 
 distributed = boolean(
@@ -221,7 +221,8 @@ def _rewritten(arguments: Sequence[str], values: Values) -> Iterator[str]:
             if flag.startswith("no_") and flag[3:] in values and values[flag[3:]].boolean:
                 argument = f"--no{flag[3:]}"
             is_value = not equals and flag in values and not values[flag].boolean
-            repeated = flag if flag in values and isinstance(values[flag], absl.flags.MultiFlag) else ""
+            takes_several = flag in values and isinstance(values[flag], absl.flags.MultiFlag) and flag != PLUGIN_FLAG
+            repeated = flag if takes_several else ""
             yield f"--{flag}{equals}{text}" if name.startswith("--") and flag in values else argument
             continue
         key, repeated = dashless.partition(".")[2], ""

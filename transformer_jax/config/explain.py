@@ -15,7 +15,7 @@ from transformer_jax.config.conversion import (
     type_of,
 )
 from transformer_jax.config.experiment import ExperimentConfig
-from transformer_jax.config.plugins import kind_with_settings, registered
+from transformer_jax.config.plugins import EXTENSIONS, kind_with_settings, registered
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, TASKS, kinds_of
 
 BLOCK_TITLES = {
@@ -95,7 +95,8 @@ def _readers(key: str) -> Iterator[Reader]:
     path, _, name = key.rpartition(".")
     if path.startswith(f"{PARTS}."):
         part = path.removeprefix(f"{PARTS}.")
-        yield _reader(f"{kind_with_settings(part)} {part}", block_at(path), name)
+        setting, _, _ = EXTENSIONS[str(kind_with_settings(part))].partition(":")
+        yield _reader(f"{setting.split()[0]}={part}", block_at(path), name)
         return
     if path not in BLOCKS_OF_TASKS:
         yield _reader("every task", fields_of(ExperimentConfig)[path] if path else ExperimentConfig, name)

@@ -58,7 +58,10 @@ class TransformerLayersConfig:
     )
     norm: str = setting("layer_norm", "Norm of hidden states.", choices=("layer_norm",), plugin="norm")
     positions: str = setting(
-        "sinusoidal", "Position embeddings.", choices=("sinusoidal", "fairseq", "learned", "none"), plugin="positions"
+        "sinusoidal",
+        "Positions: embeddings, or a change of attention (rope, alibi, t5, shaw).",
+        choices=("sinusoidal", "fairseq", "learned", "none"),
+        plugin="positions",
     )
     max_positions: int = setting(1024, "learned: number of positions, the maximum length of a sequence.")
     feed_forward: str = setting(

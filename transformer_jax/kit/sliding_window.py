@@ -11,13 +11,13 @@ from transformer_jax.layers.modified_attention import AttentionChange
 @dataclass(frozen=True)
 class SlidingWindowSettings:
     size: int = setting(
-        128, "Keys that a query sees: itself and those before it, or in an encoder half of them on each side."
+        128, "Causal: keys that a query sees, itself included; encoder: size / 2 keys on each side, and itself."
     )
 
 
 @register("attention", "sliding_window", settings=SlidingWindowSettings)
 class SlidingWindow(AttentionChange):
-    """Self-attention to the ``size`` nearest positions; the KV cache keeps all of them."""
+    """Self-attention in a window of positions; the KV cache keeps all of them."""
 
     def mask_mod(self) -> Window | None:
         size = self.settings.size

@@ -23,7 +23,7 @@ def test_a_model_that_cannot_be_built_is_one_finding_with_the_line(tmp_path):
     file.write_text(INCOMPLETE)
     load_plugin(str(file))
     (found,) = findings("language_model", {"model": {"positions": "incomplete"}})
-    assert (found.name, found.holds) == ("the model can be built", False)
+    assert (found.name, found.holds) == ("model and loss can be built", False)
     assert f"{file}, line 7: TypeError: " in found.detail and "num_heads" in found.detail
 
 

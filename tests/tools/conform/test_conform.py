@@ -8,7 +8,7 @@ from flax import linen as nn
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError
-from transformer_jax.config.plugins import register
+from transformer_jax.config.plugins import load_plugin, register
 from transformer_jax.kit import KIT
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.tools.conform.checks import (
@@ -24,6 +24,14 @@ from transformer_jax.tools.conform.ideas import KINDS, Idea, ideas_named
 from transformer_jax.tools.conform.trials import Trial, trial_config
 
 PROPERTIES = OF_MODELS | OF_TRANSFORMERS | OF_LANGUAGE_MODELS | OF_UPDATES
+
+
+TWO_IDEAS = """
+import transformer_jax
+class Mine: pass
+transformer_jax.register("attention", "mine")(Mine)
+transformer_jax.register("optimizer", "mine")(lambda hyperparameters: [])
+"""
 
 
 class AcausalKeys(AttentionChange):
@@ -95,7 +103,8 @@ def test_a_broken_idea_is_named_with_its_smallest_case(idea, model, name, expect
 @pytest.mark.parametrize(("kind", "name"), [each for each in sorted(KIT) if each[0] in KINDS])
 def test_every_part_of_the_kit_conforms(kind, name):
     for model in KINDS[kind].models:
-        values = Idea(kind, name).settings({})
+        stated = {"model": {"feed_forward": "mixture_of_experts"}} if name == "load_balance" else {}
+        values = Idea(kind, name).settings(stated)
         found = findings(model, values, is_of_training=KINDS[kind].is_of_training)
         assert [finding for finding in found if not finding.holds] == []
 
@@ -109,6 +118,9 @@ def test_ideas_are_found_by_name_kind_and_file(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("import transformer_jax\ntransformer_jax.register('attention', 'mine')(object)\n")
     assert ideas_named(str(file)) == [Idea("attention", "mine")]
+    file.write_text(TWO_IDEAS)
+    load_plugin(str(file))
+    assert ideas_named(str(file)) == [Idea("attention", "mine"), Idea("optimizer", "mine")]
     file.write_text("")
     with pytest.raises(ConfigError, match="registers none of attention, "):
         ideas_named(str(file))

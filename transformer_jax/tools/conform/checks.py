@@ -5,13 +5,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+
 from transformer_jax.config import ConfigError
 from transformer_jax.config.plugins import loaded_plugins
 from transformer_jax.tools.conform import model_properties as models
 from transformer_jax.tools.conform import update_properties as updates
 from transformer_jax.tools.conform.comparison import Broken
 from transformer_jax.tools.conform.costs import shapes_of
-from transformer_jax.tools.conform.trials import Trial, trial_config
+from transformer_jax.tools.conform.trials import Trial, sentences, trial_config
 
 Property = Callable[[Trial, int], str]
 LENGTH = 6
@@ -38,6 +40,7 @@ OF_UPDATES: dict[str, Property] = {
     "skips what is not finite": updates.skips_what_is_not_finite,
     "learns a batch": updates.learns_a_batch,
 }
+OF_TRAINING: dict[str, Property] = {**OF_UPDATES, "jit equals eager": updates.update_equals_eager}
 PROPERTIES: dict[str, dict[str, Property]] = {
     "translation": OF_MODELS | OF_TRANSFORMERS | OF_UPDATES,
     "language_model": OF_MODELS | OF_TRANSFORMERS | OF_LANGUAGE_MODELS | OF_UPDATES,
@@ -62,13 +65,14 @@ def findings(model: str, values: Mapping[str, Any], *, is_of_training: bool = Fa
     """
     trial = Trial(trial_config(model, values))
     try:
-        shapes_of(trial)
+        rows = trial.rows(sentences(2, LENGTH))
+        jax.eval_shape(lambda params: trial.loss_sums(params, rows), shapes_of(trial))
     except ConfigError:
         raise
     except Exception as error:
-        yield Finding(model, "the model can be built", False, _words(error))
+        yield Finding(model, "model and loss can be built", False, _words(error))
         return
-    for name, check in (OF_UPDATES if is_of_training else PROPERTIES[model]).items():
+    for name, check in (OF_TRAINING if is_of_training else PROPERTIES[model]).items():
         yield checked(trial, model, name, check)
 
 

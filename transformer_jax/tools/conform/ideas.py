@@ -13,7 +13,7 @@ from transformer_jax.config import (
 )
 from transformer_jax.config.checks import declared
 from transformer_jax.config.errors import nearest
-from transformer_jax.config.plugins import load_plugin, names_of
+from transformer_jax.config.plugins import load_plugin, registered
 
 TRANSFORMERS = ("translation", "language_model")
 
@@ -92,9 +92,14 @@ BLOCKS = (TransformerConfig, DecoderOnlyConfig)
 
 
 def _registered_by(file: str) -> list[Idea]:
-    before = {kind: set(names_of(kind)) for kind in KINDS}
+    before = _parts()
     load_plugin(file)
-    found = [Idea(kind, name) for kind in KINDS for name in names_of(kind) if name not in before[kind]]
+    # A file that --plugin loaded already registers its names again.
+    found = [idea for idea, made in _parts().items() if made is not before.get(idea)]
     if not found:
         raise ConfigError(f"conform: {file} registers none of {', '.join(KINDS)}, the kinds that can be checked")
     return found
+
+
+def _parts() -> dict[Idea, Any]:
+    return {Idea(kind, name): made for kind in KINDS for name, made in registered(kind).items()}

@@ -12,22 +12,25 @@ import jax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.config import MeshConfig
+from transformer_jax.config import MeshConfig, hyperparameters_of
 from transformer_jax.tools.conform.comparison import Broken, require_near, require_same_bits
-from transformer_jax.tools.conform.trials import Trial, sentences, updated
+from transformer_jax.tools.conform.trials import Trial, sentences, single_mesh, updated
 from transformer_jax.training.losses import LossSums
+from transformer_jax.training.sharding import put_hyperparameters, put_rows
+from transformer_jax.training.state import TrainState
+from transformer_jax.training.update import Update
 
 ROWS = 8
 MESHES = {
     "data=2, fsdp=2": MeshConfig(data=2, fsdp=2),
-    "fsdp=2, tensor=2": MeshConfig(fsdp=2, tensor=2),
-    "tensor=2, context=2": MeshConfig(tensor=2, context=2),
+    "fsdp=2, tensor=2": MeshConfig(data=1, fsdp=2, tensor=2),
+    "tensor=2, context=2": MeshConfig(data=1, tensor=2, context=2),
     "data=2, context=2": MeshConfig(data=2, context=2),
 }
 
 
 def jit_equals_eager(trial: Trial, length: int) -> str:
-    """The update without a compiler is the compiled one."""
+    """Loss and gradient without a compiler are the compiled ones."""
     rows = trial.rows(sentences(2, length))
 
     def loss(params: jax.Array) -> jax.Array:
@@ -38,18 +41,28 @@ def jit_equals_eager(trial: Trial, length: int) -> str:
         return require_near(jax.value_and_grad(loss)(trial.params), expected)
 
 
+def update_equals_eager(trial: Trial, length: int) -> str:
+    """An update without a compiler is the compiled one."""
+    update, rows = trial.update(), put_rows(trial.rows(sentences(2, length)), single_mesh())
+    expected = updated(update, rows, trial.config, 1)
+    state, hyperparameters = update.initial_state(0), put_hyperparameters(hyperparameters_of(trial.config), update.mesh)
+    with jax.disable_jit():
+        found, _ = update.step(state, rows, hyperparameters)
+    return require_near(_parameters(update, found), _parameters(update, expected), tolerance=1e-3)
+
+
 def meshes_agree(trial: Trial, length: int) -> str:
-    """Parameters after two updates are the same on one device and on meshes that split data, parameters, heads, positions."""
+    """Two updates are the same on one device and on meshes that split data, parameters, heads, positions."""
     # Positions divide over the axis that splits them.
     rows = trial.rows(sentences(ROWS, length + length % 2))
-    expected = updated(trial.update(), rows, trial.config, 2).params
+    expected = _after_two(trial, trial.update(), rows)
     worst = []
     for name, mesh in MESHES.items():
         if math.prod(mesh.sizes.values()) > jax.device_count():
             continue
         if mesh.context * mesh.tensor > 1 and trial.config.model.is_recurrent:
             continue
-        found = updated(trial.update(mesh), rows, trial.config, 2).params
+        found = _after_two(trial, trial.update(mesh), rows)
         worst.append(require_near(found, expected, name, tolerance=1e-3))
     return f"{len(worst)} meshes, {max(worst, key=float)}" if worst else "one device"
 
@@ -75,8 +88,8 @@ def parts_equal_whole(trial: Trial, length: int) -> str:
     rows = trial.rows(sentences(ROWS, length))
     batching = replace(trial.config.batching, accumulation_steps=2)
     halves = Trial(replace(trial.config, batching=batching))
-    found = updated(halves.update(), rows, halves.config, 2).params
-    return require_near(found, updated(trial.update(), rows, trial.config, 2).params, tolerance=1e-3)
+    found = _after_two(halves, halves.update(), rows)
+    return require_near(found, _after_two(trial, trial.update(), rows), tolerance=1e-3)
 
 
 def learns_a_batch(trial: Trial, length: int) -> str:
@@ -104,3 +117,12 @@ def skips_what_is_not_finite(trial: Trial, length: int) -> str:
     before = jax.device_get(state)
     after = jax.device_get(updated(update, rows, trial.config, 1, state))
     return require_same_bits((after.params, after.optimizer_state), (before.params, before.optimizer_state))
+
+
+def _after_two(trial: Trial, update: Update, rows: PyTree) -> PyTree:
+    return _parameters(update, updated(update, rows, trial.config, 2))
+
+
+def _parameters(update: Update, state: TrainState) -> PyTree:
+    """The trained parameters and, with an average, the evaluated ones."""
+    return {"params": state.params, "evaluated": update.evaluation_params(state)}
