@@ -17,8 +17,8 @@ MaskMod = Callable[[Int[AnyArray, "#B Q"], Int[AnyArray, "#B M"]], Bool[Array, "
 class Window:
     """A sliding window: a query sees keys at most ``left`` positions before it and ``right`` after it (None: no limit).
 
-    For self-attention (Beltagy et al. 2020, section 3.1). A ``SentenceMask`` counts distances in the row, like causality; they
-    are those of the positions, which are consecutive in a sentence. So backends skip blocks outside of it.
+    For self-attention (Beltagy et al. 2020, section 3.1). A ``SentenceMask`` counts distances in the row, like causality;
+    positions in a sentence are consecutive, so they give the same distances. So backends skip blocks outside of it.
     """
 
     left: int | None

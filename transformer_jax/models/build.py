@@ -112,7 +112,7 @@ def build_model(
     """The model of ``config`` for vocabularies of these sizes (the same size where embeddings are shared).
 
     ``rates`` replace the rates of ``config``: a compiled function may have them as arguments. ``parts``: the settings of parts
-    by name, by default those of their declaration. A recurrent model ignores ``on``.
+    by name, by default the declared ones. A recurrent model ignores ``on``.
     """
     rates = rates_of(config) if rates is None else rates
     parts = default_parts(config) if parts is None else parts

@@ -163,7 +163,7 @@ class TrainingRun:
 
     @property
     def evaluated_params(self) -> PyTree:
-        """The parameters to evaluate: those of ``state``, or their average."""
+        """The parameters to evaluate: of ``state``, or their average."""
         return self.update.evaluation_params(self.state)
 
     @property
