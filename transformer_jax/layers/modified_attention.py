@@ -15,7 +15,7 @@ from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAtten
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.masks import SentenceMask, Window
-from transformer_jax.layers.scaled_dot_product import MASKED_SCORE, At, scores_of, softmax, weighted_values
+from transformer_jax.layers.scaled_dot_product import At, modified_attention
 from transformer_jax.layers.site import Site
 
 
@@ -109,9 +109,8 @@ class ModifiedAttention(MultiHeadAttention):
         query_BHQK = self._changed_queries(queries, mask.query_positions)
         mask = replace(mask, mask_mod=self._window())
         if self.is_mutable_collection("intermediates") or self._mods("weights_mod"):
-            at = At(*mask.positions, query_BHQK)
-            return self._attend_with_changes(at, key_BGMK, value_BGMU, mask.array(), train=train)
-        score_mods = self._mods("score_mod")
+            every = query_BHQK, key_BGMK, value_BGMU, mask.array(), mask.positions
+            return self._attend_with_changes(*every, train=train)
         heads_BHQU = self.backend(
             query_BHQK,
             key_BGMK,
@@ -119,7 +118,7 @@ class ModifiedAttention(MultiHeadAttention):
             mask,
             dropout=self.weight_dropout.mask(train=train),
             precision=self.precision,
-            score_mod=Partial(_in_order, score_mods) if score_mods else None,
+            score_mod=self._score_mod(),
         )
         return self.merge_heads(heads_BHQU)
 
@@ -141,8 +140,8 @@ class ModifiedAttention(MultiHeadAttention):
         visible, window = slots.visible, self._window()
         if window:
             visible &= window(slots.query_positions, slots.slot_positions)
-        at = At(slots.query_positions, slots.slot_positions, query_BHQK)
-        return self._attend_with_changes(at, jnp.swapaxes(cache.keys, 2, 3), cache.values, visible, train=False)
+        positions, key_BGMK = (slots.query_positions, slots.slot_positions), jnp.swapaxes(cache.keys, 2, 3)
+        return self._attend_with_changes(query_BHQK, key_BGMK, cache.values, visible, positions, train=False)
 
     def _changed_queries(self, queries: Float[Array, "B Q D"], positions: Int[AnyArray, "B Q"]) -> Array:
         changes = self.changes.values()
@@ -163,24 +162,33 @@ class ModifiedAttention(MultiHeadAttention):
 
     def _attend_with_changes(
         self,
-        at: At,
+        query_BHQK: Float[Array, "B H Q K"],
         key_BGMK: Float[Array, "B G M K"],
         value_BGMU: Float[Array, "B G M U"],
         mask: Bool[Array, "#B #Q M"],
+        positions: tuple[Int[AnyArray, "#B Q"], Int[AnyArray, "#B M"]],
         *,
         train: bool,
     ) -> Float[Array, "B Q D"]:
-        """All scores at once, with every change; ``at`` has the queries before the factor K^-1/2."""
-        at = at._replace(query=at.query * self.key_size**-0.5)
-        scores_BHQM = _in_order(self._mods("score_mod"), scores_of(at.query, key_BGMK, self.precision.wide), at)
-        visible = jnp.broadcast_to(mask[:, None], scores_BHQM.shape)
-        weights_BHQM = softmax(jnp.where(visible, scores_BHQM, MASKED_SCORE), self.precision.output)
-        for mod in self._mods("weights_mod"):
-            weights_BHQM = mod(weights_BHQM)
-        self.sow("intermediates", "attention_weights", weights_BHQM.astype(jnp.float32))
-        dropout = self.weight_dropout.mask(train=train)
-        dropped_BHQM = weights_BHQM if dropout is None else dropout(weights_BHQM)
-        return self.merge_heads(weighted_values(dropped_BHQM, value_BGMU, self.precision))
+        """All scores at once, with every change."""
+        weights_mods = self._mods("weights_mod")
+        heads_BHQU, weights_BHQM = modified_attention(
+            query_BHQK,
+            key_BGMK,
+            value_BGMU,
+            mask,
+            dropout=self.weight_dropout.mask(train=train),
+            precision=self.precision,
+            score_mod=self._score_mod(),
+            weights_mod=lambda weights: reduce(lambda changed, mod: mod(changed), weights_mods, weights),
+            positions=positions,
+        )
+        self.sow("intermediates", "attention_weights", weights_BHQM)
+        return self.merge_heads(heads_BHQU)
+
+    def _score_mod(self) -> Partial | None:
+        mods = self._mods("score_mod")
+        return Partial(_in_order, mods) if mods else None
 
 
 def _in_order(mods: list[Partial], scores: Float[Array, "B H Q M"], at: At) -> Float[Array, "B H Q M"]:
