@@ -29,8 +29,8 @@ def generate(values: flags.Values) -> int:
         transformer-jax generate --workdir=runs/lm --prompt="Once" --temperature=0.8 --top_k=50 --top_p=0.95 --seed=1
         transformer-jax generate --workdir=runs/lm --prompts=prompts.txt --max_new_tokens=50 > continued.txt
 
-    The continuation of a single prompt is printed as it is generated; with --beam_width above 1 at the end, when beam search
-    knows its best hypothesis. --prompts is a file, plain or .gz, with a prompt a line: each is printed with its continuation,
+    The continuation of a single prompt is printed while it is generated. Beam search (--beam_width above 1) prints it at the
+    end. --prompts is a file, plain or .gz, with a prompt a line: each is printed with its continuation,
     in order, and a generated line break is printed as a space. Without a prompt the model begins a document.
 
     --temperature=0 always takes the most probable token. The flags stand for --config.decoding.max_new_tokens and so on; others

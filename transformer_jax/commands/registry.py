@@ -44,7 +44,7 @@ COMMANDS = {
         "preflight.preflight", "compile a recipe for devices that are not here: does it fit, how fast can it be"
     ),
     "calibrate": Listed("preflight.calibrate", "measure the devices here, for the estimates of preflight"),
-    "doctor": Listed("preflight.doctor", "check that what is installed here computes right numbers"),
+    "doctor": Listed("preflight.doctor", "check that this installation and its devices compute right numbers"),
     "conform": Listed("conform.conform", "check that an idea does what the project promises, in small models"),
     "sweep": Listed("sweep.sweep", "train a recipe in many variants, by any number of workers"),
     "launch": Listed("launch.launch", "write what starts a run or a sweep on a cluster"),

@@ -40,7 +40,7 @@ class Selection(NamedTuple):
 
 
 def selections(block: Any, path: str) -> list[Selection]:
-    """The parts that the settings of a block at ``path`` select, those of the package too."""
+    """The parts that the settings of a block at ``path`` select, parts of the package too."""
     return [
         Selection(f"{path}.{key}" if path else key, each.facts["plugin"], name)
         for key, each in declared(type(block)).items()

@@ -1,4 +1,4 @@
-"""Small models in the explorer: what is read, the search of the generator, averages and error rates of heads."""
+"""The explorer reads small models: their search, averages and error rates of heads."""
 
 import jax
 import numpy as np
