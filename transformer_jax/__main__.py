@@ -65,7 +65,7 @@ def _missing_platform(error: Exception) -> str:
     *_, innermost = traceback.extract_tb(error.__traceback__)
     platforms = os.environ.get("JAX_PLATFORMS", "")
     is_of_jax = Path(innermost.filename).name == "xla_bridge.py" and not error.args
-    return f"no device of {platforms} here; set JAX_PLATFORMS='' to use all" if platforms and is_of_jax else ""
+    return f"no device of {platforms} here; set JAX_PLATFORMS='' to let JAX choose" if platforms and is_of_jax else ""
 
 
 def _plain_warning(

@@ -18,6 +18,6 @@ A command is a function of its flags that returns the exit status. Its docstring
         import jax  # and everything of the package that imports it
 
 At its top a module imports only light modules (``transformer_jax.config``, ``runtime.atomic_files``, ``tools.launching``).
-It imports the others inside the function, so that help and config errors appear at once. ``ConfigError``, ``DataError`` and flag
-errors that leave a command become one message on stderr and exit status 2.
+It imports the others inside the function, so that help and config errors appear at once. ``ConfigError``, ``DataError`` and
+flag errors that leave a command become one message on stderr and exit status 2.
 """
