@@ -73,7 +73,8 @@ def segmented(lookup_model, tables, limits, num_results: int, devices: SearchDev
 )
 def test_it_finds_what_one_search_finds(lookup_model, tables, limits, num_results, batches, devices):
     found, seen = segmented(lookup_model, tables, limits, num_results, devices, batches)
-    assert not devices.few_shapes or {rows for rows, _ in seen} == {ROWS // batches}
+    # Where compiling takes long: one number of rows and two capacities, so two programs.
+    assert not devices.few_shapes or seen == [(ROWS // batches, 32), (ROWS // batches, MOST)]
     assert sorted(found) == np.flatnonzero(limits).tolist()
     cache = lookup_model.make_cache(tables, WIDTH, MOST)
     options = {"max_length": MOST, "beam_width": WIDTH, "num_results": num_results, "length_penalty": 0.6}
