@@ -14,6 +14,7 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, AnyArray, Array,
 from transformer_jax.config import DataError
 from transformer_jax.config.data import padded_width
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
+from transformer_jax.data.tokenizers.subword import SPACE_SIGN
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.evaluation.word_alignment import (
     GoldAlignment,
@@ -90,7 +91,7 @@ def head_statistics(
 def punctuation(tokenizer: Tokenizer) -> list[bool]:
     """Whether the piece of each id has only punctuation, apart from spaces."""
     pieces = tokenizer.pieces(list(range(tokenizer.vocabulary_size)))
-    letters = [piece.replace("\u2581", "").strip() for piece in pieces]
+    letters = [piece.replace(SPACE_SIGN, "").strip() for piece in pieces]
     return [bool(each) and all(unicodedata.category(letter)[0] == "P" for letter in each) for each in letters]
 
 

@@ -616,7 +616,6 @@ const treeView = {
   },
 };
 
-const AS_HEAD = (cells) => element("tr", cells.map(([text, kind]) => element("th", text, { className: kind || "" })));
 const cell = (content, kind = "number") => element("td", content, { className: kind });
 const fixed = (value) => value.toFixed(2);
 
@@ -636,7 +635,7 @@ function inspectSearch(tree) {
     element("h2", `beam search, ${search.beamWidth} beams`), element("p", `prefixes: ${counts}. Best path in orange; click a box for what may follow it.`),
     element("h2", "finished"),
     element("p", `score = log-probability / penalty, the penalty ((5 + tokens) / 6)^${search.lengthPenalty} (Wu et al. 2016); "without" is the rank without it`),
-    element("table", [AS_HEAD([["#", "number"], ["without", "number"], ["len", "number"], ["log p", "number"], ["pen.", "number"], ["score", "number"]]), ...rows]),
+    element("table", [element("tr", ["#", "without", "len", "log p", "pen.", "score"].map((text) => element("th", text, { className: "number" }))), ...rows]),
   ];
 }
 
@@ -774,7 +773,7 @@ function ranking(pieces, values, largest, choose) {
     const bar = element("i", "", { className: values[index] < 0 ? "negative" : "" });
     bar.style.width = 100 * Math.abs(values[index]) / (largest || 1) + "%";
     const button = element("button", shown(pieces[index]), { type: "button", title: "position " + (index + 1), onclick: () => choose(index) });
-    return element("tr", [element("td", button), element("td", number(values[index]), { className: "number" }), element("td", bar, { className: "bar" })]);
+    return element("tr", [element("td", button), cell(number(values[index])), cell(bar, "bar")]);
   }));
 }
 
@@ -975,10 +974,8 @@ function find(text, forward) {
   if (VIEWS[state.view].show) VIEWS[state.view].show(panels[0], side, index);
 }
 
-const cycled = (names, name, by) => names[(names.indexOf(name) + by + names.length) % names.length];
-
 function press(key) {
-  const attention = attentionOf(readingOf(state.run)), { layer, head } = state;
+  const attention = attentionOf(readingOf(state.run)), { layer, head } = state, palettes = Object.keys(PALETTES);
   const turn = (value, by, low, high) => value + by > high ? low : value + by < low ? high : value + by;
   const actions = {
     ArrowLeft: () => attention && set({ head: turn(head, -1, 0, attention.heads) }),
@@ -992,7 +989,7 @@ function press(key) {
     "/": () => byId("search").focus(),
     Escape: () => set({ row: -1, column: -1, node: -1 }),
     k: () => set({ theme: isDark() ? "light" : "dark" }),
-    l: () => set({ palette: cycled(Object.keys(PALETTES), state.palette, 1) }),
+    l: () => set({ palette: palettes[(palettes.indexOf(state.palette) + 1) % palettes.length] }),
     v: () => set({ shades: state.shades === "root" ? "linear" : "root" }),
     o: saveSvg, p: savePng,
     "?": () => byId("keys").open ? byId("keys").close() : byId("keys").showModal(),

@@ -143,7 +143,7 @@ def quantized(values: np.ndarray, least_scale: float = 0.0) -> tuple[np.ndarray,
     """Values as bytes, and their scale: the largest magnitude, at least ``least_scale``. Small values get fine steps.
 
     Without negative values a byte is ``round(255 sqrt(v / scale))``, else 128 plus the sign times
-    ``round(127 sqrt(|v| / scale))``. An error is at most ``sqrt(v scale) / 255``, or twice that with signs, plus a quarter step.
+    ``round(127 sqrt(|v| / scale))``. An error is at most ``sqrt(v scale) / 255``, twice that with signs, plus a quarter step.
     """
     largest = float(np.abs(values).max(initial=least_scale))
     roots = np.sqrt(np.abs(values) / (largest or 1.0))

@@ -29,19 +29,19 @@ def draw_attention(
     path: str | Path,
     *,
     title: str = "",
-    with_mean: bool = True,
 ) -> Path:
     """Draws attention weights as a PNG and returns its path.
 
-    ``weights``: arrays ``[H, Q, M]`` between 0 and 1, by layer from top to bottom, or one array ``[Q, M]``. ``row_pieces``: the
-    ``Q`` querying tokens (target), on the left; ``column_pieces``: the ``M`` attended tokens (source), below; by layer if layers
-    differ. All panels share one color scale from 0 to 1. ``with_mean`` adds a last column, the mean over heads. Raises
-    ValueError, which shows the shapes, if weights and pieces do not fit.
+    As in figures 3-5 of Vaswani et al. 2017 and figure 3 of Bahdanau et al. 2015. ``weights``: arrays ``[H, Q, M]`` between 0
+    and 1, by layer from top to bottom, or one array ``[Q, M]``. ``row_pieces``: the ``Q`` querying tokens (target), on the
+    left; ``column_pieces``: the ``M`` attended tokens (source), below; by layer if layers differ. All panels share one color
+    scale from 0 to 1. With several heads the last column is their mean. Raises ValueError, which shows the shapes, if weights
+    and pieces do not fit.
     """
     layers = _checked_layers(weights)
     rows = {name: _pieces_of(row_pieces, name, layer.shape, axis=1) for name, layer in layers.items()}
     columns = {name: _pieces_of(column_pieces, name, layer.shape, axis=2) for name, layer in layers.items()}
-    panels = {name: _panels(layer, with_mean) for name, layer in layers.items()}
+    panels = {name: _panels(layer) for name, layer in layers.items()}
     repeats_columns = len({tuple(pieces) for pieces in columns.values()}) > 1
 
     # Sizes in inches. A large grid is viewed at a smaller scale, so headings grow with it; labels grow with the cells.
@@ -123,12 +123,11 @@ def _pieces_of(pieces: Pieces, name: str, shape: tuple[int, ...], *, axis: int) 
     return [visible_piece(piece) for piece in pieces]
 
 
-def _panels(layer: np.ndarray, with_mean: bool) -> list[tuple[str, np.ndarray]]:
+def _panels(layer: np.ndarray) -> list[tuple[str, np.ndarray]]:
     """Heading and matrix of each panel in a row."""
     if len(layer) == 1:
         return [("", layer[0])]
-    panels = [(f"head {head}", matrix) for head, matrix in enumerate(layer, start=1)]
-    return [*panels, (MEAN, layer.mean(axis=0))] if with_mean else panels
+    return [*((f"head {head}", matrix) for head, matrix in enumerate(layer, start=1)), (MEAN, layer.mean(axis=0))]
 
 
 def _letters(piece: str) -> float:

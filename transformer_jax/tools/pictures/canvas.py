@@ -8,9 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_pdf import FigureCanvasPdf
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
@@ -26,6 +23,8 @@ SEQUENTIAL = LinearSegmentedColormap.from_list(
     "ink", ["#ffffff", "#d7e8ef", "#8fc1d4", "#3f8fb5", "#1b5a8a", "#0b2a4f"]
 )
 DOTS_PER_INCH = 160
+# Metadata that would differ between equal figures.
+CHANGING = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
 MISSING, MOST_SHOWN = r"Glyph (\d+) .*missing from font", 20
 # The first font that has a letter draws it. Fonts of Linux distributions, then of macOS and Windows.
 FONT_FAMILIES = (
@@ -97,20 +96,16 @@ def add_title(figure: Figure, title: str, points: int | float = 12) -> None:
 
 
 def write_png(figure: Figure, path: str | Path) -> Path:
-    """Writes the figure reproducibly, as PDF or SVG if ``path`` ends so, else as PNG; returns the path.
+    """Writes the figure as PDF or SVG if ``path`` ends so, else as PNG; returns the path.
 
-    Creates missing folders; replaces a symbolic link. Characters that no installed font has are drawn as boxes and listed in a
-    UserWarning.
+    Equal figures give equal PNG and PDF files. Creates missing folders; replaces a symbolic link. Characters that no installed
+    font has are drawn as boxes and listed in a UserWarning.
     """
     path, content = Path(path), io.BytesIO()
     with warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings("always", message=MISSING, category=UserWarning)
-        if path.suffix == ".pdf":
-            FigureCanvasPdf(figure).print_pdf(content, metadata={"CreationDate": None})
-        elif path.suffix == ".svg":
-            FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None})
-        else:
-            FigureCanvasAgg(figure).print_png(content, metadata={"Software": None})
+        ending = path.suffix[1:] if path.suffix in (".pdf", ".svg") else "png"
+        figure.savefig(content, format=ending, metadata={CHANGING[ending]: None})
     found = [(re.match(MISSING, str(each.message)), each) for each in caught]
     for each in [other for glyph, other in found if not glyph]:
         warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)

@@ -195,7 +195,7 @@ def after_one_update(config: ExperimentConfig, mesh: Mesh, batch: PyTree, *, is_
         return jax.device_get(update.step(*arguments))
 
 
-def random_batch(config: ExperimentConfig, rows: int, width: int = 16) -> Batch:
+def random_batch(config: ExperimentConfig, rows: int, width: int) -> Batch:
     """Pairs of random tokens, a third of them shorter than ``width``."""
     ids = np.random.default_rng(0).integers(4, config.tokenizer.vocabulary_size, (2, rows, width)).astype(np.int32)
     ids[:, ::3, width // 2 :] = 0

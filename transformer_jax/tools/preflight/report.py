@@ -109,7 +109,7 @@ def _collectives(program: Program) -> list[str]:
 def _speed(program: Program, topology: Topology) -> list[str]:
     needed = program.model_flops / len(topology.devices)
     lines = [
-        f"matrix products: {program.flops / TERA:.3f} TFLOP a device, {needed / TERA:.3f} without "
+        f"matrix products: {program.flops / TERA:.3f} TFLOP per device, {needed / TERA:.3f} without "
         f"recomputation; memory traffic {program.traffic / GIB:.2f} GiB:",
         *(f"  {moved / GIB:8.3f} GiB  {kind}" for kind, moved in program.traffic_kinds.items()),
     ]
