@@ -52,7 +52,7 @@ class HeadStatistics:
 
 
 class Keys(NamedTuple):
-    """Masks [B, M] of the attended tokens: all but padding, punctuation, and the beginning or end of a sentence."""
+    """Masks [B, M] of the attended tokens: real tokens (not padding), punctuation, and sentence boundaries."""
 
     is_token: Bool[AnyArray, "B M"]
     is_punctuation: Bool[AnyArray, "B M"]

@@ -20,11 +20,18 @@ from transformer_jax.tools.interop.fairseq_family import (
 )
 from transformer_jax.tools.interop.imported_model import ImportedModel
 from transformer_jax.tools.interop.marian import dropout_settings
-from transformer_jax.tools.interop.weight_files import Value, as_arrays, load_tensors_only, require_values, value_of
+from transformer_jax.tools.interop.weight_files import as_arrays, load_tensors_only, require_values, value_of
 
 # The first ids of every fairseq dictionary; its decoder begins with EOS.
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
 SPECIAL_IDS = {"pad": 1, "start": 2, "eos": 2, "unk": 3}
+SIZES = {
+    "d_model": "encoder_embed_dim",
+    "d_ff": "encoder_ffn_embed_dim",
+    "num_heads": "encoder_attention_heads",
+    "num_encoder_layers": "encoder_layers",
+    "num_decoder_layers": "decoder_layers",
+}
 ACTIVATIONS = {"relu": "relu", "gelu": "exact_gelu", "gelu_fast": "gelu", "gelu_accurate": "gelu", "swish": "silu"}
 # Settings with the only supported value.
 NEEDED = {
@@ -58,7 +65,9 @@ def read(path: Path) -> ImportedModel:
         theirs = settings_of(content)
         state = current_names(as_arrays(content["model"], "model"))
         model = model_settings(theirs)
-        languages = {f"{side}_language": _setting(theirs, f"{side}_lang", str) for side in ("source", "target")}
+        languages = {
+            f"{side}_language": value_of(theirs, f"{side}_lang", str, "settings") for side in ("source", "target")
+        }
     except DataError as error:
         raise DataError(f"{file}: {error}") from None
     words = [_dictionary(file.parent / f"dict.{language}.txt") for language in languages.values()]
@@ -71,46 +80,38 @@ def read(path: Path) -> ImportedModel:
         raise DataError(f"{file}: {error}") from None
 
 
-def settings_of(content: Mapping[str, Any]) -> Namespace:
+def settings_of(content: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of model and languages: ``args``, or ``model`` and ``task`` in the ``cfg`` of newer checkpoints."""
     if isinstance(args := content.get("args"), Namespace):
-        return args
+        return vars(args)
     cfg = content.get("cfg")
     parts = [cfg.get(name) for name in ("model", "task")] if isinstance(cfg, dict) else []
     model, task = (vars(part) if isinstance(part, Namespace) else part for part in parts or (None, None))
     if not isinstance(model, dict) or not isinstance(task, dict):
         raise DataError("no settings: neither args, nor cfg with model and task")
-    return Namespace(**model | {name: task.get(name) for name in ("source_lang", "target_lang")})
+    return model | {name: task.get(name) for name in ("source_lang", "target_lang")}
 
 
-def model_settings(theirs: Namespace) -> dict[str, Any]:
+def model_settings(theirs: Mapping[str, Any]) -> dict[str, Any]:
     """The settings ``model``; raises ConfigError naming an unsupported setting."""
-    require_values(vars(theirs), NEEDED, "settings")
+    require_values(theirs, NEEDED, "settings")
     for name in ("ffn_embed_dim", "attention_heads", "normalize_before", "embed_dim"):
-        encoder, decoder = (getattr(theirs, f"{side}_{name}", None) for side in ("encoder", "decoder"))
+        encoder, decoder = (theirs.get(f"{side}_{name}") for side in ("encoder", "decoder"))
         if encoder != decoder:
             raise ConfigError(f"decoder_{name}: {decoder!r} differs from the encoder, {encoder!r}")
-    activation = getattr(theirs, "activation_fn", "relu")
+    activation = theirs.get("activation_fn", "relu")
     if activation not in ACTIVATIONS:
         raise ConfigError(f"activation_fn: {activation!r} is not one of {', '.join(ACTIVATIONS)}")
     return {
         "kind": "transformer",
-        "d_model": _setting(theirs, "encoder_embed_dim", int),
-        "d_ff": _setting(theirs, "encoder_ffn_embed_dim", int),
-        "num_heads": _setting(theirs, "encoder_attention_heads", int),
-        "num_encoder_layers": _setting(theirs, "encoder_layers", int),
-        "num_decoder_layers": _setting(theirs, "decoder_layers", int),
-        "normalization": "pre" if getattr(theirs, "encoder_normalize_before", False) else "post",
+        **{ours: value_of(theirs, name, int, "settings") for ours, name in SIZES.items()},
+        "normalization": "pre" if theirs.get("encoder_normalize_before", False) else "post",
         "positions": "fairseq",
         "feed_forward": ACTIVATIONS[activation],
-        "embedding": "unscaled" if getattr(theirs, "no_scale_embedding", False) else "scaled",
+        "embedding": "unscaled" if theirs.get("no_scale_embedding", False) else "scaled",
         "norm_epsilon": 1e-5,
-        **dropout_settings(vars(theirs)),
+        **dropout_settings(theirs),
     }
-
-
-def _setting(theirs: Namespace, name: str, kind: type[Value]) -> Value:
-    return value_of(vars(theirs), name, kind, "settings")
 
 
 def current_names(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameter
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.tools.word_vectors.task.glove import Glove, init_glove
 from transformer_jax.tools.word_vectors.task.hierarchical_softmax import CbowTree, SkipGramTree
-from transformer_jax.tools.word_vectors.task.row_updates import ROW_RULES, Lookup, row_update_rule
+from transformer_jax.tools.word_vectors.task.row_updates import ROW_RULES, Lookups, RowLoss, row_update_rule
 from transformer_jax.tools.word_vectors.task.settings import Word2vecConfig
 from transformer_jax.tools.word_vectors.task.word2vec import CbowNegative, SkipGramNegative, init_tables
 from transformer_jax.tools.word_vectors.vectors import WordVectors
@@ -57,24 +57,21 @@ class WordVectorObjective:
         self._config, self._mesh = config, mesh
         self._rows = -(-vocabulary // ROW_MULTIPLE) * ROW_MULTIPLE
         is_glove = config.model.kind == "glove"
-        self._blocks = (
-            Glove(config.model) if is_glove else OBJECTIVES[config.model.kind, config.model.output](config.model)
-        )
         self._init = init_glove if is_glove else init_tables
+        blocks = Glove(config.model) if is_glove else OBJECTIVES[config.model.kind, config.model.output](config.model)
+        self.lookups: Lookups = blocks.lookups
+        """The rows that a block reads."""
+        self._loss: RowLoss = blocks.loss
 
     def init_params(self, key: Array) -> PyTree:
         return self._init(key, self._rows, self._config.model.d_model)
-
-    def lookups(self, block: PyTree) -> dict[str, Lookup]:
-        """The rows that a block reads."""
-        return self._blocks.lookups(block)
 
     def loss(
         self, params: PyTree, batch: PyTree, key: Array | None = None, hyperparameters: Hyperparameters | None = None
     ) -> LossSums:
         """Sums over the examples of a batch, from whole tables; deterministic."""
         del key, hyperparameters
-        return self._blocks.loss(self.rows(params, batch), batch)
+        return self._loss(self.rows(params, batch), batch)
 
     def rows(self, params: PyTree, batch: PyTree) -> dict[str, Array]:
         """The rows that a block reads, by name."""
@@ -82,7 +79,7 @@ class WordVectorObjective:
 
     def rule(self) -> UpdateRule:
         """The update: takes the blocks of a batch one after another, and changes only the rows that each reads."""
-        return row_update_rule(self._config, self.lookups, self._blocks.loss, self._mesh)
+        return row_update_rule(self._config, self.lookups, self._loss, self._mesh)
 
 
 def vectors_of(

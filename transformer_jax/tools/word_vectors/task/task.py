@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -118,11 +117,8 @@ class WordVectorTask(TextTask):
 
         Raises DataError if there is no text, or no word occurs ``tokenizer.min_count`` times.
         """
-        source, settings, split = (
-            open_documents(config.data, config.data_seed),
-            config.tokenizer,
-            config.data.train_split,
-        )
+        source = open_documents(config.data, config.data_seed)
+        settings, split = config.tokenizer, config.data.train_split
         if settings.kind not in WORD_TOKENIZERS:
             tokenizer = train_text_tokenizer(settings, source, split, config.data_seed)
             return TokenizerPair(tokenizer, tokenizer)
@@ -142,16 +138,16 @@ class WordVectorTask(TextTask):
         """
         model = config.model
 
-        def of(width: int) -> Array:
-            return jnp.zeros((rows, width), jnp.int32)
+        def of(width: int, dtype: type = np.int32) -> Any:
+            return jax.ShapeDtypeStruct((rows, width), dtype)
 
         if model.kind == "glove":
-            return jax.eval_shape(lambda: PairBlock(of(length), of(length), of(length).astype(jnp.float32)))
+            return PairBlock(of(length), of(length), of(length, np.float32))
         if model.output == "hierarchical_softmax":
             raise ConfigError(
                 "model.output: preflight cannot know the batches of hierarchical_softmax without the text"
             )
-        return jax.eval_shape(lambda: TextBlock(of(length + 2 * model.window), of(length), of(model.shared_negatives)))
+        return TextBlock(of(length + 2 * model.window), of(length), of(model.shared_negatives))
 
     @staticmethod
     def longest_row(config: ExperimentConfig) -> int:
