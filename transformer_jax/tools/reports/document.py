@@ -11,7 +11,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from transformer_jax.evaluation.text_table import aligned_table
+from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runtime.atomic_files import write_whole
 
 WIDTH = 100
@@ -143,7 +143,7 @@ def section_text(section: Section) -> str:
 
 def to_text(table: Table) -> str:
     alignment = "".join("l" if column in table.of_text else "r" for column in range(len(table.headings)))
-    return aligned_table([table.headings, *table.rows], alignment)
+    return text_table([table.headings, *table.rows], alignment)
 
 
 def to_csv(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

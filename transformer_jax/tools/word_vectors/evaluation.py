@@ -13,7 +13,7 @@ import numpy as np
 
 from transformer_jax.config.errors import DataError
 from transformer_jax.data.text_files import read_lines
-from transformer_jax.evaluation.text_table import aligned_table
+from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.tools.word_vectors.neighbors import analogy_queries, search, unit_rows
 from transformer_jax.tools.word_vectors.vectors import WordVectors
 
@@ -196,14 +196,14 @@ class VectorReport:
                 for name, each in named + [(f"{scores.name}, {each.name}", each) for each in sums if each.total]:
                     accuracy = "-" if each.accuracy is None else f"{100 * each.accuracy:.2f} %"
                     rows.append((name, accuracy, f"{each.correct:,}", *_coverage(each)))
-            parts.append(aligned_table(rows, "lrrrr"))
+            parts.append(text_table(rows, "lrrrr"))
         if self.similarities:
             ranks = [("similarity", "Spearman", "covered", "coverage")]
             for score in self.similarities:
                 ranks.append(
                     (score.name, "-" if score.spearman is None else f"{score.spearman:.4f}", *_coverage(score))
                 )
-            parts.append(aligned_table(ranks, "lrrr"))
+            parts.append(text_table(ranks, "lrrr"))
         parts.append(
             "accuracy and Spearman are over covered questions and pairs, whose words all have vectors, as written or in "
             "lower case"
