@@ -6,14 +6,12 @@ import jax
 import numpy as np
 
 from transformer_jax.array_types import PAD_ID
-from transformer_jax.config.data import one_of_two_widths
+from transformer_jax.config.data import MIN_WIDTH, one_of_two_widths
 from transformer_jax.data.batch_plan import BatchPlan, BatchRows
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.pair_encoding import Sentences
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.sequence_types import Batch, Tokens
-
-NARROWEST = 16
 
 RowParts = tuple[Sequence[int], int]
 """Parts of the rows of a batch: their indices, and the number of equal parts of the batch."""
@@ -94,7 +92,7 @@ def scoring_rows(
     start = 0
     while start < len(order):
         length = int(longer_side[order[start]])
-        width = max(NARROWEST, 1 << (length - 1).bit_length())
+        width = max(MIN_WIDTH, 1 << (length - 1).bit_length())
         width = one_of_two_widths(length, int(longer_side[order[0]])) if few_shapes else width
         rows = rows_of(width, batch_tokens, row_multiple)
         pairs = order[start : start + rows]

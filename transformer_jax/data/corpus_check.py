@@ -31,7 +31,7 @@ from transformer_jax.data.line_shift import LineShift, Stretch, line_shift
 from transformer_jax.data.pair_encoding import PairEncoder, training_filters
 from transformer_jax.data.parallel_text import named_files
 from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.data.text_files import raw_lines, require_no_archive, sentence_of_line
+from transformer_jax.data.text_files import raw_lines, sentence_of_line
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
 
 EXAMPLES, EXAMPLE_CHARACTERS, TEXT_WIDTH = 3, 80, 120
@@ -190,8 +190,6 @@ def _texts(files: Sequence[Path], is_table: bool) -> Iterator[tuple[str | DataEr
 
 def _decoded(path: Path) -> Iterator[str | DataError]:
     for number, raw in enumerate(raw_lines(path), start=1):
-        if number == 1:
-            require_no_archive(raw, str(path))
         try:
             yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)
         except DataError as error:

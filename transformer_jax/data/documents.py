@@ -14,7 +14,7 @@ from transformer_jax.config.sizing import TextStatistics
 from transformer_jax.data.sentence_pairs import Document, DocumentSource, did_you_mean, digest, require_split
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 from transformer_jax.data.synthetic.symbols import split_random
-from transformer_jax.data.text_files import check_sentence, hash_file, is_text_file, raw_lines, require_no_archive
+from transformer_jax.data.text_files import check_sentence, hash_file, is_text_file, raw_lines
 
 ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 SENTENCES_IN_PARAGRAPH = (3, 7)
@@ -24,8 +24,6 @@ MEASURED_BYTES, COVERED_CHARACTERS, SHARE_UNSPACED = 4_000_000, 0.999, 0.3
 def lines(path: Path) -> Iterator[Document]:
     """Every line of a file; its line feed counts as a byte, but is not part of the text."""
     for number, raw in enumerate(raw_lines(path), start=1):
-        if number == 1:
-            require_no_archive(raw, str(path))
         yield Document(check_sentence(raw.removesuffix(b"\n"), f"{path}, line {number}"), len(raw))
 
 
@@ -144,7 +142,7 @@ class NamedTexts(_TextFile):
         return digest([self.documents_are, *cut, hash_file(self.file(split))])
 
     def _is_cut(self, split: str) -> bool:
-        return split != "test" and "validation" not in self.files
+        return split in ("train", "validation") and "validation" not in self.files
 
     def _boundary(self) -> int:
         """The byte of ``train`` from which documents are held out."""

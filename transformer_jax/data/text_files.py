@@ -33,12 +33,11 @@ _NO_TEXT = {
 }
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 _UNREADABLE = (EOFError, OSError, zlib.error, lzma.LZMAError)
-_LINE_BREAKS = re.compile(r"[\n\r\t]")
 
 
 def as_one_line(text: str) -> str:
     """The text with spaces in place of line breaks and tabs."""
-    return _LINE_BREAKS.sub(" ", text)
+    return re.sub(r"[\n\r\t]", " ", text)
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -88,13 +87,15 @@ def raw_lines(path: Path) -> Iterator[bytes]:
     """Streams the lines, with their line feeds, of a plain, ``.gz`` or ``.xz`` file.
 
     ``~`` at the start of the path is the home folder. Raises DataError, with the number of the last sound line, when the file
-    cannot be read or is damaged.
+    cannot be read, is damaged or is not text.
     """
     number = 0
     try:
         with _open(path) as stream:
             # Without a buffer, which would lose the sound lines before the damage.
             for line in stream:
+                if not number:
+                    require_no_archive(line, str(path))
                 yield line
                 number += 1
     except _UNREADABLE as error:
