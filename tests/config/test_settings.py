@@ -46,7 +46,7 @@ REFUSED = [
     ),
     (
         {"model": {"mixers": "ssru attention", "num_decoder_layers": 2, "scan_layers": True}},
-        "model.scan_layers: model.mixers='ssru attention' has different layers, and one compiled layer stands for all;",
+        "model.scan_layers: model.mixers='ssru attention' has different layers, but only one is compiled;",
     ),
     ({"optimizer": {"weight_decay": 0.1}}, "optimizer.weight_decay: adam has none; use optimizer.name=adamw"),
     ({"optimizer": {"freeze": "encoder_("}}, "optimizer.freeze: 'encoder_(' is not a regular expression: missing ),"),

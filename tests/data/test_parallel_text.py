@@ -167,7 +167,7 @@ def test_what_is_no_pair_of_files_is_refused(folder):
         ({"source": "grammar", "train": "a.en,a.de"}, "data.source: grammar reads no named files"),
         (
             {"source": "text", "train": "a.tsv", "validation": "b.tsv", "held_out": 3},
-            "data.held_out: data.validation names",
+            "data.held_out: data.validation is set too",
         ),
     ):
         with pytest.raises(ConfigError, match=message):

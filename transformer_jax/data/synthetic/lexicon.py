@@ -105,9 +105,10 @@ def _nouns(kind: str) -> tuple[Noun, ...]:
 def _verbs(objects: str) -> tuple[Verb, ...]:
     verbs = []
     for entry in _SECTIONS[f"verb {objects}"]:
-        *english, infinitive, third, first, participle = entry.removesuffix(" sein").split()
+        english, english_third, past, infinitive, third, first, participle = entry.removesuffix(" sein").split()
         prefix, _, plural = infinitive.rpartition("=")
-        verbs.append(Verb(objects, *english, prefix, plural, third, first, participle, entry.endswith(" sein")))
+        forms = prefix, plural, third, first, participle
+        verbs.append(Verb(objects, english, english_third, past, *forms, entry.endswith(" sein")))
     return tuple(verbs)
 
 
