@@ -89,7 +89,7 @@ def test_a_sweep_becomes_an_array(capsys):
         ([*SLURM, *TRAIN, "--config.model.d_f=3"], "model.d_f: unknown key; did you mean model.d_ff?"),
         (
             [*SLURM, *TRAIN, "--config.mesh.data=4"],
-            "does not use the 16 devices that the launch asks for; possible: ",
+            "does not use the 16 devices that the launch requests; possible: ",
         ),
         (
             [*SLURM, "--", "sweep", "--sweep=a.py", "--workdir=b"],

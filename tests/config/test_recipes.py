@@ -91,7 +91,7 @@ def test_a_setting_that_the_recipe_leaves_open_must_be_given(folder):
         "def get_config():\n"
         "    return m.ConfigDict({'data': {'directory': m.config_dict.required_placeholder(str)}})\n"
     )
-    message = "^data.directory: the recipe leaves it open; give --config.data.directory=VALUE$"
+    message = "^data.directory: the recipe requires a value; give --config.data.directory=VALUE$"
     with pytest.raises(ConfigError, match=message):
         resolve("open.py")
     assert resolve("open.py", [("data.directory", "here")]).data.directory == "here"

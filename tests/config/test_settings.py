@@ -13,7 +13,7 @@ LANGUAGE_MODEL = {"task": "language_model"}
 
 REFUSED = [
     ({"data": {"source": "sql"}}, "data.source: 'sql' is not one of grammar, copy, reverse, text, tfds; a plugin"),
-    ({"data": {"source": "text"}}, "data.directory: must name the folder with the text files; or name the files,"),
+    ({"data": {"source": "text"}}, "data.directory: must be the folder of the text files; or name the files,"),
     ({"data": {"source": "tfds"}}, "data.name: must name the data set, for example wmt14_translate/de-en"),
     (
         {"data": {"source": "text", "directory": "x", "source_language": "de"}},
@@ -46,7 +46,7 @@ REFUSED = [
     ),
     (
         {"model": {"mixers": "ssru attention", "num_decoder_layers": 2, "scan_layers": True}},
-        "model.scan_layers: model.mixers='ssru attention' has different layers, and one compiled layer stands for all;",
+        "model.scan_layers: model.mixers='ssru attention' has different layers, but only one is compiled;",
     ),
     ({"optimizer": {"weight_decay": 0.1}}, "optimizer.weight_decay: adam has none; use optimizer.name=adamw"),
     ({"optimizer": {"freeze": "encoder_("}}, "optimizer.freeze: 'encoder_(' is not a regular expression: missing ),"),
@@ -59,7 +59,7 @@ REFUSED = [
     ({"training": {"patience": 2, "evaluate_every": 0}}, "training.patience: needs validations; set"),
     ({"mesh": {"data": -1, "fsdp": -1}}, "mesh: only one axis can be -1"),
     ({"mesh": {"tensor": 0}}, "mesh.tensor: 0 must be above 0, or -1 for all remaining devices"),
-    ({"tokenizer": {"joint": False}}, "model.tying: 'all' shares both embeddings and needs"),
+    ({"tokenizer": {"joint": False}}, "model.tying: 'all' shares both embeddings, which needs"),
     ({"batching": {"tokens_per_update": 1000}}, "batching.tokens_per_update: 1000 is less than"),
     ({"training": {"num_updates": 10**20}}, f"training.num_updates: {10**20} must be at most 2147483647"),
     ({"decoding": {"beam_width": 10**6}}, "decoding.beam_width: 1000000 must be at most 1000"),
@@ -76,7 +76,7 @@ REFUSED = [
         "mesh.context: 8 does not divide rows of 260 positions",
     ),
     ({"model": {"kind": "rnn"}, "mesh": {"context": 2}}, "mesh.context: splits sequences of Transformers only; use"),
-    ({"batching": {"kind": "packed", "packed_length": 128}}, "batching.packed_length: 128 positions do not hold a"),
+    ({"batching": {"kind": "packed", "packed_length": 128}}, "batching.packed_length: 128 positions do not fit a"),
     (
         {"batching": {"kind": "packed", "count": "tokens", "packed_length": 60, "width_multiple": 16}},
         "batching.packed_length: 60 is not a multiple of batching.width_multiple=16",
@@ -99,9 +99,9 @@ REFUSED = [
     ({"training": {"trackers": "jsonl,excel"}}, "training.trackers: 'excel' is not one of jsonl, tensorboard, "),
     (LANGUAGE_MODEL | {"model": {"kind": "rnn"}}, "model.kind: 'rnn' is not one of decoder_only"),
     (LANGUAGE_MODEL | {"tokenizer": {"kind": "word"}}, "tokenizer.kind: 'word' loses text, so bits per byte are not"),
-    (LANGUAGE_MODEL | {"model": {"max_positions": 64}}, "model.max_positions: 64 learned positions do not hold a"),
+    (LANGUAGE_MODEL | {"model": {"max_positions": 64}}, "model.max_positions: 64 learned positions are too few"),
     (LANGUAGE_MODEL | {"batching": {"tokens_per_update": 1024}}, "batching.tokens_per_update: 1024 is less than"),
-    (LANGUAGE_MODEL | {"data": {"source": "text"}}, "data.train: for data.source=text name a file of text, or else a"),
+    (LANGUAGE_MODEL | {"data": {"source": "text"}}, "data.train: data.source=text needs either a file here or"),
     (LANGUAGE_MODEL | {"data": {"train": "a.txt"}}, "data.source: grammar reads no named files; set data.source=text"),
     (LANGUAGE_MODEL | {"data": {"held_out": 0.0}}, "data.held_out: 0.0 must be above 0"),
     (LANGUAGE_MODEL | {"data": {"evaluation_stride": 512}}, "data.evaluation_stride: 512 is more than"),

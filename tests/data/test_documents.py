@@ -47,8 +47,8 @@ def test_the_splits_of_one_file_add_up_to_it_and_the_tail_is_held_out(tmp_path, 
     ("name", "content", "message"),
     [
         ("all.txt", b"good\nb\xffd\n", r"all.txt, line 2: invalid UTF-8: byte 0xff"),
-        ("all.txt.xz", lzma.compress(b"good\n" * 1000)[:-30], "all.txt.xz: not a whole xz file"),
-        ("all.txt.gz", b"good\n", "all.txt.gz: not a whole gzip file"),
+        ("all.txt.xz", lzma.compress(b"good\n" * 1000)[:-30], "all.txt.xz: not a complete xz file"),
+        ("all.txt.gz", b"good\n", "all.txt.gz: not a complete gzip file"),
     ],
 )
 def test_bad_files_are_named(tmp_path, name, content, message):

@@ -38,12 +38,13 @@ def test_each_reason_is_counted(store_of, pair, reason):
 
 def test_workers_encode_as_this_process_does(letter_tokenizers, data_config, monkeypatch):
     monkeypatch.setattr(pair_encoding, "CHUNK_PAIRS", 3)
+    monkeypatch.setattr(pair_encoding, "MAX_WORKERS", 2)
     pairs = [SentencePair("abcdefgh"[: 1 + index % 8], "ab" * (index % 4)) for index in range(40)]
     config = data_config(max_source_tokens=6)
 
     def encode(chunks_without_workers):
         monkeypatch.setattr(pair_encoding, "CHUNKS_WITHOUT_WORKERS", chunks_without_workers)
-        return list(encoded_chunks(iter(pairs), letter_tokenizers, config, num_workers=2))
+        return list(encoded_chunks(iter(pairs), letter_tokenizers, config))
 
     here, there = encode(1000), encode(1)
     assert len(here) == 14
@@ -57,6 +58,7 @@ def test_workers_encode_as_this_process_does(letter_tokenizers, data_config, mon
 
 def test_a_worker_that_dies_is_an_error_and_not_a_wait(letter_tokenizers, monkeypatch):
     monkeypatch.setattr(pair_encoding, "CHUNKS_WITHOUT_WORKERS", 0)
+    monkeypatch.setattr(pair_encoding, "MAX_WORKERS", 1)
     monkeypatch.setattr(CharacterTokenizer, "kind", "a kind that no worker knows")
-    with pytest.raises(DataError, match="a process that tokenized has died"):
-        list(encoded_chunks(iter([SentencePair("a", "b")]), letter_tokenizers, None, num_workers=1))
+    with pytest.raises(DataError, match="a worker process that tokenizes died"):
+        list(encoded_chunks(iter([SentencePair("a", "b")]), letter_tokenizers, None))

@@ -81,7 +81,7 @@ def test_damaged_gzip_is_named_with_its_last_sound_line(tmp_path, damage, is_dam
     reader = corpus(tmp_path, text, text, gz=".gz")
     path = tmp_path / "train.de.gz"
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(DataError, match=r"train\.de\.gz: not a whole gzip file(.*); copy it again") as raised:
+    with pytest.raises(DataError, match=r"train\.de\.gz: not a complete gzip file(.*); copy it again") as raised:
         list(reader.pairs("train"))
     found = re.search(r"damaged after line ([\d,]+)", str(raised.value))
     assert (found is not None and 500 < int(found[1].replace(",", "")) <= 2000) is is_damaged
@@ -167,7 +167,7 @@ def test_what_is_no_pair_of_files_is_refused(folder):
         ({"source": "grammar", "train": "a.en,a.de"}, "data.source: grammar reads no named files"),
         (
             {"source": "text", "train": "a.tsv", "validation": "b.tsv", "held_out": 3},
-            "data.held_out: data.validation names",
+            "data.held_out: data.validation is set too",
         ),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -102,7 +102,7 @@ def test_errors_list_the_choices(data_dir):
         list(corpus("wmt14_translat/de-en", data_dir).pairs("train"))
     with pytest.raises(DataError, match=r"'wmt14_translate/de-xx' cannot be opened.*configurations: cs-en, de-en"):
         list(corpus("wmt14_translate/de-xx", data_dir).pairs("train"))
-    with pytest.raises(DataError, match="no_translate is no translation data set; it has text"):
+    with pytest.raises(DataError, match="no_translate is not a translation data set; it has text"):
         list(corpus("no_translate", data_dir).pairs("train"))
 
 

@@ -279,7 +279,7 @@ def test_a_task_trains_is_evaluated_and_reported(tmp_path, capsys):
     assert main(["figure", "architecture", plugin, f"--workdir={run}", f"--output={tmp_path / 'model.svg'}"]) == 2
     assert main(["export", plugin, run, "--format=stablehlo", f"--output={tmp_path / 'exported'}"]) == 2
     refusals = capsys.readouterr().err
-    assert "no layers of task=classification are drawn" in refusals
+    assert "task=classification cannot be drawn" in refusals
     assert "is a run of task=classification; give one of translation or language_model" in refusals
     assert transformer_jax.load(run).evaluate("validation", limit=8).num_examples == 8
     (start,) = json.loads((tmp_path / "run" / "run.json").read_text())

@@ -205,7 +205,7 @@ def test_a_mirrored_sentence_keeps_its_end():
         ({"attention": "location_sensitive", "attention_sharpness": 3.0}, "model.attention_sharpness"),
         ({"attention": "none", "wiring": "bahdanau"}, "model.attention: bahdanau's decoder reads the context"),
         ({"attention": "dot"}, "model.attention: dot needs a memory"),
-        ({"decoder_start": "last"}, "model.decoder_start: last needs as many layers"),
+        ({"decoder_start": "last"}, "model.decoder_start: last needs equally many layers"),
         ({"tying": "all", "d_embedding": 8}, "model.tying: 'all' needs d_embedding=8 to equal"),
         ({"cell": "rnn"}, "model.cell: 'rnn' is not one of lstm, gru"),
     ],

@@ -49,7 +49,7 @@ def vectorize(values: flags.Values) -> int:
     path, stem = Path(values.input).expanduser(), Path(values.output).expanduser()
     if stem.is_dir() or values.output.endswith("/"):
         raise ConfigError(f"--output: {stem} is a folder; give the files a name in it, for example {stem / 'counts'}")
-    from transformer_jax.evaluation.text_table import aligned_table
+    from transformer_jax.evaluation.text_table import text_table
     from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.tools.word_vectors.vectorizers import count_corpus
 
@@ -65,15 +65,15 @@ def vectorize(values: flags.Values) -> int:
         ("columns", f"{columns:,}", "hashed" if config.hashing_columns else "terms"),
         ("values", f"{matrix.nnz:,}", f"density {100 * matrix.nnz / (rows * columns):.4g} %"),
     ]
-    print(aligned_table(table, "lrl"))
+    print(text_table(table, "lrl"))
     if values.document:
         print(f"\ntop terms of document {values.document:,}: {_shortened(result.document)}")
         shown = [(repr(term) if config.characters else term, weight) for term, weight in result.top_terms]
-        print(aligned_table([(f"  {term}", f"{weight:.6g}") for term, weight in shown], "lr"))
+        print(text_table([(f"  {term}", f"{weight:.6g}") for term, weight in shown], "lr"))
     if values.query is not None:
         print(f"\nnearest to {values.query!r}" + (", which has no known term" if not result.nearest else ""))
         nearest = [(f"  {cosine:.4f}", f"{row:,}", _shortened(text)) for cosine, row, text in result.nearest]
-        print(aligned_table(nearest, "lrl") if nearest else "  none")
+        print(text_table(nearest, "lrl") if nearest else "  none")
     files = [f"{stem}.npz"] + ([] if config.hashing_columns else [f"{stem}.vocabulary.txt"])
     if values.picture or values.cooccurrences:
         files += _draw(values, path, config, result.counted)

@@ -116,11 +116,11 @@ def _picture(values: flags.Values, words: list[str]) -> None:
 
 
 def _listed(found: "list[Neighbor]") -> str:
-    from transformer_jax.evaluation.text_table import aligned_table
+    from transformer_jax.evaluation.text_table import text_table
 
     if not found:
         return "  no other word has a vector"
-    return aligned_table([("  " + word, f"{cosine:.4f}") for word, cosine in found], "lr")
+    return text_table([("  " + word, f"{cosine:.4f}") for word, cosine in found], "lr")
 
 
 ACTIONS = {

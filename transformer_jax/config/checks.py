@@ -1,4 +1,4 @@
-"""Declaration of settings, the checks that follow from it, and paths; each error names the key and the remedy."""
+"""Declaration and checks of settings and paths; errors name the key and the remedy."""
 
 import operator
 import re
@@ -12,34 +12,34 @@ from transformer_jax.config.errors import ConfigError, PluginNeeded
 from transformer_jax.config.plugins import is_registered, names_of
 
 LARGEST = 2**31 - 1
-"""Upper bound of numbers that state no other: counts are 32-bit integers on the device."""
+"""Default upper bound of numbers, which are 32-bit integers on the device."""
 LARGEST_SEED = 2**32 - 1
 BOUNDS = {"above": operator.gt, "at_least": operator.ge, "below": operator.lt, "at_most": operator.le}
 
 
 class Facts(TypedDict, total=False):
-    """Facts of a setting beside its type, default and meaning. Without a lower bound a number must be above 0."""
+    """Facts of a setting besides type, default and meaning. By default a number must be above 0."""
 
     above: float
     at_least: float
     below: float
     at_most: float
     choices: tuple[str, ...]
-    """Allowed values, if the type is not a Literal: plugins may add some, or the default is empty."""
+    """Allowed values of a ``str`` to which plugins add, or whose default is empty; else the type is a Literal."""
     plugin: str
-    """Kind of plugin (``config.plugins.EXTENSIONS``) that adds choices."""
+    """Kind of plugin (a key of ``config.plugins.EXTENSIONS``) that adds choices."""
     several: bool
     """Whether the value is a list of choices."""
     separator: str
     """The separator of the list, by default a comma."""
     program: Literal["traced", "optional"]
-    """The compiled training step has the number as an argument; optional: unless it is 0."""
+    """``traced``: the number is an argument of the compiled training step; ``optional``: unless it is 0."""
     changeable: bool
     """Whether a resumed run may have another value."""
 
 
 def setting(default: Any, meaning: str, **facts: Unpack[Facts]) -> Any:
-    """A dataclass field; help, docs, validation and sweeps read its facts.
+    """A dataclass field with facts for help, docs, validation and sweeps.
 
     Example: ``dropout: float = setting(0.1, "Dropout rate.", at_least=0, below=1)``. Choices are a ``Literal`` type.
     """
@@ -47,7 +47,7 @@ def setting(default: Any, meaning: str, **facts: Unpack[Facts]) -> Any:
 
 
 def rate(default: float, meaning: str) -> Any:
-    """A probability in training; at 0 the compiled training step does without."""
+    """A probability in training; 0 removes it from the compiled training step."""
     return setting(default, meaning, at_least=0, below=1, program="optional")
 
 
@@ -57,7 +57,7 @@ def same_setting(default: Any, block: type, name: str) -> Any:
 
 
 class Declared(NamedTuple):
-    """A declared setting: str, int, float or bool (or a block of settings), choices, default, and ``Facts``."""
+    """A declared setting; ``type`` is str, int, float, bool or a block of settings."""
 
     type: Any
     choices: tuple[str, ...]
@@ -79,7 +79,7 @@ class Declared(NamedTuple):
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The allowed values in words: choices, including plugins, or stated bounds: ``("at least 0", "below 1")``."""
+        """The allowed values in words: choices with plugins, or bounds such as ``("at least 0", "below 1")``."""
         if self.type in (int, float):
             return tuple(f"{word.replace('_', ' ')} {each}" for word, each in self.bounds.items() if each != LARGEST)
         plugin = self.facts.get("plugin")
@@ -87,10 +87,11 @@ class Declared(NamedTuple):
 
 
 def declared(block: Any) -> Mapping[str, Declared]:
-    """The settings of a dataclass by name, in the order of the declaration."""
+    """The settings of a dataclass by name, in order of declaration."""
     return _declared(block)
 
 
+# A function of its own: for mypy a dataclass is not hashable.
 @cache
 def _declared(block: Any) -> Mapping[str, Declared]:
     hints, found = get_type_hints(block), {}
@@ -103,7 +104,7 @@ def _declared(block: Any) -> Mapping[str, Declared]:
 
 
 def check_settings(path: str, block: Any) -> None:
-    """Raises ConfigError unless every setting of ``block``, which lies at ``path``, has a declared value."""
+    """Raises ConfigError unless every setting of ``block`` at ``path`` has an allowed value."""
     for name, each in declared(type(block)).items():
         key, value = f"{path}.{name}" if path else name, getattr(block, name)
         plugin = each.facts.get("plugin", "")
@@ -140,33 +141,31 @@ def require_pattern(key: str, text: str) -> None:
         raise ConfigError(f"{key}: {text!r} is not a regular expression: {error}") from None
 
 
-# Paths and addresses of object stores, ``s3://bucket/runs/a``.
-
-# One letter is a drive. In a chain, ``simplecache::s3://...``, the first says so.
+# At least two letters, since one is a drive; also chains such as ``simplecache::s3://...``.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(/|:[A-Za-z])")
-# Marks an address from a run directory: the user has not asked to open it.
+# Marks an address from a run directory, which the user did not ask to open.
 _UNASKED = "unasked+"
 
 
 def is_address(text: object) -> bool:
-    """Whether this names an object in a store, not a file; also if ``pathlib`` has removed one of the two slashes."""
+    """Whether the text is an address such as ``s3://bucket/runs/a``, also with one slash, as ``pathlib`` writes it."""
     return _SCHEME.match(str(text).removeprefix(_UNASKED)) is not None
 
 
 def absolute_path(text: str, key: str) -> str:
-    """The absolute path, or empty text; raises ConfigError, which names ``key``, at an address."""
+    """The absolute path, or empty text; raises ConfigError, which names ``key``, for an address."""
     if is_address(text):
         raise ConfigError(f"{key}: {without_mark(text)} is in an object store; only a path on this machine works here")
     return str(Path(text).expanduser().absolute()) if text else text
 
 
 def unasked(text: str) -> str:
-    """An address from a run directory, which somebody else may have written, marked as not to be opened; a path stays."""
+    """Marks an address from a run directory, which may be untrusted, as not to be opened; a path stays."""
     return f"{_UNASKED}{text}" if is_address(text) and not is_unasked(text) else text
 
 
 def is_unasked(text: str) -> bool:
-    """Whether ``unasked`` marked it."""
+    """Whether ``unasked`` marked the text."""
     return text.startswith(_UNASKED)
 
 

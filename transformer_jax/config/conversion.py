@@ -1,6 +1,6 @@
-"""Settings as nested dictionaries, dotted keys, text of the command line and JSON; conversion is strict both ways.
+"""Strict conversion of settings to and from nested dictionaries, dotted keys, command-line text and JSON.
 
-Nothing is cast silently: a whole number may be given for a float, a bool is not a number, and an unknown key is an error.
+Only an int is converted, to float; a bool is not a number, and an unknown key is an error.
 """
 
 import copy
@@ -23,36 +23,31 @@ from transformer_jax.config.plugins import names_with_settings
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, OWN_TASKS, TASKS, any_kind_of, kinds_of
 
 EXPECTED = {str: "text (str)", int: "a whole number (int)", float: "a number (float)", bool: "True or False (bool)"}
-# The spellings that absl's boolean flags accept.
-TRUE_WORDS = ("true", "t", "yes", "y", "1")
-FALSE_WORDS = ("false", "f", "no", "n", "0")
-# Settings that name two files.
-NAMED_FILES = ("data.train", "data.validation", "data.test")
+BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
 
-# Raised when a key is renamed or its meaning changes. A new key needs no new version, when its default is the old behavior.
+# Raise it when a key is renamed or its meaning changes, not for a new key whose default is the old behavior.
 SCHEMA_VERSION = 3
 PARTS = "parts"
 RENAMED: dict[int, dict[str, str]] = {
     1: {"model.rematerialise": "model.rematerialize"},
     2: {"data.file": "data.train"},
 }
-"""By the last schema version that had them: the old keys, and their names in the next version."""
+"""By the last schema version with them: old keys, and their names in the next version."""
 DEPRECATED = {old: new for renamed in RENAMED.values() for old, new in renamed.items()}
-"""The old keys that recipes and the command line still accept, with a warning."""
+"""Old keys that recipes and the command line still accept, with a warning."""
 REMOVED: dict[str, object] = {"decoding.shortlist": ""}
-"""Settings of earlier versions that are gone, with the value that had no effect."""
-# Runs of versions without this block were scored like this, whatever their language.
+"""Removed settings, with the value that had no effect."""
+# How versions without this block scored all languages.
 _AS_BEFORE = {"evaluation": {"bleu_tokenizer": "13a", "selection": "bleu"}}
 
 Block = type | UnionType
-"""A settings dataclass, or for a block of several kinds the union of them; it has all their fields."""
+"""A settings dataclass, or a union of several, with the fields of all."""
 
 
 def from_dict(values: Mapping[str, Any]) -> ExperimentConfig:
-    """The settings stated in ``values``, nested as ``ExperimentConfig`` is; the others keep their defaults.
+    """The settings in ``values``, nested like ``ExperimentConfig``; others keep their defaults.
 
-    Raises:
-        ConfigError: an unknown key, a value of the wrong type, or settings that exclude each other.
+    Raises ConfigError for an unknown key, a value of the wrong type, or incompatible settings.
     """
     task = values.get("task", DEFAULT_TASK)
     require_choice("task", task, tuple(OWN_TASKS), "task")
@@ -60,32 +55,34 @@ def from_dict(values: Mapping[str, Any]) -> ExperimentConfig:
 
 
 def to_dict(config: ExperimentConfig) -> dict[str, Any]:
-    """The inverse of ``from_dict``: every setting, as nested dictionaries of plain values; no ``parts`` if there are none."""
+    """The inverse of ``from_dict``: all settings as nested dictionaries; without ``parts`` if there are none."""
     values = asdict(config)
+    del values[PARTS]
     parts = {name: asdict(settings) for name, settings in config.parts.items()}
-    return {name: value for name, value in values.items() if name != "parts"} | ({"parts": parts} if parts else {})
+    return values | ({PARTS: parts} if parts else {})
 
 
 def flatten(config: ExperimentConfig) -> dict[str, Any]:
-    """Every setting under its dotted key: ``{"seed": 0, "data.source": "grammar", ...}``."""
-    return dict(_leaves(to_dict(config), ""))
+    """All settings by dotted key: ``{"seed": 0, "data.source": "grammar", ...}``."""
+    return dict(leaves(to_dict(config)))
 
 
-def _leaves(values: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+def leaves(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """``{"model": {"d_ff": 8}}`` as ``("model.d_ff", 8)``."""
     for name, value in values.items():
         key = join_key(path, name)
-        yield from _leaves(value, key) if isinstance(value, dict) else [(key, value)]
+        yield from leaves(value, key) if isinstance(value, Mapping) else [(key, value)]
 
 
 def difference(left: ExperimentConfig, right: ExperimentConfig) -> list[tuple[str, Any, Any]]:
-    """The settings in which two runs differ: ``[("model.d_ff", 2048, 1024), ...]``, sorted by key; None for one without it."""
+    """Settings that differ, sorted by key: ``[("model.d_ff", 2048, 1024), ...]``; None where one does not have the setting."""
     values, others = flatten(left), flatten(right)
     keys = sorted(values.keys() | others.keys())
     return [(key, values.get(key), others.get(key)) for key in keys if values.get(key) != others.get(key)]
 
 
 def listed(changes: Iterable[tuple[str, Any, Any]]) -> str:
-    """A line for each ``difference`` between the settings of a run and of this command."""
+    """A line for each ``difference`` between a run and this command."""
     return "".join(f"\n  {key}: the run has {before!r}, this command {after!r}" for key, before, after in changes)
 
 
@@ -95,10 +92,9 @@ def to_json(config: ExperimentConfig) -> dict[str, Any]:
 
 
 def from_json(content: Any) -> ExperimentConfig:
-    """The inverse of ``to_json``; settings of earlier schema versions are migrated, removed ones are left out.
+    """The inverse of ``to_json``; migrates earlier schema versions, and leaves out removed settings.
 
-    Raises:
-        ConfigError: not such an object, a newer schema version than this code knows, or wrong settings.
+    Raises ConfigError for another object, a newer schema version, or wrong settings.
     """
     if not isinstance(content, dict) or set(content) != {"schema_version", "config"}:
         raise ConfigError("not the settings of a run: expected an object with schema_version and config")
@@ -122,7 +118,7 @@ def from_json(content: Any) -> ExperimentConfig:
 
 
 def without_removed(values: dict[str, Any]) -> dict[str, Any]:
-    """Saved settings, as nested dictionaries, without removed ones; warns if one had an effect."""
+    """Saved settings, as nested dictionaries, without removed settings; warns if one had an effect."""
     for key, unused in REMOVED.items():
         block, _, name = key.partition(".")
         if isinstance(values.get(block), dict) and name in values[block]:
@@ -133,7 +129,7 @@ def without_removed(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _block_from(block: Block, values: Any, path: str, task: str) -> Any:
-    """One settings dataclass from the dictionary of its fields, recursively."""
+    """A settings dataclass from a dictionary, recursively."""
     if not isinstance(values, Mapping):
         raise ConfigError(f"{path}: expected a block of settings with {', '.join(fields_of(block))}, found {values!r}")
     chosen = _chosen(values, path, task) if path in BLOCKS_OF_TASKS else block
@@ -159,7 +155,7 @@ def _parts_from(values: Any, task: str) -> Parts:
 
 
 def _chosen(values: Mapping[str, Any], path: str, task: str) -> type:
-    """The settings dataclass of a block of this task: of several the one that its ``kind`` names, by default the first."""
+    """The settings dataclass of a block of this task, by ``kind`` if there are several; the first is the default."""
     kinds = kinds_of(task, path)
     if len(kinds) == 1:
         return next(iter(kinds.values()))
@@ -170,7 +166,7 @@ def _chosen(values: Mapping[str, Any], path: str, task: str) -> type:
 
 
 def _not_of_this_kind(block: Any, key: str, task: str) -> ConfigError:
-    """The error for a setting that only a block of another kind, or of another task, has."""
+    """The error for a setting of another kind of block, or of another task."""
     path, _, _ = key.rpartition(".")
     kinds = kinds_of(task, path)
     kind = next(name for name, each in kinds.items() if each is block)
@@ -179,7 +175,7 @@ def _not_of_this_kind(block: Any, key: str, task: str) -> ConfigError:
 
 
 def _checked(kind: type, value: Any, key: str) -> Any:
-    """``value`` if it is of the type ``kind``; the only conversion is from int to float, which loses nothing."""
+    """``value``, if it has the type ``kind``; an int becomes a float if necessary."""
     if kind is float and type(value) is int:
         value = float(value)
     if type(value) is not kind:
@@ -190,13 +186,13 @@ def _checked(kind: type, value: Any, key: str) -> Any:
 
 
 def fields_of(block: Block) -> MappingProxyType[str, Any]:
-    """The field names with their types, in the order of the declaration."""
+    """Fields with their types, in order of declaration."""
     return _fields_of(block, tuple(TASKS))
 
 
 @cache
 def _fields_of(block: Block, tasks: tuple[str, ...]) -> MappingProxyType[str, Any]:
-    del tasks  # A plugin that adds one may add fields.
+    del tasks  # Part of the cache key: the task of a plugin may add fields.
     fields: dict[str, Any] = {}
     for kind in get_args(block) or (block,):
         fields |= {name: each.type for name, each in declared(kind).items()}
@@ -206,12 +202,12 @@ def _fields_of(block: Block, tasks: tuple[str, ...]) -> MappingProxyType[str, An
 
 
 def is_block(kind: Any) -> bool:
-    """Whether a field holds a nested block of settings, of one kind or of several, rather than a value."""
+    """Whether a field is a block of settings, not a value."""
     return is_dataclass(kind) or bool(get_args(kind))
 
 
 def leaf_keys(block: Block = ExperimentConfig, prefix: str = "") -> Iterator[tuple[str, type]]:
-    """Every dotted key below ``block`` with its type, for example ``("model.num_heads", int)``; without parts."""
+    """All dotted keys below ``block`` with their types, such as ``("model.num_heads", int)``; without parts."""
     for name, kind in fields_of(block).items():
         if is_block(kind):
             yield from leaf_keys(kind, f"{prefix}{name}.")
@@ -220,7 +216,7 @@ def leaf_keys(block: Block = ExperimentConfig, prefix: str = "") -> Iterator[tup
 
 
 def keys_of_parts() -> Iterator[str]:
-    """The dotted keys of the settings of all parts; imports the whole kit."""
+    """The dotted keys of all settings of parts; imports the whole kit."""
     for name in names_with_settings():
         yield from (key for key, _ in leaf_keys(settings_of_part(name), f"{PARTS}.{name}."))
 
@@ -228,7 +224,7 @@ def keys_of_parts() -> Iterator[str]:
 def block_at(path: str) -> Block | None:
     """The block of settings at a dotted path, ``"model"`` or ``"parts.rmsnorm"``; None if there is none.
 
-    Raises ConfigError at a part without settings.
+    Raises ConfigError for a part without settings.
     """
     first, _, part = path.partition(".")
     if first == PARTS and part:
@@ -242,10 +238,9 @@ def join_key(path: str, name: str) -> str:
 
 
 def type_of(key: str) -> type:
-    """The type of the setting at a dotted key, which may be the old name of a renamed one.
+    """The type of the setting at a dotted key, which may be an old name.
 
-    Raises:
-        ConfigError: the key is unknown, with the nearest one, or it is a block.
+    Raises ConfigError for an unknown key, with the nearest one, and for a block.
     """
     key = current_key(key)
     path, _, name = key.rpartition(".")
@@ -263,20 +258,23 @@ def type_of(key: str) -> type:
 
 
 def unknown_key(key: str) -> ConfigError:
-    """The error for a key that does not exist: names the nearest keys, or else lists the keys of the block."""
+    """The error for a key that does not exist, with the nearest keys or all keys of the block."""
     if key in REMOVED:
         return ConfigError(f"{key}: was removed; leave it out")
     path, _, name = key.rpartition(".")
     if path.startswith(f"{PARTS}."):
-        return _unknown_field(path, name)
-    leaves, blocks = [leaf for leaf, _ in leaf_keys()], fields_of(ExperimentConfig)
-    same_name = [leaf for leaf in leaves if leaf.rpartition(".")[2] == name]
+        names = list(fields_of(settings_of_part(path.removeprefix(f"{PARTS}."))))
+        near = nearest(name, names)
+        hint = f"did you mean {path}.{near}?" if near else f"{path} has {', '.join(names)}"
+        return ConfigError(f"{key}: unknown key; {hint}")
+    keys, blocks = [leaf for leaf, _ in leaf_keys()], fields_of(ExperimentConfig)
+    same_name = [leaf for leaf in keys if leaf.rpartition(".")[2] == name]
     if near := nearest(key, same_name, cutoff=0.8):
         candidates = [near]
     elif 0 < len(same_name) <= 3:
         candidates = same_name
     else:
-        candidates = [near] if (near := nearest(key, (*leaves, *blocks))) else []
+        candidates = [near] if (near := nearest(key, (*keys, *blocks))) else []
     if candidates:
         return ConfigError(f"{key}: unknown key; did you mean {' or '.join(candidates)}?")
     owner = path if is_block(blocks.get(path)) else ""
@@ -284,27 +282,19 @@ def unknown_key(key: str) -> ConfigError:
     return ConfigError(f"{key}: unknown key; {owner or 'the config'} has {', '.join(siblings)}")
 
 
-def _unknown_field(path: str, name: str) -> ConfigError:
-    names = list(fields_of(settings_of_part(path.removeprefix(f"{PARTS}."))))
-    near = nearest(name, names)
-    hint = f"did you mean {path}.{near}?" if near else f"{path} has {', '.join(names)}"
-    return ConfigError(f"{path}.{name}: unknown key; {hint}")
-
-
 def apply_overrides(
     values: Mapping[str, Any] | ConfigDict, overrides: Iterable[tuple[str, str]] = ()
 ) -> dict[str, Any]:
-    """A plain copy of ``values`` with dotted keys set from text, in order; the last of two for one key wins.
+    """A plain copy of ``values`` with dotted keys set from text, in order.
 
-    References between the settings of a recipe (``config.get_ref``) follow what is overridden.
+    References between settings of a recipe (``config.get_ref``) follow the overrides.
 
     Example: ``apply_overrides({}, [("model.d_ff", "512")])`` is ``{"model": {"d_ff": 512}}``.
 
-    Raises:
-        ConfigError: an unknown key, text that does not read as the type of the setting, or a required one left open.
+    Raises ConfigError for an unknown key, text that is not a value of the setting, or a required setting without value.
     """
     config = ConfigDict(copy.deepcopy(values))
-    # The settings themselves decide whether types fit, not the values that the recipe happened to state.
+    # Types are checked by the settings dataclasses, not by the values in the recipe.
     with config.unlocked(), config.ignore_type():
         _rename_deprecated(config)
         for given, text in overrides:
@@ -323,20 +313,20 @@ def apply_overrides(
 
 
 def _plain(config: ConfigDict, path: str) -> dict[str, Any]:
-    """The settings as plain nested dictionaries, every reference followed."""
+    """The settings as plain nested dictionaries, with references resolved."""
     result = {}
     for name in config:
         key = join_key(path, str(name))
         try:
             value = config[name]
         except RequiredValueError:
-            raise ConfigError(f"{key}: the recipe leaves it open; give --config.{key}=VALUE") from None
+            raise ConfigError(f"{key}: the recipe requires a value; give --config.{key}=VALUE") from None
         result[name] = _plain(value, key) if isinstance(value, ConfigDict) else value
     return result
 
 
 def spelled_out(key: str, text: str) -> list[tuple[str, str]]:
-    """``("mesh", "data=-1,fsdp=4")`` as ``mesh.data`` and ``mesh.fsdp``; a key that is no block stays one setting."""
+    """``("mesh", "data=-1,fsdp=4")`` as ``mesh.data`` and ``mesh.fsdp``; only blocks are split."""
     if "=" not in text or block_at(key) is None:
         return [(key, text)]
     parts = (part.strip().partition("=") for part in text.split(","))
@@ -344,38 +334,33 @@ def spelled_out(key: str, text: str) -> list[tuple[str, str]]:
 
 
 def joined_files(overrides: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """One override for ``data.train=a.en data.train=a.de``, which is what a shell makes of ``data.train=a.{en,de}``."""
+    """Joins ``data.train=a.en data.train=a.de``, to which a shell expands ``data.train=a.{en,de}``."""
     joined: list[tuple[str, str]] = []
     for key, text in overrides:
         before = joined[-1] if joined else ("", "")
-        is_pair = key in NAMED_FILES and before[0] == key and not any("," in each for each in (before[1], text))
+        is_pair = (
+            key in ("data.train", "data.validation", "data.test")
+            and before[0] == key
+            and not any("," in each for each in (before[1], text))
+        )
         joined[-1 if is_pair else len(joined) :] = [(key, f"{before[1]},{text}" if is_pair else text)]
     return joined
 
 
 def read_value(key: str, text: str) -> str | int | float | bool:
-    """The value that ``text`` states for the setting ``key``.
+    """The value of ``text`` for the setting ``key``.
 
-    Raises:
-        ConfigError: an unknown key, or text that does not read as the type of the setting.
+    Raises ConfigError for an unknown key, or text that is not a value of the setting.
     """
     kind = type_of(key)
     try:
-        return _read_bool(text) if kind is bool else kind(text)
-    except ValueError:
+        return BOOLEANS[text.lower()] if kind is bool else kind(text)
+    except (KeyError, ValueError):
         raise ConfigError(f"{key}: expected {EXPECTED[kind]}, found {text!r}") from None
 
 
-def _read_bool(text: str) -> bool:
-    if text.lower() in TRUE_WORDS:
-        return True
-    if text.lower() in FALSE_WORDS:
-        return False
-    raise ValueError(text)
-
-
 def current_key(key: str, *, warn: bool = False) -> str:
-    """The present name of a key that may be an old one."""
+    """The current name of a key, which may be an old name."""
     new = DEPRECATED.get(key, key)
     if warn and new != key:
         _warn(key, new)
@@ -383,7 +368,7 @@ def current_key(key: str, *, warn: bool = False) -> str:
 
 
 def _rename_deprecated(config: ConfigDict) -> None:
-    """Moves settings of a recipe from old keys to new ones, references included; raises ConfigError if it states both."""
+    """Moves settings of a recipe, with references, from old keys to new ones; raises ConfigError if it has both."""
     for old, new in DEPRECATED.items():
         path, _, name = old.partition(".")
         block = config.get(path)

@@ -1,4 +1,4 @@
-"""Settings of the data: text and sentence pairs, tokenizer, batches of pairs, and the widths of batches."""
+"""Settings of the data: sources of text and sentence pairs, tokenizer, batches of pairs, and widths of batches."""
 
 import re
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ _BRACES = re.compile(r"\{([^{}]*),([^{}]*)\}")
 
 @dataclass(frozen=True)
 class SourceConfig:
-    """Settings of the data of every task: its source, files, splits and seed."""
+    """Settings of the data that all tasks have: source, files, splits and seed."""
 
     source: str = setting("grammar", "Source of the data.")
     directory: str = setting("", "Folder of the data, for data.source=text instead of data.train.", changeable=True)
@@ -42,41 +42,40 @@ class SourceConfig:
 
     @property
     def has_pairs(self) -> bool:
-        """Whether examples are pairs of sentences, not documents."""
+        """Whether examples are sentence pairs, not documents."""
         return False
 
     def absolute(self) -> "SourceConfig":
-        """The same with absolute paths; raises ConfigError at addresses of object stores."""
+        """The same settings with absolute paths; raises ConfigError at addresses of object stores."""
         paths: dict[str, Any] = {"directory": absolute_path(self.directory, "data.directory")}
         for name in ("train", "validation", "test"):
             text = getattr(self, name)
-            # Two files, a.en,b/{c,d}, are split outside of braces.
+            # A comma outside of braces separates two files.
             parts = re.split(r",(?![^{]*\})", text) if self.has_pairs else [text]
             paths[name] = ",".join(absolute_path(part.strip(), f"data.{name}") for part in parts)
         return replace(self, **paths)
 
     def only_reading(self) -> "SourceConfig":
-        """The same for using a trained model: nothing is downloaded."""
+        """The same settings for using a trained model, which downloads nothing."""
         return self
 
     def files(self) -> dict[str, str]:
-        """The named files, by the name of the split in the data."""
+        """The files by the name of the split in the data."""
         splits = self.train_split, self.validation_split, self.test_split
         return dict(zip(splits, (self.train, self.validation, self.test), strict=True))
 
     def split_name(self, split: str) -> str:
-        """Name in the data of ``train``, ``validation`` or ``test``; any other name stands for itself."""
+        """The name in the data of ``train``, ``validation`` or ``test``; other names stay."""
         names = {"train": self.train_split, "validation": self.validation_split, "test": self.test_split}
         return names.get(split, split)
 
 
 @dataclass(frozen=True)
 class DataConfig(SourceConfig):
-    """Source of the sentence pairs, and the filters of the training split.
+    """Source of the sentence pairs, and filters of the training split.
 
-    The filters apply to the training split only: a validation or test sentence is never dropped or cut. A language that is not
-    stated is the suffix of ``train``, or empty until its text is read (``data/corpora.py``); without ``train`` it is ``en``,
-    ``de``.
+    Validation and test sentences are never dropped or cut. An empty language becomes the suffix of ``train``; without a suffix
+    it stays empty until the text is read (``data/corpora.py``), and without ``train`` it is ``en`` or ``de``.
     """
 
     source: str = setting(
@@ -97,22 +96,21 @@ class DataConfig(SourceConfig):
     )
     held_out: float = setting(
         0.0,
-        "text: training pairs that are taken out as the validation split, chosen by the seed: a number, or a fraction "
-        "below 1.",
+        "text: number (or below 1: fraction) of training pairs that are the validation split instead, chosen by the seed.",
         at_least=0,
     )
     name: str = setting("", "tfds: name of the data set, such as wmt14_translate/de-en.")
     download: bool = setting(
-        True, "tfds: download and prepare the data set if it is missing; never for a trained model.", changeable=True
+        True, "tfds: download and prepare a missing data set; never for a trained model.", changeable=True
     )
     source_language: str = setting(
         "",
-        "Source language; empty: the suffix of data.train (of data.directory: en), else by the script of the text "
-        "(und: unknown).",
+        "Source language; empty: the suffix of data.train, en for data.directory, else by the script of the text (und: "
+        "unknown).",
     )
     target_language: str = setting(
         "",
-        "Target language, found like data.source_language (of data.directory: de); it chooses BLEU's tokenizer.",
+        "Target language, which chooses the tokenizer of BLEU; empty: as data.source_language, but de for data.directory.",
     )
     generated_pairs: int = setting(20_000, "grammar, copy, reverse: number of generated training pairs.")
     generated_words: int = setting(20, "copy, reverse: maximum number of words in a generated sentence.")
@@ -127,7 +125,6 @@ class DataConfig(SourceConfig):
         return True
 
     def only_reading(self) -> "DataConfig":
-        """The same for using a trained model: nothing is downloaded."""
         return replace(self, download=False)
 
     def __post_init__(self) -> None:
@@ -137,28 +134,27 @@ class DataConfig(SourceConfig):
             if not getattr(self, side):
                 object.__setattr__(self, side, language_of_file(name))
         is_found = self.source != "text" or bool(self.directory or self.train)
-        problem = "must name the folder with the text files; or name the files, data.train=corpus/train.{en,de}"
+        problem = "must be the folder of the text files; or name the files, data.train=corpus/train.{en,de}"
         require(is_found, "data.directory", problem)
         is_text = self.source == "text" or not self.held_out
-        require(
-            is_text, "data.held_out", f"{self.source} has a validation split; only data.source=text holds out pairs"
-        )
+        problem = f"{self.source} has a validation split; only data.source=text holds out pairs"
+        require(is_text, "data.held_out", problem)
         is_one = not (self.held_out and self.validation)
-        require(is_one, "data.held_out", "data.validation names the validation split already; use one of the two")
+        require(is_one, "data.held_out", "data.validation is set too; use one of the two")
         named = self.source != "tfds" or bool(self.name)
         require(named, "data.name", "must name the data set, for example wmt14_translate/de-en")
         differ = self.source_language != self.target_language
         is_generated = self.source in GENERATED_SOURCES
         problem = f"is {self.target_language!r}, the same as data.source_language; state a direction"
         require(differ or is_generated or bool(self.train), "data.target_language", problem)
-        # One sequence in twenty belongs to the validation split; half of its sequences are soon found.
+        # The validation split has a twentieth of all sequences; random draws find half of them soon.
         is_enough = self.source not in ("copy", "reverse") or 26**self.generated_words >= 40 * self.generated_pairs
         problem = f"{self.generated_words} letters make too few sequences for {self.generated_pairs} pairs; raise it"
         require(is_enough, "data.generated_words", problem)
 
 
 def spelled_files(text: str) -> tuple[str, ...]:
-    """``a.{en,de}`` and ``a.en,a.de`` as ``("a.en", "a.de")``; anything else as one name."""
+    """The file names in ``a.{en,de}``, ``a.en,a.de`` (both ``("a.en", "a.de")``) or ``a.tsv``."""
     braces = _BRACES.search(text)
     if braces:
         return tuple(text[: braces.start()] + ending + text[braces.end() :] for ending in braces.groups())
@@ -173,13 +169,13 @@ class TokenizerConfig:
         "bpe", "Kind of tokenizer."
     )
     vocabulary_size: int = setting(8000, "Maximum size of the vocabulary, with 4 special ids.", above=8)
-    joint: bool = setting(True, "One vocabulary for both languages, which tied embeddings need.")
+    joint: bool = setting(True, "One vocabulary for both languages; needed to tie their embeddings.")
     training_sentences: int = setting(1_000_000, "Maximum number of sentences to train the tokenizer on.")
     min_count: int = setting(1, "word_vectors: words with fewer occurrences in the training split get no vector.")
     character_coverage: float = setting(
         0.9999,
-        "bpe, unigram: share of the characters of the text that have a piece, the others become bytes; 0: by script, "
-        "0.9995 for scripts of thousands of characters, else 1.",
+        "bpe, unigram: share of the characters of the text that have a piece; others become bytes. 0: 0.9995 for scripts "
+        "of thousands of characters, else 1.",
         at_least=0,
         at_most=1,
     )
@@ -196,7 +192,7 @@ CPU_WIDTH_MULTIPLE = 4
 
 @dataclass(frozen=True)
 class BatchingConfig:
-    """Batching of sentence pairs, in a few static shapes; batches do not depend on the number of devices."""
+    """Batching of sentence pairs in a few static shapes, which do not depend on the number of devices."""
 
     kind: Literal["buckets", "packed"] = setting(
         "buckets",
@@ -213,13 +209,13 @@ class BatchingConfig:
     )
     num_buckets: int = setting(5, "buckets: number of widths, each a program to compile.")
     packed_length: int = setting(
-        256, "packed: positions in a row; with count=tokens of the longer side, and longer pairs get wider rows."
+        256, "packed: positions in a row; with count=tokens on the longer side, and longer pairs get wider rows."
     )
-    # Rows of float32 attention scores then start at multiples of 16 bytes. On Multi30k with five buckets, padding is 19.0 %
-    # of all positions with multiples of 1, 20.5 % with 4, 24.4 % with 8.
+    # Rows of float32 attention scores then start at multiples of 16 bytes. On Multi30k with five buckets, multiples of 1, 4 and
+    # 8 have 19.0, 20.5 and 24.4 % padding.
     width_multiple: int = setting(
         0,
-        "Widths of batches are multiples of it; 0: 4 on CPUs, 8 on GPUs, 16 on TPUs, by the devices on which the run begins.",
+        "Widths of batches are multiples of it; 0: 4 on CPUs, 8 on GPUs, 16 on TPUs, where the run begins.",
         at_least=0,
     )
     row_multiple: int = setting(
@@ -230,7 +226,7 @@ class BatchingConfig:
 
     @property
     def width_step(self) -> int:
-        """``width_multiple``, or its value on CPUs where no device chose it yet."""
+        """``width_multiple``, or its value for CPUs while it is 0."""
         return self.width_multiple or CPU_WIDTH_MULTIPLE
 
     @property
@@ -246,9 +242,16 @@ class BatchingConfig:
 
 
 def require_accumulation_divides(row_multiple: int, accumulation_steps: int) -> None:
-    """Raises ConfigError unless every micro-batch has equally many rows."""
+    """Raises ConfigError unless all micro-batches have the same number of rows."""
     problem = f"{accumulation_steps} does not divide batching.row_multiple={row_multiple}"
     require(row_multiple % accumulation_steps == 0, "batching.accumulation_steps", problem)
+
+
+def require_rows_fit(tokens_per_update: int, row_multiple: int, width: int) -> None:
+    """Raises ConfigError unless an update holds ``row_multiple`` rows of ``width``."""
+    least = width * row_multiple
+    problem = f"{tokens_per_update} is less than {least}, which is batching.row_multiple rows of {width}; raise it"
+    require(tokens_per_update >= least, "batching.tokens_per_update", problem)
 
 
 MIN_WIDTH = 16
@@ -256,14 +259,14 @@ SHORT_WIDTH = 64
 
 
 def one_of_two_widths(length: int, longest: int) -> int:
-    """A width of 64 if that holds ``length`` tokens, else one that holds ``longest``: two programs to compile."""
+    """The width 64 if ``length`` tokens fit, else a width for ``longest``: two programs to compile."""
     return padded_width(min(longest, SHORT_WIDTH) if length <= SHORT_WIDTH else longest)
 
 
 def padded_width(length: int, longest: int | None = None) -> int:
-    """Returns the smallest of the widths 16, 32, 64, 96, 128, 192, 256, ... that holds ``length`` tokens.
+    """The smallest of the widths 16, 32, 64, 96, 128, 192, 256, ... for ``length`` tokens.
 
-    ``longest``: maximum length that the model reads; the width is at most that, but never less than ``length``.
+    ``longest``: maximum length of the model, which limits the width, but not below ``length``.
     """
     power = max(1 << (max(length, 1) - 1).bit_length(), MIN_WIDTH)
     width = power * 3 // 4 if power > SHORT_WIDTH and length <= power * 3 // 4 else power

@@ -1,4 +1,4 @@
-"""Errors that a user can cause, and the names in their messages."""
+"""Errors of users, and suggestions of names for their messages."""
 
 import difflib
 import re
@@ -14,13 +14,13 @@ class PluginNeeded(ConfigError):
 
 
 class DataError(ValueError):
-    """A file or a data set is wrong. The message names the file and line, the problem and the remedy."""
+    """A file or data set is wrong. The message names the file and line, the problem and the remedy."""
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name most like ``name``, for "did you mean"; None if none is at least ``cutoff`` alike (0 to 1).
+    """The known name most similar to ``name``; None if no similarity is at least ``cutoff`` (0 to 1).
 
-    A name that is the only one to begin with ``name`` wins: ``val`` finds ``validation``.
+    If only one known name begins with ``name``, that one is returned: ``val`` finds ``validation``.
     """
     known = list(known)
     longer = [each for each in known if name and each.startswith(name)]
@@ -30,7 +30,5 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 def natural_order(name: str) -> list[tuple[int, str]]:
-    """A sort key that compares numbers by value: ``layer_9`` is ``[(0, "layer_"), (9, ""), (0, "")]``, before "
-    "``layer_10``.
-    """
+    """A sort key that compares numbers in names by value: ``layer_9`` comes before ``layer_10``."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]

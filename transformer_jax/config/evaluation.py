@@ -16,18 +16,18 @@ from transformer_jax.config.languages import (
 )
 
 SCORES = ("bleu", "bleu_lowercase", "bleu_compounds", "chrf", "ter", "spbleu")
-"""Scores of translations, in the order of tables."""
+"""Scores of translations, in table order."""
 SPBLEU_TOKENIZER = "flores200"
 TOKENIZER_KEY = "evaluation.bleu_tokenizer"
-"""The setting that changes the scores of one text."""
+"""The setting that changes the scores of the same text."""
 
 
 class Metric(NamedTuple):
-    """A metric of validations, by its name among the metrics of an evaluation.
+    """A metric of validations.
 
-    ``title`` is its name in tables, if that is not ``name`` in words; ``digits`` distinguish runs.
-    ``is_independent_of_tokenizer``: it compares runs of different tokenizers; a loss per token does not. ``needs``: the
-    setting, if any, without which it is not measured.
+    ``title``: name in tables, if not ``name`` in words. ``digits``: decimals that distinguish runs.
+    ``is_independent_of_tokenizer``: whether it compares runs with different tokenizers, unlike a loss per token. ``needs``: the
+    setting, if any, that enables it.
     """
 
     name: str
@@ -42,28 +42,27 @@ class Metric(NamedTuple):
         return self.title or self.name.replace("_", " ")
 
     def text(self, value: float) -> str:
-        """A value with enough digits to distinguish runs."""
         return f"{value:.{self.digits}f}"
 
     @property
     def key(self) -> str:
-        """Its name in the log of a run: ``validation/bleu``."""
+        """The name in the log of a run: ``validation/bleu``."""
         return f"validation/{self.name}"
 
     def is_better(self, value: float, than: float) -> bool:
         return value > than if self.direction == "maximize" else value < than
 
     def best_step(self, values: Mapping[int, float]) -> int:
-        """The step with the best value; of equal values the newest."""
+        """The step with the best value, the newest among equal ones."""
         sign = 1 if self.direction == "maximize" else -1
         return max(values, key=lambda step: (sign * values[step], step))
 
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """Scores of translations, and the tokenizer of BLEU; other tasks read none of these but ``selection``.
+    """Scores of translations, and the tokenizer of BLEU; other tasks only read ``selection``.
 
-    A run keeps the tokenizer and the selection metric that it found when it began.
+    A run keeps the tokenizer and the selection metric with which it began.
     """
 
     metrics: str = setting(
@@ -91,30 +90,30 @@ class EvaluationConfig:
         check_settings("evaluation", self)
 
     def resolved(self, language: str) -> "EvaluationConfig":
-        """The same with the tokenizer and the selection metric for translations into ``language``."""
+        """These settings with the tokenizer and selection metric for translations into ``language``."""
         tokenizer = self.tokenizer(language)
         by_language = "bleu" if counts_words(tokenizer, language) else "chrf"
         return replace(self, bleu_tokenizer=tokenizer, selection=self.selection or by_language)
 
     def tokenizer(self, language: str) -> str:
-        """Tokenizer of BLEU."""
+        """The tokenizer of BLEU."""
         return self.bleu_tokenizer or bleu_tokenizer_of(language)
 
     def scores(self, language: str) -> tuple[str, ...]:
-        """Names of the scores of ``evaluate``."""
+        """The names of the scores of ``evaluate``."""
         base = base_language(language)
         has_ter = base not in WITHOUT_SPACES or base in WITH_TER_OF_CHARACTERS
         makes_sense = {"bleu_compounds": base == "de", "ter": has_ter, "spbleu": False}
         return score_names(self.metrics) or tuple(name for name in SCORES if makes_sense.get(name, True))
 
     def require_installed(self, language: str, validated: str = "") -> None:
-        """Raises ConfigError when a tokenizer of ``metrics``, or of the scores ``validated``, is not installed."""
+        """Raises ConfigError when a tokenizer for ``metrics``, or for the scores in ``validated``, is not installed."""
         require_tokenizer(self.tokenizer(language), "evaluation.bleu_tokenizer")
         if "spbleu" in (*self.scores(language), *score_names(validated), self.selection):
             require_tokenizer(SPBLEU_TOKENIZER, "spbleu")
 
 
 def score_names(text: str) -> tuple[str, ...]:
-    """``"chrf, bleu"`` as ``("bleu", "chrf")``, in the order of tables."""
+    """``"chrf, bleu"`` as ``("bleu", "chrf")``, in table order."""
     named = [name.strip() for name in text.split(",")]
     return tuple(name for name in SCORES if name in named)

@@ -1,4 +1,4 @@
-"""The settings of one run, the checks over several blocks, and what follows from them: hyperparameters, changes on resume."""
+"""The settings of one run, checks between blocks, traced hyperparameters, and the changes that a resumed run accepts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -26,9 +26,9 @@ TaskBlock = Any
 
 @dataclass(frozen=True)
 class ExperimentConfig:
-    """The settings of one run. The types of ``data``, ``batching``, ``model`` and ``decoding`` depend on its ``task``.
+    """The settings of one run. ``task`` determines the types of ``data``, ``batching``, ``model`` and ``decoding``.
 
-    ``parts``: the settings of all parts that others select; those left out get their defaults.
+    ``parts``: settings of all parts that other settings select, defaults if not given.
     """
 
     task: str = setting(DEFAULT_TASK, "Task to train.", choices=tuple(OWN_TASKS), plugin="task")
@@ -77,7 +77,7 @@ class ExperimentConfig:
 
     @property
     def selections(self) -> list[Selection]:
-        """The parts that settings of any block select."""
+        """The parts that the settings of all blocks select."""
         blocks = {each.name: getattr(self, each.name) for each in fields(self)}
         found = selections(self, "")
         return found + [
@@ -86,7 +86,7 @@ class ExperimentConfig:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """The metrics that validations compute: of the scores of translations the named ones, and the one that selects."""
+        """The metrics that validations compute: ``validated_scores``, and all metrics that are not scores of translations."""
         left_out = set(SCORES) - set(self.validated_scores) if self.scores_translations else ()
         return tuple(metric for metric in TASKS[self.task].metrics if metric.name not in left_out)
 
@@ -97,7 +97,7 @@ class ExperimentConfig:
 
     @property
     def selection(self) -> Metric:
-        """The metric that selects checkpoints: the metric of the task, unless ``evaluation`` names or finds another."""
+        """The metric that selects checkpoints: of ``evaluation`` if set or found by language, else of the task."""
         facts, evaluation = TASKS[self.task], self.evaluation
         if self.scores_translations:
             evaluation = evaluation.resolved(self.data.target_language)
@@ -105,7 +105,7 @@ class ExperimentConfig:
 
     @property
     def with_all_scores(self) -> "ExperimentConfig":
-        """The settings with which validations compute all scores of ``evaluate``."""
+        """These settings, with all scores of ``evaluate`` in validations."""
         if not self.scores_translations:
             return self
         scores = ",".join(self.evaluation.scores(self.data.target_language))
@@ -113,7 +113,7 @@ class ExperimentConfig:
 
     @property
     def scoring(self) -> str:
-        """A sentence on how validations are scored; empty for other tasks than translation."""
+        """A sentence on the BLEU of validations; empty for other tasks than translation."""
         if not self.scores_translations:
             return ""
         tokenizer = self.evaluation.tokenizer(self.data.target_language)
@@ -121,39 +121,39 @@ class ExperimentConfig:
 
     @property
     def scores_translations(self) -> bool:
-        """Whether ``evaluation`` chooses the scores: the task selects by BLEU."""
+        """Whether the task selects by BLEU, so that ``evaluation`` chooses its scores."""
         return TASKS[self.task].selection.name == "bleu"
 
     @property
     def data_seed(self) -> int:
-        """Seed of the data: ``data.seed``, or the seed of the run if it is -1."""
+        """``data.seed``, or the seed of the run if that is -1."""
         return self.seed if self.data.seed < 0 else self.data.seed
 
 
 def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> bool:
-    """Whether a run that was ``saved`` may resume as ``config``, which differs in ``key``.
+    """Whether a run with settings ``saved`` may resume with ``config``, which differs in ``key``.
 
-    Settings may change that alter neither the model nor the order of its updates; ``evaluation.bleu_tokenizer`` changes scores.
+    Settings may change if they alter neither the model nor its updates; ``evaluation.bleu_tokenizer`` alters scores.
     """
     if key == "init.embeddings":
-        # A resumed run does not read the file; a run that had none cannot get one now.
+        # A resumed run ignores the file, but a run without one cannot get one.
         return bool(saved.init.embeddings)
     if key.startswith("init."):
-        # A resumed run does not read the other run, which may be gone, or lie elsewhere now.
+        # A resumed run ignores the other run, which may have moved.
         return bool(saved.init.run) and (not config.init.run or key == "init.run")
     if key == "training.num_updates":
-        # Others end at the last update, so every rate depends on the number of updates.
+        # Rates of other schedules depend on the number of updates.
         return config.optimizer.schedule in ENDLESS_SCHEDULES
     if key in ("data.source_language", "data.target_language"):
-        # They choose files or columns; a language that was not known has chosen none.
+        # Languages choose files or columns, but an unknown language has chosen none.
         return getattr(saved.data, key.removeprefix("data.")) == UNDETERMINED
     if key == "model.compute_dtype":
-        # The dtype resolved when the run began stays, on any hardware.
+        # The run keeps the dtype that was resolved when it began.
         return config.model.compute_dtype == "auto"
     if key == "batching.width_multiple":
         return config.batching.width_multiple == 0
     if key == "evaluation.selection":
-        # A command that does not state it keeps the metric of the run.
+        # Empty: the run keeps its metric.
         return not config.evaluation.selection
     path, _, name = key.rpartition(".")
     block: Any = config
@@ -166,11 +166,11 @@ def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> b
 
 
 Number = Any
-"""A float here, a float32 scalar where a function is compiled; None if 0 removes a part of the program."""
+"""A float, or a traced float32 scalar; None if the value 0 removes a part of the program."""
 
 
 class Rates(NamedTuple):
-    """Probabilities of a model in training, by the names of their settings; None if the model has none or it is 0."""
+    """Probabilities of a model in training, by setting name; None if the model has no such setting or it is 0."""
 
     dropout: Number = None
     embedding_dropout: Number = None
@@ -180,10 +180,7 @@ class Rates(NamedTuple):
 
 
 class Hyperparameters(NamedTuple):
-    """Hyperparameters traced into the training step, by setting name. ``num_updates`` is where the cosine schedule ends.
-
-    ``parts``: the traced settings of parts, by their name.
-    """
+    """Hyperparameters traced into the training step, by setting name; ``parts``: traced settings by part name."""
 
     learning_rate: Number
     warmup_updates: Number
@@ -199,7 +196,7 @@ class Hyperparameters(NamedTuple):
 
 
 def _traced(block: Any) -> dict[str, float | None]:
-    """The traced settings of a block; None if the compiled step does not have them."""
+    """The traced settings of a block; None for those not in the compiled step."""
     found = {}
     for name, each in declared(type(block)).items():
         program = each.facts.get("program")
@@ -221,5 +218,5 @@ def hyperparameters_of(config: ExperimentConfig) -> Hyperparameters:
 
 
 def parts_with(config: ExperimentConfig, hyperparameters: Hyperparameters) -> Parts:
-    """The settings of parts, with the numbers of ``hyperparameters``, which may be traced."""
+    """The settings of parts with the numbers of ``hyperparameters``, which may be traced."""
     return settings_with(config.parts, hyperparameters.parts)

@@ -1,4 +1,4 @@
-"""Explanations of the settings: meaning, type, allowed values, default, and the tasks and models that have them."""
+"""Explanations of settings: meaning, type, allowed values, default, and the tasks and models that have them."""
 
 import inspect
 from collections.abc import Iterator
@@ -35,9 +35,9 @@ BLOCK_TITLES = {
 
 
 class Reader(NamedTuple):
-    """A task, and if it has several models the ``kind`` of one, that has a setting; its meaning, default and values there.
+    """A task, or one model of a task, that has a setting, with meaning, default and values there.
 
-    ``plugin``: the kind of parts that are values too.
+    ``plugin``: the kind of parts whose names are values too.
     """
 
     name: str
@@ -56,21 +56,22 @@ class Explained(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """The meaning, with the readers if it differs between them."""
+        """The meaning, or the meanings with their readers."""
         return " ".join(f"{value} [{names}]" if names else value for value, names in self.by("meaning"))
 
     def text(self) -> str:
-        """A few lines for the terminal."""
+        """The explanation for the terminal."""
         lines = [f"{self.key}  ({self.type_name})"]
         for field, label in (("meaning", ""), ("values", "values: "), ("default", "default: ")):
             lines += [f"  {label}{value}{f'  [{names}]' if names else ''}" for value, names in self.by(field)]
         lines.append(f"  read by: {', '.join(reader.name for reader in self.readers)}")
         for kind in dict.fromkeys(reader.plugin for reader in self.readers if reader.plugin):
-            lines += [f"  {name}: {_first_line(part)}" for name, part in registered(kind).items()]
+            for name, part in registered(kind).items():
+                lines.append(f"  {name}: {(inspect.getdoc(part) or '').partition('\n')[0]}")
         return "\n".join(lines)
 
     def by(self, field: str) -> list[tuple[str, str]]:
-        """The values of a field of the readers as text, each with the readers that have it; no readers if all agree."""
+        """The distinct values of a field as text, each with its readers (empty if all agree)."""
         grouped: dict[str, list[str]] = {}
         for reader in self.readers:
             value = getattr(reader, field)
@@ -81,13 +82,13 @@ class Explained(NamedTuple):
 
 
 def explained(key: str) -> Explained:
-    """The explanation of the setting ``key``; raises ConfigError, with the nearest one, when there is none."""
+    """The explanation of the setting ``key``; raises ConfigError, with the nearest key, if there is none."""
     kind, key = type_of(key), current_key(key)
     return Explained(key, kind.__name__, tuple(_readers(key)))
 
 
 def all_explained() -> list[Explained]:
-    """All settings, also of the parts of the kit, which is imported."""
+    """The explanations of all settings, also of parts; imports the whole kit."""
     return [explained(key) for key in (*(key for key, _ in leaf_keys()), *keys_of_parts())]
 
 
@@ -118,17 +119,13 @@ def _reader(name: str, block: Any, setting: str) -> Reader:
     return Reader(name, facts.get("meaning", ""), found.default, found.values, facts.get("plugin", ""))
 
 
-def _first_line(part: Any) -> str:
-    return (inspect.getdoc(part) or "").partition("\n")[0]
-
-
 def block_of(key: str) -> str:
-    """The title in ``BLOCK_TITLES`` under which a setting is listed, by its block."""
+    """The key in ``BLOCK_TITLES`` under which a setting is listed."""
     return key.partition(".")[0] if "." in key else ""
 
 
 def settings_page() -> str:
-    """docs/settings.md."""
+    """The text of docs/settings.md."""
     parts = [
         "# Settings",
         "Every setting of every recipe: `--config.KEY=VALUE` changes it, `transformer-jax config --explain=KEY` "

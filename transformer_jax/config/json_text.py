@@ -1,4 +1,4 @@
-"""JSON and text from files that anybody may have written."""
+"""JSON and text from untrusted files."""
 
 import json
 import math
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def parse_json(content: bytes | str) -> Any:
-    """The value; raises ValueError also if the text is not UTF-8 or nested too deeply."""
+    """``json.loads``, with ValueError also for text that is nested too deeply."""
     try:
         return json.loads(content)
     except RecursionError:
@@ -14,12 +14,12 @@ def parse_json(content: bytes | str) -> Any:
 
 
 def is_count(value: Any) -> bool:
-    """Whether the value is a whole number from 0 to 10^18."""
+    """Whether the value is an integer from 0 to 10^18."""
     return type(value) is int and 0 <= value <= 10**18
 
 
 def finite_or_none(value: Any) -> int | float | None:
-    """The number, or None for None and numbers that are not finite; raises ValueError for anything else."""
+    """The number, or None for None and nonfinite numbers; raises ValueError for other values."""
     if value is None:
         return None
     if type(value) not in (int, float) or (type(value) is int and abs(value) > 10**18):
@@ -28,5 +28,5 @@ def finite_or_none(value: Any) -> int | float | None:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether the text has no unpaired surrogate, which no file can hold and no tokenizer reads."""
+    """Whether the text has no lone surrogate, which cannot be encoded as UTF-8."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)

@@ -1,10 +1,16 @@
-"""Settings of the language model: text, batches, model, generation, and the checks over several blocks."""
+"""Settings of the language model: text, batches, model and generation, and checks between these blocks."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from transformer_jax.config.checks import check_settings, require, same_setting, setting
-from transformer_jax.config.data import SourceConfig, TokenizerConfig, require_accumulation_divides
+from transformer_jax.config.data import (
+    BatchingConfig,
+    SourceConfig,
+    TokenizerConfig,
+    require_accumulation_divides,
+    require_rows_fit,
+)
 from transformer_jax.config.model import KIND, TransformerLayersConfig
 from transformer_jax.config.translation import BATCH_TOKENS_MEANING, SMALLEST_TEMPERATURE, temperature_problem
 
@@ -13,10 +19,7 @@ LOSSLESS_TOKENIZERS = ("bpe", "unigram", "byte")
 
 @dataclass(frozen=True)
 class TextDataConfig(SourceConfig):
-    """Source of the text, and its division into documents.
-
-    Without ``validation`` the last documents of ``train``, ``held_out`` of its bytes, are the validation split.
-    """
+    """Source of the text, and its division into documents."""
 
     source: Literal["grammar", "text"] = setting("grammar", "Source of the text: files (text), or a generator.")
     directory: str = setting(
@@ -25,8 +28,8 @@ class TextDataConfig(SourceConfig):
     train: str = setting("", "text: file of the training split, plain, .gz or .xz.", changeable=True)
     held_out: float = setting(
         0.05,
-        "text: fraction of data.train, whole documents at its end, that is the validation split unless "
-        "data.validation is named.",
+        "text: fraction of data.train, in whole documents at its end, that is the validation split if data.validation "
+        "is empty.",
         below=1,
     )
     documents: Literal["lines", "paragraphs"] = setting(
@@ -35,20 +38,19 @@ class TextDataConfig(SourceConfig):
     generated_sentences: int = setting(20_000, "grammar: number of generated training sentences.")
     evaluation_stride: int = setting(
         0,
-        "New tokens in each evaluated row; the tokens before them are context that was scored already. 0: rows do not "
-        "overlap.",
+        "Scored tokens of each evaluated row; the tokens before them are only context. 0: rows do not overlap.",
         at_least=0,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         is_named = self.source != "text" or bool(self.train) != bool(self.directory)
-        problem = "for data.source=text name a file of text, or else a folder with data.directory"
+        problem = "data.source=text needs either a file here or a folder in data.directory"
         require(is_named, "data.train", problem)
         is_used = self.source == "text" or not self.directory
         require(is_used, "data.source", f"{self.source} reads no files; set data.source=text")
         is_one = not (self.directory and (self.validation or self.test))
-        problem = "has the files of every split; name files with data.train instead, or none"
+        problem = "is a folder with the files of all splits; name files with data.train instead, or none"
         require(is_one, "data.directory", problem)
 
 
@@ -58,17 +60,15 @@ class TextBatchingConfig:
 
     kind: Literal["split", "packed"] = setting(
         "split",
-        "Rows: one stream of all documents, each ended by EOS, cut into rows, so that attention crosses the ends of "
-        "documents (split), or several documents in a row that do not see each other (packed).",
+        "Rows: one stream of all documents, separated by EOS and cut into rows, with attention across documents (split), "
+        "or several documents in a row without attention between them (packed).",
     )
     tokens_per_update: int = setting(
         4096, "Token positions in an optimizer update, with padding, over all devices.", at_most=2**30
     )
     context_length: int = setting(256, "Token positions in a row.", above=1)
-    row_multiple: int = setting(
-        8, "The number of rows of every batch is a multiple of it; devices and accumulation steps must divide it."
-    )
-    accumulation_steps: int = setting(1, "Micro-batches of a batch, whose gradients are summed, to save memory.")
+    row_multiple: int = same_setting(8, BatchingConfig, "row_multiple")
+    accumulation_steps: int = same_setting(1, BatchingConfig, "accumulation_steps")
 
     @property
     def row_length(self) -> int:
@@ -83,7 +83,7 @@ class TextBatchingConfig:
 class DecoderOnlyConfig(TransformerLayersConfig):
     """A stack of causal self-attention layers without an encoder (Liu et al. 2018; Radford et al. 2019).
 
-    Defaults are pre-norm, GELU and learned positions, as in Radford et al. 2019.
+    Defaults are pre-norm, GELU and learned positions (Radford et al. 2019).
     """
 
     kind: Literal["decoder_only"] = setting("decoder_only", KIND)
@@ -135,18 +135,14 @@ def check_language_model(
     model: DecoderOnlyConfig,
     decoding: GenerationConfig,
 ) -> None:
-    """Raises ConfigError when the blocks of a language model exclude each other."""
+    """Raises ConfigError when the blocks of a language model are incompatible."""
     problem = f"{tokenizer.kind!r} loses text, so bits per byte are not defined; use {', '.join(LOSSLESS_TOKENIZERS)}"
     require(tokenizer.kind in LOSSLESS_TOKENIZERS, "tokenizer.kind", problem)
     length, longest = batching.context_length, model.longest_sequence
-    problem = f"{longest} learned positions do not hold a row of batching.context_length={length}; use {length}"
+    problem = f"{longest} learned positions are too few for batching.context_length={length}; use {length}"
     require(longest is None or longest >= length, "model.max_positions", problem)
-    least = length * batching.row_multiple
-    problem = (
-        f"{batching.tokens_per_update} is less than {least}, which is batching.row_multiple rows of {length}; raise it"
-    )
-    require(batching.tokens_per_update >= least, "batching.tokens_per_update", problem)
-    problem = f"{data.evaluation_stride} is more than batching.context_length={length}: tokens would be left out"
+    require_rows_fit(batching.tokens_per_update, batching.row_multiple, length)
+    problem = f"{data.evaluation_stride} is more than batching.context_length={length}, so tokens would be left out"
     require(data.evaluation_stride <= length, "data.evaluation_stride", problem)
     can_stride = data.evaluation_stride == 0 or batching.kind == "split"
     require(can_stride, "data.evaluation_stride", "rows overlap only with batching.kind=split; set it to 0")

@@ -1,4 +1,4 @@
-"""Languages: their codes, the scripts that reveal one, and how BLEU finds the words of each."""
+"""Languages: codes, scripts, and the tokenizers of BLEU."""
 
 import os
 import unicodedata
@@ -11,7 +11,7 @@ from pathlib import Path
 from transformer_jax.config.errors import ConfigError
 
 UNDETERMINED = "und"
-"""The code of ISO 639 for a language that is not known."""
+"""The ISO 639 code of an unknown language."""
 
 CODES = (
     "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el "
@@ -21,7 +21,7 @@ CODES = (
     "sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu "
 )
 ISO_639_1 = frozenset(CODES.split())
-# Codes of three letters, as in NLLB and FLORES, of languages that get a special treatment.
+# Three-letter codes, as in NLLB and FLORES, of languages that this package treats specially.
 TWO_LETTERS = {"jpn": "ja", "zho": "zh", "cmn": "zh", "yue": "zh", "kor": "ko", "tha": "th", "khm": "km", "lao": "lo"}
 TWO_LETTERS |= {"mya": "my", "bod": "bo", "dzo": "dz", "deu": "de", "eng": "en"}
 
@@ -29,9 +29,9 @@ WITHOUT_SPACES = frozenset(["ja", "zh", "th", "km", "lo", "my", "bo", "dz"])
 SCRIPTS_WITHOUT_SPACES = frozenset(
     ("HAN", "HIRAGANA", "KATAKANA", "BOPOMOFO", "YI", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "JAVANESE")
 )
-# First words of Unicode names that stand for a script of another name, or for none.
+# First words of Unicode names that are not the name of the script.
 SCRIPT_ALIASES = {"CJK": "HAN", "IDEOGRAPHIC": "HAN", "COMBINING": "", "VARIATION": "", "SPACE": ""}
-# Languages by the script that hardly any other language uses.
+# Scripts that practically only one language uses.
 LANGUAGE_OF_SCRIPT = {"HAN": "zh", "HANGUL": "ko", "THAI": "th", "KHMER": "km", "LAO": "lo", "MYANMAR": "my"}
 LANGUAGE_OF_SCRIPT |= {"TIBETAN": "bo", "HEBREW": "he", "GREEK": "el", "GEORGIAN": "ka", "ARMENIAN": "hy"}
 LANGUAGE_OF_SCRIPT |= {"TAMIL": "ta", "TELUGU": "te", "KANNADA": "kn", "MALAYALAM": "ml", "GUJARATI": "gu"}
@@ -48,13 +48,10 @@ SPLITTING_AT_SPACES = ("13a", "intl", "none")
 
 
 def language_of_file(name: str) -> str:
-    """The language that the suffix of a file names: ``train.fr.gz`` is ``fr``, ``a.zh_CN`` is ``zh_CN``.
-
-    Empty if the suffix is no language: ``a.tsv``, ``train.src``.
-    """
+    """The language in the suffix of a file: ``train.fr.gz`` is ``fr``, ``a.zh_CN`` is ``zh_CN``; ``a.tsv`` is empty."""
     suffix = Path(name.removesuffix(".gz")).suffix.removeprefix(".")
     code, _, rest = suffix.replace("-", "_").partition("_")
-    # Many suffixes of three letters are no language: txt, src, tok, raw.
+    # Many three-letter suffixes are not languages: txt, src, tok, raw.
     is_language = (code in ISO_639_1 and len(rest) in (0, 2, 4)) or (
         len(code) == 3 and len(rest) == 4 and code.islower()
     )
@@ -69,7 +66,7 @@ def base_language(language: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def script_of(character: str) -> str:
-    """The script of a letter or mark, the first word of its Unicode name: ``LATIN``, ``HAN``; empty for other characters."""
+    """The script of a letter or mark, by its Unicode name: ``LATIN``, ``HAN``; empty for other characters."""
     if unicodedata.category(character)[0] not in "LM":
         return ""
     first = unicodedata.name(unicodedata.normalize("NFKC", character)[0], "").replace("-", " ").partition(" ")[0]
@@ -77,12 +74,12 @@ def script_of(character: str) -> str:
 
 
 def writes_without_spaces(character: str) -> bool:
-    """Whether the character belongs to a script that puts no spaces between words."""
+    """Whether the script of the character has no spaces between words."""
     return script_of(character) in SCRIPTS_WITHOUT_SPACES
 
 
 def language_of_text(lines: Iterable[str]) -> tuple[str, str]:
-    """The language that the script of the lines reveals, ``und`` if several languages use it, and the script."""
+    """The language of the lines by their script, ``und`` if several languages use it, and the script."""
     letters = Counter(script_of(character) for line in lines for character in line)
     del letters[""]
     if not letters:
@@ -97,7 +94,7 @@ def language_of_text(lines: Iterable[str]) -> tuple[str, str]:
 
 @cache
 def is_installed(tokenizer: str) -> bool:
-    """Whether sacreBLEU has this tokenizer here, without the network."""
+    """Whether sacreBLEU can use this tokenizer without a download."""
     if tokenizer in MODELS:
         return model_file(tokenizer).is_file()
     try:
@@ -109,7 +106,7 @@ def is_installed(tokenizer: str) -> bool:
 
 
 def model_file(tokenizer: str) -> Path:
-    """The file of the model of a ``flores`` tokenizer."""
+    """The model file of a ``flores`` tokenizer."""
     folder = os.environ.get("SACREBLEU") or Path.home() / ".sacrebleu"
     return Path(folder) / "models" / MODELS[tokenizer]
 
@@ -126,8 +123,9 @@ def require_tokenizer(tokenizer: str, key: str) -> None:
 
 
 def bleu_tokenizer_of(language: str) -> str:
-    """sacreBLEU's tokenizer of a target language: ``13a`` if spaces separate words, else one for the language or
-    ``flores200`` if installed, else ``char``.
+    """sacreBLEU's tokenizer for a target language.
+
+    ``13a`` if spaces separate words, else the tokenizer of the language or ``flores200`` if installed, else ``char``.
     """
     base = base_language(language)
     own = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}.get(base)
@@ -137,6 +135,6 @@ def bleu_tokenizer_of(language: str) -> str:
 
 
 def counts_words(tokenizer: str, language: str) -> bool:
-    """Whether BLEU with this tokenizer compares words, not single characters or sentences without spaces."""
+    """Whether BLEU with this tokenizer compares words, not characters or whole sentences."""
     is_whole_sentence = base_language(language) in WITHOUT_SPACES and tokenizer in SPLITTING_AT_SPACES
     return tokenizer != "char" and not is_whole_sentence

@@ -1,4 +1,4 @@
-"""Settings of Transformers and recurrent encoder-decoders, and of the initial parameters of a run."""
+"""Settings of Transformers, recurrent encoder-decoders, and the initial parameters of a run."""
 
 import re
 from dataclasses import dataclass, replace
@@ -20,17 +20,14 @@ from transformer_jax.config.errors import ConfigError
 KIND = "Kind of model."
 ComputeDtype = Literal["auto", "float32", "float32_exact", "tf32", "bfloat16"]
 COMPUTE_DTYPE = (
-    "Precision of matrix products and hidden states: float32 (as fast as the device takes it), float32_exact or "
-    "tf32 (the same on "
-    "every device), bfloat16 (sums, norms, softmax and loss stay float32), auto (bfloat16 if the devices have "
-    "units for it, else "
-    "float32)."
+    "Precision of matrix products and hidden states: float32 (the fastest float32 of the device), float32_exact or tf32 "
+    "(the same on every device), bfloat16 (sums, norms, softmax and loss stay float32), auto (bfloat16 if the devices "
+    "have units for it, else float32)."
 )
 Tying = Literal["all", "embeddings", "output", "none"]
 TYING = (
-    "Shared matrices: both embeddings and output projection (all, section 3.4), both embeddings, target "
-    "embedding and output "
-    "projection (output), or none."
+    "Shared matrices: both embeddings and output projection (all, section 3.4), both embeddings, target embedding and "
+    "output projection (output), or none."
 )
 EMBEDDING_DROPOUT = "Dropout rate of embeddings."
 
@@ -39,10 +36,12 @@ EMBEDDING_DROPOUT = "Dropout rate of embeddings."
 class TransformerLayersConfig:
     """Settings common to all Transformers; defaults are the base model (Vaswani et al. 2017, table 3).
 
-    As in the paper: attention ``multi_head``, embedding ``scaled``. As in an early re-implementation: ``rectified``,
-    ``zero_padding``. As in public checkpoints: attention ``biased`` (its projections), embedding ``unscaled``, ``logits_bias``,
-    positions ``fairseq``. Ablations: attention ``unscaled`` (without 1 / sqrt(d_k)), attention ``acausal`` (without the causal
-    mask), positions ``none``. A run keeps the precision that ``auto`` resolved to when it began.
+    - Paper: attention ``multi_head``, embedding ``scaled``.
+    - An early re-implementation: attention ``rectified``, embedding ``zero_padding``.
+    - Public checkpoints: attention ``biased`` (projections), embedding ``unscaled``, ``logits_bias``, positions ``fairseq``.
+    - Ablations: attention ``unscaled`` (without 1 / sqrt(d_k)) or ``acausal`` (without the causal mask), positions ``none``.
+
+    A run keeps the ``compute_dtype`` to which ``auto`` resolved when it began.
     """
 
     d_model: int = setting(512, "Width of the hidden states.")
@@ -52,7 +51,7 @@ class TransformerLayersConfig:
     d_value: int = setting(0, "Width of a head's values; 0: d_model / num_heads.", at_least=0)
     normalization: str = setting(
         "post",
-        "Residual connection: with the norm after it (post, as published) or before the sublayer (pre).",
+        "Residual connection: norm after the addition (post, as published) or before the sublayer (pre).",
         choices=("post", "pre"),
         plugin="residual",
     )
@@ -72,21 +71,21 @@ class TransformerLayersConfig:
     )
     initialization: str = setting(
         "xavier",
-        "Initial values of the parameters: Xavier's uniform ones for kernels, normal ones for embeddings, or their "
-        "change by a part.",
+        "Initial values of the parameters: Xavier uniform for kernels and normal for embeddings, or a change of these by a "
+        "part.",
         choices=("xavier",),
         plugin="initialization",
     )
     attention: str = setting(
         "multi_head",
-        "Kind of attention, or changes of multi_head in their order: grouped_query,qk_norm.",
+        "Kind of attention, or ordered changes of multi_head: grouped_query,qk_norm.",
         choices=("multi_head", "biased", "rectified", "unscaled", "acausal"),
         plugin="attention",
         several=True,
     )
     mixers: str = setting(
         "",
-        "Self-attention of the decoder or what replaces it: a name for each layer, separated by spaces, or one for all: "
+        "Self-attention of the decoder or its replacement: one name for all layers, or one for each, separated by spaces: "
         "attention attention ssru; empty: attention.",
         choices=("attention",),
         plugin="mixer",
@@ -108,20 +107,20 @@ class TransformerLayersConfig:
         "auto", "Implementation of attention, with the same result; auto chooses by device and length.", changeable=True
     )
     scan_layers: bool = setting(
-        False, "Compile one layer and scan it over all; checkpoints stay the same.", changeable=True
+        False, "Compile one layer and scan it over all layers; checkpoints stay the same.", changeable=True
     )
     rematerialize: Literal["none", "keep_products", "keep_projections", "full"] = setting(
-        "none", "Activations of a layer that the backward pass recomputes instead of storing them.", changeable=True
+        "none", "Activations of a layer that the backward pass recomputes instead of storing.", changeable=True
     )
 
     is_recurrent: ClassVar[bool] = False
-    """Whether a time step needs the one before it."""
+    """Whether a time step needs the previous one."""
     has_attention_backend: ClassVar[bool] = True
-    """Whether there is a choice of backends for attention, and layers to rematerialize."""
+    """Whether ``attention_backend`` and ``rematerialize`` have an effect."""
     can_pack: ClassVar[bool] = True
     """Whether a row may hold several sentences."""
     attended_positions: ClassVar[int | None] = None
-    """Maximum number of source positions that attention reaches; None: no limit."""
+    """Maximum number of source positions that attention can attend to; None: no limit."""
 
     def __post_init__(self) -> None:
         check_settings("model", self)
@@ -132,7 +131,9 @@ class TransformerLayersConfig:
             problem = f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}; change one, or set model.{name}"
             require(divides, "model.num_heads", problem)
         width = self.num_heads * self.head_value_size
-        problem = f"rectified has no output projection, so heads of {width} together must be as wide as d_model={self.d_model}"
+        problem = (
+            f"rectified has no output projection, so the total width of heads, {width}, must be d_model={self.d_model}"
+        )
         require(self.attention != "rectified" or width == self.d_model, "model.attention", problem)
         attention = declared(type(self))["attention"]
         names = attention.chosen(self.attention)
@@ -144,7 +145,7 @@ class TransformerLayersConfig:
         mixers, depth = self.layer_mixers, self.decoder_depth
         problem = f"{len(mixers)} names for the {depth} layers of the decoder; give one for each layer, or one for all"
         require(len(mixers) == depth, "model.mixers", problem)
-        problem = f"model.mixers={self.mixers!r} has different layers, and one compiled layer stands for all; use False"
+        problem = f"model.mixers={self.mixers!r} has different layers, but only one is compiled; use False"
         require(len(set(mixers)) == 1 or not self.scan_layers, "model.scan_layers", problem)
 
     @property
@@ -159,7 +160,7 @@ class TransformerLayersConfig:
 
     @property
     def layer_mixers(self) -> tuple[str, ...]:
-        """The mixer of every layer of the decoder, ``attention`` where nothing replaces it."""
+        """The mixer of each decoder layer."""
         names = declared(type(self))["mixers"].chosen(self.mixers or "attention")
         return tuple(names * self.decoder_depth if len(names) == 1 else names)
 
@@ -205,8 +206,8 @@ class RnnConfig:
     num_decoder_layers: int = setting(1, "Layers of the decoder.")
     d_embedding: int = setting(256, "Width of the embeddings.")
     d_hidden: int = setting(256, "Width of a cell; of each direction of a bidirectional encoder.")
-    bidirectional_encoder: bool = setting(True, "The encoder also reads from right to left.")
-    reverse_source: bool = setting(False, "The source is read backwards (Sutskever et al. 2014).")
+    bidirectional_encoder: bool = setting(True, "The encoder reads in both directions.")
+    reverse_source: bool = setting(False, "The encoder reads the reversed source (Sutskever et al. 2014).")
     decoder_start: Literal["last", "bridge", "zeros"] = setting(
         "bridge",
         "Initial decoder state: the encoder's last state, a learned function of it (bridge: tanh, Bahdanau et al. "
@@ -223,8 +224,8 @@ class RnnConfig:
     )
     wiring: Literal["luong", "bahdanau"] = setting(
         "luong",
-        "Attention with the new decoder state (luong), or with the previous state, and a maxout layer before the "
-        "output (bahdanau).",
+        "Attention with the new decoder state (luong), or with the previous one and a maxout layer before the output "
+        "(bahdanau).",
     )
     input_feeding: bool = setting(True, "luong: the decoder also reads its last attentional vector.")
     scheduled_sampling: float = setting(
@@ -271,14 +272,14 @@ class RnnConfig:
             )
             require(self.d_memory == self.d_hidden, "model.attention", problem)
         if self.decoder_start == "last":
-            problem = "last needs as many layers on both sides and an encoder in one direction; use bridge"
+            problem = "last needs equally many layers on both sides and a unidirectional encoder; use bridge"
             same = self.num_encoder_layers == self.num_decoder_layers and not self.bidirectional_encoder
             require(same, "model.decoder_start", problem)
         if self.wiring == "bahdanau":
             problem = "bahdanau's decoder reads the context of an attention; choose one, or model.wiring=luong"
             require(self.attention != "none", "model.attention", problem)
         elif is_sensitive:
-            problem = f"{self.attention} needs the weights of the step before; use True, or model.wiring=bahdanau"
+            problem = f"{self.attention} needs the weights of the previous step; use True, or model.wiring=bahdanau"
             require(self.input_feeding, "model.input_feeding", problem)
         sees_source = self.attention != "none" or self.decoder_start != "zeros"
         problem = "zeros and no attention hide the source from the decoder; use last or bridge"
@@ -286,7 +287,7 @@ class RnnConfig:
         self._check_effects()
 
     def _check_effects(self) -> None:
-        """Raises ConfigError when a setting that this model does not read is not at its default."""
+        """Raises ConfigError when a setting without effect is not at its default."""
         is_sensitive = self.attention.endswith("location_sensitive")
         readers = {
             "input_feeding": (self.wiring == "luong" and self.attention != "none", "luong's wiring and an attention"),
@@ -321,7 +322,7 @@ class RnnConfig:
 
     @property
     def d_output(self) -> int:
-        """The width of the input of the output projection."""
+        """The input width of the output projection."""
         return (self.d_readout or self.d_embedding) if self.wiring == "bahdanau" else self.d_hidden
 
 
@@ -330,17 +331,16 @@ ARROW, SEPARATOR = "=>", ";"
 
 @dataclass(frozen=True)
 class InitConfig:
-    """Initial parameters of a new run: random, or from a checkpoint of another run; a resumed run reads neither."""
+    """Initial parameters of a new run: random, or from a checkpoint of another run; a resumed run ignores these."""
 
     run: str = setting(
         "",
-        "Folder or address of another run whose parameters a new run starts from; empty: random parameters.",
+        "Folder or address of a run whose parameters initialize a new run; empty: random parameters.",
     )
     checkpoint: str = setting("best", "Checkpoint of init.run: best, last or the number of an update.")
     rename: str = setting(
         "",
-        "'old=>new; ...': regular expressions that turn parameter names of the checkpoint into names of this model, "
-        "one after the other, as re.sub does.",
+        "'old=>new; ...': rules of re.sub, applied in order, from parameter names of the checkpoint to names of this model.",
     )
     leave_out: str = setting(
         "", "Regular expression, searched in parameter names of this model: these stay randomly initialized."
@@ -365,11 +365,11 @@ class InitConfig:
         renamings(self.rename)
 
     def of_a_run(self) -> "InitConfig":
-        """The same, read from a run directory: a run at an address is not opened."""
+        """These settings as read from a run directory, with an address marked as not to be opened."""
         return replace(self, run=unasked(self.run))
 
     def absolute(self) -> "InitConfig":
-        """The same with absolute paths."""
+        """These settings with absolute paths."""
         run = self.run if is_address(self.run) else absolute_path(self.run, "init.run")
         return replace(self, run=run, embeddings=absolute_path(self.embeddings, "init.embeddings"))
 
@@ -377,7 +377,7 @@ class InitConfig:
 def renamings(text: str) -> list[tuple[re.Pattern[str], str]]:
     r"""``"^encoder/=>; layer_(\d)=>layers_\1"`` as pairs of a pattern and its replacement.
 
-    Raises ConfigError when one is not ``old=>new``, or not a regular expression.
+    Raises ConfigError when a rule is not ``old=>new``, or not a regular expression.
     """
     found = []
     for rule in filter(str.strip, text.split(SEPARATOR)):

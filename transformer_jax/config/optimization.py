@@ -1,4 +1,4 @@
-"""Settings of the update rule, the length of the training and the devices that it uses."""
+"""Settings of the update rule, the length of training, and the devices."""
 
 import math
 import re
@@ -11,7 +11,7 @@ from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.evaluation import SCORES
 
 ENDLESS_SCHEDULES = ("noam", "inverse_square_root", "constant")
-"""Schedules whose rates do not depend on the number of updates of the run."""
+"""Schedules that do not depend on the number of updates of the run."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """Length of training, and the intervals of logging, evaluation and checkpoints, in optimizer updates.
+    """Length of training, and intervals of logging, validation and checkpoints, in optimizer updates.
 
-    Without validations (``evaluate_every`` 0) no checkpoint is kept for its score, only the last ``keep_last``.
+    Without validations (``evaluate_every`` 0) only the last ``keep_last`` checkpoints are kept.
     """
 
     num_updates: int = setting(100_000, "Updates of the whole run.", program="traced")
@@ -150,7 +150,7 @@ class TrainingConfig:
 
     @property
     def compiler_options(self) -> dict[str, str | bool]:
-        """``xla_options`` by name, as JAX takes them; raises ConfigError if one is not ``name=value``."""
+        """``xla_options`` by name, for JAX; raises ConfigError if one is not ``name=value``."""
         options: dict[str, str | bool] = {}
         for item in filter(None, map(str.strip, self.xla_options.split(","))):
             name, _, value = map(str.strip, item.partition("="))
@@ -162,7 +162,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         check_settings("training", self)
-        # Parsed here to report mistakes early.
+        # Raises ConfigError.
         _ = self.compiler_options
         can_judge = self.patience == 0 or self.evaluate_every > 0
         require(can_judge, "training.patience", "needs validations; set training.evaluate_every above 0")
@@ -170,7 +170,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class MeshConfig:
-    """Number of devices along each mesh axis; -1 for one of them: all remaining devices."""
+    """Number of devices along each mesh axis; one axis may be -1, for all remaining devices."""
 
     data: int = setting(-1, "Devices that share the batch; -1: all remaining devices.", at_least=-1, changeable=True)
     fsdp: int = setting(1, "Devices that share parameters and optimizer state.", at_least=-1, changeable=True)
@@ -179,7 +179,7 @@ class MeshConfig:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The number of devices along each axis, slowest first."""
+        """The number of devices along each axis, outermost first."""
         return asdict(self)
 
     def __post_init__(self) -> None:
@@ -190,9 +190,9 @@ class MeshConfig:
 
 
 def mesh_sizes(mesh: MeshConfig, device_count: int, whose: str = "that are here") -> dict[str, int]:
-    """The size of each axis over ``device_count`` devices: ``{"data": 4, "fsdp": 2, ...}``, with a number for -1.
+    """The size of each axis over ``device_count`` devices: ``{"data": 4, "fsdp": 2, ...}``, with -1 resolved.
 
-    Raises ConfigError, with meshes that would fit, when the axes do not multiply to the number of devices; ``whose`` describes
+    Raises ConfigError, with possible meshes, when the product of the sizes is not the number of devices; ``whose`` describes
     the devices in the message.
     """
     sizes = mesh.sizes
@@ -209,7 +209,7 @@ def mesh_sizes(mesh: MeshConfig, device_count: int, whose: str = "that are here"
 
 
 def require_rows_divide(row_multiple: int, accumulation_steps: int, sizes: Mapping[str, int]) -> None:
-    """Raises ConfigError unless every micro-batch divides over the devices that share the batch, ``sizes`` of a mesh."""
+    """Raises ConfigError unless the rows of a micro-batch divide over the data and fsdp axes of a mesh with ``sizes``."""
     parts = sizes["data"] * sizes["fsdp"] * accumulation_steps
     if row_multiple % parts:
         product = f"mesh data {sizes['data']} x fsdp {sizes['fsdp']} x accumulation_steps {accumulation_steps}"

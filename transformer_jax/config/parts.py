@@ -1,4 +1,4 @@
-"""Settings of parts: ``parts.NAME.FIELD``, for every part that a setting of the run selects."""
+"""Settings of the parts that other settings select: ``parts.NAME.FIELD``."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from transformer_jax.config.plugins import EXTENSIONS, kind_with_settings, names
 
 
 class Parts(Mapping[str, Any]):
-    """Settings dataclasses by the name of their part, sorted; immutable."""
+    """Immutable mapping of part names to settings dataclasses, sorted."""
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         self._settings = dict(sorted((settings or {}).items()))
@@ -40,7 +40,7 @@ class Selection(NamedTuple):
 
 
 def selections(block: Any, path: str) -> list[Selection]:
-    """The parts that the settings of a block at ``path`` select, parts of the package too."""
+    """The parts, also of the package, that the settings of a block at ``path`` select."""
     return [
         Selection(f"{path}.{key}" if path else key, each.facts["plugin"], name)
         for key, each in declared(type(block)).items()
@@ -55,9 +55,9 @@ def default_parts(block: Any) -> Parts:
 
 
 def complete_parts(stated: Mapping[str, Any], selected: list[Selection]) -> Parts:
-    """The settings of the selected parts: as stated, or their defaults.
+    """The settings of the selected parts, from ``stated`` or their defaults.
 
-    Raises ConfigError when a value is not allowed, or a part is stated that nothing selects.
+    Raises ConfigError when a value is not allowed, or nothing selects a part in ``stated``.
     """
     found = {}
     for _, kind, name in selected:
@@ -74,10 +74,10 @@ def complete_parts(stated: Mapping[str, Any], selected: list[Selection]) -> Part
 
 
 def settings_with(parts: Parts, traced: Mapping[str, Mapping[str, Any]]) -> Parts:
-    """``parts`` with numbers that may be traced, ``Hyperparameters.parts``, in place of their own."""
+    """``parts`` with the numbers of ``Hyperparameters.parts``, which may be traced."""
     found = dict(parts)
     for name, numbers in traced.items():
-        # Not dataclasses.replace: checks of __post_init__ cannot read traced numbers.
+        # Not dataclasses.replace, whose __post_init__ would check traced numbers.
         found[name] = copy.copy(parts[name])
         for field, number in numbers.items():
             object.__setattr__(found[name], field, number)
@@ -85,7 +85,7 @@ def settings_with(parts: Parts, traced: Mapping[str, Mapping[str, Any]]) -> Part
 
 
 def settings_of_part(name: str) -> type:
-    """The settings dataclass of the part of this name; raises ConfigError, with the nearest name, if there is none."""
+    """The settings dataclass of a part; raises ConfigError, with the nearest name, if there is none."""
     kind = kind_with_settings(name)
     settings = settings_class(kind, name) if kind else None
     if settings is None:

@@ -1,8 +1,8 @@
-"""Plugins: parts of models, optimizers, data sources, tasks and trackers of users, and the Python files of users.
+"""Plugins of users: parts of models, optimizers, data sources, tasks and trackers; and execution of Python files.
 
 A plugin is a Python file, given by ``--plugin=FILE``, or a module that an installed distribution names as an entry point of the
-group ``transformer_jax.plugins``; running it registers what it adds. A run records the names and digests of its files, never
-code. The kit (``transformer_jax.kit``) registers its parts in the same way, when one is looked up.
+group ``transformer_jax.plugins``; it calls ``register``. A run records the names and digests of plugin files, not their code.
+The kit (``transformer_jax.kit``) registers its parts in the same way, on first use.
 """
 
 import importlib
@@ -53,13 +53,13 @@ _REGISTERED: dict[str, dict[str, Any]] = {kind: {} for kind in EXTENSIONS}
 _SETTINGS: dict[tuple[str, str], type] = {}
 _BUILT_IN: set[tuple[str, str]] = set()
 _LOADED: dict[str, str] = {}
-"""The files that were loaded, with their digests."""
+"""Digests of the loaded files."""
 
 
 def register(kind: str, name: str, settings: type | None = None) -> Callable[[Registered], Registered]:
-    """Decorator that adds a function or class under ``name``, which the setting of its ``kind`` then takes.
+    """Decorator that adds a function or class as ``name``, a value of the setting of this ``kind``.
 
-    ``settings``: a frozen dataclass of fields made by ``config.setting``; a run has them at ``parts.NAME.FIELD``.
+    ``settings``: a frozen dataclass of fields made by ``config.setting``, which a run has at ``parts.NAME.FIELD``.
 
     Raises ConfigError when there is no such kind, and when the name is taken: by the kit, by the settings of another kind, or
     by a metric of the loss.
@@ -86,12 +86,12 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
 
 
 def registered(kind: str) -> Mapping[str, Any]:
-    """The parts of a kind by name: of plugins and of the kit, whose modules are imported when their part is looked up."""
+    """The parts of a kind by name, of plugins and the kit; a module of the kit is imported when its part is looked up."""
     return WithRegistered({}, kind)
 
 
 def names_of(kind: str) -> tuple[str, ...]:
-    """The names of the parts of a kind, of installed plugins and the kit too; imports no module of the kit."""
+    """The names of all parts of a kind, without importing modules of the kit."""
     load_installed_plugins()
     return tuple(dict.fromkeys((*(name for owner, name in KIT if owner == kind), *_REGISTERED[kind])))
 
@@ -103,7 +103,7 @@ def settings_class(kind: str, name: str) -> type | None:
 
 
 def kind_with_settings(name: str) -> str | None:
-    """The kind of the part that has settings under this name; None if there is none."""
+    """The kind of the part with settings of this name; None if there is none."""
     return next((kind for kind in EXTENSIONS if is_registered(kind, name) and settings_class(kind, name)), None)
 
 
@@ -121,20 +121,20 @@ def _import_from_kit(kind: str, name: str) -> None:
 
 
 def may_add_parameters() -> bool:
-    """Whether a plugin of a user registered a part or a task, whose parameters the package does not know."""
+    """Whether a plugin of a user registered a part or task, whose parameters the package cannot know."""
     known = _BUILT_IN | KIT.keys()
     return any((kind, name) not in known for kind in KINDS_WITH_PARAMETERS for name in _REGISTERED[kind])
 
 
 def is_registered(kind: str, name: str) -> bool:
-    """Whether ``name`` was added; installed plugins are loaded before it is denied."""
+    """Whether a part is registered, also by installed plugins, which are loaded if necessary."""
     if name not in _REGISTERED[kind] and (kind, name) not in KIT:
         load_installed_plugins()
     return name in _REGISTERED[kind] or (kind, name) in KIT
 
 
 class WithRegistered(Mapping[str, Entry]):
-    """A table of the package, then what is registered of one kind under other names; ``made`` turns that into entries."""
+    """A table of the package, extended by the registered parts of a kind, each converted by ``made``."""
 
     def __init__(
         self, own: Mapping[str, Entry], kind: str, made: Callable[[Any], Entry] = lambda registered: registered
@@ -155,7 +155,7 @@ class WithRegistered(Mapping[str, Entry]):
 
 
 def load_plugin(file: str) -> None:
-    """Runs a Python file that registers something; raises ConfigError when there is none, or it fails."""
+    """Runs the Python file of a plugin; raises ConfigError when it does not exist or fails."""
     path = Path(file).expanduser()
     if not path.is_file():
         raise ConfigError(f"--plugin: {path} is not a file")
@@ -165,12 +165,12 @@ def load_plugin(file: str) -> None:
 
 
 def loaded_plugins() -> dict[str, str]:
-    """The loaded files, with the SHA-256 of their content when they were loaded."""
+    """The loaded files, each with its SHA-256 when it was loaded."""
     return dict(_LOADED)
 
 
 def plugin_flags() -> str:
-    """The flags that load them again, each after a space, for a command that is printed."""
+    """The ``--plugin`` flags of loaded files for a printed command, each after a space."""
     return "".join(f" --plugin={shlex.quote(file)}" for file in loaded_plugins())
 
 
@@ -190,14 +190,14 @@ def load_installed_plugins() -> None:
             entry_point.load()
         except Exception as error:
             problem = f"plugin {entry_point.name} ({entry_point.value}) fails: {type(error).__name__}: {error}"
-            raise ConfigError(f"{problem}; mend or uninstall it") from error
+            raise ConfigError(f"{problem}; fix or uninstall it") from error
 
 
 def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
-    """Calls a function of a Python file and returns its result; ``argument`` is passed unless it is empty.
+    """Calls a function of a Python file, with ``argument`` unless it is empty, and returns its result.
 
-    ``kind``: what such a file is, for messages. Raises ConfigError when the file fails, has no such function, or the argument
-    is not one of those it lists in ``VARIANTS``.
+    ``kind`` names such files in messages. Raises ConfigError when the file fails or has no such function, or the argument is
+    not in its ``VARIANTS``.
     """
     spec = f"{path}:{argument}" if argument else str(path)
     with _running(path, spec):
@@ -217,7 +217,7 @@ def names_in_file(path: Path) -> dict[str, Any]:
 
 
 def _require_variant(spec: str, path: Path, argument: str, function: Callable[..., Any], variants: Any) -> None:
-    """Raises ConfigError unless ``function`` can be called with this argument (or with none, when it is empty)."""
+    """Raises ConfigError unless ``function`` can be called with this argument (or without one if it is empty)."""
     parameters = inspect.signature(function).parameters.values()
     names = [str(variant) for variant in variants or ()]
     listing = f"; one of {', '.join(names)}" if names else ""
@@ -235,9 +235,9 @@ def _require_variant(spec: str, path: Path, argument: str, function: Callable[..
 
 @contextmanager
 def _running(path: Path, spec: str) -> Iterator[None]:
-    """Lets a file import its siblings, which are forgotten afterwards: another folder may have files of the same name.
+    """Lets a file import its siblings; removes them from ``sys.modules`` after it, since other folders may have the same names.
 
-    Raises one ConfigError with the file and the line for whatever the file raises.
+    Raises ConfigError, with file and line, for every exception of the file.
     """
     folder, before = path.resolve().parent, set(sys.modules)
     # At the end: a recipe called copy.py must not hide the module of the standard library.

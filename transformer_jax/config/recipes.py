@@ -1,12 +1,12 @@
-"""Sources of settings: recipes, and the directories of runs.
+"""Sources of settings: recipes and run directories.
 
 A recipe is a Python file with ``get_config([argument]) -> ml_collections.ConfigDict``, named ``path.py[:argument]``. Recipes of
-the package need neither folder nor ending: ``multi30k:tiny``. A recipe may import ``ml_collections`` and its sibling recipes
-(``import transformer_base``). Other names that it may define:
+the package need neither folder nor suffix: ``multi30k:tiny``. A recipe may import its sibling recipes (``import
+transformer_base``). It may also define:
 
-- ``VARIANTS``: the arguments that it understands; a misspelled one is then reported with the nearest;
-- ``MEASURED``: by argument, the hardware, the time and the score of a run;
-- ``OWN_TEXT``: the variant to use if the command names text of its own and no variant.
+- ``VARIANTS``: all arguments; a misspelled one is reported with the nearest;
+- ``MEASURED``: hardware, time and score of a run, by argument;
+- ``OWN_TEXT``: the default variant if the command names text files.
 """
 
 import inspect
@@ -37,7 +37,7 @@ from transformer_jax.config.plugins import call_in_file, names_in_file
 
 CONFIG_FILE = "config.json"
 SOURCE_TREE = Path(__file__).resolve().parents[2]
-# A checkout (also of an editable install) has configs/, which an installed wheel has as transformer_jax.recipes.
+# A checkout has the recipes in configs/, an installed wheel in transformer_jax/recipes/.
 SHIPPED = (
     SOURCE_TREE / "configs"
     if (SOURCE_TREE / "pyproject.toml").is_file()
@@ -46,7 +46,7 @@ SHIPPED = (
 
 
 class ListedVariant(NamedTuple):
-    """A variant of a recipe as ``--config`` names it, and its run, if there was one: ``hardware``, ``time`` and ``score``."""
+    """A variant of a recipe, as ``--config`` names it; ``measured``: hardware, time and score of its run, if any."""
 
     spec: str
     summary: str
@@ -64,19 +64,17 @@ class ListedRecipe(NamedTuple):
 def resolve(source: str, overrides: Iterable[tuple[str, str]] = ()) -> ExperimentConfig:
     """The settings of a recipe (``configs/multi30k.py:tiny``) or of a run directory, with overrides applied.
 
-    Settings of a run directory come without its cache, and with the address of its ``init.run`` marked as not asked for.
-
-    Raises:
-        ConfigError: whatever is wrong with the recipe, its settings or the overrides.
+    A run directory is untrusted: its cache is replaced by the default, and an address in ``init.run`` is marked as not to be
+    opened. Raises ConfigError for any fault in the recipe, its settings or the overrides.
     """
     overrides = list(overrides)
     return from_dict(apply_overrides(stated_settings(source, overrides), overrides))
 
 
 def stated_settings(source: str, overrides: Iterable[tuple[str, str]] = ()) -> ConfigDict:
-    """The settings that a recipe states, or all settings of a run directory; raises ConfigError as ``resolve`` does.
+    """The settings that a recipe sets, or all settings of a run directory; raises ConfigError as ``resolve`` does.
 
-    ``overrides`` are not applied; they may choose the variant of a recipe (see ``with_own_text``).
+    ``overrides`` are not applied, but may choose the variant of a recipe (see ``with_own_text``).
     """
     if is_run_directory(source):
         saved = without_its_cache(load_run_config(source))
@@ -86,7 +84,7 @@ def stated_settings(source: str, overrides: Iterable[tuple[str, str]] = ()) -> C
 
 
 def _with_selected_parts(values: dict[str, Any], overrides: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Settings of a run without the parts that it no longer selects once ``overrides`` are applied."""
+    """The settings of a run without parts that it no longer selects after ``overrides``."""
     others = {name: block for name, block in values.items() if name != PARTS}
     changes = [(key, text) for key, text in overrides if not key.startswith(f"{PARTS}.")]
     selected = from_dict(apply_overrides(others, changes)).parts
@@ -94,9 +92,9 @@ def _with_selected_parts(values: dict[str, Any], overrides: Iterable[tuple[str, 
 
 
 def is_run_directory(source: str) -> bool:
-    """Whether ``--config`` names a run, or its ``config.json``, rather than a recipe.
+    """Whether ``--config`` names a run directory, or its ``config.json``, not a recipe.
 
-    A folder with a bare name, ``text``, is a run only if it has a ``config.json``: data may lie in it.
+    A folder with a bare name, ``text``, is a run only if it has a ``config.json``, since it may be a folder of data.
     """
     path = Path(source).expanduser()
     if path.is_dir() and path == Path(path.name):
@@ -105,16 +103,15 @@ def is_run_directory(source: str) -> bool:
 
 
 def require_recipe(source: str) -> None:
-    """Raises ConfigError when ``--config`` names neither a run nor the file of a recipe."""
+    """Raises ConfigError when ``--config`` names neither a run nor a recipe."""
     if not is_run_directory(source):
         find_recipe(source.partition(":")[0])
 
 
 def load_recipe(spec: str) -> ConfigDict:
-    """Settings of the recipe ``spec``, for example ``multi30k:tiny`` or ``mine.py``; ``apply_overrides`` reads them.
+    """The settings of a recipe, such as ``multi30k:tiny`` or ``mine.py``, for ``apply_overrides``.
 
-    Raises:
-        ConfigError: no such file, the recipe fails, it does not know the argument, or it returns something else.
+    Raises ConfigError when there is no such file, the recipe fails, does not know the argument, or returns something else.
     """
     name, _, argument = spec.partition(":")
     path = find_recipe(name)
@@ -127,7 +124,7 @@ def load_recipe(spec: str) -> ConfigDict:
 
 
 def with_own_text(spec: str, overrides: Iterable[tuple[str, str]]) -> str:
-    """``language_model`` is ``language_model:text`` if ``overrides`` name the text; any other recipe stays unchanged."""
+    """Adds the variant ``OWN_TEXT`` if ``overrides`` name text files: ``language_model`` becomes ``language_model:text``."""
     if ":" in spec or not {current_key(key) for key, _ in overrides} & {"data.train", "data.directory"}:
         return spec
     variant = names_in_file(find_recipe(spec)).get("OWN_TEXT")
@@ -135,12 +132,11 @@ def with_own_text(spec: str, overrides: Iterable[tuple[str, str]]) -> str:
 
 
 def find_recipe(name: str) -> Path:
-    """The file of a recipe: as given, below ``configs/`` here, or of the package; ``.py`` and ``configs/`` may be left out.
+    """The file of a recipe: as given, in ``./configs/``, or in the package; ``.py`` and ``configs/`` are optional.
 
-    A bare name, ``text``, is looked for here last: a file ``text.py`` of another purpose does not run in place of the recipe.
+    A bare name, ``text``, is searched in the current folder last, so that an unrelated ``text.py`` does not run instead.
 
-    Raises:
-        ConfigError: no such file; the message lists the files that were tried.
+    Raises ConfigError, with the files that were tried, if there is none.
     """
     given = Path(name).expanduser()
     file = given if given.suffix == ".py" else given.with_name(given.name + ".py") if given.name else given
@@ -154,34 +150,32 @@ def find_recipe(name: str) -> Path:
         if each.is_file():
             return each
     files += [given / CONFIG_FILE] if given.is_dir() else []
-    looked = ", ".join(dict.fromkeys(str(each) for each in files))
+    tried = ", ".join(dict.fromkeys(str(each) for each in files))
     known = sorted({recipe.stem for folder in (Path("configs"), SHIPPED) for recipe in folder.glob("[!_]*.py")})
     near = nearest(file.stem, known)
     hint = f"; did you mean {near}?" if near else f"; recipes here: {', '.join(known)}" if known else ""
-    raise ConfigError(f"config: no recipe {name!r} (looked for {looked}){hint}")
+    raise ConfigError(f"config: no recipe {name!r} (looked for {tried}){hint}")
 
 
 def listed_recipes() -> list[ListedRecipe]:
-    return [_listed(file) for file in sorted(SHIPPED.glob("[!_]*.py"))]
-
-
-def _listed(file: Path) -> ListedRecipe:
-    names = names_in_file(file)
-    measured = names.get("MEASURED", {})
-    variants = []
-    for variant in names.get("VARIANTS", ("",)):
-        described = names.get(variant)
-        text = inspect.getdoc(described) if inspect.isfunction(described) else None
-        spec = f"{file.stem}:{variant}" if variant else file.stem
-        variants.append(ListedVariant(spec, (text or "").split("\n")[0], measured.get(variant, ())))
-    return ListedRecipe(file.stem, names["__doc__"].split("\n")[0], tuple(variants))
+    recipes = []
+    for file in sorted(SHIPPED.glob("[!_]*.py")):
+        names = names_in_file(file)
+        variants = []
+        for variant in names.get("VARIANTS", ("",)):
+            described = names.get(variant)
+            text = inspect.getdoc(described) if inspect.isfunction(described) else None
+            spec = f"{file.stem}:{variant}" if variant else file.stem
+            measured = names.get("MEASURED", {}).get(variant, ())
+            variants.append(ListedVariant(spec, (text or "").split("\n")[0], measured))
+        recipes.append(ListedRecipe(file.stem, names["__doc__"].split("\n")[0], tuple(variants)))
+    return recipes
 
 
 def load_run_config(path: str | Path) -> ExperimentConfig:
-    """The settings of a finished or running run, from its directory or its ``config.json``.
+    """The settings of a run, from its directory or its ``config.json``.
 
-    Raises:
-        ConfigError: there is no such file, or it is not the settings of a run; the message names the file.
+    Raises ConfigError, with the file, when it does not exist or does not hold the settings of a run.
     """
     file = Path(path).expanduser()
     if file.is_dir():
@@ -196,7 +190,7 @@ def load_run_config(path: str | Path) -> ExperimentConfig:
     except json.JSONDecodeError as error:
         raise ConfigError(f"{file}, line {error.lineno}: not JSON: {error.msg}") from None
     except PluginNeeded as error:
-        raise ConfigError(f"{file}: {error}; run.json beside it names the plugins that it was trained with") from None
+        raise ConfigError(f"{file}: {error}; run.json beside it names the plugins of the run") from None
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
     except ValueError as error:
@@ -204,12 +198,12 @@ def load_run_config(path: str | Path) -> ExperimentConfig:
 
 
 def without_its_cache(config: ExperimentConfig) -> ExperimentConfig:
-    """The settings of a run with the default cache: compiled programs are code, and another may have written the run."""
+    """The settings of a run with the default cache: its own may hold untrusted compiled programs."""
     return replace(config, data=replace(config.data, cache_directory=DataConfig.cache_directory))
 
 
 def on_any_devices(config: ExperimentConfig) -> ExperimentConfig:
-    """The settings of a run for using its model with the devices and the cache that are here; nothing is downloaded."""
+    """The settings of a run for using its model on these devices, with the default cache and without downloads."""
     model = config.model
     if model.has_attention_backend:
         model = replace(model, attention_backend="auto")
@@ -221,10 +215,9 @@ USABLE = ("decoding.", "mesh.", "evaluation.metrics", "evaluation.bleu_tokenizer
 
 
 def config_for_use(path: str | Path, overrides: Iterable[tuple[str, str]] = ()) -> ExperimentConfig:
-    """The settings for using the model of a run: its own, on any devices, with overrides applied.
+    """The settings of a run for using its model on any devices, with overrides applied.
 
-    Raises:
-        ConfigError: it is no run, or an override is not a setting of decoding, scores, devices or the location of the data.
+    Raises ConfigError when there is no run, or an override is not a setting of decoding, scores, devices or data location.
     """
     saved = on_any_devices(load_run_config(path))
     config = from_dict(apply_overrides(to_dict(saved), overrides))

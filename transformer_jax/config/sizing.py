@@ -1,4 +1,4 @@
-"""Size and length of a run from its text and the time that it may take: rules of thumb, reported before work starts."""
+"""Size and length of a run from its text and its time budget, by rules of thumb."""
 
 import math
 import re
@@ -13,11 +13,11 @@ MIN_UPDATES = 20
 
 
 class Plan(NamedTuple):
-    """Settings by dotted key, the seconds that the run is estimated to take, and a line that says both.
+    """Settings by dotted key, the estimated seconds of the run, and a sentence with both.
 
-    Every function that plans takes the text, the budget in seconds, ``flops`` (floating-point operations per second of matrix
-    products on this machine; an update makes six of them for each parameter and token) and ``stated`` (settings, by dotted
-    key, that stay as they are). It raises ConfigError when the budget is too short for start-up and ``MIN_UPDATES``.
+    Every planning function takes the text, the budget in seconds, ``flops`` (floating-point operations per second of matrix
+    products on this machine; an update needs six for each parameter and token) and ``stated`` (settings by dotted key that
+    stay). It raises ConfigError when the budget is too short for start-up and ``MIN_UPDATES``.
     """
 
     settings: dict[str, Any]
@@ -26,7 +26,7 @@ class Plan(NamedTuple):
 
 
 def seconds_of(budget: str) -> float:
-    """``20m`` is 1200.0; raises ConfigError if it is no number with s, m, h or d."""
+    """``20m`` is 1200.0; raises ConfigError unless ``budget`` is a number with s, m, h or d."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", budget.strip())
     if not found or not float(found[1]):
         raise ConfigError(f"--budget: {budget!r} is not a time; write 90s, 20m, 2h or 1d")
@@ -42,7 +42,7 @@ def _require_enough(budget: int | float, updates: int, least_seconds: float) -> 
 
 
 def update_intervals(updates: int, validations: int, fewest_between: int) -> dict[str, int]:
-    # Rounded up: a last validation a few updates after another would not show anything new.
+    # Rounded up: a last validation a few updates after the one before would be useless.
     every = max(-(-updates // validations), min(updates, fewest_between))
     return {
         "training.num_updates": updates,
@@ -64,39 +64,38 @@ def minutes_of_this_cpu(seconds: float) -> str:
 
 
 # Translation.
-# Measured with the recipes text and multi30k on two cores of an AMD EPYC (Zen 4): the speed of updates as a fraction of the
-# speed of small matrix products; at that speed the floating-point operations of start-up and compilation, of compiling the
-# first validation, and of a validation for each parameter; the share of the time that validations may take, and the share that
-# they, batches and checkpoints leave for updates.
+# Measured with the recipes text and multi30k on two cores of an AMD EPYC (Zen 4): the speed of updates relative to small matrix
+# products; at that speed, the floating-point operations of start-up and compilation, of a validation for each parameter, and of
+# compiling the first validation; the maximum share of time for validations, and the share of updates.
 EFFICIENCY, START_UP, VALIDATION, FIRST_VALIDATION = 0.55, 6e12, 1e5, 1.3e12
 SHARE_OF_VALIDATIONS, SHARE_OF_TIME_IN_UPDATES = 0.05, 0.9
 MIN_VALIDATIONS, MAX_VALIDATIONS, MIN_BETWEEN = 2, 8, 50
 MAX_EPOCHS = 40
-# Half of the tokens an update while there would be fewer updates than this; the rate falls with the square root.
+# With fewer updates, batches are halved, and the learning rate is divided by the square root of 2.
 ENOUGH_UPDATES = 4000
-# Dropout grows with the number of epochs, up to the dropout of the size.
+# Dropout increases with the number of epochs, up to the dropout of the size.
 MIN_DROPOUT, DROPOUT_PER_EPOCH = 0.05, 0.01
 TOKENS_PER_WORD = 1.4
-# Rows hold several pairs: positions of a row for text of short and of long pairs (more tokens on average than the last number);
-# the smallest batch has twelve such rows.
+# Positions of packed rows for short pairs, and for long pairs, which have more tokens on average than the last number; rows of
+# the smallest batch.
 SHORT_ROWS, LONG_ROWS, LONG_PAIR = 64, 128, 24
 ROWS_OF_SMALLEST_BATCH = 12
 
 
 class CorpusStatistics(NamedTuple):
-    """The pairs of a corpus, and the mean number of words of the longer side of a pair."""
+    """The number of pairs of a corpus, and the mean number of words of the longer side."""
 
     pairs: int
     words_per_pair: float
 
     @property
     def tokens(self) -> float:
-        """Estimated subwords on one side, with an end each."""
+        """Estimated tokens of one side, with EOS."""
         return self.pairs * (self.words_per_pair * TOKENS_PER_WORD + 1)
 
     @property
     def row_length(self) -> int:
-        """Positions of packed rows."""
+        """Positions of a packed row."""
         return LONG_ROWS if self.tokens > LONG_PAIR * self.pairs else SHORT_ROWS
 
 
@@ -120,19 +119,19 @@ class Size(NamedTuple):
         return self.layers * layer + self.vocabulary * self.d_model
 
     def seconds(self, updates: int, speed: float) -> float:
-        """Seconds of start-up and updates with their validations, at ``speed`` floating-point operations per second."""
+        """Seconds of start-up and updates with validations, at ``speed`` floating-point operations per second."""
         return (START_UP + updates * 6 * self.parameters * self.tokens_per_update / SHARE_OF_TIME_IN_UPDATES) / speed
 
 
-FIELDS = {
-    "model.num_encoder_layers": "layers",
-    "model.d_model": "d_model",
-    "model.d_ff": "d_ff",
-    "model.num_heads": "num_heads",
-    "model.dropout": "dropout",
-    "tokenizer.vocabulary_size": "vocabulary",
-    "optimizer.learning_rate": "learning_rate",
-    "batching.tokens_per_update": "tokens_per_update",
+KEYS_OF_SIZE = {
+    "layers": "model.num_encoder_layers",
+    "d_model": "model.d_model",
+    "d_ff": "model.d_ff",
+    "num_heads": "model.num_heads",
+    "vocabulary": "tokenizer.vocabulary_size",
+    "dropout": "model.dropout",
+    "learning_rate": "optimizer.learning_rate",
+    "tokens_per_update": "batching.tokens_per_update",
 }
 SIZES = (
     Size(0, 0, 2, 128, 256, 4, 2000, 0.3, 2.5e-3, 768),
@@ -146,7 +145,7 @@ SIZES = (
 def plan_translation(
     corpus: CorpusStatistics, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None
 ) -> Plan:
-    """The largest size that the corpus supports and for which the budget pays the epochs, else the smallest; see ``Plan``."""
+    """The largest size that suits the corpus and whose epochs fit the budget, else the smallest; see ``Plan``."""
     stated, speed = stated or {}, EFFICIENCY * flops
     sizes = [
         _with_batches(listed, stated, corpus, budget_seconds, speed)
@@ -163,30 +162,23 @@ def plan_translation(
     if not stated.get("training.num_updates"):
         _require_enough(budget_seconds, updates, size.seconds(MIN_UPDATES, speed))
     seconds, epochs = size.seconds(updates, speed), updates * size.tokens_per_update / corpus.tokens
-    paid = int((SHARE_OF_VALIDATIONS * seconds * speed - FIRST_VALIDATION) / (VALIDATION * size.parameters))
-    intervals = update_intervals(updates, min(max(paid, MIN_VALIDATIONS), MAX_VALIDATIONS), MIN_BETWEEN)
-    # A run re-estimates its end at each checkpoint: about every minute.
+    validations = int((SHARE_OF_VALIDATIONS * seconds * speed - FIRST_VALIDATION) / (VALIDATION * size.parameters))
+    intervals = update_intervals(updates, min(max(validations, MIN_VALIDATIONS), MAX_VALIDATIONS), MIN_BETWEEN)
+    # About one minute: a run re-estimates its end at each checkpoint.
     checkpoint_every = max(min(intervals["training.evaluate_every"], int(60 * updates / max(seconds, 1))), 1)
-    settings = {
-        "tokenizer.vocabulary_size": size.vocabulary,
-        "batching.tokens_per_update": size.tokens_per_update,
+    settings = {key: getattr(size, name) for name, key in KEYS_OF_SIZE.items()} | {
         "batching.kind": "packed",
         "batching.count": "tokens",
         "batching.packed_length": corpus.row_length,
         "batching.width_multiple": 8,
         "data.max_source_tokens": min(191, size.tokens_per_update // 8 - 1),
         "data.max_target_tokens": min(191, size.tokens_per_update // 8 - 1),
-        "model.num_encoder_layers": size.layers,
         "model.num_decoder_layers": size.layers,
-        # Post-norm collapses at these rates: experiments/own_text.
+        # Post-norm training collapses at these learning rates: experiments/own_text.
         "model.normalization": "pre",
-        "model.d_model": size.d_model,
-        "model.d_ff": size.d_ff,
-        "model.num_heads": size.num_heads,
         "model.dropout": round(min(size.dropout, MIN_DROPOUT + DROPOUT_PER_EPOCH * epochs), 2),
         "model.embedding_dropout": 0.1,
         "optimizer.schedule": "cosine",
-        "optimizer.learning_rate": size.learning_rate,
         "optimizer.warmup_updates": max(updates // 10, 1),
         **intervals,
         "training.checkpoint_every": checkpoint_every,
@@ -201,35 +193,35 @@ def plan_translation(
 def _with_batches(
     listed: Size, stated: Mapping[str, Any], corpus: CorpusStatistics, budget_seconds: float, speed: float
 ) -> tuple[Size, int]:
-    """A size with stated settings and the largest of its batches, halved until it leaves ``ENOUGH_UPDATES``; its updates."""
+    """A size with stated settings and its largest batches that allow ``ENOUGH_UPDATES``; and its number of updates."""
     smallest = ROWS_OF_SMALLEST_BATCH * corpus.row_length
     tokens = max(listed.tokens_per_update, smallest)
     if "batching.tokens_per_update" in stated:
-        # At most the rate of the size: a larger batch is not known to bear more.
+        # At most the learning rate of the size, which is not known to scale to larger batches.
         smallest = tokens = min(stated["batching.tokens_per_update"], listed.tokens_per_update)
     while True:
         rate = round(listed.learning_rate * (tokens / listed.tokens_per_update) ** 0.5, 5)
         size = listed._replace(tokens_per_update=tokens, learning_rate=rate)
-        size = size._replace(**{field: stated[key] for key, field in FIELDS.items() if key in stated})
+        size = size._replace(**{name: stated[key] for name, key in KEYS_OF_SIZE.items() if key in stated})
         start = size.seconds(0, speed)
-        paid = (budget_seconds - start) / (size.seconds(1, speed) - start)
+        affordable = (budget_seconds - start) / (size.seconds(1, speed) - start)
         most = max(MAX_EPOCHS * corpus.tokens / size.tokens_per_update, MIN_UPDATES)
-        updates = max(int(min(paid, most)), 0)
+        updates = max(int(min(affordable, most)), 0)
         if updates >= ENOUGH_UPDATES or tokens <= smallest:
             return size, updates
         tokens //= 2
 
 
 # Language models and word vectors.
-# On two cores of an AMD EPYC (Zen 4): the speed of updates as a fraction of the speed of small matrix products, and at that
-# speed the floating-point operations of start-up and compilation.
+# On two cores of an AMD EPYC (Zen 4): the speed of updates relative to small matrix products, and at that speed the
+# floating-point operations of start-up and compilation.
 TEXT_EFFICIENCY, TEXT_START_UP = 0.7, 2e12
 TEXT_VALIDATIONS, TEXT_MIN_BETWEEN = 5, 25
-# Training tokens per parameter below which a smaller model is better (20 if time does not matter: Hoffmann et al. 2022);
-# parameters per token of the text above which a model learns it by heart; epochs after which more change little.
+# Minimum training tokens for each parameter (20 are optimal for a given amount of computation: Hoffmann et al. 2022); maximum
+# parameters for each token of the text, above which a model memorizes it; maximum epochs.
 TOKENS_OF_A_PARAMETER, PARAMETERS_OF_A_TOKEN, TEXT_MAX_EPOCHS = 4, 4, 24
 DROPOUTS = ((2, 0.0), (5, 0.1), (12, 0.2), (TEXT_MAX_EPOCHS, 0.3))
-"""Dropout by the maximum number of epochs: text that is seen once needs none."""
+"""Dropout by maximum number of epochs; text that is seen only once needs none."""
 SHARE_OF_A_VALIDATION = 0.03
 TOKENS_OF_A_WORD, CHARACTERS_OF_A_TOKEN = 1.4, 1.7
 BYTES_OF_AN_ENTRY, BYTES_TO_LEARN_PIECES = 200, 260
@@ -237,10 +229,10 @@ BLANK_LINES = 0.02
 
 
 class TextStatistics(NamedTuple):
-    """Counts of a text, most of them estimated from its beginning.
+    """Counts of a text, mostly extrapolated from its beginning.
 
-    ``alphabet``: the most frequent characters that are 99.9 % of the text. ``paragraphs`` are separated by blank lines,
-    words by spaces, if ``has_words``.
+    ``alphabet``: number of the most frequent characters that make up 99.9 % of the text. Blank lines separate ``paragraphs``,
+    and if ``has_words`` spaces separate words.
     """
 
     num_bytes: float
@@ -254,12 +246,12 @@ class TextStatistics(NamedTuple):
 
     @property
     def documents_are(self) -> str:
-        """``paragraphs``, if blank lines separate any; else ``lines``."""
+        """``paragraphs`` if there are enough blank lines, else ``lines``."""
         return "paragraphs" if self.blank_lines > BLANK_LINES * self.lines else "lines"
 
     @property
     def tokens(self) -> float:
-        """Estimated pieces, with an end for each document."""
+        """Estimated tokens, with an EOS for each document."""
         pieces = self.words * TOKENS_OF_A_WORD if self.has_words else self.characters / CHARACTERS_OF_A_TOKEN
         return max(pieces + self.documents, 1)
 
@@ -269,7 +261,7 @@ class TextStatistics(NamedTuple):
         return self.paragraphs if self.documents_are == "paragraphs" else self.lines
 
     def text(self) -> str:
-        """The text in numbers."""
+        """The counts in words."""
         size = f"{self.num_bytes / 1e6:.1f} MB" if self.num_bytes >= 1e5 else f"{self.num_bytes / 1e3:.1f} kB"
         words = (
             f"{_about(self.words)} words" if self.has_words else f"{_about(self.characters)} characters without spaces"
@@ -278,18 +270,18 @@ class TextStatistics(NamedTuple):
         return f"{size}, {words} in {_about(self.documents)} documents ({divided}: data.documents={self.documents_are})"
 
     def divided(self, stated: Mapping[str, Any]) -> "TextStatistics":
-        """The text with its documents as they are stated."""
+        """The counts with stated ``data.documents``."""
         if "data.documents" not in stated:
             return self
         return self._replace(blank_lines=self.lines if stated["data.documents"] == "paragraphs" else 0)
 
     def entries(self, wanted: int) -> int:
-        """Entries of a vocabulary: at least three per character, as many as the text can teach; 0 if it is too short."""
+        """Entries of a vocabulary: at least three for each character, if the text suffices; 0 if it is too short."""
         entries = int(min(max(wanted, 3 * self.alphabet), self.num_bytes // BYTES_OF_AN_ENTRY))
         return entries if entries >= BYTES_TO_LEARN_PIECES + 2 * self.alphabet else 0
 
     def pieces(self, wanted: int) -> int:
-        """Entries of a vocabulary of pieces, also if the text is short."""
+        """Entries of a vocabulary of subwords, also for short text."""
         return self.entries(wanted) or BYTES_TO_LEARN_PIECES + 2 * self.alphabet
 
 
@@ -317,7 +309,7 @@ DECODER_ONLY_SIZES = (
     DecoderOnlySize(8, 512, 8, 16_000, 512, 1e-3, 16_384),
     DecoderOnlySize(12, 768, 12, 32_000, 1024, 6e-4, 65_536),
 )
-KEYS = {
+KEYS_OF_DECODER_ONLY = {
     "num_layers": "model.num_layers",
     "d_model": "model.d_model",
     "num_heads": "model.num_heads",
@@ -331,7 +323,7 @@ KEYS = {
 def plan_language_model(
     text: TextStatistics, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None
 ) -> Plan:
-    """The largest model that the text supports and the budget trains long enough, for as long as it gains; see ``Plan``."""
+    """The largest model that suits the text and the budget, and as many epochs as help; see ``Plan``."""
     stated, speed = stated or {}, TEXT_EFFICIENCY * flops
     text = text.divided(stated)
     kind = stated.get("tokenizer.kind", "bpe" if text.entries(DECODER_ONLY_SIZES[0].vocabulary_size) else "byte")
@@ -353,7 +345,7 @@ def plan_language_model(
     epochs = updates * size.tokens_per_update / tokens
     dropout = next(rate for limit, rate in DROPOUTS if epochs <= limit or limit == TEXT_MAX_EPOCHS)
     validated = SHARE_OF_A_VALIDATION * updates * size.tokens_per_update * text.documents / tokens
-    settings = {KEYS[name]: value for name, value in size._asdict().items()} | {
+    settings = {KEYS_OF_DECODER_ONLY[name]: value for name, value in size._asdict().items()} | {
         "data.documents": text.documents_are,
         "tokenizer.kind": kind,
         "model.d_ff": 4 * size.d_model,
@@ -376,7 +368,7 @@ def plan_language_model(
 
 
 def text_keys(plan: Callable[[TextStatistics, float, float], Plan]) -> tuple[str, ...]:
-    """The settings that a plan for a text chooses."""
+    """The settings that a plan of text chooses."""
     any_text = TextStatistics(1e9, 1e9, 2e8, 1e7, 0, 1, 100)
     return (*plan(any_text, 1e9, 1e12).settings, "training.budget_seconds")
 
@@ -384,20 +376,19 @@ def text_keys(plan: Callable[[TextStatistics, float, float], Plan]) -> tuple[str
 def text_updates(
     stated: Mapping[str, Any], budget: int | float, each: int | float, most: int | float, speed: float
 ) -> int:
-    """The stated number of updates, or what the budget pays, at most ``most``; ``each``: operations of an update."""
+    """The stated number of updates, or the number that fits the budget, at most ``most``; ``each``: operations of one."""
     if stated.get("training.num_updates"):
         return int(stated["training.num_updates"])
-    paid = max(budget * speed - TEXT_START_UP, 0) / each
-    updates = int(min(paid, most))
+    updates = int(min(max(budget * speed - TEXT_START_UP, 0) / each, most))
     _require_enough(budget, updates, (TEXT_START_UP + MIN_UPDATES * each) / speed)
     return updates
 
 
 def _with_stated(size: DecoderOnlySize, stated: Mapping[str, Any]) -> DecoderOnlySize:
-    """The size with stated settings, and what those need: rows that fit into an update, heads that divide the width."""
-    size = size._replace(**{name: stated[key] for name, key in KEYS.items() if key in stated})
-    least = 0 if KEYS["tokens_per_update"] in stated else TextBatchingConfig.row_multiple * size.context_length
-    heads = size.num_heads if KEYS["num_heads"] in stated else math.gcd(size.num_heads, size.d_model)
+    """The size with stated settings, enough tokens in an update for its rows, and heads that divide the width."""
+    size = size._replace(**{name: stated[key] for name, key in KEYS_OF_DECODER_ONLY.items() if key in stated})
+    least = 0 if "batching.tokens_per_update" in stated else TextBatchingConfig.row_multiple * size.context_length
+    heads = size.num_heads if "model.num_heads" in stated else math.gcd(size.num_heads, size.d_model)
     return size._replace(tokens_per_update=max(size.tokens_per_update, least), num_heads=heads)
 
 

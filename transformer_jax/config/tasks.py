@@ -1,4 +1,4 @@
-"""Tasks by name: settings dataclasses and metrics, and the classes that train and evaluate, which are imported on first use."""
+"""Tasks by name: their settings dataclasses and metrics, and the classes that implement them, imported on first use."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -21,13 +21,13 @@ from transformer_jax.config.translation import DecodingConfig, check_translation
 
 
 class TaskSettings(NamedTuple):
-    """What is known of a task before JAX starts.
+    """The facts of a task that need no JAX.
 
-    ``data``, ``batching``, ``decoding``: its settings dataclasses; ``model``: those by ``model.kind``, the default first.
-    ``selection`` selects checkpoints, ends runs that no longer improve, and is what sweeps optimize by default; ``others`` can
-    be optimized too. ``check`` takes the blocks data, tokenizer, batching, model and decoding, and raises ConfigError when they
-    exclude each other. ``implementation``: the subclass of ``tasks.task.Task``, or its ``"module:Class"``; ``sizing``: the
-    ``"module:NAME"`` of its ``tasks.sizing.Sizing``, if ``--budget`` can size its runs.
+    ``data``, ``batching``, ``decoding``: settings dataclasses; ``model``: settings dataclasses by ``model.kind``, the default
+    first. ``selection``: the metric that selects checkpoints, ends runs without improvement, and is optimized by sweeps unless
+    they name one of ``others``. ``check``: called with the blocks data, tokenizer, batching, model and decoding, raises
+    ConfigError when they are incompatible. ``implementation``: the subclass of ``tasks.task.Task``, or its ``"module:Class"``.
+    ``sizing``: the ``"module:NAME"`` of a ``tasks.sizing.Sizing``, if ``--budget`` can size its runs.
     """
 
     data: type
@@ -42,7 +42,7 @@ class TaskSettings(NamedTuple):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Metrics that the task has; ``ExperimentConfig.metrics`` are those that validations of a run measure."""
+        """All metrics of the task; validations of a run measure ``ExperimentConfig.metrics``."""
         return (self.selection, *self.others)
 
 
@@ -85,10 +85,10 @@ OWN_TASKS = {
 
 
 def _settings_of(registered: Any) -> TaskSettings:
-    """Of what was registered: a class with ``settings``, or settings that name their class."""
-    if isinstance(registered, TaskSettings):
-        return registered
-    return registered.settings._replace(implementation=registered)
+    """The settings of a registered task class, or of registered settings that name their class."""
+    return (
+        registered if isinstance(registered, TaskSettings) else registered.settings._replace(implementation=registered)
+    )
 
 
 TASKS: Mapping[str, TaskSettings] = WithRegistered(OWN_TASKS, "task", _settings_of)
@@ -97,17 +97,18 @@ BLOCKS_OF_TASKS = ("data", "batching", "model", "decoding")
 
 
 def imported(reference: str) -> Any:
+    """The object named by ``"module:NAME"``."""
     module, _, name = reference.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def kinds_of(task: str, block: str) -> Mapping[str, type]:
-    """The settings dataclasses that a block of this task may be, by ``kind``; under an empty name where there is one."""
+    """The settings dataclasses of a block of this task by ``kind``, or under an empty name if there is only one."""
     found = getattr(TASKS[task], block)
     return found if isinstance(found, Mapping) else {"": found}
 
 
 def any_kind_of(block: str) -> Any:
-    """The union of the settings dataclasses that a block may be in any task."""
+    """The union of the settings dataclasses of a block over all tasks."""
     kinds = [kind for task in TASKS for kind in kinds_of(task, block).values()]
     return reduce(or_, dict.fromkeys(kinds))

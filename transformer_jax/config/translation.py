@@ -1,37 +1,43 @@
-"""Settings of decoding translations, and the checks over several blocks of a translation."""
+"""Settings of decoding translations, and checks between the blocks of a translation."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from transformer_jax.config.checks import check_settings, require, setting
-from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig, padded_width
+from transformer_jax.config.data import (
+    BatchingConfig,
+    DataConfig,
+    TokenizerConfig,
+    padded_width,
+    require_rows_fit,
+)
 from transformer_jax.config.model import RnnConfig, TransformerConfig
 
-# Logits divided by less are no longer finite.
+# Logits divided by a smaller temperature overflow.
 SMALLEST_TEMPERATURE = 1e-3
 BATCH_TOKENS_MEANING = "Token positions that a device decodes at once; 0: 4,096 on a CPU, 16,384 elsewhere."
 
 
 def temperature_problem(temperature: float) -> str:
     """The message for a temperature that is neither 0 nor large enough."""
-    return f"{temperature} must be at least {SMALLEST_TEMPERATURE:g}, or 0, which is greedy"
+    return f"{temperature} must be at least {SMALLEST_TEMPERATURE:g}, or 0 for greedy decoding"
 
 
 @dataclass(frozen=True)
 class DecodingConfig:
     """Decoding of translations (section 6.1): beam search with the length penalty of Wu et al. 2016.
 
-    ``batch_tokens`` counts source positions with padding, each with all its beams, in each of the two searches that a single
-    device runs at a time; a longer sentence is a batch alone. ``max_source_tokens`` refuses a line of a megabyte before any
-    sentence is decoded: attention would need its square in memory.
+    ``batch_tokens`` counts source positions with padding, each with all its beams, in each of the two searches that a device
+    runs at a time; a longer sentence is a batch of its own. ``max_source_tokens`` limits the memory of attention, which is
+    quadratic in the source length.
     """
 
     beam_width: int = setting(4, "Beam width; 1 is greedy search.", at_most=1000)
     length_penalty: float = setting(0.6, "Exponent of the length penalty (Wu et al. 2016, equation 14).", at_least=0)
     stop: Literal["exact", "first_beams"] = setting(
         "exact",
-        "End of the search of a sentence: no unfinished prefix can still win (exact), or beam_width hypotheses have "
-        "finished (first_beams, as in most toolkits: faster, may miss the best).",
+        "Search ends when no unfinished prefix can win (exact), or when beam_width hypotheses are finished (first_beams, "
+        "as in most toolkits: faster, may miss the best).",
     )
     diverse_groups: int = setting(
         1,
@@ -42,14 +48,16 @@ class DecodingConfig:
     )
     compute_dtype: Literal["model", "float32", "float32_exact", "tf32", "bfloat16"] = setting(
         "model",
-        "Precision of decoding and of the loss in evaluation; model: model.compute_dtype, but float32 on CPUs, which "
-        "decode faster in it.",
+        "Precision of decoding and of the loss in evaluation; model: model.compute_dtype, but float32 on CPUs, where "
+        "decoding is faster in it.",
     )
     max_extra_tokens: int = setting(
         50, "Maximum length of a translation, in tokens beyond its source.", at_most=100_000
     )
     batch_tokens: int = setting(0, BATCH_TOKENS_MEANING, at_least=0, changeable=True)
-    max_source_tokens: int = setting(4096, "Longer sentences are refused; in tokens.", changeable=True)
+    max_source_tokens: int = setting(
+        4096, "Maximum length of a source in tokens; longer ones are refused.", changeable=True
+    )
 
     def __post_init__(self) -> None:
         check_settings("decoding", self)
@@ -57,7 +65,7 @@ class DecodingConfig:
         require(self.beam_width % self.diverse_groups == 0, "decoding.diverse_groups", problem)
 
     def in_one_group(self, beam_width: int) -> "DecodingConfig":
-        """The same with plain beam search of this width."""
+        """The same settings with plain beam search of this width."""
         return replace(self, beam_width=beam_width, diverse_groups=1)
 
 
@@ -68,9 +76,9 @@ def check_translation(
     model: TransformerConfig | RnnConfig,
     decoding: DecodingConfig,
 ) -> None:
-    """Raises ConfigError when the blocks of a translation exclude each other."""
+    """Raises ConfigError when the blocks of a translation are incompatible."""
     can_tie = tokenizer.joint or model.tying in ("output", "none")
-    problem = f"{model.tying!r} shares both embeddings and needs tokenizer.joint=True; or use output or none"
+    problem = f"{model.tying!r} shares both embeddings, which needs tokenizer.joint=True; or use output or none"
     require(can_tie, "model.tying", problem)
     _check_batches(data, batching, model)
     longest_source, longest_target = data.max_source_tokens + 1, data.max_target_tokens + 1
@@ -86,18 +94,14 @@ def check_translation(
 def _check_batches(data: DataConfig, batching: BatchingConfig, model: TransformerConfig | RnnConfig) -> None:
     widest = max(data.max_source_tokens, data.max_target_tokens) + 1
     if batching.kind == "packed":
-        problem = f"packed rows hold several sentences, which model.kind={model.kind} cannot separate; use buckets"
+        problem = f"packed rows hold several sentences, but model.kind={model.kind} cannot separate them; use buckets"
         require(model.can_pack, "batching.kind", problem)
         if batching.count == "positions":
             remedy = "raise it, lower data.max_*_tokens, or set batching.count=tokens"
-            problem = f"{batching.packed_length} positions do not hold a pair of {widest}; {remedy}"
+            problem = f"{batching.packed_length} positions do not fit a pair of {widest}; {remedy}"
             require(batching.packed_length >= widest, "batching.packed_length", problem)
         else:
             problem = f"{batching.packed_length} is not a multiple of batching.width_multiple={batching.width_step}"
             require(batching.packed_length % batching.width_step == 0, "batching.packed_length", problem)
         widest = max(batching.packed_length, widest)
-    least = widest * batching.row_multiple
-    problem = (
-        f"{batching.tokens_per_update} is less than {least}, which is batching.row_multiple rows of {widest}; raise it"
-    )
-    require(batching.tokens_per_update >= least, "batching.tokens_per_update", problem)
+    require_rows_fit(batching.tokens_per_update, batching.row_multiple, widest)

@@ -1,4 +1,4 @@
-"""Assignment of pairs to updates: a pure function of (seed, epoch), so that a position in the data is one number."""
+"""Assignment of pairs to updates, a pure function of (seed, epoch): the number of updates is the position in the data."""
 
 import itertools
 from collections import Counter
@@ -12,9 +12,9 @@ from transformer_jax.config import BatchingConfig, ConfigError
 from transformer_jax.data.buckets import choose_buckets, max_rows, rows_of
 from transformer_jax.data.packing import filled_widths, pack_rows, pack_tightly, row_widths
 
-# Updates scanned for the order in which shapes are needed; later shapes are compiled in time anyway.
+# Updates searched for the order of the first use of shapes; later shapes are compiled in time in any order.
 SHAPES_LOOKED_FOR = 100
-# Stream of random numbers for the order in which pairs are packed; the orders of an epoch have low stream numbers.
+# Stream of random numbers for the order of packing; the orders of an epoch have low stream numbers.
 PACKING_STREAM = 2**32
 
 Shape = tuple[int, int, int]
@@ -22,14 +22,14 @@ Shape = tuple[int, int, int]
 
 
 class BatchRows(NamedTuple):
-    """One batch before its tokens are read: row ``r`` holds ``pairs[offsets[r]:offsets[r + 1]]``, none if it is padding."""
+    """One batch without its tokens: row ``r`` holds ``pairs[offsets[r]:offsets[r + 1]]``, which is empty for padding."""
 
     shape: Shape
     pairs: np.ndarray
     offsets: np.ndarray
 
     def part(self, index: int, count: int) -> "BatchRows":
-        """Part ``index`` of ``count`` equal ones, a contiguous slice of the rows; raises ValueError unless they divide."""
+        """Part ``index`` of ``count`` equal parts, a slice of the rows; raises ValueError if there is no such part."""
         rows, source_width, target_width = self.shape
         if rows % count or not 0 <= index < count:
             raise ValueError(f"no part {index} of {rows} rows in {count} parts")
@@ -47,7 +47,7 @@ class Sides(NamedTuple):
 
 
 class RowGroup(NamedTuple):
-    """Rows of one width: row ``r`` holds ``pairs[offsets[r]:offsets[r + 1]]``; ``sizes`` are the rows of each batch."""
+    """Rows of one width: row ``r`` holds ``pairs[offsets[r]:offsets[r + 1]]``; ``sizes``: number of rows of each batch."""
 
     source_width: int
     target_width: int
@@ -59,9 +59,9 @@ class RowGroup(NamedTuple):
 class BatchPlan:
     """All batches of all epochs for pairs of ``lengths`` [2, pairs].
 
-    Every epoch has every pair once, in its own order, in the same number of batches.
-    Each epoch shuffles the rows of each group and, with ``shuffles_batches``, the batches of all groups; rows of padding
-    complete the last batch of a group. A plan is a pure function of lengths, settings and seed: not of devices or processes.
+    Every epoch has every pair once, in the same number of batches. It shuffles the rows of each group and, with
+    ``shuffles_batches``, the batches of all groups; rows of padding complete the last batch of a group. A plan depends on
+    lengths, settings and seed, not on devices or processes.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class BatchPlan:
         positions = [sum(shape[0] * shape[side] for shape in shapes) for side in (1, 2)]
         self.tokens_per_update = Sides(*(each / self.batches_per_epoch for each in tokens))
         self.padding_share = Sides(*(1 - kept / of for kept, of in zip(tokens, positions, strict=True)))
-        # A run reads one epoch at a time, two at its border.
+        # Prefetching reads two epochs at their border.
         self._cached_epoch = lru_cache(maxsize=2)(self._epoch)
 
     def batch(self, update: int) -> BatchRows:
-        """The batch of an update, counted from 0."""
+        """The batch of an update (from 0)."""
         if update < 0:
             raise ValueError(f"update {update} is before the first")
         epoch, index = divmod(update, self.batches_per_epoch)
@@ -110,13 +110,13 @@ class BatchPlan:
         )
 
     def shapes_by_need(self, update: int) -> list[Shape]:
-        """All shapes, in the order in which the updates from ``update`` on need them."""
+        """All shapes, in the order of their first use from ``update``."""
         coming = (self.batch(update + ahead).shape for ahead in range(self.batches_per_epoch))
         met = dict.fromkeys(itertools.islice(coming, SHAPES_LOOKED_FOR))
         return [*met, *(shape for shape in self.shapes if shape not in met)]
 
     def to_json(self) -> dict[str, object]:
-        """The plan in types that ``json.dumps`` accepts."""
+        """A JSON object."""
         batches = [
             {"rows": rows, "source_width": source, "target_width": target, "batches": count}
             for (rows, source, target), count in self.batches.items()
@@ -139,18 +139,15 @@ class BatchPlan:
         """Warnings about an unusual plan."""
         if self.batches_per_epoch > len(self.shapes):
             return []
-        return ["every shape has a single batch, completed with padding: few pairs for batching.tokens_per_update"]
+        return ["every shape has only one batch, completed with padding: few pairs for batching.tokens_per_update"]
 
     def _epoch(self, epoch: int) -> tuple[np.ndarray, ...]:
-        """The orders of an epoch: of its batches, and of the rows of each group."""
-        first = int(self._shuffles_batches)
-        row_orders = [
-            random_order(len(group.offsets) - 1, self.seed, epoch, stream=number)
-            for number, group in enumerate(self._groups, start=first)
-        ]
-        if not self._shuffles_batches:
-            return np.arange(self.batches_per_epoch), *row_orders
-        return random_order(self.batches_per_epoch, self.seed, epoch, stream=0), *row_orders
+        """The order of the batches of an epoch, and of the rows of each group."""
+        numbers = [len(group.offsets) - 1 for group in self._groups]
+        if self._shuffles_batches:
+            numbers.insert(0, self.batches_per_epoch)
+        orders = [random_order(number, self.seed, epoch, stream) for stream, number in enumerate(numbers)]
+        return tuple(orders) if self._shuffles_batches else (np.arange(self.batches_per_epoch), *orders)
 
 
 def plan_batches(
@@ -166,11 +163,10 @@ def plan_batches(
 
 
 def bucket_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
-    """Pairs of similar length together, a pair a row."""
+    """Batches of pairs of similar lengths, one pair in each row."""
     limits = config.num_buckets, config.tokens_per_update, config.row_multiple, config.width_step
     buckets = choose_buckets(lengths, *limits)
     bucket_of = np.searchsorted([bucket.widest for bucket in buckets], lengths.max(axis=0))
-    # Pairs of bucket 0, then pairs of bucket 1, ...
     by_bucket = np.argsort(bucket_of, kind="stable")
     starts = np.searchsorted(bucket_of[by_bucket], np.arange(len(buckets) + 1)).tolist()
     groups = []
@@ -181,7 +177,7 @@ def bucket_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> Batch
 
 
 def packed_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
-    """Several pairs a row. They are packed once, in an order drawn from the seed; each epoch shuffles the rows."""
+    """Several pairs in each row, packed once in a random order; each epoch shuffles the rows."""
     order = random_order(lengths.shape[1], seed, epoch=0, stream=PACKING_STREAM)
     groups = []
     widths = row_widths(lengths, config.packed_length, config.width_step)
@@ -195,7 +191,7 @@ def packed_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> Batch
 
 
 def fixed_width_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
-    """Packed rows of the same width on both sides, in batches of the same size, in the order of their rows."""
+    """Packed rows with the same width on both sides, in batches of one size."""
     width, longest = config.packed_length, int(lengths.max())
     if longest > width:
         remedy = f"raise it to {longest}, or lower data.max_source_tokens and data.max_target_tokens to {width - 1}"
@@ -216,10 +212,9 @@ PLANS = {
 
 
 def even_sizes(rows: int, batches: int, limit: int, multiple: int) -> list[int]:
-    """Rows of each of ``batches`` batches that hold ``rows``: multiples of ``multiple``, at most two different ones.
+    """Sizes of ``batches`` batches for ``rows`` rows: multiples of ``multiple`` that differ by at most one multiple.
 
-    Less than ``multiple`` rows stay empty: 100 rows in 3 batches of multiples of 8 are [40, 32, 32]. There are more batches
-    where one would have more than ``limit`` rows.
+    100 rows in 3 batches of multiples of 8 are [40, 32, 32]. There are more batches if one would exceed ``limit`` rows.
     """
     units = -(-rows // multiple)
     batches = min(max(batches, -(-rows // limit)), units)
@@ -228,10 +223,10 @@ def even_sizes(rows: int, batches: int, limit: int, multiple: int) -> list[int]:
 
 
 def random_order(number: int, seed: int, epoch: int, stream: int) -> np.ndarray:
-    """A permutation of ``number`` things that depends on nothing else, the version of numpy included.
+    """A random permutation of ``number`` indices that is the same in every version of NumPy.
 
-    Raw output of a counter-based generator (Salmon et al. 2011, Philox), which numpy guarantees, is sorted;
-    ``Generator.permutation`` may change between versions. ``stream`` separates the orders of one epoch.
+    It sorts the raw output of a counter-based generator (Philox, Salmon et al. 2011), which NumPy keeps stable, unlike
+    ``Generator.permutation``. ``stream`` separates the orders of one epoch.
     """
     generator = np.random.Philox(key=np.array([seed, epoch], np.uint64), counter=np.array([0, 0, 0, stream], np.uint64))
     return np.argsort(generator.random_raw(number), kind="stable")
@@ -239,5 +234,5 @@ def random_order(number: int, seed: int, epoch: int, stream: int) -> np.ndarray:
 
 @lru_cache(maxsize=2)
 def epoch_order(number: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of an epoch. A run reads one epoch at a time, two at its border."""
+    """The order of an epoch; the cache holds two, since prefetching reads two at their border."""
     return random_order(number, seed, epoch, stream=0)

@@ -1,4 +1,4 @@
-"""Sentences as the rows of batches, for training and for scoring a whole split; NumPy alone, without TensorFlow."""
+"""Sentences as rows of batches, for training and for scoring a whole split, in NumPy."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,31 +6,29 @@ import jax
 import numpy as np
 
 from transformer_jax.array_types import PAD_ID
-from transformer_jax.config.data import one_of_two_widths
+from transformer_jax.config.data import MIN_WIDTH, one_of_two_widths
 from transformer_jax.data.batch_plan import BatchPlan, BatchRows
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.pair_encoding import Sentences
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.sequence_types import Batch, Tokens
 
-NARROWEST = 16
-
 RowParts = tuple[Sequence[int], int]
-"""Indices of the parts of the rows of a batch, and the number of equal parts."""
+"""Parts of the rows of a batch: their indices, and the number of equal parts of the batch."""
 ALL_ROWS: RowParts = ((0,), 1)
 SCORING_TOKENS = 4096
-"""Positions of a batch that is scored and not trained on."""
+"""Positions of a batch in evaluation."""
 
 
 def token_rows(sentences: Sentences, row_offsets: np.ndarray, width: int) -> Tokens:
-    """Rows of ``width`` positions; row ``r`` holds sentences ``row_offsets[r]`` up to ``row_offsets[r + 1]``.
+    """Rows of ``width`` positions; row ``r`` holds the sentences ``row_offsets[r]:row_offsets[r + 1]``.
 
-    Three sentences in rows of 2, 0 and 1, that is ``row_offsets`` [0, 2, 2, 3], and width 6::
+    Example with 2, 0 and 1 sentences in three rows (``row_offsets`` [0, 2, 2, 3]) of width 6::
 
         ids 7 8 2  9 2  5 2     [[7, 8, 2, 9, 2, 0],  [0, 0, 0, 0, 0, 0],  [5, 2, 0, 0, 0, 0]]
         lengths 3 2 2           segments [[1, 1, 1, 2, 2, 0], ...]  positions [[0, 1, 2, 0, 1, 0], ...]
 
-    Raises ValueError when the sentences of a row do not fit into it: nothing is ever cut.
+    Raises ValueError when the sentences of a row do not fit into it; nothing is cut.
     """
     flat, lengths = sentences.ids, sentences.lengths.astype(np.int64)
     rows = len(row_offsets) - 1
@@ -60,7 +58,7 @@ def read_rows(store: TokenStore, rows: BatchRows) -> Batch:
 
 
 def make_batch(store: TokenStore, plan: BatchPlan, update: int, parts: RowParts = ALL_ROWS) -> Batch:
-    """The rows of one update, or some equal ``parts`` of them, one after another; reads no other."""
+    """The rows of one update, or the concatenation of some ``parts`` of them; reads no other rows."""
     whole = plan.batch(update)
     made = [read_rows(store, whole.part(index, parts[1])) for index in parts[0]]
     return made[0] if len(made) == 1 else jax.tree.map(lambda *leaves: np.concatenate(leaves), *made)
@@ -69,7 +67,7 @@ def make_batch(store: TokenStore, plan: BatchPlan, update: int, parts: RowParts 
 def scoring_batches(
     store: TokenStore, batch_tokens: int, row_multiple: int, *, limit: int = 0, few_shapes: bool = False
 ) -> Iterator[Batch]:
-    """Every pair of ``store`` (the first ``limit`` if above 0) exactly once, a pair a row, as ``scoring_rows`` plans."""
+    """All pairs of ``store`` (the first ``limit`` if above 0), one in each row, in the batches of ``scoring_rows``."""
     number = min(limit, store.num_pairs) if limit else store.num_pairs
     lengths = store.source_lengths[:number], store.target_lengths[:number]
     for rows in scoring_rows(*lengths, batch_tokens, row_multiple, few_shapes=few_shapes):
@@ -84,17 +82,17 @@ def scoring_rows(
     *,
     few_shapes: bool = False,
 ) -> Iterator[BatchRows]:
-    """Assignment of pairs to rows of batches, longest first: memory runs out at once or never.
+    """Assigns pairs to batches, one pair in each row, longest first: if memory does not suffice, the first batch fails.
 
-    Widths are powers of two from 16 on, or two with ``few_shapes``, each with one number of rows, so there are few shapes;
-    free rows of a batch are filled with shorter pairs, and the free rows of the last one with padding.
+    Widths are powers of two from 16, or two widths with ``few_shapes``, each with one number of rows. Shorter pairs fill the
+    free rows of a batch, and padding those of the last batch.
     """
     longer_side = np.maximum(source_lengths, target_lengths)
     order = np.argsort(-longer_side.astype(np.int64), kind="stable")
     start = 0
     while start < len(order):
         length = int(longer_side[order[start]])
-        width = max(NARROWEST, 1 << (length - 1).bit_length())
+        width = max(MIN_WIDTH, 1 << (length - 1).bit_length())
         width = one_of_two_widths(length, int(longer_side[order[0]])) if few_shapes else width
         rows = rows_of(width, batch_tokens, row_multiple)
         pairs = order[start : start + rows]

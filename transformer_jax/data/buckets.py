@@ -1,18 +1,18 @@
-"""Length buckets: a few static shapes with as little padding as possible."""
+"""Length buckets: a few static shapes with minimal padding."""
 
 import math
 from typing import NamedTuple
 
 import numpy as np
 
-# More different widths than this are joined by a larger step: the work grows with their square.
+# Maximum number of distinct widths, whose square is the amount of work; a larger step merges more of them.
 MAX_CANDIDATES = 512
 
 
 class Bucket(NamedTuple):
-    """Batches of ``rows`` pairs; a pair belongs to the first bucket with ``widest`` >= its longer side.
+    """Batches of ``rows`` pairs; a pair belongs to the first bucket whose ``widest`` is at least its longer side.
 
-    The widths of the two sides are the longest of its members, so one of them may be less than ``widest``.
+    The width of a side is the length of the longest member on that side; one of them may be less than ``widest``.
     """
 
     rows: int
@@ -23,22 +23,22 @@ class Bucket(NamedTuple):
 
 
 def rows_of(width: int, tokens_per_update: int, row_multiple: int) -> int:
-    """The number of rows of ``width`` that the tokens allow: a multiple of ``row_multiple``, and at least that."""
+    """Rows of ``width`` in ``tokens_per_update``, rounded down to a multiple of ``row_multiple``, but at least that."""
     return max(tokens_per_update // width // row_multiple, 1) * row_multiple
 
 
 def max_rows(width: int, tokens_per_update: int, row_multiple: int) -> int:
-    """Rows of ``width`` that hold the tokens although a tenth of the positions is padding, the next ``row_multiple``."""
+    """Rows of ``width`` for ``tokens_per_update`` and 10 % padding, rounded up to a multiple of ``row_multiple``."""
     return math.ceil(tokens_per_update / 0.9 / width / row_multiple) * row_multiple
 
 
 def choose_buckets(
     lengths: np.ndarray, num_buckets: int, tokens_per_update: int, row_multiple: int, width_multiple: int
 ) -> list[Bucket]:
-    """At most ``num_buckets`` buckets for pairs of these lengths [2, pairs], narrowest first, with the fewest positions; exact.
+    """The at most ``num_buckets`` buckets with the fewest positions for pairs of ``lengths`` [2, pairs], narrowest first.
 
-    Dynamic programming over the widths that occur (multiples of ``width_multiple``), with whole batches as the cost, so that
-    the padding rows of the last batch of each bucket count too::
+    Dynamic programming over the widths that occur (multiples of ``width_multiple``). The cost is the positions of whole
+    batches, with the padding rows of the last batch of each bucket::
 
         positions[k][j] = min_i positions[k-1][i] + num_batches(i, j) * rows(i, j) * (source_width + target_width)
     """
@@ -48,14 +48,14 @@ def choose_buckets(
         step *= 2
     candidates, candidate_of, counts = np.unique(rounded_up(longer_side, step), return_inverse=True, return_counts=True)
     number = len(candidates)
-    # Of the bucket from each candidate to each other [number, number]: widths, rows, batches, positions in an epoch.
+    # Entry [i, j] describes the bucket from candidate i to candidate j: widths, batches and positions in an epoch.
     widths = []
     for side in lengths:
         longest = np.zeros(number, np.int64)
         np.maximum.at(longest, candidate_of, side)
         by_start = np.triu(np.broadcast_to(longest, (number, number)))
         widths.append(rounded_up(np.maximum.accumulate(by_start, axis=1), width_multiple))
-    # The widest pair of a bucket decides, so every bucket that ends at the same candidate has as many rows.
+    # The widest candidate of a bucket determines its rows.
     rows = np.array([rows_of(width, tokens_per_update, row_multiple) for width in candidates.tolist()])
     below = np.concatenate([[0], np.cumsum(counts)])
     batches = -(-np.triu(below[None, 1:] - below[:-1, None]) // rows)

@@ -1,4 +1,4 @@
-"""Tokenized data in the cache: opened where it is whole and undamaged, else built."""
+"""Tokenized data in the cache: opened if complete and undamaged, else built."""
 
 import shutil
 import sys
@@ -17,13 +17,10 @@ from transformer_jax.runtime.file_digests import changed_files, write_digests
 
 StoreType = TypeVar("StoreType")
 
-NOT_WHOLE = OSError, ValueError, KeyError, TypeError, OverflowError
-"""Errors of opening a store that is missing, cut short or damaged."""
-
 PARTIAL = ".partial"
-# A partial store of a killed process is removed once nothing has been written to it for this long.
+# A partial store of a killed process is removed when nothing was written to it for this long.
 ABANDONED_SECONDS = 24 * 3600
-# Larger stores are checked in the background, after this many segments.
+# A store of more bytes is checked in the background, after a check of some segments.
 CHECKED_AT_ONCE = 1 << 28
 SAMPLED_SEGMENTS = 16
 SECONDS_UNTIL_SHOWN = 2.0
@@ -33,10 +30,10 @@ SECONDS_BETWEEN_PROGRESS = 15.0
 def open_or_build(
     cache: str, name: str, open_store: Callable[[Path], StoreType], write: Callable[[Path], object]
 ) -> StoreType:
-    """The store ``name`` in ``data.cache_directory``, which ``open_store`` opens, and ``write`` writes to an empty folder.
+    """Opens the store ``name`` in ``data.cache_directory``, or builds it: ``write`` fills an empty folder.
 
-    It appears under its name only when it is complete; one that is not whole is replaced. Processes that build the same
-    store at once do not disturb each other: the first to finish wins. Raises DataError when the disk cannot be written.
+    A store gets its name when it is complete; an incomplete or damaged one is replaced. Several processes may build the same
+    store: the first to finish wins. Raises DataError when the disk cannot be written.
     """
     directory = Path(absolute_path(cache, "data.cache_directory")) / name
     if (store := _opened(open_store, directory)) is not None:
@@ -49,7 +46,7 @@ def open_or_build(
             if directory.exists() and _opened(open_store, directory) is None:
                 shutil.rmtree(directory, ignore_errors=True)
     except OSError as error:
-        # Another process may have been first; its store may be mapped already, and stays.
+        # Another process may have been first; its store stays, since it may be mapped already.
         if _opened(open_store, directory) is None:
             problem = f"cannot write the tokenized data to {directory}: {error}"
             raise DataError(f"data.cache_directory: {problem}; choose another folder") from error
@@ -57,18 +54,18 @@ def open_or_build(
 
 
 def memory_map(path: Path, dtype: str, length: int) -> np.ndarray:
-    """The numbers in a file, read when they are used.
+    """The memory-mapped numbers in a file.
 
-    Raises ValueError when the file is shorter, or ``dtype`` is not a type of ids and offsets.
+    Raises ValueError when the file is shorter, or ``dtype`` is not a dtype of ids and offsets.
     """
     if dtype not in ("uint16", "int32", "int64"):
-        raise ValueError(f"{path}: {dtype!r} is not a type of ids")
+        raise ValueError(f"{path}: {dtype!r} is not a dtype of ids")
     # An empty file cannot be mapped.
     return np.memmap(path, dtype, mode="r", shape=(length,)) if length else np.zeros(0, dtype)
 
 
 class StoreCheck:
-    """Compares a store with its digests: a small one whole, a large one in samples and then whole in the background.
+    """Compares a store with its digests; for a large one only samples, and the rest in the background.
 
     Raises ValueError when it is damaged. A store of an earlier version, without digests, passes.
     """
@@ -85,21 +82,21 @@ class StoreCheck:
             with_one_thread.shutdown(wait=False)
 
     def finish(self) -> None:
-        """Waits for the check of the whole store; call before anything that was trained on it is saved.
+        """Waits for the check of the whole store; call it before saving anything trained on the store.
 
-        Raises DataError when the store is damaged, and removes it: it is then built again.
+        Raises DataError when the store is damaged, and removes it, so that the next run builds it again.
         """
         changed = self._changed.result() if self._changed else []
         if changed:
             shutil.rmtree(self._directory, ignore_errors=True)
             raise DataError(
-                f"{self._directory}: {', '.join(changed)} changed since the data were tokenized; the store is removed, and "
-                "nothing that was trained on it is saved: run the same command to tokenize again"
+                f"{self._directory}: {', '.join(changed)} changed since the data were tokenized; the store was removed, and "
+                "nothing trained on it is saved: run the same command to tokenize again"
             )
 
 
 class BuildProgress:
-    """Progress of building a store: a line on standard error after two seconds, then every fifteen; ``total`` 0: not known."""
+    """Progress lines on standard error while a store is built, the first after two seconds; ``total`` 0: unknown."""
 
     def __init__(self, split: str, total: int, unit: str = "pairs", doing: str = "tokenizing") -> None:
         self._split, self._total, self._unit, self._doing = split, total, unit, doing
@@ -115,7 +112,7 @@ class BuildProgress:
             return
         self._next_line = now + SECONDS_BETWEEN_PROGRESS
         rate = self._done / (now - self._started)
-        # The total of a text may be an estimate.
+        # The total may be an estimate.
         of_total = f" of {max(self._total, self._done):,}" if self._total else ""
         line = f"{self._doing} {self._split}: {self._done:,}{of_total} {self._unit}, {rate:,.0f} a second"
         sys.stderr.write(f"{line}\n")
@@ -124,7 +121,7 @@ class BuildProgress:
 def _opened(open_store: Callable[[Path], StoreType], directory: Path) -> StoreType | None:
     try:
         return open_store(directory)
-    except NOT_WHOLE:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):  # Missing, incomplete or damaged.
         return None
 
 

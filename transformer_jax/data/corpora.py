@@ -1,4 +1,4 @@
-"""Opens the source of sentence pairs that a config names, and finds out whether it can be read, and its languages.
+"""The source of text of a config: opening it, testing that it can be read, and finding its languages.
 
 Nothing here imports JAX or TensorFlow.
 """
@@ -42,7 +42,7 @@ CORPORA: dict[str, Callable[[DataConfig, int], Corpus]] = {
 
 
 def open_corpus(config: DataConfig, seed: int) -> Corpus:
-    """The corpus of ``config.source``. ``seed`` only matters to generated and held-out sentences. Reads no data yet.
+    """The corpus of ``config.source``, without reading data. ``seed`` determines generated and held-out sentences.
 
     Raises ConfigError when the source of a plugin is incomplete.
     """
@@ -57,7 +57,7 @@ def open_corpus(config: DataConfig, seed: int) -> Corpus:
 def require_readable(config: ExperimentConfig, split: str, *, is_whole: bool = False) -> None:
     """Raises DataError when there is no such split, or its first example cannot be read.
 
-    With ``is_whole`` every line of parallel text, or many documents, are read.
+    With ``is_whole``, reads every line of parallel text, or many documents.
     """
     name = config.data.split_name(split)
     if not config.data.has_pairs:
@@ -72,10 +72,9 @@ def require_readable(config: ExperimentConfig, split: str, *, is_whole: bool = F
 
 
 def with_languages(config: ExperimentConfig) -> tuple[ExperimentConfig, str]:
-    """The settings with the languages that the script of the training text reveals, ``und`` where it does not, and a remark.
+    """The settings with missing languages found by the script of the training text (``und`` if unknown), and a remark.
 
-    Languages that are stated, or named by the suffixes of files, stay, and then nothing is read. Raises DataError where the
-    text cannot be read.
+    Languages that are set, or named by suffixes of files, stay. Raises DataError when the text cannot be read.
     """
     missing = [side for side in ("source", "target") if getattr(config.data, f"{side}_language", "stated") == ""]
     if not missing:
@@ -86,9 +85,8 @@ def with_languages(config: ExperimentConfig) -> tuple[ExperimentConfig, str]:
     for side in missing:
         language, script = language_of_text(getattr(pair, side) for pair in pairs)
         found[f"{side}_language"] = language
-        known = f"{language}, by its script ({script})"
-        unknown = (
-            f"not known: no suffix of data.train says it, and several are written in its script ({script or 'none'})"
-        )
-        remarks.append(f"data.{side}_language: {unknown if language == UNDETERMINED else known}")
+        remark = f"{language}, by its script ({script})"
+        if language == UNDETERMINED:
+            remark = f"unknown: no suffix of data.train names it, and several use its script ({script or 'none'})"
+        remarks.append(f"data.{side}_language: {remark}")
     return replace(config, data=replace(config.data, **found)), "; ".join(remarks)

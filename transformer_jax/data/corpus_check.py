@@ -1,6 +1,6 @@
 """Faults of a text or a parallel corpus: counts, shares, and examples with file and line.
 
-A sample shows the scripts, the letter sequences and the length ratio of the text itself; then every line is compared with them.
+Every line is compared with the scripts, letter trigrams and length ratio of a sample of the text.
 """
 
 import re
@@ -31,21 +31,21 @@ from transformer_jax.data.line_shift import LineShift, Stretch, line_shift
 from transformer_jax.data.pair_encoding import PairEncoder, training_filters
 from transformer_jax.data.parallel_text import named_files
 from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.data.text_files import raw_lines, require_no_archive, sentence_of_line
+from transformer_jax.data.text_files import raw_lines, sentence_of_line
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
 
 EXAMPLES, EXAMPLE_CHARACTERS, TEXT_WIDTH = 3, 80, 120
-# Lines at once; lines whose shift is found at once, and further lines to wait for, so that the last part is not short.
+# Lines of a chunk; lines of a part whose shift is found at once, and the minimum of lines after it for another part.
 CHUNK, SHIFT_LINES, MORE_LINES = 8192, 200_000, 1000
 LONG_LINE = 1000
-# Ratio of the lengths of the sides against the median ratio; characters of the longer side, below which it is not judged.
+# Ratio of the lengths of the sides, relative to the median, that is a fault if the longer side has these characters.
 RATIO, RATIO_CHARACTERS = 3.0, 30
-# An identical line is boilerplate if it occurs this often, and once in this many lines.
+# A line is boilerplate if it occurs at least this often, and at least once in this many lines.
 BOILERPLATE, BOILERPLATE_SHARE = 10, 2000
 JAPANESE = frozenset(("HAN", "HIRAGANA", "KATAKANA"))
 MIN_LETTERS = 3
 
-UNREADABLE = "lines that are no UTF-8, have NUL bytes or not one tab"
+UNREADABLE = "lines that are not UTF-8, have NUL bytes or not one tab"
 MORE = "lines that the other side does not have"
 SHIFTED = "lines that translate another line than their own"
 SERIOUS = (UNREADABLE, MORE, SHIFTED)
@@ -69,22 +69,22 @@ _ANY_PATTERN = re.compile("|".join(f"(?:{pattern.pattern})" for pattern in PATTE
 
 
 Rows = Callable[[], Iterator[tuple[int, tuple[str, ...]]]]
-"""Starts a pass over the lines that can be read: their numbers from 1, and the text of each side."""
+"""Starts a pass over the readable lines: their numbers (from 1), and the text of each side."""
 
 
 class CorpusReport:
-    """Faults of a text: how many lines of a side, or pairs, have each, and the first of them, with file and line."""
+    """Faults of a text: the number of lines or pairs with each fault, and the first of them, with file and line."""
 
     def __init__(self) -> None:
         self.title = ""
         self.remarks: list[str] = []
         self.is_serious = False
-        """Whether training on the text makes no sense, or cannot read it."""
+        """Whether the text cannot be read, or is useless for training."""
         self._lines: Counter[tuple[str, str]] = Counter()
         self._examples: dict[tuple[str, str], list[str]] = defaultdict(list)
 
     def count(self, side: str, fault: str, lines: int = 1) -> None:
-        """Counts lines of a side, or of both where ``side`` is empty."""
+        """Counts lines of a side, or pairs if ``side`` is empty."""
         self._lines[side, fault] += lines
         self.is_serious |= lines > 0 and fault in SERIOUS
 
@@ -98,14 +98,14 @@ class CorpusReport:
             self._examples[side, fault].append(f"{where}  {shown}".rstrip())
 
     def add(self, side: str, fault: str, where: str, text: str = "") -> None:
-        """Counts a line, which may be an example."""
+        """Counts a line, and may keep it as an example."""
         self.count(side, fault)
         self.show(side, fault, where, text)
 
     def table(self, names: Sequence[str], faults: Mapping[str, int]) -> str:
-        """Lines, share and fault, below each fault its first lines; then the faults that were not found.
+        """A table of lines, share and fault, with examples below each fault; then the faults that were not found.
 
-        ``faults`` are in the order of the table, with the number of lines that each was looked for in.
+        ``faults``: in the order of the table, with the number of lines that were searched for each.
         """
         rows, missing = [], []
         for fault, of in faults.items():
@@ -124,16 +124,16 @@ class CorpusReport:
 
 
 def _paragraph(title: str, items: Iterable[str]) -> list[str]:
-    """A title and its items, in lines; none without items."""
+    """Wrapped lines of a title and its items; empty without items."""
     text = "; ".join(items)
     return textwrap.wrap(f"{title}: {text}", TEXT_WIDTH, subsequent_indent="  ") if text else []
 
 
 def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConfig) -> tuple[str, bool]:
-    """Checks a text, two files of which line n of one translates line n of the other, or a .tsv of pairs.
+    """Checks a text, two parallel files, or a .tsv of pairs.
 
-    Returns a table of its faults, and whether training on it makes no sense. ``data`` has the filters of training,
-    ``tokenizer`` counts tokens for them. Raises DataError where nothing can be read.
+    Returns a table of faults, and whether the text is useless for training. ``data`` has the filters of training pairs, whose
+    tokens ``tokenizer`` counts. Raises DataError when nothing can be read.
     """
     is_table = files[0].name.removesuffix(".gz").endswith(".tsv")
     names = [f"{files[0].name}, column {column}" for column in (1, 2)] if is_table else [file.name for file in files]
@@ -164,10 +164,10 @@ def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConf
         return report.table(names, dict.fromkeys(faults, total)), report.is_serious
     ends = [stretch.line for stretch in shift.stretches[1:]] + [total + 1]
     report.count("", SHIFTED, sum(end - first for (first, lag), end in zip(shift.stretches, ends, strict=True) if lag))
-    for stretch in filter(None, shift.text(*names).split("; ")):
-        report.show("", SHIFTED, stretch)
+    for description in shift.descriptions(*names):
+        report.show("", SHIFTED, description)
     if not shift.is_known and len(sample.pairs) >= MIN_PAIRS_FOR_SHIFT:
-        report.remarks.append("nothing shows that a line translates its own: neither lengths nor words of pairs agree")
+        report.remarks.append("no sign that the sides are translations: neither lengths nor words of pairs agree")
     filtered = _check_filters(report, sample, names, data, tokenizer)
     faults = [UNREADABLE, MORE, SHIFTED, *faults[1:-1], LANGUAGE, COPIES, LENGTHS, TWICE]
     found = dict.fromkeys(faults, total) | dict.fromkeys(filtered, len(sample.pairs))
@@ -175,7 +175,7 @@ def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConf
 
 
 def _texts(files: Sequence[Path], is_table: bool) -> Iterator[tuple[str | DataError | None, ...]]:
-    """The text of each side of every line: a DataError where it cannot be read, None where a file has ended."""
+    """The text of each side of every line: a DataError if it cannot be read, None after the end of a file."""
     if not is_table:
         yield from zip_longest(*map(_decoded, files))
         return
@@ -190,8 +190,6 @@ def _texts(files: Sequence[Path], is_table: bool) -> Iterator[tuple[str | DataEr
 
 def _decoded(path: Path) -> Iterator[str | DataError]:
     for number, raw in enumerate(raw_lines(path), start=1):
-        if number == 1:
-            require_no_archive(raw, str(path))
         try:
             yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)
         except DataError as error:
@@ -199,7 +197,7 @@ def _decoded(path: Path) -> Iterator[str | DataError]:
 
 
 def _check_lines(report: CorpusReport, names: Sequence[str], sample: CorpusSample, rows: Rows) -> LineShift:
-    """Compares every line with the sample, and every pair; returns where the lines of a pair belong."""
+    """Compares every line and pair with the sample; returns the lags of the lines."""
     texts = [list(side) for side in zip(*sample.pairs, strict=True)][: len(names)]
     scripts = [_usual_scripts(side) for side in (sample.source, sample.target)]
     letters = [letters_of(side) for side in texts]
@@ -268,7 +266,7 @@ def _check_pair(report: CorpusReport, where: str, pair: SentencePair, usual: flo
 def _check_repeated(
     report: CorpusReport, names: Sequence[str], numbers: np.ndarray, hashes: Sequence[np.ndarray], rows: Rows
 ) -> None:
-    """Counts lines of each side that are there very often, and pairs that repeat an earlier one."""
+    """Counts boilerplate on each side, and pairs that repeat an earlier one."""
     found: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
     for side, name in enumerate(names):
         _, first, counts = np.unique(hashes[side], return_index=True, return_counts=True)
@@ -294,21 +292,19 @@ def _usual_scripts(side: SideText) -> frozenset[str]:
 
 
 def _joined(parts: Sequence[LineShift]) -> LineShift:
-    """The stretches of consecutive parts of a corpus."""
+    """The shift of consecutive parts of a corpus."""
     stretches: list[Stretch] = []
     for stretch in chain.from_iterable(part.stretches for part in parts):
         if not stretches or stretches[-1].lag != stretch.lag:
             stretches.append(stretch)
-    correlation, overlap = (
-        max((getattr(part, name) for part in parts), default=0.0) for name in ("correlation", "overlap")
-    )
-    return LineShift(stretches, correlation, overlap)
+    correlation = max((part.correlation for part in parts), default=0.0)
+    return LineShift(stretches, correlation, max((part.overlap for part in parts), default=0.0))
 
 
 def _check_filters(
     report: CorpusReport, sample: CorpusSample, names: Sequence[str], data: DataConfig, tokenizer: TokenizerConfig
 ) -> list[str]:
-    """Counts the pairs of the sample that the filters of training remove, by the tokens of a vocabulary learned from it."""
+    """Counts the pairs of the sample that the filters of training remove, with tokens of a vocabulary learned from it."""
     learned = []
     for side, texts in zip((sample.source, sample.target), zip(*sample.pairs, strict=True), strict=True):
         chosen = vocabulary_of(side, side, tokenizer.kind, tokenizer.vocabulary_size).settings
@@ -350,7 +346,7 @@ def _ending(path: Path) -> str:
 
 
 def _by_name(paths: Sequence[Path]) -> list[list[Path]]:
-    """Two files that differ in the language at the end of their names are a pair."""
+    """Groups files: two names that differ only in the language at their end are a pair."""
     groups: dict[Path, list[Path]] = {}
     for path in paths:
         is_alone = _ending(path) in ("tsv", "txt")
@@ -364,7 +360,7 @@ def _by_name(paths: Sequence[Path]) -> list[list[Path]]:
 
 
 def _of_folder(folder: Path) -> list[list[Path]]:
-    """The pairs, the .tsv and the .txt of a folder."""
+    """The pairs, .tsv files and .txt files of a folder."""
     files = sorted(path for path in folder.iterdir() if path.is_file())
     texts = [files for files in _by_name(files) if len(files) == 2 or _ending(files[0]) in ("tsv", "txt")]
     if not texts:

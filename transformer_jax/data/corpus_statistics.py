@@ -1,4 +1,4 @@
-"""The characters, scripts, words and letter sequences of the two sides of a corpus, and the vocabulary that they call for."""
+"""Characters, scripts, words and letter trigrams of both sides of a corpus, and the vocabulary that suits them."""
 
 import re
 from collections import Counter
@@ -11,7 +11,7 @@ import numpy as np
 from transformer_jax.config.languages import SCRIPTS_WITHOUT_SPACES, script_of
 from transformer_jax.data.sentence_pairs import SentencePair
 
-# Pairs in a block of the sample, in the sample, and in the beginning of the text that is sampled.
+# Pairs in a block of the sample, in the sample, and in the part of the text that is sampled.
 BLOCK, SAMPLED, MAX_READ = 256, 20_000, 400_000
 LARGE_SCRIPTS = frozenset(("HAN", "HANGUL", "YI", "TANGUT"))
 """Scripts of thousands of characters."""
@@ -19,13 +19,13 @@ MANY_CHARACTERS, MAIN_SHARE = 1000, 0.1
 FULL_WIDTH = re.compile("[\u3000\uff01-\uff60\uffe0-\uffe6]")
 ZERO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 LETTERS = re.compile(r"[^\W\d_]+")
-# Sequences of three letters: bits of their hash; the fewest in a line that is judged; log-likelihood by which the other side
-# explains the line better, in all and for each; deviations by which a line is less likely than the lines of its side.
-HASH_BITS, MIN_SEQUENCES, OTHER_SIDE, OTHER_SIDE_EACH, UNLIKE = 16, 15, 15.0, 0.5, 8.0
-USUAL_SEQUENCES, MAX_SEQUENCES = 40, 100
+# Trigrams of letters: bits of their hash; the minimum in a line to classify it; the gain in log-likelihood, in total and for
+# each, that assigns a line to the other side; the deviations from its side that make a line unlike it.
+HASH_BITS, MIN_TRIGRAMS, OTHER_SIDE, OTHER_SIDE_EACH, UNLIKE = 16, 15, 15.0, 0.5, 8.0
+USUAL_TRIGRAMS, MAX_TRIGRAMS = 40, 100
 SUBWORD_KINDS = ("bpe", "unigram")
 PIECES_PER_CHARACTER = 3
-# Of distinct runs of letters: sentencepiece found 1.9 or more in 200 to 20,000 lines of English, German, French and Japanese.
+# For each distinct run of letters; sentencepiece finds at least 1.9 in 200 to 20,000 lines of en, de, fr and ja.
 PIECES_PER_WORD = 1.5
 # 4 special ids and 256 bytes.
 FIXED_PIECES = 260
@@ -33,7 +33,7 @@ MIN_SHARED = 0.5
 
 
 class SideText(NamedTuple):
-    """One side of a sample: its sentences, words at spaces, distinct runs of letters, and the counts of its characters.
+    """One side of a sample: numbers of sentences and of words between spaces, distinct runs of letters, character counts.
 
     A character that occurs only outside of the sample has the count 0.
     """
@@ -45,7 +45,7 @@ class SideText(NamedTuple):
 
     @property
     def scripts(self) -> dict[str, float]:
-        """The share of each script in the letters, the largest first."""
+        """The share of letters of each script, largest first."""
         letters: Counter[str] = Counter()
         for character, count in self.characters.items():
             letters[script_of(character)] += count
@@ -54,12 +54,12 @@ class SideText(NamedTuple):
 
     @property
     def main_scripts(self) -> tuple[str, ...]:
-        """The scripts with a tenth of the letters or more."""
+        """The scripts with at least a tenth of the letters."""
         return tuple(script for script, share in self.scripts.items() if share >= MAIN_SHARE)
 
     @property
     def has_many_characters(self) -> bool:
-        """Whether a main script has thousands of characters, or the text has."""
+        """Whether a main script, or the text, has thousands of characters."""
         return not LARGE_SCRIPTS.isdisjoint(self.main_scripts) or len(self.characters) >= MANY_CHARACTERS
 
     @property
@@ -78,19 +78,19 @@ class SideText(NamedTuple):
         return self.required_pieces + int(PIECES_PER_WORD * len(self.distinct_words))
 
     def joined(self, other: "SideText") -> "SideText":
-        """Both sides as one."""
+        """The text of both sides."""
         characters = self.characters.copy()
         characters.update(other.characters)
         distinct = self.distinct_words | other.distinct_words
         return SideText(self.sentences + other.sentences, self.words + other.words, distinct, characters)
 
     def count(self, pattern: re.Pattern[str]) -> int:
-        """The occurrences of characters that match."""
+        """The number of characters that match."""
         return sum(count for character, count in self.characters.items() if pattern.match(character))
 
 
 def side_text(texts: Iterable[str], alphabet: Iterable[str] = ()) -> SideText:
-    """Counts the sentences of one side; white space is no character. ``alphabet``: characters that occur elsewhere."""
+    """Counts one side without white space. ``alphabet``: characters that occur outside of the sample."""
     characters = Counter(dict.fromkeys((each for each in alphabet if not each.isspace()), 0))
     distinct: set[str] = set()
     sentences = words = 0
@@ -104,13 +104,13 @@ def side_text(texts: Iterable[str], alphabet: Iterable[str] = ()) -> SideText:
 
 
 def shared_letters(source: SideText, target: SideText) -> float:
-    """The part of the letters that is in scripts of both sides; 0 to 1."""
+    """The share of letters in scripts of both sides, 0 to 1."""
     others = target.scripts
     return sum(min(share, others.get(script, 0.0)) for script, share in source.scripts.items())
 
 
 class CorpusSample(NamedTuple):
-    """Blocks of consecutive pairs, evenly spread, with their ``lines`` from 0, and the text of both sides."""
+    """Evenly spread blocks of consecutive pairs, with their ``lines`` (from 0), and the text of both sides."""
 
     lines: list[int]
     pairs: list[SentencePair]
@@ -133,7 +133,7 @@ def sample_of(pairs: Iterable[SentencePair], count: int) -> CorpusSample:
 
 
 def _blocks(pairs: Iterable[SentencePair], count: int) -> Iterator[tuple[bool, int, list[SentencePair]]]:
-    """Whether a block is sampled, its first line, its pairs."""
+    """For each block: whether it is sampled, its first line, its pairs."""
     stream = islice(pairs, count)
     number = SAMPLED // BLOCK
     start = index = 0
@@ -145,9 +145,9 @@ def _blocks(pairs: Iterable[SentencePair], count: int) -> Iterator[tuple[bool, i
 
 
 class Letters(NamedTuple):
-    """Log-probabilities of the sequences of three letters of a side, by hash (Cavnar and Trenkle 1994).
+    """Log-probabilities of the letter trigrams of a side by hash (Cavnar and Trenkle 1994).
 
-    ``median`` and ``deviation`` describe their means over a line.
+    ``median`` and ``deviation`` of their mean over a line.
     """
 
     scores: np.ndarray
@@ -155,8 +155,8 @@ class Letters(NamedTuple):
     deviation: float
 
 
-def _sequences(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The index of the text and the hash of every sequence of three letters, a space around each word."""
+def _trigrams(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The index of the text and the hash of every trigram of letters and the spaces around words."""
     joined = "".join(f" {' '.join(LETTERS.findall(text.lower()))} \n" for text in texts)
     codes = np.frombuffer(joined.encode("utf-32-le", "replace"), np.uint32).astype(np.uint64)
     triples = (codes[:-2] << np.uint64(42)) ^ (codes[1:-1] << np.uint64(21)) ^ codes[2:]
@@ -167,36 +167,36 @@ def _sequences(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def letters_of(texts: Sequence[str]) -> Letters:
-    """The sequences of a sample of one side."""
-    rows, hashed = _sequences(texts)
+    """The trigrams of a sample of one side."""
+    rows, hashed = _trigrams(texts)
     counts = np.bincount(hashed, minlength=1 << HASH_BITS) + 0.5
     scores = np.log(counts / counts.sum())
     number = np.bincount(rows, minlength=len(texts))
-    is_judged = number >= MIN_SEQUENCES
-    if not is_judged.any():
+    is_long = number >= MIN_TRIGRAMS
+    if not is_long.any():
         return Letters(scores, 0.0, np.inf)
-    means = (np.bincount(rows, scores[hashed], len(texts)) / np.maximum(number, 1))[is_judged]
+    means = (np.bincount(rows, scores[hashed], len(texts)) / np.maximum(number, 1))[is_long]
     median = float(np.median(means))
     return Letters(scores, median, max(1.48 * float(np.median(abs(means - median))), 0.01))
 
 
 def strange_texts(texts: Sequence[str], own: Letters, other: Letters | None) -> Iterator[tuple[int, bool]]:
-    """The indices of texts whose letter sequences are unlike their side, and whether they are like the other side."""
-    rows, hashed = _sequences(texts)
+    """The indices of texts whose trigrams are unlike their side, and whether they are like the other side."""
+    rows, hashed = _trigrams(texts)
     number = np.bincount(rows, minlength=len(texts))
     of_other = np.zeros(len(texts), bool)
     if other is not None:
         gain = np.bincount(rows, (other.scores - own.scores)[hashed], len(texts))
-        of_other = (gain > OTHER_SIDE) & (gain > OTHER_SIDE_EACH * number) & (number >= MIN_SEQUENCES)
+        of_other = (gain > OTHER_SIDE) & (gain > OTHER_SIDE_EACH * number) & (number >= MIN_TRIGRAMS)
     mean = np.bincount(rows, own.scores[hashed], len(texts)) / np.maximum(number, 1)
-    # A short line deviates by chance.
-    scale = np.sqrt(np.minimum(number, MAX_SEQUENCES) / USUAL_SEQUENCES) / own.deviation
-    is_unlike = ((mean - own.median) * scale < -UNLIKE) & (number >= MIN_SEQUENCES)
+    # Short lines deviate by chance.
+    scale = np.sqrt(np.minimum(number, MAX_TRIGRAMS) / USUAL_TRIGRAMS) / own.deviation
+    is_unlike = ((mean - own.median) * scale < -UNLIKE) & (number >= MIN_TRIGRAMS)
     yield from ((int(index), bool(of_other[index])) for index in np.flatnonzero(of_other | is_unlike))
 
 
 class VocabularyChoice(NamedTuple):
-    """Settings by dotted key, and a line that gives the reasons."""
+    """Settings by dotted key, and a sentence with the reasons."""
 
     settings: dict[str, Any]
     sentence: str
@@ -205,10 +205,11 @@ class VocabularyChoice(NamedTuple):
 def vocabulary_of(
     source: SideText, target: SideText, kind: str, size: int, stated: Mapping[str, Any] | None = None
 ) -> VocabularyChoice:
-    """Of subwords at least ``size`` pieces and three for each distinct character, but no more than the text supports.
+    """Chooses the size and sharing of the vocabulary; settings in ``stated`` stay.
 
-    One vocabulary for both sides where half of the letters are in scripts of both, else two, and then source and target
-    embeddings cannot be tied. Settings in ``stated`` stay as they are.
+    Subwords get at least ``size`` pieces and three for each distinct character, but no more than the text supports. One joint
+    vocabulary is chosen if half of the letters are in scripts of both sides; with two, source and target embeddings cannot be
+    tied.
     """
     stated = stated or {}
     shared = shared_letters(source, target)
@@ -230,7 +231,7 @@ def vocabulary_of(
     size = stated.get("tokenizer.vocabulary_size", size)
     settings: dict[str, Any] = {"tokenizer.vocabulary_size": size, "tokenizer.joint": is_joint}
     if kind in SUBWORD_KINDS:
-        # Each side by its script.
+        # By the script of each side.
         settings["tokenizer.character_coverage"] = 0
     if not is_joint:
         settings["model.tying"] = "output"

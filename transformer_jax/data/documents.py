@@ -1,4 +1,4 @@
-"""Sources of plain text for language models: an ordered stream of documents, with every byte accounted for."""
+"""Sources of plain text for language models: documents whose bytes add up to the file."""
 
 import itertools
 from collections import Counter
@@ -14,7 +14,7 @@ from transformer_jax.config.sizing import TextStatistics
 from transformer_jax.data.sentence_pairs import Document, DocumentSource, did_you_mean, digest, require_split
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 from transformer_jax.data.synthetic.symbols import split_random
-from transformer_jax.data.text_files import check_sentence, hash_file, is_text_file, raw_lines, require_no_archive
+from transformer_jax.data.text_files import check_sentence, hash_file, is_text_file, raw_lines
 
 ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 SENTENCES_IN_PARAGRAPH = (3, 7)
@@ -22,15 +22,13 @@ MEASURED_BYTES, COVERED_CHARACTERS, SHARE_UNSPACED = 4_000_000, 0.999, 0.3
 
 
 def lines(path: Path) -> Iterator[Document]:
-    """Every line of a file; the line feed that ends it is counted, and is not part of the text."""
+    """Every line of a file; its line feed counts as a byte, but is not part of the text."""
     for number, raw in enumerate(raw_lines(path), start=1):
-        if number == 1:
-            require_no_archive(raw, str(path))
         yield Document(check_sentence(raw.removesuffix(b"\n"), f"{path}, line {number}"), len(raw))
 
 
 def paragraphs(path: Path) -> Iterator[Document]:
-    r"""Paragraphs separated by ``"\n\n"``: of several blank lines the second belongs to the next paragraph; nothing is lost."""
+    r"""Paragraphs separated by ``"\n\n"``; further blank lines belong to the next paragraph."""
     open_lines: list[str] = []
     num_bytes = 0
     for number, raw in enumerate(raw_lines(path), start=1):
@@ -46,7 +44,7 @@ def paragraphs(path: Path) -> Iterator[Document]:
 
 READERS: dict[str, Callable[[Path], Iterator[Document]]] = {"lines": lines, "paragraphs": paragraphs}
 SEPARATORS = {"lines": "\n", "paragraphs": "\n\n"}
-"""Text that EOS stands for, by ``data.documents``."""
+"""The text that EOS replaces, by ``data.documents``."""
 
 
 class _TextFile:
@@ -55,7 +53,7 @@ class _TextFile:
     documents_are: str
 
     def file(self, split: str) -> Path:
-        """The file that has a split."""
+        """The file of a split."""
         raise NotImplementedError
 
     def documents(self, split: str) -> Iterator[Document]:
@@ -79,7 +77,7 @@ class TextFolder(_TextFile):
     documents_are: str
 
     def file(self, split: str) -> Path:
-        """Raises DataError, with the splits that it finds, unless there is one file."""
+        """The file of a split; raises DataError, with the splits found, unless there is exactly one."""
         folder = Path(absolute_path(self.directory, "data.directory"))
         if not folder.is_dir():
             raise DataError(f"data.directory: {str(folder)!r} is not a folder")
@@ -97,10 +95,10 @@ class TextFolder(_TextFile):
 
 @dataclass(frozen=True)
 class NamedTexts(_TextFile):
-    """Files by the name of their split, ``train`` and perhaps ``validation`` and ``test``.
+    """Files by split: ``train``, and optionally ``validation`` and ``test``.
 
-    Without a file for ``validation`` it is the end of ``train``: of a text of N bytes, it begins with the first document that
-    starts at or after byte N - ``held_out`` N, and ``train`` ends there.
+    Without a file for ``validation``, the end of ``train`` is held out: in a text of N bytes, ``validation`` begins with the
+    first document that starts at or after byte N - ``held_out`` N, and ``train`` ends there.
     """
 
     files: Mapping[str, str]
@@ -108,7 +106,7 @@ class NamedTexts(_TextFile):
     held_out: float
 
     def file(self, split: str) -> Path:
-        """Raises DataError at a split without a file."""
+        """The file of a split; raises DataError if there is none."""
         splits = dict.fromkeys(("train", "validation", *self.files))
         require_split(split, tuple(splits), f"data.train={self.files['train']}")
         name = split if split in self.files else "train"
@@ -118,7 +116,7 @@ class NamedTexts(_TextFile):
         return path
 
     def documents(self, split: str) -> Iterator[Document]:
-        """Streams a split, up to the boundary or from there."""
+        """Streams a split, before or after the boundary if a part of the file is held out."""
         found = super().documents(split)
         if not self._is_cut(split):
             yield from found
@@ -132,29 +130,29 @@ class NamedTexts(_TextFile):
             start += document.num_bytes
 
     def count_bytes(self, split: str) -> int:
-        """Bytes of the text, uncompressed, without the rest of the document at the boundary."""
+        """Bytes of the text, uncompressed; a document across the boundary counts for both splits in part."""
         size = super().count_bytes(split)
         if not self._is_cut(split):
             return size
         return self._boundary() if split == "train" else size - self._boundary()
 
     def fingerprint(self, split: str) -> str:
-        """Digest of the file's content and of the part that is held out."""
+        """Digest of the file's content and of the part held out."""
         cut = [split, str(self.held_out)] if self._is_cut(split) else []
         return digest([self.documents_are, *cut, hash_file(self.file(split))])
 
     def _is_cut(self, split: str) -> bool:
-        return split != "test" and "validation" not in self.files
+        return split in ("train", "validation") and "validation" not in self.files
 
     def _boundary(self) -> int:
-        """The byte of ``train`` from which on documents are held out."""
+        """The byte of ``train`` from which documents are held out."""
         size = _size(self.file("train"))
         return size - int(size * self.held_out)
 
 
 @dataclass(frozen=True)
 class GeneratedParagraphs:
-    """The English sentences of the embedded grammar in paragraphs of 3 to 7, joined by spaces; a paragraph is a line."""
+    """English sentences of the embedded grammar in paragraphs of 3 to 7; each paragraph is a line."""
 
     training_sentences: int
     seed: int
@@ -168,11 +166,11 @@ class GeneratedParagraphs:
             yield Document(text, len(text.encode()) + 1)
 
     def count_bytes(self, split: str) -> int:
-        """Rounded; sentences have about 40 bytes."""
+        """An estimate of 40 bytes a sentence."""
         return 40 * self._grammar.count(split)
 
     def fingerprint(self, split: str) -> str:
-        """Digest of the sentences and the lengths of paragraphs."""
+        """Digest of the sentences and the range of paragraph lengths."""
         return digest(["paragraphs", str(SENTENCES_IN_PARAGRAPH), self._grammar.fingerprint(split)])
 
     @property
@@ -181,7 +179,7 @@ class GeneratedParagraphs:
 
 
 def measure_text(config: TextDataConfig, seed: int) -> TextStatistics:
-    """Counts of the training text: of its beginning, which stands for the rest."""
+    """Counts of the training text, extrapolated from its first 4 MB."""
     source = open_documents(replace(config, documents="lines"), seed)
     characters: Counter[str] = Counter()
     lines = blank = paragraphs = words = num_bytes = 0
@@ -212,7 +210,7 @@ def measure_text(config: TextDataConfig, seed: int) -> TextStatistics:
 
 
 def open_documents(config: TextDataConfig, seed: int) -> DocumentSource:
-    """The source that ``config`` names. ``seed`` only matters to generated training text. Reads no data yet."""
+    """The source that ``config`` names, without reading data. ``seed`` determines generated training text."""
     if config.source == "grammar":
         return GeneratedParagraphs(config.generated_sentences, seed)
     if config.train:
@@ -222,12 +220,12 @@ def open_documents(config: TextDataConfig, seed: int) -> DocumentSource:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a text, uncompressed; counted once."""
+    """Bytes of a text, uncompressed; an archive is read once until it changes."""
     status = path.stat()
-    return _counted(path, status.st_size, status.st_mtime_ns)
+    return _unpacked_size(path, status.st_mtime_ns) if path.suffix in (".gz", ".xz") else status.st_size
 
 
 @lru_cache(maxsize=64)
-def _counted(path: Path, stored_size: int, modified_ns: int) -> int:
+def _unpacked_size(path: Path, modified_ns: int) -> int:
     del modified_ns
-    return stored_size if path.suffix not in (".gz", ".xz") else sum(map(len, raw_lines(path)))
+    return sum(map(len, raw_lines(path)))

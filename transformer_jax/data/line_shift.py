@@ -1,9 +1,9 @@
-"""Whether line n of one side translates line n of the other: lengths and shared words against the neighboring lines.
+"""Detection of shifted lines in parallel text, by the lengths and the shared words of lines and their neighbors.
 
-Translations are as long as each other (Gale and Church 1993), and share numbers, punctuation, names and cognates
-(Simard et al. 1992). For each lag the evidence is a sum of log-likelihood ratios: of the two lengths as correlated normal
-variables, and of the overlap of words cut to four letters against the overlap of lines far apart. The most likely sequence of
-lags, with a price for every change, gives the lines from which on the sides are shifted.
+Translations have similar lengths (Gale and Church 1993), and share numbers, punctuation, names and cognates (Simard et al.
+1992). The evidence for a lag is a sum of log-likelihood ratios: of the two lengths as correlated normal variables, and of the
+overlap of words cut to four letters, compared with lines far apart. The most likely sequence of lags, with a cost for each
+change, tells where the sides are shifted.
 """
 
 import re
@@ -21,10 +21,10 @@ LAGS = range(-3, 4)
 FAR_LAGS = (-17, -11, 11, 17)
 # Lines that share a lag; lines over which lengths are standardized.
 GROUP, NEIGHBORHOOD = 64, 256
-# Log-likelihood that a change of lag, and a lag at the start, must gain; the maximum that one line counts.
+# Log-likelihood that a change of lag, and a lag at the start, must gain; maximum evidence of one line.
 PRICE_OF_CHANGE, PRICE_OF_START, MAX_OF_LINE = 30.0, 10.0, 3.0
 MIN_CORRELATION, MAX_CORRELATION, MIN_OVERLAP = 0.05, 0.95, 0.05
-# The largest of seven random correlations of a group is 0.16 in the mean.
+# The mean of the largest of seven random correlations of a group is 0.16.
 MIN_KNOWN = 0.2
 _WORD = re.compile(r"\d+|[^\W\d_]+|[^\w\s]")
 _MARKS = str.maketrans("\u3002\u3001\u300c\u300d\u201c\u201d\u201e\u00ab\u00bb\u2019", '.,""""""' + "\"'")
@@ -32,14 +32,14 @@ _BUCKETS = 24
 
 
 class Stretch(NamedTuple):
-    """From ``line`` on, counted from 1, a source line belongs to the target ``lag`` lines further down."""
+    """From ``line`` (from 1), source line n translates target line n + ``lag``."""
 
     line: int
     lag: int
 
 
 class LineShift(NamedTuple):
-    """The stretches of one lag, and how much the lengths (correlation) and words (standard deviations) of pairs agree."""
+    """The stretches of constant lag, and the agreement of lengths (correlation) and words (standard deviations) of pairs."""
 
     stretches: list[Stretch]
     correlation: float
@@ -47,28 +47,28 @@ class LineShift(NamedTuple):
 
     @property
     def is_shifted(self) -> bool:
-        """Whether any line belongs to another than its own."""
+        """Whether any stretch has a lag."""
         return any(stretch.lag for stretch in self.stretches)
 
     @property
     def is_known(self) -> bool:
-        """Whether anything shows that lines and their translations have to do with each other."""
+        """Whether lengths or words of pairs agree."""
         return self.correlation >= MIN_KNOWN or self.overlap >= MIN_KNOWN
 
-    def text(self, source: str, target: str) -> str:
-        """The shifted lines in words; the arguments are names of files."""
+    def descriptions(self, source: str, target: str) -> list[str]:
+        """A description of each shifted stretch, with the names of the files."""
         ends = [f"to {stretch.line - 1:,}" for stretch in self.stretches[1:]] + ["to the end"]
-        return "; ".join(
+        return [
             f"from line {line:,} {end}, line n of {source} translates line n{lag:+} of {target}"
             for (line, lag), end in zip(self.stretches, ends, strict=True)
             if lag
-        )
+        ]
 
 
 def line_shift(lines: Sequence[int], pairs: Sequence[SentencePair]) -> LineShift:
-    """The lags, from -3 to 3, of pairs whose ``lines``, from 0, are in ascending order: a whole corpus or blocks of it.
+    """The lags, from -3 to 3, of ``pairs`` at ascending ``lines`` (from 0): a corpus or blocks of it.
 
-    Where nothing is known about them, or they are fewer than ``GROUP``, the lag is 0.
+    The lag is 0 if there are fewer than ``GROUP`` pairs, or nothing shows that they are translations.
     """
     unshifted = [Stretch(1, 0)]
     if len(pairs) < GROUP:
@@ -86,7 +86,7 @@ def line_shift(lines: Sequence[int], pairs: Sequence[SentencePair]) -> LineShift
     stretches = [Stretch(int(number[0]) + 1, LAGS[path[0]])]
     for group in (np.flatnonzero(np.diff(path)) + 1).tolist():
         before, after = int(path[group - 1]), int(path[group])
-        # The exact line is where the evidence for the first lag ends; the path may change a group too early or too late.
+        # The path may change a group too early or too late: the exact line is where the evidence for the first lag ends.
         first, last = int(starts[group - 1]), min(int(starts[group]) + GROUP, len(number))
         gain = np.cumsum(evidence[before, first:last] - evidence[after, first:last])
         index = min(first + int(np.argmax(gain)) + 1, len(number) - 1)
@@ -95,7 +95,7 @@ def line_shift(lines: Sequence[int], pairs: Sequence[SentencePair]) -> LineShift
 
 
 def _length_evidence(number: np.ndarray, source: list[str], target: list[str]) -> tuple[float, np.ndarray]:
-    """The correlation of the log-lengths of pairs, and the evidence from them for each lag [lags, lines]."""
+    """The correlation of the log-lengths of pairs, and their evidence for each lag [lags, lines]."""
     ours, theirs = (_standardized(np.log([len(text) + 3 for text in side])) for side in (source, target))
     lagged = np.array([_at_lag(number, theirs, lag) for lag in LAGS])
     correlation = np.clip(_of_best_lag(ours * lagged), MIN_CORRELATION, MAX_CORRELATION)
@@ -105,7 +105,7 @@ def _length_evidence(number: np.ndarray, source: list[str], target: list[str]) -
 
 
 def _word_evidence(number: np.ndarray, source: list[str], target: list[str]) -> tuple[float, np.ndarray]:
-    """How many more words pairs share than lines far apart do, and the evidence from it for each lag [lags, lines]."""
+    """How many more words pairs share than lines far apart, and the evidence for each lag [lags, lines]."""
     ours, theirs = (_words(number, side) for side in (source, target))
     mask = (1 << _BUCKETS) - 1
     words, counts = np.unique(np.concatenate([ours & mask, theirs & mask]), return_counts=True)
@@ -136,7 +136,7 @@ def _words(number: np.ndarray, texts: list[str]) -> np.ndarray:
 
 
 def _standardized(values: np.ndarray) -> np.ndarray:
-    """Deviations from the mean of the neighborhood in standard deviations, at most three."""
+    """Deviations from the mean of the neighborhood, in standard deviations from -3 to 3."""
     kernel = np.ones(min(NEIGHBORHOOD, len(values)))
     count = np.convolve(np.ones(len(values)), kernel, "same")
     mean = np.convolve(values, kernel, "same") / count
@@ -145,14 +145,14 @@ def _standardized(values: np.ndarray) -> np.ndarray:
 
 
 def _at_lag(number: np.ndarray, values: np.ndarray, lag: int) -> np.ndarray:
-    """For every line the value of the line ``lag`` lines further down; NaN where there is none."""
+    """For every line the value of the line ``lag`` lines below; NaN if there is none."""
     indices = np.arange(len(number)) + lag
     inside = np.clip(indices, 0, len(number) - 1)
     return np.where((indices == inside) & (number[inside] - number == lag), values[inside], np.nan)
 
 
 def _of_best_lag(values: np.ndarray) -> float:
-    """The median over groups of lines of the largest mean of a lag."""
+    """The median over groups of the largest mean over lags."""
     starts = np.arange(0, values.shape[1], GROUP)
     sums = np.add.reduceat(np.nan_to_num(values), starts, axis=1)
     counts = np.add.reduceat(np.isfinite(values), starts, axis=1)

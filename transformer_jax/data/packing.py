@@ -1,4 +1,4 @@
-"""Packing: several pairs a row, so that almost nothing is padding (Raffel et al. 2020, section 3.1.1)."""
+"""Packing: several pairs in each row, with little padding (Raffel et al. 2020, section 3.1.1)."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -8,25 +8,26 @@ import numpy as np
 from transformer_jax.data.buckets import rounded_up
 
 Widths = tuple[int, int]
-"""Positions of a row on the source and on the target side."""
+"""Positions of a row: source side, target side."""
 
-# How many rows of a lane are open at once: more of them pack tighter and slower.
+# Open rows of a lane; with more of them packing is tighter and slower.
 OPEN_ROWS = 64
-# Pairs of one lane, in random order; lanes are packed side by side, independently.
+# Pairs of a lane in random order; lanes are packed independently, in one vectorized loop.
 LANE_PAIRS = 8192
-# Rows of one lane where longer pairs come first: they are soon full, so that about half of these are open at a time.
+# Rows of a lane with longer pairs first: these soon fill their rows, so that about half of the rows are open at a time.
 LANE_ROWS = 2 * OPEN_ROWS
-# The share of a row that is filled.
+# Filled share of a row.
 FILLED = 0.96
 
 
 def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of pairs whose sources, and whose targets, fit into ``widths`` positions together: windowed best fit.
+    """Packs pairs of ``lengths`` [2, pairs] into rows of ``widths`` positions by best fit, in linear time.
 
-    Pairs of ``lengths`` [2, pairs] are taken in ``order``; each goes into the open row that it fills best, and where none has
-    space the fullest is closed for a new one. Returns the pairs, row after row, and the offsets ``[rows + 1]`` of the rows
-    among them. With lengths [3, 2, 4] on both sides and widths (5, 5): pairs [0, 1, 2], offsets [0, 2, 3]. Time is linear in
-    the pairs. Raises ValueError for a pair that fits into no row.
+    Pairs come in ``order``; each goes into the open row with the least free space that holds it. If none does, the fullest row
+    is closed and a new one opened. Returns the pairs, row after row, and the offsets ``[rows + 1]`` of the rows among them.
+    Example: lengths [3, 2, 4] on both sides and widths (5, 5) give pairs [0, 1, 2], offsets [0, 2, 3].
+
+    Raises ValueError for a pair that is longer than a row.
     """
     number = len(order)
     needs = lengths[:, order].astype(np.int32)
@@ -45,12 +46,12 @@ def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int
         source_left, target_left = free[:, : len(lane)] - needed[:, :, None]
         fits = np.minimum(source_left, target_left) >= 0
         slot = np.where(fits, np.maximum(source_left, target_left), none).argmin(axis=1)
-        nowhere = np.flatnonzero(~fits[lane, slot])
-        if len(nowhere):
-            slot[nowhere] = free[:, nowhere].max(axis=0).argmin(axis=1)
-            free[:, nowhere, slot[nowhere]] = width
-            open_rows[nowhere, slot[nowhere]] = next_row + np.arange(len(nowhere))
-            next_row += len(nowhere)
+        full = np.flatnonzero(~fits[lane, slot])
+        if len(full):
+            slot[full] = free[:, full].max(axis=0).argmin(axis=1)
+            free[:, full, slot[full]] = width
+            open_rows[full, slot[full]] = next_row + np.arange(len(full))
+            next_row += len(full)
         free[:, lane, slot] -= needed
         row_of_pair[start : start + lanes] = open_rows[lane, slot]
     by_row = np.argsort(row_of_pair, kind="stable")
@@ -59,7 +60,7 @@ def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int
 
 
 def pack_tightly(lengths: np.ndarray, order: np.ndarray, widths: Widths) -> tuple[np.ndarray, np.ndarray]:
-    """``pack_rows``, longer pairs first, so that shorter ones fill the gaps."""
+    """``pack_rows`` with longer pairs first, so that shorter ones fill the gaps."""
     filled = lengths[0, order] / widths[0] + lengths[1, order] / widths[1]
     order = order[np.argsort(-filled, kind="stable")]
     return pack_rows(lengths, order, widths, lanes=max(round(filled.sum() / 2 / LANE_ROWS), 1))
@@ -68,8 +69,8 @@ def pack_tightly(lengths: np.ndarray, order: np.ndarray, widths: Widths) -> tupl
 def row_widths(lengths: np.ndarray, packed_length: int, multiple: int) -> list[Widths]:
     """Widths of rows, narrowest first: ``packed_length`` on the side with more tokens, doubled until the longest pair fits.
 
-    The other side is narrower by the ratio of their tokens, rounded to a ``multiple``, as all widths are: with 25 source
-    tokens for 30 target tokens, ``packed_length`` 64 and multiples of 8 the first is (56, 64).
+    The other side is narrower by the ratio of the tokens of both sides. Widths are multiples of ``multiple``: with 25 source
+    tokens for 30 target tokens, ``packed_length`` 64 and multiples of 8, the first is (56, 64).
     """
     tokens = lengths.sum(axis=1, dtype=np.int64)
     longest = rounded_up(lengths.max(axis=1), multiple)
@@ -87,10 +88,9 @@ def row_widths(lengths: np.ndarray, packed_length: int, multiple: int) -> list[W
 def filled_widths(
     lengths: np.ndarray, order: np.ndarray, widths: Sequence[Widths], tokens_per_update: int
 ) -> Iterator[tuple[np.ndarray, Widths]]:
-    """The pairs for rows of each of ``widths``, widest first: wide rows are for long pairs, and short ones complete them.
+    """The pairs for rows of each of ``widths``, widest first, in ``order``: long pairs, completed by shorter ones.
 
-    Except for the narrowest, they fill whole batches of ``tokens_per_update``, as long as shorter pairs last. Pairs stay in
-    ``order``.
+    Rows of each width except the narrowest fill whole batches of ``tokens_per_update``, while shorter pairs remain.
     """
     for number in reversed(range(1, len(widths))):
         fits = (lengths[:, order] <= np.array(widths[number - 1])[:, None]).all(axis=0)
@@ -98,7 +98,7 @@ def filled_widths(
         if not len(long):
             continue
         tokens = lengths[:, long].sum(dtype=np.int64) / 2
-        # In the worst case each is in a row of its own.
+        # In the worst case each long pair has its own row.
         least = max(tokens, len(long) * sum(widths[number]) / 2 * FILLED)
         missing = math.ceil(least / tokens_per_update) * tokens_per_update - tokens
         filling = np.cumsum(lengths[:, short].sum(axis=0), dtype=np.int64) / 2

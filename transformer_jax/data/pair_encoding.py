@@ -1,7 +1,4 @@
-"""Sentence pairs to flat arrays of token ids: filtered, in order, on all cores once there are many.
-
-Only training pairs are filtered; dropped pairs are counted by reason.
-"""
+"""Sentence pairs as flat arrays of token ids, filtered and in order; processes encode large corpora."""
 
 import itertools
 import multiprocessing
@@ -26,23 +23,23 @@ from transformer_jax.data.tokenizers.kinds import Example
 
 CHUNK_PAIRS = 8192
 CHUNK_CHARACTERS = 4_000_000
-# To start, a worker needs as much CPU time as 60,000 pairs do: a smaller corpus is tokenized sooner without workers.
+# Starting a worker takes the CPU time of 60,000 pairs: smaller corpora are faster without workers.
 CHUNKS_WITHOUT_WORKERS = 24
-# Reading, passing on and writing take a quarter of the work: one process does not keep more of them busy.
+# One process that reads and writes does not keep more workers busy.
 MAX_WORKERS = 16
-# A line of a megabyte is not a sentence: it is counted without being tokenized.
+# Longer lines of training text are left out without tokenizing them.
 MAX_LINE_BYTES = 1_000_000
 
 
 class Sentences(NamedTuple):
-    """Sentences one after another: flat ``ids`` with an EOS after each, and their ``lengths`` (int32, EOS included)."""
+    """Concatenated sentences: flat ``ids`` with an EOS after each sentence, and ``lengths`` (int32, with EOS)."""
 
     ids: np.ndarray
     lengths: np.ndarray
 
 
 class EncodedPair(NamedTuple):
-    """Texts and token ids (without EOS) of a pair; the ids of an overlong line are empty."""
+    """Texts and token ids (without EOS) of a pair; an overlong line has no ids."""
 
     source: str
     target: str
@@ -64,9 +61,9 @@ Filter = Callable[[EncodedPair], bool]
 
 
 def training_filters(config: DataConfig) -> dict[str, Filter]:
-    """The filters of the training split by their reason; only the first that applies to a pair is counted.
+    """The filters of the training split by reason, in order: the first that applies to a pair is counted.
 
-    Token limits do not count EOS; the length ratio does, so that one token against none has the ratio 2.
+    Token limits do not count EOS, but the length ratio does: one token and no token have the ratio 2.
     """
     filters: dict[str, Filter] = {
         f"a line above {MAX_LINE_BYTES:,} bytes": lambda pair: is_overlong(pair.source) or is_overlong(pair.target),
@@ -86,7 +83,7 @@ def training_filters(config: DataConfig) -> dict[str, Filter]:
 
 
 def filter_settings(config: DataConfig) -> list[int | float | bool]:
-    """The settings in ``config`` that determine which pairs are kept."""
+    """The settings that determine which pairs are kept."""
     may_be_identical = config.source in GENERATED_SOURCES
     limits = config.max_source_tokens, config.max_target_tokens, config.max_length_ratio
     return [*limits, may_be_identical, MAX_LINE_BYTES]
@@ -98,7 +95,7 @@ def is_overlong(text: str) -> bool:
 
 
 class PairEncoder:
-    """Tokenizes and filters chunks of pairs. ``filtering`` None keeps everything, as validation and test need."""
+    """Tokenizes and filters chunks of pairs; ``filtering`` None keeps all pairs, as for validation and test."""
 
     def __init__(self, tokenizers: TokenizerPair, filtering: DataConfig | None, num_threads: int = -1) -> None:
         self._tokenizers = tokenizers
@@ -106,7 +103,7 @@ class PairEncoder:
         self._num_threads = num_threads
 
     def __call__(self, chunk: list[SentencePair]) -> EncodedChunk:
-        """Encodes a chunk; the kept pairs stay in order."""
+        """Encodes a chunk in order."""
         dropped: Counter[str] = Counter()
         kept = []
         for pair in self.encoded(chunk):
@@ -134,12 +131,12 @@ class PairEncoder:
 
 
 def encoded_chunks(
-    pairs: Iterator[SentencePair], tokenizers: TokenizerPair, filtering: DataConfig | None, *, num_workers: int = 0
+    pairs: Iterator[SentencePair], tokenizers: TokenizerPair, filtering: DataConfig | None
 ) -> Iterator[EncodedChunk]:
-    """Encodes a stream of pairs, chunk after chunk in order; memory holds a few chunks, whatever the corpus.
+    """Encodes a stream of pairs in chunks, in order; memory holds a few chunks.
 
-    The first chunks are encoded here and the rest by ``num_workers`` processes (0: one a core, to a limit). Raises
-    the errors of ``pairs``, and DataError when a worker dies.
+    This process encodes the first chunks, and one process for each core the rest. Raises the errors of ``pairs``, and
+    DataError when a worker dies.
     """
     chunks = chunks_of(pairs, lambda pair: len(pair.source) + len(pair.target))
     encode = PairEncoder(tokenizers, filtering)
@@ -148,18 +145,18 @@ def encoded_chunks(
     following = next(chunks, None)
     if following is not None:
         rest = itertools.chain([following], chunks)
-        yield from _encoded_by_workers(rest, tokenizers, filtering, num_workers or min(available_cores(), MAX_WORKERS))
+        yield from _encoded_by_workers(rest, tokenizers, filtering)
 
 
 def _encoded_by_workers(
-    chunks: Iterator[list[SentencePair]], tokenizers: TokenizerPair, filtering: DataConfig | None, num_workers: int
+    chunks: Iterator[list[SentencePair]], tokenizers: TokenizerPair, filtering: DataConfig | None
 ) -> Iterator[EncodedChunk]:
-    """Distributes the chunks over processes, a few more than there are processes at a time."""
-    # Not fork: the child of a process in which JAX runs its threads may never wake up.
+    num_workers = min(available_cores(), MAX_WORKERS)
+    # Not fork: a child of a process with JAX threads may deadlock.
     context = multiprocessing.get_context("spawn")
     waiting: deque[Future[EncodedChunk]] = deque()
     with tempfile.TemporaryDirectory(prefix="tokenizers-") as folder:
-        # Not as arguments: a worker that dies before it reads a large argument would leave this process waiting.
+        # Not as arguments: this process would wait forever for a worker that dies before it reads a large argument.
         save_tokenizers(tokenizers, folder)
         pool = ProcessPoolExecutor(num_workers, context, _start_worker, (folder, filtering))
         try:
@@ -171,14 +168,14 @@ def _encoded_by_workers(
                 yield waiting.popleft().result()
         except BrokenProcessPool as error:
             causes = "out of memory, or a script that trains without the line `if __name__ == '__main__':`"
-            raise DataError(f"data: a process that tokenized has died: {causes}; its own message is above") from error
+            raise DataError(f"data: a worker process that tokenizes died: {causes}; its message is above") from error
         finally:
             pool.shutdown(cancel_futures=True)
 
 
 def _start_worker(folder: str, filtering: DataConfig | None) -> None:
     global _encoder
-    # The parent handles Ctrl-C and then ends its workers; they also end when it is killed.
+    # The parent handles Ctrl-C and ends its workers; they also end when the parent is killed.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _encoder = PairEncoder(load_tokenizers(folder), filtering, num_threads=1)
@@ -199,12 +196,12 @@ def _encode_in_worker(chunk: list[SentencePair]) -> EncodedChunk:
 
 
 def available_cores() -> int:
-    """Number of cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def chunks_of(examples: Iterable[Example], characters_of: Callable[[Example], int]) -> Iterator[list[Example]]:
-    """Consecutive examples, at most ``CHUNK_PAIRS`` and not many more than ``CHUNK_CHARACTERS`` in total."""
+    """Lists of consecutive examples, which end at ``CHUNK_PAIRS`` examples or ``CHUNK_CHARACTERS`` characters."""
     chunk: list[Example] = []
     characters = 0
     for example in examples:
@@ -223,13 +220,13 @@ def id_type(tokenizer: Tokenizer) -> np.dtype:
 
 
 def flattened(sentences: Sequence[Sequence[int]], tokenizer: Tokenizer) -> Sentences:
-    """Sentences one after another, an EOS after each."""
+    """Concatenates sentences, with an EOS after each."""
     ids = itertools.chain.from_iterable(itertools.chain(sentence, (EOS_ID,)) for sentence in sentences)
     lengths = np.array([len(sentence) + 1 for sentence in sentences], np.int32)
     return Sentences(np.fromiter(ids, id_type(tokenizer), int(lengths.sum())), lengths)
 
 
 def joined(sentences: Sequence[Sequence[int]]) -> Sentences:
-    """Sentences that end with EOS already, one after another."""
+    """Concatenates sentences that end with EOS."""
     lengths = np.array([len(ids) for ids in sentences], np.int32)
     return Sentences(np.fromiter(itertools.chain.from_iterable(sentences), np.int32, int(lengths.sum())), lengths)

@@ -1,4 +1,4 @@
-"""Parallel text files: two files a split, or one file of tab-separated pairs, in a folder or named one by one."""
+"""Parallel text: two files or one file of tab-separated pairs for each split, in a folder or named one by one."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ from transformer_jax.data.text_files import count_sound_lines, hash_file, plain_
 
 @dataclass(frozen=True)
 class TextCorpus:
-    """Splits in ``named``, pairs of a split and its files: ``a.en,a.de``, ``a.{en,de}`` or ``a.tsv``; each plain or .gz.
+    """Sentence pairs of text files, plain or .gz; line n of one file translates line n of the other.
 
-    A split that is not named lies in ``directory``: ``{split}.{language}`` twice, or ``{split}.tsv`` (source, tab, target).
-    Line n of one file translates line n of the other. Empty lines and lines of any length are passed on: the token store
-    counts and filters. Memory does not grow with the corpus.
+    ``named``: (split, files) with files ``a.en,a.de``, ``a.{en,de}`` or ``a.tsv`` (source, tab, target). Any other split has
+    the files ``{split}.{language}`` or ``{split}.tsv`` in ``directory``. Empty and long lines are kept: the token store filters
+    them. Memory does not grow with the corpus.
 
-    Of the ``train`` split ``held_out`` pairs (below 1: a fraction), drawn by ``seed``, are the ``validation`` split instead; a
-    training pair that equals one of them is left out too.
+    ``held_out`` training pairs (below 1: a fraction), chosen by ``seed``, are the ``validation`` split instead; training pairs
+    equal to one of them are left out too.
 
     Raises DataError as ``read_lines`` does, and on a missing or ambiguous file, different line counts, a TSV line without
     exactly one tab, an empty split, and when nothing or more than half is held out.
@@ -51,13 +51,13 @@ class TextCorpus:
         return (pair for pair in found if pair not in held)
 
     def count(self, split: str) -> int:
-        """Number of lines of a split's first file, or of the pairs held out."""
+        """Number of lines of a split's first file, or of pairs held out."""
         if self._is_held_out(split):
             return len(self._held_pairs)
         return sum(block.count(b"\n") for block in raw_blocks(self.files(split)[0]))
 
     def fingerprint(self, split: str) -> str:
-        """Digest of the content of the split's files, source first, and of the part held out; their folder does not matter."""
+        """Digest of the content of the split's files and of the part held out, whatever their folder."""
         is_held = self._is_held_out(split)
         name = self.train if is_held else split
         content = digest(f"{path.name.removeprefix(name)} {hash_file(path)}" for path in self.files(name))
@@ -66,7 +66,7 @@ class TextCorpus:
         return digest([content, "held out" if is_held else "training", str(self.held_out), str(self.seed)])
 
     def files(self, split: str) -> tuple[Path, ...]:
-        """The one (TSV) or two (source, target) files of a split."""
+        """The files of a split: source and target, or one TSV."""
         named = dict(self.named).get(self.train if self._is_held_out(split) else split)
         if named:
             return named_files(named, f"data.{split}")
@@ -88,10 +88,9 @@ class TextCorpus:
         return source, target
 
     def require_sound(self, split: str) -> None:
-        """Raises DataError, with file and line, unless every line of a split can be read and has its translation.
+        """Raises DataError, with file and line, unless every line of a split can be read and has a translation.
 
-        A file is read in blocks, and line by line only where a block shows that something is wrong, or the pairs are in one
-        file.
+        Two files are read in blocks, which is fast, and line by line only to locate a fault.
         """
         next(self.pairs(split), None)
         files = self.files(split)
@@ -146,9 +145,9 @@ class TextCorpus:
 
 
 def named_files(text: str, key: str) -> tuple[Path, ...]:
-    """The files that ``text`` names, with ``.gz`` where only that exists.
+    """The files that ``text`` names, or the same with ``.gz``.
 
-    Raises DataError, which names ``key``, unless they are two of one language each, or one of tab-separated pairs.
+    Raises DataError, which names ``key``, unless they are two existing files or one existing .tsv.
     """
     names = spelled_files(text)
     if len(names) > 2 or (len(names) == 1 and not names[0].removesuffix(".gz").endswith(".tsv")):

@@ -1,4 +1,4 @@
-"""Training batches from tf.data, prefetched while the device computes."""
+"""Training batches, prefetched by tf.data while the device computes."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,7 +14,7 @@ from transformer_jax.data.tensorflow_runtime import require_tensorflow, start_te
 from transformer_jax.data.token_store import TokenStore
 from transformer_jax.sequence_types import Batch
 
-# A batch is made in half a millisecond: more threads would only take cores from the step.
+# Making a batch takes half a millisecond; more threads would take cores from the training step.
 READER_THREADS = 2
 
 
@@ -26,10 +26,10 @@ def training_batches(
     parts: RowParts = ALL_ROWS,
     prefetch: int = 8,
 ) -> Iterator[Batch]:
-    """Batches of the updates from ``start_update`` on, forever; of each batch ``parts`` of the rows.
+    """Batches of all updates from ``start_update``, without end; only ``parts`` of the rows of each.
 
-    Raises, before the first batch is read, ConfigError when the rows of a batch do not divide into the parts,
-    and DataError where TensorFlow is not installed.
+    Raises ConfigError when the rows of a batch do not divide into the parts, and DataError when TensorFlow is not installed,
+    both before the first batch.
     """
     for rows, _, _ in plan.shapes:
         if rows % parts[1]:
@@ -39,10 +39,10 @@ def training_batches(
 
 
 def prefetched(read: Callable[[int], PyTree], start_update: int, prefetch: int = 8) -> Iterator[PyTree]:
-    """``read(update)`` of the updates from ``start_update`` on, forever: trees of NumPy arrays, of the same types each time.
+    """``read(update)`` for all updates from ``start_update``, without end: trees of NumPy arrays with constant dtypes.
 
-    Until TensorFlow is imported, which takes seconds, this thread reads them, and tf.data reads ahead from then on: a batch is
-    a pure function of its update, so both give the same batches. Raises DataError where TensorFlow is not installed.
+    This thread reads until TensorFlow is imported, which takes seconds; then tf.data reads ahead. ``read`` must be a pure
+    function of the update. Raises DataError when TensorFlow is not installed.
     """
     require_tensorflow()
 
@@ -64,7 +64,7 @@ def _read_ahead(read: Callable[[int], PyTree], start_update: int, prefetch: int)
     def leaves(update: np.integer) -> list[np.ndarray]:
         return jax.tree.leaves(read(int(update)))
 
-    # There is nothing to convert, and conversion would leave a file in the temporary folder.
+    # Conversion is not needed, and would leave a temporary file.
     @tf.autograph.experimental.do_not_convert
     def leaves_as_tensors(update: object) -> list:
         return tf.numpy_function(leaves, [update], types)

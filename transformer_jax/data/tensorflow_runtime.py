@@ -1,4 +1,4 @@
-"""Import of TensorFlow, used only to feed data."""
+"""The import of TensorFlow, which only feeds data."""
 
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,25 +10,25 @@ from transformer_jax.config import DataError
 
 
 def require_tensorflow() -> None:
-    """Raises DataError where TensorFlow is not installed; takes no time."""
+    """Raises DataError if TensorFlow is not installed; does not import it."""
     if find_spec("tensorflow") is None:
         raise DataError("feeding data needs TensorFlow: pip install tensorflow-cpu")
 
 
 def start_tensorflow() -> ModuleType:
-    """TensorFlow without accelerators, whose memory it would otherwise take as soon as it looks at them.
+    """TensorFlow with all accelerators hidden, so that it does not reserve their memory.
 
-    Raises DataError where it cannot be imported.
+    Raises DataError if it cannot be imported.
     """
     return tensorflow_being_imported().result()
 
 
 @cache
 def tensorflow_being_imported() -> Future[ModuleType]:
-    """Future of the result of ``start_tensorflow``; a thread imports TensorFlow, which takes seconds.
+    """Starts the import in a thread, which takes seconds, and returns its future; once a process.
 
-    One thread for the whole process: an import that several threads begin can give one of them half a module. The interpreter
-    waits for it, which it must: it cannot end in the middle of loading TensorFlow.
+    If several threads imported TensorFlow at once, one of them could get a partial module. The interpreter waits for the
+    thread when it exits: it must not exit while TensorFlow loads.
     """
     pool = ThreadPoolExecutor(1, thread_name_prefix="tensorflow")
     importing = pool.submit(_import_without_accelerators)
@@ -38,13 +38,13 @@ def tensorflow_being_imported() -> Future[ModuleType]:
 
 def _import_without_accelerators() -> ModuleType:
     require_tensorflow()
-    # Silences its start-up messages and turns oneDNN off; neither is needed to feed data.
+    # No start-up messages, and no oneDNN.
     for variable, value in (("TF_CPP_MIN_LOG_LEVEL", "2"), ("TF_ENABLE_ONEDNN_OPTS", "0")):
         os.environ.setdefault(variable, value)
     try:
         import tensorflow as tf
     except ImportError as error:
-        raise DataError(f"feeding data needs TensorFlow, which cannot be imported: {error}") from None
+        raise DataError(f"feeding data needs TensorFlow, but its import fails: {error}") from None
     for kind in ("GPU", "TPU"):
         tf.config.set_visible_devices([], kind)
     return tf

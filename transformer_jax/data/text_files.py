@@ -1,4 +1,4 @@
-"""Text files: UTF-8, one sentence a line, plain, gzip or xz; other content is named with file and line."""
+"""Text files: UTF-8, one sentence a line, plain, gzip or xz; errors name file and line."""
 
 import codecs
 import contextlib
@@ -33,27 +33,27 @@ _NO_TEXT = {
 }
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 _UNREADABLE = (EOFError, OSError, zlib.error, lzma.LZMAError)
-_LINE_BREAKS = re.compile(r"[\n\r\t]")
 
 
 def as_one_line(text: str) -> str:
-    """The text with spaces for line breaks and tabs, as a line of output must be."""
-    return _LINE_BREAKS.sub(" ", text)
+    """The text with spaces in place of line breaks and tabs."""
+    return re.sub(r"[\n\r\t]", " ", text)
 
 
 def read_lines(path: Path) -> Iterator[str]:
     """Streams the lines of a UTF-8 file, plain, ``.gz`` or ``.xz``.
 
-    Lines end at line feeds only: other separators (U+2028, U+0085, vertical tab ...) are part of a sentence. One carriage
-    return before the line end is removed (files from Windows), and so is a byte order mark at the start of the file.
-    Raises DataError, with file and line number from 1, on invalid UTF-8, a NUL byte and a damaged archive.
+    Lines end at line feeds only: other separators (U+2028, U+0085, vertical tab ...) are part of a sentence. A carriage return
+    at the end of a line (files from Windows) and a byte order mark at the start of the file are removed.
+
+    Raises DataError, with file and line number from 1, on invalid UTF-8, NUL bytes and damaged archives.
     """
     for number, raw in enumerate(raw_lines(path), start=1):
         yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)
 
 
 def sentence_of_line(line: bytes, name: str, number: int) -> str:
-    """The text of line ``number``, from 1, of the file ``name``; raises DataError as ``read_lines`` does."""
+    """The text of line ``number`` (from 1) of the file ``name``; raises DataError as ``read_lines`` does."""
     if number == 1:
         require_no_archive(line, name)
         line = line.removeprefix(_BYTE_ORDER_MARK)
@@ -61,7 +61,7 @@ def sentence_of_line(line: bytes, name: str, number: int) -> str:
 
 
 def check_sentence(raw: bytes, where: str) -> str:
-    """Decodes one sentence; raises DataError that starts with ``where`` on invalid UTF-8 and on NUL bytes."""
+    """Decodes one sentence; raises DataError, which starts with ``where``, on invalid UTF-8 and NUL bytes."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -77,23 +77,25 @@ def check_sentence(raw: bytes, where: str) -> str:
 
 
 def require_no_archive(start: bytes, name: str) -> None:
-    """Raises DataError, with the format that it recognizes, where a file begins as no text does."""
+    """Raises DataError if ``start`` is the beginning of a known format that is not UTF-8 text."""
     for magic, problem in _NO_TEXT.items():
         if start.startswith(magic):
             raise DataError(f"{name}: {problem}")
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:
-    """Lines with their line feed, one at a time, of a file that is plain, ``.gz`` or ``.xz``: concatenated, all of its bytes.
+    """Streams the lines, with their line feeds, of a plain, ``.gz`` or ``.xz`` file.
 
-    ``~`` at the start of the path is the home folder. Raises DataError, with the last sound line, when it cannot be read, or is
-    damaged.
+    ``~`` at the start of the path is the home folder. Raises DataError, with the number of the last sound line, when the file
+    cannot be read, is damaged or is not text.
     """
     number = 0
     try:
         with _open(path) as stream:
-            # No buffer around it: that would lose the sound lines before the damage, and their number.
+            # Without a buffer, which would lose the sound lines before the damage.
             for line in stream:
+                if not number:
+                    require_no_archive(line, str(path))
                 yield line
                 number += 1
     except _UNREADABLE as error:
@@ -101,14 +103,14 @@ def raw_lines(path: Path) -> Iterator[bytes]:
 
 
 def raw_blocks(path: Path) -> Iterator[bytes]:
-    """The bytes of such a file in large blocks; raises DataError when it cannot be read, or is damaged."""
+    """Streams the bytes of a plain, ``.gz`` or ``.xz`` file in large blocks; raises DataError as ``opened_bytes`` does."""
     with opened_bytes(path) as stream:
         yield from iter(partial(stream.read, _READ_AT_ONCE), b"")
 
 
 @contextlib.contextmanager
 def opened_bytes(path: Path) -> Iterator[Any]:
-    """Opens a file that is plain, ``.gz`` or ``.xz``; raises DataError when it cannot be read, or is damaged."""
+    """Opens a plain, ``.gz`` or ``.xz`` file; raises DataError when it cannot be read or is damaged."""
     try:
         with _open(path) as stream:
             yield stream
@@ -125,11 +127,11 @@ def _unreadable(path: Path, error: Exception, where: str = "") -> DataError:
         return DataError(f"{path}: cannot be read{where}: {error.strerror or error}")
     kind = "xz" if path.suffix == ".xz" else "gzip"
     damaged = f", damaged{where}" if where else ""
-    return DataError(f"{path}: not a whole {kind} file{damaged} ({error}); copy it again")
+    return DataError(f"{path}: not a complete {kind} file{damaged} ({error}); copy it again")
 
 
 def count_sound_lines(path: Path) -> int | None:
-    """The number of lines of a file, read in blocks; None where it is no UTF-8, has a NUL byte, or is damaged."""
+    """The number of lines of a file, read in blocks; None if it is not UTF-8, has NUL bytes, or is damaged."""
     decode, lines, last = codecs.getincrementaldecoder("utf-8")().decode, 0, b"\n"
     try:
         for block in raw_blocks(path):
@@ -144,7 +146,7 @@ def count_sound_lines(path: Path) -> int | None:
 
 
 def hash_file(path: Path) -> str:
-    """SHA-256 of a file's content; above 256 MiB of its size, modification time and 256 samples spread over it."""
+    """SHA-256 of a file's content, or above 256 MiB of its size, modification time and 256 samples."""
     size = path.stat().st_size
     with open(path, "rb") as file:
         if size <= WHOLE_HASH_BYTES:
@@ -157,7 +159,7 @@ def hash_file(path: Path) -> str:
 
 
 def is_text_file(path: Path) -> bool:
-    """Whether the file is there; raises DataError where the name belongs to a folder, a broken link, a pipe or a device."""
+    """Whether the file exists; raises DataError if it is a folder, a broken link, a pipe or a device."""
     if path.is_file():
         return True
     if os.path.lexists(path):
@@ -166,8 +168,8 @@ def is_text_file(path: Path) -> bool:
 
 
 def plain_or_gzip(path: Path) -> Path | None:
-    """The file, or the same with ``.gz``, or None; raises DataError where both are there."""
+    """The file, or the same with ``.gz``, or None; raises DataError if both exist."""
     found = [each for each in (path, path.with_name(f"{path.name}.gz")) if is_text_file(each)]
     if len(found) == 2:
-        raise DataError(f"{path.parent}: both {path.name} and {path.name}.gz exist; remove the one that is not meant")
+        raise DataError(f"{path.parent}: both {path.name} and {path.name}.gz exist; remove one")
     return found[0] if found else None

@@ -1,4 +1,4 @@
-"""Documents as rows of a fixed length, and which rows go into which update: a pure function of (seed, epoch)."""
+"""Documents as rows of a fixed length, and the assignment of rows to updates, a pure function of (seed, epoch)."""
 
 from typing import NamedTuple
 
@@ -18,10 +18,10 @@ PADDING_ROW = -1
 
 
 class SplitRows:
-    """The first ``num_tokens`` of one stream of tokens, cut every ``length``; the last row is completed with padding.
+    """The first ``num_tokens`` of a stream of tokens, cut every ``length``; padding completes the last row.
 
-    With a ``stride`` below ``length`` rows begin every ``stride`` tokens, and of all but the first only the last ``stride``
-    tokens are scored.
+    With a ``stride`` below ``length``, rows begin every ``stride`` tokens, and only the last ``stride`` tokens of a row are
+    scored, except for the first row.
     """
 
     def __init__(self, ids: np.ndarray, num_tokens: int, length: int, stride: int = 0) -> None:
@@ -30,26 +30,26 @@ class SplitRows:
         self.num_rows = 1 + -(-max(num_tokens - length, 0) // self._stride)
 
     def tokens(self, indices: np.ndarray) -> Tokens:
-        """Some rows [R, length], each one segment with positions from 0; ``PADDING_ROW`` is one of padding."""
+        """The rows at ``indices``, [R, length], each one segment; ``PADDING_ROW`` gives a row of padding."""
         stream, is_token = self._stream_positions(indices)
         ids = np.asarray(self._ids[np.where(is_token, stream, 0)], np.int32)
         positions = np.arange(self._length, dtype=np.int32) * is_token.astype(np.int32)
         return Tokens(np.where(is_token, ids, np.int32(PAD_ID)), is_token.astype(np.int32), positions)
 
     def is_scored(self, indices: np.ndarray) -> np.ndarray:
-        """Mask of the scored positions of some rows; bool [R, length]."""
+        """Mask of the scored positions, bool [R, length]."""
         _, is_token = self._stream_positions(indices)
         is_new = (np.arange(self._length) >= self._length - self._stride) | (indices[:, None] == 0)
         return is_token & is_new
 
     def _stream_positions(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Positions in the stream, and whether there is a token, [R, length]."""
+        """Positions in the stream, and whether they hold a token, [R, length]."""
         positions = indices[:, None] * self._stride + np.arange(self._length)
         return positions, (indices[:, None] != PADDING_ROW) & (positions < self._num_tokens)
 
 
 class PackedRows:
-    """Documents, cut into pieces of at most ``length``, several a row as segments that do not see each other."""
+    """Documents in pieces of at most ``length``, packed into rows as separate segments."""
 
     def __init__(self, ids: np.ndarray, offsets: np.ndarray, length: int, seed: int) -> None:
         self._ids, self._length = ids, length
@@ -64,7 +64,7 @@ class PackedRows:
         self.num_rows = len(self._offsets) - 1
 
     def tokens(self, indices: np.ndarray) -> Tokens:
-        """Some rows [R, length]; ``PADDING_ROW`` is one of padding."""
+        """The rows at ``indices``, [R, length]; ``PADDING_ROW`` gives a row of padding."""
         known = np.maximum(indices, 0)
         first, counts = self._offsets[known], (self._offsets[known + 1] - self._offsets[known]) * (indices >= 0)
         row_offsets = np.concatenate([[0], np.cumsum(counts)])
@@ -75,18 +75,18 @@ class PackedRows:
         return token_rows(Sentences(ids, sizes), row_offsets, self._length)
 
     def is_scored(self, indices: np.ndarray) -> np.ndarray:
-        """Mask of the scored positions of some rows, all tokens; bool [R, length]."""
+        """Mask of the scored positions, all tokens, bool [R, length]."""
         return np.asarray(self.tokens(indices).segments) != 0
 
 
 TextRows = SplitRows | PackedRows
-"""All rows of a split; every token of it is scored in exactly one of them."""
+"""All rows of a split; every token is scored in exactly one of them."""
 
 
 def rows_of_store(
     store: DocumentStore, batching: TextBatchingConfig, seed: int, *, limit: int = 0, stride: int = 0
 ) -> TextRows:
-    """The rows of a split, or of its first ``limit`` documents if above 0, as ``batching`` says."""
+    """The rows of a split, or of its first ``limit`` documents if above 0."""
     number = min(limit, store.num_documents) if limit else store.num_documents
     if batching.kind == "packed":
         return PackedRows(store.ids, store.offsets[: number + 1], batching.context_length, seed)
@@ -94,10 +94,7 @@ def rows_of_store(
 
 
 class RowPlan(NamedTuple):
-    """Assignment of rows to updates.
-
-    Every epoch has every row once, in its own order; its last batch is completed with padding.
-    """
+    """Assignment of rows to updates: every epoch has every row once, in its own order; padding completes the last batch."""
 
     num_rows: int
     rows_per_update: int
@@ -108,7 +105,7 @@ class RowPlan(NamedTuple):
         return -(-self.num_rows // self.rows_per_update)
 
     def rows(self, update: int) -> np.ndarray:
-        """The rows of an update, counted from 0; int64 ``[rows_per_update]``."""
+        """The rows of an update (from 0), int64 ``[rows_per_update]``."""
         if update < 0:
             raise ValueError(f"update {update} is before the first")
         epoch, index = divmod(update, self.updates_per_epoch)
@@ -118,6 +115,6 @@ class RowPlan(NamedTuple):
 
 
 def plan_rows(num_rows: int, batching: TextBatchingConfig, seed: int) -> RowPlan:
-    """As many rows in an update as ``batching.tokens_per_update`` allows."""
+    """The plan with ``batching.tokens_per_update`` tokens in an update."""
     rows = rows_of(batching.context_length, batching.tokens_per_update, batching.row_multiple)
     return RowPlan(num_rows, rows, seed)

@@ -1,7 +1,4 @@
-"""Translation data sets of tensorflow-datasets, by name, with the direction stated as two languages.
-
-TensorFlow and tensorflow-datasets are imported inside functions only.
-"""
+"""Translation data sets of tensorflow-datasets, which is imported inside functions only."""
 
 import os
 import re
@@ -24,15 +21,14 @@ RawPair = tuple[bytes, bytes]
 
 @dataclass(frozen=True)
 class TfdsCorpus:
-    """One tensorflow-datasets translation set: ``wmt14_translate/de-en``, ``opus/medical``, ``ted_multi_translate`` ...
+    """A translation data set of tensorflow-datasets: ``wmt14_translate/de-en``, ``opus/medical``, ``ted_multi_translate`` ...
 
-    ``name`` is anything that ``tfds.builder`` knows, or a data set prepared before below ``directory`` whose code is not
-    installed. ``directory`` is tfds's ``data_dir``, or the folder of one prepared version; empty means tfds's own default. A
-    data set that is not there yet is downloaded and prepared, where it ``may_download``.
+    ``name``: an argument of ``tfds.builder``, or a data set prepared in ``directory``, whose code may be missing.
+    ``directory``: ``data_dir`` of tfds, or the folder of one prepared version; empty: the default of tfds. A missing data set
+    is downloaded and prepared if ``may_download``. A ``split`` may be a slice such as ``train[:90%]``.
 
-    Examples come in the order they are stored in. A line break inside a sentence becomes a space. Where examples hold several
-    languages (``TranslationVariableLanguages``), those that lack one of the two are skipped.
-    ``split`` may be any slice that tfds understands, such as ``train[:90%]``. Raises DataError listing the choices on an
+    Examples keep their stored order. A line break inside a sentence becomes a space. Examples with several languages
+    (``TranslationVariableLanguages``) are skipped if they lack one of the two. Raises DataError, with the choices, on an
     unknown data set, configuration, split or language.
     """
 
@@ -43,7 +39,7 @@ class TfdsCorpus:
     may_download: bool = True
 
     def pairs(self, split: str) -> Iterator[SentencePair]:
-        """Streams a split, downloading the data set first if need be."""
+        """Streams a split."""
         number = 0
         for number, sides in enumerate(self._raw_pairs(split), start=1):
             where = f"{self.name}, split {split}, example {number}"
@@ -57,7 +53,7 @@ class TfdsCorpus:
         return int(self._builder.info.splits[split].num_examples)
 
     def fingerprint(self, split: str) -> str:
-        """Digest of name, version, direction and the content of the split's files."""
+        """Digest of name, version, languages and the content of the split's files."""
         info = self._builder.info
         self._require_split(split)
         files = sorted({Path(os.fspath(path)) for path in info.splits[split].filepaths})
@@ -66,14 +62,25 @@ class TfdsCorpus:
 
     @cached_property
     def _builder(self) -> Any:
-        """The tfds builder, its data prepared. The languages are checked first, so that no useless data set is downloaded."""
+        """The tfds builder with prepared data; the languages are checked before a download."""
         builder = _find_builder(self.name, self.directory)
         languages = _find_texts(_import_tfds(), builder.info.features, self.name).languages
         for language in (self.source_language, self.target_language):
             if languages and language not in languages:
                 problem = f"has no language {language!r}; it has {', '.join(languages)}"
                 raise DataError(f"data set {self.name} {problem}{did_you_mean(language, languages)}")
-        return _prepared(builder, self.name, self.may_download)
+        if not builder.info.splits:
+            if not self.may_download:
+                problem = f"is not in {builder.data_dir}; --config.data.download=true allows it"
+                raise DataError(f"data set {self.name}: {problem}")
+            try:
+                builder.download_and_prepare()
+            except (
+                Exception
+            ) as error:  # Code of the data set raises anything: no network, a moved file, a missing package.
+                problem = f"downloading and preparing it into {builder.data_dir} failed"
+                raise DataError(f"data set {self.name}: {problem}: {type(error).__name__}: {error}") from error
+        return builder
 
     def _require_split(self, split: str) -> None:
         splits = sorted(self._builder.info.splits)
@@ -93,7 +100,7 @@ class TfdsCorpus:
 
 
 class _Texts(NamedTuple):
-    """Location of the sentences in an example (under ``key``, or at the top), their languages, and how to read them."""
+    """The sentences of an example: their feature ``key`` (empty: the top level), their languages, and their reader."""
 
     key: str
     languages: list[str]
@@ -101,7 +108,7 @@ class _Texts(NamedTuple):
 
 
 def _import_tfds() -> ModuleType:
-    """tensorflow-datasets; raises DataError where it is not installed."""
+    """tensorflow-datasets; raises DataError if it is not installed."""
     start_tensorflow()
     try:
         import tensorflow_datasets as tfds
@@ -111,9 +118,9 @@ def _import_tfds() -> ModuleType:
 
 
 def _find_builder(name: str, directory: str) -> Any:
-    # Of ``namespace:name`` tfds would download and run the code; a colon may precede a version alone.
+    # tfds would download and run the code of ``namespace:name``; a colon before a version is harmless.
     if re.search(r":(?!(\d+|\*)\.(\d+|\*)\.(\d+|\*)(/|$))", name):
-        raise DataError(f"data.name: {name!r} would download code; install that data set, and name it alone")
+        raise DataError(f"data.name: {name!r} would download code; install that data set, and leave out its namespace")
     tfds = _import_tfds()
     folder = Path(absolute_path(directory, "data.directory")) if directory else None
     is_one_version = folder is not None and (folder / "features.json").is_file()
@@ -140,20 +147,6 @@ def _list_configurations(tfds: ModuleType, name: str) -> str:
     return f" (configurations: {', '.join(configurations[:50])})" if configurations else ""
 
 
-def _prepared(builder: Any, name: str, may_download: bool) -> Any:
-    """The builder, once its data is on disk. Downloads only what the user asked for by name."""
-    if builder.info.splits:
-        return builder
-    if not may_download:
-        raise DataError(f"data set {name}: is not in {builder.data_dir}; --config.data.download=true allows it")
-    try:
-        builder.download_and_prepare()
-    except Exception as error:  # whatever a data set's own code raises: no network, a moved file, a missing package
-        problem = f"downloading and preparing it into {builder.data_dir} failed"
-        raise DataError(f"data set {name}: {problem}: {type(error).__name__}: {error}") from error
-    return builder
-
-
 def _find_texts(tfds: ModuleType, features: Any, name: str) -> _Texts:
     if isinstance(features, tfds.features.Translation):
         return _Texts("", sorted(dict(features)), _read_fixed)
@@ -165,7 +158,7 @@ def _find_texts(tfds: ModuleType, features: Any, name: str) -> _Texts:
             return _Texts(key, sorted(feature.languages or ()), _read_variable)
     texts = sorted(key for key, feature in children.items() if isinstance(feature, tfds.features.Text))
     if len(texts) < 2:
-        raise DataError(f"data.name: {name} is no translation data set; it has {', '.join(children) or features}")
+        raise DataError(f"data.name: {name} is not a translation data set; it has {', '.join(children) or features}")
     return _Texts("", texts, _read_fixed)
 
 

@@ -1,4 +1,4 @@
-"""A corpus split, tokenized once and kept on disk as memory-mapped arrays: sentence pairs, or documents of plain text."""
+"""Corpus splits, tokenized once and stored as memory-mapped arrays: sentence pairs, or documents of plain text."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ from transformer_jax.data.pair_encoding import (
 from transformer_jax.data.sentence_pairs import Corpus, DocumentSource
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 
-# Part of every key: raise it when the files, the filters or the order of pairs change their meaning.
+# Part of every key: raise it when the meaning of files, filters or the order of pairs changes.
 STORE_VERSION = 2
 DOCUMENT_FORMAT_VERSION = 1
 STORE_FILE = "store.json"
@@ -40,13 +40,13 @@ BAR_CHARACTERS = 30
 
 
 class Side(NamedTuple):
-    """Sentence ``i`` of one side is ``ids[offsets[i]:offsets[i + 1]]``, EOS included; both are memory-mapped."""
+    """One side of the pairs: sentence ``i`` is ``ids[offsets[i]:offsets[i + 1]]``, with EOS."""
 
     ids: np.ndarray
     offsets: np.ndarray
 
     def sentences(self, indices: np.ndarray) -> Sentences:
-        """Token ids (int32) of some sentences, one after another, and their lengths; reads nothing else."""
+        """The sentences at ``indices``, concatenated, int32; reads no others."""
         starts, lengths = self.offsets[indices], self.offsets[indices + 1] - self.offsets[indices]
         skipped = starts - (np.cumsum(lengths) - lengths)
         positions = np.repeat(skipped, lengths) + np.arange(int(lengths.sum()))
@@ -55,7 +55,7 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True)
 class SideStatistics:
-    """One side of the kept pairs; lengths in tokens, EOS included. ``histogram``: ``{"1-5": sentences, ...}``."""
+    """Statistics of one side of the kept pairs; lengths are in tokens with EOS. ``histogram``: ``{"1-5": sentences, ...}``."""
 
     tokens: int
     mean_length: float
@@ -66,7 +66,7 @@ class SideStatistics:
 
 @dataclass(frozen=True)
 class StoreStatistics:
-    """A token store in numbers: of ``read`` pairs ``kept`` were kept and ``dropped[reason]`` left out."""
+    """Statistics of a token store: numbers of pairs ``read``, ``kept`` and ``dropped`` by reason."""
 
     split: str
     read: int
@@ -102,19 +102,20 @@ class StoreStatistics:
 
 
 class TokenStore:
-    """Sentence pairs as token ids, EOS included, read when they are used.
+    """Sentence pairs as memory-mapped token ids, with EOS.
 
-    Raises ValueError when ``directory`` does not hold a whole store.
+    Raises ValueError when ``directory`` does not hold a complete store.
     """
 
     def __init__(self, directory: Path) -> None:
         description = parse_json((directory / STORE_FILE).read_text(encoding="utf-8"))
         self.statistics = StoreStatistics.from_json(description["statistics"])
         self.num_pairs = self.statistics.kept
-        tokens = {"source": self.statistics.source.tokens, "target": self.statistics.target.tokens}
         self.source_side, self.target_side = (
             Side(
-                memory_map(directory / f"{side}.ids", description["id_types"][side], tokens[side]),
+                memory_map(
+                    directory / f"{side}.ids", description["id_types"][side], getattr(self.statistics, side).tokens
+                ),
                 memory_map(directory / f"{side}.offsets", "int64", self.num_pairs + 1),
             )
             for side in SIDES
@@ -133,10 +134,11 @@ class TokenStore:
 
 
 class DocumentStore:
-    """Documents as token ids, an EOS after each, read when they are used.
+    """Documents as memory-mapped token ids, with an EOS after each.
 
-    Document ``i`` is ``ids[offsets[i]:offsets[i + 1]]``; it and all before it are ``byte_offsets[i + 1]`` bytes of the text.
-    Raises ValueError when ``directory`` does not hold a whole store.
+    Document ``i`` is ``ids[offsets[i]:offsets[i + 1]]``, and ends at byte ``byte_offsets[i + 1]`` of the text.
+
+    Raises ValueError when ``directory`` does not hold a complete store.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -150,7 +152,7 @@ class DocumentStore:
         self.check = StoreCheck(directory)
 
     def to_json(self) -> dict[str, object]:
-        """The store in numbers."""
+        """A JSON object of counts."""
         counts = {"documents": self.num_documents, "bytes": self.num_bytes, "tokens": self.num_tokens}
         return counts | {"bytes_per_token": self.num_bytes / self.num_tokens}
 
@@ -158,10 +160,10 @@ class DocumentStore:
 def open_token_store(
     corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataConfig, *, is_training: bool
 ) -> TokenStore:
-    """The store of a split: from the cache if the same content was tokenized the same way before, else built now.
+    """The store of a split, from the cache if the same content was tokenized in the same way before, else built.
 
-    Filters apply only with ``is_training``. A damaged store in the cache is built again. Raises DataError when no pair is
-    left, saying what the filters dropped, and when the cache cannot be written.
+    Filters apply only with ``is_training``. Raises DataError when no pair is left, with the number of pairs that each filter
+    left out, and when the cache cannot be written.
     """
     identity = {
         "format": STORE_VERSION,
@@ -174,8 +176,8 @@ def open_token_store(
     write = partial(_write_pairs, corpus, split, tokenizers, config if is_training else None)
     store = open_or_build(config.cache_directory, f"token_stores/{_name(split, identity)}", TokenStore, write)
     if store.num_pairs == 0:
-        dropped = {reason: count for reason, count in store.statistics.dropped.items() if count}
-        why = "; ".join(f"{count:,} of {store.statistics.read:,}: {reason}" for reason, count in dropped.items())
+        read, dropped = store.statistics.read, store.statistics.dropped
+        why = "; ".join(f"{count:,} of {read:,}: {reason}" for reason, count in dropped.items() if count)
         remedy = f"left out were {why}; look at the text, or raise data.max_*_tokens" if why else "the split is empty"
         raise DataError(f"data: no pair of the split {split!r} is left: {remedy}")
     return store
@@ -184,7 +186,7 @@ def open_token_store(
 def open_document_store(
     source: DocumentSource, split: str, tokenizer: Tokenizer, cache_directory: str
 ) -> DocumentStore:
-    """The store of a split: from the cache if the same text was tokenized the same way before, else built now.
+    """The store of a split, from the cache if the same text was tokenized in the same way before, else built.
 
     Memory holds a few million characters and the longest document. Raises DataError when there is no text, and when the cache
     cannot be written.
@@ -198,23 +200,20 @@ def open_document_store(
 
 
 def unigram_entropy(ids: np.ndarray) -> float:
-    """The loss of guessing tokens by their frequency, in nats per token; counts the first 10 million tokens."""
+    """The entropy of token frequencies in nats, the loss of a unigram model; counts the first 10 million tokens."""
     counts = np.bincount(np.asarray(ids[:COUNTED_TOKENS], np.int64))
     shares = counts[counts > 0] / counts.sum()
     return float(-np.sum(shares * np.log(shares)))
 
 
 def _name(split: str, identity: object) -> str:
-    """The folder of a store: the split, and a key of everything that determines its content."""
+    """The folder of a store: the split, and a digest of everything that determines the content."""
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
     return re.sub(r"[^\w.-]+", "_", split)[:40] + f"-{key}"
 
 
 class SideWriter:
-    """Appends the sentences of one side to ``{side}.ids`` (flat) and ``{side}.offsets`` (int64, one more than sentences).
-
-    Counts them in memory that does not grow. A context manager.
-    """
+    """Context manager that appends sentences to ``{side}.ids`` (flat) and ``{side}.offsets`` (int64), and counts them."""
 
     def __init__(self, directory: Path, side: str, tokenizer: Tokenizer) -> None:
         self._ids = open(directory / f"{side}.ids", "wb")  # noqa: SIM115 - closed on exit
@@ -232,7 +231,7 @@ class SideWriter:
         self._offsets.close()
 
     def append(self, sentences: Sentences) -> None:
-        """Writes more sentences."""
+        """Writes sentences."""
         ids, lengths = sentences
         ids.astype(self.id_type, copy=False).tofile(self._ids)
         (self._tokens + np.cumsum(lengths, dtype=np.int64)).tofile(self._offsets)
@@ -258,7 +257,6 @@ class SideWriter:
 def _write_pairs(
     corpus: Corpus, split: str, tokenizers: TokenizerPair, filtering: DataConfig | None, directory: Path
 ) -> None:
-    """Writes the store of a split to an empty folder. ``filtering`` None keeps every pair."""
     dropped: Counter[str] = Counter(dict.fromkeys(training_filters(filtering) if filtering else (), 0))
     read, progress = 0, BuildProgress(split, corpus.count(split))
     with (

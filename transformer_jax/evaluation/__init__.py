@@ -1,4 +1,4 @@
-"""Scores of translations, and their reports. The only door to sacrebleu."""
+"""Scores of translations and their reports; the only package that imports sacrebleu."""
 
 from transformer_jax.evaluation.scores import EvaluationReport, Scores, perplexity, score_translations
 

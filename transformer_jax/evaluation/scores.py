@@ -1,4 +1,4 @@
-"""Scores of translations: BLEU in four forms, chrF and TER, each with its signature, and the report of a split."""
+"""BLEU in four variants, chrF and TER of translations, each with its sacreBLEU signature, and the report of a split."""
 
 import math
 import re
@@ -31,17 +31,19 @@ LABELS = {
 
 @dataclass(frozen=True)
 class Scores:
-    """Corpus scores by name, from 0 to 100 but for TER, each with the signature that says how it was measured.
+    """Corpus scores by name, with sacreBLEU signatures; all are from 0 to 100 except ``ter``, which has no maximum.
 
-    ``bleu`` is sacreBLEU's (Post 2018): cased, on the words of its tokenizer. ``bleu_lowercase`` is the same on
-    lower-cased text, as the "tokenized lower-case BLEU" of the Multi30k literature but for its tokenizer, Moses'.
-    ``bleu_compounds`` is as table 2 of the paper is said to be measured: tokenized by Moses (Koehn et al. 2007), cased, words
-    split at their hyphens, which counts each compound as three words, unsmoothed. Compare like with like.
-    (docs/evaluation.md lists how 13a and Moses differ.) ``spbleu`` is BLEU on the pieces of FLORES-200 (NLLB Team 2022).
-    ``ter`` (Snover et al. 2006) is edits, shifts among them, per hundred words of the reference: less is better.
-    ``details`` are of ``bleu``, where that was measured: ``precisions`` of 1- to 4-grams, ``brevity_penalty`` (1 is none),
-    ``hypothesis_tokens`` and ``reference_tokens``; with several references the length of the closest counts.
-    ``tokenized_endings`` counts hypotheses ending in ``" ."``: a sign of text not detokenized.
+    - ``bleu``: cased BLEU on the words of sacreBLEU's tokenizer (Post 2018).
+    - ``bleu_lowercase``: the same on lower-cased text. Multi30k papers report it with the tokenizer of Moses
+      (docs/evaluation.md lists how 13a and Moses differ).
+    - ``bleu_compounds``: cased BLEU, tokenized by Moses (Koehn et al. 2007), words split at hyphens so that a compound counts
+      as three, unsmoothed; presumably the BLEU of table 2 of Vaswani et al. 2017.
+    - ``spbleu``: BLEU on the pieces of FLORES-200 (NLLB Team 2022).
+    - ``ter``: edits, including shifts, per hundred words of the reference (Snover et al. 2006); lower is better.
+
+    ``details`` of ``bleu``, if measured: ``precisions`` of 1- to 4-grams, ``brevity_penalty`` (1: none), ``hypothesis_tokens``
+    and ``reference_tokens`` (of several references the closest in length). ``tokenized_endings``: number of hypotheses that
+    end in ``" ."``, a sign of text that was not detokenized.
     """
 
     values: Mapping[str, float]
@@ -52,13 +54,13 @@ class Scores:
     tokenized_endings: int
 
     def to_json(self) -> dict[str, object]:
-        """Returns one object that ``json.dumps`` takes: ``{"bleu": 41.0, "bleu_signature": "nrefs:1|...", ...}``."""
+        """A JSON object: ``{"bleu": 41.0, "bleu_signature": "nrefs:1|...", ...}``."""
         signatures = {f"{name}_signature": signature for name, signature in self.signatures.items()}
         counts = {name: getattr(self, name) for name in ("num_sentences", "num_references", "tokenized_endings")}
         return {**self.values, **signatures, **self.details, **counts}
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Returns (name, value, remark) for every line of the table."""
+        """Table rows: (name, value, remark)."""
         rows = [(LABELS[name], f"{value:.2f}", self.signatures[name]) for name, value in self.values.items()]
         if self.details:
             found, wanted = self.details["hypothesis_tokens"], self.details["reference_tokens"]
@@ -68,7 +70,7 @@ class Scores:
         references = "1 reference" if self.num_references == 1 else f"{self.num_references} references"
         rows.append(("sentences", f"{self.num_sentences:,}", f"{references} each"))
         if self.tokenized_endings * 2 > self.num_sentences:
-            remark = f'of {self.num_sentences:,} hypotheses end in " .": they look tokenized, and BLEU wants raw text'
+            remark = f'of {self.num_sentences:,} hypotheses end in " .": they look tokenized, but BLEU needs raw text'
             rows.append(("warning", f"{self.tokenized_endings:,}", remark))
         return rows
 
@@ -79,29 +81,38 @@ def score_translations(
     language: str = "en",
     settings: EvaluationConfig | None = None,
 ) -> Scores:
-    """Scores detokenized ``hypotheses`` against raw ``references``: one list, or several ("streams") each in the same order.
+    """Scores detokenized ``hypotheses`` against raw ``references``: one list, or several in the same order.
 
-    ``language`` (ISO 639), of both texts, decides what ``settings`` leave open, and how Moses tokenizes, which treats one
-    that it does not know as English without abbreviations. Every line counts, an empty hypothesis or reference too.
+    ``language`` (ISO 639) is the language of both. It chooses the tokenizer and the scores that ``settings`` leave open, and
+    the rules of Moses, which treats an unknown language as English without abbreviations. Empty lines count.
 
-    Raises DataError when there is nothing to score and when the numbers of lines differ, ConfigError when a tokenizer is not
+    Raises DataError when there is nothing to score or the numbers of lines differ, and ConfigError when a tokenizer is not
     installed.
     """
     settings = settings or EvaluationConfig()
     hypotheses = list(hypotheses)
-    streams = _reference_streams(references)
-    _check_lines(hypotheses, streams)
+    lines = [line for line in references if isinstance(line, str)]
+    streams = [lines] if len(lines) == len(references) else [list(stream) for stream in references]
+    for number, stream in enumerate(streams, start=1):
+        if len(stream) != len(hypotheses):
+            raise DataError(
+                f"{len(hypotheses)} hypotheses but {len(stream)} lines in reference {number} of {len(streams)}; "
+                "line i of each must be the same sentence"
+            )
+    if not hypotheses:
+        raise DataError("there is nothing to score: 0 hypotheses")
     settings.require_installed(language)
     values, signatures, details = {}, {}, {}
     for name in settings.scores(language):
         metric = metric_of(name, settings.tokenizer(language), language)
         texts = [hypotheses, *streams]
+        signature = ""
         if name == "bleu_compounds":
-            texts = [with_split_compounds(lines, base_language(language)) for lines in texts]
+            base, version = base_language(language), metadata.version("sacremoses")
+            texts = [with_split_compounds(lines, base) for lines in texts]
+            signature = f", after Moses ({base}, sacremoses {version}) and hyphens as ##AT##-##AT##"
         found: Any = metric.corpus_score(texts[0], texts[1:])
-        values[name], signatures[name] = float(found.score), str(metric.get_signature())
-        if name == "bleu_compounds":
-            signatures[name] += f", after {_splitting(base_language(language))}"
+        values[name], signatures[name] = float(found.score), f"{metric.get_signature()}{signature}"
         if name == "bleu":
             details = {
                 "precisions": tuple(map(float, found.precisions)),
@@ -120,12 +131,12 @@ def score_translations(
 
 
 def metric_of(name: str, tokenizer: str, language: str) -> Metric:
-    """sacreBLEU's metric of that name for text in ``language``."""
-    # force: no warning in a log; Scores.rows reports it instead
+    """The sacreBLEU metric behind a score."""
+    # force: no warning about tokenized text; Scores.rows reports it.
     if name == "chrf":
         return CHRF()
     if name == "ter":
-        # Chinese and Japanese characters count as words, unless words are what spaces separate.
+        # Chinese and Japanese characters count as words, unless the tokenizer splits at spaces.
         splits = base_language(language) in WITH_TER_OF_CHARACTERS and tokenizer not in SPLITTING_AT_SPACES
         return TER(normalized=splits, asian_support=splits)
     if name == "bleu_compounds":
@@ -136,41 +147,18 @@ def metric_of(name: str, tokenizer: str, language: str) -> Metric:
 
 
 def with_split_compounds(lines: Sequence[str], language: str) -> list[str]:
-    """Tokens of Moses, words split at their hyphens: ``ein T-Shirt.`` gives ``ein T ##AT##-##AT## Shirt .``."""
-    # A third of a second, for scores alone.
+    """Tokens of Moses, with words split at hyphens: ``ein T-Shirt.`` gives ``ein T ##AT##-##AT## Shirt .``."""
+    # This import takes a third of a second.
     from sacremoses import MosesTokenizer
 
     moses = MosesTokenizer(language)
     return [COMPOUND.sub(r"\1 ##AT##-##AT## \2", moses.tokenize(line, return_str=True)) for line in lines]
 
 
-def _splitting(language: str) -> str:
-    return f"Moses ({language}, sacremoses {metadata.version('sacremoses')}) and hyphens as ##AT##-##AT##"
-
-
-def _reference_streams(references: Sequence[str] | Sequence[Sequence[str]]) -> list[list[str]]:
-    lines = [line for line in references if isinstance(line, str)]
-    if len(lines) == len(references):
-        return [lines]
-    return [list(stream) for stream in references]
-
-
-def _check_lines(hypotheses: list[str], streams: list[list[str]]) -> None:
-    for number, stream in enumerate(streams, start=1):
-        if len(stream) != len(hypotheses):
-            raise DataError(
-                f"{len(hypotheses)} hypotheses but {len(stream)} lines in reference {number} of {len(streams)}; "
-                "line i of each must be the same sentence"
-            )
-    if not hypotheses:
-        raise DataError("there is nothing to score: 0 hypotheses")
-
-
 def perplexity(nll_sum: float, token_count: int | float) -> float:
-    """Returns ``exp(nll_sum / token_count)``; nats, unsmoothed, EOS counted as a token; ``inf`` where that overflows.
+    """``exp(nll_sum / token_count)``; nats, without label smoothing, EOS counts as a token; ``inf`` on overflow.
 
-    Raises ValueError when there are no tokens. It is per token of the run's vocabulary, so it compares runs of one
-    tokenizer only (table 3 of the paper says "per wordpiece").
+    It depends on the vocabulary: compare only runs with the same tokenizer. Raises ValueError when there are no tokens.
     """
     if token_count <= 0:
         raise ValueError(f"perplexity of {token_count} tokens is not defined")
@@ -184,9 +172,8 @@ def perplexity(nll_sum: float, token_count: int | float) -> float:
 class EvaluationReport:
     """Scores of one split, and how it was decoded.
 
-    ``loss`` is nats per target token without label smoothing, ``perplexity`` its exponential; ``tokens_per_second``
-    counts generated target tokens over the wall time of decoding, compilation included; ``compute_dtype`` is the
-    precision of the products of all of that.
+    ``loss``: nats per target token without label smoothing, and ``perplexity`` its exponential. ``tokens_per_second``:
+    generated target tokens over the wall time of decoding, with compilation. ``compute_dtype``: precision of matrix products.
     """
 
     split: str
@@ -199,14 +186,14 @@ class EvaluationReport:
     compute_dtype: str
 
     def to_json(self) -> dict[str, object]:
-        """Returns the nested fields in types that ``json.dumps`` accepts; a number that is not finite becomes null."""
+        """A JSON object; nonfinite numbers become null."""
         fields = asdict(self) | {"scores": self.scores.to_json()}
         return fields | {
             name: None for name, value in fields.items() if isinstance(value, float) and not math.isfinite(value)
         }
 
     def headline(self) -> dict[str, float]:
-        """Returns the metrics for the log."""
+        """The metrics for the log."""
         return {
             **self.scores.values,
             "loss": self.loss,
@@ -215,14 +202,14 @@ class EvaluationReport:
         }
 
     def line(self) -> str:
-        """Returns the metrics for a one-line summary, and the signature of BLEU: what differs by language is in it."""
+        """The metrics in one line, with the signature of BLEU, since its tokenizer depends on the language."""
         scores = (f"{LABELS[name]} {value:.2f}" for name, value in self.scores.values.items())
         signature = self.scores.signatures.get("bleu", "")
         remark = f"; BLEU {signature}" if signature else ""
         return f"{', '.join(scores)}, perplexity {self.perplexity:.3f}{remark}"
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Returns (name, value, remark) for every line of the table."""
+        """Table rows: (name, value, remark)."""
         how = f"beam {self.decoding.beam_width}, length penalty {self.decoding.length_penalty:g}, stop {self.decoding.stop}"
         if self.decoding.diverse_groups > 1:
             how += f", {self.decoding.diverse_groups} groups with diversity {self.decoding.diversity:g}"

@@ -11,13 +11,13 @@ from sacrebleu.metrics.chrf import CHRF
 from transformer_jax.config.errors import DataError
 
 RESAMPLES = 1000
-# That of sacrebleu --paired-bs.
+# The seed of ``sacrebleu --paired-bs``.
 SEED = 12345
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A score on all sentences, and the bounds of 95 % of its resamples."""
+    """A score on all sentences, and its 95 % interval over resamples."""
 
     value: float
     lower: float
@@ -28,8 +28,8 @@ class Estimate:
 class SystemComparison:
     """Two systems by one metric, from 0 to 100; ``difference`` is ``second`` minus ``first``.
 
-    ``p_value`` is the probability of a difference at least as large, in either direction, between systems that are equally
-    good: small where chance is a poor explanation. ``signature`` says how it was scored and resampled.
+    ``p_value`` is the two-sided probability of a difference at least as large between equally good systems. ``signature`` is
+    sacreBLEU's, with the resampling.
     """
 
     metric: str
@@ -50,11 +50,12 @@ def compare_systems(
 ) -> list[SystemComparison]:
     """Compares two translations of the same sentences by BLEU and chrF with paired bootstrap resampling (Koehn 2004).
 
-    Every resample draws as many sentences as there are, with replacement, the same for both systems and both metrics. They
-    are the same as in ``sacrebleu --paired-bs``, and so are the intervals. Our p-value is two-sided: how often a resampled
-    difference is as far from the mean of all as the measured one is from 0 (Efron and Tibshirani 1993, chapter 16). That of
-    sacreBLEU takes the absolute values first, and is half as large or less: below 0.05 for one in ten pairs of equally good
-    systems, and 0.001 for a system and itself.
+    A resample draws as many sentences as there are, with replacement, the same for both systems and metrics. Resamples and
+    intervals equal those of ``sacrebleu --paired-bs``. The p-value is two-sided: how often a resampled difference is as far
+    from the mean of all as the measured one is from 0 (Efron and Tibshirani 1993, chapter 16). sacreBLEU takes absolute
+    values first; its p-value is at most half as large: below 0.05 for one in ten pairs of equally good systems, and 0.001 for
+    a system compared with itself.
+
     Raises DataError when the numbers of lines differ or are 0.
     """
     if not len(first) == len(second) == len(references) or not references:
@@ -81,13 +82,13 @@ def compare_systems(
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """The chrF of each sentence alone, from 0 to 100. (BLEU is no measure of a sentence: mostly it has no 4-gram right.)"""
+    """The chrF of each sentence, from 0 to 100. (BLEU is no measure of single sentences: few have a correct 4-gram.)"""
     metric = CHRF()
     return [_score(metric, each) for each in _counts(metric, hypotheses, references)]
 
 
 def _comparison(metric: str, scores: Sequence[float], drawn: np.ndarray, signature: str) -> SystemComparison:
-    """From the scores of both systems and of their resamples, ``[resamples, 2]``."""
+    """Compares the scores of two systems; ``drawn``: their scores on resamples, ``[resamples, 2]``."""
     first, second = scores
     difference, differences = second - first, drawn[:, 1] - drawn[:, 0]
     return SystemComparison(
@@ -101,19 +102,19 @@ def _comparison(metric: str, scores: Sequence[float], drawn: np.ndarray, signatu
 
 
 def _estimate(value: float, drawn: np.ndarray) -> Estimate:
-    """Leaves out the lowest and the highest 2.5 % of the resamples."""
+    """The interval leaves out the lowest and the highest 2.5 % of the resamples."""
     ordered, outside = np.sort(drawn), len(drawn) // 40
     return Estimate(value, lower=float(ordered[outside]), upper=float(ordered[-1 - outside]))
 
 
 def _p_value(difference: float, drawn: np.ndarray) -> float:
-    """The share of resamples that chance alone moved as far; counting the data itself as one, so that it is never 0."""
+    """The share of resamples at least as far from their mean; the data itself counts as one, so the share is never 0."""
     as_far = np.abs(drawn - drawn.mean()) >= abs(difference)
     return float((as_far.sum() + 1) / (len(drawn) + 1))
 
 
 def _counts(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
-    """Statistics of the metric by sentence, ``[sentences, counts]``: a corpus is scored by their sum."""
+    """Statistics of the metric, ``[sentences, counts]``; their sum gives the score of the corpus."""
     return np.array(metric._extract_corpus_statistics(list(hypotheses), [list(references)]), dtype=np.float64)
 
 

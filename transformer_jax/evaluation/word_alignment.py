@@ -16,7 +16,7 @@ Links = frozenset[tuple[int, int]]
 
 
 class GoldAlignment(NamedTuple):
-    """Links on which the annotators agreed, and all that at least one of them drew; ``sure`` is within ``possible``."""
+    """Links on which the annotators agreed (``sure``), and links of at least one annotator (``possible``, a superset)."""
 
     sure: Links
     possible: Links
@@ -24,7 +24,7 @@ class GoldAlignment(NamedTuple):
 
 @dataclass(frozen=True)
 class AlignmentScores:
-    """Alignment error rate, precision against the possible links and recall of the sure ones, all from 0 to 1."""
+    """Alignment error rate, precision against the possible links, and recall of the sure links, all from 0 to 1."""
 
     error_rate: float
     precision: float
@@ -34,7 +34,7 @@ class AlignmentScores:
 
 
 def best_links(weights: np.ndarray) -> Links:
-    """Each target word with the source word it attends to most: weights ``[T, S]`` to links (source, target).
+    """Links each target word to the source word that it attends to most; weights ``[T, S]``.
 
     ``[[0.1, 0.9], [0.8, 0.2]]`` gives ``{(1, 0), (0, 1)}``.
     """
@@ -44,14 +44,14 @@ def best_links(weights: np.ndarray) -> Links:
 
 
 def to_pharaoh(links: Links) -> str:
-    """``0-0 1-2``: source and target word, in the order of the source."""
+    """The links as ``0-0 1-2`` (source-target), sorted by source word."""
     return " ".join(f"{source}-{target}" for source, target in sorted(links))
 
 
 def read_gold(lines: Iterable[str], name: str, first_index: int = 0) -> list[GoldAlignment]:
-    """Alignments of a file in the Pharaoh format, a sentence a line: ``0-0`` a sure link, ``1?2`` or ``1p2`` a possible one.
+    """Alignments in the Pharaoh format, one sentence a line: ``0-0`` is a sure link, ``1?2`` or ``1p2`` a possible one.
 
-    ``first_index`` is the number of the first word, 0 or 1. Raises DataError with file and line at anything else.
+    ``first_index`` is the number of the first word, 0 or 1. Raises DataError, with file and line, on any other text.
     """
     gold = []
     for number, line in enumerate(lines, start=1):
@@ -72,19 +72,19 @@ def read_gold(lines: Iterable[str], name: str, first_index: int = 0) -> list[Gol
 
 
 def require_words(gold: Sequence[GoldAlignment], shapes: Sequence[tuple[int, ...]], name: str) -> None:
-    """Raises DataError, with file and line, at a link to a word that is not there; ``shapes``: words of (target, source)."""
+    """Raises DataError, with file and line, if a link exceeds its sentence; ``shapes``: number of (target, source) words."""
     for number, (each, (targets, sources)) in enumerate(zip(gold, shapes, strict=True), start=1):
         beyond = [link for link in each.possible if link[0] >= sources or link[1] >= targets]
         if beyond:
             source, target = min(beyond)
             problem = f"links word {source} with {target}, from 0, of a pair of {sources} and {targets} words"
-            raise DataError(f"{name}, line {number}: {problem}; if the file counts from 1, say --first_word=1")
+            raise DataError(f"{name}, line {number}: {problem}; if the file counts from 1, set --first_word=1")
 
 
 def score_alignments(found: Sequence[Links], gold: Sequence[GoldAlignment]) -> AlignmentScores:
     """AER = 1 - (|A and S| + |A and P|) / (|A| + |S|) over all sentences (Och and Ney 2003, section 5.2).
 
-    Raises DataError when the numbers of sentences differ, or when there is no link at all to compare.
+    Raises DataError when the numbers of sentences differ, or there are no links.
     """
     if len(found) != len(gold):
         raise DataError(

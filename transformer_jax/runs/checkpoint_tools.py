@@ -25,7 +25,7 @@ from transformer_jax.checkpoints.selection import (
 from transformer_jax.config import ConfigError, ExperimentConfig, Metric, from_json, load_run_config, to_json
 from transformer_jax.config.errors import natural_order
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
-from transformer_jax.evaluation.text_table import aligned_table
+from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
@@ -50,7 +50,7 @@ def checkpoint_table(run: RunDirectory) -> str:
         size = bytes_text(bytes_in(each.folder))
         rows.append((str(each.step), score, size, time_text(each.written), marks[each.step]))
     total = bytes_text(sum(bytes_in(each.folder) for each in stored))
-    lines = [aligned_table(rows, "rrrll")] if stored else []
+    lines = [text_table(rows, "rrrll")] if stored else []
     lines.append(f"{count_text(len(stored))}, {total}, in {run.checkpoints}")
     aside = were_set_aside(run.path)
     lines += [f"damaged, set aside: {folder}, {bytes_text(bytes_in(folder))}" for folder in aside]
@@ -98,7 +98,7 @@ def describe_checkpoint(run: RunDirectory, which: str) -> str:
     ]
     if "average_of" in progress:
         rows.append(("average of", ", ".join(map(str, progress["average_of"]))))
-    return f"{aligned_table(rows, 'll')}\n\n{parameter_table(params)}"
+    return f"{text_table(rows, 'll')}\n\n{parameter_table(params)}"
 
 
 def settings_digest(progress: Progress) -> str:
@@ -115,7 +115,7 @@ def parameter_count(shapes: PyTree) -> str:
 def parameter_table(shapes: Mapping[str, Any]) -> str:
     """A line a module with its total, and below it, indented, its parts; at the end the total of all."""
     last = ("total", "", "", f"{_numbers(shapes):,}", _size(shapes))
-    return aligned_table([HEAD_OF_PARAMETERS, *_rows(shapes, 0), last], "lllrr")
+    return text_table([HEAD_OF_PARAMETERS, *_rows(shapes, 0), last], "lllrr")
 
 
 def _rows(tree: Mapping[str, Any], depth: int) -> Iterator[tuple[str, ...]]:
@@ -214,7 +214,7 @@ def difference_table(difference: ParameterDifference, left: str, right: str) -> 
     if moved:
         rows = [("parameters", "relative distance", "largest difference")]
         rows += [(name, f"{relative:.3e}", f"{largest:.3e}") for name, relative, largest in moved]
-        lines.append(aligned_table(rows, "lrr"))
+        lines.append(text_table(rows, "lrr"))
     equal = len(difference.distances) - len(moved)
     lines.append(
         f"{len(moved)} arrays differ, {equal} are equal; relative distance of all that both have {difference.total:.3e}"

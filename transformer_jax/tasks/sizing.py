@@ -1,6 +1,5 @@
 """Settings of a run that follow from its corpus and a budget of time. Nothing here imports JAX: mistakes come before that."""
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -9,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, flatten, from_dict, load_run_config
+from transformer_jax.config.conversion import leaves
 from transformer_jax.config.plugins import names_in_file
 from transformer_jax.config.recipes import find_recipe, is_run_directory, stated_settings, with_own_text
 from transformer_jax.config.sizing import (
@@ -24,6 +24,7 @@ from transformer_jax.config.tasks import DEFAULT_TASK, TASKS, imported
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.corpus_statistics import sample_of, vocabulary_of
 from transformer_jax.data.documents import measure_text
+from transformer_jax.data.pair_encoding import available_cores
 from transformer_jax.runs.run_directory import RunDirectory
 
 # Products so small that each stays on one core: products on several cores wait when other programs use them too.
@@ -73,7 +74,7 @@ def sized(
     if asked is None:
         return SizedConfig(from_dict(apply_overrides(values, overrides)))
     seconds = seconds_of(asked)
-    stated = _leaves(apply_overrides(values, overrides))
+    stated = dict(leaves(apply_overrides(values, overrides)))
     config = _with(values, _open_settings(stated), overrides)
     sizing = _sizing_of(config, stated, is_asked=budget is not None)
     directory = RunDirectory(workdir)
@@ -128,14 +129,6 @@ def _with(values: Mapping[str, Any], chosen: Mapping[str, Any], overrides: Overr
     return from_dict(apply_overrides(values, [*added, *overrides]))
 
 
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """``{"model": {"d_ff": 8}}`` as ``{"model.d_ff": 8}``."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat |= _leaves(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return flat
-
-
 def _budget_of(source: str, overrides: Overrides) -> str | None:
     """The ``BUDGET`` of a recipe: one for all of its variants, or by variant."""
     if is_run_directory(source):
@@ -156,8 +149,7 @@ def flops_here() -> float:
         for _ in range(PRODUCTS):
             np.matmul(matrix, matrix, out=product)
         times.append(time.perf_counter() - started)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores * PRODUCTS * 2 * PRODUCT_WIDTH**3 / min(times[WARM_UP:])
+    return available_cores() * PRODUCTS * 2 * PRODUCT_WIDTH**3 / min(times[WARM_UP:])
 
 
 def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Plan:

@@ -38,13 +38,13 @@ def test_an_end_counts_only_among_the_best_as_many_as_there_are_beams():
 @pytest.mark.parametrize(
     ("prefix", "message"),
     [
-        ([999], "token 1, 999, cannot be chosen"),
-        ([-1], "cannot be chosen"),
-        ([PAD_ID], "token 1, 0, cannot"),
-        ([7, BOS_ID], "token 2, 1, cannot"),
-        ([5, EOS_ID, 7], "token 2 is the end of the sentence, and 7"),
-        ([7] * 4, "leave no token for the end"),
-        ([7] * 70 + [EOS_ID], "leave no token for the end"),
+        ([999], "token 1, 999, is never generated"),
+        ([-1], "is never generated"),
+        ([PAD_ID], "token 1, 0, is never"),
+        ([7, BOS_ID], "token 2, 1, is never"),
+        ([5, EOS_ID, 7], "token 2 is EOS, but 7 follows it"),
+        ([7] * 4, "leave no position for EOS"),
+        ([7] * 70 + [EOS_ID], "leave no position for EOS"),
     ],
 )
 def test_prefixes_that_no_hypothesis_begins_with(prefix, message):

@@ -73,7 +73,7 @@ def test_a_folder_of_another_model_is_refused_when_it_is_opened(tmp_path):
     pieces = json.loads((tmp_path / "shared_vocabulary.json").read_text())
     for name, content, problem in (
         ("config.json", json.dumps(described | {"quantization": "int4"}).encode(), "quantization='int4' is none that"),
-        ("model.bin", (tmp_path / "model.bin").read_bytes()[:-100], "not a whole model that export wrote"),
+        ("model.bin", (tmp_path / "model.bin").read_bytes()[:-100], "not a complete CTranslate2 model"),
         ("shared_vocabulary.json", json.dumps(pieces[::-1]).encode(), "not the vocabulary of the source tokenizer"),
     ):
         whole = (tmp_path / name).read_bytes()

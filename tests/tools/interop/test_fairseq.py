@@ -89,9 +89,9 @@ def test_logits_are_theirs(is_old, theirs, tmp_path):
 
 
 UNREADABLE = [
-    ({"settings": {"encoder_learned_pos": True}}, ConfigError, "encoder_learned_pos: True is not supported"),
+    ({"settings": {"encoder_learned_pos": True}}, ConfigError, "encoder_learned_pos=True is not supported"),
     ({"settings": {"decoder_layers": 2}}, DataError, "tensors are missing: decoder.layers.1"),
-    ({"cfg": Path("x")}, DataError, "more than tensors, which is never run"),
+    ({"cfg": Path("x")}, DataError, "has other objects than tensors, which are not loaded"),
     ({"args": None}, DataError, "no settings"),
     ({"args": None, "cfg": {"model": None}}, DataError, "no settings"),
     (
@@ -103,12 +103,12 @@ UNREADABLE = [
     (
         {"model": {"encoder.embed_tokens.weight": 3}},
         DataError,
-        "'encoder.embed_tokens.weight' is no dense tensor but a",
+        "'encoder.embed_tokens.weight' is not a dense tensor but a",
     ),
     (
         {"model": {"encoder.layers.0.self_attn.in_proj_weight": [[1, 1]] * 4}},
         DataError,
-        "in_proj_weight: 4 rows are no queries, keys and values",
+        "in_proj_weight: 4 rows do not split into queries, keys and values",
     ),
 ]
 

@@ -81,5 +81,5 @@ def test_what_gpt2_lacks_is_named(tmp_path):
     with pytest.raises(DataError, match=r"has shape \(16,\), expected \(32,\)"):
         hugging_face.read(tmp_path)
     (tmp_path / "tokenizer").rename(tmp_path / "elsewhere")
-    with pytest.raises(DataError, match="GPT-2's own .vocab.json, merges.txt. has no counterpart here"):
+    with pytest.raises(DataError, match="GPT-2's own .vocab.json, merges.txt. is not supported"):
         hugging_face.read(tmp_path)

@@ -14,7 +14,7 @@ def test_what_is_no_number_is_infinitely_far_off():
     theirs = np.array([np.nan, -np.inf, np.inf, -np.inf, 2 * NEVER, 1.0, 1.5])
     found = differences(mine, theirs)
     assert found.tolist() == [np.inf, np.inf, np.inf, np.inf, 1.0 - NEVER, 0.5]
-    with pytest.raises(DataError, match="another vocabulary"):
+    with pytest.raises(DataError, match="same model and vocabulary"):
         differences(mine, theirs[:3])
 
 

@@ -44,7 +44,7 @@ def test_every_program_is_loaded_and_another_model_is_refused(model, folder, tmp
     with pytest.raises(DataError, match=r"parameters.npz: \S+ has shape .*, expected"):
         open_counterpart(copy, other)
     (copy / "encode.bin").write_bytes((folder / "encode.bin").read_bytes()[:-100])
-    with pytest.raises(DataError, match="not whole programs"):
+    with pytest.raises(DataError, match="programs are missing or damaged"):
         open_counterpart(copy, model)
     (copy / "stablehlo.json").write_text("{}")
     with pytest.raises(DataError, match="stablehlo.json: has no batch_size"):

@@ -143,7 +143,7 @@ def test_workers_of_a_sweep_are_pods_of_their_own():
     assert pod["containers"][0]["resources"]["limits"] == {"google.com/tpu": 8, "cpu": 8, "memory": "64Gi"}
     assert " --workers=1 &" in pod["containers"][0]["command"][2]
     for asked, flag in ((settings(tpu="v5e:4x4"), "--tpu=v5e:4x4"), (settings(gpus_per_node=1, nodes=2), "--nodes=2")):
-        with pytest.raises(ConfigError, match=f"{flag}: each worker of a sweep has one host"):
+        with pytest.raises(ConfigError, match=f"{flag}: has [24] hosts, but each worker"):
             read(asked, sweep())
 
 
@@ -179,7 +179,7 @@ def test_a_training_that_is_asked_to_end_saves_and_is_not_taken_for_finished(pro
     [
         ({}, "--tpu, --gpus_per_node: give one of them"),
         ({"tpu": "v5e:4x4", "gpus_per_node": 1}, "--tpu, --gpus_per_node: give one of them"),
-        ({"tpu": "v5e:4x4", "nodes": 2}, "--nodes: 2: the topology of --tpu has its hosts"),
+        ({"tpu": "v5e:4x4", "nodes": 2}, "--nodes: 2: the topology of --tpu sets the number of hosts"),
         ({"gpus_per_node": 1, "image": None}, "--image: is missing"),
         ({"gpus_per_node": 1, "volume_claim": None}, "--volume_claim: is missing"),
         ({"gpus_per_node": 1, "memory": "64GB"}, "--memory: '64GB'"),

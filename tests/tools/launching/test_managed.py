@@ -57,7 +57,7 @@ def test_what_does_not_fit_is_refused():
     for make, message in (
         (
             lambda: sky_task(SkyPilotSettings(**SKY | {"gpu_type": None}), training()),
-            "--gpu_type, --gpus_per_node: belong",
+            "--gpu_type, --gpus_per_node: give both",
         ),
         (
             lambda: sky_task(SkyPilotSettings(**SKY | {"volume_claim": None}), training()),

@@ -145,5 +145,5 @@ def test_what_slurm_would_refuse_or_misread(changes, problem):
 
 
 def test_a_worker_of_a_sweep_has_one_node():
-    with pytest.raises(ConfigError, match="--nodes: 2: each worker of a sweep has one node"):
+    with pytest.raises(ConfigError, match="--nodes: 2: each worker of a sweep runs on one node"):
         sbatch_script(settings(), sweep())

@@ -16,7 +16,7 @@ def test_the_launcher_sets_distributed():
 def test_a_mesh_and_a_batch_must_fit_the_devices():
     training(fsdp=4).require_fits(32)
     training(rows=8, tensor=4).require_fits(32)
-    with pytest.raises(ConfigError, match=r"data=3, .* the 32 devices that the launch asks for; possible: "):
+    with pytest.raises(ConfigError, match=r"data=3, .* the 32 devices that the launch requests; possible: "):
         training(rows=3, data=3).require_fits(32)
     with pytest.raises(ConfigError, match="batching.row_multiple: 8 is not a multiple of 32"):
         training(rows=8).require_fits(32)
@@ -25,7 +25,7 @@ def test_a_mesh_and_a_batch_must_fit_the_devices():
 def test_names():
     assert name_of_workdir("/shared/runs/Base_v2.1/") == "base-v2-1"
     assert name_of_workdir("2026_" + "a" * 50) == "a" * 40
-    with pytest.raises(ConfigError, match="--name: is needed, as --workdir=/runs/7 does not give one"):
+    with pytest.raises(ConfigError, match="--name: is missing, and --workdir=/runs/7 gives none"):
         name_of_workdir("/runs/7")
     for name in ("Base", "4x8", "a_b", "a-", "", "a" * 41, "a\n"):
         with pytest.raises(ConfigError, match="--name"):

@@ -67,7 +67,7 @@ def test_layers_with_their_own_pieces(tmp_path, drawn):
     assert (y_labels(cross), x_labels(cross)) == (["x", "y", "z"], ["b", "c"])
 
 
-@pytest.mark.filterwarnings("ignore:.*no font here has")
+@pytest.mark.filterwarnings("ignore:.*no installed font has")
 def test_unusual_pieces_are_drawn(tmp_path, drawn):
     pieces = ["$x$", "漢字", "\t", "\N{ZERO WIDTH SPACE}", "▁"]
     draw_attention(np.eye(5, dtype=np.float32), pieces, pieces, tmp_path / "attention.png")
@@ -92,5 +92,5 @@ def test_what_does_not_fit_is_named(tmp_path):
 
 
 def test_letters_without_a_font_are_named(tmp_path):
-    with pytest.warns(UserWarning, match="a.png: no font here has \U0001f9ff: drawn as boxes; install one"):
+    with pytest.warns(UserWarning, match="a.png: no installed font has \U0001f9ff, drawn as boxes; install one"):
         draw_attention(uniform(1, 1, 1), ["\U0001f9ff"], ["a"], tmp_path / "a.png")

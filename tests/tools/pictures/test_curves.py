@@ -17,7 +17,7 @@ def write_metrics(file, records, end="\n"):
 def test_series_of_a_resumed_run(tmp_path):
     records = [{"step": 1, "loss": 9.0}, {"step": 2, "loss": 8, "bleu": 3}, {"step": 2, "loss": 7.0}, {"step": 3}]
     file = write_metrics(tmp_path / "metrics.jsonl", records, end='\n{"step": 3, "lo')
-    assert read_series(file, ["loss", "bleu"], "step") == {"loss": ([1, 2], [9.0, 7.0]), "bleu": ([2], [3.0])}
+    assert read_series(file, ["loss", "bleu"]) == {"loss": ([1, 2], [9.0, 7.0]), "bleu": ([2], [3.0])}
 
 
 def test_a_run_without_a_value_yet_has_no_line_but_a_name(tmp_path):

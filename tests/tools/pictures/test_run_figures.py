@@ -91,7 +91,7 @@ def test_losses_are_means_over_the_tokens_of_a_length():
     drawn = found.drawn
     assert (drawn.lengths.tolist(), drawn.counts.tolist()) == ([2, 5], [3, ROWS + 2])
     np.testing.assert_allclose(drawn.loss, [(1.10 + 0.02) / 2, (4 * 1.00 + 0.02) / 5], rtol=1e-5)
-    with pytest.raises(DataError, match="no length of target has 3 sentences"):
+    with pytest.raises(DataError, match="no target length has 3 sentences"):
         _ = loss_by_length(made_up_run(["a", "bc"])).drawn
 
 

@@ -50,7 +50,7 @@ def test_measured_speeds_replace_those_of_the_data_sheet():
     assert calibrated(HERE, MEASURED).chip.name == "cpu (measured)"
     # An axis that was not measured keeps its figure.
     assert calibrated(HERE._replace(chip=CHIPS["v5e"]), MEASURED._replace(links={})).chip.links == {"x": 100e9}
-    with pytest.raises(ConfigError, match="measured on 'NVIDIA H100', and cpu:2 is 'cpu'"):
+    with pytest.raises(ConfigError, match="measured on 'NVIDIA H100', but cpu:2 is 'cpu'"):
         calibrated(HERE, MEASURED._replace(device="NVIDIA H100"))
 
 

@@ -23,7 +23,7 @@ HAS_COMPILER = all(importlib.util.find_spec(name) for name in ("jax_cuda13_plugi
 def test_hosts_times_gpus():
     assert hosts_and_gpus("h100", "8") == (1, 8)
     assert hosts_and_gpus("h100", "16x4") == (16, 4)
-    with pytest.raises(ConfigError, match="h100:16 has 16 GPUs a host, and hosts have at most 8; h100:2x8 is"):
+    with pytest.raises(ConfigError, match="h100:16 has 16 GPUs per host, but hosts have at most 8; h100:2x8 is"):
         hosts_and_gpus("h100", "16")
     with pytest.raises(ConfigError, match=r"a100:2x2x8 is not a100:GPUS or a100:HOSTSxGPUS"):
         hosts_and_gpus("a100", "2x2x8")
@@ -61,8 +61,8 @@ def test_a_topology_that_is_none(name):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("2xh100:8", "several slices are of v5e"),
-        ("2xv4:2x2x1", "several slices are of v5e"),
+        ("2xh100:8", "only v5e, v5p and v6e have several slices"),
+        ("2xv4:2x2x1", "only v5e, v5p and v6e have several slices"),
         ("0xv5e:2x2", "is not KIND:SIZE"),
         ("2v5e:2x2", "is not KIND:SIZE"),
     ],

@@ -88,11 +88,11 @@ def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(m
     make_run("runs/b", {"data": {**text, "seed": 3, "max_source_tokens": 99}, "seed": 5}, RECORDS)
     report = ["report", str(tmp_path / "runs"), f"--output={tmp_path / 'out'}"]
     assert main(report) == 0
-    assert "do not compare" not in capsys.readouterr().out
+    assert "not comparable" not in capsys.readouterr().out
     make_run("runs/c", {"data": {**text, "directory": "/data/new"}, "training": {"validation_sentences": 9}}, RECORDS)
     assert main(report) == 0
     sentence = (
-        "The runs differ in data.directory, training.validation_sentences: scores of different text do not compare"
+        "The runs differ in data.directory, training.validation_sentences: scores on different text are not comparable"
     )
     assert sentence in capsys.readouterr().out
     assert sentence in (tmp_path / "out" / "report.md").read_text()

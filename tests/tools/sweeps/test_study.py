@@ -155,7 +155,7 @@ def test_a_database_that_does_not_answer_is_asked_again(training, tmp_path, monk
     assert states(study, sweep) == ["complete"]
     assert capsys.readouterr().err.splitlines()[:2] == [
         "the study cannot be reached: StorageInternalError: away; trying again for 600 s",
-        "the study did not answer: StorageInternalError: away; the trial resumes after 1 s",
+        "the study did not respond: StorageInternalError: away; the trial resumes after 1 s",
     ]
     monkeypatch.setattr("transformer_jax.tools.sweeps.study.WAIT_SECONDS", 0.0)
     monkeypatch.setattr(worker, "trials_of", raises(StorageInternalError("away")))
@@ -228,9 +228,9 @@ def test_a_sweep_may_grow_and_another_sweep_is_refused(join, training, tmp_path)
         work(join(sweep), sweep, tmp_path, 60.0)
     points = [tuple(row.point.values()) for row in trial_rows(join(GRID), GRID)]
     assert points == [("a", 3), ("a", 4), ("b", 3), ("b", 4)]
-    with pytest.raises(ConfigError, match=r"begun with another row b: .*64.*now it is .*32.*another --workdir"):
+    with pytest.raises(ConfigError, match=r"started with row b = .*64.*not .*32.*another --workdir"):
         join(replace(GRID, rows={"a": {}, "b": {"model.d_ff": 32}}))
-    with pytest.raises(ConfigError, match="begun with another setting model.dropout"):
+    with pytest.raises(ConfigError, match="started with setting model.dropout"):
         join(replace(GRID, overrides={"model.dropout": 0.25}))
 
 

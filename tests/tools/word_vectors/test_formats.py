@@ -106,7 +106,7 @@ def test_broken_binary_is_refused_with_its_word(vectors, tmp_path):
         with pytest.raises(DataError, match=f"broken.bin.*{message}"):
             read_vectors(tmp_path / "broken.bin")
     (tmp_path / "cut.bin.gz").write_bytes(gzip.compress(whole)[:-12])
-    with pytest.raises(DataError, match="not a whole gzip file"):
+    with pytest.raises(DataError, match="not a complete gzip file"):
         read_vectors(tmp_path / "cut.bin.gz")
 
 

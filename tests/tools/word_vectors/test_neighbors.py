@@ -51,7 +51,7 @@ def test_neighbors_and_analogies():
 
 
 def test_too_little_for_a_map():
-    with pytest.raises(DataError, match=r"three words of two dimensions or more, found \[2, 5\]"):
+    with pytest.raises(DataError, match=r"at least three words and two dimensions, found \[2, 5\]"):
         project(np.eye(2, 5, dtype=np.float32), "pca")
     with pytest.raises(ConfigError, match="--method: 'umap' is not one of pca, tsne"):
         project(np.eye(5, dtype=np.float32), "umap")

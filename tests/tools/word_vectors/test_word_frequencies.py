@@ -51,5 +51,5 @@ def test_special_ids_and_rare_words_have_no_count():
     assert counted(5, 4, 6, least=5) == [0, 0, 0, 0, 5, 0, 6]
     with pytest.raises(DataError, match="no word occurs 5 times, at most 4 times"):
         counted(4, 2, least=5)
-    with pytest.raises(DataError, match="a single word is left"):
+    with pytest.raises(DataError, match="only one word is left"):
         counted(9, 2, least=5)

@@ -16,8 +16,8 @@ from transformer_jax.config import (
 )
 from transformer_jax.data.synthetic.lexicon import ANIMATES, PLACES, VERBS
 from transformer_jax.tools.preflight.collectives import collectives_of
-from transformer_jax.tools.word_vectors.task.objective import WordVectorObjective, block_shape, vectors_of
-from transformer_jax.tools.word_vectors.task.task import WordVectorTask, new_word_tokenizer
+from transformer_jax.tools.word_vectors.task.objective import WordVectorObjective, vectors_of
+from transformer_jax.tools.word_vectors.task.task import WordVectorTask
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.update import Update
 
@@ -41,7 +41,9 @@ def cache(tmp_path_factory):
 
 def task_of(config):
     devices = 1 if config.mesh.data * config.mesh.fsdp * config.mesh.tensor == 1 else 8
-    return WordVectorTask(config, new_word_tokenizer(config), make_mesh(config.mesh, jax.devices()[:devices]))
+    return WordVectorTask(
+        config, WordVectorTask.new_tokenizers(config), make_mesh(config.mesh, jax.devices()[:devices])
+    )
 
 
 def trained(task, updates, first=0, state=None):
@@ -60,10 +62,10 @@ def trained(task, updates, first=0, state=None):
 
 def test_the_loss_falls_and_the_evaluation_sees_it(cache):
     task = task_of(word_vectors_config(cache, training={"num_updates": 1000}, **BLOCKS["glove"]))
-    before = task.evaluate(jax.jit(task.objective.init_params)(jax.random.key(0)), "validation")
+    before = task.evaluate(jax.jit(task.objective.init_params)(jax.random.key(0)), "validation").metrics["loss"]
     state, losses = trained(task, 4 * UPDATES)
     assert losses[-1] < losses[0]
-    assert task.evaluate(state.params, "validation").loss < before.loss - min(0.05, before.loss / 4)
+    assert task.evaluate(state.params, "validation").metrics["loss"] < before - min(0.05, before / 4)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_devices_exchange_the_rows_that_a_block_reads_and_no_table(cache):
     mesh, batching = make_mesh(config.mesh), config.batching
     objective = WordVectorObjective(config, 50_000, mesh)
     update = Update(config, objective.loss, objective.init_params, mesh, objective.rule())
-    batch = block_shape(config, batching.rows * batching.blocks_per_update, batching.row_length)
+    batch = WordVectorTask.batch_shape(config, batching.rows * batching.blocks_per_update, batching.row_length)
     table = update.state_shapes.params["embedding"]["table"]
     found = collectives_of(update.lower(batch).compile().as_text(), mesh.size)
     assert sum(each.bytes * each.times for each in found) < table.size * table.dtype.itemsize

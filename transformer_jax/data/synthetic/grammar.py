@@ -1,9 +1,9 @@
 """The embedded default corpus: English sentences and their German translations, generated from a synchronous grammar.
 
-A meaning is sampled (``MeaningSampler``) and expressed in both languages (``english``, ``german``) with the words of
-``lexicon.py``. Every English sentence has exactly one translation. Validation and test sentences each contain a combination of
-words (adjective and noun, noun and verb, verb and object) that the training split never has, so that a model which memorizes
-phrases fails on them, while a model that learned the words and the rules translates them all.
+``MeaningSampler`` samples a meaning, and ``english`` and ``german`` express it with the words of ``lexicon.py``. Every English
+sentence has exactly one translation. Each validation and test sentence contains a combination of words (adjective and noun,
+noun and verb, verb and object) that never occurs in the training split: a model that memorizes phrases fails on them, a model
+that learned the words and the rules translates them all.
 """
 
 import random
@@ -39,7 +39,7 @@ _SIMPLE_FRAMES = (*_QUESTION_FRAMES, "quality")
 _MAIN_FRAMES = (*_SIMPLE_FRAMES, "any", "both", "clause", "infinitive")
 _KINDS = {"statement": 11, "question": 3, "subordinate_first": 3, "subordinate_last": 3, "coordination": 2}
 _CASES = ("nominative", "accusative", "dative", "genitive")
-# by gender or plural ("p"), then by case: nominative, accusative, dative, genitive
+# By gender or plural ("p"): nominative, accusative, dative, genitive.
 _ARTICLES = {"m": "der den dem des", "f": "die die der der", "n": "das das dem des", "p": "die die den der"}
 _STRONG = {"m": "er en em es", "f": "e e er er", "n": "es es em es", "p": "e e en er"}
 _EIN = {"m": "- en em es", "f": "e e er er", "n": "- - em es", "p": "e e en er"}
@@ -54,7 +54,8 @@ _ADJECTIVE_ENDINGS = {
     "number": _STRONG_ADJECTIVE,
 }
 
-Words = tuple[str, str]  # an English word or phrase that never changes, and its German translation
+Words = tuple[str, str]
+"""A fixed English word or phrase, and its German translation."""
 
 
 class Name(NamedTuple):
@@ -64,7 +65,7 @@ class Name(NamedTuple):
 
 
 class NounPhrase(NamedTuple):
-    """``the old dog of Anna that sleeps``. A name as ``possessor`` replaces the determiner ("Anna's dog")."""
+    """``the old dog of my aunt that sleeps``. A name as ``possessor`` replaces the determiner ("Anna's dog")."""
 
     determiner: Determiner
     adjective: Adjective | None
@@ -75,7 +76,7 @@ class NounPhrase(NamedTuple):
 
 
 class Couple(NamedTuple):
-    """``the dog and Anna``: a plural."""
+    """``Anna and the dog``, a plural."""
 
     first: "Name | NounPhrase"
     second: "Name | NounPhrase"
@@ -94,9 +95,9 @@ class Adjunct(NamedTuple):
 class Clause(NamedTuple):
     """A subject and its predicate.
 
-    ``subject`` None: the subject is the noun that this relative clause hangs on, or this is an infinitive clause.
-    ``tense``: ``present``, ``perfect`` or ``auxiliary``, which ``auxiliary`` then names (a row of ``MODALS``, or ``FUTURE``).
-    ``gap``: the verb's object is the noun that this relative clause hangs on.
+    ``subject`` None: an infinitive clause, or a relative clause whose subject is the noun that it modifies. ``tense``: present,
+    perfect or auxiliary; ``auxiliary``: a row of ``MODALS``, or ``FUTURE``. ``gap``: a relative clause whose object is the noun
+    that it modifies.
     """
 
     subject: Phrase | None
@@ -116,9 +117,9 @@ class Clause(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """One or two clauses. ``kind``: statement, question, subordinate_first, subordinate_last or coordination.
+    """One or two clauses; ``kind`` is a key of ``_KINDS``.
 
-    ``joint``: the question word, or the conjunction, where there is one. ``time_first``: the first clause begins with its time.
+    ``joint``: the question word or conjunction, if any. ``time_first``: the first clause begins with its time.
     """
 
     kind: str
@@ -129,7 +130,7 @@ class Sentence(NamedTuple):
 
 
 def person(subject: Phrase | None) -> str:
-    """The agreement of a verb with its subject: ``first`` or ``third`` person singular, or ``plural``."""
+    """The verb form for a subject: ``first`` or ``third`` person singular, or ``plural``."""
     match subject:
         case Pronoun():
             return subject.person
@@ -139,22 +140,21 @@ def person(subject: Phrase | None) -> str:
 
 
 def spell(words: list[str], end: str) -> str:
-    """Words and commas as a written sentence: ``["the", "dog", ",", ",", "he"]`` becomes ``The dog, he.`` with end ``.``."""
+    """Words and commas as a sentence: ``["the", "dog", ",", ",", "he"]`` and ``.`` make ``The dog, he.``"""
     text = " ".join(words).replace(" , ,", " ,").removesuffix(" ,").replace(" ,", ",")
     return text[0].upper() + text[1:] + end
 
 
 @cache
 def combination_split(first: str, second: str) -> str:
-    """The split that owns a pair of English words (noun and verb, verb and object, adjective and noun): 9 of 10 are train's."""
+    """The split of a pair of English words (noun and verb, verb and object, adjective and noun); 9 of 10 are in training."""
     return held_out_split(f"{first}+{second}")
 
 
 class MeaningSampler:
-    """Draws the sentences of one split.
+    """Samples sentences of one split, without combinations of words that belong to another held-out split.
 
-    A combination of words that belongs to another held-out split is never drawn. ``has_held_out`` says whether the sentence
-    drawn last contains a combination that only this split has; it stays False for the training split.
+    ``has_held_out``: whether the last sentence contains a combination that only this split has; always False in training.
     """
 
     def __init__(self, rng: random.Random, split: str) -> None:
@@ -255,7 +255,7 @@ class MeaningSampler:
         return clause
 
     def _with_setting(self, clause: Clause, probability: float) -> Clause:
-        """Manner, company and place, each with some probability."""
+        """Adds manner, company and place, each with some probability."""
         manner = self._rng.choice(lexicon.MANNERS) if self._chance(probability) else None
         adjuncts = clause.adjuncts
         if self._chance(probability / 2):
@@ -280,7 +280,7 @@ class MeaningSampler:
     def _subject(self, verb: Verb, is_rich: bool) -> Phrase:
         draw = self._rng.random()
         if draw < 0.18:
-            return self._rng.choice((lexicon.PRONOUNS[0], *lexicon.PRONOUNS))  # "I" twice: its verb forms are its own
+            return self._rng.choice((lexicon.PRONOUNS[0], *lexicon.PRONOUNS))  # "I" twice: it has verb forms of its own
         if draw < 0.28:
             return self._name()
         noun = self._fitting(lexicon.ANIMATES, verb)
@@ -331,8 +331,7 @@ class MeaningSampler:
         return NounPhrase(determiner, adjective, noun, plural, possessor)
 
     def _owner(self) -> NounPhrase:
-        determiner = self._rng.choice(_DEFINITE)
-        plural = self._chance(0.2)
+        determiner, plural = self._rng.choice(_DEFINITE), self._chance(0.2)
         return NounPhrase(determiner, None, self._rng.choice(lexicon.ANIMATES), plural)
 
 
@@ -424,7 +423,7 @@ def _english_phrase(phrase: Phrase | None, is_subject: bool = False) -> list[str
 
 
 def german(sentence: Sentence) -> str:
-    """The German sentence, the only translation of the English one.
+    """The German sentence.
 
     The finite verb is second in a statement, first in a question and last in a subordinate clause; participles, infinitives
     and separable prefixes go to the end; articles, adjectives and nouns agree in case, gender and number.
@@ -447,7 +446,7 @@ def german(sentence: Sentence) -> str:
 
 
 def _german_clause(clause: Clause, order: str, agreement: str = "") -> list[str]:
-    """``agreement``: person of the noun that a relative clause without subject hangs on."""
+    """``agreement``: the verb form for the noun that a relative clause without a subject modifies."""
     finite, end = _german_verb(clause, agreement or person(clause.subject))
     subject, middle = _german_phrase(clause.subject, "nominative"), _german_middle(clause)
     if order == "verb last":
@@ -467,7 +466,7 @@ def _german_clause(clause: Clause, order: str, agreement: str = "") -> list[str]
 
 
 def _german_verb(clause: Clause, agreement: str) -> tuple[str, list[str]]:
-    """The finite verb, and the end of a main clause: prefix, participle or infinitive."""
+    """The finite verb, and the last words of a main clause: prefix, participle or infinitive."""
     verb = clause.verb
     column = ("first", "third", "plural").index(agreement)
     if clause.auxiliary:
@@ -479,7 +478,7 @@ def _german_verb(clause: Clause, agreement: str) -> tuple[str, list[str]]:
 
 
 def _german_middle(clause: Clause) -> list[str]:
-    """Between the verbs: pronouns, time, objects, "nicht", manner, prepositional phrases, predicate."""
+    """The words between the verbs: pronouns, time, objects, "nicht", manner, prepositional phrases, predicate."""
     direct_case = "dative" if clause.verb.objects == "dative" else "accusative"
     objects = ((clause.indirect, "dative"), (clause.direct, direct_case))
     adverb = clause.frequency or clause.time
@@ -543,7 +542,7 @@ def _ending(endings: dict[str, str], gender: str, case: str) -> str:
 
 
 def noun_form(noun: Noun, case: str, plural: bool) -> str:
-    """The German noun in a case and number: the dative plural adds "n"; weak nouns change in all but the nominative."""
+    """The German noun in a case and number."""
     if plural:
         adds_n = case == "dative" and noun.german_plural[-1] not in "ns"
         return noun.german_plural + "n" * adds_n
@@ -554,10 +553,10 @@ def noun_form(noun: Noun, case: str, plural: bool) -> str:
 
 @cache
 def common_words() -> frozenset[str]:
-    """Words of both languages, as written, that occur at least 4 times in 8000 training pairs.
+    """Words of both languages, as written, with at least 4 occurrences in 8000 training pairs.
 
-    Evaluation sentences use no others: in 20,000 training pairs of any seed a word of the test split then occurs, for all
-    practical purposes always, so that the test measures new combinations of known words.
+    Evaluation sentences use no other words: they then practically always occur in 20,000 training pairs of any seed, and the
+    evaluation measures new combinations of known words.
     """
     reference = GrammarCorpus(_REFERENCE_PAIRS, _REFERENCE_SEED).pairs("train")
     counts = Counter(word for pair in reference for text in pair for word in _words(text))
@@ -570,9 +569,9 @@ def _words(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class GrammarCorpus:
-    """English to German; ``training_pairs`` for train, 500 for validation and test, no sentence twice or in two splits.
+    """English to German: ``training_pairs`` pairs for training, and 500 each for validation and test; all are distinct.
 
-    A pure function of ``seed``, which the validation and test splits do not depend on. English sentences have 3 to 16 words.
+    Only the training split depends on ``seed``. English sentences have 3 to 16 words.
     """
 
     training_pairs: int
@@ -581,13 +580,12 @@ class GrammarCorpus:
     target_language: str = "de"
 
     def __post_init__(self) -> None:
-        direction = self.source_language, self.target_language
-        if direction != ("en", "de"):
+        if (self.source_language, self.target_language) != ("en", "de"):
             named = f"data.source_language={self.source_language}, data.target_language={self.target_language}"
             raise ConfigError(f"{named}: the grammar is English to German; set them to en and de")
 
     def pairs(self, split: str) -> Iterator[SentencePair]:
-        """Streams the pairs of ``train``, ``validation`` or ``test``; raises DataError for another split."""
+        """Streams ``train``, ``validation`` or ``test``; raises DataError for another split."""
         return self._generate(split, split_size(split, self.training_pairs))
 
     def _generate(self, split: str, remaining: int) -> Iterator[SentencePair]:
@@ -608,7 +606,7 @@ class GrammarCorpus:
             yield pair
 
     def count(self, split: str) -> int:
-        """Number of pairs of a split."""
+        """Number of pairs."""
         return split_size(split, self.training_pairs)
 
     def fingerprint(self, split: str) -> str:

@@ -7,7 +7,7 @@ ANIMATE, THING, PLACE = "animate", "thing", "place"
 
 
 class Noun(NamedTuple):
-    """``genitive``: German genitive singular; ``weak``: every singular case but the nominative has the plural's form."""
+    """A noun; ``genitive`` is singular. ``weak``: singular cases except the nominative have the form of the plural."""
 
     kind: str
     english: str
@@ -20,9 +20,9 @@ class Noun(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """``objects``: what the verb governs, a key of ``VERBS``; ``prefix``: separable prefix or empty.
+    """A verb. ``objects``: the objects it takes, a key of ``VERBS``; ``prefix``: separable prefix or empty.
 
-    ``plural`` is also the infinitive's form without the prefix; ``being``: the perfect is formed with "sein".
+    ``plural`` is also the infinitive without its prefix; ``being``: the perfect is formed with "sein".
     """
 
     objects: str
@@ -38,14 +38,14 @@ class Verb(NamedTuple):
 
 
 class Adjective(NamedTuple):
-    """``german`` is the stem, to which endings are added, and the form without ending."""
+    """An adjective; ``german`` is the stem, which is also the form without ending."""
 
     english: str
     german: str
 
 
 class Determiner(NamedTuple):
-    """``english_plural`` or ``english`` is empty where there is none; ``declension``: how it and its adjective inflect."""
+    """A determiner; ``english`` or ``english_plural`` may be empty. ``declension``: endings of it and its adjective."""
 
     weight: int
     english: str
@@ -55,7 +55,7 @@ class Determiner(NamedTuple):
 
 
 class Pronoun(NamedTuple):
-    """``person``: ``first`` or ``third`` person singular, or ``plural``."""
+    """A pronoun; ``person``: ``first`` or ``third`` person singular, or ``plural``."""
 
     english: str
     english_object: str
@@ -93,18 +93,23 @@ def _phrases(section: str) -> tuple[tuple[str, str], ...]:
     return tuple((english, german) for english, _, german in pairs)
 
 
-def _noun(kind: str, row: list[str]) -> Noun:
-    genitive = row[3] if row[4] == "-" else row[4]
-    return Noun(kind, row[0], row[1], row[2], row[3], genitive, row[5], row[-1] == "weak")
-
-
-def _verb(objects: str, row: list[str]) -> Verb:
-    prefix, _, plural = row[3].rpartition("=")
-    return Verb(objects, row[0], row[1], row[2], prefix, plural, row[4], row[5], row[6], row[-1] == "sein")
-
-
 def _nouns(kind: str) -> tuple[Noun, ...]:
-    return tuple(_noun(kind, entry.split()) for entry in _SECTIONS[f"noun {kind}"])
+    nouns = []
+    for entry in _SECTIONS[f"noun {kind}"]:
+        english, plural, gender, german, genitive, german_plural, *rest = entry.split()
+        genitive = german if genitive == "-" else genitive
+        nouns.append(Noun(kind, english, plural, gender, german, genitive, german_plural, rest == ["weak"]))
+    return tuple(nouns)
+
+
+def _verbs(objects: str) -> tuple[Verb, ...]:
+    verbs = []
+    for entry in _SECTIONS[f"verb {objects}"]:
+        english, english_third, past, infinitive, third, first, participle = entry.removesuffix(" sein").split()
+        prefix, _, plural = infinitive.rpartition("=")
+        forms = prefix, plural, third, first, participle
+        verbs.append(Verb(objects, english, english_third, past, *forms, entry.endswith(" sein")))
+    return tuple(verbs)
 
 
 def _adjectives(kind: str) -> tuple[Adjective, ...]:
@@ -143,7 +148,7 @@ COMPANION_PREPOSITIONS = (
 )
 
 BE = Verb("quality", "are", "is", "been", "", "sind", "ist", "bin", "gewesen", True)
-DETERMINERS = (  # the first number of each row: how often it is drawn
+DETERMINERS = (
     Determiner(8, "the", "the", "", "definite"),
     Determiner(4, "a", "", "ein", "ein"),
     Determiner(2, "this", "these", "dies", "der"),
@@ -166,10 +171,6 @@ PRONOUNS = (
     Pronoun("they", "them", "sie", "sie", "ihnen", "plural"),
 )
 ANIMATES, THINGS, PLACES = _nouns(ANIMATE), _nouns(THING), _nouns(PLACE)
-VERBS = {
-    section.removeprefix("verb "): tuple(_verb(section.removeprefix("verb "), entry.split()) for entry in entries)
-    for section, entries in _SECTIONS.items()
-    if section.startswith("verb ")
-}
+VERBS = {name: _verbs(name) for kind, _, name in (each.partition(" ") for each in _SECTIONS) if kind == "verb"}
 _EVERY, _OTHER = _adjectives("any"), _adjectives("other")
 ADJECTIVES = {ANIMATE: _EVERY + _adjectives("animate"), THING: _EVERY + _OTHER, PLACE: _EVERY + _OTHER}

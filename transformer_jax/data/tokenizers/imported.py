@@ -1,47 +1,23 @@
-"""Tokenizers that come with imported models: a sentencepiece model with ids of its own, and lists of merges."""
+"""Tokenizers of imported models: a sentencepiece model with other ids, and a list of merges."""
 
 import base64
-import json
 from collections.abc import Sequence
 from itertools import pairwise
-
-import sentencepiece
+from typing import Any
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, UNK_ID
 from transformer_jax.config import DataError
-from transformer_jax.config.json_text import parse_json
-from transformer_jax.data.tokenizers.interface import Tokenizer
+from transformer_jax.data.tokenizers.interface import PiecesTokenizer
+from transformer_jax.data.tokenizers.subword import SPACE_SIGN, sentencepiece_processor
 
 END_OF_WORD, CONTINUED = "</w>", "@@"
 
 
-class _PiecesTokenizer(Tokenizer):
-    """A vocabulary of pieces by id, the first four special; a piece that it lacks becomes UNK."""
+class MappedSubwordTokenizer(PiecesTokenizer):
+    """A sentencepiece model, the ``pieces`` of the vocabulary by id, and a ``prefix`` of pieces.
 
-    def __init__(self, pieces: Sequence[str]) -> None:
-        self._pieces = list(pieces)
-        self._ids = {piece: number for number, piece in enumerate(self._pieces)}
-
-    @property
-    def vocabulary_size(self) -> int:
-        return len(self._pieces)
-
-    def split(self, text: str) -> list[str]:
-        """The pieces of a text, known or not."""
-        raise NotImplementedError
-
-    def encode(self, text: str) -> list[int]:
-        return [self._ids.get(piece, UNK_ID) for piece in self.split(text)]
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self._pieces[int(i)] for i in ids]
-
-
-class MappedSubwordTokenizer(_PiecesTokenizer):
-    """A sentencepiece model, the ``pieces`` of the vocabulary by id (the first four special), and a ``prefix`` of pieces.
-
-    The model normalizes text as it was trained to. ``prefix``, such as the token of a language, precedes every text. A code
-    such as ``>>de<<`` at the beginning of a text is one piece, if it is listed.
+    The model normalizes text as in its training. ``prefix``, such as the token of a language, precedes every text. A code such
+    as ``>>de<<`` at the beginning of a text is one piece, if it is listed.
     """
 
     kind = "mapped"
@@ -49,22 +25,18 @@ class MappedSubwordTokenizer(_PiecesTokenizer):
     def __init__(self, model: bytes, pieces: Sequence[str], prefix: Sequence[str] = ()) -> None:
         super().__init__(pieces)
         self._model, self._prefix = model, list(prefix)
-        self._processor = sentencepiece.SentencePieceProcessor()
-        try:
-            self._processor.LoadFromSerializedProto(model)
-        except RuntimeError as error:
-            raise DataError(f"not a sentencepiece model: {error}") from None
+        self._processor = sentencepiece_processor(model)
         for piece in self._prefix:
             if piece not in self._ids:
                 raise DataError(f"{piece!r} is not in the vocabulary")
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "MappedSubwordTokenizer":
-        try:
-            content = parse_json(data)
-            return cls(base64.b64decode(content["model"]), content["pieces"], content["prefix"])
-        except (ValueError, KeyError, TypeError):
-            raise DataError(f"not the vocabulary of a {cls.kind} tokenizer") from None
+    def from_content(cls, content: Any) -> "MappedSubwordTokenizer":
+        return cls(base64.b64decode(content["model"]), content["pieces"], content["prefix"])
+
+    def content(self) -> dict[str, Any]:
+        model = base64.b64encode(self._model).decode()
+        return {"model": model, "pieces": self._pieces, "prefix": self._prefix}
 
     @property
     def model(self) -> bytes:
@@ -72,19 +44,13 @@ class MappedSubwordTokenizer(_PiecesTokenizer):
         return self._model
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids; special ones and the prefix are left out."""
+        """Text of ids without special ids and prefix."""
         pieces = [piece for piece, i in zip(self.pieces(ids), ids, strict=True) if i >= NUM_SPECIAL_IDS]
         return self._processor.decode_pieces([piece for piece in pieces if piece not in self._prefix])
 
     def surfaces(self, text: str) -> list[bytes]:
-        """The pieces in UTF-8; concatenated, the text as the model normalizes it, after a space."""
-        return [piece.replace("\u2581", " ").encode() for piece in self.split(text)]
-
-    def to_bytes(self) -> bytes:
-        """JSON, ASCII only; the model in base 64."""
-        model = base64.b64encode(self._model).decode()
-        content = {"kind": self.kind, "model": model, "pieces": self._pieces, "prefix": self._prefix}
-        return json.dumps(content, indent=0).encode("ascii")
+        """The pieces in UTF-8; concatenated, they are the normalized text after a space."""
+        return [piece.replace(SPACE_SIGN, " ").encode() for piece in self.split(text)]
 
     def split(self, text: str) -> list[str]:
         code, mark, rest = text.partition("<<")
@@ -92,10 +58,10 @@ class MappedSubwordTokenizer(_PiecesTokenizer):
         return [*self._prefix, *codes, *self._processor.encode(rest if codes else text, out_type=str)]
 
 
-class BpeCodesTokenizer(_PiecesTokenizer):
-    """The ``merges`` of subword-nmt or fastBPE, first learned first, and the ``pieces`` by id (the first four special).
+class BpeCodesTokenizer(PiecesTokenizer):
+    """The ``merges`` of subword-nmt or fastBPE, in the order of learning, and the ``pieces`` by id.
 
-    Words stand between spaces, as Moses's tokenizer leaves them; every subword of a word but the last ends in ``@@``.
+    Spaces separate words, as in output of the Moses tokenizer; every subword of a word except the last ends in ``@@``.
     """
 
     kind = "bpe_codes"
@@ -107,30 +73,24 @@ class BpeCodesTokenizer(_PiecesTokenizer):
         self._words: dict[str, list[str]] = {}
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "BpeCodesTokenizer":
-        try:
-            content = parse_json(data)
-            return cls([(left, right) for left, right in content["merges"]], content["pieces"])
-        except (ValueError, KeyError, TypeError):
-            raise DataError(f"not the vocabulary of a {cls.kind} tokenizer") from None
+    def from_content(cls, content: Any) -> "BpeCodesTokenizer":
+        return cls([(left, right) for left, right in content["merges"]], content["pieces"])
+
+    def content(self) -> dict[str, Any]:
+        return {"merges": self._merges, "pieces": self._pieces}
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Words with a space between them; special ids but UNK are left out."""
+        """Words with a space between them; of special ids only UNK is kept."""
         kept = " ".join(self._pieces[int(i)] for i in ids if i == UNK_ID or i >= NUM_SPECIAL_IDS)
         return f"{kept} ".replace(f"{CONTINUED} ", "").rstrip(" ")
 
     def surfaces(self, text: str) -> list[bytes]:
-        """The subwords in UTF-8; concatenated, the words with one space before each."""
+        """The subwords in UTF-8; concatenated, they are the words with one space before each."""
         surfaces, is_new = [], True
         for piece in self.split(text):
             surfaces.append((" " * is_new + piece.removesuffix(CONTINUED)).encode())
             is_new = not piece.endswith(CONTINUED)
         return surfaces
-
-    def to_bytes(self) -> bytes:
-        """JSON, ASCII only."""
-        content = {"kind": self.kind, "merges": self._merges, "pieces": self._pieces}
-        return json.dumps(content, indent=0).encode("ascii")
 
     def split(self, text: str) -> list[str]:
         return [piece for word in text.split() for piece in self._subwords(word)]
@@ -149,7 +109,7 @@ class BpeCodesTokenizer(_PiecesTokenizer):
 
 
 def merged(parts: Sequence[str], pair: tuple[str, str]) -> list[str]:
-    """``parts`` with every occurrence of ``pair`` as one part, from the left: a b a b c with (a, b) is ab ab c."""
+    """``parts`` with every occurrence of ``pair`` merged, from the left: a b a b c with (a, b) is ab ab c."""
     result: list[str] = []
     index = 0
     while index < len(parts):

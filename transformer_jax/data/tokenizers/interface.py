@@ -1,18 +1,20 @@
-"""Interface of a tokenizer: text to token ids and back.
-
-Ids 0 to 3 are PAD, BOS, EOS and UNK for every tokenizer. Nothing here needs TensorFlow.
-"""
+"""Interface of tokenizers, and a base class for those with a list of pieces. Ids 0 to 3 are PAD, BOS, EOS and UNK."""
 
 import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from transformer_jax.array_types import UNK_ID
+from transformer_jax.config import DataError
+from transformer_jax.config.json_text import parse_json
 
 SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
 
 
 class Tokenizer(ABC):
-    """Text to ids and back; ``tokenizer_from_bytes(kind, to_bytes())`` is an equal tokenizer."""
+    """Text to ids and back; ``tokenizer_from_bytes(kind, to_bytes())`` makes an equal tokenizer."""
 
     kind: str
     """A value of the setting ``tokenizer.kind``."""
@@ -27,7 +29,7 @@ class Tokenizer(ABC):
         """Ids without BOS and EOS."""
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
-        """``encode`` of many texts; a tokenizer that can use threads uses ``num_threads``, or all cores at -1."""
+        """``encode`` of many texts, in ``num_threads`` threads (-1: all cores) if the tokenizer can use threads."""
         del num_threads
         return [self.encode(text) for text in texts]
 
@@ -41,15 +43,59 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def surfaces(self, text: str) -> list[bytes]:
-        """Part of ``text`` for each id of ``encode(text)``, in UTF-8; concatenated, the text, maybe after a space."""
+        """The UTF-8 part of ``text`` of each id of ``encode(text)``; concatenated, they are the text, maybe after a space."""
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """Everything needed, with its ``kind``, to make the tokenizer again."""
+        """The vocabulary as the content of a file."""
 
     def fingerprint(self) -> str:
         """SHA-256 of the kind and the vocabulary."""
         return hashlib.sha256(self.kind.encode() + b"\0" + self.to_bytes()).hexdigest()
+
+
+class PiecesTokenizer(Tokenizer):
+    """A vocabulary of pieces by id, the first four special; a piece that is not in it becomes UNK."""
+
+    def __init__(self, pieces: Sequence[str]) -> None:
+        self._pieces = list(pieces)
+        self._ids = {piece: number for number, piece in enumerate(self._pieces)}
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "PiecesTokenizer":
+        """The inverse of ``to_bytes``; raises DataError if ``data`` is something else."""
+        try:
+            return cls.from_content(parse_json(data))
+        except (ValueError, KeyError, TypeError):
+            raise DataError(f"not the vocabulary of a {cls.kind} tokenizer") from None
+
+    @classmethod
+    @abstractmethod
+    def from_content(cls, content: Any) -> "PiecesTokenizer":
+        """The inverse of ``content``; raises ValueError, KeyError or TypeError if it is something else."""
+
+    @abstractmethod
+    def content(self) -> dict[str, Any]:
+        """The vocabulary as a JSON object."""
+
+    @abstractmethod
+    def split(self, text: str) -> Sequence[str]:
+        """The pieces of a text, known or not."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        return len(self._pieces)
+
+    def encode(self, text: str) -> list[int]:
+        ids = self._ids
+        return [ids.get(piece, UNK_ID) for piece in self.split(text)]
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._pieces[int(i)] for i in ids]
+
+    def to_bytes(self) -> bytes:
+        """JSON, ASCII only."""
+        return json.dumps({"kind": self.kind, **self.content()}, indent=0).encode("ascii")
 
 
 class TokenizerPair(NamedTuple):

@@ -1,4 +1,4 @@
-"""The kinds of tokenizers: how each is trained on a sample of a corpus, saved beside a run, and loaded."""
+"""Training of tokenizers on a sample of a corpus, by kind, and their files in a run directory."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ TOKENIZER_FILES = (
     DESCRIPTION_FILE,
     *(f"tokenizer.{role}.{ending}" for role in ("joint", "source", "target") for ending in ("model", "json")),
 )
-"""All names that ``tokenizer_files`` gives; a name that was read from a file must be among them before it is opened."""
+"""All names of ``tokenizer_files``; no other file that a description names is opened."""
 MAX_PIECES_A_WORD, MAX_PIECES_A_CHARACTER = 4.0, 1.5
 Example = TypeVar("Example")
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
@@ -55,11 +55,11 @@ def sample_examples(examples: Iterable[Example], count: int, seed: int) -> list[
 
 
 def train_tokenizers(config: TokenizerConfig, corpus: Corpus, split: str, seed: int) -> TokenizerPair:
-    """Learns the vocabulary, or the two, from at most ``config.training_sentences`` pairs sampled over a whole split.
+    """Learns one vocabulary or two from at most ``config.training_sentences`` pairs sampled over a whole split.
 
-    ``bpe`` and ``unigram`` have exactly ``config.vocabulary_size`` ids and raise ConfigError, naming the possible sizes, where
-    the text does not support that; ``word`` and ``character`` have at most that many. Raises DataError when a side of the
-    sample has no text at all.
+    ``bpe`` and ``unigram`` have exactly ``config.vocabulary_size`` ids, ``word`` and ``character`` at most that many. Raises
+    ConfigError, with the possible sizes, when the text does not support the size, and DataError when a side of the sample has
+    no text.
     """
     sample = sample_examples(corpus.pairs(split), config.training_sentences, seed)
     sides = {"source": [pair.source for pair in sample], "target": [pair.target for pair in sample]}
@@ -81,8 +81,8 @@ def train_tokenizers(config: TokenizerConfig, corpus: Corpus, split: str, seed: 
 def train_text_tokenizer(config: TokenizerConfig, source: DocumentSource, split: str, seed: int) -> Tokenizer:
     """Learns a vocabulary from at most ``config.training_sentences`` documents sampled over a whole split.
 
-    Raises ConfigError, naming the possible sizes, where the text does not support ``config.vocabulary_size``, and DataError
-    when there is no text.
+    Raises ConfigError, with the possible sizes, when the text does not support ``config.vocabulary_size``, and DataError when
+    there is no text.
     """
     if config.kind == "byte":
         return ByteTokenizer()
@@ -94,7 +94,7 @@ def train_text_tokenizer(config: TokenizerConfig, source: DocumentSource, split:
 
 
 def train_tokenizer(config: TokenizerConfig, sentences: Sequence[str]) -> Tokenizer:
-    """Learns one vocabulary; raises ConfigError as ``train_tokenizers`` does, and for a kind that is imported only."""
+    """Learns one vocabulary; raises ConfigError as ``train_tokenizers`` does, and for kinds of imported models."""
     if config.kind == "byte":
         return ByteTokenizer()
     if config.kind in _LISTED:
@@ -109,7 +109,7 @@ def train_tokenizer(config: TokenizerConfig, sentences: Sequence[str]) -> Tokeni
 
 
 def too_many_pieces(tokenizers: TokenizerPair, pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
-    """A warning for each side that subwords cut into more than four pieces a word, or 1.5 a character without spaces."""
+    """A warning for each side with over four subwords a word, or 1.5 a character in text without spaces."""
     found = []
     texts = [pair.source for pair in pairs], [pair.target for pair in pairs]
     for language, sentences, tokenizer in zip(languages, texts, tokenizers, strict=True):
@@ -122,20 +122,20 @@ def too_many_pieces(tokenizers: TokenizerPair, pairs: Sequence[SentencePair], la
         if ratio > (MAX_PIECES_A_WORD if side.is_spaced else MAX_PIECES_A_CHARACTER):
             found.append(
                 f"WARNING: {ratio:.1f} pieces a {unit} of {language}: a vocabulary of {tokenizer.vocabulary_size:,} spells "
-                f"it in letters or bytes; raise tokenizer.vocabulary_size"
+                "it in letters or bytes; raise tokenizer.vocabulary_size"
             )
     return found
 
 
 def tokenizer_from_bytes(kind: str, data: bytes) -> Tokenizer:
-    """The tokenizer whose ``kind`` and ``to_bytes()`` these are; raises DataError if they are not."""
+    """The tokenizer with this ``kind`` and ``to_bytes()``; raises DataError if ``data`` is something else."""
     if kind not in _LOADERS:
         raise DataError(f"unknown kind of tokenizer {kind!r}; known are {', '.join(_LOADERS)}")
     return _LOADERS[kind](data)
 
 
 def tokenizer_files(pair: TokenizerPair) -> dict[str, bytes]:
-    """``tokenizer.json`` (kinds, sizes, special ids, digests) and one vocabulary file a tokenizer, by name."""
+    """Files by name: ``tokenizer.json`` (kinds, sizes, special ids, digests) and one vocabulary for each tokenizer."""
     roles = {"joint": pair.source} if pair.source is pair.target else {"source": pair.source, "target": pair.target}
     entries, files = {}, {}
     for role, tokenizer in roles.items():
@@ -145,7 +145,7 @@ def tokenizer_files(pair: TokenizerPair) -> dict[str, bytes]:
         size, digest = tokenizer.vocabulary_size, hashlib.sha256(data).hexdigest()
         entries[role] = {"kind": tokenizer.kind, "file": name, "vocabulary_size": size, "sha256": digest}
     description = {"format_version": FORMAT_VERSION, "special_ids": _SPECIAL_IDS, "tokenizers": entries}
-    # Last: where it is, the files that it describes are.
+    # Last: it exists only after the files that it describes.
     return files | {DESCRIPTION_FILE: json.dumps(description, indent=2).encode() + b"\n"}
 
 
@@ -156,43 +156,35 @@ def save_tokenizers(pair: TokenizerPair, directory: str | os.PathLike[str]) -> N
 
 
 def load_tokenizers(directory: str | os.PathLike[str]) -> TokenizerPair:
-    """Reads the files of ``save_tokenizers``; raises DataError naming the file that is missing or damaged."""
+    """Reads the files of ``save_tokenizers``; raises DataError, with the file, when one is missing or damaged."""
     path = Path(directory) / DESCRIPTION_FILE
     content = _read(path)
     try:
         description = parse_json(content)
         version, special_ids, entries = (description[key] for key in ("format_version", "special_ids", "tokenizers"))
-        roles = set(entries)
-        is_sound = all(
-            entry["file"] in TOKENIZER_FILES and {"sha256", "kind"} <= set(entry) for entry in entries.values()
-        )
+        stored = {role: (entry["kind"], entry["file"], entry["sha256"]) for role, entry in entries.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise DataError(f"{path}: not the description of a tokenizer") from None
     if version != FORMAT_VERSION or special_ids != _SPECIAL_IDS:
         problem = f"format {version} with special ids {special_ids}"
         raise DataError(f"{path}: {problem}; this version reads format {FORMAT_VERSION} with {_SPECIAL_IDS}")
-    if not is_sound:
-        raise DataError(
-            f"{path}: not the description of a tokenizer; its files can only be {', '.join(TOKENIZER_FILES)}"
-        )
-    if roles == {"joint"}:
-        joint = _load(path.parent, entries["joint"])
-        return TokenizerPair(joint, joint)
-    if roles != {"source", "target"}:
-        raise DataError(f"{path}: describes {sorted(roles)}; expected joint, or source and target")
-    return TokenizerPair(_load(path.parent, entries["source"]), _load(path.parent, entries["target"]))
-
-
-def _load(folder: Path, entry: dict[str, str | int]) -> Tokenizer:
-    path = folder / str(entry["file"])
-    data = _read(path)
-    if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-        raise DataError(f"{path}: the content is not what {DESCRIPTION_FILE} describes; copy the run's tokenizer again")
-    return tokenizer_from_bytes(str(entry["kind"]), data)
+    if stored.keys() not in ({"joint"}, {"source", "target"}):
+        raise DataError(f"{path}: describes {sorted(stored)}; expected joint, or source and target")
+    loaded = {}
+    for role, (kind, name, sha256) in stored.items():
+        if name not in TOKENIZER_FILES:
+            problem = f"its files can only be {', '.join(TOKENIZER_FILES)}"
+            raise DataError(f"{path}: not the description of a tokenizer; {problem}")
+        data = _read(path.parent / name)
+        if hashlib.sha256(data).hexdigest() != sha256:
+            problem = f"the content is not what {DESCRIPTION_FILE} describes; copy the run's tokenizer again"
+            raise DataError(f"{path.parent / name}: {problem}")
+        loaded[role] = tokenizer_from_bytes(str(kind), data)
+    return TokenizerPair(*(loaded.get(role) or loaded["joint"] for role in ("source", "target")))
 
 
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path}: cannot read this part of the saved tokenizer: {error.strerror or error}") from None
+        raise DataError(f"{path}: cannot read this file of a saved tokenizer: {error.strerror or error}") from None

@@ -1,19 +1,18 @@
-"""Tokenizers whose vocabulary is a plain list: words with their spaces, lower-case words, characters, or the 256 bytes."""
+"""Tokenizers into words with their spaces, lower-case words, characters, or bytes."""
 
-import json
 import re
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, NUM_SPECIAL_IDS, PAD_ID, UNK_ID
 from transformer_jax.config import DataError
-from transformer_jax.config.json_text import parse_json
-from transformer_jax.data.tokenizers.interface import SPECIAL_PIECES, Tokenizer
+from transformer_jax.data.tokenizers.interface import SPECIAL_PIECES, PiecesTokenizer, Tokenizer
 
 
-class ListedTokenizer(Tokenizer):
-    """Splits text into units and looks each up; a unit that is not listed becomes ``UNK_ID``, which decodes to ``unknown``.
+class ListedTokenizer(PiecesTokenizer):
+    """A list of units; a unit that is not listed becomes UNK, which decodes to ``unknown``.
 
     Without unknown units ``decode(encode(text)) == text``. Unit ``k`` of ``units`` has id ``4 + k``.
     """
@@ -21,12 +20,13 @@ class ListedTokenizer(Tokenizer):
     unknown: ClassVar[str]
 
     def __init__(self, units: Sequence[str]) -> None:
-        self._units = tuple(units)
-        self._ids = {unit: NUM_SPECIAL_IDS + index for index, unit in enumerate(self._units)}
+        super().__init__((*SPECIAL_PIECES, *units))
+        # Text never becomes a special id.
+        self._ids = {unit: NUM_SPECIAL_IDS + index for index, unit in enumerate(units)}
 
     @classmethod
     def train(cls, sentences: Iterable[str], vocabulary_size: int, min_count: int = 1) -> "ListedTokenizer":
-        """Lists the most frequent units that occur ``min_count`` times or more, at most ``vocabulary_size`` with special ids.
+        """Lists the most frequent units, at most ``vocabulary_size`` with special ids, with at least ``min_count`` occurrences.
 
         Ties are in code point order.
         """
@@ -36,44 +36,29 @@ class ListedTokenizer(Tokenizer):
         return cls(by_frequency[: vocabulary_size - NUM_SPECIAL_IDS])
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "ListedTokenizer":
-        try:
-            return cls(parse_json(data)["units"])
-        except (ValueError, KeyError, TypeError):
-            raise DataError(f"not the vocabulary of a {cls.kind} tokenizer") from None
+    def from_content(cls, content: Any) -> "ListedTokenizer":
+        return cls(content["units"])
+
+    def content(self) -> dict[str, Any]:
+        return {"units": self._pieces[NUM_SPECIAL_IDS:]}
 
     @staticmethod
+    @abstractmethod
     def split(text: str) -> Sequence[str]:
         """The units of a text."""
-        raise NotImplementedError
 
     @staticmethod
     def join(units: Iterable[str]) -> str:
         """The text of some units."""
         return "".join(units)
 
-    @property
-    def vocabulary_size(self) -> int:
-        return NUM_SPECIAL_IDS + len(self._units)
-
-    def encode(self, text: str) -> list[int]:
-        ids = self._ids
-        return [ids.get(unit, UNK_ID) for unit in self.split(text)]
-
     def decode(self, ids: Sequence[int]) -> str:
         kept = (int(i) for i in ids if i not in (PAD_ID, BOS_ID, EOS_ID))
-        return self.join(self.unknown if i == UNK_ID else self._units[i - NUM_SPECIAL_IDS] for i in kept)
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [SPECIAL_PIECES[i] if i < NUM_SPECIAL_IDS else self._units[int(i) - NUM_SPECIAL_IDS] for i in ids]
+        return self.join(self.unknown if i == UNK_ID else self._pieces[i] for i in kept)
 
     def surfaces(self, text: str) -> list[bytes]:
         """The units, known or not, in UTF-8."""
         return [unit.encode("utf-8", "surrogatepass") for unit in self.split(text)]
-
-    def to_bytes(self) -> bytes:
-        """JSON, ASCII only."""
-        return json.dumps({"kind": self.kind, "units": self._units}, indent=0).encode("ascii")
 
 
 class WordTokenizer(ListedTokenizer):
@@ -81,9 +66,9 @@ class WordTokenizer(ListedTokenizer):
 
         "Ein Hund, der  bellt"  ->  [" Ein", " Hund", ",", " der", " ", " bellt"]
 
-    A word is a run of letters, digits and underscores, in any script; every other character is its own unit, a white
-    space that is not the one space before a word or mark included. The text is split as if a space stood before it, so that
-    its first word is the same unit as elsewhere. An unknown word decodes to ``<unk>``: only known words survive.
+    A word is a run of letters, digits and underscores, in any script; every other character is its own unit, and so is white
+    space except for the one space before a word or mark. The text is split as if a space preceded it, so that its first word
+    is the same unit as elsewhere. An unknown word decodes to ``<unk>``.
     """
 
     kind = "word"
@@ -92,7 +77,7 @@ class WordTokenizer(ListedTokenizer):
 
     @staticmethod
     def split(text: str) -> Sequence[str]:
-        """The units of a text; they add up to the text with a space before it."""
+        """The units of a text; concatenated, they are the text after a space."""
         return WordTokenizer._UNIT.findall(" " + text) if text else []
 
     @staticmethod
@@ -102,10 +87,9 @@ class WordTokenizer(ListedTokenizer):
 
 
 class LowerWordTokenizer(ListedTokenizer):
-    """Words alone, in lower case, for training word vectors: ``"Ein Hund, der bellt"`` is ``ein hund der bellt``.
+    """Lower-case words without marks, for training word vectors: ``"Ein Hund, der bellt"`` is ``ein hund der bellt``.
 
-    A word is a run of letters, digits and underscores, in any script; marks and white space are left out, so that decoding
-    gives the words with a space between them.
+    A word is a run of letters, digits and underscores, in any script; decoding puts one space between words.
     """
 
     kind = "lower_word"
@@ -133,7 +117,7 @@ class CharacterTokenizer(ListedTokenizer):
 
 
 class ByteTokenizer(Tokenizer):
-    """The bytes of UTF-8; byte ``b`` has id ``4 + b``. Nothing is learned or unknown: ``decode(encode(text)) == text``."""
+    """The bytes of UTF-8; byte ``b`` has id ``4 + b``. ``decode(encode(text)) == text`` for every text."""
 
     kind = "byte"
 
@@ -151,7 +135,7 @@ class ByteTokenizer(Tokenizer):
         return [NUM_SPECIAL_IDS + byte for byte in text.encode("utf-8", "surrogatepass")]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids; special ones are left out. Bytes that are not UTF-8 become U+FFFD."""
+        """Text of ids without special ids. Bytes that are not UTF-8 become U+FFFD."""
         kept = bytes(int(i) - NUM_SPECIAL_IDS for i in ids if i >= NUM_SPECIAL_IDS)
         return kept.decode("utf-8", "replace")
 

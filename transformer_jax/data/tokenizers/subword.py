@@ -1,4 +1,4 @@
-"""Subwords by sentencepiece: byte pair encoding (Sennrich et al. 2016) or a unigram model (Kudo 2018), without loss."""
+"""Lossless subwords by sentencepiece: byte pair encoding (Sennrich et al. 2016) or a unigram model (Kudo 2018)."""
 
 import io
 import re
@@ -17,30 +17,25 @@ _TO_ESCAPE = re.compile(f"[{_ESCAPE}{SPACE_SIGN}]")
 _ESCAPED = re.compile(f"{_ESCAPE}[01]")
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 _UNESCAPES = {escaped: character for character, escaped in _ESCAPES.items()}
-# sentencepiece splits unigram training by threads and adds up floats in that order: a fixed number of threads makes the
-# vocabulary the same on every machine.
+# Unigram training sums floats by thread: with a fixed number of threads the vocabulary is the same on every machine.
 _TRAINING_THREADS = 16
-# Unigram training needs minutes for one unbroken megabyte; for statistics of subwords, parts of a line are as good.
+# Unigram training needs minutes for a line of a megabyte: longer lines are split.
 _MAX_TRAINING_CHARACTERS = 2000
 _SILENT = 4
 
 
 class SubwordTokenizer(Tokenizer):
-    """A trained sentencepiece model.
+    """A trained sentencepiece model of ``kind`` ``bpe`` or ``unigram``.
 
-    ``decode(encode(text)) == text`` for every string without lone surrogates: nothing is normalized, spaces are kept, and
-    a character outside the vocabulary becomes its UTF-8 bytes. sentencepiece writes a space as U+2581; a literal U+2581 is
-    kept apart by an escape sequence. ``kind``: ``bpe`` or ``unigram``.
+    ``decode(encode(text)) == text`` for every string without lone surrogates: nothing is normalized, spaces are kept, and a
+    character outside of the vocabulary becomes its UTF-8 bytes. sentencepiece writes a space as U+2581, so U+2581 in the text
+    is escaped.
     """
 
     def __init__(self, kind: str, model: bytes) -> None:
         self.kind = kind
         self._model = model
-        self._processor = sentencepiece.SentencePieceProcessor()
-        try:
-            self._processor.LoadFromSerializedProto(model)
-        except RuntimeError as error:
-            raise DataError(f"not a sentencepiece model: {error}") from None
+        self._processor = sentencepiece_processor(model)
 
     @property
     def vocabulary_size(self) -> int:
@@ -52,7 +47,7 @@ class SubwordTokenizer(Tokenizer):
     def encode_batch(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
         """``encode`` of many texts, by default on all cores."""
         if len(texts) == 1:
-            # Threads take longer to start than a sentence takes.
+            # Starting threads takes longer than encoding a sentence.
             return [self.encode(texts[0])]
         return self._processor.encode([_escape(text) for text in texts], num_threads=num_threads)
 
@@ -66,15 +61,25 @@ class SubwordTokenizer(Tokenizer):
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
     def surfaces(self, text: str) -> list[bytes]:
-        """The pieces in UTF-8, an escaped U+2581 as its escape; they add up to the text with a space before it."""
+        """The pieces in UTF-8, with escapes; concatenated, they are the escaped text after a space."""
         return [
             bytes([int(piece[3:5], 16)]) if _BYTE_PIECE.fullmatch(piece) else piece.replace(SPACE_SIGN, " ").encode()
             for piece in self.pieces(self.encode(text))
         ]
 
     def to_bytes(self) -> bytes:
-        """The model as sentencepiece stores it; ``SubwordTokenizer(kind, model)`` is the way back."""
+        """The serialized model of sentencepiece."""
         return self._model
+
+
+def sentencepiece_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    """Loads a serialized model; raises DataError if it is none."""
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.LoadFromSerializedProto(model)
+    except RuntimeError as error:
+        raise DataError(f"not a sentencepiece model: {error}") from None
+    return processor
 
 
 def train_subword_tokenizer(
@@ -82,8 +87,8 @@ def train_subword_tokenizer(
 ) -> SubwordTokenizer:
     """Learns a vocabulary of exactly ``vocabulary_size`` pieces: 4 special ids, 256 bytes, characters and subwords.
 
-    The same sentences give the same model on every machine. Raises ConfigError naming the largest (or smallest) possible
-    ``tokenizer.vocabulary_size`` when these sentences cannot support the one asked for.
+    The same sentences give the same model on every machine. Raises ConfigError, with the largest or smallest possible
+    ``tokenizer.vocabulary_size``, when the sentences do not support this one.
     """
     model = io.BytesIO()
     try:
@@ -127,7 +132,7 @@ def _escape(text: str) -> str:
 
 
 def _explain(message: str, vocabulary_size: int) -> ConfigError | DataError:
-    """The user's error behind a message of sentencepiece."""
+    """The error for a message of sentencepiece."""
     too_large = re.search(r"set it to a value <= (\d+)", message)
     too_small = re.search(r"required_chars\. \d+ vs (\d+)", message)
     if too_large:

@@ -194,7 +194,8 @@ class TranslationTask(Task):
         sample = sample_of(self.corpus.pairs(data.train_split), self.corpus.count(data.train_split))
         languages = data.source_language, data.target_language
         shift = line_shift(sample.lines, sample.pairs)
-        text = f"WARNING: the sides of the training text are shifted: {shift.text(*languages)}; see transformer-jax data check"
+        where = "; ".join(shift.descriptions(*languages))
+        text = f"WARNING: the sides of the training text are shifted: {where}; see transformer-jax data check"
         return *[text] * shift.is_shifted, *too_many_pieces(self.tokenizers, sample.pairs[:MEASURED_PAIRS], languages)
 
     def activations(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> PyTree:

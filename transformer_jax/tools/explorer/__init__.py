@@ -1,1 +1,1 @@
-"""The explorer: attention and beam searches of trained models on one page that needs no network."""
+"""The explorer: attention and beam searches of trained models on a self-contained HTML page."""

@@ -1,4 +1,4 @@
-"""Each head averaged over many sentences: its entropy, distance, attended tokens and alignment error rate."""
+"""Statistics of each head over many sentences: entropy, distance, attended tokens and alignment error rate."""
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +14,7 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, AnyArray, Array,
 from transformer_jax.config import DataError
 from transformer_jax.config.data import padded_width
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
+from transformer_jax.data.tokenizers.subword import SPACE_SIGN
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.evaluation.word_alignment import (
     GoldAlignment,
@@ -29,7 +30,7 @@ from transformer_jax.tasks.translation.soft_alignment import between_words, piec
 
 BATCH_TOKENS = 2048
 OFFSETS = {"previous": -1, "same": 0, "next": 1}
-# Titles on the page; averages over all queries of all sentences.
+# Titles on the page. All are averages over all queries of all sentences.
 STATISTICS = {
     "entropy": "entropy in bits",
     "distance": "mean distance |i - j| in tokens",
@@ -43,10 +44,7 @@ STATISTICS = {
 
 @dataclass(frozen=True)
 class HeadStatistics:
-    """A number for every layer and head [L, H] of a kind of attention, by the name of the statistic.
-
-    ``source`` describes the sentences.
-    """
+    """Values [L, H] for the layers and heads of a kind of attention, by statistic; ``source`` describes the sentences."""
 
     kind: str
     values: dict[str, np.ndarray]
@@ -54,7 +52,7 @@ class HeadStatistics:
 
 
 class Keys(NamedTuple):
-    """Masks of the attended tokens, each [B, M]: not padding, punctuation, and the beginning or end of a sentence."""
+    """Masks [B, M] of the attended tokens: real tokens (not padding), punctuation, and sentence boundaries."""
 
     is_token: Bool[AnyArray, "B M"]
     is_punctuation: Bool[AnyArray, "B M"]
@@ -70,8 +68,8 @@ def head_statistics(
 ) -> list[HeadStatistics]:
     """The statistics of every kind of attention in teacher-forced passes over sentences.
 
-    ``sides``: the ids of all sentences with EOS, source and target or the text alone, with one of ``tokenizers`` each;
-    ``longest`` is the most tokens that the model reads, None without a limit.
+    ``sides``: ids of all sentences with EOS, source and target or the text alone, with one of ``tokenizers`` each.
+    ``longest``: maximum number of tokens of the model, or None.
     """
     marks = [np.array(punctuation(tokenizer)) for tokenizer in tokenizers]
     add = jax.jit(partial(_sums, model))
@@ -91,14 +89,14 @@ def head_statistics(
 
 
 def punctuation(tokenizer: Tokenizer) -> list[bool]:
-    """For every id whether its piece, without spaces, has only punctuation."""
+    """Whether the piece of each id has only punctuation, apart from spaces."""
     pieces = tokenizer.pieces(list(range(tokenizer.vocabulary_size)))
-    letters = [piece.replace("\u2581", "").strip() for piece in pieces]
+    letters = [piece.replace(SPACE_SIGN, "").strip() for piece in pieces]
     return [bool(each) and all(unicodedata.category(letter)[0] == "P" for letter in each) for each in letters]
 
 
 def _batches(sides: Sequence[Sequence[list[int]]], longest: int | None) -> Iterator[list[Tokens]]:
-    """Batches of sentences of similar length, longest first; every side is padded to one of few widths."""
+    """Batches of sentences of similar length, longest first, each side padded to one of few widths."""
     longer_sides = [max(rows, key=len) for rows in zip(*sides, strict=True)]
     for batch in source_batches(longer_sides, batch_tokens=BATCH_TOKENS):
         inputs = []
@@ -114,7 +112,7 @@ def _batches(sides: Sequence[Sequence[list[int]]], longest: int | None) -> Itera
 def _sums(
     model: Module, params: PyTree, marks: list[Array], *inputs: Tokens
 ) -> dict[str, tuple[dict[str, Float[Array, " H"]], Array]]:
-    """The sums over the queries of a batch, and their number, by the path of the attention."""
+    """Sums over the queries of a batch, and the number of queries, by the path of the attention."""
     target = inputs[-1]
     keys = {"source": _keys(inputs[0].ids, marks[0]), "input": _keys(shift_right(target), marks[-1], target.ids)}
     queries = {"source": inputs[0].ids != PAD_ID, "target": target.ids != PAD_ID}
@@ -156,13 +154,13 @@ def head_error_rates(
     gold: Sequence[GoldAlignment],
     name: str,
 ) -> np.ndarray:
-    """AER [L, H] of each head when every target word is linked with the source word of the largest weight (see ``align``).
+    """AER [L, H] of each head, if every target word is linked to the source word with the largest weight (see ``align``).
 
-    ``weights``: the index of a pair and its [L, H, T, S], EOS included, every pair once; errors name ``name``, the file of
-    ``gold``. Raises DataError when ``gold`` is empty or does not fit the pairs.
+    ``weights``: index of a pair and its weights [L, H, T, S], EOS included, each pair once. ``name``: the file of ``gold``, for
+    errors. Raises DataError if ``gold`` is empty or does not fit the pairs.
     """
     if not pairs:
-        raise DataError(f"{name}: no pairs to align; it needs one at least")
+        raise DataError(f"{name}: no pairs to align; give at least one")
     are_words = [pieces_are_words(texts) for texts in zip(*pairs, strict=True)]
     sides = [tuple(word_membership(*side) for side in zip(tokenizers, pair, are_words, strict=True)) for pair in pairs]
     require_words(gold, [(len(target), len(source)) for source, target in sides], name)

@@ -17,7 +17,7 @@ async function inflate(number) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// The value of every step: square-root quantization, as packing.py has it.
+// The value of every step; the inverse of quantized() in page.py.
 function valuesOfSteps(packed) {
   return Float32Array.from({ length: 256 }, (_, step) => packed.signed
     ? Math.sign(step - 128) * packed.largest * ((step - 128) / 127) ** 2
@@ -39,7 +39,6 @@ function arrayOf(packed) {
 
 // ---------------------------------------------------------------- state
 
-const KINDS = { encoder: "encoder", decoder: "decoder", cross: "cross" };
 const KEY_OF_KIND = { encoder: "e", decoder: "d", cross: "c" };
 const MEASURES = {
   weights: { name: "weights", key: "w", source: "attention weights, each row sums to 1" },
@@ -82,8 +81,8 @@ function writeAddress() {
   history.replaceState(null, "", "#" + parts.join("&"));
 }
 
-// Whatever the address says, the state is one that can be drawn: numbers out of range become the nearest, unknown words the
-// first choice, and a token or a prefix that is not there is let go.
+// Makes the state valid: numbers out of range become the nearest valid one, unknown words the first choice, and a token or
+// prefix that does not exist is deselected.
 function settle() {
   state.text = clamp(state.text, 0, Math.max(...page.readings.map((each) => each.text)));
   state.run = clamp(state.run, 0, page.runs.length - 1);
@@ -154,7 +153,7 @@ function valuesOf(reading, attention, layer, head, measure, numRows, numColumns)
   return values;
 }
 
-// The norm of weight times transformed value of a head; of all of them together it follows from their cosines.
+// The norm of weight times transformed value of a head, or of the sum over heads, which follows from the cosines.
 function normsOf(attention, layer, head, numColumns) {
   const [weights, norms, cosines] = [attention.weights[layer], attention.valueNorms, attention.valueCosines[layer]].map(arrayOf);
   if (!norms || !cosines) return null;
@@ -182,13 +181,13 @@ const currentMatrix = (panel) => {
   return attention ? matrixOf(panel.reading, attention, state.layer - 1, state.head, state.measure) : undefined;
 };
 
-// A token on the page: the sign for a space visible, what cannot be printed escaped.
+// A token as text: spaces visible, unprintable characters escaped.
 const shown = (piece) => piece.replace(/[\u2581 ]/g, "\u2423").replace(/[\p{C}\p{Z}]/gu, (letter) => "\\u" + letter.codePointAt(0).toString(16).padStart(4, "0"));
 const number = (value) => Math.abs(value) >= 0.0005 || value === 0 ? value.toFixed(3) : value.toExponential(1);
 
 // ---------------------------------------------------------------- colors
 
-// Lightness rises or falls all along each of them, so they also tell values apart without hue.
+// Lightness is monotonic in each palette, so values can be told apart without hue.
 const PALETTES = {
   blue: { light: [[255, 255, 255], [189, 215, 238], [74, 144, 196], [8, 48, 107]], dark: [[18, 23, 29], [22, 66, 105], [74, 144, 196], [225, 240, 252]] },
   cividis: { light: [[0, 34, 78], [87, 93, 109], [165, 156, 116], [254, 232, 56]], dark: [[0, 34, 78], [87, 93, 109], [165, 156, 116], [254, 232, 56]] },
@@ -214,7 +213,7 @@ function colorTable(isSigned) {
 
 const stepOf = (value, matrix) => {
   let share = matrix.largest ? value / matrix.largest : 0;
-  // Faint values stand out: of a long text most are.
+  // The square root makes faint values visible; most values of a long text are faint.
   if (state.shades === "root") share = Math.sign(share) * Math.sqrt(Math.abs(share));
   return matrix.isSigned ? Math.round(127.5 + 127.5 * share) : Math.round(255 * share);
 };
@@ -224,7 +223,7 @@ function cssColor(value, matrix) {
   return `rgb(${color & 255},${(color >> 8) & 255},${(color >> 16) & 255})`;
 }
 
-// A picture of a matrix, a pixel a cell; of more than `most` cells a side the one furthest from zero of every block.
+// An image of a matrix with a pixel per cell; with more than `most` cells a side, the value furthest from zero in each block.
 function bitmapOf(matrix, most = Infinity) {
   const numRows = matrix.rows.length, numColumns = matrix.columns.length;
   const width = Math.min(numColumns, most), height = Math.min(numRows, most);
@@ -248,7 +247,7 @@ function bitmapOf(matrix, most = Infinity) {
 
 const FONT = "system-ui, 'DejaVu Sans', sans-serif";
 
-// Whether its first letter is of a script such as Arabic or Hebrew.
+// Whether the first letter is from a right-to-left script.
 const isRightToLeft = (text) => /^\P{L}*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/u.test(text);
 
 class CanvasPen {
@@ -291,7 +290,7 @@ class CanvasPen {
     this.context.imageSmoothingEnabled = false;
     this.context.drawImage(image, x, y, width, height);
   }
-  // What `draw` draws, moved to a place and cut at its borders.
+  // Calls `draw` with its origin at (x, y), clipped to the rectangle.
   inside(x, y, width, height, draw) {
     this.context.save();
     this.context.translate(x, y);
@@ -305,7 +304,7 @@ class CanvasPen {
 
 const marked = (text) => text.replace(/[&<>"]/g, (letter) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[letter]);
 
-// The same strokes as elements of an SVG.
+// The same drawing operations as SVG elements.
 class SvgPen {
   constructor() { this.parts = []; }
   rect(x, y, width, height, color) { this.parts.push(`<rect x="${x}" y="${y}" width="${width}" height="${height}" fill="${color}"/>`); }
@@ -336,8 +335,8 @@ class SvgPen {
 
 // ---------------------------------------------------------------- views
 
-// A view has: name, key, isThere(); extent(panel), the size of all of it; draw(pen, panel, frame), where frame is
-// { x, y, width, height }, the part of the extent that is seen; at(panel, x, y), what is there: { row, column, ... } or null.
+// A view has: name, key, isThere(); extent(panel), its whole size; draw(pen, panel, frame), where frame is the visible part
+// { x, y, width, height } of the extent; at(panel, x, y), the item at a point: { row, column, ... } or null.
 const LABEL = 12, LABEL_ROOM = 150, HEADING = 22;
 const ruler = document.createElement("canvas").getContext("2d");
 
@@ -383,7 +382,7 @@ const matrixView = {
     const place = hovered || state;
     if (place.row >= 0 && place.row < rows.length) pen.frame(left - frame.x, top - frame.y + place.row * cell, cell * columns.length, cell, mark, 1.5);
     if (place.column >= 0 && place.column < columns.length) pen.frame(left - frame.x + place.column * cell, top - frame.y, cell, cell * rows.length, mark, 1.5);
-    // The labels stay in sight: they cover what scrolls below them.
+    // The labels stay visible above the cells that scroll below them.
     pen.rect(0, 0, left, frame.height, ground);
     pen.rect(0, 0, frame.width, top, ground);
     const readable = Math.ceil(10 / cell);
@@ -477,7 +476,7 @@ const linesView = {
   },
 };
 
-// The columns of a row that are furthest from zero, at most `most`.
+// The columns of a row with the values furthest from zero, at most `most`.
 function strongest(matrix, row, most) {
   const start = row * matrix.columns.length, found = [];
   for (let column = 0; column < matrix.columns.length; column++) {
@@ -504,7 +503,7 @@ function thumbnail(panel, attention, layer, head) {
 const gridView = {
   name: "all heads", key: "g",
   isThere: matrixView.isThere,
-  // Rollout and gradients have no heads: one picture a layer, or one in all.
+  // Rollout and gradients have no heads: one image per layer, or one in all.
   layout(panel) {
     const attention = attentionOf(panel.reading), measure = hasMeasure(panel.reading, attention, state.measure) ? state.measure : "weights";
     const heads = { weights: attention.heads, norms: attention.heads, rollout: 1, gradient: 1 }[measure];
@@ -540,10 +539,10 @@ const gridView = {
   choose(place) { set({ layer: place.layer, head: place.head, view: "matrix" }); },
 };
 
-// The tree of a search: a column a token, the candidates of a step from the most probable down.
+// The tree of a search: a column per token, with the candidates of a step from the most probable down.
 const COLUMN = 118, ROW = 24, TREE_TOP = 30;
 
-// Nodes as objects with what follows from all of them: the tokens of their prefix, and whether they lead to the best.
+// Nodes as objects, with the tokens of their prefix, and whether they lead to the best hypothesis.
 function treeOf(reading) {
   const search = reading && reading.search;
   if (!search || search.tree) return search && search.tree;
@@ -617,11 +616,10 @@ const treeView = {
   },
 };
 
-const AS_HEAD = (cells) => element("tr", cells.map(([text, kind]) => element("th", text, { className: kind || "" })));
 const cell = (content, kind = "number") => element("td", content, { className: kind });
 const fixed = (value) => value.toFixed(2);
 
-// The finished hypotheses, and what their order would be without the length penalty.
+// The finished hypotheses, and their rank without the length penalty.
 function inspectSearch(tree) {
   const { search, nodes } = tree, finished = search.hypotheses.map((index) => ({ index, node: nodes[index] }));
   const unpenalized = [...finished].sort((a, b) => b.node.log_prob - a.node.log_prob);
@@ -636,8 +634,8 @@ function inspectSearch(tree) {
   return [
     element("h2", `beam search, ${search.beamWidth} beams`), element("p", `prefixes: ${counts}. Best path in orange; click a box for what may follow it.`),
     element("h2", "finished"),
-    element("p", `score = log-probability / penalty, the penalty ((5 + tokens) / 6)^${search.lengthPenalty} (Wu et al. 2016); "without" is the place without it`),
-    element("table", [AS_HEAD([["#", "number"], ["without", "number"], ["len", "number"], ["log p", "number"], ["pen.", "number"], ["score", "number"]]), ...rows]),
+    element("p", `score = log-probability / penalty, the penalty ((5 + tokens) / 6)^${search.lengthPenalty} (Wu et al. 2016); "without" is the rank without it`),
+    element("table", [element("tr", ["#", "without", "len", "log p", "pen.", "score"].map((text) => element("th", text, { className: "number" }))), ...rows]),
   ];
 }
 
@@ -646,7 +644,7 @@ const textOf = (node) => shown(node.text.replace(/<\/s>$/, "")).replaceAll("\u24
 function inspectNode(tree, node) {
   const before = node.parent < 0 ? 0 : tree.nodes[node.parent].log_prob, parts = [
     element("h2", textOf(node)),
-    element("p", `${{ kept: "kept in the beam", dropped: "dropped", finished: "finished" }[node.status]} at token ${node.position + 1}, place ${node.rank + 1} of its step`),
+    element("p", `${{ kept: "kept in the beam", dropped: "dropped", finished: "finished" }[node.status]} at token ${node.position + 1}, rank ${node.rank + 1} of its step`),
     element("p", `this token: probability ${Math.exp(node.log_prob - before).toFixed(3)}; log-probability of all ${fixed(node.log_prob)}` +
       (node.score === null ? "" : `; / ${fixed(node.divisor)} = score ${fixed(node.score)}`)),
   ];
@@ -672,7 +670,7 @@ function inspectNode(tree, node) {
   return parts;
 }
 
-// What the search finds when it must begin with the tokens of a key: computed ahead, or asked of the run.
+// The result of the search forced to begin with the tokens of a key: precomputed, or requested from the run.
 function forcedParts(search, key) {
   const found = search.forced[key];
   if (!found) return [];
@@ -689,13 +687,13 @@ function ask(search, key, prefix) {
     .then(inspect);
 }
 
-// The averages of every head: a table of layers and heads for each statistic.
+// Head statistics: a table of layers and heads for each statistic.
 const NUMBER = 48, LINE = 22, GAP = 26;
 
 const statisticsView = {
   name: "statistics", key: "h", hasNoScale: true,
   isThere: () => page.statistics.some((each) => each.run === state.run),
-  // The tables of the kind that is looked at, where there are any, side by side under the source of their numbers.
+  // The tables of the current kind, if any, side by side under their source.
   layout(panel) {
     const own = page.statistics.filter((each) => each.run === panel.run), tables = [], headings = [];
     const ofKind = own.filter((each) => each.kind === state.kind), seen = ofKind.length ? ofKind : own.filter((each) => each.kind === own[0].kind);
@@ -775,7 +773,7 @@ function ranking(pieces, values, largest, choose) {
     const bar = element("i", "", { className: values[index] < 0 ? "negative" : "" });
     bar.style.width = 100 * Math.abs(values[index]) / (largest || 1) + "%";
     const button = element("button", shown(pieces[index]), { type: "button", title: "position " + (index + 1), onclick: () => choose(index) });
-    return element("tr", [element("td", button), element("td", number(values[index]), { className: "number" }), element("td", bar, { className: "bar" })]);
+    return element("tr", [element("td", button), cell(number(values[index])), cell(bar, "bar")]);
   }));
 }
 
@@ -866,7 +864,7 @@ function arrangePanels() {
 
 const frameOf = (panel) => ({ x: panel.scroller.scrollLeft, y: panel.scroller.scrollTop, width: panel.width, height: panel.height });
 
-// Draws what is seen of the view; false where something is still being unpacked.
+// Draws the visible part of the view; returns false while its arrays are being unpacked.
 function drawPanel(panel) {
   panel.width = panel.scroller.clientWidth;
   panel.height = panel.scroller.clientHeight;
@@ -943,7 +941,7 @@ function showControls() {
   fill("beside", [[-1, "nothing"], ...(runs.length > 1 ? runs : [])], state.beside);
   fill("palette", Object.keys(PALETTES).map((name) => [name, name]), state.palette);
   choice("view", VIEWS, "view", (name) => VIEWS[name].isThere());
-  const kinds = Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, { name: KINDS[kind], key: KEY_OF_KIND[kind] }]));
+  const kinds = Object.fromEntries(Object.entries(KEY_OF_KIND).map(([name, key]) => [name, { name, key }]));
   choice("kind", kinds, "kind", (kind) => reading.attentions.some((each) => each.kind === kind));
   choice("measure", MEASURES, "measure", (measure) => Boolean(attention) && hasMeasure(reading, attention, measure));
   fill("layer", counted(attention ? attention.layers : 0).map((index) => [index + 1, index + 1]), state.layer);
@@ -976,10 +974,8 @@ function find(text, forward) {
   if (VIEWS[state.view].show) VIEWS[state.view].show(panels[0], side, index);
 }
 
-const cycled = (names, name, by) => names[(names.indexOf(name) + by + names.length) % names.length];
-
 function press(key) {
-  const attention = attentionOf(readingOf(state.run)), { layer, head } = state;
+  const attention = attentionOf(readingOf(state.run)), { layer, head } = state, palettes = Object.keys(PALETTES);
   const turn = (value, by, low, high) => value + by > high ? low : value + by < low ? high : value + by;
   const actions = {
     ArrowLeft: () => attention && set({ head: turn(head, -1, 0, attention.heads) }),
@@ -993,7 +989,7 @@ function press(key) {
     "/": () => byId("search").focus(),
     Escape: () => set({ row: -1, column: -1, node: -1 }),
     k: () => set({ theme: isDark() ? "light" : "dark" }),
-    l: () => set({ palette: cycled(Object.keys(PALETTES), state.palette, 1) }),
+    l: () => set({ palette: palettes[(palettes.indexOf(state.palette) + 1) % palettes.length] }),
     v: () => set({ shades: state.shades === "root" ? "linear" : "root" }),
     o: saveSvg, p: savePng,
     "?": () => byId("keys").open ? byId("keys").close() : byId("keys").showModal(),
@@ -1039,7 +1035,7 @@ function listen() {
 
 const LARGEST_PICTURE = 6000, CAPTION = 24;
 
-// Waits until nothing of the view is packed any more, so that all of it can be drawn.
+// Waits until all arrays of the view are unpacked.
 async function unpackView() {
   do {
     await Promise.all(unpacking.values());
@@ -1049,13 +1045,13 @@ async function unpackView() {
 
 const drawnPanels = () => panels.filter((panel) => panel.reading && VIEWS[state.view].extent(panel));
 
-// All of the view where that is not too large, else what is seen of it.
+// The whole view if it is not too large, else its visible part.
 function partOf(panel) {
   const size = VIEWS[state.view].extent(panel);
   return size.width <= LARGEST_PICTURE && size.height <= LARGEST_PICTURE ? { x: 0, y: 0, ...size } : frameOf(panel);
 }
 
-// Every panel of the view beside the one before it, under the name of its run where there are several.
+// The panels of the view side by side, with the names of the runs if there are several.
 async function layoutOfPicture() {
   await unpackView();
   const top = panels.length > 1 ? CAPTION : 0;

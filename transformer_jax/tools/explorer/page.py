@@ -1,4 +1,4 @@
-"""The page: data, packed arrays, style and script in one HTML file that asks no network for anything."""
+"""The page: data, packed arrays, style and script in one self-contained HTML file."""
 
 import base64
 import json
@@ -19,25 +19,25 @@ from transformer_jax.tools.explorer.searches import Forced, Next, SearchTree
 
 STEPS, SIGNED_STEPS = 255, 127
 DEFLATE_LEVEL, WINDOW_BITS, MEMORY_LEVEL = 9, 15, 9
-# The best of them depends on how diffuse attention is.
+# The best one depends on how diffuse attention is.
 STRATEGIES = (zlib.Z_DEFAULT_STRATEGY, zlib.Z_FILTERED, zlib.Z_HUFFMAN_ONLY)
-# Finer steps for a layer without larger weights would only make the page larger: 0.004 is stored to within 0.0002.
+# Smaller scales would enlarge the page; at this one a weight of 0.004 is stored to within 0.0002.
 WEIGHT_SCALE = 1 / 3
 TITLES = STATISTICS | {"alignment": "alignment error rate"}
 NODE_FIELDS = ("parent", "position", "token", "piece", "log_prob", "rank", "status", "score", "divisor")
 
 
 class RunName(NamedTuple):
-    """A run on the page: its folder, and which checkpoint."""
+    """A run on the page: the name of its folder, and the checkpoint."""
 
     name: str
     detail: str
 
 
 class Page:
-    """Collects the content of the page; ``html`` writes it.
+    """Collects the content of the page; ``html`` renders it.
 
-    Arrays are packed: 8 bits with square-root steps, deflate, base 64, each unpacked only when it is looked at.
+    Arrays are quantized to 8 bits with square-root steps, deflated and base64-encoded; the page unpacks each on first use.
     """
 
     def __init__(self, title: str, runs: list[RunName], *, is_served: bool = False) -> None:
@@ -51,10 +51,7 @@ class Page:
         }
 
     def add_reading(self, reading: Reading, search: SearchTree | None = None, *, text: int, run: int) -> None:
-        """Adds the reading and the search of run number ``run`` for text number ``text``.
-
-        Raises DataError for a reading with numbers that are not finite.
-        """
+        """Adds reading and search of text number ``text`` by run number ``run``; raises DataError for NaN or infinity."""
         if not reading.is_finite:
             name = self._data["runs"][run]["name"]
             raise DataError(f"text {text + 1}, {reading.text!r}: NaN or infinity in the model of {name}")
@@ -76,7 +73,7 @@ class Page:
         )
 
     def add_statistics(self, statistics: Sequence[HeadStatistics], *, run: int) -> None:
-        """Adds the statistics of the heads of run number ``run``, a table each."""
+        """Adds the head statistics of run number ``run``, one table each."""
         self._data["statistics"] += [
             {
                 "run": run,
@@ -105,7 +102,7 @@ class Page:
         }
 
     def _add(self, axes: tuple[str, ...], values: np.ndarray, least_scale: float = 0.0) -> dict[str, Any]:
-        """Packs an array; returns its description: axes, shape, largest magnitude, whether signed, number of the block."""
+        """Packs an array; returns its description: axes, shape, largest magnitude, whether it is signed, block number."""
         steps, largest = quantized(values, least_scale)
         data = np.ascontiguousarray(steps).tobytes()
         deflate = [
@@ -122,7 +119,7 @@ class Page:
         }
 
     def html(self) -> str:
-        """The whole file. Texts go into it as JSON in which no tag can begin, and onto the page as text only."""
+        """The whole file. It contains texts as JSON without ``<``, and shows them as text nodes, so none is read as HTML."""
         data = json.dumps(self._data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         blocks = "\n".join(
             f'<script type="text/plain" id="block-{number}">{packed}</script>'
@@ -143,10 +140,10 @@ class Page:
 
 
 def quantized(values: np.ndarray, least_scale: float = 0.0) -> tuple[np.ndarray, float]:
-    """Bytes and the largest magnitude, or ``least_scale``: small values get fine steps, since attention has few large ones.
+    """Values as bytes, and their scale: the largest magnitude, at least ``least_scale``. Small values get fine steps.
 
-    Without negative values ``round(255 sqrt(v / largest))``; with them the sign times ``round(127 sqrt(|v| / largest))``, plus
-    128. An error is at most ``sqrt(v largest) / 255``, or twice that with signs, and a quarter step.
+    Without negative values a byte is ``round(255 sqrt(v / scale))``, else 128 plus the sign times
+    ``round(127 sqrt(|v| / scale))``. An error is at most ``sqrt(v scale) / 255``, twice that with signs, plus a quarter step.
     """
     largest = float(np.abs(values).max(initial=least_scale))
     roots = np.sqrt(np.abs(values) / (largest or 1.0))
@@ -156,7 +153,7 @@ def quantized(values: np.ndarray, least_scale: float = 0.0) -> tuple[np.ndarray,
 
 
 def search_to_json(tree: SearchTree) -> dict[str, Any]:
-    """A search as the page reads it: nodes as lists in the order of ``NODE_FIELDS``, following tokens as lists too."""
+    """A search as JSON for the page: nodes are lists in the order of ``NODE_FIELDS``, followed by the next tokens."""
     nodes = [
         [*(_rounded(getattr(node, name)) for name in NODE_FIELDS), [_next_to_json(each) for each in node.following]]
         for node in tree.nodes

@@ -1,4 +1,4 @@
-"""Readers of trained runs, one for every task that has texts to read: attention, searches, averages of heads."""
+"""Readers of trained runs for tasks that read text: attention, searches and head statistics."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
@@ -31,7 +31,7 @@ from transformer_jax.tools.explorer.page import RunName
 from transformer_jax.tools.explorer.readings import Reading, TextReader
 from transformer_jax.tools.explorer.searches import Forced, Searches, SearchTree
 
-# A run that samples has no beam width; one beam would be no tree.
+# A run that samples has a beam width of 1, which gives no tree.
 BEAMS_OF_SAMPLING = 4
 
 
@@ -42,10 +42,10 @@ class _RunReader(Generic[AnyTask]):
 
 
 class TranslationReader(_RunReader[TranslationTask]):
-    """Reads pairs with one run. Raises DataError for a side that is longer than ``decoding.max_source_tokens``."""
+    """Reads pairs with one run; raises DataError for a side longer than ``decoding.max_source_tokens``."""
 
     def read(self, text: str, target: str | None = None, *, with_gradients: bool = True) -> Reading:
-        """A teacher-forced pass over a text and its translation, by default the run's own."""
+        """A teacher-forced pass over a text and its translation, by default the translation of the run."""
         trained = self._trained
         if target is None:
             target = trained.task.translator.translate(trained.params, [text], name="--text")[0][0].text
@@ -64,7 +64,7 @@ class TranslationReader(_RunReader[TranslationTask]):
     def _searches(self) -> Searches:
         decoding, model = self._trained.config.decoding, self._trained.model
         if decoding.diverse_groups > 1:
-            raise ConfigError("decoding.diverse_groups: only a search in one group is replayed; set it to 1")
+            raise ConfigError("decoding.diverse_groups: only a search with one group is shown; set it to 1")
         return Searches(
             partial(init_cache, model, decoding.beam_width),
             lambda params: partial(call, model, params, "decode_step"),
@@ -73,15 +73,15 @@ class TranslationReader(_RunReader[TranslationTask]):
         )
 
     def search(self, text: str, alternatives: int) -> SearchTree:
-        """The beam search for a text, and its results when forced to begin with the best ``alternatives``."""
+        """The beam search for a text, and its results if forced to begin with the best ``alternatives``."""
         return self._searches.tree(self._trained.params, *self._source(text), alternatives)
 
     def forced(self, text: str, prefix: Sequence[int]) -> Forced:
-        """The best hypothesis for a text that begins with these tokens; raises DataError when none can."""
+        """The best hypothesis that begins with the tokens ``prefix``; raises DataError if there is none."""
         return self._searches.forced(self._trained.params, *self._source(text), prefix)
 
     def _source(self, text: str) -> tuple[np.ndarray, int, int]:
-        """The padded source ids, the limit of the translation in tokens, and the capacity of its arrays."""
+        """The padded source ids, the maximum length of the translation in tokens, and the capacity of its arrays."""
         config = self._trained.config.decoding
         ids = [*self._trained.tokenizers.source.encode(text), EOS_ID]
         require_translatable(np.array([len(ids)]), config.max_source_tokens, "text")
@@ -90,7 +90,7 @@ class TranslationReader(_RunReader[TranslationTask]):
         return batch.ids, int(limits_of(batch.ids, extra)[0]), batch.ids.shape[1] + extra
 
     def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
-        """Averages of every head over the first ``limit`` examples of a split of the run's data."""
+        """Statistics of every head over the first ``limit`` examples of a split of the run's data."""
         trained = self._trained
         pairs = trained.task.evaluator.pairs(trained.config.data.split_name(split), limit)
         sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
@@ -99,16 +99,16 @@ class TranslationReader(_RunReader[TranslationTask]):
         return head_statistics(trained.model, trained.params, trained.tokenizers, sides, longest)
 
     def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
-        """Alignment error rate [L, H] of every head of the cross attention; ``name`` is the file of ``gold``."""
+        """Alignment error rate [L, H] of every cross-attention head; ``name`` is the file of ``gold``."""
         sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
         weights = cross_attention(self._trained, sources, targets, partial(jnp.stack, axis=1))
         return head_error_rates(weights, self._trained.tokenizers, pairs, gold, name)
 
 
 class LanguageModelReader(_RunReader[LanguageModelTask]):
-    """Reads texts with one run, and continues them; there is no ``target``.
+    """Reads and continues texts with one run; ``target`` is not used.
 
-    Raises DataError when a text, with ``decoding.max_new_tokens`` in a search, exceeds the context of the training.
+    Raises DataError if a text, plus ``decoding.max_new_tokens`` in a search, exceeds the context length in training.
     """
 
     def read(self, text: str, target: str | None = None, *, with_gradients: bool = True) -> Reading:
@@ -170,7 +170,7 @@ class OpenedReader(NamedTuple):
 
 
 def open_reader(chosen: ChosenRun, average: int) -> OpenedReader:
-    """Restores a run, the mean of ``average`` checkpoints; raises ConfigError when its task has no texts to read."""
+    """Restores a run, with the mean of ``average`` checkpoints; raises ConfigError if its task reads no text."""
     task = chosen.config.task
     if task not in READERS:
         raise ConfigError(f"--workdir: {chosen.workdir} is a run of task={task}; explore takes {', '.join(READERS)}")

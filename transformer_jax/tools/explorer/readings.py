@@ -1,4 +1,4 @@
-"""One text as a trained model reads it: attention, its rollout, gradients and probabilities as NumPy arrays."""
+"""Readings of one text by a trained model: attention, rollout, gradients and probabilities as NumPy arrays."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,12 +25,12 @@ SHARE_OF_ATTENTION = 0.5
 
 @dataclass(frozen=True)
 class AttentionReading:
-    """One kind of attention (``encoder``, ``decoder`` or ``cross``): all layers and heads, from ``rows`` to ``columns``.
+    """One kind of attention (``encoder``, ``decoder`` or ``cross``) in all layers and heads, from ``rows`` to ``columns``.
 
-    ``weights`` [L, H, Q, M]. ``value_norms`` [L, H, M]: the norm of a transformed value; times the weight it is the norm of the
-    head's contribution (Kobayashi et al. 2020, section 3.2). ``value_cosines`` [L, pairs, M]: the cosine of the transformed
-    values of two heads, (1, 0), (2, 0), (2, 1), ...; they give the norm of the sum over all heads. ``rollout`` [L, Q, M]
-    (Abnar and Zuidema 2020) is None for a model without a stack of attentions.
+    ``weights`` [L, H, Q, M]. ``value_norms`` [L, H, M]: norms of the transformed values; multiplied by the weight, the norm of
+    the head's contribution (Kobayashi et al. 2020, section 3.2). ``value_cosines`` [L, pairs, M]: cosines between the
+    transformed values of two heads, (1, 0), (2, 0), (2, 1), ..., which determine the norm of the sum over heads. ``rollout``
+    [L, Q, M] (Abnar and Zuidema 2020): None for a model without self-attention layers.
     """
 
     kind: str
@@ -44,10 +44,10 @@ class AttentionReading:
 
 @dataclass(frozen=True)
 class Reading:
-    """A text and, in translation, its translation: tokens of every axis, attention, gradients, probabilities.
+    """A text, its translation if any, and the tokens of every axis, attention, gradients and probabilities.
 
-    ``gradients`` [Q, M] by kind of attention: gradient x input of the log-probability of a row's token. ``log_probs`` [T] of
-    the tokens of the axis ``target``.
+    ``gradients`` [Q, M] by kind of attention: gradient x input of the log-probability of the token of each row. ``log_probs``
+    [T]: of the tokens of the axis ``target``.
     """
 
     text: str
@@ -67,9 +67,9 @@ class Reading:
 
 
 class TextReader:
-    """Teacher-forced passes of one model over one text at a time; the compiled programs, one for each width, are kept.
+    """Teacher-forced passes of one model over one text at a time; keeps one compiled program for each width.
 
-    ``longest`` is the most positions of the model, None without a limit.
+    ``longest``: maximum number of positions of the model, or None.
     """
 
     def __init__(self, model: Module, longest: int | None = None) -> None:
@@ -88,7 +88,7 @@ class TextReader:
         *,
         with_gradients: bool = True,
     ) -> Reading:
-        """Reads the ids of every side, the target last; ``tokens`` are the pieces of every axis."""
+        """Reads the ids of all sides, the target last; ``tokens`` are the pieces of every axis."""
         inputs = [self._padded(ids) for ids in sides]
         lengths = [len(ids) for ids in sides]
         records = jax.device_get(self._records(params, *inputs))
@@ -107,7 +107,7 @@ class TextReader:
 
 
 def attention_readings(records: Mapping[str, AttentionRecord], lengths: Mapping[str, int]) -> list[AttentionReading]:
-    """Readings of the first row of a batch for every kind of attention, cut to the ``lengths`` of the token axes."""
+    """Readings of the first row of a batch for every kind of attention, truncated to the ``lengths`` of the token axes."""
     readings = []
     for kind, layers in layers_by_kind(records).items():
         rows, columns = ATTENTION_KINDS[kind].rows, ATTENTION_KINDS[kind].columns
@@ -125,7 +125,7 @@ def attention_readings(records: Mapping[str, AttentionRecord], lengths: Mapping[
 
 
 def with_rollout(readings: list[AttentionReading]) -> list[AttentionReading]:
-    """The readings with the rollout of every kind; an RNN, which has no self-attention, has none."""
+    """The readings with their rollouts; an RNN has none, since it has no self-attention."""
     weights = {each.kind: each.weights for each in readings}
     found: dict[str, np.ndarray] = {}
     if weights.keys() == {"decoder"}:
@@ -137,13 +137,13 @@ def with_rollout(readings: list[AttentionReading]) -> list[AttentionReading]:
 
 
 def _with_residual(weights_LHQM: np.ndarray) -> np.ndarray:
-    """0.5 A + 0.5 I of every layer, A the mean of its heads: [L, H, N, N] to [L, N, N] (section 3)."""
+    """0.5 A + 0.5 I of every layer, where A is the mean over heads: [L, H, N, N] to [L, N, N] (section 3)."""
     mean = weights_LHQM.mean(axis=1)
     return SHARE_OF_ATTENTION * mean + (1 - SHARE_OF_ATTENTION) * np.eye(mean.shape[-1])
 
 
 def rollout(weights_LHQM: np.ndarray) -> np.ndarray:
-    """From every layer back to the embeddings: [L, H, N, N] to [L, N, N], rows sum to 1 (Abnar and Zuidema, section 3)."""
+    """Rollout from every layer to the embeddings: [L, H, N, N] to [L, N, N]; rows sum to 1 (Abnar and Zuidema, section 3)."""
     layers = [np.eye(weights_LHQM.shape[-1])]
     for mixing in _with_residual(weights_LHQM):
         layers.append(mixing @ layers[-1])
@@ -153,10 +153,10 @@ def rollout(weights_LHQM: np.ndarray) -> np.ndarray:
 def decoder_rollout(
     own_LHTT: np.ndarray, cross_LHTS: np.ndarray, source_SS: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """From every decoder layer back to the embeddings of both sides: [L, T, T] and [L, T, S]; their rows sum to 1 together.
+    """Rollout from every decoder layer to the embeddings of both sides: [L, T, T] and [L, T, S], whose rows sum to 1 together.
 
-    The paper has stacks of self-attention only. Here a layer first mixes target states, then adds, half and half, the state and
-    the cross attention to the top of the encoder; ``source_SS`` is the rollout of the encoder.
+    The paper defines rollout for self-attention only. Here a layer first mixes target states by self-attention, then averages
+    the state and the cross-attention to the encoder output. ``source_SS``: rollout of the encoder.
     """
     to_target, to_source = np.eye(own_LHTT.shape[-1]), np.zeros(cross_LHTS.shape[-2:])
     layers = []

@@ -1,4 +1,4 @@
-"""The beam searches of one trained model: their tree (every prefix that was kept, dropped or finished), and forced ones."""
+"""Beam searches of a trained model as trees of all prefixes (kept, dropped or finished), and forced searches."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ ROWS_AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Next:
-    """A token that may follow a prefix, and the logarithm of its probability."""
+    """A possible next token, and its log-probability."""
 
     token: int
     piece: str
@@ -32,11 +32,11 @@ class Next:
 
 @dataclass(frozen=True)
 class Node:
-    """A prefix: the index of its parent, its last token, its log-probability, its rank among the candidates of the step.
+    """A prefix: index of its parent, its last token, log-probability, and rank among the candidates of the step.
 
-    ``status``: ``kept`` in the beam, ``dropped``, or ``finished`` (its EOS was among the best ``beam_width``). ``score`` of a
-    finished one is the log-probability over ``divisor``, the length penalty. ``following`` are the most probable next tokens
-    of a kept one.
+    ``status``: ``kept`` in the beam, ``dropped``, or ``finished`` (EOS was among the best ``beam_width`` candidates).
+    ``score``: log-probability divided by the length penalty ``divisor``, for a finished prefix. ``following``: the most
+    probable next tokens of a kept prefix.
     """
 
     parent: int
@@ -53,7 +53,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Forced:
-    """The result of a search that has to begin with ``prefix``: text, score and log-probability, prefix included."""
+    """The result of a search forced to begin with ``prefix``: text, score and log-probability, prefix included."""
 
     prefix: tuple[int, ...]
     text: str
@@ -72,7 +72,7 @@ class SearchTree:
     forced: list[Forced] = field(default_factory=list)
 
     def prefix(self, number: int) -> tuple[int, ...]:
-        """The tokens of a node, the first one first."""
+        """The tokens of a node, from the first."""
         tokens: list[int] = []
         while number != ROOT:
             tokens.append(self.nodes[number].token)
@@ -85,7 +85,7 @@ class SearchTree:
         return sorted(finished, key=lambda number: -(self.nodes[number].score or 0.0))
 
     def alternatives(self, count: int) -> list[tuple[int, ...]]:
-        """The ``count`` most probable tokens that the best hypothesis did not take, each after its prefix."""
+        """The ``count`` most probable tokens that the best hypothesis did not choose, each with its prefix."""
         finished = self.hypotheses()
         best = self.prefix(finished[0]) if finished else ()
         by_prefix = {self.prefix(number): node.following for number, node in enumerate(self.nodes)} | {(): self.first}
@@ -101,7 +101,7 @@ class SearchTree:
 def build_tree(
     steps: Sequence[TracedStep], pieces: Callable[[int], str], beam_width: int, length_penalty: float
 ) -> SearchTree:
-    """The tree of a traced search; ``pieces`` returns the text of a token."""
+    """The tree of a traced search; ``pieces`` returns the piece of a token."""
     nodes: list[Node] = []
     beams: list[int] = [ROOT]
     first: list[Next] = []
@@ -130,9 +130,9 @@ def build_tree(
 
 
 class Searches:
-    """Beam searches of one model by ``rules``; ``tokenizer`` is the target's. Compiled programs are kept.
+    """Beam searches of one model by ``rules``, with the target's ``tokenizer``; keeps compiled programs.
 
-    ``inputs`` are arrays of one row; a hypothesis has at most ``limit`` tokens, in arrays of ``capacity`` tokens.
+    ``inputs``: arrays of one row. ``limit``: maximum tokens of a hypothesis. ``capacity``: length of its arrays.
     """
 
     def __init__(self, init_cache: InitCache, make_step: MakeStep, rules: Rules, tokenizer: Tokenizer) -> None:
@@ -157,7 +157,7 @@ class Searches:
         self._forced = jax.jit(forced, static_argnames="capacity")
 
     def tree(self, params: PyTree, inputs: PyTree, limit: int, capacity: int, alternatives: int) -> SearchTree:
-        """The search for ``inputs``, and its results when forced to begin with the ``alternatives`` best other prefixes."""
+        """The search for ``inputs``, and its results if forced to begin with the best ``alternatives``."""
         steps, _ = self._trace(params, inputs, limit, capacity=capacity)
         tree = build_tree(steps, self._piece, self._rules.beam_width, float(self._rules.length_penalty))
         prefixes = [prefix for prefix in tree.alternatives(alternatives) if _can_end(prefix, limit)]
@@ -168,7 +168,7 @@ class Searches:
         return replace(tree, forced=found)
 
     def forced(self, params: PyTree, inputs: PyTree, limit: int, capacity: int, prefix: Sequence[int]) -> Forced:
-        """The best hypothesis that begins with ``prefix``; raises DataError when none can."""
+        """The best hypothesis that begins with ``prefix``; raises DataError if there is none."""
         require_prefix(prefix, self._tokenizer.vocabulary_size, limit)
         (found,) = self._beginning_with(params, inputs, limit, capacity, [tuple(prefix)], 1)
         return found
@@ -176,7 +176,7 @@ class Searches:
     def _beginning_with(
         self, params: PyTree, inputs: PyTree, limit: int, capacity: int, prefixes: list[tuple[int, ...]], rows: int
     ) -> list[Forced]:
-        """The best hypothesis for each of ``prefixes``, in one program of ``rows`` rows."""
+        """The best hypothesis for each of ``prefixes``, computed by one program of ``rows`` rows."""
         repeated = jax.tree.map(lambda leaf: np.repeat(leaf, rows, axis=0), inputs)
         limits = np.where(np.arange(rows) < len(prefixes), limit, 0).astype(np.int32)
         ids = np.full((rows, capacity), PAD_ID, np.int32)
@@ -199,11 +199,11 @@ def require_prefix(prefix: Sequence[int], vocabulary_size: int, limit: int) -> N
     """Raises DataError unless a hypothesis of at most ``limit`` tokens can begin with ``prefix``."""
     for number, token in enumerate(prefix, start=1):
         if not 0 <= token < vocabulary_size or token in (PAD_ID, BOS_ID):
-            raise DataError(f"prefix: token {number}, {token}, cannot be chosen; ids go up to {vocabulary_size - 1}")
+            raise DataError(f"prefix: token {number}, {token}, is never generated; ids go up to {vocabulary_size - 1}")
         if token == EOS_ID and number < len(prefix):
-            raise DataError(f"prefix: token {number} is the end of the sentence, and {prefix[number]} follows it")
+            raise DataError(f"prefix: token {number} is EOS, but {prefix[number]} follows it")
     if not _can_end(prefix, limit):
-        raise DataError(f"prefix: its {len(prefix)} tokens leave no token for the end; the limit is {limit}")
+        raise DataError(f"prefix: {len(prefix)} tokens leave no position for EOS; the limit is {limit} tokens")
 
 
 def _can_end(prefix: Sequence[int], limit: int) -> bool:

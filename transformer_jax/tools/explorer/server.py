@@ -1,4 +1,4 @@
-"""The page served from a run, on this machine only; it answers forced decoding."""
+"""A local server for the page, which also runs forced decoding."""
 
 import socket
 import threading
@@ -18,22 +18,22 @@ except ImportError:
 
 HOST = "127.0.0.1"
 HTTP_BAD_REQUEST, HTTP_FORBIDDEN = 400, 403
-# A question is one sentence and its prefix.
+# A request is one sentence and its prefix.
 MAX_BODY_BYTES = 1 << 20
-# Values of Sec-Fetch-Site that are accepted: this page, an address that the user typed, no browser.
+# Accepted values of Sec-Fetch-Site: this page, an address typed by the user, not a browser.
 OWN_SITES = ("same-origin", "none", "")
 
 Render = Callable[[str | None], str]
-"""The page of a text; None: the texts of the command."""
+"""The page for a text; for None, for the texts of the command."""
 
 Force = Callable[[int, str, Sequence[int]], Forced]
-"""The result of run number ``n`` for a text when forced to begin with these tokens."""
+"""The result of (run number, text, prefix): a search forced to begin with the tokens of the prefix."""
 
 
 def make_app(render: Render, force: Force) -> Flask:
-    """``GET /?text=...`` is a page, ``POST /forced`` with ``run``, ``text`` and ``prefix`` is answered as JSON.
+    """An app that returns a page for ``GET /?text=...``, and JSON for ``POST /forced`` with ``run``, ``text`` and ``prefix``.
 
-    Refuses requests for another host name or none (DNS rebinding), from another site or origin (a picture or a form of another
+    Refuses requests for another host name or none (DNS rebinding), from another site or origin (an image or form of another
     page), to ``/forced`` that are not JSON, and bodies of more than ``MAX_BODY_BYTES``. No other page may frame this one. The
     model serves one request at a time.
     """
@@ -48,7 +48,7 @@ def make_app(render: Render, force: Force) -> Flask:
         is_own = request.headers.get("Origin", request.host_url[:-1]) == request.host_url[:-1]
         if is_own and request.headers.get("Sec-Fetch-Site", "") in OWN_SITES:
             return None
-        return {"error": "another site asked; open the address in a tab of its own"}, HTTP_FORBIDDEN
+        return {"error": "request from another site; open the address in a new tab"}, HTTP_FORBIDDEN
 
     @app.after_request
     def refuse_frames(response: Response) -> Response:
@@ -67,8 +67,8 @@ def make_app(render: Render, force: Force) -> Flask:
         try:
             asked = request.get_json()
         except RecursionError:
-            raise DataError("the question is nested too deeply") from None
-        run, text, prefix = _question(asked)
+            raise DataError("the request is nested too deeply") from None
+        run, text, prefix = _fields(asked)
         with model:
             return forced_to_json(force(run, text, prefix)), 200
 
@@ -80,18 +80,18 @@ def make_app(render: Render, force: Force) -> Flask:
     return app
 
 
-def _question(asked: Any) -> tuple[int, str, list[int]]:
-    """``run``, ``text`` and ``prefix`` of a question; raises DataError unless they are a number, a text, token ids."""
+def _fields(asked: Any) -> tuple[int, str, list[int]]:
+    """``run``, ``text`` and ``prefix`` of a request; raises DataError unless they are a number, a text and token ids."""
     match asked:
         case {"run": int(run), "text": str(text), "prefix": [*prefix]} if text.strip():
-            # JSON's true is an int of Python, its 1e999 a float.
+            # In Python JSON's true is an int.
             if all(type(number) is int for number in (run, *prefix)) and is_unicode(text):
                 return run, text, prefix
     raise DataError("expected run (a number), text (not empty) and prefix (token ids)")
 
 
 def listen_locally(port: int) -> socket.socket:
-    """Binds a port of 127.0.0.1, 0 for any free one; raises ConfigError when it cannot be used."""
+    """Binds a port of 127.0.0.1, 0 for any free one; raises ConfigError if it cannot be used."""
     try:
         return socket.create_server((HOST, port))
     except OSError:
@@ -99,5 +99,5 @@ def listen_locally(port: int) -> socket.socket:
 
 
 def make_local_server(app: Flask, listener: socket.socket) -> BaseWSGIServer:
-    """A server on ``listener``, a thread for each connection: an idle connection of a browser blocks no other."""
+    """A server on ``listener`` with a thread per connection, so that an idle connection blocks no other."""
     return make_server(HOST, listener.getsockname()[1], app, threaded=True, fd=listener.fileno())

@@ -1,1 +1,1 @@
-"""Trained models out to other toolkits and in from them, each way with a comparison of outputs as proof."""
+"""Export to and import from other toolkits, with comparisons of the outputs."""

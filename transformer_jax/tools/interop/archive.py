@@ -1,7 +1,8 @@
 """The archive format: parameters in safetensors, settings, tokenizers, and a manifest with digests of the files.
 
-``model.safetensors`` has the parameters by path, in this package's layout; ``golden.safetensors`` token ids of a few sentences
-and their logits, to check another implementation; ``manifest.json`` digests of the files, and shapes and types of the tensors.
+``model.safetensors`` has the parameters by path, in this package's layout. ``golden.safetensors`` has token ids of a few
+sentences and their logits, to check other implementations. ``manifest.json`` has digests of the files, and shapes and types of
+the tensors.
 """
 
 import hashlib
@@ -22,14 +23,14 @@ from transformer_jax.tools.interop.weight_files import read_object, read_tensors
 
 SCHEMA_VERSION = 1
 GOLDEN_SENTENCES = 5
-# Of a logit that another device computes.
+# Maximum difference of a logit computed on another device.
 GOLDEN_BOUND = 1e-4
 MANIFEST, CONFIG, TOKENIZER = "manifest.json", "config.json", "tokenizer"
 MODEL, GOLDEN = "model.safetensors", "golden.safetensors"
 
 
 def export(model: OpenedModel, folder: Path, texts: Sequence[str]) -> None:
-    """Writes the archive of a run of any sequence model, with the logits of the first ``texts``, if there are any."""
+    """Writes the archive of a run of any sequence model, with logits for the first ``texts``, if any."""
     write_tensors(folder / MODEL, model.named)
     examples = model.examples(texts[:GOLDEN_SENTENCES]) if texts else []
     golden = {}
@@ -54,25 +55,24 @@ def export(model: OpenedModel, folder: Path, texts: Sequence[str]) -> None:
 
 
 def read(folder: Path) -> ImportedModel:
-    """Settings, tokenizers and parameters.
-
-    Raises DataError unless every file is as in the manifest, and when the model does not compute the golden logits.
-    """
+    """Settings, tokenizers and parameters; raises DataError if a file or the golden logits do not match."""
     found = _read_files(folder)
     for check in _golden_checks(folder, found.opened()):
         if check.agreeing < check.total:
-            problem = f"{check.total - check.agreeing} of {check.total} sentences have other logits"
-            raise DataError(f"{folder / GOLDEN}: {problem} than this version computes with {MODEL} and {CONFIG}")
+            problem = f"the logits of {check.total - check.agreeing} of {check.total} sentences differ"
+            raise DataError(
+                f"{folder / GOLDEN}: {problem} from the ones that this version computes with {MODEL} and {CONFIG}"
+            )
     return found
 
 
 def counterpart_of(folder: Path) -> type[Counterpart] | None:
-    """The counterpart, if this is an archive."""
+    """The counterpart class if ``folder`` is an archive, else None."""
     return ArchiveCounterpart if (folder / MANIFEST).is_file() else None
 
 
 class ArchiveCounterpart(Counterpart):
-    """The model of an archive, with its own parameters and settings, decoding as the run does."""
+    """The model of an archive with its own parameters and settings, and the decoding of the run."""
 
     name = "the archive"
 
@@ -90,7 +90,7 @@ class ArchiveCounterpart(Counterpart):
         return [target[:-1] for target in self._model.greedy(sources)]
 
     def checks(self, model: OpenedModel, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
-        """The golden logits."""
+        """Checks the golden logits."""
         del model, texts, examples
         return _golden_checks(self._folder, self._model)
 
@@ -111,7 +111,7 @@ def _read_files(folder: Path) -> ImportedModel:
 
 
 def _golden_checks(folder: Path, model: OpenedModel) -> list[Check]:
-    """How many of the sentences in the archive have the logits that are stored with them."""
+    """Compares the logits of the sentences in the archive with the stored ones."""
     stored = read_tensors(folder / GOLDEN)
     numbers = list(itertools.takewhile(lambda number: f"target_{number}" in stored, itertools.count()))
     examples = [
@@ -128,5 +128,5 @@ def _digest(file: Path) -> str:
 
 
 def _described(tensors: Mapping[str, np.ndarray]) -> dict[str, dict[str, object]]:
-    """Shape and type of each array, by name."""
+    """Shape and type of each array."""
     return {name: {"shape": list(leaf.shape), "dtype": str(leaf.dtype)} for name, leaf in sorted(tensors.items())}

@@ -1,8 +1,8 @@
-"""Translation models for the CTranslate2 runtime (https://github.com/OpenNMT/CTranslate2), and the runtime as a counterpart.
+"""Export of translation models to the CTranslate2 runtime (https://github.com/OpenNMT/CTranslate2), and its counterpart.
 
 Its models are the encoder-decoder of Vaswani et al. 2017. Matrices are [out, in]; self-attention fuses query, key and value,
 cross-attention key and value. Its length penalty divides by length^alpha (not equation 14 of Wu et al. 2016), so beam search
-ranks a little differently; greedy decoding is the same. A bias forbids PAD and BOS, which search here never chooses, so that
+ranks slightly differently; greedy decoding is the same. A bias suppresses PAD and BOS, which search here never chooses, so that
 probabilities are over all other tokens.
 """
 
@@ -24,9 +24,9 @@ from transformer_jax.tools.interop.opened_model import Example, OpenedModel, req
 from transformer_jax.tools.interop.parity import Counterpart, Tolerance, require_same_tokenizers
 from transformer_jax.tools.interop.weight_files import needing, read_object
 
-# Rows of the table of sinusoids; the runtime refuses longer sequences.
+# Rows of the sinusoid table; the runtime refuses longer sequences.
 POSITIONS = 4096
-# Of PAD and BOS, which search here never chooses; float16 can hold it.
+# Logit of PAD and BOS, which search here never chooses; representable in float16.
 SUPPRESSED_LOGIT = np.float32(-1e4)
 # jax.nn.gelu is the approximation with tanh (Hendrycks and Gimpel 2016).
 ACTIVATIONS = {
@@ -37,9 +37,9 @@ ACTIVATIONS = {
     "gated_gelu": "GELUTanh",
     "gated_silu": "SWISH",
 }
-# Of a token's log-probability, as rounding of the weights explains it: a trained model had 0.13 and 0.010 with int8, one of
-# base size 0.04 and 0.022; the first 0.004 and 0.0006 with float16. The largest of many tokens is far out with int8: there
-# the mean decides. Sources without EOS, or another norm epsilon, are beyond.
+# Differences of a token's log-probability that rounded weights explain. Measured maximum and mean: 0.13 and 0.010 with int8,
+# 0.04 and 0.022 with int8 at base size, 0.004 and 0.0006 with float16. With int8 the maximum over many tokens has outliers, so
+# the mean decides. Sources without EOS, or another norm epsilon, exceed these bounds.
 TOLERANCES = {
     "float32": Tolerance(1e-4, 1e-5),
     "float16": Tolerance(1e-2, 2e-3, greedy=0.9),
@@ -49,14 +49,14 @@ Matrices = Mapping[str, np.ndarray]
 
 
 def library() -> Any:
-    """The package ctranslate2; raises ConfigError where it is missing."""
+    """The package ctranslate2; raises ConfigError if it is missing."""
     with needing("ctranslate2"):
         import ctranslate2
     return ctranslate2
 
 
 def export(model: OpenedModel, folder: Path, texts: Sequence[str] = (), *, quantization: str = "float32") -> None:
-    """Writes the model directory with its tokenizer files; raises ConfigError naming a setting that the runtime lacks."""
+    """Writes a model directory with tokenizer files; raises ConfigError for a setting that the runtime does not support."""
     del texts
     choices = {"feed_forward": ACTIVATIONS, "positions": (*SINUSOIDS, "learned")}
     require_plain_transformer(model, "ctranslate2", "is not supported by CTranslate2", choices)
@@ -71,7 +71,7 @@ def export(model: OpenedModel, folder: Path, texts: Sequence[str] = (), *, quant
         alignment_heads=0,
         ffn_glu=config.feed_forward.startswith("gated"),
     )
-    # Its quantizer writes into the arrays.
+    # The quantizer modifies the arrays.
     matrices = {name: np.array(leaf) for name, leaf in as_matrices(model.named).items()}
     _set_stack(spec.encoder, "encoder", matrices, config)
     _set_stack(spec.decoder, "decoder", matrices, config)
@@ -100,7 +100,7 @@ def export(model: OpenedModel, folder: Path, texts: Sequence[str] = (), *, quant
 
 
 def _set_stack(spec: Any, side: str, matrices: Matrices, config: TransformerConfig) -> None:
-    """Layers, positions and the last norm of the ``encoder`` or the ``decoder``."""
+    """Sets layers, positions and final norm of the ``encoder`` or ``decoder``."""
     for number, layer in enumerate(spec.layer):
         path = f"{side}_layers_{number}"
         _set_attention(layer.self_attention, f"{path}/self_attention", matrices, fused=["query", "key", "value"])
@@ -140,12 +140,12 @@ def _set_norm(spec: Any, path: str, matrices: Matrices) -> None:
 
 
 def counterpart_of(folder: Path) -> type[Counterpart] | None:
-    """The counterpart, if this is a model directory of CTranslate2."""
+    """The counterpart class if ``folder`` is a model directory of CTranslate2, else None."""
     return CTranslate2Counterpart if (folder / "model.bin").is_file() else None
 
 
 class CTranslate2Counterpart(Counterpart):
-    """A model directory, run on the CPU in the precision of its export; compares log-probabilities."""
+    """A model directory, run on the CPU in its precision; compares log-probabilities."""
 
     compares_logits = False
 
@@ -154,7 +154,7 @@ class CTranslate2Counterpart(Counterpart):
         quantization = read_object(path).get("quantization")
         if quantization not in TOLERANCES:
             known = ", ".join(TOLERANCES)
-            raise DataError(f"{path}: quantization={quantization!r} is none that export writes: {known}")
+            raise DataError(f"{path}: quantization={quantization!r} is not one of {known}; export the model again")
         require_same_tokenizers(folder, model)
         self._source, self._target = model.tokenizers
         for side, tokenizer in (("source", self._source), ("target", self._target)):
@@ -169,7 +169,7 @@ class CTranslate2Counterpart(Counterpart):
         try:
             self._translator = library().Translator(str(folder), device="cpu")
         except (OSError, RuntimeError, ValueError) as error:
-            raise DataError(f"{folder}: not a whole model that export wrote for CTranslate2: {error}") from None
+            raise DataError(f"{folder}: not a complete CTranslate2 model: {error}; export it again") from None
         self.name = f"CTranslate2 {quantization}"
         self.tolerance = TOLERANCES[quantization]
         self.longest_source = self.longest_target = model.config.model.longest_sequence or POSITIONS
@@ -184,7 +184,7 @@ class CTranslate2Counterpart(Counterpart):
 
     def greedy(self, sources: Sequence[list[int]], longest: int) -> list[list[int]]:
         pieces = [self._source.pieces(source[:-1]) for source in sources]
-        # The tokens that the run puts before every translation, such as the token of a language.
+        # Tokens that begin every translation of the run, such as a language token.
         prefix = self._target.pieces(self._target.encode(""))
         found = self._translator.translate_batch(
             pieces,

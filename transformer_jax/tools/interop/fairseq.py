@@ -1,4 +1,4 @@
-"""Translation models of fairseq (Ott et al. 2019): a checkpoint, two dictionaries, and codes or a sentencepiece model."""
+"""Import of fairseq translation models (Ott et al. 2019): checkpoint, two dictionaries, BPE codes or sentencepiece model."""
 
 import re
 from argparse import Namespace
@@ -20,13 +20,20 @@ from transformer_jax.tools.interop.fairseq_family import (
 )
 from transformer_jax.tools.interop.imported_model import ImportedModel
 from transformer_jax.tools.interop.marian import dropout_settings
-from transformer_jax.tools.interop.weight_files import Value, as_arrays, load_tensors_only, value_of
+from transformer_jax.tools.interop.weight_files import as_arrays, load_tensors_only, require_values, value_of
 
-# The first ids of every dictionary of fairseq; their decoder begins with EOS.
+# The first ids of every fairseq dictionary; its decoder begins with EOS.
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
 SPECIAL_IDS = {"pad": 1, "start": 2, "eos": 2, "unk": 3}
+SIZES = {
+    "d_model": "encoder_embed_dim",
+    "d_ff": "encoder_ffn_embed_dim",
+    "num_heads": "encoder_attention_heads",
+    "num_encoder_layers": "encoder_layers",
+    "num_decoder_layers": "decoder_layers",
+}
 ACTIVATIONS = {"relu": "relu", "gelu": "exact_gelu", "gelu_fast": "gelu", "gelu_accurate": "gelu", "swish": "silu"}
-# The only value of each setting that can be read.
+# Settings with the only supported value.
 NEEDED = {
     "encoder_learned_pos": False,
     "decoder_learned_pos": False,
@@ -37,7 +44,7 @@ NEEDED = {
     "cross_self_attention": False,
 }
 CODES = ("bpecodes", "bpe.codes", "code", "codes")
-# Norms of a layer in checkpoints of 2018, by index.
+# Norms of a layer by index, in checkpoints of 2018.
 OLD_NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
@@ -45,20 +52,22 @@ OLD_NORMS = {
 
 
 def read(path: Path) -> ImportedModel:
-    """Settings, tokenizers and parameters of a checkpoint, or of the folder that holds one.
+    """Settings, tokenizers and parameters of a checkpoint, or of a folder with one.
 
-    Raises DataError naming a file or tensor that is missing, damaged or unexpected, and for a checkpoint that holds more
-    than tensors and settings; ConfigError naming a setting that no model here has.
+    Raises DataError naming a file or tensor that is missing, damaged or unexpected, and for a checkpoint with other objects
+    than tensors and settings; ConfigError naming an unsupported setting.
     """
     file = _checkpoint(path)
     content = load_tensors_only(file)
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
-        raise DataError(f"{file}: not a checkpoint of fairseq: no model in it")
+        raise DataError(f"{file}: not a fairseq checkpoint: it has no model")
     try:
         theirs = settings_of(content)
         state = current_names(as_arrays(content["model"], "model"))
         model = model_settings(theirs)
-        languages = {f"{side}_language": _setting(theirs, f"{side}_lang", str) for side in ("source", "target")}
+        languages = {
+            f"{side}_language": value_of(theirs, f"{side}_lang", str, "settings") for side in ("source", "target")
+        }
     except DataError as error:
         raise DataError(f"{file}: {error}") from None
     words = [_dictionary(file.parent / f"dict.{language}.txt") for language in languages.values()]
@@ -71,59 +80,49 @@ def read(path: Path) -> ImportedModel:
         raise DataError(f"{file}: {error}") from None
 
 
-def settings_of(content: Mapping[str, Any]) -> Namespace:
-    """The settings of model and languages: ``args``, or model and task in the ``cfg`` of newer checkpoints."""
+def settings_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of model and languages: ``args``, or ``model`` and ``task`` in the ``cfg`` of newer checkpoints."""
     if isinstance(args := content.get("args"), Namespace):
-        return args
+        return vars(args)
     cfg = content.get("cfg")
     parts = [cfg.get(name) for name in ("model", "task")] if isinstance(cfg, dict) else []
     model, task = (vars(part) if isinstance(part, Namespace) else part for part in parts or (None, None))
     if not isinstance(model, dict) or not isinstance(task, dict):
-        raise DataError("no settings in it: neither args nor cfg, with model and task")
-    return Namespace(**model | {name: task.get(name) for name in ("source_lang", "target_lang")})
+        raise DataError("no settings: neither args, nor cfg with model and task")
+    return model | {name: task.get(name) for name in ("source_lang", "target_lang")}
 
 
-def model_settings(theirs: Namespace) -> dict[str, Any]:
-    """The block ``model``; raises ConfigError naming a setting that no model here has."""
-    for name, value in NEEDED.items():
-        if (found := getattr(theirs, name, value)) != value:
-            raise ConfigError(f"{name}: {found!r} is not supported; expected {value!r}")
+def model_settings(theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings ``model``; raises ConfigError naming an unsupported setting."""
+    require_values(theirs, NEEDED, "settings")
     for name in ("ffn_embed_dim", "attention_heads", "normalize_before", "embed_dim"):
-        encoder, decoder = (getattr(theirs, f"{side}_{name}", None) for side in ("encoder", "decoder"))
+        encoder, decoder = (theirs.get(f"{side}_{name}") for side in ("encoder", "decoder"))
         if encoder != decoder:
             raise ConfigError(f"decoder_{name}: {decoder!r} differs from the encoder, {encoder!r}")
-    activation = getattr(theirs, "activation_fn", "relu")
+    activation = theirs.get("activation_fn", "relu")
     if activation not in ACTIVATIONS:
         raise ConfigError(f"activation_fn: {activation!r} is not one of {', '.join(ACTIVATIONS)}")
     return {
         "kind": "transformer",
-        "d_model": _setting(theirs, "encoder_embed_dim", int),
-        "d_ff": _setting(theirs, "encoder_ffn_embed_dim", int),
-        "num_heads": _setting(theirs, "encoder_attention_heads", int),
-        "num_encoder_layers": _setting(theirs, "encoder_layers", int),
-        "num_decoder_layers": _setting(theirs, "decoder_layers", int),
-        "normalization": "pre" if getattr(theirs, "encoder_normalize_before", False) else "post",
+        **{ours: value_of(theirs, name, int, "settings") for ours, name in SIZES.items()},
+        "normalization": "pre" if theirs.get("encoder_normalize_before", False) else "post",
         "positions": "fairseq",
         "feed_forward": ACTIVATIONS[activation],
-        "embedding": "unscaled" if getattr(theirs, "no_scale_embedding", False) else "scaled",
+        "embedding": "unscaled" if theirs.get("no_scale_embedding", False) else "scaled",
         "norm_epsilon": 1e-5,
-        **dropout_settings(vars(theirs)),
+        **dropout_settings(theirs),
     }
 
 
-def _setting(theirs: Namespace, name: str, kind: type[Value]) -> Value:
-    return value_of(vars(theirs), name, kind, "settings")
-
-
 def current_names(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The parameters of a checkpoint of any year under today's names."""
+    """The parameters of a checkpoint under current names."""
     current: dict[str, np.ndarray] = {}
     for name, leaf in state.items():
         if re.search(r"(version|_float_tensor|embed_positions\.weights?)$", name):
             continue
         if fused := re.fullmatch(r"(.*)in_proj_(weight|bias)", name):
             if len(leaf) % 3:
-                raise DataError(f"{name}: {len(leaf)} rows are no queries, keys and values of one size")
+                raise DataError(f"{name}: {len(leaf)} rows do not split into queries, keys and values")
             for part, own in zip("qkv", np.split(leaf, 3), strict=True):
                 current[f"{fused[1]}{part}_proj.{fused[2]}"] = own
             continue
@@ -144,7 +143,7 @@ def _checkpoint(path: Path) -> Path:
 
 
 def _dictionary(path: Path) -> list[str]:
-    """Tokens by id: a token and its count on each line."""
+    """Tokens by id, from lines of a token and its count."""
     lines = list(read_lines(path))
     for number, line in enumerate(lines, start=1):
         if not re.fullmatch(r"\S+ \d+( #fairseq:overwrite)?", line):
@@ -153,7 +152,7 @@ def _dictionary(path: Path) -> list[str]:
 
 
 def _tables(state: dict[str, np.ndarray]) -> Tables:
-    """Takes the tables out of ``state``."""
+    """Removes the tables from ``state``."""
     names = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
     missing = [name for name in names if name not in state]
     if missing:
@@ -174,18 +173,18 @@ def _tokenizers(folder: Path, words: list[list[str]], orders: Orders) -> Tokeniz
     elif len(models) == 1:
         both = [MappedSubwordTokenizer(models[0].read_bytes(), pieces) for pieces in vocabularies]
     else:
-        raise DataError(f"{folder}: neither codes ({', '.join(CODES)}) nor one sentencepiece model (*.model) is there")
+        raise DataError(f"{folder}: has neither BPE codes ({', '.join(CODES)}) nor one sentencepiece model (*.model)")
     return TokenizerPair(both[0], both[0] if orders[0] is orders[1] else both[1])
 
 
 def _merges(path: Path) -> list[tuple[str, str]]:
-    """Pairs in the order in which they were learned, from files of fastBPE and of subword-nmt (version 0.2)."""
+    """Merges in the order of learning, from a file of fastBPE or subword-nmt (version 0.2)."""
     merges = []
     for number, line in enumerate(read_lines(path), start=1):
         parts = line.split()
         if number == 1 and parts[:1] == ["#version:"]:
             if parts[1:] != ["0.2"]:
-                problem = "only #version: 0.2 is known, which ends words inside of merges"
+                problem = "only #version: 0.2 is supported, which marks word ends inside merges"
                 raise DataError(f"{path}, line 1: {line!r}: {problem}")
         elif len(parts) >= 2:
             merges.append((parts[0], parts[1]))

@@ -1,4 +1,4 @@
-"""Encoder-decoders with the parameter names of fairseq (fairseq, Marian, M2M-100): names, vocabularies, and their import."""
+"""Encoder-decoders with the parameter names of fairseq (fairseq, Marian, M2M-100): names, vocabularies, import."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -30,30 +30,30 @@ PARTS = (
     (r"_proj$", "_proj.weight"),
     (r"kernel$|scale$", "weight"),
 )
-# Parameters with the width of the model on the last axis, and on the first, as matrices [out, in].
+# Parameters with the model width on the last axis, and on the first, as matrices [out, in].
 WIDTH_LAST = re.compile(r"(table|attention/(query|key|value)|(wide|gate)_kernel)$")
 WIDTH_FIRST = re.compile(r"(attention/output|narrow_kernel|narrow_bias|output_bias|norm/(scale|bias))$")
 
 SPECIAL_PIECES = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
 NOWHERE = -1
-# So low that the id is never chosen, and no other probability changes.
+# So low that the id is never chosen, and does not change other probabilities.
 MISSING_LOGIT = -1e9
 
 
 def fairseq_name(name: str) -> str:
-    """``encoder_layers_0/self_attention/query`` is ``encoder.layers.0.self_attn.q_proj.weight``; for parameters of layers."""
+    """Layer parameters: ``encoder.layers.0.self_attn.q_proj.weight`` for ``encoder_layers_0/self_attention/query``."""
     for pattern, replacement in PARTS:
         name = re.sub(pattern, replacement, name)
     return name
 
 
 def halves(d_model: int) -> np.ndarray:
-    """The order 0, 2, 4 ... 1, 3, 5 ..., which turns interleaved sines and cosines into sines followed by cosines."""
+    """The order 0, 2, 4, ..., 1, 3, 5, ..., which moves sines before cosines in interleaved sinusoids."""
     return np.concatenate([np.arange(0, d_model, 2), np.arange(1, d_model, 2)])
 
 
 def reordered_width(name: str, matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """A parameter with its width axis in another order; the model computes the same when all parameters are reordered."""
+    """A parameter with its width axis reordered; if all parameters are reordered, the outputs do not change."""
     if WIDTH_LAST.search(name):
         return np.ascontiguousarray(matrix[..., order])
     return np.ascontiguousarray(matrix[order]) if WIDTH_FIRST.search(name) else matrix
@@ -61,49 +61,49 @@ def reordered_width(name: str, matrix: np.ndarray, order: np.ndarray) -> np.ndar
 
 @dataclass(frozen=True, eq=False)
 class VocabularyOrder:
-    """A vocabulary of theirs in the order of this package, PAD, BOS, EOS and UNK first.
+    """A foreign vocabulary in the order of this package: PAD, BOS, EOS and UNK first.
 
-    ``theirs``: for every id here the id there, ``NOWHERE`` where they have none.
+    ``theirs``: the foreign id for every id here, or ``NOWHERE``.
     """
 
     theirs: np.ndarray
 
     @property
     def size_there(self) -> int:
-        """Number of their ids; each has one here."""
+        """Number of foreign ids; each has an id here."""
         return len(np.unique(self.theirs[self.theirs != NOWHERE]))
 
     @property
     def is_complete(self) -> bool:
-        """Whether ids here and there correspond one to one."""
+        """Whether ids correspond one to one."""
         return bool(np.all(self.theirs != NOWHERE)) and not len(self.repeated)
 
     @cached_property
     def repeated(self) -> np.ndarray:
-        """Ids here whose id there also has a later one here."""
+        """Ids here whose foreign id also has a later id here."""
         last = {int(there): i for i, there in enumerate(self.theirs)}
         found = [i for i, there in enumerate(self.theirs) if last[int(there)] != i and there != NOWHERE]
         return np.array(found, np.int64)
 
     def pieces(self, theirs: Mapping[int, str]) -> list[str]:
-        """Pieces by id here, from pieces by id there."""
+        """Pieces by id here, from pieces by foreign id."""
         return [SPECIAL_PIECES.get(i) or theirs.get(int(there), f"<{there}>") for i, there in enumerate(self.theirs)]
 
     def rows(self, table: np.ndarray, missing: float = 0.0) -> np.ndarray:
-        """Rows of their table in the order of this package."""
+        """Rows of a foreign table in the order of this package."""
         missing_row = np.full((1, *table.shape[1:]), missing, table.dtype)
         return np.concatenate([table, missing_row])[self.theirs]
 
     def to_theirs(self, ids: Sequence[int]) -> list[int]:
-        """Ids there."""
+        """Foreign ids."""
         return [int(self.theirs[i]) for i in ids]
 
     def to_ours(self, ids: Sequence[int]) -> list[int]:
-        """Ids here, UNK for an id that has none."""
+        """Ids here; UNK for an id without one."""
         return [self._ours.get(int(i), UNK_ID) for i in ids]
 
     def logits(self, theirs: np.ndarray) -> np.ndarray:
-        """Their logits [..., V] in the order of this package; an id that is missing there, or repeated, is never chosen."""
+        """Foreign logits [..., V] in the order of this package; missing and repeated ids get ``MISSING_LOGIT``."""
         filled = np.concatenate([theirs, np.full((*theirs.shape[:-1], 1), MISSING_LOGIT, theirs.dtype)], axis=-1)
         ours = filled[..., self.theirs]
         ours[..., self.repeated] = MISSING_LOGIT
@@ -111,14 +111,14 @@ class VocabularyOrder:
 
     @cached_property
     def _ours(self) -> dict[int, int]:
-        """Ids here by ids there."""
+        """Ids here by foreign id."""
         return {int(there): here for here, there in enumerate(self.theirs) if there != NOWHERE}
 
 
 def vocabulary_order(size: int, *, pad: int, start: int, eos: int, unk: int) -> VocabularyOrder:
-    """Their ``pad`` is PAD here and ``start``, with which their decoder begins, BOS; all other ids follow in their order.
+    """The order with ``pad`` as PAD and ``start``, with which the foreign decoder begins, as BOS; other ids keep their order.
 
-    A ``pad`` that is also another special id is missing here; an id that both begins and ends is BOS and EOS here.
+    A ``pad`` that is also another special id is treated as missing; an id that is both ``start`` and ``eos`` is BOS and EOS.
     """
     special = {BOS_ID: start, EOS_ID: eos, UNK_ID: unk, PAD_ID: NOWHERE if pad in (start, eos, unk) else pad}
     theirs = [special[i] for i in sorted(special)]
@@ -126,11 +126,11 @@ def vocabulary_order(size: int, *, pad: int, start: int, eos: int, unk: int) -> 
 
 
 Orders = tuple[VocabularyOrder, VocabularyOrder]
-"""Of source and target; the same object where they share a vocabulary."""
+"""Orders of source and target; the same object if they share a vocabulary."""
 
 
 class Tables(NamedTuple):
-    """Embeddings of source and target, output projection, all [V, D], and bias of the logits [V], by their ids."""
+    """Source and target embeddings and output projection [V, D], and logits bias [V], by foreign id."""
 
     source: np.ndarray
     target: np.ndarray
@@ -138,7 +138,7 @@ class Tables(NamedTuple):
     bias: np.ndarray
 
     def tying(self, has_one_vocabulary: bool) -> str:
-        """The setting ``model.tying`` that these tables, of one vocabulary or two, allow."""
+        """The setting ``model.tying`` that these tables allow."""
         is_source = has_one_vocabulary and np.array_equal(self.source, self.target)
         is_output = np.array_equal(self.target, self.projection)
         return {(True, True): "all", (True, False): "embeddings", (False, True): "output"}.get(
@@ -155,10 +155,10 @@ def imported_translation(
     orders: Orders,
     width_order: np.ndarray | None = None,
 ) -> ImportedModel:
-    """A translation model from its settings ``model``, with biased attention, and a ``state`` of its layers and nothing else.
+    """A translation model with biased attention from its settings ``model``, a ``state`` with exactly its layers, and tables.
 
-    ``width_order``: the order in which their width axis is this package's. Biases of attention, or of logits, that are all
-    zero are left out. Raises DataError that names tensors that are missing, unexpected or of another shape.
+    ``width_order``: the order that converts the foreign width axis. Omits attention and logits biases that are all zero. Raises
+    DataError naming tensors that are missing, unexpected or of another shape.
     """
     joint, size = orders[0] is orders[1], max(each.vocabulary_size for each in tokenizers)
     tokenizer = {"kind": tokenizers.source.kind, "vocabulary_size": size, "joint": joint}
@@ -173,7 +173,7 @@ def imported_translation(
             problem = f"has shape {table.shape}, but the model has width {config.model.d_model}"
             raise DataError(f"the {name} table {problem}")
     bias = target_order.rows(tables.bias, MISSING_LOGIT)
-    # An id that is both BOS and EOS here is written as EOS.
+    # An id that is both BOS and EOS is generated as EOS.
     bias[target_order.repeated] = MISSING_LOGIT
     has_bias = not target_order.is_complete or bool(np.any(bias))
     config = _with_model(config, logits_bias=has_bias)

@@ -1,4 +1,4 @@
-"""Formats by name; the module of a format, and its libraries, are imported when it is used."""
+"""Formats by name; the module of a format, with its libraries, is imported on first use."""
 
 import importlib
 from pathlib import Path
@@ -24,14 +24,14 @@ IMPORTED = ("huggingface", "safetensors", "fairseq")
 def format_module(name: str) -> Any:
     """The module of a format.
 
-    It has ``export(model, folder, texts, **options)`` and ``counterpart_of(folder)`` if the format is written,
-    ``read(path, **options)`` if it is read.
+    A format in ``EXPORTED`` has ``export(model, folder, texts, **options)`` and ``counterpart_of(folder)``, a format in
+    ``IMPORTED`` has ``read(path, **options)``.
     """
     return importlib.import_module(f"transformer_jax.tools.interop.{MODULES[name]}")
 
 
 def open_counterpart(folder: Path, model: "OpenedModel") -> "Counterpart":
-    """The model in ``folder``, in whichever format; raises ConfigError where the format is not known."""
+    """The counterpart in ``folder``, in any exported format; raises ConfigError for an unknown format."""
     if not folder.is_dir():
         raise ConfigError(f"--against: {folder} is not a folder; give one that export wrote")
     for name in EXPORTED:

@@ -1,8 +1,8 @@
-"""Language models as ``GPT2LMHeadModel`` of the library transformers (Radford et al. 2019).
+"""Export and import of language models as ``GPT2LMHeadModel`` of transformers (Radford et al. 2019).
 
-GPT-2 is the pre-norm decoder with learned positions and biases in attention: absent biases are written as zeros. A scaled
-embedding is written scaled, with an output projection of its own. The tokenizer is written in this package's format, since
-transformers has no tokenizer class with these ids, and only such a folder can be read.
+GPT-2 is a pre-norm decoder with learned positions and attention biases; absent biases are written as zeros. If the embedding is
+scaled, the scaled table and a separate output projection are written. The tokenizer is written in this package's format, since
+transformers has no tokenizer class with these ids; only such folders can be read.
 """
 
 import re
@@ -17,16 +17,22 @@ from transformer_jax.config import ConfigError, DataError, DecoderOnlyConfig, fr
 from transformer_jax.data.tokenizers import load_tokenizers, save_tokenizers
 from transformer_jax.runs.run_directory import write_json
 from transformer_jax.tools.interop.imported_model import ImportedModel, require_same_names, require_same_shapes
-from transformer_jax.tools.interop.marian import ACTIVATIONS, FEED_FORWARDS
+from transformer_jax.tools.interop.marian import ACTIVATIONS, feed_forward_of
 from transformer_jax.tools.interop.matrix_layout import as_kernels, as_matrices, matrix_shapes, without_zero_biases
 from transformer_jax.tools.interop.opened_model import OpenedModel, require_settings
-from transformer_jax.tools.interop.weight_files import read_object, read_weights, value_of, write_tensors
+from transformer_jax.tools.interop.weight_files import (
+    read_object,
+    read_weights,
+    require_values,
+    value_of,
+    write_tensors,
+)
 
 MODEL_TYPE = "gpt2"
 TOKENIZER = "tokenizer"
 SPECIAL_IDS = {"pad_token_id": PAD_ID, "bos_token_id": BOS_ID, "eos_token_id": EOS_ID}
 SIZES = {"d_model": "n_embd", "num_heads": "n_head", "num_layers": "n_layer", "max_positions": "n_positions"}
-# The only value of each setting that can be read.
+# Settings with the only supported value.
 NEEDED = {
     "model_type": MODEL_TYPE,
     "scale_attn_weights": True,
@@ -35,17 +41,17 @@ NEEDED = {
     "bos_token_id": BOS_ID,
     "eos_token_id": EOS_ID,
 }
-# Parts of a layer there, and here; queries, keys and values are one matrix there.
+# Names in transformers and here. There queries, keys and values are one matrix.
 NORMS = {"ln_1": "self_attention_residual/norm", "ln_2": "feed_forward_residual/norm"}
 FEED_FORWARD = {"mlp.c_fc": "feed_forward/wide", "mlp.c_proj": "feed_forward/narrow"}
 ATTENTION = {"attn.c_attn": ("query", "key", "value"), "attn.c_proj": ("output",)}
-# Causal masks that older versions wrote.
+# Causal masks in files of older versions.
 NO_PARAMETER = re.compile(r"\.attn\.(masked_)?bias$")
 LONGEST_ROW = 256
 
 
 def export(model: OpenedModel, folder: Path) -> None:
-    """Writes weights, configuration and tokenizer; raises ConfigError naming a setting that GPT-2 lacks."""
+    """Writes weights, configuration and tokenizer; raises ConfigError naming a setting that GPT-2 does not support."""
     config: DecoderOnlyConfig = model.config.model
     choices = {"normalization": ("pre",), "positions": ("learned",), "feed_forward": ACTIVATIONS}
     require_settings(config, "is not supported by GPT-2", choices)
@@ -83,7 +89,7 @@ def export(model: OpenedModel, folder: Path) -> None:
 
 
 def parameter_names(num_layers: int, is_tied: bool) -> dict[str, str]:
-    """GPT-2's name, without ``transformer.``, of each parameter; queries, keys and values share one."""
+    """GPT-2's name of each parameter, without ``transformer.``; queries, keys and values share a name."""
     names = {"embedding/table": "wte.weight", "positions/table": "wpe.weight"}
     names |= {} if is_tied else {"projection/table": "lm_head.weight"}
     norms = {"decoder_norm": "ln_f"}
@@ -103,16 +109,14 @@ def parameter_names(num_layers: int, is_tied: bool) -> dict[str, str]:
 def read(folder: Path) -> ImportedModel:
     """Settings, tokenizer and parameters of a language model.
 
-    Raises ConfigError naming a setting that no model here has, DataError naming a file or tensor that is missing, damaged or
-    unexpected; also for GPT-2's own tokenizer, whose merges of bytes are not implemented here.
+    Raises ConfigError naming an unsupported setting; DataError naming a file or tensor that is missing, damaged or unexpected,
+    and for GPT-2's own tokenizer, which has no equivalent here.
     """
     path = folder / "config.json"
     theirs = read_object(path)
-    for name, value in NEEDED.items():
-        if theirs.get(name, value) != value:
-            raise ConfigError(f"{path}: {name}={theirs[name]!r} is not supported; expected {value!r}")
+    require_values(theirs, NEEDED, path)
     if not (folder / TOKENIZER).is_dir():
-        problem = "no tokenizer that export wrote; GPT-2's own (vocab.json, merges.txt) has no counterpart here"
+        problem = "no tokenizer of this package; GPT-2's own (vocab.json, merges.txt) is not supported"
         raise DataError(f"{folder / TOKENIZER}: {problem}")
     tokenizers = load_tokenizers(folder / TOKENIZER)
     size, pieces = value_of(theirs, "vocab_size", int, path), tokenizers.target.vocabulary_size
@@ -146,17 +150,14 @@ def read(folder: Path) -> ImportedModel:
 
 
 def model_settings(theirs: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The block ``model``; raises ConfigError or DataError naming a setting."""
-    activation = theirs.get("activation_function", "gelu_new")
-    if activation not in FEED_FORWARDS:
-        raise ConfigError(f"{path}: activation_function={activation!r} is not one of {', '.join(FEED_FORWARDS)}")
+    """The settings ``model``; raises ConfigError or DataError naming an unsupported or invalid setting."""
     sizes = {ours: value_of(theirs, name, int, path) for ours, name in SIZES.items()}
     return sizes | {
         "kind": "decoder_only",
         "d_ff": theirs.get("n_inner") or 4 * sizes["d_model"],
         "attention": "biased",
         "embedding": "unscaled",
-        "feed_forward": FEED_FORWARDS[activation],
+        "feed_forward": feed_forward_of(theirs.get("activation_function", "gelu_new"), path),
         "norm_epsilon": float(theirs.get("layer_norm_epsilon", 1e-5)),
         "dropout": float(theirs.get("resid_pdrop", 0.1)),
         "embedding_dropout": float(theirs.get("embd_pdrop", 0.1)),
@@ -165,12 +166,12 @@ def model_settings(theirs: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _part(name: str, leaf: np.ndarray) -> np.ndarray:
-    """The part of queries, keys and values side by side that ``name`` is; other parameters are whole."""
+    """The part of a fused query, key and value matrix that ``name`` denotes; any other parameter unchanged."""
     if found := re.search(r"attention/(query|key|value)(_bias)?$", name):
         return np.array_split(leaf, 3, axis=-1)[ATTENTION["attn.c_attn"].index(found[1])]
     return leaf
 
 
 def _transposed(name: str, leaf: np.ndarray) -> np.ndarray:
-    """Matrices are [in, out] there; tables are not transposed."""
+    """The transposed matrix, [in, out] in GPT-2; tables and vectors unchanged."""
     return leaf.T if leaf.ndim == 2 and not name.endswith("table") else leaf

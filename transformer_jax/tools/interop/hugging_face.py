@@ -1,4 +1,4 @@
-"""Folders of the library transformers: which architecture writes or reads one, and the model as that library runs it."""
+"""Folders of the library transformers: export and import by architecture, and counterparts that the library runs."""
 
 import warnings
 from collections.abc import Sequence
@@ -23,36 +23,36 @@ VOCABULARIES = {marian.MODEL_TYPE: marian.vocabulary_orders, m2m.MODEL_TYPE: m2m
 
 
 def export(model: OpenedModel, folder: Path, texts: Sequence[str] = ()) -> None:
-    """Writes what ``from_pretrained`` loads: a Marian model of a translation, a GPT-2 of a language model.
+    """Writes a folder for ``from_pretrained``: a Marian model for translation, GPT-2 for a language model.
 
-    Raises ConfigError naming a setting that their class lacks.
+    Raises ConfigError naming a setting that the class does not support.
     """
     del texts
     (marian if model.translates else gpt2).export(model, folder)
 
 
 def read(folder: Path, **languages: str) -> ImportedModel:
-    """The model in a folder that ``save_pretrained`` wrote, for M2M-100 with ``source_language`` and ``target_language``.
+    """The model in a folder that ``save_pretrained`` wrote; M2M-100 takes ``source_language`` and ``target_language``.
 
-    Raises ConfigError where the architecture cannot be read, and as the ``read`` of the architecture does.
+    Raises ConfigError for an unsupported architecture, and as the ``read`` of the architecture does.
     """
     kind = str(model_type(folder))
     if kind not in READERS:
         known = ", ".join(READERS)
         raise ConfigError(f"{folder / 'config.json'}: model_type={kind!r} is not one of {known}")
     if languages and kind != m2m.MODEL_TYPE:
-        problem = f"a model of model_type={kind} has no choice of languages"
+        problem = f"a model of model_type={kind} takes no languages"
         raise ConfigError(f"--{next(iter(languages))}: {problem}; leave it out")
     return READERS[kind](folder, **languages)
 
 
 def model_type(folder: Path) -> object:
-    """The architecture that ``config.json`` names; raises DataError where there is no such file."""
+    """The architecture that ``config.json`` names; raises DataError if the file is missing."""
     return read_object(folder / "config.json").get("model_type")
 
 
 def counterpart_of(folder: Path) -> type[Counterpart] | None:
-    """The counterpart, if this is a folder of an architecture that is compared."""
+    """The counterpart class if ``folder`` has a supported architecture, else None."""
     kind = model_type(folder) if (folder / "config.json").is_file() else None
     if kind == gpt2.MODEL_TYPE:
         return Gpt2Counterpart
@@ -65,7 +65,7 @@ class HuggingFaceCounterpart(Counterpart):
     tolerance = Tolerance(1e-4, 2e-5)
 
     def _load(self, folder: Path, class_name: str) -> Any:
-        """The library; raises DataError where the model cannot be loaded."""
+        """Loads the model and returns the library; raises DataError if that fails."""
         self._torch = torch_library()
         with needing("transformers", "torch"):
             import transformers
@@ -74,7 +74,7 @@ class HuggingFaceCounterpart(Counterpart):
         self.name = f"transformers {class_name}"
         try:
             self._model = getattr(transformers, class_name).from_pretrained(folder, dtype=self._torch.float32).eval()
-        # The library raises any kind of error for a damaged folder.
+        # A damaged folder can raise any error.
         except Exception as error:
             raise DataError(f"{folder}: transformers cannot load it: {str(error)[:200]}") from None
         return transformers
@@ -108,14 +108,14 @@ class TranslationCounterpart(HuggingFaceCounterpart):
         kind = theirs["model_type"]
         self._source, self._target = VOCABULARIES[kind](folder, theirs)
         self.longest_source = self.longest_target = value_of(theirs, "max_position_embeddings", int, path)
-        # The tokens that the run puts before every translation.
+        # Tokens that begin every translation of the run.
         self._forced = self._target.to_theirs(model.tokenizers.target.encode(""))
         for order, tokenizer in zip((self._source, self._target), model.tokenizers, strict=True):
             if len(order.theirs) != tokenizer.vocabulary_size:
                 problem = f"{len(order.theirs):,} ids, but the run has {tokenizer.vocabulary_size:,}"
-                raise DataError(f"{folder}: a vocabulary of {problem}: another model")
+                raise DataError(f"{folder}: a vocabulary of {problem}; give the same model")
         with warnings.catch_warnings():
-            # It recommends sacremoses, which would change punctuation.
+            # A warning recommends sacremoses, which would change punctuation.
             warnings.simplefilter("ignore")
             self._tokenizer = self._load(folder, CLASSES[kind]).AutoTokenizer.from_pretrained(folder)
         if kind == m2m.MODEL_TYPE:
@@ -150,7 +150,7 @@ class TranslationCounterpart(HuggingFaceCounterpart):
         return found
 
     def checks(self, model: OpenedModel, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
-        """Texts as tokens of their own tokenizer, except texts that only this package escapes."""
+        """Compares the tokens of both tokenizers, except for texts that only this package escapes."""
         del model
         plain = [(text, each.source) for text, each in zip(texts, examples, strict=True) if not is_escaped(text)]
         alike = [self._source.to_ours(self._tokenizer(text).input_ids) == ids for text, ids in plain]

@@ -1,7 +1,7 @@
-"""M2M-100 (Fan et al. 2020) and NLLB (NLLB Team 2022) of the library transformers: ``M2M100ForConditionalGeneration``.
+"""Import of M2M-100 (Fan et al. 2020) and NLLB (NLLB Team 2022): ``M2M100ForConditionalGeneration`` of transformers.
 
-A pre-norm Transformer with the sinusoids of fairseq. The source begins with the token of its language; the decoder begins with
-EOS, then the token of the target language. One pair of languages is chosen, whose tokenizers put the tokens before every text.
+It is a pre-norm Transformer with the sinusoids of fairseq. The source begins with the token of its language; the decoder begins
+with EOS and the token of the target language. One pair of languages is chosen; its tokenizers add these tokens to every text.
 """
 
 import re
@@ -30,10 +30,10 @@ LANGUAGE_TOKEN = re.compile(r"__\w+__|[a-z]{3}_[A-Z][a-z]{3}")
 
 
 def read(folder: Path, source_language: str = "", target_language: str = "") -> ImportedModel:
-    """Settings, tokenizers and parameters, to translate from one language to another: ``en``, or ``eng_Latn`` with NLLB.
+    """Settings, tokenizers and parameters for one pair of languages, such as ``en``, or ``eng_Latn`` for NLLB.
 
-    Raises DataError naming a file or tensor that is missing, damaged or unexpected, ConfigError naming a setting that no model
-    here has, or a language that their model does not have.
+    Raises DataError naming a file or tensor that is missing, damaged or unexpected, ConfigError naming an unsupported setting
+    or language.
     """
     theirs = read_object(folder / "config.json")
     model = model_settings(theirs, {"model_type": MODEL_TYPE}) | {"normalization": "pre", "positions": "fairseq"}
@@ -53,12 +53,12 @@ def read(folder: Path, source_language: str = "", target_language: str = "") -> 
 
 
 def vocabulary_orders(folder: Path, theirs: Mapping[str, Any]) -> Orders:
-    """The shared vocabulary, twice; raises DataError where config.json has fewer ids than the tokenizer pieces."""
+    """The shared vocabulary, twice; raises DataError if the tokenizer has more pieces than config.json has ids."""
     path = folder / "config.json"
     size = value_of(theirs, "vocab_size", int, path)
     by_id = pieces_by_id(folder)
     if max(by_id) >= size:
-        raise DataError(f"{path}: vocab_size={size:,}, but the tokenizer has a piece of number {max(by_id):,}")
+        raise DataError(f"{path}: vocab_size={size:,}, but the tokenizer has a piece with id {max(by_id):,}")
     unk = next((number for number, piece in by_id.items() if piece == "<unk>"), None)
     if unk is None:
         raise DataError(f"{folder}: the vocabulary has no <unk>")
@@ -67,7 +67,7 @@ def vocabulary_orders(folder: Path, theirs: Mapping[str, Any]) -> Orders:
 
 
 def pieces_by_id(folder: Path) -> dict[int, str]:
-    """All pieces and language tokens, from ``vocab.json`` and the list of languages, or from NLLB's ``tokenizer.json``."""
+    """All pieces and language tokens: from ``vocab.json`` and the languages, or from NLLB's ``tokenizer.json``."""
     if not (folder / "vocab.json").is_file():
         path = folder / "tokenizer.json"
         content = read_object(path)
@@ -75,13 +75,13 @@ def pieces_by_id(folder: Path) -> dict[int, str]:
             added = {each["id"]: each["content"] for each in content["added_tokens"]}
             return {number: piece for piece, number in content["model"]["vocab"].items()} | added
         except (KeyError, TypeError, AttributeError):
-            raise DataError(f"{path}: no vocabulary in it") from None
+            raise DataError(f"{path}: has no vocabulary") from None
     by_id = {number: piece for piece, number in read_object(folder / "vocab.json").items()}
     return by_id | dict(enumerate(_listed_languages(folder), start=len(by_id)))
 
 
 def _listed_languages(folder: Path) -> list[str]:
-    """Language tokens in the order of their ids, which follow the ids of ``vocab.json``: as listed, or as published."""
+    """Language tokens in the order of their ids, as listed in the folder, else as published; they follow ``vocab.json``."""
     described: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         described |= read_object(folder / name) if (folder / name).is_file() else {}
@@ -96,10 +96,10 @@ def _listed_languages(folder: Path) -> list[str]:
 
 
 def language_token(by_id: Mapping[int, str], language: str, flag: str) -> str:
-    """The token of ``language``; raises ConfigError, which names ``flag`` and the languages, where there is none."""
+    """The token of ``language``; raises ConfigError, which names ``flag`` and the known languages, if there is none."""
     known = [piece for piece in by_id.values() if LANGUAGE_TOKEN.fullmatch(piece)]
     for token in (language, f"__{language}__"):
         if token in known:
             return token
     names = ", ".join(sorted(token.strip("_") for token in known)[:200])
-    raise ConfigError(f"{flag}: {language!r} is no language of this model; it has {names}")
+    raise ConfigError(f"{flag}: {language!r} is not a language of this model; it has {names}")

@@ -1,8 +1,8 @@
-"""Marian models of the library transformers, such as OPUS-MT: ``MarianMTModel`` (Junczys-Dowmunt et al. 2018).
+"""Export and import of Marian models such as OPUS-MT: ``MarianMTModel`` of transformers (Junczys-Dowmunt et al. 2018).
 
-A Marian model is the post-norm Transformer with biases in attention, sinusoids with all sines before all cosines, and a layer
-norm epsilon of 1e-5. Absent biases are written as zeros; the width of every matrix is permuted, which is exact. An epsilon of
-1e-6 becomes 1e-5, which moves logits by about 1e-5; a larger difference is refused.
+A Marian model is a post-norm Transformer with attention biases, sinusoids with all sines before all cosines, and a layer norm
+epsilon of 1e-5. Absent biases are written as zeros; the width axis of every matrix is permuted, which is exact. An epsilon of
+1e-6 becomes 1e-5, which changes logits by about 1e-5; a larger difference is refused.
 """
 
 import json
@@ -32,7 +32,14 @@ from transformer_jax.tools.interop.fairseq_family import (
 from transformer_jax.tools.interop.imported_model import ImportedModel
 from transformer_jax.tools.interop.matrix_layout import as_matrices, tables
 from transformer_jax.tools.interop.opened_model import OpenedModel, require_plain_transformer
-from transformer_jax.tools.interop.weight_files import read_bytes, read_object, read_weights, value_of, write_tensors
+from transformer_jax.tools.interop.weight_files import (
+    read_bytes,
+    read_object,
+    read_weights,
+    require_values,
+    value_of,
+    write_tensors,
+)
 
 MODEL_TYPE = "marian"
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu_new", "exact_gelu": "gelu", "silu": "swish"}
@@ -40,7 +47,7 @@ FEED_FORWARDS = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {"silu"
 POSITIONS = 1024
 # PyTorch's default.
 NORM_EPSILON = 1e-5
-# The only value of each setting that can be read.
+# Settings with the only supported value.
 NEEDED = {"model_type": MODEL_TYPE, "normalize_before": False, "normalize_embedding": False, "add_bias_logits": False}
 SIZES = {
     "d_model": "d_model",
@@ -52,7 +59,7 @@ SIZES = {
 
 
 def export(model: OpenedModel, folder: Path) -> None:
-    """Writes weights, configuration and tokenizer; raises ConfigError naming a setting that Marian lacks."""
+    """Writes weights, configuration and tokenizer; raises ConfigError naming a setting that Marian does not support."""
     choices = {"normalization": ("post",), "feed_forward": ACTIVATIONS, "positions": ("sinusoidal",)}
     require_plain_transformer(model, "huggingface", "is not supported by Marian models", choices)
     config: TransformerConfig = model.config.model
@@ -124,14 +131,14 @@ def state_dict(model: OpenedModel) -> dict[str, np.ndarray]:
     else:
         state |= {"model.encoder.embed_tokens.weight": source, "model.decoder.embed_tokens.weight": target}
     if config.tying in ("embeddings", "none"):
-        # Without tied output the library ties nothing.
+        # transformers ties nothing unless the output is tied.
         state["lm_head.weight"] = projection
     bias = matrices.get("projection/logits_bias", np.zeros(len(projection), np.float32))
     return state | {"final_logits_bias": bias[None]}
 
 
 def sentencepiece_model(tokenizer: Tokenizer) -> bytes:
-    """The sentencepiece model of a tokenizer; raises ConfigError where it has none."""
+    """The sentencepiece model of a tokenizer; raises ConfigError if it has none."""
     if tokenizer.kind in ("bpe", "unigram"):
         return tokenizer.to_bytes()
     if tokenizer.kind == "mapped":
@@ -144,8 +151,7 @@ def sentencepiece_model(tokenizer: Tokenizer) -> bytes:
 def read(folder: Path) -> ImportedModel:
     """Settings, tokenizers and parameters.
 
-    Raises DataError naming a file or tensor that is missing, damaged or unexpected, ConfigError naming a setting that no model
-    here has.
+    Raises DataError naming a file or tensor that is missing, damaged or unexpected, ConfigError naming an unsupported setting.
     """
     theirs = read_object(folder / "config.json")
     model = model_settings(theirs, NEEDED)
@@ -161,19 +167,19 @@ def read(folder: Path) -> ImportedModel:
 
 
 def layers_and_tables(folder: Path) -> dict[str, np.ndarray]:
-    """The tensors of a model without the prefix ``model.``, and without the sinusoids that older versions wrote."""
+    """The tensors of a model without the prefix ``model.``, and without the sinusoids in files of older versions."""
     state = {name.removeprefix("model."): leaf for name, leaf in read_weights(folder).items()}
     return {name: leaf for name, leaf in state.items() if not re.search(r"embed_positions\.weights?$", name)}
 
 
 def special_ids_of(theirs: Mapping[str, Any], path: Path) -> dict[str, int]:
-    """Their ids of PAD, EOS, and the token with which the decoder starts."""
+    """The ids of PAD, EOS, and the first token of the decoder."""
     names = {"pad": "pad_token_id", "start": "decoder_start_token_id", "eos": "eos_token_id"}
     return {role: value_of(theirs, name, int, path) for role, name in names.items()}
 
 
 def vocabulary_orders(folder: Path, theirs: Mapping[str, Any]) -> Orders:
-    """Source and target vocabulary; raises DataError unless each has as many pieces in its file as config.json says."""
+    """Source and target vocabularies; raises DataError unless their sizes equal the sizes in config.json."""
     path = folder / "config.json"
     ids = special_ids_of(theirs, path)
     source_size = value_of(theirs, "vocab_size", int, path)
@@ -189,39 +195,41 @@ def _order(path: Path, size: int, ids: Mapping[str, int]) -> VocabularyOrder:
         raise DataError(f"{path}: {len(pieces):,} pieces; config.json says {size:,}, with ids from 0 to {size - 1:,}")
     beyond = {name: number for name, number in ids.items() if not 0 <= number < size}
     if beyond:
-        raise DataError(f"{path}: ids of config.json are not in the vocabulary of {size:,} pieces: {beyond}")
+        raise DataError(f"{path}: ids in config.json exceed the vocabulary of {size:,} pieces: {beyond}")
     return vocabulary_order(size, unk=value_of(pieces, "<unk>", int, path), **ids)
 
 
 def model_settings(theirs: Mapping[str, Any], needed: Mapping[str, Any]) -> dict[str, Any]:
-    """The block ``model``; raises ConfigError naming a setting that is not as ``needed``, which no model here has."""
+    """The settings ``model``; raises ConfigError naming an unsupported setting, such as one that differs from ``needed``."""
     path = "config.json"
     both = {f"encoder_{name}": theirs.get(f"decoder_{name}") for name in ("ffn_dim", "attention_heads")}
-    for name, value in {**needed, **both}.items():
-        if theirs.get(name, value) != value:
-            raise ConfigError(f"{path}: {name}={theirs[name]!r} is not supported; expected {value!r}")
-    activation = value_of(theirs, "activation_function", str, path)
-    if activation not in FEED_FORWARDS:
-        raise ConfigError(f"{path}: activation_function={activation!r} is not one of {', '.join(FEED_FORWARDS)}")
+    require_values(theirs, {**needed, **both}, path)
     sizes = {ours: value_of(theirs, name, int, path) for ours, name in SIZES.items()}
     return sizes | {
         "kind": "transformer",
-        "feed_forward": FEED_FORWARDS[activation],
+        "feed_forward": feed_forward_of(value_of(theirs, "activation_function", str, path), path),
         "embedding": "scaled" if theirs.get("scale_embedding", False) else "unscaled",
         "norm_epsilon": NORM_EPSILON,
         **dropout_settings(theirs),
     }
 
 
+def feed_forward_of(activation: str, where: object) -> str:
+    """The setting ``model.feed_forward`` of an activation; raises ConfigError if it is not supported."""
+    if activation not in FEED_FORWARDS:
+        raise ConfigError(f"{where}: activation_function={activation!r} is not one of {', '.join(FEED_FORWARDS)}")
+    return FEED_FORWARDS[activation]
+
+
 def dropout_settings(theirs: Mapping[str, Any]) -> dict[str, float]:
-    """The rates of dropout; theirs of sublayers also holds for embeddings."""
+    """Dropout rates; the rate of sublayers also applies to embeddings."""
     dropout = float(theirs.get("dropout", 0.1))
     others = {name: float(theirs.get(name, 0.0)) for name in ("attention_dropout", "activation_dropout")}
     return {"dropout": dropout, "embedding_dropout": dropout} | others
 
 
 def tables_of(state: dict[str, np.ndarray], ties_output: bool) -> Tables:
-    """Takes the tables out of ``state``; a side without a table of its own has the shared one."""
+    """Removes the tables from ``state``; a side without its own table has the shared one."""
     own = [state.pop(f"{side}.embed_tokens.weight", None) for side in ("encoder", "decoder")]
     shared = state.pop("shared.weight", None)
     source, target = (shared if each is None else each for each in own)
@@ -244,7 +252,7 @@ def _tokenizers(folder: Path, orders: Orders) -> TokenizerPair:
 
 
 def _languages(folder: Path) -> dict[str, str]:
-    """The languages, where the tokenizer names two."""
+    """The languages, if the tokenizer names two."""
     path = folder / "tokenizer_config.json"
     theirs = read_object(path) if path.is_file() else {}
     languages = {f"{side}_language": theirs.get(f"{side}_lang") for side in ("source", "target")}

@@ -1,4 +1,4 @@
-"""Parameters of this package as matrices [out, in], the layout of PyTorch and of every format here, and back."""
+"""Conversion between parameters of this package and matrices [out, in], the layout of PyTorch."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ TRANSPOSED = re.compile(r"attention/(query|key|value|output)$|_kernel$")
 
 
 def as_matrix(name: str, leaf: np.ndarray) -> np.ndarray:
-    """A parameter as a matrix for products ``x W^T``, with heads side by side; vectors and tables stay unchanged."""
+    """A parameter as a matrix W for x Wᵀ, with heads concatenated; vectors and tables are unchanged."""
     if HEADS_IN.search(name):
         leaf = leaf.reshape(leaf.shape[0], -1)
     elif HEADS_OUT.search(name):
@@ -26,12 +26,12 @@ def as_matrix(name: str, leaf: np.ndarray) -> np.ndarray:
 
 
 def as_matrices(named: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Parameters by path as matrices."""
+    """Parameters by path, as matrices."""
     return {name: as_matrix(name, np.asarray(leaf)) for name, leaf in named.items()}
 
 
 def as_kernels(matrices: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """The inverse of ``as_matrices`` for parameters of these shapes; bit for bit."""
+    """The exact inverse of ``as_matrices`` for parameters of these shapes."""
     return {
         name: np.ascontiguousarray((leaf.T if TRANSPOSED.search(name) else leaf).reshape(shapes[name]))
         for name, leaf in matrices.items()
@@ -39,12 +39,12 @@ def as_kernels(matrices: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[in
 
 
 def matrix_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """The shapes as matrices of parameters with these shapes."""
+    """The shapes of the matrices of parameters with these shapes."""
     return {name: as_matrix(name, np.empty(shape, bool)).shape for name, shape in shapes.items()}
 
 
 def without_zero_biases(named: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Parameters by path, without the biases of attention if all of them are zero."""
+    """Parameters by path, without attention biases if all of them are zero."""
     biases = {name for name in named if ATTENTION_BIAS.search(name)}
     left_out = set() if any(np.any(named[name]) for name in biases) else biases
     return {name: leaf for name, leaf in named.items() if name not in left_out}
@@ -63,5 +63,5 @@ def table_names(config: TransformerConfig) -> tuple[str, str, str]:
 
 
 def tables(matrices: Mapping[str, np.ndarray], config: TransformerConfig) -> list[np.ndarray]:
-    """Source table, target table and projection [V, D]; a shared one is the same array."""
+    """Source table, target table and projection [V, D]; tied ones are the same array."""
     return [matrices[name] for name in table_names(config)]

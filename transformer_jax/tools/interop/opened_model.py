@@ -1,4 +1,4 @@
-"""A trained run as formats see it: settings, tokenizers, parameters by path, teacher-forced logits, greedy decoding."""
+"""A trained run for export: settings, tokenizers, parameters by path, teacher-forced logits, greedy decoding."""
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -42,9 +42,9 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """Settings (computing in float32), tokenizers, model and parameters of a run, restored from the checkpoints ``steps``.
+    """Settings (with float32 compute), tokenizers, model and parameters of a run, restored from the checkpoints ``steps``.
 
-    ``saved_config``: the settings as they are saved in the run, except for decoding.
+    ``saved_config``: the settings saved in the run, except for decoding.
     """
 
     config: ExperimentConfig
@@ -57,20 +57,19 @@ class OpenedModel:
 
     @property
     def translates(self) -> bool:
-        """Whether it is a translation model, which has a source."""
+        """Whether this is a translation model."""
         return self.config.task == "translation"
 
     @cached_property
     def named(self) -> dict[str, np.ndarray]:
-        """The parameters by path: ``encoder_layers_0/self_attention/query`` and so on."""
+        """The parameters by path, such as ``encoder_layers_0/self_attention/query``."""
         return {name: np.asarray(leaf, np.float32) for name, leaf in named_leaves(self.params).items()}
 
     def translator(self, decoding: DecodingConfig) -> Translator:
-        """A translator with the settings ``decoding``."""
         return Translator(self.model, self.tokenizers, decoding, self.mesh)
 
     def validation_texts(self, count: int) -> list[str]:
-        """The first ``count`` sources, or documents, of the validation split that are not blank."""
+        """The first ``count`` sources or documents of the validation split that are not blank."""
         config = self.config
         split = config.data.split_name("validation")
         if self.translates:
@@ -81,7 +80,7 @@ class OpenedModel:
         return list(itertools.islice((text for text in texts if text.strip()), count))
 
     def examples(self, texts: Sequence[str]) -> list[Example]:
-        """Each text with its greedy translation as target; for a language model the text as target, cut to its context."""
+        """Texts with their greedy translations; for a language model, texts as targets, truncated to its context length."""
         if not self.translates:
             longest = self.config.batching.context_length
             encoded = self.tokenizers.target.encode_batch(texts)
@@ -90,12 +89,12 @@ class OpenedModel:
         return [Example(source, target) for source, target in zip(sources, self.greedy(sources), strict=True)]
 
     def greedy(self, sources: Sequence[list[int]]) -> list[list[int]]:
-        """The greedy translation of every source, EOS included in both."""
+        """The greedy translation of each source, both with EOS."""
         greedy = self.config.decoding.in_one_group(1)
         return [best[0].token_ids for best in self.translator(greedy).translate_ids(self.params, sources)]
 
     def logits(self, examples: Sequence[Example]) -> list[np.ndarray]:
-        """Teacher-forced logits [T, V] of every target token."""
+        """Teacher-forced logits [T, V] for each target."""
         results: list[np.ndarray] = []
         for start in range(0, len(examples), ROWS_AT_ONCE):
             rows = examples[start : start + ROWS_AT_ONCE]
@@ -118,18 +117,17 @@ def until_eos(ids: list[int]) -> list[int]:
 
 
 def padded(rows: Sequence[Sequence[int]], longest: int | None) -> np.ndarray:
-    """Rows [R, L] int32 padded with PAD to one of few widths, at most ``longest``."""
-    width = padded_width(max(map(len, rows)))
-    ids = np.zeros((ROWS_AT_ONCE, width if longest is None else min(width, longest)), np.int32)
+    """Ids [R, L] int32 of rows padded with PAD to one of few widths, at most ``longest``."""
+    ids = np.zeros((ROWS_AT_ONCE, padded_width(max(map(len, rows)), longest)), np.int32)
     for row, tokens in enumerate(rows):
         ids[row, : len(tokens)] = tokens
     return ids
 
 
 def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str, average: int) -> OpenedModel:
-    """Restores the parameters of ``checkpoint``, or the mean of the last ``average`` up to it, to compute in float32.
+    """Restores ``checkpoint``, or the mean of the last ``average`` checkpoints up to it, with float32 compute.
 
-    Raises ConfigError when ``workdir`` is not a run of a sequence model, CheckpointError when it has no such checkpoint.
+    Raises ConfigError if ``workdir`` is not a run of a sequence model, CheckpointError if it has no such checkpoint.
     """
     run = RunDirectory(workdir)
     run.require_run()
@@ -145,16 +143,16 @@ def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str
 
 
 def in_float32(config: ExperimentConfig) -> ExperimentConfig:
-    """The same settings, computing in float32."""
+    """The settings with float32 compute."""
     return replace(config, model=replace(config.model, compute_dtype="float32"))
 
 
 def require_plain_transformer(
     model: OpenedModel, format_name: str, problem: str, choices: Mapping[str, Collection[str]]
 ) -> None:
-    """Raises ConfigError, naming task or setting, unless a format can hold the model, a Transformer for translation.
+    """Raises ConfigError naming task or setting unless the model is a Transformer for translation that the format supports.
 
-    ``choices``: the values of settings that the format supports; ``problem``: the message for any other value.
+    ``choices``: supported values of settings; ``problem``: the message for any other value.
     """
     config = model.config.model
     if not model.translates or config.kind != "transformer":
@@ -164,7 +162,7 @@ def require_plain_transformer(
 
 
 def require_settings(config: TransformerLayersConfig, problem: str, choices: Mapping[str, Collection[str]]) -> None:
-    """Raises ConfigError naming a setting that is not among ``choices``, or that no other toolkit has."""
+    """Raises ConfigError naming a setting that is not among ``choices``, or that no format supports."""
     width = config.d_model // config.num_heads
     both = {
         "attention": ("multi_head", "biased"),

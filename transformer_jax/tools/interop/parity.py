@@ -1,4 +1,4 @@
-"""Comparison of a run with the same model elsewhere: outputs for given tokens, and greedy translations."""
+"""Comparison of a run with the same model in another toolkit: outputs for given tokens, and greedy translations."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,15 +11,15 @@ from transformer_jax.config import DataError
 from transformer_jax.data.tokenizers import load_tokenizers
 from transformer_jax.tools.interop.opened_model import ROWS_AT_ONCE, Example, OpenedModel
 
-# Rounding decides which of two logits with a smaller difference is larger.
+# Rounding can change the order of logits with a smaller difference.
 NEAR_TIE = 1e-3
-# A logit as low as this belongs to an id that one side lacks.
+# Logits at most this low belong to ids that one side lacks.
 NEVER = -1e8
 DIVERGENCES_SHOWN = 10
 
 
 class Tolerance(NamedTuple):
-    """Bounds of the largest and the mean difference of an output, and the least share of greedy translations that agree."""
+    """Upper bounds of the largest and the mean difference of outputs, and the minimum share of equal greedy translations."""
 
     largest: float
     mean: float
@@ -27,7 +27,7 @@ class Tolerance(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A further comparison that one format makes: in ``agreeing`` of ``total`` cases both sides agree."""
+    """A further comparison by one format: both sides agree in ``agreeing`` of ``total`` cases."""
 
     name: str
     agreeing: int
@@ -35,10 +35,10 @@ class Check(NamedTuple):
 
 
 class Counterpart:
-    """The model elsewhere; token ids are the ids of the run.
+    """The model in another toolkit, with the token ids of the run.
 
-    ``compares_logits``: whether outputs are logits, else log-probabilities. ``longest_source``, ``longest_target``: the limit
-    of tokens, EOS included; None where there is none.
+    ``compares_logits``: whether outputs are logits, else log-probabilities. ``longest_source``, ``longest_target``: maximum
+    number of tokens, EOS included, or None.
     """
 
     name = ""
@@ -48,31 +48,31 @@ class Counterpart:
     tolerance = Tolerance(0.0, 0.0)
 
     def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
-        """For every target its logits [T, V], or the log-probability of each token [T]."""
+        """For each target the logits [T, V], or the log-probability of each token [T]."""
         raise NotImplementedError
 
     def greedy(self, sources: Sequence[list[int]], longest: int) -> list[list[int]]:
-        """The greedy translation of every source, at most ``longest`` tokens, without EOS; not called for language models."""
+        """The greedy translation, without EOS, of each source, at most ``longest`` tokens; only for translation models."""
         raise NotImplementedError
 
     def checks(self, model: OpenedModel, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
-        """Further comparisons with the run, of texts and the same texts as tokens."""
+        """Further comparisons with the run on ``texts`` and their tokens."""
         del model, texts, examples
         return []
 
 
 def require_same_tokenizers(folder: Path, model: OpenedModel) -> None:
-    """Raises DataError unless the tokenizers in ``folder`` equal the tokenizers of the run."""
+    """Raises DataError unless ``folder`` has the tokenizers of the run."""
     for side, theirs, ours in zip(("source", "target"), load_tokenizers(folder), model.tokenizers, strict=True):
         if theirs.fingerprint() != ours.fingerprint():
             sizes = f"{theirs.vocabulary_size:,} pieces there, {ours.vocabulary_size:,} here"
-            raise DataError(f"{folder}: its {side} tokenizer differs from the run ({sizes}): another model")
+            raise DataError(f"{folder}: the {side} tokenizer differs from the run's ({sizes}); give the same model")
 
 
 class Divergence(NamedTuple):
-    """A greedy translation that differs: its sentence and its first different token, both from 1.
+    """A greedy translation that differs: sentence and first different token, counted from 1.
 
-    ``gap``: the difference of the run's logits of the two choices.
+    ``gap``: difference between the run's logits of the two tokens.
     """
 
     sentence: int
@@ -81,14 +81,14 @@ class Divergence(NamedTuple):
 
     @property
     def is_near_tie(self) -> bool:
-        """Whether rounding alone can explain it."""
+        """Whether rounding can explain it."""
         return abs(self.gap) < NEAR_TIE
 
 
 class Comparison(NamedTuple):
-    """The largest and mean difference of outputs over ``tokens`` of ``sentences``, and the greedy translations that differ.
+    """The largest and the mean difference of outputs over ``tokens`` of ``sentences``, and the greedy translations that differ.
 
-    ``divergences``: None for a language model, which decodes nothing. ``left_out``: texts too long for the counterpart.
+    ``divergences``: None for a language model. ``left_out``: number of texts too long for the counterpart.
     """
 
     counterpart: str
@@ -105,18 +105,18 @@ class Comparison(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether outputs and greedy translations agree within the tolerance, and all further checks agree."""
+        """Whether outputs and greedy translations agree within the tolerance, and all further checks pass."""
         is_near = self.largest <= self.tolerance.largest and self.mean <= self.tolerance.mean
         agrees = self.divergences is None or self.agreeing >= self.tolerance.greedy * self.sentences
         return is_near and agrees and all(each.agreeing == each.total for each in self.checks)
 
     @property
     def agreeing(self) -> int:
-        """Greedy translations that are equal, or differ at a near tie."""
+        """Number of greedy translations that are equal or differ at a near tie."""
         return self.sentences - sum(not each.is_near_tie for each in self.divergences or ())
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """The comparison as lines of a table."""
+        """Name, value and remark of each line of the table."""
         compared = "logit" if self.compares_logits else "log-probability of a token"
         rows = [
             ("compared with", self.counterpart, "this package in float32"),
@@ -138,7 +138,7 @@ class Comparison(NamedTuple):
 
 
 def compare(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) -> Comparison:
-    """Compares both on greedy translations of ``texts`` by ``model``; for a language model on the texts themselves."""
+    """Compares outputs on the greedy translations of ``texts`` by ``model``; for a language model on the texts themselves."""
     given = len(texts)
     texts, examples = _short_enough(model, counterpart, texts)
     largest, total, count = 0.0, 0.0, 0
@@ -167,12 +167,12 @@ def compare(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) 
 
 
 def differences(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Absolute differences of outputs, infinite where one is not finite, without logits that neither side ever chooses.
+    """Absolute differences of outputs, infinite if one is not finite, without logits of ids that both sides suppress.
 
-    Raises DataError where the shapes differ.
+    Raises DataError if the shapes differ.
     """
     if mine.shape != theirs.shape:
-        raise DataError(f"outputs of shape {theirs.shape}, but {mine.shape} here: another model, or another vocabulary")
+        raise DataError(f"outputs have shape {theirs.shape}, but {mine.shape} here; give the same model and vocabulary")
     is_finite = np.isfinite(mine) & np.isfinite(theirs)
     apart = np.full(mine.shape, np.inf)
     np.subtract(mine, theirs, out=apart, where=is_finite)
@@ -183,7 +183,7 @@ def differences(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
 def token_log_probabilities(
     logits: Sequence[np.ndarray], examples: Sequence[Example], never: Sequence[int] = (PAD_ID, BOS_ID)
 ) -> list[np.ndarray]:
-    """The log-probability of every target token [T] among all ids but ``never``, from logits [T, V], in float64."""
+    """Log-probabilities of target tokens [T] among all ids except ``never``, from logits [T, V], in float64."""
     results = []
     for each, example in zip(logits, examples, strict=True):
         choosable = each.astype(np.float64)
@@ -197,7 +197,7 @@ def token_log_probabilities(
 def _short_enough(
     model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]
 ) -> tuple[list[str], list[Example]]:
-    """The texts that the counterpart can read and whose targets it can score; raises DataError when there is none."""
+    """The texts and examples within the limits of the counterpart; raises DataError if there are none."""
     if not texts:
         raise DataError(f"{counterpart.name}: no text to compare on; give one with --text")
     longest, most = counterpart.longest_source or np.inf, counterpart.longest_target or np.inf
@@ -217,7 +217,7 @@ def _divergences(model: OpenedModel, counterpart: Counterpart, examples: Sequenc
     found = counterpart.greedy([example.source for example in examples], max(limits))
     divergences = []
     for number, (example, theirs, limit) in enumerate(zip(examples, found, limits, strict=True), start=1):
-        # The last token of a translation at the limit can only be EOS.
+        # The last token of a translation at the limit is always EOS.
         mine, theirs = ([*ids, EOS_ID][: limit - 1] for ids in (example.target[:-1], theirs))
         if mine != theirs:
             index = next(n for n, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b)

@@ -1,8 +1,8 @@
-"""Translation as StableHLO programs, which ``jax.export`` writes and any process with jax alone can run.
+"""Export of translation models as StableHLO programs by ``jax.export``; they run in any process with jax alone.
 
-``encode`` gives hidden states, ``start`` encodes and makes the KV cache of the decoder, ``step`` reads a token in every beam,
-``search`` is the whole beam search. All take the parameters of ``parameters.npz`` as a dictionary by path. The number of rows
-is symbolic except for ``search``; lengths are static, as tables of positions are.
+``encode`` returns hidden states, ``start`` encodes and initializes the KV cache of the decoder, ``step`` reads a token in each
+beam, ``search`` is the whole beam search. All take the parameters of ``parameters.npz`` as a dictionary by path. The number of
+rows is symbolic except for ``search``; lengths are static, like the tables of positions.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,16 +39,16 @@ from transformer_jax.training.sharding import path_of
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 PROGRAMS = ("encode", "start", "step", "search")
-# Settings of decoding that are compiled into the programs.
+# Decoding settings that are compiled into the programs.
 SEARCH = ("beam_width", "length_penalty", "stop", "max_extra_tokens")
 DESCRIPTION, PARAMETERS, TOKENIZER = "stablehlo.json", "parameters.npz", "tokenizer"
 Named = dict[str, Array]
 
 
 class Programs:
-    """The functions of a model that are exported, for sources of at most ``length`` tokens, EOS included.
+    """The exported functions of a model, for sources of at most ``length`` tokens, EOS included.
 
-    ``sources``: their shape for any number of rows; ``cache``: the shapes of the KV cache.
+    ``sources``: shape of the sources with a symbolic number of rows; ``cache``: shapes of the KV cache.
     """
 
     def __init__(self, model: OpenedModel, length: int) -> None:
@@ -76,7 +76,7 @@ class Programs:
     def step(
         self, named: Named, token_ids: Int[Array, "B W"], leaves: tuple[Array, ...]
     ) -> tuple[Array, tuple[Array, ...]]:
-        """Logits [B, W, V] after one more token in each beam, at first BOS (1), and the leaves after it."""
+        """Logits [B, W, V] and cache leaves after one more token in each beam; the first token is BOS (1)."""
         cache = jax.tree.unflatten(jax.tree.structure(self.cache), leaves)
         logits, after = call(self._model, self._params(named), "decode_step", token_ids, cache)
         return logits, tuple(jax.tree.leaves(after))
@@ -108,12 +108,12 @@ class Programs:
 def export(
     model: OpenedModel, folder: Path, texts: Sequence[str] = (), *, batch_size: int = 8, source_length: int = 128
 ) -> None:
-    """Writes programs for cpu, cuda and tpu, the parameters and the tokenizers; raises ConfigError for a language model."""
+    """Writes programs for cpu, cuda and tpu, parameters and tokenizers; raises ConfigError for unsupported models."""
     del texts
     if not model.translates:
         raise ConfigError(f"--format: stablehlo takes task=translation, not {model.config.task}; use safetensors")
     if model.tokenizers.target.encode(""):
-        problem = "stablehlo cannot begin every translation with the token of a language"
+        problem = "stablehlo does not support language tokens at the beginning of translations"
         raise ConfigError(f"--format: {problem}; use ctranslate2")
     programs = Programs(model, source_length)
     sources = programs.sources
@@ -131,23 +131,23 @@ def export(
     np.savez(folder / PARAMETERS, **model.named)  # type: ignore[arg-type]  # names are paths
     save_tokenizers(model.tokenizers, folder / TOKENIZER)
     decoding = {name: getattr(programs.decoding, name) for name in SEARCH}
-    # "room" is the maximal length of a target.
+    # "room" is the maximum length of a target.
     shapes = {"batch_size": batch_size, "source_length": source_length, "room": programs.max_length}
     write_json(folder / DESCRIPTION, {"platforms": PLATFORMS, **shapes, **decoding, "steps": list(model.steps)})
 
 
 def counterpart_of(folder: Path) -> type[Counterpart] | None:
-    """The counterpart, if this is a folder of programs."""
+    """The counterpart class if ``folder`` has programs, else None."""
     return StableHloCounterpart if (folder / DESCRIPTION).is_file() else None
 
 
 class StableHloCounterpart(Counterpart):
-    """The programs, one step at a time and their whole search, on the devices that are here."""
+    """The programs, run step by step and as a whole search on the local devices."""
 
     name = "StableHLO"
     longest_source: int
     longest_target: int
-    # Of logits; measured some 3e-6.
+    # Of logits; measured: about 3e-6.
     tolerance = Tolerance(1e-5, 1e-5)
 
     def __init__(self, folder: Path, model: OpenedModel) -> None:
@@ -169,9 +169,9 @@ class StableHloCounterpart(Counterpart):
             )
             with np.load(folder / PARAMETERS) as stored:
                 self._named = jax.device_put(dict(stored))
-        # A damaged file can raise anything.
+        # A damaged file can raise any error.
         except Exception as error:
-            raise DataError(f"{folder}: not whole programs that export wrote: {str(error)[:200]}") from None
+            raise DataError(f"{folder}: programs are missing or damaged: {str(error)[:200]}") from None
         require_same_shapes(self._named, {name: leaf.shape for name, leaf in model.named.items()}, folder / PARAMETERS)
 
     def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
@@ -204,7 +204,7 @@ class StableHloCounterpart(Counterpart):
         return results
 
     def checks(self, model: OpenedModel, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
-        """Hidden states of ``encode``, and translations of ``search``; one that differs must score as well."""
+        """Compares hidden states of ``encode`` and translations of ``search``; different ones must have equal scores."""
         del texts
         encoded = jax.jit(lambda params, tokens: call(model.model, params, "encode", tokens, train=False))
         ours = model.translator(self._decoding).translate_ids(model.params, [each.source for each in examples])
@@ -234,13 +234,13 @@ class StableHloCounterpart(Counterpart):
         return self._after(np.full(self._rows, BOS_ID), leaves)
 
     def _after(self, tokens: np.ndarray, leaves: Any) -> tuple[np.ndarray, Any]:
-        """Logits [B, V] after one more token in each row; every beam reads the same."""
+        """Logits [B, V] and cache after one more token in each row, the same in every beam."""
         beams = np.broadcast_to(tokens[:, None], (self._rows, self._beams)).astype(np.int32)
         logits, leaves = self._step(self._named, beams, leaves)
         return np.array(logits[:, 0]), leaves
 
     def _padded(self, rows: Sequence[list[int]], width: int) -> np.ndarray:
-        # Rows without a sentence are EOS alone.
+        # Empty rows consist of EOS.
         ids = np.full((self._rows, width), PAD_ID, np.int32)
         ids[:, 0] = EOS_ID
         for row, tokens in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Files of other toolkits: JSON objects, safetensors, PyTorch; errors name the file, and no code in a file is run."""
+"""Files of other toolkits: JSON, safetensors, PyTorch. Errors name the file; code in a file is never run."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 @contextlib.contextmanager
 def needing(*packages: str) -> Iterator[None]:
-    """Around an import: raises ConfigError that names the first of ``packages``, and how to install them, where it fails."""
+    """Turns ImportError into a ConfigError that tells how to install ``packages``."""
     try:
         yield
     except ImportError:
@@ -24,14 +24,14 @@ def needing(*packages: str) -> Iterator[None]:
 
 
 def torch_library() -> Any:
-    """The package torch; raises ConfigError where it is missing."""
+    """The package torch; raises ConfigError if it is missing."""
     with needing("torch"):
         import torch
     return torch
 
 
 def read_bytes(path: Path, expected: str = "a folder that save_pretrained wrote") -> bytes:
-    """The content of a file; raises DataError where it cannot be read."""
+    """The content of a file; raises DataError if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -39,7 +39,7 @@ def read_bytes(path: Path, expected: str = "a folder that save_pretrained wrote"
 
 
 def read_object(path: Path, expected: str = "a folder that save_pretrained wrote") -> dict[str, Any]:
-    """The JSON object in a file; raises DataError where the file is missing or no such object."""
+    """The JSON object in a file; raises DataError if the file is missing or has no JSON object."""
     try:
         content = parse_json(read_bytes(path, expected))
     except DataError:
@@ -52,7 +52,7 @@ def read_object(path: Path, expected: str = "a folder that save_pretrained wrote
 
 
 def value_of(content: Mapping[str, Any], key: str, kind: type[Value], where: object) -> Value:
-    """``content[key]``; raises DataError naming ``where`` and key unless it is there and a ``kind``."""
+    """``content[key]``; raises DataError naming ``where`` and the key if it is missing or not of type ``kind``."""
     if key not in content:
         raise DataError(f"{where}: has no {key}")
     value = content[key]
@@ -61,8 +61,15 @@ def value_of(content: Mapping[str, Any], key: str, kind: type[Value], where: obj
     return value
 
 
+def require_values(content: Mapping[str, Any], needed: Mapping[str, Any], where: object) -> None:
+    """Raises ConfigError naming ``where`` unless each key of ``needed`` has that value or is missing."""
+    for name, value in needed.items():
+        if content.get(name, value) != value:
+            raise ConfigError(f"{where}: {name}={content[name]!r} is not supported; expected {value!r}")
+
+
 def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes a safetensors file; raises ConfigError where the library is missing."""
+    """Writes a safetensors file; raises ConfigError if the library is missing."""
     with needing("safetensors"):
         from safetensors.numpy import save_file
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
@@ -71,7 +78,7 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
     """The arrays of a safetensors file by name.
 
-    Raises ConfigError where the library is missing, DataError where the file is missing, cut short or damaged.
+    Raises ConfigError if the library is missing, DataError if the file is missing, truncated or damaged.
     """
     with needing("safetensors"):
         from safetensors import SafetensorError
@@ -81,14 +88,14 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (SafetensorError, ValueError) as error:
-        raise DataError(f"{path}: damaged or cut short ({error}); copy it again") from None
+        raise DataError(f"{path}: damaged or truncated ({error}); copy it again") from None
     return arrays
 
 
 def load_tensors_only(path: Path) -> Any:
-    """The content of a ``.bin`` or ``.pt`` file: tensors, containers, and ``argparse.Namespace``, which holds settings.
+    """The content of a ``.bin`` or ``.pt`` file: tensors, containers, and settings in ``argparse.Namespace``.
 
-    Raises DataError where it is missing, damaged, or holds objects of any other class: building them would run code.
+    Raises DataError if it is missing, damaged, or has objects of other classes, which could run code.
     """
     from argparse import Namespace
 
@@ -98,30 +105,32 @@ def load_tensors_only(path: Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
-    # A damaged file can raise anything.
+    # A damaged file can raise any error.
     except Exception as error:
         reason = str(error).strip().split("\n")[0][:200]
-        raise DataError(f"{path}: damaged, or more than tensors, which is never run ({reason})") from None
+        raise DataError(
+            f"{path}: damaged, or has other objects than tensors, which are not loaded ({reason})"
+        ) from None
 
 
 def as_arrays(tensors: Any, where: object) -> dict[str, np.ndarray]:
-    """Tensors as float32 arrays, integers unchanged; raises DataError unless it is a dictionary of dense tensors."""
+    """Tensors as float32 arrays, integers unchanged; raises DataError for anything but a dictionary of dense tensors."""
     torch = torch_library()
     if not isinstance(tensors, dict):
         raise DataError(f"{where}: expected tensors by name, found a {type(tensors).__name__}")
     for name, each in tensors.items():
         if not isinstance(name, str) or not isinstance(each, torch.Tensor) or each.layout != torch.strided:
-            raise DataError(f"{where}: {name!r} is no dense tensor but a {type(each).__name__}")
+            raise DataError(f"{where}: {name!r} is not a dense tensor but a {type(each).__name__}")
     return {
         name: (each.float() if each.is_floating_point() else each).detach().numpy() for name, each in tensors.items()
     }
 
 
 def read_weights(folder: Path) -> dict[str, np.ndarray]:
-    """The tensors of ``model.safetensors``, else ``pytorch_model.bin``, or of their parts, in float32 by name.
+    """The tensors of ``model.safetensors``, else of ``pytorch_model.bin``, by name in float32.
 
-    ``model.safetensors.index.json`` lists the parts. Raises DataError when there is none of these files, or one cannot be
-    read.
+    Either may be split into parts, which an index such as ``model.safetensors.index.json`` lists. Raises DataError if neither
+    exists, or a file cannot be read.
     """
     for name in NAMES:
         index = folder / f"{name}.index.json"
@@ -132,7 +141,7 @@ def read_weights(folder: Path) -> dict[str, np.ndarray]:
             if any(not isinstance(part, str) or Path(part).name != part for part in parts):
                 raise DataError(f"{index}: weight_map names files of another folder")
             return {name: leaf for part in parts for name, leaf in _read_part(folder / part).items()}
-    raise DataError(f"{folder}: neither {NAMES[0]} nor {NAMES[1]} is there")
+    raise DataError(f"{folder}: has neither {NAMES[0]} nor {NAMES[1]}")
 
 
 def _read_part(path: Path) -> dict[str, np.ndarray]:

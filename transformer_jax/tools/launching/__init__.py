@@ -1,8 +1,8 @@
-"""Files that start a run or a sweep with a scheduler: SLURM, Kubernetes, SkyPilot. This module holds their workloads.
+"""Job files for SLURM, Kubernetes and SkyPilot; this module defines the workloads that they start.
 
-Text in, text out: nothing here connects to a cluster, so that the user can read, keep and change the file before it runs.
-submitit, which submits to SLURM from Python, is not used: it ships functions as pickles, and nothing read from disk here may
-run code. How processes find each other is left to ``jax.distributed.initialize`` and the variables that it reads.
+Nothing here connects to a cluster: the user can read, keep and change the file before submitting it. submitit, which submits
+to SLURM from Python, is not used because it ships functions as pickles. Processes find each other through
+``jax.distributed.initialize`` and the variables that it reads.
 """
 
 import re
@@ -19,7 +19,7 @@ LONGEST_NAME = 40
 
 @dataclass(frozen=True)
 class Training:
-    """A run of one or several processes: ``arguments`` of ``transformer-jax``, from ``train`` on, and their settings."""
+    """A run of one or several processes: the command line after ``transformer-jax``, and the settings that it gives."""
 
     arguments: tuple[str, ...]
     workdir: str
@@ -31,18 +31,18 @@ class Training:
         return [PROGRAM, self.arguments[0], *distributed, *kept]
 
     def require_fits(self, num_devices: int) -> None:
-        """Raises ConfigError, with a remedy, unless the mesh and the batch divide over the devices."""
-        sizes = mesh_sizes(self.config.mesh, num_devices, "that the launch asks for")
+        """Raises ConfigError unless mesh and batch divide over the devices."""
+        sizes = mesh_sizes(self.config.mesh, num_devices, "that the launch requests")
         batching = self.config.batching
         require_rows_divide(batching.row_multiple, batching.accumulation_steps, sizes)
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep of ``workers`` processes, each on its own devices; ``flags``: more flags of the command.
+    """A sweep of ``workers`` processes, each on its own devices; ``flags``: further flags of the command.
 
-    The study lies in the database that the environment of the workers names (``has_database``), else in ``workdir``, which must
-    then be on a disk that all of them see.
+    ``has_database``: the study is in a database whose URL is in the environment of the workers. Otherwise it is a file in
+    ``workdir``, which must be on a shared disk.
     """
 
     file: str
@@ -62,29 +62,29 @@ class Sweep:
 
 
 def shared_cache(workdir: str) -> str | None:
-    """The folder ``cache`` beside a run, which all its machines see as they see the run; None for a relative path."""
+    """The folder ``cache`` next to a run directory, on the same shared disk; None for a relative path."""
     parent = workdir.rstrip("/").rpartition("/")[0]
     return f"{parent}/cache" if is_absolute(workdir) and parent not in ("", "~") else None
 
 
 def is_absolute(path: str) -> bool:
-    """Whether a path on the machines of the launch means the same wherever the program starts."""
+    """Whether a path does not depend on the working directory."""
     return path.startswith("~/") or PurePosixPath(path).is_absolute()
 
 
 def name_of_workdir(workdir: str) -> str:
-    """A name after the last part of a folder: ``runs/Base_v2`` is ``base-v2``; raises ConfigError where nothing is left."""
+    """The job name for a run directory: ``runs/Base_v2`` gives ``base-v2``; raises ConfigError if no letter is left."""
     last = workdir.rstrip("/").rpartition("/")[2].lower()
     name = re.sub("[^a-z0-9]+", "-", last).lstrip("-0123456789")[:LONGEST_NAME].rstrip("-")
     if not name:
-        raise ConfigError(f"--name: is needed, as --workdir={workdir} does not give one")
+        raise ConfigError(f"--name: is missing, and --workdir={workdir} gives none")
     return name
 
 
 def require_name(name: str) -> None:
-    """Raises ConfigError unless all launchers take the name: a label of RFC 1035, for the headless service of the JobSet.
+    """Raises ConfigError unless the name is valid for all launchers: a label of RFC 1035 of at most 40 characters.
 
-    At most 40 characters, since Kubernetes adds to it for the name of a host, of at most 63.
+    Kubernetes appends to it to name a host, and host names have at most 63 characters.
     """
     if len(name) > LONGEST_NAME or not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name):
         needed = f"at most {LONGEST_NAME} lower-case letters, digits and hyphens, and begin with a letter"
@@ -92,7 +92,7 @@ def require_name(name: str) -> None:
 
 
 def require_words(settings: object, flags: tuple[str, ...]) -> None:
-    """Raises ConfigError unless each flag, if given, is one word without a meaning for the shell or for sbatch."""
+    """Raises ConfigError unless each flag, if given, is one word without characters special to the shell or sbatch."""
     for flag in flags:
         text = getattr(settings, flag)
         if text is not None and not re.fullmatch(r"[^\s\"'`\\$#]+", text):
@@ -100,6 +100,6 @@ def require_words(settings: object, flags: tuple[str, ...]) -> None:
 
 
 def require_memory(text: str | None, units: str) -> None:
-    """Raises ConfigError unless the text, if given, is a whole number with one of the ``units``, as in ``G|M``."""
+    """Raises ConfigError unless the text, if given, is a whole number followed by one of ``units``, such as ``G|M``."""
     if text is not None and not re.fullmatch(rf"[1-9][0-9]*({units})", text):
         raise ConfigError(f"--memory: {text!r} is not a number with one of {units.replace('|', ', ')}, such as 64G")

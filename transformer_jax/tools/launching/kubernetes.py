@@ -3,13 +3,13 @@
 From the JobSet API reference (jobset.sigs.k8s.io, v1alpha2), the Kubernetes API (batch/v1) and GKE's pages on TPUs
 (cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus and .../how-to/tpus).
 
-The JobSet's own headless service names its pods ``NAME-workers-0-N.NAME``. On GPUs the manifest says by JAX's three variables
-who is who: JAX's own detection would need the ``kubernetes`` package and a service account that may list pods. On TPUs GKE sets
-``TPU_WORKER_ID`` and ``TPU_WORKER_HOSTNAMES`` in the pods of a JobSet, from which JAX finds out
-(``jax/_src/clusters/cloud_tpu_cluster.py``); set here they could only contradict it.
+The JobSet's headless service names its pods ``NAME-workers-0-N.NAME``. On GPUs the manifest sets JAX's three variables for
+coordinator, number of processes and process id: JAX's own detection needs the ``kubernetes`` package and a service account that
+may list pods. On TPUs JAX reads ``TPU_WORKER_ID`` and ``TPU_WORKER_HOSTNAMES`` (``jax/_src/clusters/cloud_tpu_cluster.py``),
+which GKE sets in the pods of a JobSet; the manifest sets nothing.
 
-A run that is asked to end (a node is drained, a spot machine taken) saves and ends with status 143. The shell around it, which
-gets the signal instead, waits for that and fails too; the JobSet starts all pods again, and the run resumes.
+When a node is drained or a spot machine is preempted, the shell of the container gets SIGTERM and passes it to the run, which
+saves and exits with status 143. The shell then fails too, the JobSet restarts all pods, and the run resumes.
 """
 
 import math
@@ -28,7 +28,7 @@ Manifest = dict[str, Any]
 WORKERS = "workers"
 PORT = 8476
 VOLUME = "shared"
-# Topologies and chips a VM: cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e}.
+# Topologies and chips per VM: cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e}.
 FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 CUBIC = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16", "8x16x16")
 # Value of GKE's node selector, and topologies.
@@ -38,17 +38,17 @@ KINDS = {
     "v5p": ("tpu-v5p-slice", (*CUBIC, "16x16x16")),
     "v6e": ("tpu-v6e-slice", FLAT),
 }
-# EX_TEMPFAIL of sysexits.h: try again.
+# EX_TEMPFAIL of sysexits.h.
 INTERRUPTED = 75
 STARTED = "/tmp/started"
-# Asked to end by SIGTERM a run saves and ends, after a validation or a compilation at the latest.
-GRACE = "# SIGTERM makes it save and end; "
+# It finishes a validation or compilation first.
+GRACE = "# On SIGTERM it saves and ends; "
 SHELL = f"""trap 'stopped=yes; kill -TERM "$child"' TERM
 {{command}} &
 child=$!
 wait "$child"
 status=$?
-# Terminated by Kubernetes: wait until everything is saved, and exit with a status that asks for a restart.
+# Terminated by Kubernetes: wait until everything is saved, and fail so that the job is restarted.
 if [ -n "$stopped" ]; then wait "$child"; exit {INTERRUPTED}; fi
 exit "$status"
 """
@@ -82,9 +82,9 @@ class KubernetesSettings:
         require_words(self, ("namespace", "image", "volume_claim", "gpu_type"))
         require_memory(self.memory, "Ki|Mi|Gi|Ti|k|M|G|T")
         if (self.tpu is None) == (self.gpus_per_node is None):
-            raise ConfigError("--tpu, --gpus_per_node: give one of them; --gpus_per_node=0 is CPUs alone")
+            raise ConfigError("--tpu, --gpus_per_node: give one of them; --gpus_per_node=0 uses CPUs alone")
         if self.tpu is not None and self.nodes != 1:
-            raise ConfigError(f"--nodes: {self.nodes}: the topology of --tpu has its hosts; leave it out")
+            raise ConfigError(f"--nodes: {self.nodes}: the topology of --tpu sets the number of hosts; leave it out")
 
 
 class Hosts(NamedTuple):
@@ -97,7 +97,7 @@ class Hosts(NamedTuple):
 
 
 def hosts_of_slice(text: str) -> Hosts:
-    """The hosts of ``v5e:4x4``; raises ConfigError, with the possible slices, for one that Google does not offer."""
+    """The hosts of a slice such as ``v5e:4x4``; raises ConfigError, which lists the slices, if Google does not offer it."""
     kind, _, topology = text.partition(":")
     if kind not in KINDS:
         raise ConfigError(f"--tpu: {text!r} is not KIND:TOPOLOGY such as v5e:4x4; kinds: {', '.join(KINDS)}")
@@ -111,7 +111,7 @@ def hosts_of_slice(text: str) -> Hosts:
     return Hosts(num_chips // chips, chips, {"google.com/tpu": chips}, selector)
 
 
-def hosts_of(settings: KubernetesSettings) -> Hosts:
+def _hosts(settings: KubernetesSettings) -> Hosts:
     spot = {"cloud.google.com/gke-spot": "true"} if settings.spot else {}
     if settings.tpu is not None:
         hosts = hosts_of_slice(settings.tpu)
@@ -121,33 +121,32 @@ def hosts_of(settings: KubernetesSettings) -> Hosts:
     return Hosts(settings.nodes, gpus or 1, {"nvidia.com/gpu": gpus} if gpus else {}, spot | selector)
 
 
-def manifest(settings: KubernetesSettings, workload: Training | Sweep) -> Manifest:
-    """The manifest; raises ConfigError when the workload does not fit what is asked for."""
-    hosts = hosts_of(settings)
+def kubernetes_manifest(settings: KubernetesSettings, workload: Training | Sweep) -> str:
+    """The manifest as YAML; raises ConfigError if the workload does not fit the hosts."""
+    hosts = _hosts(settings)
     require_on_volume(settings.mount_path, workload.workdir)
     if isinstance(workload, Training):
         workload.require_fits(hosts.number * hosts.devices_of_each)
-        return _job_set(settings, hosts, workload)
-    if hosts.number != 1:
+        content = _job_set(settings, hosts, workload)
+    elif hosts.number == 1:
+        content = _sweep_job(settings, hosts, workload)
+    else:
         asked = f"--tpu={settings.tpu}" if settings.tpu else f"--nodes={settings.nodes}"
-        raise ConfigError(f"{asked}: each worker of a sweep has one host, and this is {hosts.number}; ask for one")
-    return _sweep_job(settings, hosts, workload)
-
-
-def kubernetes_manifest(settings: KubernetesSettings, workload: Training | Sweep) -> str:
-    """The manifest as YAML, fields in the order of ``manifest``."""
+        raise ConfigError(
+            f"{asked}: has {hosts.number} hosts, but each worker of a sweep runs on one; request one host"
+        )
     grace = f"Kubernetes waits {settings.seconds_to_save} s for that (--seconds_to_save)."
-    return as_yaml(manifest(settings, workload), "kubernetes", "kubectl apply --filename", grace)
+    return as_yaml(content, "kubernetes", "kubectl apply --filename", grace)
 
 
 def as_yaml(content: Manifest, launcher: str, start: str, grace: str) -> str:
-    """A file of ``launcher`` that ``start`` starts, its fields in the order of ``content``; ``grace``: the time to save."""
+    """A YAML file that the command ``start`` starts, fields in the order of ``content``; ``grace``: the time to save."""
     head = f"# Written by transformer-jax launch {launcher}. Start it with {start}.\n{GRACE}{grace}\n"
     return head + yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=1000)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Scripts as blocks of lines, and no references to what was written before."""
+    """Writes scripts as block literals, and no anchors."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -161,7 +160,7 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def require_on_volume(mount_path: str, workdir: str) -> None:
-    """Raises ConfigError unless the volume is at an absolute path, and ``workdir`` below it."""
+    """Raises ConfigError unless ``mount_path`` is absolute and ``workdir`` is below it."""
     if not mount_path.startswith("/"):
         raise ConfigError(f"--mount_path: {mount_path} must begin with /")
     folder = mount_path.rstrip("/") + "/"
@@ -179,13 +178,13 @@ def _job_set(settings: KubernetesSettings, hosts: Hosts, workload: Training) -> 
     pod["spec"]["containers"][0] |= _probes(settings, workload)
     metadata = _metadata(settings)
     if settings.tpu is not None:
-        # All pods on one slice, where the cluster has several of this topology.
+        # All pods on one slice, even if the cluster has several of this topology.
         metadata["annotations"] = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
     job = {
         "completionMode": "Indexed",
         "completions": hosts.number,
         "parallelism": hosts.number,
-        # One pod that fails fails the Job, and the JobSet starts all of them again.
+        # If one pod fails, the Job fails, and the JobSet restarts all pods.
         "backoffLimit": 0,
         "template": pod,
     }
@@ -202,10 +201,10 @@ def _job_set(settings: KubernetesSettings, hosts: Hosts, workload: Training) -> 
 
 
 def _probes(settings: KubernetesSettings, workload: Training) -> Manifest:
-    """Ready: the run has written its goodput since the pod started. Alive, if there is a limit: it still writes it.
+    """Ready: the run has written ``goodput.json`` since the pod started. Alive: it wrote it within the limit, if there is one.
 
-    A run writes it with every line of the log and every checkpoint. Without the limit a run that hangs ends by its own
-    watchdog (``training.hang_factor``). Workers of a sweep send heartbeats to the study instead.
+    A run writes the file with every line of the log and every checkpoint. Without a limit the run's own watchdog ends a run
+    that hangs (``training.hang_factor``). Workers of a sweep send heartbeats to the study instead.
     """
     goodput = shlex.quote(f"{workload.workdir.rstrip('/')}/goodput.json")
     has_begun = _probe(f'test -n "$(find {goodput} -newer {STARTED})"')
@@ -221,12 +220,11 @@ def _probes(settings: KubernetesSettings, workload: Training) -> Manifest:
 
 
 def _probe(test: str) -> Manifest:
-    """Once a minute."""
     return {"exec": {"command": ["/bin/sh", "-c", unexpanded(test)]}, "periodSeconds": 60, "timeoutSeconds": 30}
 
 
 def _sweep_job(settings: KubernetesSettings, hosts: Hosts, sweep: Sweep) -> Manifest:
-    # The URL of the study may hold a password: it comes from the Secret NAME-storage.
+    # The URL of the study may contain a password, so it is read from the Secret NAME-storage.
     secret = {"secretKeyRef": {"name": f"{settings.name}-storage", "key": "address"}}
     environment = [{"name": STORAGE_VARIABLE, "valueFrom": secret}] if sweep.has_database else []
     return {
@@ -237,7 +235,7 @@ def _sweep_job(settings: KubernetesSettings, hosts: Hosts, sweep: Sweep) -> Mani
             "completionMode": "Indexed",
             "completions": sweep.workers,
             "parallelism": sweep.workers,
-            # One worker's failures leave the others alone (Kubernetes 1.29).
+            # A failing worker does not stop the others (Kubernetes 1.29).
             "backoffLimitPerIndex": settings.max_restarts,
             "template": _pod(settings, hosts, sweep.command(), environment),
         },
@@ -284,5 +282,5 @@ def _pod(settings: KubernetesSettings, hosts: Hosts, command: list[str], environ
 
 
 def unexpanded(script: str) -> str:
-    """The script, with a second ``$`` where Kubernetes would put a variable for ``$(NAME)`` or one ``$`` for two."""
+    """The script with ``$$`` for ``$`` where Kubernetes would expand ``$(NAME)`` or ``$$``."""
     return re.sub(r"\$(?=[$(])", "$$", script)

@@ -1,10 +1,10 @@
-"""A SkyPilot task for a run, or for the workers of a sweep, one a node.
+"""A SkyPilot task for a run, or for the workers of a sweep, one per node.
 
-From the task schema of SkyPilot (docs.skypilot.co, YAML specification). SkyPilot tells every node the addresses of all, their
-number and its rank; JAX's three variables follow from them. As a managed job (``sky jobs launch``) a task whose spot machines
-are taken is started again elsewhere, and the run resumes from the disk that all see: a volume (``sky volumes apply``;
-Kubernetes and RunPod), or where a cloud has none one that ``setup`` mounts, such as NFS. A mounted bucket is none: its files
-cannot be appended to.
+From the task schema of SkyPilot (docs.skypilot.co, YAML specification). SkyPilot gives each node the addresses of all nodes,
+their number and its rank, from which the script sets JAX's three variables. A managed job (``sky jobs launch``) is restarted
+elsewhere when its spot machines are preempted, and the run resumes from the shared disk: a volume (``sky volumes apply``;
+Kubernetes and RunPod), or one that ``setup`` mounts, such as NFS. A mounted bucket does not work: its files cannot be appended
+to.
 """
 
 import shlex
@@ -15,7 +15,7 @@ from transformer_jax.tools.launching import Sweep, Training, is_absolute, requir
 from transformer_jax.tools.launching.kubernetes import PORT, Manifest, as_yaml, require_on_volume
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
 
-GRACE = "clouds give spot machines 30 s to two minutes for that, or none: what counts is training.checkpoint_every."
+GRACE = "spot machines get 30 s to two minutes for that, or none: rely on training.checkpoint_every."
 PROCESSES = f"""export JAX_COORDINATOR_ADDRESS="$(echo "$SKYPILOT_NODE_IPS" | head -n1):{PORT}"
 export JAX_NUM_PROCESSES="$SKYPILOT_NUM_NODES" JAX_PROCESS_ID="$SKYPILOT_NODE_RANK"
 """
@@ -39,17 +39,17 @@ class SkyPilotSettings:
     def __post_init__(self) -> None:
         require_name(self.name)
         if bool(self.gpu_type) != bool(self.gpus_per_node):
-            raise ConfigError("--gpu_type, --gpus_per_node: belong together, such as --gpu_type=H100 --gpus_per_node=8")
+            raise ConfigError("--gpu_type, --gpus_per_node: give both, such as --gpu_type=H100 --gpus_per_node=8")
         if not (self.volume_claim or self.setup):
-            problem = "is missing: without a volume (sky volumes ls) the run is lost with the disk of its machine"
-            raise ConfigError(f"--volume_claim: {problem}; or mount a disk that all nodes see in --setup")
+            problem = "is missing: without a volume (sky volumes ls) the run is lost with its machine"
+            raise ConfigError(f"--volume_claim: {problem}; or mount a shared disk in --setup")
         require_words(self, ("gpu_type", "image", "volume_claim"))
 
 
-def task(settings: SkyPilotSettings, workload: Training | Sweep) -> Manifest:
-    """The task; raises ConfigError when the workload does not fit what is asked for."""
+def sky_task(settings: SkyPilotSettings, workload: Training | Sweep) -> str:
+    """The task as YAML; raises ConfigError if the workload does not fit the nodes."""
     if not is_absolute(workload.workdir):
-        raise ConfigError(f"--workdir: {workload.workdir} is not absolute; name it on a disk that all nodes see")
+        raise ConfigError(f"--workdir: {workload.workdir} is not absolute; give a path on a shared disk")
     if settings.volume_claim:
         require_on_volume(settings.mount_path, workload.workdir)
     resources: Manifest = {}
@@ -67,9 +67,9 @@ def task(settings: SkyPilotSettings, workload: Training | Sweep) -> Manifest:
         script = (PROCESSES if nodes > 1 else "") + shlex.join(workload.command(nodes))
     else:
         nodes, script = workload.workers, shlex.join(workload.command())
-        # Without a value: sky jobs launch --env NAME takes it from where it is run.
+        # No value: sky jobs launch --env NAME takes it from the user's environment.
         envs = {STORAGE_VARIABLE: None} if workload.has_database else {}
-    return {
+    content: Manifest = {
         "name": settings.name,
         "num_nodes": nodes,
         **({"resources": resources} if resources else {}),
@@ -78,7 +78,4 @@ def task(settings: SkyPilotSettings, workload: Training | Sweep) -> Manifest:
         **({"setup": settings.setup} if settings.setup else {}),
         "run": f"{script}\n",
     }
-
-
-def sky_task(settings: SkyPilotSettings, workload: Training | Sweep) -> str:
-    return as_yaml(task(settings, workload), "skypilot", "sky jobs launch", GRACE)
+    return as_yaml(content, "skypilot", "sky jobs launch", GRACE)

@@ -1,12 +1,12 @@
-"""An sbatch script: a run with a task for each GPU, or an array of jobs that are the workers of a sweep.
+"""An sbatch script: a run with one task per GPU, or a job array with one job per worker of a sweep.
 
-From the manuals of sbatch, srun, scancel and scontrol (slurm.schedmd.com). JAX reads SLURM's own variables in each task
-(``jax/_src/clusters/slurm_cluster.py``): the job's and the step's, the task's number in all and on its node. It lets the task
-with local number n see GPU n, so that every task must be shown all GPUs of its node: no ``--gpus-per-task``, no binding.
+From the manuals of sbatch, srun, scancel and scontrol (slurm.schedmd.com). In each task JAX reads SLURM's own variables
+(``jax/_src/clusters/slurm_cluster.py``) and selects the GPU with the local number of the task. So every task must see all GPUs
+of its node: no ``--gpus-per-task``, no binding.
 
-Before the time limit SLURM signals only the script (``--signal=B:USR1``), which asks the tasks to save (SIGTERM, by scancel:
-srun would kill them) and puts the job back into the queue: otherwise SLURM does that only after a preemption or the failure of
-a node. SIGTERM to the script is ``scancel`` by its owner, after which nothing should start again.
+Before the time limit SLURM signals only the script (``--signal=B:USR1``). The script sends SIGTERM to the tasks with scancel
+(srun would kill them), waits until they have saved, and requeues the job: SLURM itself requeues only after a preemption or a
+node failure. SIGTERM to the script is ``scancel`` by its owner, so the job is not requeued.
 """
 
 import shlex
@@ -19,7 +19,7 @@ PASSED_THROUGH = ("partition", "account", "qos", "constraint")
 
 HEADER = """#!/bin/bash
 # Written by transformer-jax launch slurm. Submit it with sbatch, from the folder that relative paths start from; logs go there.
-# SIGTERM makes it save and end; {grace}.
+# On SIGTERM it saves and ends; {grace}.
 {directives}
 {setup}
 """
@@ -31,7 +31,7 @@ status=$?
 REQUEUED = """job=$SLURM_JOB_ID
 if [ -n "${{SLURM_ARRAY_JOB_ID-}}" ]; then job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID; fi
 
-# Shortly before the time limit: the tasks save and end, and the job queues again, to resume from there.
+# Shortly before the time limit the tasks save and end, and the job is requeued to resume.
 out_of_time=
 save_and_end() {{ out_of_time=yes; scancel --signal=TERM "$job"; }}
 trap save_and_end USR1
@@ -39,7 +39,7 @@ trap save_and_end USR1
 {run}if [ -n "$out_of_time" ]; then
     wait "$step"
     status=$?
-    # 0: finished, which the next start finds; above 128: ended by the signal. Anything else would only fail again.
+    # 0: finished, which the next start notices; above 128: ended by the signal. Any other failure would only repeat.
     if [ "$status" -eq 0 ] || [ "$status" -gt 128 ]; then scontrol requeue "$job"; fi
 fi
 """
@@ -65,7 +65,7 @@ class SlurmSettings:
     def __post_init__(self) -> None:
         require_name(self.name)
         if self.gpus_per_node is None:
-            raise ConfigError("--gpus_per_node: is missing; 0 is one process a node on its CPU")
+            raise ConfigError("--gpus_per_node: is missing; 0 runs one process per node on its CPU")
         require_memory(self.memory, "K|M|G|T")
         require_words(self, (*PASSED_THROUGH, "time"))
 
@@ -75,7 +75,7 @@ class SlurmSettings:
 
 
 def sbatch_script(settings: SlurmSettings, workload: Training | Sweep) -> str:
-    """The script; raises ConfigError when the workload does not fit what is asked for."""
+    """The script; raises ConfigError if the workload does not fit the nodes."""
     if isinstance(workload, Training):
         num_tasks = settings.nodes * settings.tasks_per_node
         workload.require_fits(num_tasks)
@@ -83,7 +83,7 @@ def sbatch_script(settings: SlurmSettings, workload: Training | Sweep) -> str:
         log = f"{settings.name}-%j.log"
     else:
         if settings.nodes != 1:
-            raise ConfigError(f"--nodes: {settings.nodes}: each worker of a sweep has one node; leave it out")
+            raise ConfigError(f"--nodes: {settings.nodes}: each worker of a sweep runs on one node; leave it out")
         tasks_per_node, command, array = 1, workload.command(), [f"--array=0-{workload.workers - 1}"]
         log = f"{settings.name}-%A_%a.log"
     lines = "\n".join(f"#SBATCH {line}" for line in [*_directives(settings, tasks_per_node), *array, f"--output={log}"])
@@ -95,7 +95,7 @@ def sbatch_script(settings: SlurmSettings, workload: Training | Sweep) -> str:
     if settings.time is not None:
         run = REQUEUED.format(run=run)
     asked = f"it gets one {settings.seconds_to_save} s before the time limit (--seconds_to_save)"
-    grace = asked if settings.time is not None else "a preemption leaves it the GraceTime of the partition"
+    grace = asked if settings.time is not None else "after a preemption it has the GraceTime of the partition"
     return HEADER.format(directives=lines, setup=setup, grace=grace) + run + 'exit "$status"\n'
 
 
@@ -108,7 +108,7 @@ def _directives(settings: SlurmSettings, tasks_per_node: int) -> list[str]:
         "cpus-per-task": settings.cpus,
         "mem": settings.memory,
         "time": settings.time,
-        # The log of a job that was queued again continues where it stopped.
+        # A requeued job appends to its log.
         "open-mode": "append",
         "signal": f"B:USR1@{settings.seconds_to_save}" if settings.time is not None else None,
     }

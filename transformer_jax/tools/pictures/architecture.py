@@ -1,4 +1,4 @@
-"""A model drawn from the modules that it runs, with shapes and parameter counts (Vaswani et al. 2017, figure 1)."""
+"""Block diagram of a model from its module calls, with shapes and parameter counts (Vaswani et al. 2017, figure 1)."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,10 +21,10 @@ from transformer_jax.tools.pictures.figures import Subject
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import count_parameters
 
-# Sizes of the abstract batch, unlike any width of a model; a shape then shows which side a module works on.
+# Sizes of the abstract batch, unlike any width of a model, so that a shape shows the side of a module.
 ROWS, SOURCE, TARGET = 1009, 11, 13
 LETTERS = {ROWS: "B", SOURCE: "S", TARGET: "T"}
-# The same matrix is called twice or more: each call is a block of its own.
+# Methods of a shared matrix; each has its own block.
 ROLES = {"embed": "embedding", "logits": "output projection"}
 WITHOUT_A_BLOCK = {"Dropout"}
 BLOCK_HEIGHT, GAP, PADDING, TITLE_HEIGHT = 40, 18, 14, 20
@@ -36,11 +36,11 @@ FILL, FRAME_FILL, LINE = "#eef5f8", "#fbfcfd", "#5a6b7a"
 
 @dataclass(frozen=True)
 class Block:
-    """A box, or with ``inner`` blocks, the lowest first, a frame around them.
+    """A box, or a frame around its ``inner`` blocks, the lowest first.
 
-    ``key`` names it for links. ``count`` is written on its right, ``details`` below the title of a box. ``repeats`` above 1: a
-    stack of equal blocks. ``sum_before``: the input of the frame bypasses its inner blocks and is added to the input of the one
-    with this index. ``is_beside``: its input is the input of the block below, not its output.
+    ``key`` identifies it in links. ``count`` is written on the right, ``details`` below the title of a box. ``repeats``: size
+    of a stack of equal blocks. ``sum_before``: index of the inner block to whose input the input of the frame is added
+    (residual connection). ``is_beside``: its input is the input of the block below, not the output.
     """
 
     key: str
@@ -53,14 +53,14 @@ class Block:
     is_beside: bool = False
 
     def walk(self) -> Iterator["Block"]:
-        """This block and all inside it."""
+        """This block and all blocks inside it."""
         yield self
         for block in self.inner:
             yield from block.walk()
 
 
 class Architecture(NamedTuple):
-    """Blocks of the source side and of the target side, the lowest first, links between them, and all parameters."""
+    """Blocks of the source and the target side, the lowest first, links between them, and the number of parameters."""
 
     source: tuple[Block, ...]
     target: tuple[Block, ...]
@@ -69,7 +69,7 @@ class Architecture(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A module with all its calls merged: its inner modules, and the leaves of its parameters by path."""
+    """A module with all its calls merged: its inner modules, and the sizes of its parameters by path."""
 
     path: tuple[str, ...]
     kind: str
@@ -84,7 +84,7 @@ class Node(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name without the number of its layer."""
+        """The name without the layer number."""
         return re.sub(r"_\d+$", "", self.path[-1])
 
     def form(self) -> tuple[object, ...]:
@@ -94,12 +94,10 @@ class Node(NamedTuple):
 
 
 def architecture(config: ExperimentConfig) -> Architecture:
-    """The blocks of the model of ``config``, with a vocabulary as large as its settings allow; nothing is computed."""
+    """The blocks of the model of ``config`` with the largest vocabulary that its settings allow, by abstract evaluation."""
     config = resolve_for_device(config, lambda: DeviceSettings("float32", 4))
     if config.task not in ("translation", "language_model"):
-        raise ConfigError(
-            f"config: no layers of task={config.task} are drawn; give one of translation or language_model"
-        )
+        raise ConfigError(f"config: task={config.task} cannot be drawn; give one of translation or language_model")
     objective = objective_of(config, make_mesh(config.mesh))
     params = jax.eval_shape(objective.init_params, jax.random.key(0))
     batch = task_class(config.task).batch_shape(config, ROWS, TARGET)
@@ -118,7 +116,6 @@ def architecture(config: ExperimentConfig) -> Architecture:
 
 
 def draw_architecture(subject: Subject, path: Path) -> list[str]:
-    """Draws the model of ``subject``."""
     drawn = architecture(subject.config)
     columns = [side for side in (drawn.source, drawn.target) if side]
     draw_block_diagram(columns, drawn.links, path, title=f"{subject.name}: {drawn.parameters:,} parameters")
@@ -131,7 +128,7 @@ def _wide(tokens: PyTree, width: int) -> PyTree:
 
 
 def _merged(calls: Sequence[ModuleCall], leaves: Mapping[tuple[str, ...], int]) -> list[Node]:
-    """The modules among ``calls``, each once, at its last call; a module's calls of itself are part of it."""
+    """The modules among ``calls``, each once at its last call; calls of a module by itself are part of it."""
     merged: dict[tuple[tuple[str, ...], str, object], list[ModuleCall]] = {}
     for call in _in_residuals(calls):
         if call.kind not in WITHOUT_A_BLOCK and call.shape is not None:
@@ -152,7 +149,7 @@ def _merged(calls: Sequence[ModuleCall], leaves: Mapping[tuple[str, ...], int]) 
 
 
 def _in_residuals(calls: Sequence[ModuleCall]) -> list[ModuleCall]:
-    """``calls`` with those between ``before`` and ``after`` of a residual connection inside it."""
+    """Nests the calls between ``before`` and ``after`` of a residual connection in it."""
     nested: list[ModuleCall] = []
     for call in calls:
         starts = [index for index, each in enumerate(nested) if (each.path, each.method) == (call.path, "before")]
@@ -171,7 +168,7 @@ def _inner(calls: Sequence[ModuleCall], path: tuple[str, ...]) -> Iterator[Modul
 
 
 def _blocks(nodes: Sequence[Node], seen: set[tuple[str, ...]]) -> Iterator[Block]:
-    """The blocks of modules, equal ones in a row as one."""
+    """The blocks of modules; consecutive equal modules are one block."""
     for _, group in groupby(nodes, Node.form):
         same = list(group)
         shown = same[-1]
@@ -189,13 +186,13 @@ def _blocks(nodes: Sequence[Node], seen: set[tuple[str, ...]]) -> Iterator[Block
             inner,
             len(same),
             _sum_before(shown),
-            # The two directions of a recurrent encoder read the same.
+            # Both directions of a recurrent encoder have the same input.
             is_beside=shown.name.startswith("backward"),
         )
 
 
 def _title(node: Node) -> str:
-    """A residual connection has the name of its class, since it wraps the part that it is named after."""
+    """The title of a module: its class for a residual connection, which is named after its part, else its name."""
     if node.kind.endswith("Residual"):
         return node.kind
     name = node.role or node.name.replace("_", " ")
@@ -203,7 +200,7 @@ def _title(node: Node) -> str:
 
 
 def _sum_before(node: Node) -> int | None:
-    """For a residual connection the inner block above the sum: its norm if that comes last, as in post-norm, else none."""
+    """For a residual connection, the index of the inner block above the sum: the norm if it is last, as in post-norm."""
     if not node.kind.endswith("Residual"):
         return None
     last = len(node.inner) - 1
@@ -211,7 +208,7 @@ def _sum_before(node: Node) -> int | None:
 
 
 def _links(source: Sequence[Node], target: Sequence[Node]) -> Iterator[tuple[str, str]]:
-    """From the encoded source to each cross attention; from a state without positions to the decoder that it starts."""
+    """Links from the encoded source to each cross attention, and from an RNN's final state to the decoder."""
     encoded = [node for node in source if SOURCE in (node.shape or ())]
     for call in _walk(target) if encoded else ():
         if call.path[-1] == "cross_attention":
@@ -246,9 +243,9 @@ class Box(NamedTuple):
 def draw_block_diagram(
     columns: Sequence[Sequence[Block]], links: Sequence[tuple[str, str]], path: str | Path, *, title: str
 ) -> Path:
-    """Writes the columns side by side, each from its lowest block to its highest, and returns the path.
+    """Writes an SVG of columns of blocks, each from bottom to top, and returns the path.
 
-    ``links`` lead from the top of a block of the first column to blocks of the second, by their keys.
+    ``links``: pairs of keys of a block in the first column and a block in the second.
     """
     heights = [_stack_height(column) for column in columns]
     base = TOP + max(heights) + GAP
@@ -280,7 +277,7 @@ def _stack_height(blocks: Sequence[Block]) -> float:
 
 
 def _stack(blocks: Sequence[Block], outer: Box, boxes: dict[str, Box]) -> Iterator[str]:
-    """The blocks of a column or frame, from the bottom of ``outer`` to its top, and the arrows between them."""
+    """The blocks of a column or frame, from bottom to top of ``outer``, and the arrows between them."""
     bottom = outer.bottom
     for number, block in enumerate(blocks):
         box = Box(outer.left, bottom - _height(block), outer.width, _height(block))
@@ -293,7 +290,7 @@ def _stack(blocks: Sequence[Block], outer: Box, boxes: dict[str, Box]) -> Iterat
 
 def _drawn(block: Block, box: Box, boxes: dict[str, Box]) -> Iterator[str]:
     if block.repeats > 1:
-        # Two more edges behind it: a stack of equal ones.
+        # Two more edges behind it show a stack.
         for step in (8, 4):
             behind = Box(box.left + step, box.top - step, box.width, box.height)
             yield _rectangle(behind, FRAME_FILL if block.inner else FILL)
@@ -317,7 +314,7 @@ def _drawn(block: Block, box: Box, boxes: dict[str, Box]) -> Iterator[str]:
 
 
 def _bypass(block: Block, inside: Box) -> Iterator[str]:
-    """The residual connection: from below the inner blocks, on their left, to a plus sign above those that are added."""
+    """The residual connection: from below the inner blocks along their left to a plus sign above the summands."""
     below = block.inner[: block.sum_before]
     plus = inside.bottom - _stack_height(below) - GAP / 2
     x, bottom = inside.left - BYPASS, inside.bottom + PADDING / 2

@@ -30,9 +30,9 @@ QUERIES, KEYS = 2000, 32
 
 
 class ScalingNumbers(NamedTuple):
-    """Means over random queries for each of ``key_sizes`` [N], without scaling and with: [2, N].
+    """Means over random queries for each of ``key_sizes`` [N], without and with scaling: [2, N].
 
-    ``variance`` of q · k, ``entropy`` of the softmax over the keys in nats, ``gradient``: Frobenius norm of its Jacobian.
+    ``variance`` of q · k; ``entropy`` of the softmax over the keys, in nats; ``gradient``: Frobenius norm of its Jacobian.
     """
 
     key_sizes: np.ndarray
@@ -50,14 +50,12 @@ def softmax_jacobian_norm(probabilities: np.ndarray) -> np.ndarray:
     return np.sqrt(np.maximum(squares - 2 * np.sum(probabilities**3, axis=-1) + squares**2, 0.0))
 
 
-def scaling_numbers(
-    key_sizes: Sequence[int] = KEY_SIZES, queries: int = QUERIES, keys: int = KEYS, seed: int = 0
-) -> ScalingNumbers:
-    """Draws queries and keys with independent entries of mean 0 and variance 1."""
-    rng = np.random.default_rng(seed)
+def scaling_numbers(key_sizes: Sequence[int] = KEY_SIZES, queries: int = QUERIES, keys: int = KEYS) -> ScalingNumbers:
+    """Samples queries and keys with independent entries of mean 0 and variance 1."""
+    rng = np.random.default_rng(0)
     rows = []
     for size in key_sizes:
-        # Every query has keys of its own, so that all scores are independent.
+        # Each query has its own keys, so all scores are independent.
         dots = np.einsum("qk,qmk->qm", rng.standard_normal((queries, size)), rng.standard_normal((queries, keys, size)))
         rows.append([_of_scores(scores) for scores in (dots, dots / np.sqrt(size))])
     variance, entropy, gradient = np.transpose(rows, (2, 1, 0))
@@ -72,7 +70,7 @@ def _of_scores(scores: np.ndarray) -> tuple[float, float, float]:
 
 
 def draw_scaling(subject: Subject, path: Path) -> list[str]:
-    """Draws variance, entropy and gradient against d_k for random vectors; ``subject`` does not matter."""
+    """Draws variance, entropy and gradient against d_k for random vectors; ``subject`` is not used."""
     del subject
     numbers = scaling_numbers()
     sizes = numbers.key_sizes
@@ -109,15 +107,15 @@ class RowMasks(NamedTuple):
     cross: np.ndarray
 
 
-def row_masks(batch: Batch, row: int = 0) -> RowMasks:
-    """The masks of the Transformer for a row of ``batch``."""
+def row_masks(batch: Batch) -> RowMasks:
+    """The masks of the Transformer for the first row of ``batch``."""
     source, target = batch.source.segments, batch.target.segments
     masks = SentenceMask(source, source), SentenceMask(target, target, is_causal=True), SentenceMask(target, source)
-    return RowMasks(*(np.asarray(mask.array())[row] for mask in masks))
+    return RowMasks(*(np.asarray(mask.array())[0] for mask in masks))
 
 
 def padded_and_packed(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[Batch, Batch]:
-    """Two batches of three pairs of token ids with EOS: a pair a row, as wide as the longest; and the first two in one row."""
+    """Two batches from three pairs of token ids with EOS: one pair per row, padded; and the first two packed in one row."""
 
     def side(number: int, count: int, offsets: list[int]) -> Tokens:
         sentences = joined([pair[number] for pair in pairs[:count]])
@@ -129,7 +127,7 @@ def padded_and_packed(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[Bat
 
 
 def draw_masks(subject: Subject, path: Path) -> list[str]:
-    """Draws the masks of short sentences among the first of the validation split."""
+    """Draws the masks of short sentences from the beginning of the validation split."""
     subject.require_translation()
     tokenizers = subject.trained.tokenizers if subject.restore else TranslationTask.new_tokenizers(subject.config)
     padded, packed = padded_and_packed(_short_pairs(subject, tokenizers))
@@ -161,7 +159,7 @@ def _short_pairs(subject: Subject, tokenizers: TokenizerPair) -> list[tuple[list
         for pair in itertools.islice(corpus.pairs(config.data.split_name(SPLIT)), READ)
     ]
     if len(pairs) < 3:
-        raise DataError(f"data: the split {SPLIT} has {len(pairs)} pairs; this figure takes three")
+        raise DataError(f"data: the split {SPLIT} has {len(pairs)} pairs; this figure needs three")
     ordered = sorted(pairs, key=lambda pair: max(map(len, pair)))
     return [*ordered[:2], ordered[len(ordered) // 4 + 1]]
 

@@ -1,11 +1,10 @@
-"""Attention weights as a grid of heat maps: a row of panels a layer, a column of panels a head."""
+"""Attention weights as a grid of heat maps with a row per layer and a column per head."""
 
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.canvas import FAINT_INK, HAIRLINE, INK, SEQUENTIAL, font
@@ -30,23 +29,22 @@ def draw_attention(
     path: str | Path,
     *,
     title: str = "",
-    with_mean: bool = True,
 ) -> Path:
-    """Draws attention weights as a PNG and returns its path (figures 3 to 5 of the paper; figure 3 of Bahdanau et al. 2015).
+    """Draws attention weights as a PNG and returns its path.
 
-    ``weights``: arrays ``[H, Q, M]`` by the name of their layer, from the first layer down, or a single ``[Q, M]``;
-    between 0 and 1. ``row_pieces`` are the ``Q`` querying tokens (target), written on the left, ``column_pieces`` the
-    ``M`` attended ones (source), written below; by layer where layers differ. One color scale, 0 to 1, for all
-    panels. ``with_mean`` adds the mean over the heads as a last column. Raises ValueError, with the shapes, when
-    weights and pieces do not fit.
+    As in figures 3-5 of Vaswani et al. 2017 and figure 3 of Bahdanau et al. 2015. ``weights``: arrays ``[H, Q, M]`` between 0
+    and 1, by layer from top to bottom, or one array ``[Q, M]``. ``row_pieces``: the ``Q`` querying tokens (target), on the
+    left; ``column_pieces``: the ``M`` attended tokens (source), below; by layer if layers differ. All panels share one color
+    scale from 0 to 1. With several heads the last column is their mean. Raises ValueError, which shows the shapes, if weights
+    and pieces do not fit.
     """
     layers = _checked_layers(weights)
     rows = {name: _pieces_of(row_pieces, name, layer.shape, axis=1) for name, layer in layers.items()}
     columns = {name: _pieces_of(column_pieces, name, layer.shape, axis=2) for name, layer in layers.items()}
-    panels = {name: _panels(layer, with_mean) for name, layer in layers.items()}
+    panels = {name: _panels(layer) for name, layer in layers.items()}
     repeats_columns = len({tuple(pieces) for pieces in columns.values()}) > 1
 
-    # All sizes in inches. A big grid is shown at a smaller scale: headings grow with the grid, token labels with the cells.
+    # Sizes in inches. A large grid is viewed at a smaller scale, so headings grow with it; labels grow with the cells.
     most_rows, most_columns = (max(map(len, side.values())) for side in (rows, columns))
     num_columns = max(map(len, panels.values()))
     wanted = PANEL_INCHES * (2.4 if num_columns * len(panels) == 1 else 1.0)
@@ -73,8 +71,8 @@ def draw_attention(
             axes.imshow(matrix, cmap=SEQUENTIAL, vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
             axes.tick_params(length=0, pad=2.5)
             canvas.frame(axes, linewidth=0.6)
-            _label(axes, "y", rows[name] if column == 0 else [], label_points)
-            _label(axes, "x", columns[name] if row == len(panels) - 1 or repeats_columns else [], label_points)
+            below = columns[name] if row == len(panels) - 1 or repeats_columns else []
+            canvas.name_cells(axes, [] if column else rows[name], below, label_points)
             if row == 0 and heading:
                 color, weight = (INK, "bold") if heading == MEAN else (FAINT_INK, "normal")
                 axes.set_title(heading, fontproperties=font(8.5 * scale, weight=weight), color=color, pad=5)
@@ -95,7 +93,7 @@ def draw_attention(
 
 
 def visible_piece(piece: str) -> str:
-    """Returns a token as an axis shows it: the word start of sentencepiece as an open box, unprintables escaped."""
+    """Returns a token as shown on an axis: sentencepiece's word start as an open box, unprintable characters escaped."""
     shown = piece.replace(WORD_START, SPACE_MARK).replace(" ", SPACE_MARK)
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in shown)
 
@@ -125,23 +123,13 @@ def _pieces_of(pieces: Pieces, name: str, shape: tuple[int, ...], *, axis: int) 
     return [visible_piece(piece) for piece in pieces]
 
 
-def _panels(layer: np.ndarray, with_mean: bool) -> list[tuple[str, np.ndarray]]:
-    """Heading and matrix of every panel in a row."""
+def _panels(layer: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """Heading and matrix of each panel in a row."""
     if len(layer) == 1:
         return [("", layer[0])]
-    panels = [(f"head {head}", matrix) for head, matrix in enumerate(layer, start=1)]
-    return [*panels, (MEAN, layer.mean(axis=0))] if with_mean else panels
+    return [*((f"head {head}", matrix) for head, matrix in enumerate(layer, start=1)), (MEAN, layer.mean(axis=0))]
 
 
 def _letters(piece: str) -> float:
-    """Width of a piece in Latin letters; a Chinese or Japanese letter is as wide as it is high."""
+    """Width of a piece in Latin letters; wide letters, such as Chinese ones, count more."""
     return sum(WIDE_LETTER if unicodedata.east_asian_width(letter) in "WF" else 1.0 for letter in piece)
-
-
-def _label(axes: Axes, axis: str, pieces: list[str], points: float) -> None:
-    if pieces:
-        set_ticks, rotation = (axes.set_xticks, 90) if axis == "x" else (axes.set_yticks, 0)
-        ticks = np.arange(len(pieces))
-        set_ticks(ticks, labels=pieces, rotation=rotation, color=INK, fontproperties=font(points))
-        for label in (axes.get_xticklabels if axis == "x" else axes.get_yticklabels)():
-            label.set_parse_math(False)  # A dollar sign is a token here.

@@ -1,15 +1,13 @@
-"""The common style of all plots, and writing PNG without matplotlib's global state."""
+"""The common style of all plots, and PNG output without matplotlib's global state."""
 
 import functools
 import io
 import re
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_pdf import FigureCanvasPdf
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
@@ -20,13 +18,15 @@ INK = "#1b2733"
 FAINT_INK = "#6b7a89"
 HAIRLINE = "#c9d1d9"
 LINE_COLORS = ("#1b5a8a", "#d1702a", "#3c8d5a", "#8a4f9e", "#b23a48", "#6b7a89")
-# From paper to ink with evenly falling lightness, so that it also prints in gray.
+# Lightness falls evenly from white to ink, so it also prints in gray.
 SEQUENTIAL = LinearSegmentedColormap.from_list(
     "ink", ["#ffffff", "#d7e8ef", "#8fc1d4", "#3f8fb5", "#1b5a8a", "#0b2a4f"]
 )
 DOTS_PER_INCH = 160
+# Metadata that would differ between equal figures.
+CHANGING = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
 MISSING, MOST_SHOWN = r"Glyph (\d+) .*missing from font", 20
-# The first font that has a letter draws it; fonts of Linux distributions, then of macOS and Windows.
+# The first font that has a letter draws it. Fonts of Linux distributions, then of macOS and Windows.
 FONT_FAMILIES = (
     *("DejaVu Sans", "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Noto Sans JP"),
     *("Noto Sans SC", "Noto Sans KR", "IPAexGothic", "IPAGothic", "TakaoGothic", "WenQuanYi Zen Hei", "NanumGothic"),
@@ -39,7 +39,7 @@ FONT_FAMILIES = (
 
 @functools.cache
 def font(size: int | float, *, weight: str = "normal") -> FontProperties:
-    """Returns a font of ``size`` points that has umlauts, and other scripts where this machine has a font for them."""
+    """Returns a font of ``size`` points with umlauts, and with other scripts if a font for them is installed."""
     installed = set(fontManager.get_font_names())
     return FontProperties(family=[name for name in FONT_FAMILIES if name in installed], size=size, weight=weight)
 
@@ -50,14 +50,14 @@ def blank_figure(width: float, height: float) -> Figure:
 
 
 def add_panel(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
-    """Returns new axes placed in inches from the figure's upper left corner."""
+    """Returns new axes; sizes and offsets from the upper left corner of the figure are in inches."""
     figure_width, figure_height = figure.get_size_inches()
     bottom = figure_height - top - height
     return figure.add_axes((left / figure_width, bottom / figure_height, width / figure_width, height / figure_height))
 
 
 def style_axes(axes: Axes, x_label: str, y_label: str = "") -> None:
-    """Names the axes; a faint grid, no ticks, and only the left and lower side of the frame."""
+    """Labels the axes; adds a faint grid, and removes ticks and the right and upper side of the frame."""
     axes.set_xlabel(x_label, fontproperties=font(8), color=FAINT_INK)
     axes.set_ylabel(y_label, fontproperties=font(8), color=FAINT_INK)
     axes.grid(color=HAIRLINE, linewidth=0.5)
@@ -69,7 +69,7 @@ def style_axes(axes: Axes, x_label: str, y_label: str = "") -> None:
 
 
 def frame(axes: Axes, linewidth: float | None = None) -> None:
-    """A hairline frame without ticks."""
+    """Draws a hairline frame and removes ticks."""
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():
@@ -78,8 +78,17 @@ def frame(axes: Axes, linewidth: float | None = None) -> None:
             spine.set_linewidth(linewidth)
 
 
+def name_cells(axes: Axes, rows: Sequence[str], columns: Sequence[str], points: float) -> None:
+    """Names the rows (left) and columns (below) of a matrix, without math parsing; an empty sequence adds no names."""
+    for names, set_ticks, angle in ((rows, axes.set_yticks, 0), (columns, axes.set_xticks, 90)):
+        if names:
+            set_ticks(range(len(names)), labels=list(names), rotation=angle, fontproperties=font(points), color=INK)
+    for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+        label.set_parse_math(False)
+
+
 def add_title(figure: Figure, title: str, points: int | float = 12) -> None:
-    """Writes the title into the figure's upper left corner, its dollar signs as they are."""
+    """Writes the title, without math parsing, into the upper left corner of the figure."""
     width, height = figure.get_size_inches()
     margin = 0.014 * points
     text = figure.text(margin / width, 1 - margin / height, title, color=INK, va="top", parse_math=False)
@@ -87,26 +96,22 @@ def add_title(figure: Figure, title: str, points: int | float = 12) -> None:
 
 
 def write_png(figure: Figure, path: str | Path) -> Path:
-    """Writes the figure, the same bytes for the same figure, making missing folders; returns the path. A link is replaced.
+    """Writes the figure as PDF or SVG if ``path`` ends so, else as PNG; returns the path.
 
-    A path that ends in ``.pdf`` or ``.svg`` is written in that format. Characters without a font on this machine are drawn as
-    boxes, and named in a UserWarning.
+    Equal figures give equal PNG and PDF files. Creates missing folders; replaces a symbolic link. Characters that no installed
+    font has are drawn as boxes and listed in a UserWarning.
     """
     path, content = Path(path), io.BytesIO()
     with warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings("always", message=MISSING, category=UserWarning)
-        if path.suffix == ".pdf":
-            FigureCanvasPdf(figure).print_pdf(content, metadata={"CreationDate": None})
-        elif path.suffix == ".svg":
-            FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None})
-        else:
-            FigureCanvasAgg(figure).print_png(content, metadata={"Software": None})
+        ending = path.suffix[1:] if path.suffix in (".pdf", ".svg") else "png"
+        figure.savefig(content, format=ending, metadata={CHANGING[ending]: None})
     found = [(re.match(MISSING, str(each.message)), each) for each in caught]
     for each in [other for glyph, other in found if not glyph]:
         warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
     if missing := "".join(dict.fromkeys(chr(int(glyph[1])) for glyph, _ in found if glyph)):
         shown = missing[:MOST_SHOWN] + ("..." if len(missing) > MOST_SHOWN else "")
         remedy = "install one that has them, such as the packages fonts-noto-core and fonts-noto-cjk"
-        warnings.warn(f"{path}: no font here has {shown}: drawn as boxes; {remedy}", stacklevel=2)
+        warnings.warn(f"{path}: no installed font has {shown}, drawn as boxes; {remedy}", stacklevel=2)
     write_whole(path, content.getvalue())
     return path

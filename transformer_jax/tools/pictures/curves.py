@@ -1,4 +1,4 @@
-"""Metrics of one or several runs against the update, from their ``metrics.jsonl``."""
+"""Curves of the metrics in ``metrics.jsonl`` of one or several runs."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -18,16 +18,15 @@ from transformer_jax.runtime.distributed import is_first
 from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.canvas import INK, LINE_COLORS, font
 
-# When every color was used they come again with the next style.
+# After all colors are used, they repeat with the next style.
 LINE_STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 PANEL_WIDTH, PANEL_HEIGHT = 4.2, 2.4
 LEFT, TOP, RIGHT, BOTTOM = 0.7, 0.45, 0.25, 0.6
 MOST_TICKS, VALIDATION = 6, "validation/"
-AXIS_LABELS = {"step": "updates"}
 LEGEND_LINE, LEGEND_HANDLE, LEGEND_LETTER = 0.2, 0.75, 0.075
 
 Series = tuple[list[float], list[float]]
-"""The x and the y values of a line."""
+"""Updates and values of a line."""
 
 
 def draw_curves(
@@ -37,45 +36,41 @@ def draw_curves(
     *,
     names: Sequence[str] = (),
     columns: int = 0,
-    x_key: str = "step",
-    title: str = "",
 ) -> Path:
-    """Draws a panel for each of ``keys`` and in it a line for each ``metrics.jsonl``, as a PNG, and returns its path.
+    """Draws a panel per key with a line per ``metrics.jsonl`` as a PNG, and returns its path.
 
-    ``names`` of the lines are by default the folders of the files; a line is missing if its file does not have the key yet.
-    ``columns`` panels lie side by side, by default all. If a resumed run wrote an update twice, the later record counts. Raises
-    DataError when a file is missing or broken (file, line) or when none has a key (with the keys it has).
+    ``names`` of the lines are by default the folders of the files; a file without a key has no line for it. ``columns``: panels
+    side by side, by default all. Raises DataError if a file is missing or damaged (file, line), or no file has a key.
     """
     files = [Path(metrics)] if isinstance(metrics, (str, Path)) else [Path(file) for file in metrics]
     names = names or [file.resolve().parent.name for file in files]
-    runs = [read_series(file, present_keys(file, keys), x_key) for file in files]
+    runs = [read_series(file, keys) for file in files]
     for key in keys:
         if not any(key in run for run in runs):
-            read_series(files[0], [key], x_key)  # Raises, with the keys of the file.
+            found = ", ".join(dict.fromkeys(name for record in read_records(files[0]) for name in record))
+            raise DataError(f"{files[0]}: no record has {key!r}; it has {found or 'no records'}")
     columns = min(columns or len(keys), len(keys))
     width = columns * (LEFT + PANEL_WIDTH + RIGHT)
     per_line = max(1, int(width / (LEGEND_HANDLE + LEGEND_LETTER * max(map(len, names)))))
     legend = LEGEND_LINE * (1 + math.ceil(len(names) / per_line)) if len(files) > 1 else 0
-    top, row_height = 0.35 * bool(title), TOP + PANEL_HEIGHT + BOTTOM
-    figure = canvas.blank_figure(width, top + math.ceil(len(keys) / columns) * row_height + legend)
+    row_height = TOP + PANEL_HEIGHT + BOTTOM
+    figure = canvas.blank_figure(width, math.ceil(len(keys) / columns) * row_height + legend)
     for number, key in enumerate(keys):
         row, column = divmod(number, columns)
         left = LEFT + column * (LEFT + PANEL_WIDTH + RIGHT)
-        axes = canvas.add_panel(figure, left, top + row * row_height + TOP, PANEL_WIDTH, PANEL_HEIGHT)
+        axes = canvas.add_panel(figure, left, row * row_height + TOP, PANEL_WIDTH, PANEL_HEIGHT)
         for index, run in enumerate(runs):
             axes.add_line(_line(index, run.get(key, ([], []))))
         axes.autoscale_view()
-        _style(axes, key, x_key, _validated_at(runs))
+        _style(axes, key, _validated_at(runs))
     if legend:
         _add_legend(figure, names, per_line)
-    if title:
-        canvas.add_title(figure, title)
     return canvas.write_png(figure, path)
 
 
 @contextmanager
 def curves_at_end(run: RunDirectory, config: ExperimentConfig) -> Iterator[None]:
-    """Draws the curves of a run when the block, which trains it, ends, unless the run was refused."""
+    """Draws the curves of a run when the block that trains it ends, unless it ends with ConfigError."""
     is_refused = False
     try:
         yield
@@ -84,42 +79,29 @@ def curves_at_end(run: RunDirectory, config: ExperimentConfig) -> Iterator[None]
         raise
     finally:
         if not is_refused and is_first():
-            # An error that ended the run is the one to report, not a full disk or a missing folder.
+            # A full disk or a missing folder must not hide the error that ended the run.
             with suppress(OSError, DataError):
                 optional = [metric.key for metric in config.metrics if metric.needs]
                 shown = dict.fromkeys(("train/loss", "validation/perplexity", config.selection.key, *optional))
-                if keys := present_keys(run.metrics, tuple(shown)):
-                    draw_curves(run.metrics, keys, run.curves)
+                if series := read_series(run.metrics, [*shown]):
+                    draw_curves(run.metrics, [*series], run.curves)
 
 
-def present_keys(metrics: Path, keys: Sequence[str]) -> list[str]:
-    """The ``keys`` with a value in the file."""
-    records = read_records(metrics)
-    return [key for key in keys if any(record.get(key) is not None for record in records)]
+def read_series(file: Path, keys: Sequence[str]) -> dict[str, Series]:
+    """The series of each of ``keys`` that the file has, in the order of the updates.
 
-
-def read_series(file: Path, keys: Sequence[str], x_key: str) -> dict[str, Series]:
-    """The (x, y) values of each key in the order of x; skips records without the key, and the unfinished last line of a
-    killed run.
+    If a resumed run wrote an update twice, the later record counts. The unfinished last line of a killed run is skipped.
     """
     values: dict[str, dict[float, float]] = {key: {} for key in keys}
-    records = read_records(file)
-    for record in records:
+    for record in read_records(file):
         for key in keys:
-            if x_key in record and record.get(key) is not None:
-                values[key][float(record[x_key])] = float(record[key])
-    for key, points in values.items():
-        if not points:
-            found = ", ".join(dict.fromkeys(name for record in records for name in record)) or "no records"
-            raise DataError(f"{file}: no record has both {x_key!r} and {key!r}; it has {found}")
-    return {key: ([*sorted(points)], [points[x] for x in sorted(points)]) for key, points in values.items()}
+            if "step" in record and record.get(key) is not None:
+                values[key][float(record["step"])] = float(record[key])
+    return {key: ([*sorted(points)], [points[x] for x in sorted(points)]) for key, points in values.items() if points}
 
 
 def _line(index: int, series: Series) -> Line2D:
-    """The line of run ``index``, with its own color and style.
-
-    Few points are marked: a line through one point alone would be invisible.
-    """
+    """The line of run ``index`` in its color and style, with markers if it has few points: one point has no line."""
     marker = "o" if 0 < sum(math.isfinite(y) for y in series[1]) <= 30 else ""
     style = LINE_STYLES[index // len(LINE_COLORS) % len(LINE_STYLES)]
     color = LINE_COLORS[index % len(LINE_COLORS)]
@@ -127,7 +109,7 @@ def _line(index: int, series: Series) -> Line2D:
 
 
 def _add_legend(figure: Figure, names: Sequence[str], per_line: int) -> None:
-    """Names of the lines below the panels, ``per_line`` side by side, dollar signs as they are."""
+    """Adds the names of the lines below the panels, ``per_line`` side by side, without math parsing."""
     width, height = figure.get_size_inches()
     legend = figure.legend(
         [_line(index, ([], [])) for index in range(len(names))],
@@ -146,13 +128,13 @@ def _add_legend(figure: Figure, names: Sequence[str], per_line: int) -> None:
 
 
 def _validated_at(runs: Sequence[dict[str, Series]]) -> list[float]:
-    """The updates at which the runs were validated, at most ``MOST_TICKS``, with the last one."""
+    """Updates at which the runs were validated, the last and at most ``MOST_TICKS`` in all."""
     found = sorted({x for run in runs for key, (xs, _) in run.items() if key.startswith(VALIDATION) for x in xs})
     return found[::-1][:: max(math.ceil(len(found) / MOST_TICKS), 1)][::-1]
 
 
-def _style(axes: Axes, key: str, x_key: str, ticks: Sequence[float]) -> None:
+def _style(axes: Axes, key: str, ticks: Sequence[float]) -> None:
     axes.set_title(key, loc="left", fontproperties=font(9.5, weight="bold"), color=INK, pad=6, parse_math=False)
     axes.xaxis.set_major_locator(FixedLocator(ticks) if ticks else MaxNLocator(MOST_TICKS, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
-    canvas.style_axes(axes, AXIS_LABELS.get(x_key, x_key))
+    canvas.style_axes(axes, "updates")

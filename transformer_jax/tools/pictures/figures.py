@@ -1,4 +1,4 @@
-"""The figures by name, and the model of a figure: settings alone, or a trained run."""
+"""Figures by name, and the model that a figure shows: settings alone, or a trained run."""
 
 import importlib
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from transformer_jax.config.errors import nearest
 
 @dataclass(frozen=True)
 class Subject:
-    """The model of a figure: its settings and, for a run, a function that restores it.
+    """The model that a figure shows: its settings and, for a run, a function that restores it.
 
-    ``name`` is the recipe or the folder of the run, ``others`` are runs to compare it with, ``limit`` is the largest number of
-    sentences to read, 0 for the default of the figure.
+    ``name``: recipe or folder of the run. ``others``: runs to compare with. ``limit``: maximum number of sentences to read, 0
+    for the default of the figure.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Subject:
 
     @cached_property
     def trained(self) -> Any:
-        """The restored run; raises ConfigError for settings alone."""
+        """The restored run; raises ConfigError if there are only settings."""
         if self.restore is None:
             raise ConfigError("--workdir: this figure is of a trained run; give its folder")
         return self.restore()
@@ -39,11 +39,11 @@ class Subject:
 
 
 DrawFigure = Callable[[Subject, Path], list[str]]
-"""Draws into a file and returns the lines to print, with the numbers that check the figure."""
+"""Draws into a file and returns lines to print, with the main numbers of the figure."""
 
 
 class Figure(NamedTuple):
-    """A figure: its module (in ``tools/pictures``) and function, and its default recipe (empty: it needs a run)."""
+    """A figure: its module in ``tools/pictures``, its function, and its default recipe (empty: it needs a run)."""
 
     module: str
     function: str
@@ -51,7 +51,6 @@ class Figure(NamedTuple):
     ending: str = ".png"
 
     def load(self) -> DrawFigure:
-        """Imports its function."""
         draw: DrawFigure = getattr(
             importlib.import_module(f"transformer_jax.tools.pictures.{self.module}"), self.function
         )
@@ -72,7 +71,7 @@ FIGURES = {
 
 
 def find_figure(name: str) -> Figure:
-    """The figure of that name; raises ConfigError, with the nearest name, when there is none."""
+    """The figure of that name; raises ConfigError, which suggests a similar name, if there is none."""
     if name not in FIGURES:
         near = nearest(name, FIGURES, cutoff=0.5)
         hint = f"did you mean {near}?" if near else f"figures are {', '.join(FIGURES)}"

@@ -1,4 +1,4 @@
-"""Panels of lines and of matrices, side by side in one picture, and a matrix with named rows and columns as one."""
+"""Pictures of line and matrix panels side by side, and heat maps."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ from transformer_jax.config.errors import DataError
 from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.canvas import HAIRLINE, INK, LINE_COLORS, SEQUENTIAL, font
 
+COLUMNS = 3
 WIDTH, HEIGHT = 3.9, 2.7
 TOP, RIGHT, BOTTOM, LEFT = 0.45, 0.3, 0.6, 0.75
 LETTER_INCHES = 0.075
@@ -22,16 +23,16 @@ SPACE_ABOVE = 0.3
 SIGNED_COLORS = LinearSegmentedColormap.from_list("signed", ["#b2582b", "#f3cdb4", "#ffffff", "#b5d3e0", "#1b5a8a"])
 HEAT_COLORS = LinearSegmentedColormap.from_list("counts", ["#ffffff", "#9ecae1", "#1b5a8a", "#0b2a47"])
 MOST_CELLS = 120
-"""Rows, or columns, of a heat map: with more no name could be read."""
+"""Maximum number of rows or columns of a heat map: with more, names are illegible."""
 CELL_INCHES, CELL_LETTER_INCHES = 0.32, 0.078
 LABEL_POINTS, NUMBER_POINTS = 8.5, 7.0
 
 
 @dataclass(frozen=True)
 class LinePanel:
-    """Lines by name, each its x and y values; ``dotted`` ones are for comparison. ``marks`` are single points.
+    """Lines by name, each with x and y values; lines in ``dotted`` are for comparison.
 
-    ``legend_above``: the legend has space of its own above lines that fill the panel.
+    ``marks``: markers instead of a line. ``legend_above``: adds space for the legend above the lines.
     """
 
     title: str
@@ -47,7 +48,7 @@ class LinePanel:
     margins = LEFT, BOTTOM
 
     def draw(self, axes: Axes) -> None:
-        """Draws into ``axes``; a name that starts with ``_`` is not in the legend."""
+        """Draws into ``axes``; names that start with ``_`` are not in the legend."""
         for number, (name, (x, y)) in enumerate(self.lines.items()):
             style = ":" if name in self.dotted else "" if self.marks else "-"
             color = LINE_COLORS[number % len(LINE_COLORS)]
@@ -69,10 +70,10 @@ class LinePanel:
 
 @dataclass(frozen=True)
 class MatrixPanel:
-    """A matrix [R, C] as colored cells, from 0 to its largest value, or around 0 where ``is_signed``.
+    """A matrix [R, C] as colored cells, from 0 to its maximum, or symmetric around 0 if ``is_signed``.
 
-    ``limit`` stands for the largest value. ``rows`` and ``columns`` name the cells; their values are written into them where
-    ``numbers`` is a format, such as ``.1f``.
+    ``limit`` replaces the maximum. ``rows`` and ``columns`` are names. ``numbers``: a format such as ``.1f`` in which values
+    are written into the cells.
     """
 
     title: str
@@ -87,22 +88,17 @@ class MatrixPanel:
 
     @property
     def margins(self) -> tuple[float, float]:
-        """Inches on its left and below."""
+        """Margins on the left and below, in inches."""
         left, bottom = (LETTER_INCHES * max(map(len, names), default=0) + 0.25 for names in (self.rows, self.columns))
         return max(LEFT, left + 0.2 * bool(self.y_label)), max(BOTTOM, bottom + 0.2 * bool(self.x_label))
 
     def draw(self, axes: Axes) -> None:
-        """Draws into ``axes``."""
         limit = self.limit or float(np.abs(self.matrix).max()) or 1.0
         colors, low = (SIGNED_COLORS, -limit) if self.is_signed else (SEQUENTIAL, 0.0)
         axes.imshow(self.matrix, cmap=colors, vmin=low, vmax=limit, aspect="auto", interpolation="nearest")
         canvas.style_axes(axes, self.x_label, self.y_label)
         axes.grid(False)
-        for names, set_ticks, angle in ((self.rows, axes.set_yticks, 0), (self.columns, axes.set_xticks, 90)):
-            if names:
-                set_ticks(range(len(names)), labels=list(names), rotation=angle, fontproperties=font(7.5), color=INK)
-        for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-            label.set_parse_math(False)
+        canvas.name_cells(axes, self.rows, self.columns, points=7.5)
         for spine in axes.spines.values():
             spine.set_visible(True)
         for (row, column), value in np.ndenumerate(self.matrix) if self.numbers else ():
@@ -114,9 +110,9 @@ class MatrixPanel:
 Panel = LinePanel | MatrixPanel
 
 
-def draw_panels(panels: Sequence[Panel], path: str | Path, *, columns: int = 3, title: str = "") -> Path:
-    """Draws the panels row by row, ``columns`` side by side, as a PNG, and returns its path."""
-    columns = min(columns, len(panels))
+def draw_panels(panels: Sequence[Panel], path: str | Path, *, title: str = "") -> Path:
+    """Draws the panels row by row, up to three side by side, as a PNG, and returns its path."""
+    columns = min(COLUMNS, len(panels))
     left = max(panel.margins[0] for panel in panels)
     bottom = max(panel.margins[1] for panel in panels)
     wide, high = left + WIDTH + RIGHT, TOP + HEIGHT + bottom
@@ -137,9 +133,9 @@ def draw_panels(panels: Sequence[Panel], path: str | Path, *, columns: int = 3, 
 def draw_heat_map(
     matrix: np.ndarray, path: str | Path, *, rows: Sequence[str], columns: Sequence[str], title: str = ""
 ) -> Path:
-    """Draws ``[R, C]``, every value at least 0, as a PNG, and returns its path; values above 0 are written into their cells.
+    """Draws a matrix [R, C] of values of at least 0 as a PNG, writes values above 0 into their cells, and returns the path.
 
-    Raises DataError for more than 120 rows or columns, ValueError where names do not fit the shape.
+    Raises DataError for more than ``MOST_CELLS`` rows or columns, ValueError if the names do not fit the shape.
     """
     require_drawable(matrix.shape, "heat map")
     if matrix.shape != (len(rows), len(columns)):
@@ -152,17 +148,12 @@ def draw_heat_map(
     bottom = 0.25 + CELL_LETTER_INCHES * max(map(len, columns))
     top = 0.15 + 0.35 * bool(title)
     width, height = cell * len(columns), CELL_INCHES * len(rows)
-    # A title that is wider than a narrow matrix still fits.
+    # The title may be wider than the matrix.
     figure = canvas.blank_figure(max(left + width + 0.2, 0.4 + 0.11 * len(title)), top + height + bottom)
     axes = canvas.add_panel(figure, left, top, width, height)
     highest = float(matrix.max()) or 1.0
     axes.imshow(matrix, cmap=HEAT_COLORS, vmin=0, vmax=highest, aspect="auto")
-    axes.set_yticks(range(len(rows)), labels=list(rows), fontproperties=font(LABEL_POINTS), color=INK)
-    axes.set_xticks(
-        range(len(columns)), labels=list(columns), fontproperties=font(LABEL_POINTS), color=INK, rotation=90
-    )
-    for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-        label.set_parse_math(False)
+    canvas.name_cells(axes, rows, columns, LABEL_POINTS)
     axes.tick_params(length=0, pad=3)
     for spine in axes.spines.values():
         spine.set_color(HAIRLINE)
@@ -176,7 +167,7 @@ def draw_heat_map(
 
 
 def require_drawable(shape: tuple[int, ...], name: str) -> None:
-    """Raises DataError, which starts with ``name``, for a matrix with too many rows or columns, or none."""
+    """Raises DataError, which starts with ``name``, unless a matrix has 1 to ``MOST_CELLS`` rows and columns."""
     if not all(0 < length <= MOST_CELLS for length in shape):
         listed = " x ".join(f"{length:,}" for length in shape)
         raise DataError(f"{name}: the matrix is {listed}; a picture shows 1 to {MOST_CELLS} rows and columns")

@@ -1,4 +1,4 @@
-"""Positional encodings (Vaswani et al. 2017, section 3.5), and the claim made there: a shift is one linear map."""
+"""Positional encodings (Vaswani et al. 2017, section 3.5), and the claim there that a shift is a linear map."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -13,15 +13,15 @@ from transformer_jax.tools.pictures.panels import LinePanel, MatrixPanel, Panel,
 
 LENGTH, SHIFTS = 256, 128
 SHOWN_SHIFT, SHOWN_WIDTH, SHOWN_POSITIONS = 5, 32, 100
-# Slow sinusoids are nearly constant over a few hundred positions: singular values below this share of the largest are noise.
+# Slow sinusoids are nearly constant over a few hundred positions, so singular values below this share of the largest are noise.
 RANK_TOLERANCE = 1e-10
 
 
 class PositionNumbers(NamedTuple):
-    """The sinusoids ``table`` [length, D] in float64, and of shifts by k = 1 ... their largest errors.
+    """Sinusoids ``table`` [length, D] in float64, and the largest errors of shifts by k = 1, ..., K.
 
-    ``dots`` [length] are PE(p) · PE(p + k), the same for every p. ``closed_form`` [K] is the error of ``shift_matrix`` at all
-    positions; ``fitted`` the error of the least-squares matrix at the positions of the fit, ``held_out`` at later ones.
+    ``dots`` [length]: PE(p) · PE(p + k), equal for all p. ``closed_form`` [K]: errors of ``shift_matrix`` at all positions;
+    ``fitted`` and ``held_out`` [K]: errors of the least-squares matrix at the positions of the fit, and at later ones.
     """
 
     table: np.ndarray
@@ -32,7 +32,7 @@ class PositionNumbers(NamedTuple):
 
 
 def shift_matrix(shift: int, d_model: int) -> np.ndarray:
-    """The matrix M_k [D, D] with PE(p + k) = M_k PE(p) for every p: each pair (sin, cos) rotated by the angle k w_i.
+    """The matrix M_k [D, D] with PE(p + k) = M_k PE(p) for all p: it rotates each pair (sin, cos) by the angle k w_i.
 
     It follows from sin(a + b) = sin a cos b + cos a sin b and cos(a + b) = cos a cos b - sin a sin b.
     """
@@ -45,7 +45,7 @@ def shift_matrix(shift: int, d_model: int) -> np.ndarray:
 
 
 def position_numbers(d_model: int, length: int = LENGTH, shifts: int = SHIFTS) -> PositionNumbers:
-    """Checks the shifts by 1 ... ``shifts`` at ``length`` positions; least squares sees the first half of them."""
+    """Checks shifts by 1, ..., ``shifts`` at ``length`` positions; least squares is fitted to the first half of them."""
     table = sinusoid_table(length + shifts, d_model, np.float64)
     half = length // 2
     inverse = np.linalg.pinv(table[:half], rcond=RANK_TOLERANCE)
@@ -59,10 +59,7 @@ def position_numbers(d_model: int, length: int = LENGTH, shifts: int = SHIFTS) -
 
 
 def learned_table(params: object) -> np.ndarray:
-    """The table [P, D] of learned positions in the parameters of a model, the target's if there are two.
-
-    Raises ConfigError if there is none.
-    """
+    """The table [P, D] of learned positions of a model (the target's if there are two); raises ConfigError if it has none."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     tables = [leaf for path, leaf in leaves if jax.tree_util.keystr(path).endswith("positions']['table']")]
     if not tables:
@@ -71,15 +68,15 @@ def learned_table(params: object) -> np.ndarray:
 
 
 def cosines(table: np.ndarray) -> np.ndarray:
-    """The cosine of every two positions [P, P]."""
+    """Cosines between all pairs of positions [P, P]."""
     unit = table / np.linalg.norm(table, axis=1, keepdims=True)
     return unit @ unit.T
 
 
 def draw_positions(subject: Subject, path: Path) -> list[str]:
-    """Draws the sinusoids as wide as the model of ``subject``, and beside them the table that a run has learned.
+    """Draws the sinusoids for the width of the model of ``subject``, and the learned table of a run.
 
-    Raises ConfigError where the model has neither.
+    Raises ConfigError if the model has neither.
     """
     config = subject.config.model
     positions = getattr(config, "positions", "none")

@@ -1,4 +1,4 @@
-"""Figures of trained runs: the effect of masking each head, and the loss against the length of the target.
+"""Figures of trained runs: the effect of masking each head, and the loss by target length.
 
 Michel et al. 2019, section 3.2; Vaswani et al. 2017, section 3.5.
 """
@@ -28,20 +28,20 @@ ROWS, FEWEST = 32, 3
 
 
 class Scores(NamedTuple):
-    """Results on a split: BLEU, and the teacher-forced loss in nats a token."""
+    """Results on a split: BLEU, and the teacher-forced loss in nats per token."""
 
     bleu: float
     loss: float
 
 
 class HeadImportance(NamedTuple):
-    """Scores of the whole model, and by attention (``encoder_layers_0/self_attention``) those without each head."""
+    """Scores of the whole model, and without each head, by attention (``encoder_layers_0/self_attention``)."""
 
     whole: Scores
     masked: dict[str, list[Scores]]
 
     def changes(self, kind: str, metric: str) -> np.ndarray:
-        """Scores without a head minus scores of the whole model, for a ``kind`` of attention: [layers, heads]."""
+        """Scores without each head minus scores of the whole model [layers, heads], for a ``kind`` of attention."""
         side, _, name = kind.partition(" ")
         rows = [
             [getattr(scores, metric) - getattr(self.whole, metric) for scores in heads]
@@ -52,7 +52,7 @@ class HeadImportance(NamedTuple):
 
 
 def head_counts(params: PyTree) -> dict[str, int]:
-    """The number of heads of every multi-head attention, by the path of its module, layer 10 after layer 9."""
+    """The number of heads of every multi-head attention by module path, in natural order (layer 10 after layer 9)."""
     counts = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         *module, name = (str(key.key) for key in path)
@@ -62,7 +62,7 @@ def head_counts(params: PyTree) -> dict[str, int]:
 
 
 def without_head(params: PyTree, attention: str, head: int) -> PyTree:
-    """The parameters with the rows of ``head`` in the output projection [H, U, D] of ``attention`` at zero: it adds nothing."""
+    """The parameters with zeros for ``head`` in the output projection [H, U, D] of ``attention``."""
 
     def masked(path: Sequence[jax.tree_util.DictKey], leaf: jax.Array) -> jax.Array:
         here = "/".join(str(key.key) for key in path)
@@ -72,7 +72,7 @@ def without_head(params: PyTree, attention: str, head: int) -> PyTree:
 
 
 def head_importance(params: PyTree, evaluate: Callable[[PyTree], Scores]) -> HeadImportance:
-    """Scores without each head in turn; the others stay as they are, nothing is trained again."""
+    """Scores without each head in turn, without further training."""
     masked = {
         attention: [evaluate(without_head(params, attention, head)) for head in range(count)]
         for attention, count in head_counts(params).items()
@@ -81,11 +81,11 @@ def head_importance(params: PyTree, evaluate: Callable[[PyTree], Scores]) -> Hea
 
 
 def draw_heads(subject: Subject, path: Path) -> list[str]:
-    """Draws a map for each kind of attention; the first ``--limit`` sentences of the test split, by default 200."""
+    """Draws a map for each kind of attention from the first ``limit`` (default 200) sentences of the test split."""
     subject.require_translation()
     trained = subject.trained
     if not head_counts(trained.params):
-        raise ConfigError(f"--workdir: {subject.name} has no multi-head attention; this figure is of Transformers")
+        raise ConfigError(f"--workdir: {subject.name} has no multi-head attention; give a Transformer")
     limit = subject.limit or SENTENCES
     evaluation = replace(trained.config.evaluation, metrics="bleu")
     task = type(trained.task)(replace(trained.config, evaluation=evaluation), trained.tokenizers, trained.mesh)
@@ -117,7 +117,7 @@ def _head_panels(found: HeadImportance) -> list[Panel]:
 
 
 def _extreme_heads(found: HeadImportance) -> list[str]:
-    """The three heads without which BLEU is lowest, and how many can go, one at a time, at less than 0.2 BLEU."""
+    """The three heads without which BLEU is lowest, and the number of heads that cost less than 0.2 BLEU each."""
     changes = {}
     for path, heads in found.masked.items():
         side, layer, kind = re.findall(r"(\w+)_layers_(\d+)/(\w+)_attention", path)[0]
@@ -132,7 +132,7 @@ def _extreme_heads(found: HeadImportance) -> list[str]:
 
 
 class LengthNumbers(NamedTuple):
-    """Mean ``loss`` [N] in nats a token of sentences whose targets have ``lengths`` [N] tokens, and ``counts`` [N] of them."""
+    """Mean ``loss`` [N], in nats per token, of the ``counts`` [N] sentences whose targets have ``lengths`` [N] tokens."""
 
     lengths: np.ndarray
     loss: np.ndarray
@@ -140,28 +140,25 @@ class LengthNumbers(NamedTuple):
 
     @property
     def drawn(self) -> "LengthNumbers":
-        """The lengths of at least three sentences: the mean of fewer says little. Raises DataError if there are none."""
+        """Only lengths with at least ``FEWEST`` sentences; raises DataError if there are none."""
         chosen = self.counts >= FEWEST
         if not chosen.any():
-            raise DataError(
-                f"data: no length of target has {FEWEST} sentences; read more of them: raise --limit, or 0 for all"
-            )
+            raise DataError(f"data: no target length has {FEWEST} sentences; raise --limit (0: all) to read more")
         return LengthNumbers(*(values[chosen] for values in self))
 
 
-def loss_by_length(trained: Any, split: str = "validation", limit: int = 0) -> LengthNumbers:
-    """Teacher-forced loss of a restored run, for every length of target, EOS included."""
-    config, tokenizers = trained.config, trained.tokenizers
-    pairs = trained.task.evaluator.pairs(config.data.split_name(split), limit)
-    ids = [
-        ([*tokenizers.source.encode(pair.source), EOS_ID], [*tokenizers.target.encode(pair.target), EOS_ID])
-        for pair in pairs
-    ]
-    loss = jax.jit(trained.task.objective.unsmoothed_loss)
+def loss_by_length(trained: Any, limit: int = 0) -> LengthNumbers:
+    """Teacher-forced loss of a restored run on the validation split by target length, EOS included."""
+    tokenizers = trained.tokenizers
     groups: dict[int, list[tuple[list[int], list[int]]]] = {}
-    for source, target in ids:
+    for pair in trained.task.evaluator.pairs(trained.config.data.split_name("validation"), limit):
+        source, target = (
+            [*tokenizers.source.encode(pair.source), EOS_ID],
+            [*tokenizers.target.encode(pair.target), EOS_ID],
+        )
         groups.setdefault(len(target), []).append((source, target))
-    width = max(len(side) for pair in ids for side in pair)
+    loss = jax.jit(trained.task.objective.unsmoothed_loss)
+    width = max(len(side) for members in groups.values() for pair in members for side in pair)
     rows = []
     for length, members in sorted(groups.items()):
         sums = [loss(trained.params, batch) for batch in _batches(members, width)]
@@ -171,7 +168,7 @@ def loss_by_length(trained: Any, split: str = "validation", limit: int = 0) -> L
 
 
 def _batches(pairs: list[tuple[list[int], list[int]]], width: int) -> Iterator[Batch]:
-    """Batches of one shape, so that one program serves all; the last has rows of padding."""
+    """Batches of one shape, for one compiled program; the last has rows of padding."""
     for start in range(0, len(pairs), ROWS):
         part = pairs[start : start + ROWS]
         offsets = np.minimum(np.arange(ROWS + 1), len(part))
@@ -179,14 +176,14 @@ def _batches(pairs: list[tuple[list[int], list[int]]], width: int) -> Iterator[B
 
 
 def names_of(folders: Sequence[str], configs: Sequence[ExperimentConfig]) -> list[str]:
-    """Names of runs: the one or two settings in which they all differ, or else their folders."""
+    """Names of runs: the values of the one or two settings in which they differ, or else their folders."""
     settings = differing_settings(configs)
     values = [", ".join(column) for column in zip(*settings.values(), strict=True)]
     return values if 1 <= len(settings) <= 2 and len(set(values)) == len(folders) else list(folders)
 
 
 def draw_lengths(subject: Subject, path: Path) -> list[str]:
-    """Draws a line for the run and each of ``--others``; a dotted one where the lengths of its training end."""
+    """Draws a line for the run and each of ``others``, and a dotted line at the maximum length in training."""
     subject.require_translation()
     runs = (subject, *subject.others)
     names = names_of([run.name for run in runs], [run.config for run in runs])
@@ -198,10 +195,10 @@ def draw_lengths(subject: Subject, path: Path) -> list[str]:
     end = {"longest in training": (np.array([longest_trained] * 2), np.array([0.0, highest]))}
     is_beyond = longest_trained < max(int(numbers.lengths.max()) for numbers in drawn.values())
     panel = LinePanel(
-        "Loss of sentences of a length",
+        "Loss by target length",
         lines | (end if is_beyond else {}),
         "target tokens, EOS included",
-        "nats a token",
+        "nats per token",
         dotted=tuple(end),
     )
     draw_panels([panel], path, title="Loss against length")
@@ -209,7 +206,7 @@ def draw_lengths(subject: Subject, path: Path) -> list[str]:
 
 
 def _length_summary(name: str, numbers: LengthNumbers, longest_trained: int) -> str:
-    """Means over the lengths of training and over longer ones, weighted by tokens."""
+    """Mean losses, weighted by tokens, over lengths seen in training and over longer ones."""
     tokens = numbers.lengths * numbers.counts
     parts = []
     for title, chosen in (

@@ -1,4 +1,4 @@
-"""Figures of training: the learning rate and label smoothing.
+"""Figures of the learning rate and of label smoothing.
 
 Vaswani et al. 2017, sections 5.3 and 5.4; Szegedy et al. 2016, section 7.
 """
@@ -34,7 +34,7 @@ class ScheduleNumbers(NamedTuple):
 
 
 def schedule_numbers(config: ExperimentConfig, name: str = "") -> ScheduleNumbers:
-    """The rates of the schedule of ``config``, or of the one called ``name`` with the same settings."""
+    """Rates of the schedule of ``config``, or of the schedule ``name`` with the same settings."""
     last, warmup = config.training.num_updates, config.optimizer.warmup_updates
     updates = np.unique(np.append(np.linspace(1, last, POINTS).astype(np.int64), min(warmup, last)))
     schedule = make_schedule(
@@ -44,7 +44,7 @@ def schedule_numbers(config: ExperimentConfig, name: str = "") -> ScheduleNumber
 
 
 def draw_schedule(subject: Subject, path: Path) -> list[str]:
-    """Draws the schedule, and beside it all schedules with this warm-up, divided by their peaks."""
+    """Draws the schedule, and all schedules with the same warm-up, divided by their peaks."""
     config = subject.config
     numbers = schedule_numbers(config)
     update, rate = numbers.peak
@@ -64,9 +64,9 @@ def draw_schedule(subject: Subject, path: Path) -> list[str]:
 
 
 class SmoothingNumbers(NamedTuple):
-    """Loss and its derivative in the logit of the label, with smoothing and without [2, N], at its ``probability`` [N].
+    """Loss and its derivative in the logit of the label, with and without smoothing [2, N], by the label's ``probability`` [N].
 
-    The other classes share the rest equally. ``target`` [V] is the smoothed distribution of label 0.
+    The other classes are equally probable. ``target`` [V] is the smoothed distribution of label 0.
     """
 
     probability: np.ndarray
@@ -76,14 +76,14 @@ class SmoothingNumbers(NamedTuple):
 
     @property
     def best(self) -> float:
-        """The probability of the label at which the smoothed loss is least."""
+        """The probability of the label with the lowest smoothed loss."""
         return float(self.probability[self.loss[0].argmin()])
 
 
 def smoothing_numbers(smoothing: float, classes: int = CLASSES) -> SmoothingNumbers:
-    """The loss of the library, and its gradient, at logits that give the label a probability from 0.001 to 0.9999.
+    """The loss used in training, and its gradient, at logits that give the label a probability from 0.001 to 0.9999.
 
-    The target is read off the gradient, which is softmax(z) - q'.
+    The target is computed from the gradient, which is softmax(z) - q'.
     """
     probability = np.append(np.linspace(0.001, 0.999, 999), 0.9999)
     rest = np.repeat(np.log((1 - probability) / (classes - 1))[:, None], classes - 1, axis=1)
@@ -100,7 +100,7 @@ def smoothing_numbers(smoothing: float, classes: int = CLASSES) -> SmoothingNumb
 
 
 def draw_smoothing(subject: Subject, path: Path) -> list[str]:
-    """Draws target, loss and gradient for the smoothing of ``subject`` and a vocabulary of eight."""
+    """Draws target, loss and gradient for the smoothing of ``subject`` and a vocabulary of ``CLASSES``."""
     smoothing = subject.config.training.label_smoothing
     numbers = smoothing_numbers(smoothing)
     names = f"smoothing {smoothing:g}", "none"

@@ -1,4 +1,4 @@
-"""Words as points of a plane: a picture, an HTML page that needs no network, and the parallelogram of an analogy."""
+"""Words as points of a plane: a picture, a self-contained HTML page, and the parallelogram of an analogy."""
 
 import json
 from collections.abc import Sequence
@@ -26,18 +26,15 @@ SIDES = (
     ((0, 4), "center", "bottom"),
     ((0, -4), "center", "top"),
 )
-"""Offsets of a name from its point, in points, and its alignment there; the best first."""
+"""Offsets of a name from its point, in points, with its alignment, in order of preference."""
 WIDTH, HEIGHT, MARGIN, TOP, BOTTOM = 6.4, 5.0, 0.3, 0.55, 0.5
 MARGIN_FACTOR = 1.4
-"""Length of the panel of an analogy over the extent of its points: space for their names."""
+"""Size of the panel of an analogy relative to the extent of its points, to leave space for names."""
 OFFSET_COLOR, SIDE_COLOR = "#d1702a", "#9fb3c4"
 
 
 def draw_word_map(words: Sequence[str], points: np.ndarray, path: str | Path, *, title: str = "") -> Path:
-    """Draws words at ``points [N, 2]`` as a PNG, and returns its path.
-
-    A name that would cover an earlier one is left out: the first words have the best chance.
-    """
+    """Draws words at ``points [N, 2]`` as a PNG, and returns its path; omits names that would cover an earlier name."""
     figure = canvas.blank_figure(MAP_WIDTH, MAP_HEIGHT)
     size = MAP_WIDTH - 2 * MAP_MARGIN, MAP_HEIGHT - MAP_TOP - MAP_MARGIN
     axes = canvas.add_panel(figure, MAP_MARGIN, MAP_TOP, *size)
@@ -51,8 +48,8 @@ def draw_word_map(words: Sequence[str], points: np.ndarray, path: str | Path, *,
 
 
 def _name_points(axes: Axes, words: Sequence[str], points: np.ndarray) -> None:
-    """Adds the names in their order, each beside its point where it covers no other name and, if possible, no other point."""
-    axes.autoscale_view()  # Else positions are those in an empty panel.
+    """Adds each name beside its point where it covers no earlier name and, if possible, no other point."""
+    axes.autoscale_view()  # Sets the limits that determine positions.
     renderer = FigureCanvasAgg(axes.figure).get_renderer()  # type: ignore[arg-type]
     frame = axes.get_window_extent(renderer)
     dots = np.tile(axes.transData.transform(points), 2)
@@ -81,16 +78,16 @@ def _name_points(axes: Axes, words: Sequence[str], points: np.ndarray) -> None:
 
 
 def _overlaps(box: np.ndarray, others: np.ndarray) -> bool:
-    """Whether a box (left, bottom, right, top) meets one of ``others [N, 4]``."""
+    """Whether a box (left, bottom, right, top) overlaps one of ``others [N, 4]``."""
     apart = (others[:, 0] > box[2]) | (others[:, 2] < box[0]) | (others[:, 1] > box[3]) | (others[:, 3] < box[1])
     return not bool(apart.all())
 
 
 def word_map_page(words: Sequence[str], points: np.ndarray, near: Sequence[Sequence[str]], title: str) -> str:
-    """The page for words at ``points [N, 2]``: hover, search, move and zoom. ``page.html#word`` searches for a word.
+    """A page of words at ``points [N, 2]`` to search, move and zoom; ``page.html#word`` searches for a word.
 
-    Hovering over a word shows its row of ``near``. Words go into the page as JSON in which no tag can begin, and onto it as
-    text only.
+    Hovering over a word shows its row of ``near``. The page contains the words as JSON without ``<``, and shows them as text
+    nodes, so that no word is read as HTML.
     """
     content = {"words": list(words), "points": np.round(points, 4).tolist(), "near": [list(each) for each in near]}
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
@@ -101,7 +98,7 @@ def word_map_page(words: Sequence[str], points: np.ndarray, near: Sequence[Seque
 def draw_analogy(words: Sequence[str], points: np.ndarray, target: np.ndarray, path: str | Path) -> Path:
     """Draws the words a, b, c, d at ``points [4, 2]`` and b - a + c at ``target [2]`` as a PNG, and returns its path.
 
-    Both directions have one scale, so that parallel lines of the plane are parallel in the picture.
+    Both axes have the same scale.
     """
     figure = canvas.blank_figure(WIDTH, HEIGHT)
     size = np.array([WIDTH - 2 * MARGIN, HEIGHT - TOP - BOTTOM])
@@ -117,7 +114,7 @@ def draw_analogy(words: Sequence[str], points: np.ndarray, target: np.ndarray, p
     axes.scatter(target[:1], target[1:], s=60, facecolors="white", edgecolors=OFFSET_COLOR, linewidths=1.6, zorder=3)
     middle = points[:3].mean(axis=0)
     for word, point, inner in zip(words, points, (middle, middle, middle, target), strict=True):
-        # Names are on the outer side of their points; the name of d away from b - a + c, which may be close.
+        # Names are on the outer side of their points; the name of d is on the side away from b - a + c.
         offset, side = ((0, 9), "bottom") if point[1] >= inner[1] else ((0, -9), "top")
         label = axes.annotate(word, tuple(point), offset, textcoords="offset points", ha="center", va=side, color=INK)
         label.set_path_effects([withStroke(linewidth=3, foreground="white")])

@@ -1,1 +1,1 @@
-"""Needs of a training step on devices that need not be here: compiled for them, measured, never run."""
+"""Memory, communication and speed of programs compiled for devices that may be absent, and checks of an installation."""

@@ -1,4 +1,4 @@
-"""Measured speeds of devices, in a file, instead of the figures of their data sheets."""
+"""Measured speeds of devices in a file, which replace the figures of data sheets."""
 
 import json
 import math
@@ -23,7 +23,7 @@ from transformer_jax.tools.preflight.collectives import axis_names, coordinates_
 
 
 class Calibration(NamedTuple):
-    """Speeds of one device of a kind: operations a second by operand type, bytes a second to memory and along each axis."""
+    """Speeds of one device: FLOP/s by operand type, bytes/s to memory and along each axis of the interconnect."""
 
     device: str
     devices: int
@@ -34,7 +34,7 @@ class Calibration(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Rows of square matrices, bytes of an array that is read and written, bytes that are summed over devices."""
+    """Rows of a square matrix, bytes of an array to copy, bytes to sum over devices."""
 
     matrix: int
     copied: int
@@ -48,7 +48,7 @@ REPEATS = 7
 
 
 def measure(devices: Sequence[jax.Device], sizes: Sizes | None = None) -> Calibration:
-    """Medians of a few runs each, on the first device; of sums over devices along each axis with several devices."""
+    """Measures the first device, and sums over devices along each axis that has several; medians of ``REPEATS`` runs."""
     sizes = sizes or (SMALL if devices[0].platform == "cpu" else LARGE)
     array = jax.device_put(jnp.ones(sizes.copied // 4, jnp.float32), devices[0])
     return Calibration(
@@ -62,14 +62,14 @@ def measure(devices: Sequence[jax.Device], sizes: Sizes | None = None) -> Calibr
 
 
 def _matmul_flops(device: jax.Device, rows: int, dtype: str) -> float:
-    """Operations a second of a product of square matrices, float32 result."""
+    """FLOP/s of a product of square matrices with a float32 result."""
     matrix = jax.device_put(jnp.ones((rows, rows), dtype), device)
     multiply = jax.jit(lambda left, right: jnp.matmul(left, right, preferred_element_type=jnp.float32))
     return 2 * rows**3 / _seconds(multiply, matrix, matrix)
 
 
 def link_bandwidths(devices: Sequence[jax.Device], size: int) -> dict[str, float]:
-    """Bytes a second that a device sends in a ring that sums ``size`` bytes along an axis of the interconnect."""
+    """Bytes/s that a device sends in a ring all-reduce of ``size`` bytes along each axis of the interconnect."""
     names, coordinates = axis_names(devices), coordinates_of(devices)
     shape = [len({each[axis] for each in coordinates}) for axis in range(len(names))]
     order = sorted(range(len(devices)), key=lambda index: coordinates[index])
@@ -87,7 +87,7 @@ def link_bandwidths(devices: Sequence[jax.Device], size: int) -> dict[str, float
 
 
 def _seconds(function: Callable[..., Array], *arguments: Array) -> float:
-    """The median of a few runs, after one that compiles."""
+    """The median time of ``REPEATS`` runs after a first one that compiles."""
     jax.block_until_ready(function(*arguments))
     seconds = []
     for _ in range(REPEATS):
@@ -103,7 +103,7 @@ def to_json(calibration: Calibration) -> str:
 
 
 def load_calibration(file: Path) -> Calibration:
-    """Reads a file of ``calibrate``; raises ConfigError, with the key, for anything else."""
+    """Reads a file that ``calibrate`` wrote; raises ConfigError, naming the key, if it is invalid."""
     try:
         found = Calibration(**json.loads(file.read_text(encoding="utf-8")))
         speeds: dict[str, dict[str, Any]] = {
@@ -120,13 +120,13 @@ def load_calibration(file: Path) -> Calibration:
 
 
 def calibrated(topology: Topology, calibration: Calibration) -> Topology:
-    """The topology with the measured speeds; an axis that was not measured keeps the figure of the data sheet.
+    """The topology with measured speeds; an axis that was not measured keeps the figure of the data sheet.
 
-    Raises ConfigError when another kind of device was measured.
+    Raises ConfigError if another kind of device was measured.
     """
     kind = topology.devices[0].device_kind
     if calibration.device not in kind:
-        raise ConfigError(f"--calibration: measured on {calibration.device!r}, and {topology.name} is {kind!r}")
+        raise ConfigError(f"--calibration: measured on {calibration.device!r}, but {topology.name} is {kind!r}")
     flops, float32_flops = (float(calibration.matmul_flops[dtype]) for dtype in ("bfloat16", "float32"))
     known = topology.chip or Chip("", flops, math.inf, 0.0, {}, float32_flops)
     speeds = {**known.links, **calibration.links}

@@ -1,10 +1,10 @@
-"""Devices that a step can be compiled for although they are not here, with their speeds and memory.
+"""Absent devices to compile for, with their speeds and memory.
 
-Figures of TPUs are from the pages cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e} (read 2026): peak bfloat16, memory, memory
-bandwidth, and the bandwidth of interconnect a chip, both directions of all its links; the network between slices is their data
-center network, of a chip, or of a pod divided by its chips (none given for v4). Figures of GPUs are from NVIDIA's data sheets
-of the SXM modules, dense: peak bfloat16 and TF32, half of NVLink's bandwidth (one direction), and the network of its DGX
-machines, an adapter for each GPU (HDR or NDR InfiniBand).
+TPU figures are from cloud.google.com/tpu/docs/{v4,v5e,v5p,v6e} (read 2026): peak bfloat16, memory, memory bandwidth, and
+interconnect bandwidth per chip, both directions of all links. The network between slices is the data center network per chip,
+or per pod divided by its chips (none given for v4). GPU figures are from NVIDIA's data sheets of the SXM modules, without
+sparsity: peak bfloat16 and TF32, half of NVLink's bandwidth (one direction), and the network of DGX machines, one adapter per
+GPU (HDR or NDR InfiniBand).
 """
 
 import os
@@ -22,12 +22,11 @@ TORUS = ("x", "y", "z")
 NVLINK, NETWORK = "NVLink", "network"
 GIB = 2.0**30
 GPU_MEMORY_SHARE = 0.8
-"""The share of a GPU's memory that XLA's compiler plans with."""
+"""The share of a GPU's memory that XLA's compiler may use."""
 GPUS_OF_A_HOST = 8
-"""The most GPUs that NVLink connects, in the machines of all these kinds."""
+"""The largest number of GPUs that NVLink connects, in machines of all these kinds."""
 NOT_INSTALLED = ("No PTX compilation provider", "cuDNN not found", "cuDNN is not detected")
-# Without the first, libtpu asks the network which machine this is. Several compilations at once do not take the chip from each
-# other, since nothing runs on it.
+# Without the first, libtpu queries the network for its machine. Several processes may load it, since nothing runs on the chip.
 OFFLINE = {
     "TPU_SKIP_MDS_QUERY": "1",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",
@@ -35,7 +34,7 @@ OFFLINE = {
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
 
-# The files in gpu_specs, texts of a GpuTargetConfigProto, and the fields that differ from the file.
+# A file in gpu_specs, a GpuTargetConfigProto as text, and the fields to change in it.
 GPU_SPECS: dict[str, tuple[str, dict[str, str]]] = {
     "a100": ("a100.txtpb", {}),
     "h100": ("h100.txtpb", {}),
@@ -67,7 +66,7 @@ GPU_SPECS: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def gpu_spec(kind: str) -> str:
-    """The text of the GpuTargetConfigProto of a GPU."""
+    """The GpuTargetConfigProto of a GPU as text."""
     file, changes = GPU_SPECS[kind]
     text = resources.files("transformer_jax.tools.preflight").joinpath("gpu_specs", file).read_text(encoding="utf-8")
     for field, value in changes.items():
@@ -81,10 +80,10 @@ def gpu_fact(kind: str, field: str) -> float:
 
 
 class Chip(NamedTuple):
-    """Operations a second, bytes of memory for a program, bytes a second.
+    """Speeds and memory of a chip: FLOP/s, bytes available to a program, bytes/s.
 
-    ``flops`` is for bfloat16 products, ``float32_flops`` for float32 products, which are one bfloat16 pass on a TPU and TF32 on
-    a GPU. ``links`` are the bytes a second that a chip sends along each axis of the interconnect, by its name.
+    ``flops``: of bfloat16 products. ``float32_flops``: of float32 products, which are one bfloat16 pass on a TPU and TF32 on a
+    GPU. ``links``: bytes/s that a chip sends along each axis of the interconnect.
     """
 
     name: str
@@ -95,7 +94,7 @@ class Chip(NamedTuple):
     float32_flops: float
 
     def peak(self, compute_dtype: str) -> float:
-        """Operations a second with operands of this type."""
+        """FLOP/s with operands of this type."""
         return self.flops if compute_dtype == "bfloat16" else self.float32_flops
 
 
@@ -108,8 +107,8 @@ def _tpu(
     axes: int,
     network: float = 0.0,
 ) -> Chip:
-    # Around one axis of the torus a chip sends over two of its links, one to each neighbor: together the bandwidth of one link
-    # in both directions. A chip has twice as many links as axes. Small slices are no closed tori and reach less.
+    # A chip has two links per axis of the torus, one to each neighbor. Sending over both uses half of their two-way bandwidth,
+    # which is the bandwidth of one link in both directions. Small slices are not closed tori and reach less.
     links = dict.fromkeys(TORUS[:axes], interconnect / (2 * axes)) | ({NETWORK: network} if network else {})
     return Chip(name, flops, memory, memory_bandwidth, links, float32_flops=flops)
 
@@ -141,10 +140,10 @@ class Topology(NamedTuple):
 
 
 def open_topology(name: str) -> Topology:
-    """The devices of ``v5e:16x16`` (any TPU slice), ``2xv5e:16x16`` (two of them), ``h100:2x8`` (hosts x GPUs) or ``cpu:8``.
+    """The devices of ``v5e:16x16`` (any TPU slice), ``2xv5e:16x16`` (two slices), ``h100:2x8`` (hosts x GPUs) or ``cpu:8``.
 
-    Must come before anything else uses JAX. Raises ConfigError for a name that is none, and when the compiler for these devices
-    is not installed.
+    Call it before anything else uses JAX. Raises ConfigError for an unknown name, and if the compiler for these devices is not
+    installed.
     """
     found = re.fullmatch(r"(?:([1-9]\d{0,3})x(?=[a-z]))?([a-z]\w*):(\d+(?:x\d+)*)", name)
     slices, kind, size = (int(found[1] or 1), found[2], found[3]) if found else (1, "", "")
@@ -156,7 +155,9 @@ def open_topology(name: str) -> Topology:
             f"--topology: {name!r} is not KIND:SIZE such as v5e:16x16, 2xv5e:16x16, h100:2x8 or cpu:8; kinds: {kinds}, cpu"
         )
     if slices > 1 and (kind in GPU_SPECS or NETWORK not in CHIPS[kind].links):
-        raise ConfigError(f"--topology: {name}: several slices are of v5e, v5p or v6e; hosts of GPUs are h100:2x8")
+        raise ConfigError(
+            f"--topology: {name}: only v5e, v5p and v6e have several slices; hosts of GPUs are written h100:2x8"
+        )
     devices = _gpu_devices(kind, size) if kind in GPU_SPECS else _tpu_devices(f"{kind}:{size}", slices)
     return Topology(name, devices, CHIPS[kind])
 
@@ -170,7 +171,7 @@ def _tpu_devices(name: str, slices: int) -> list[jax.Device]:
         several = {"num_slices": slices} if slices > 1 else {}
         return list(topologies.get_topology_desc(name, platform="tpu", **several).devices)
     except Exception as error:
-        # Of any type, from the plugin: not installed, or a shape that no slice has.
+        # The plugin raises any type: it is not installed, or no slice has this shape.
         first_line = str(error).partition("\n")[0]
         raise ConfigError(
             f"--topology: {name}: {first_line}; needs libtpu (pip install libtpu) and a shape that slices have"
@@ -191,27 +192,27 @@ def _gpu_devices(kind: str, size: str) -> list[jax.Device]:
     from jax.experimental import topologies
 
     hosts, gpus = hosts_and_gpus(kind, size)
-    # Otherwise the plugin needs the libraries that only running needs.
+    # Otherwise the plugin requires libraries that only execution needs.
     os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
     try:
         found = topologies.get_topology_desc(
             platform="cuda", target_config=gpu_spec(kind), topology=f"{hosts}x1x{gpus}"
         )
     except Exception as error:
-        # Of any type, from the plugin: not installed, or of another version.
+        # The plugin raises any type: it is not installed, or has another version.
         raise _missing_wheels(f"{kind}: {error}") from None
     return list(found.devices)
 
 
 def hosts_and_gpus(kind: str, size: str) -> tuple[int, int]:
-    """Of ``2x8`` 2 and 8, of ``8`` 1 and 8. Raises ConfigError for a size that machines of this kind do not have."""
+    """The hosts and the GPUs per host: ``2x8`` gives 2 and 8, ``8`` gives 1 and 8; raises ConfigError for other sizes."""
     sizes = [int(each) for each in size.split("x")]
     hosts, gpus = sizes if len(sizes) == 2 else (1, sizes[0])
     if len(sizes) > 2 or hosts < 1 or gpus < 1:
         raise ConfigError(f"--topology: {kind}:{size} is not {kind}:GPUS or {kind}:HOSTSxGPUS, such as {kind}:2x8")
     if gpus > GPUS_OF_A_HOST:
         raise ConfigError(
-            f"--topology: {kind}:{size} has {gpus} GPUs a host, and hosts have at most {GPUS_OF_A_HOST}; "
+            f"--topology: {kind}:{size} has {gpus} GPUs per host, but hosts have at most {GPUS_OF_A_HOST}; "
             f"{kind}:2x8 is two hosts of eight"
         )
     return hosts, gpus
@@ -219,7 +220,7 @@ def hosts_and_gpus(kind: str, size: str) -> tuple[int, int]:
 
 @contextmanager
 def missing_wheels_named() -> Iterator[None]:
-    """Raises ConfigError, with the wheels, for errors of JAX or the compiler when a part of it is not installed."""
+    """Raises ConfigError naming the wheels to install if JAX or the compiler reports a missing part."""
     try:
         yield
     except RuntimeError as error:

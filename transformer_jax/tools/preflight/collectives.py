@@ -1,4 +1,4 @@
-"""Communication of a compiled program: its collective operations, their groups of devices, and the links that carry them."""
+"""Communication of a compiled program: collectives, their groups of devices, and the links that they use."""
 
 import math
 import re
@@ -14,10 +14,10 @@ from transformer_jax.tools.preflight.hlo_text import arrays_of, calls_of, comput
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 SCATTERED = "all-reduce-scatter"
-"""Name that the compiler for TPUs gives a reduce-scatter: a computation that sums everything and keeps a slice."""
+"""Name of a reduce-scatter by the TPU compiler: a computation that sums everything and keeps a slice."""
 
 _OPERATION = re.compile(rf"= (.*?) ({'|'.join(KINDS)})(-start)?\(")
-# Exchanged through the hosts between the chips at the same position of several slices of TPUs.
+# Between chips at the same position of several TPU slices, through their hosts.
 _BETWEEN_SLICES = re.compile(
     r'= \((.*?), u32.* send\(.*_xla_megascale_target="\{([\d,]+)\}.*_xla_megascale_transfer_type="(\w+)"'
 )
@@ -31,9 +31,9 @@ _AXIS = re.compile(r"'?([\w.]+)'?(?::\((\d+)\)(\d+))?")
 
 
 class Collective(NamedTuple):
-    """One operation of the program: ``bytes`` of its result on a device, run ``times`` times.
+    """A collective operation: ``bytes`` of its result on a device, run ``times`` times.
 
-    ``members`` are the devices of one of its groups, by their indices in the flattened mesh; or slices of TPUs.
+    ``members``: the devices of one of its groups, by index in the flattened mesh, or TPU slices if ``is_between_slices``.
     """
 
     kind: str
@@ -44,19 +44,19 @@ class Collective(NamedTuple):
 
     @property
     def group(self) -> int:
-        """Number of devices that take part."""
+        """Number of participating devices."""
         return len(self.members)
 
     @property
     def wire_bytes(self) -> float:
-        """Bytes that a device sends in all its runs, in a ring (Patarasuk and Yuan 2009)."""
+        """Bytes that a device sends in all runs, in a ring (Patarasuk and Yuan 2009)."""
         others = (self.group - 1) / self.group
         factors = {"all-reduce": 2 * others, "reduce-scatter": others * self.group, "collective-permute": 1.0}
         return self.times * self.bytes * factors.get(self.kind, others)
 
 
 def collectives_of(program: str, num_devices: int) -> list[Collective]:
-    """All collectives in the text of a compiled program. A loop of unknown trip count counts once."""
+    """All collectives in the text of a compiled program; a loop of unknown trip count counts once."""
     computations = computations_of(program)
     times = times_of(computations)
     calls = [call for lines in computations.values() for line in lines for call in calls_of(line)]
@@ -68,7 +68,7 @@ def collectives_of(program: str, num_devices: int) -> list[Collective]:
             if between and times[name]:
                 kind, members = between[3].lower().replace("_", "-"), _numbers(between[2])
                 sent = sum(array.bytes for array in arrays_of(between[1]))
-                # The operand is sent; the result may be a part of it, or it a part of the result.
+                # The line has the size of the operand; the result is a part or a multiple of it.
                 parts = {"reduce-scatter": 1 / len(members), "all-gather": len(members)}
                 size = int(sent * parts.get(kind, 1))
                 found[name, number] = Collective(kind, size, members, times[name], is_between_slices=True)
@@ -80,8 +80,8 @@ def collectives_of(program: str, num_devices: int) -> list[Collective]:
             members = members_of(line, num_devices)
             if kind == "all-reduce" and name.startswith(SCATTERED):
                 kind, size = "reduce-scatter", size // len(members)
-            # An operation that is started, overlapped with computation and finished in fusions is in the text three times;
-            # outside of fusions different operations may have the same channel.
+            # An operation that is started, overlapped with computation and finished in fusions appears three times, with one
+            # channel. Outside of fusions different operations may share a channel.
             channel = _CHANNEL.search(line) if name in fused else None
             if len(members) > 1:
                 key = channel[1] if channel else (name, number)
@@ -90,7 +90,7 @@ def collectives_of(program: str, num_devices: int) -> list[Collective]:
 
 
 def _result_bytes(shapes: str, *, is_start: bool, kind: str) -> int:
-    """All results of a plain operation; the second half of an asynchronous one, which also returns its operands."""
+    """Bytes of all results, for an asynchronous operation of the second half, since it also returns its operands."""
     sizes = [array.bytes for array in arrays_of(shapes)]
     if not is_start or kind == "all-reduce":
         return sum(sizes)
@@ -99,10 +99,10 @@ def _result_bytes(shapes: str, *, is_start: bool, kind: str) -> int:
 
 
 def members_of(operation: str, num_devices: int) -> tuple[int, ...]:
-    """The first group of devices, by their indices in the flattened mesh; all of them without a written group.
+    """The first group of devices, by index in the flattened mesh; all devices if no group is written.
 
-    ``{{0,1},{2,3}}``, ``[2,2]<=[4]`` and ``mesh['a'=2,'b'=2] {'b'}`` give 0 and 1; a permutation gives the first two devices of
-    which one sends to the other, or one device alone.
+    ``{{0,1},{2,3}}``, ``[2,2]<=[4]`` and ``mesh['a'=2,'b'=2] {'b'}`` give 0 and 1. A permutation gives the first pair of sender
+    and receiver, or one device if nothing is sent.
     """
     if pairs := _PERMUTATION.search(operation):
         sent = [(int(source), int(target)) for source, target in re.findall(r"(\d+),(\d+)", pairs[1])]
@@ -121,7 +121,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _numbering(text: str) -> np.ndarray:
-    """``[2,3]T(1,0)``, the numbers from 0 in an array of that shape, transposed and flattened: 0, 3, 1, 4, 2, 5."""
+    """``[2,3]T(1,0)``: 0, 1, ... in an array of that shape, transposed and flattened: 0, 3, 1, 4, 2, 5."""
     match = _NUMBERING.match(text)
     if not match:
         return np.array(_numbers(text))
@@ -131,7 +131,7 @@ def _numbering(text: str) -> np.ndarray:
 
 
 def _members_along(axes: str, device_ids: str | None, chosen: str) -> tuple[int, ...]:
-    """Of the mesh ``'a'=2,'b'=4`` along the axes ``'a','b':(2)2``; ``:(2)2`` is the part of size 2 below one of size 2."""
+    """The devices of a mesh ``'a'=2,'b'=4`` along axes ``'a','b':(2)2``; ``:(2)2`` is the factor 2 of 'b' after a factor 2."""
     sizes = {name: int(size) for name, size in re.findall(r"'?([\w.]+)'?=(\d+)", axes)}
     strides = {name: math.prod(list(sizes.values())[index + 1 :]) for index, name in enumerate(sizes)}
     members = np.zeros(1, int)
@@ -144,7 +144,7 @@ def _members_along(axes: str, device_ids: str | None, chosen: str) -> tuple[int,
 
 
 def sent_along(collectives: Sequence[Collective], devices: Sequence[jax.Device]) -> dict[str, float]:
-    """Bytes that a device sends along each axis of the interconnect, by its name; ``devices`` in the order of the mesh."""
+    """Bytes that a device sends along each axis of the interconnect; ``devices`` are in the order of the mesh."""
     sent: tuple[float, ...]
     if _are_gpus(devices):
         sent = bytes_within_and_between(collectives, [device.process_index for device in devices])
@@ -154,7 +154,7 @@ def sent_along(collectives: Sequence[Collective], devices: Sequence[jax.Device])
 
 
 def axis_names(devices: Sequence[jax.Device]) -> tuple[str, ...]:
-    """Names of the axes of the interconnect: the torus of TPUs and the network of slices, or NVLink and the network."""
+    """Axes of the interconnect: the torus of TPUs and the network between slices, or NVLink and the network."""
     if _are_gpus(devices):
         return NVLINK, NETWORK
     torus = TORUS[: len(getattr(devices[0], "coords", (0,)))]
@@ -162,7 +162,10 @@ def axis_names(devices: Sequence[jax.Device]) -> tuple[str, ...]:
 
 
 def coordinates_of(devices: Sequence[jax.Device]) -> list[tuple[int, ...]]:
-    """Coordinates in the torus and, of several slices, the slice; index in the host, and host, of GPUs; else an index."""
+    """Coordinates of each device: TPUs in the torus, then the slice if there are several; GPUs in the host, then the host.
+
+    The coordinate of any other device is its index.
+    """
     if _are_gpus(devices):
         seen: Counter[int] = Counter()
         found: list[tuple[int, ...]] = []
@@ -185,9 +188,9 @@ def _are_gpus(devices: Sequence[jax.Device]) -> bool:
 
 
 def bytes_along_axes(collectives: Sequence[Collective], coordinates: Sequence[tuple[int, ...]]) -> tuple[float, ...]:
-    """The bytes of each collective, spread evenly over the axes in which its members differ.
+    """Bytes sent along each axis: each collective is spread evenly over the axes along which its members differ.
 
-    The last axis is the network when there are several slices.
+    With several slices the last axis is the network.
     """
     along = [0.0] * len(coordinates[0])
     for collective in collectives:
@@ -202,11 +205,11 @@ def bytes_along_axes(collectives: Sequence[Collective], coordinates: Sequence[tu
 
 
 def bytes_within_and_between(collectives: Sequence[Collective], hosts: Sequence[int]) -> tuple[float, float]:
-    """Bytes that a GPU sends within its host and to other hosts; ``hosts`` by device.
+    """Bytes that a GPU sends within its host and to other hosts; ``hosts`` has the host of each device.
 
-    A group within a host uses NVLink alone. One over several hosts runs a ring through each member's network adapter, with an
-    equal part of the data, so that with k members in a host each sends one part in k over the network; an all-to-all sends
-    everything for other hosts over it.
+    A group within a host uses only NVLink. A group over several hosts runs a ring through the network adapter of each member,
+    with equal parts of the data: with k members per host each sends one part in k over the network. An all-to-all sends
+    everything for other hosts over the network.
     """
     within = between = 0.0
     for collective in collectives:

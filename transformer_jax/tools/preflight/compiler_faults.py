@@ -1,12 +1,12 @@
-"""Published faults of JAX's compilers: the releases that have them, and small programs that show whether the one here does.
+"""Published faults of JAX's compilers: the affected releases, and small programs that reproduce them.
 
-The programs run in a process of their own, on the CPU: some of these faults end or stop it.
+The programs run on the CPU in a separate process, since some of these faults crash or hang it.
 """
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -14,11 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 TOLERANCE = 1e-4
-"""Relative; rounding of these programs stays a hundred times below."""
+"""Relative error; rounding in these programs is a hundred times smaller."""
+TIMEOUT = 120.0
 
 
 class Fault(NamedTuple):
-    """A fault of these ``releases`` of jaxlib on ``platform``; ``error`` is the largest relative error of a program with it."""
+    """A fault of ``releases`` of jaxlib on ``platform``; ``error`` runs a program that shows it, and returns its error."""
 
     issue: str
     platform: str
@@ -36,7 +37,7 @@ def products_with_each_row() -> float:
 
 
 def sum_at_rank_eight() -> float:
-    """A product of arrays of rank 8, of which one is broadcast, summed along one axis."""
+    """A product of arrays of rank 8, one of them broadcast, summed along one axis."""
 
     @jax.jit
     def summed(narrow: jax.Array, wide: jax.Array) -> jax.Array:
@@ -47,13 +48,13 @@ def sum_at_rank_eight() -> float:
 
 
 def sum_beside_a_single_entry() -> float:
-    """A product of arrays of rank 7, summed, where another dimension is 1."""
+    """A product of arrays of rank 7, one of whose dimensions is 1, summed along another."""
     left, right = np.random.default_rng(0).standard_normal((2, 3, 1, 2, 2, 8, 8, 8), np.float32)
     return relative_error(jax.jit(lambda x, y: jnp.sum(x * y, axis=3))(left, right), np.sum(left * right, axis=3))
 
 
 def gradient_of_set_attention() -> float:
-    """The gradient of a classifier that attends among the members of sets of ten, against the one without jit."""
+    """The gradient of a classifier with attention among the members of sets of ten, against the same without jit."""
     random = np.random.default_rng(0)
     members = random.standard_normal((512, 10, 18), np.float32)
     labels = random.integers(0, 8, 512)
@@ -75,7 +76,7 @@ def gradient_of_set_attention() -> float:
 
 
 def relative_error(found: jax.Array, expected: np.ndarray) -> float:
-    """Of the entry that is furthest off, relative to the largest; infinite where one is not a number."""
+    """The largest error of an entry divided by the largest expected entry; infinite for NaN."""
     wanted = np.asarray(expected, np.float64)
     error = np.max(np.abs(np.asarray(found, np.float64) - wanted), initial=0.0)
     error /= max(np.max(np.abs(wanted), initial=0.0), 1e-30)
@@ -94,29 +95,24 @@ FAULTS = (
 
 
 def known_faults(jaxlib: str, platform: str) -> list[Fault]:
-    """The faults published of this release; CPU faults are listed on every platform, since the host computes too."""
+    """The published faults of a release; CPU faults are listed on every platform, since the host computes too."""
     return [fault for fault in FAULTS if jaxlib in fault.releases and fault.platform in (platform, "cpu")]
 
 
-def reproduced(environment: Mapping[str, str] | None = None, timeout: float = 120.0) -> dict[str, str]:
-    """By issue what its program did here: empty where it was right, else a few words.
+def reproduced() -> dict[str, str]:
+    """Runs the program of each fault here; the result by issue is empty if it was right, else a few words.
 
-    One process runs all programs; where one of them ends it, or takes longer than ``timeout`` seconds, another runs the rest.
-    ``environment``: its variables; default: the variables of this process.
+    One process runs all programs. If a program ends it, or takes longer than ``TIMEOUT`` seconds, another runs the rest.
     """
-    variables = {
-        **(os.environ if environment is None else environment),
-        "JAX_PLATFORMS": "cpu",
-        "JAX_ENABLE_COMPILATION_CACHE": "false",
-    }
+    variables = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
     pending, found = [fault.issue for fault in FAULTS if fault.error], {}
     while pending:
         command = [sys.executable, "-P", __file__, *pending]
         try:
-            process = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=timeout)
+            process = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=TIMEOUT)
             output, ending = process.stdout, f"ended with status {process.returncode}"
         except subprocess.TimeoutExpired as error:
-            output, ending = (error.stdout or b"").decode(), f"took more than {timeout:.0f} s"
+            output, ending = (error.stdout or b"").decode(), f"took more than {TIMEOUT:.0f} s"
         for line in output.splitlines():
             off = float(line)
             found[pending.pop(0)] = "" if off <= TOLERANCE else f"relative error {off:.1e}"

@@ -1,4 +1,4 @@
-"""Decoding of a recipe, one step or the whole search of a batch, compiled for devices that need not be here."""
+"""Decoding of a recipe, one step or the whole search of a batch, compiled for devices that may be absent."""
 
 import time
 from collections import Counter
@@ -27,10 +27,10 @@ from transformer_jax.training.state import count_parameters
 
 
 def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, is_search: bool) -> Program:
-    """Compiles the last step of a search over a full batch of inputs of ``length`` (0: the longest possible), or the search.
+    """Compiles the last step of a search over a full batch of inputs of ``length`` (0: the maximum), or the whole search.
 
-    The search reads the inputs and takes every step, in arrays that grow with its capacity; no row ends before the last step.
-    Raises ConfigError when mesh and sizes do not fit each other, or the task decodes nothing.
+    The whole search encodes the inputs and runs every step, in arrays that grow with the capacity; no row ends early. Raises
+    ConfigError if mesh and sizes do not fit, or the task does not decode.
     """
     started = time.perf_counter()
     mesh = make_mesh(config.mesh, topology.devices)
@@ -71,7 +71,7 @@ def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, 
 
 
 class _Part(NamedTuple):
-    """A program of a search, the number of its runs, and its operations on all devices."""
+    """A program of a search, the number of its runs, and its FLOPs on all devices."""
 
     found: Compiled
     times: int
@@ -81,7 +81,7 @@ class _Part(NamedTuple):
 def _compiled_parts(
     decoding: DecodingProgram, parameters: PyTree, mesh: Mesh, chip: Chip | None, is_search: bool
 ) -> tuple[list[_Part], int]:
-    """The programs of the search, up to one that does not fit, and the bytes of the last state on a device."""
+    """The programs of the search, up to the first that does not fit, and the bytes of the last state on a device."""
     capacities = decoding.capacities if is_search else [(decoding.capacities[-1][0], 1)]
     inputs = jax.ShapeDtypeStruct(decoding.inputs.shape, decoding.inputs.dtype, sharding=batch_sharding(mesh))
     parameter_bytes, state_bytes = bytes_on_a_device(parameters), 0
@@ -90,7 +90,7 @@ def _compiled_parts(
         return lambda parameters, inputs: decoding.start(parameters, inputs, capacity)
 
     start = start_with(capacities[0][0])
-    # As in a search, rows stay on their devices: the state of a step has one sharding.
+    # As in a search, rows stay on their devices, so the state has one sharding.
     shardings = jax.tree.map(
         lambda leaf: batch_sharding(mesh) if leaf.ndim else replicated(mesh), jax.eval_shape(start, parameters, inputs)
     )

@@ -1,4 +1,4 @@
-"""Checks of an installation and its devices, before anything is trained with them: the rows of ``doctor``."""
+"""Checks of an installation and its devices before training: the rows of ``doctor``."""
 
 import math
 import os
@@ -30,11 +30,11 @@ from transformer_jax.training.sharding import make_mesh, put_hyperparameters, pu
 from transformer_jax.training.update import Update
 
 TOLERANCE = 1e-4
-"""Largest error of an update, relative to the largest entry of each array; rounding stays ten times below."""
+"""Error of an update relative to the largest entry of each array; rounding is ten times smaller."""
 
 
 class Check(NamedTuple):
-    """A row of the table."""
+    """A row of the report."""
 
     name: str
     is_right: bool
@@ -42,7 +42,7 @@ class Check(NamedTuple):
 
 
 def small_config() -> ExperimentConfig:
-    """A Transformer of one layer a side with more logits than 2^15; after one update Adam's first moment is the gradient."""
+    """A Transformer with one layer per side and more than 2^15 logits; after one update Adam's first moment is the gradient."""
     return from_dict(
         {
             "tokenizer": {"vocabulary_size": 2**15 + 16},
@@ -80,10 +80,9 @@ def rounded_up(number: int, multiple: int) -> int:
 
 
 def checks(config: ExperimentConfig, folder: Path) -> Iterator[Check]:
-    """All checks, one by one; ``config`` is trained for one update on its mesh, ``folder`` is the folder of runs.
+    """Yields all checks; ``config`` is trained for one update on its mesh, ``folder`` is the folder of runs.
 
-    Of several processes each makes every check, and a row holds the results of all. Raises ConfigError when the mesh does not
-    fit the devices.
+    Every process makes every check, and a row combines their results. Raises ConfigError if the mesh does not fit the devices.
     """
     yield checked("versions", versions, must_agree=True)
     yield checked("published faults", faults_of_this_release)
@@ -96,7 +95,7 @@ def checks(config: ExperimentConfig, folder: Path) -> Iterator[Check]:
     for fault in FAULTS:
         if fault.issue in found:
             yield of_all(Check(fault.issue, not found[fault.issue], found[fault.issue] or "right"))
-    # Computed inside the first check that needs it: an error is the row's.
+    # Computed inside the first check that needs it, which then reports an error.
     compiled = cache(lambda: after_one_update(config, mesh, batch))
 
     def eager() -> str:
@@ -118,7 +117,7 @@ def checks(config: ExperimentConfig, folder: Path) -> Iterator[Check]:
 
 
 def checked(name: str, describe: Callable[[], str], *, must_agree: bool = False) -> Check:
-    """A row whose detail ``describe`` returns, or the error that it raises, in any process."""
+    """The row with the detail that ``describe`` returns, or with the error that it raises in any process."""
     try:
         here = Check(name, True, describe())
     except Exception as error:
@@ -127,9 +126,9 @@ def checked(name: str, describe: Callable[[], str], *, must_agree: bool = False)
 
 
 def of_all(here: Check, *, must_agree: bool = False) -> Check:
-    """The row of all processes, right if all are: the detail of process 0, or the details of the processes that are wrong.
+    """The row of all processes, right if all are; details are from process 0, or from the processes that are wrong.
 
-    With ``must_agree`` different details are wrong.
+    With ``must_agree`` the details must also be equal.
     """
     found = [Check(**row) for row in from_all(f"doctor/{here.name}", here._asdict())]
     processes: dict[str, list[int]] = {}
@@ -139,31 +138,28 @@ def of_all(here: Check, *, must_agree: bool = False) -> Check:
     is_right = all(row.is_right for row in found) and len(processes) <= 1
     if is_right or len(found) == 1:
         return found[0]
-    return Check(here.name, False, "; ".join(f"process {_listed(some)}: {text}" for text, some in processes.items()))
-
-
-def _listed(processes: list[int], most: int = 8) -> str:
-    return ", ".join(map(str, processes[:most])) + ", ..." * (len(processes) > most)
+    named = {text: ", ".join(map(str, some[:8])) + ", ..." * (len(some) > 8) for text, some in processes.items()}
+    return Check(here.name, False, "; ".join(f"process {some}: {text}" for text, some in named.items()))
 
 
 class Unsound(Exception):
-    """A check found something wrong; the message is a few words."""
+    """A check found an error; the message is a few words."""
 
 
 def versions() -> str:
-    """Python and the packages that compute."""
+    """Versions of Python and of the packages that compute."""
     packages = (f"{name} {metadata.version(name)}" for name in REPORTED_PACKAGES[:6])
     return ", ".join((f"Python {platform.python_version()}", f"transformer_jax {__version__}", *packages))
 
 
 def faults_of_this_release() -> str:
-    """Raises Unsound with the known issues of the installed jaxlib, if it has any."""
+    """Raises Unsound if the installed jaxlib has known faults."""
     version = metadata.version("jaxlib")
     found = known_faults(version, jax.default_backend())
     if found:
         listed = "; ".join(f"{fault.issue}: {fault.effect}" for fault in found)
         raise Unsound(f"jaxlib {version}: {listed}; install jax>=0.12")
-    return f"none known of jaxlib {version}"
+    return f"none known in jaxlib {version}"
 
 
 def devices() -> str:
@@ -180,7 +176,7 @@ def _of_processes() -> str:
 
 
 def memory() -> str:
-    """Memory of the host, and of a device that has its own."""
+    """Memory of the host, and of each device if it has its own."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     own = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
     return f"host {total / 2**30:.1f} GiB" + (f", each device {own / 2**30:.1f} GiB" if own else "")
@@ -199,7 +195,7 @@ def after_one_update(config: ExperimentConfig, mesh: Mesh, batch: PyTree, *, is_
         return jax.device_get(update.step(*arguments))
 
 
-def random_batch(config: ExperimentConfig, rows: int, width: int = 16) -> Batch:
+def random_batch(config: ExperimentConfig, rows: int, width: int) -> Batch:
     """Pairs of random tokens, a third of them shorter than ``width``."""
     ids = np.random.default_rng(0).integers(4, config.tokenizer.vocabulary_size, (2, rows, width)).astype(np.int32)
     ids[:, ::3, width // 2 :] = 0
@@ -207,7 +203,7 @@ def random_batch(config: ExperimentConfig, rows: int, width: int = 16) -> Batch:
 
 
 def require_equal(found: PyTree, expected: PyTree) -> str:
-    """Text with the largest relative error of a leaf; raises Unsound, with its path, when it is more than rounding."""
+    """The largest relative error of a leaf as text; raises Unsound naming the leaf if the error exceeds ``TOLERANCE``."""
     leaves = zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(expected), strict=True)
     errors = {
         jax.tree_util.keystr(path, simple=True, separator="/"): relative_error(leaf, np.asarray(other))
@@ -220,7 +216,7 @@ def require_equal(found: PyTree, expected: PyTree) -> str:
 
 
 def sum_over_devices(mesh: Mesh) -> str:
-    """A sum of known numbers, one on each device."""
+    """Sums one known number per device."""
     axes = mesh.axis_names
     add = jax.shard_map(lambda number: lax.psum(number, axes), mesh=mesh, in_specs=P(axes), out_specs=P())
     numbers = np.arange(mesh.size, dtype=np.int32)
@@ -232,21 +228,21 @@ def sum_over_devices(mesh: Mesh) -> str:
 
 
 def write_and_read(folder: Path) -> str:
-    """A file in the nearest folder that exists, gone afterwards."""
+    """Writes, reads and removes a file in the nearest existing folder."""
     existing = nearest_folder(folder)
     file, content = existing / f".doctor.{jax.process_index()}.{os.getpid()}", os.urandom(2**20)
     try:
         with appearing_file(file) as target:
             target.write(content)
         if file.read_bytes() != content:
-            raise Unsound(f"{existing}: a file does not have the bytes that were written")
+            raise Unsound(f"{existing}: a file reads back other bytes than were written")
     finally:
         file.unlink(missing_ok=True)
     return f"{existing}, {host_usage(existing)['host/free_disk_gb']:.0f} GB free"
 
 
 def seen_by_all(folder: Path) -> str:
-    """The folder that would be written to; raises ConfigError unless every process sees the files of process 0 there."""
+    """Raises ConfigError unless every process sees the files of process 0 in the nearest existing folder."""
     existing = nearest_folder(folder)
     require_shared_folder(existing)
     return f"{existing}, seen by {jax.process_count()} processes"

@@ -1,14 +1,14 @@
-"""The text of a compiled program: its computations, the number of their executions, and the arrays of a line."""
+"""Parser for the text of a compiled program: computations, how often they run, instructions and arrays."""
 
 import math
 import re
 from typing import NamedTuple
 
 BYTES = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "f64": 8, "s64": 8, "u64": 8}
-"""Bytes of the types that do not have four."""
+"""Sizes of types that do not have four bytes."""
 ENTRY = "ENTRY"
 LOOPS_AND_BRANCHES = ("body", "true_computation", "false_computation", "branch_computations")
-"""Attributes that name the computations of loops and branches; the condition of a loop moves little and is left out."""
+"""Attributes that name the computations of loops and branches, except loop conditions, which move little."""
 
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{\s*$")
 _ARRAY = re.compile(r"\b([a-z]+\d*)\[([\d,]*)\]")
@@ -21,14 +21,14 @@ _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][a-z0-9\-]*
 
 
 class WrittenArray(NamedTuple):
-    """``f32[48,256,512]`` and its bytes, without the padding of its layout."""
+    """An array such as ``f32[48,256,512]``, and its bytes without padding."""
 
     text: str
     bytes: int
 
 
 def arrays_of(shapes: str) -> list[WrittenArray]:
-    """The arrays of a type, which may be a tuple: ``(f32[2,3]{1,0:T(8,128)}, s32[])`` has two."""
+    """The arrays of a type or tuple: ``(f32[2,3]{1,0:T(8,128)}, s32[])`` has two."""
     return [
         WrittenArray(match[0], BYTES.get(match[1], 4) * math.prod(int(size) for size in match[2].split(",") if size))
         for match in _ARRAY.finditer(shapes)
@@ -36,7 +36,7 @@ def arrays_of(shapes: str) -> list[WrittenArray]:
 
 
 class Instruction(NamedTuple):
-    """``%sum.1 = f32[8]{0} add(%a, %b), metadata=...``: sum.1, f32[8]{0}, add, (a, b), and the whole line."""
+    """An instruction: ``%sum.1 = f32[8]{0} add(%a, %b), ...`` has sum.1, f32[8]{0}, add, (a, b), and the whole line."""
 
     name: str
     result: str
@@ -46,7 +46,7 @@ class Instruction(NamedTuple):
 
 
 def instruction_of(line: str) -> Instruction | None:
-    """The instruction on a line of a computation, None for other lines."""
+    """The instruction on a line; None for other lines."""
     match = _INSTRUCTION.match(line)
     if not match:
         return None
@@ -61,7 +61,7 @@ def instruction_of(line: str) -> Instruction | None:
 
 
 def computations_of(program: str) -> dict[str, list[str]]:
-    """The lines of each computation, by its name; the name of the entry is ``ENTRY``."""
+    """The lines of each computation by name; the entry computation is named ``ENTRY``."""
     found: dict[str, list[str]] = {}
     name = ""
     lines: list[str] = []
@@ -86,7 +86,7 @@ def calls_of(line: str) -> list[tuple[str, str]]:
 
 
 def times_of(computations: dict[str, list[str]]) -> dict[str, int]:
-    """Number of executions of each computation for one of the entry. A loop of unknown trip count counts once."""
+    """Runs of each computation per run of the entry; a loop of unknown trip count counts once."""
     calls: dict[str, list[tuple[str, int]]] = {name: [] for name in computations}
     for caller, lines in computations.items():
         for line in lines:
@@ -104,7 +104,7 @@ def times_of(computations: dict[str, list[str]]) -> dict[str, int]:
 
 
 def _trips(loop: str, computations: dict[str, list[str]]) -> int:
-    """Trip count of a loop: the annotated one, or the constant that its condition compares its counter with."""
+    """Trip count of a loop: annotated, or the constant that its condition compares the counter with."""
     known = _TRIPS.search(loop)
     if known:
         return int(known[1])

@@ -1,4 +1,4 @@
-"""The largest arrays that a compiled program keeps on a device, and the out-of-memory message of the compiler for TPUs."""
+"""The largest arrays of a compiled program on a device, and the out-of-memory message of the TPU compiler."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from transformer_jax.tools.preflight.hlo_text import (
 )
 
 _SCOPES = re.compile(r'op_name="([^"]*)"')
-# They return an array that another instruction made, the same memory or a copy closer to the cores.
+# They return an array of another instruction: the same memory, or a copy closer to the cores.
 _PASSED_ON = re.compile(
     r"(get-tuple-element|tuple|bitcast|while|conditional|parameter|opt-barrier|copy-done|.*-start|.*-update)$"
 )
@@ -22,14 +22,14 @@ NAMED_SCOPES = 4
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 # "the total memory required for HLO temporaries (53.42G) exceeds available HBM (15.75G)"
 _TEMPORARIES = re.compile(r"\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)")
-# "Used 23.81G of 15.48G hbm": by the program and its arguments.
+# "Used 23.81G of 15.48G hbm", by the program and its arguments.
 _ALL = re.compile(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm")
 _LISTED = re.compile(r"^ *\d+\. Size: ([\d.]+)([KMGT]?)", re.MULTILINE)
 _SHAPE = re.compile(r"^ *Shape: (.*)$", re.MULTILINE)
 
 
 class Buffer(NamedTuple):
-    """An array on one device: where the program makes it, ``f32[48,256,512]``, and its bytes."""
+    """An array on one device: its origin in the program, its shape such as ``f32[48,256,512]``, and its bytes."""
 
     name: str
     shape: str
@@ -37,7 +37,7 @@ class Buffer(NamedTuple):
 
 
 class OomError(NamedTuple):
-    """Bytes that the program needs beside its state, available bytes, and the largest arrays if the message has them."""
+    """Bytes that the program needs besides its state, available bytes, and the largest arrays if the message lists them."""
 
     temporaries: int
     available: float
@@ -45,9 +45,9 @@ class OomError(NamedTuple):
 
 
 def largest_arrays(program: str, count: int = 3) -> list[Buffer]:
-    """The largest arrays in the text of a compiled program; the first within a scope stands for all of its shape and type.
+    """The largest arrays in the text of a compiled program, one for each shape and type, named by the first with a scope.
 
-    Arguments and results are kept apart: a gradient is listed beside its parameter.
+    Arguments and other arrays are listed separately, so that a gradient appears next to its parameter.
     """
     found: dict[tuple[bool, str], Buffer] = {}
     for is_argument, shapes, line in _made(computations_of(program)):
@@ -60,7 +60,7 @@ def largest_arrays(program: str, count: int = 3) -> list[Buffer]:
 
 
 def _made(computations: dict[str, list[str]], name: str = ENTRY) -> Iterator[tuple[bool, str, str]]:
-    """Whether it is an argument, result and line of the instructions that fill memory, also in loops and branches."""
+    """The instructions that fill memory, also in loops and branches: whether it is an argument, result type, line."""
     for line in computations.get(name, []):
         instruction = instruction_of(line)
         if not instruction:
@@ -74,7 +74,7 @@ def _made(computations: dict[str, list[str]], name: str = ENTRY) -> Iterator[tup
 
 
 def readable_name(line: str) -> str:
-    """Origin of an instruction: the argument, or the innermost scopes of the model, and the pass."""
+    """Origin of an instruction: the argument, or the innermost scopes of the model with a mark for the backward pass."""
     scopes = _SCOPES.search(line)
     if not scopes:
         return "without a name"
@@ -84,7 +84,7 @@ def readable_name(line: str) -> str:
 
 
 def oom_error_of(message: str, state_bytes: int) -> OomError | None:
-    """Reads the message of an error; None for an error that is not about memory."""
+    """Parses an error message; None if it is not about memory."""
     temporaries, everything = _TEMPORARIES.search(message), _ALL.search(message)
     if temporaries:
         needed, available = _bytes(temporaries[1], temporaries[2]), _bytes(temporaries[3], temporaries[4])
@@ -101,7 +101,7 @@ def _bytes(number: str, unit: str) -> float:
 
 
 def _listed(message: str) -> list[Buffer]:
-    """The allocations in the message, largest first, padding included; the first of each shape."""
+    """The allocations in the message, padding included, largest first and one for each shape."""
     pieces = _LISTED.split(message)
     found: dict[str, Buffer] = {}
     for size, unit, text in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):

@@ -1,4 +1,4 @@
-"""Bytes that a compiled program moves between a device's memory and its cores, by the part of the model that causes them."""
+"""Bytes that a compiled program moves between a device's memory and its cores, by part of the model."""
 
 import re
 from collections import defaultdict
@@ -16,8 +16,8 @@ from transformer_jax.tools.preflight.hlo_text import (
 )
 
 OTHER = "other"
-# The first pattern found in the name of an instruction (its scopes, then its primitive) decides. A fusion has the name of the
-# last operation in it.
+# The first pattern that matches the name of an instruction (scopes, then primitive) decides. A fusion has the name of its last
+# operation.
 KINDS: tuple[tuple[str, str], ...] = (
     ("scores of pairs", r"row_loss"),
     ("embeddings", r"embed/|sum_dropout"),
@@ -32,18 +32,18 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("search", r"^jit\((start|step|<lambda>)\)/"),
 )
 HOPS = 4
-"""Instructions without a name, such as a copy, its end and another copy, between an instruction and a user with a name."""
+"""Largest distance, in instructions such as copies, to the instruction that gives its name to one without."""
 
 _NAME = re.compile(r'op_name="([^"]*)"')
 _ARRAY = re.compile(r"\b[a-z]+\d*\[[\d,]*\](?:\{[^}]*\})?")
 _ON_CHIP = re.compile(r"S\([1-9]\d*\)")
-# They move nothing themselves: existing arrays, callers of other computations, and the ends of counted operations.
+# They move nothing themselves: existing arrays, calls of other computations, ends of asynchronous operations.
 _FREE = re.compile(
     r"(parameter|constant|tuple|get-tuple-element|bitcast|while|conditional|call|opt-barrier|after-all|.*-done|.*-update)$"
 )
 _FREE_CALLS = re.compile(r'custom_call_target="(AllocateBuffer|ConcatBitcast|AssumeGatherIndicesInBound)"')
 _VIEWS = ("bitcast", "copy", "reshape", "transpose")
-"""Inside a fusion, which writes none of its inner results."""
+"""Views inside a fusion, which writes none of its inner results."""
 _SLICES = ("slice", "dynamic-slice", "gather")
 _WRITTEN_IN_PLACE = {"dynamic-update-slice": 1, "scatter": 2}
 """Index of the operand that is written into the first."""
@@ -51,22 +51,22 @@ _RESULT_NAMES_OPERANDS = ("copy-start", "all-gather-start", "collective-permute-
 
 
 def kind_of(name: str) -> str:
-    """The kind of traffic of an instruction with this name; ``other`` when no pattern is found."""
+    """The kind of traffic of an instruction with this name; ``other`` if no pattern matches."""
     return next((kind for kind, pattern in KINDS if re.search(pattern, name)), OTHER)
 
 
 def memory_traffic(program: str) -> int:
-    """Operands and results of all instructions of a compiled program, from its text, each as often as it runs.
+    """Bytes of operands and results of all instructions in the text of a compiled program, times their runs.
 
-    Inside a fusion nothing moves. For an array from which only slices are taken the slices count, for one into which a slice is
-    written that slice; arrays that stay on the chip (a memory space other than 0) and the padding of layouts do not count. A
-    loop of unknown trip count counts once, every branch too.
+    Nothing moves inside a fusion. If an array is only sliced, the slices count; if it is updated in place, the update counts.
+    Arrays on the chip (a memory space other than 0) and padding do not count. A loop of unknown trip count, and every branch,
+    counts once.
     """
     return sum(moved for _, moved in _moves_of(program))
 
 
 def traffic_by_kind(program: str) -> dict[str, int]:
-    """Bytes that the instructions of each kind read and write, most first; their sum is ``memory_traffic``.
+    """Bytes that instructions of each kind read and write, in descending order; their sum is ``memory_traffic``.
 
     An instruction without a name, such as a copy that the compiler adds, has the kind of its user, or of its operand.
     """
@@ -80,7 +80,7 @@ def traffic_by_kind(program: str) -> dict[str, int]:
                 first_users.setdefault(operand, each)
 
     def own_name(instruction: Instruction) -> str:
-        """Its name, or the name of the last operation with one in a fusion without."""
+        """The name of the instruction, or of the last operation with a name inside it."""
         inside = [line for _, callee in calls_of(instruction.line) for line in computations.get(callee, [])]
         names = [match[1] for line in (*inside, instruction.line) if (match := _NAME.search(line))]
         return names[-1] if names else ""
@@ -102,7 +102,7 @@ def traffic_by_kind(program: str) -> dict[str, int]:
 
 
 def _moves_of(program: str) -> Iterator[tuple[Instruction, int]]:
-    """The instructions that read and write memory, with the bytes of all their runs."""
+    """The instructions that access memory, with the bytes of all their runs."""
     lines = computations_of(program)
     times = times_of(lines)
     computations = {name: _Computation(each) for name, each in lines.items()}
@@ -112,7 +112,7 @@ def _moves_of(program: str) -> Iterator[tuple[Instruction, int]]:
 
 
 class _Computation:
-    """Instructions by name, parameters in order, the users of each with its index among their operands."""
+    """A computation: instructions by name, parameters in order, and users of each with the index of the operand."""
 
     def __init__(self, lines: list[str]) -> None:
         found = [instruction for line in lines if (instruction := instruction_of(line))]
@@ -131,7 +131,7 @@ def _number(parameter: Instruction) -> int:
 
 
 def _run(computations: dict[str, _Computation], name: str) -> Iterator[str]:
-    """Names of the computations that run on their own: one, its loops, branches and calls, but not its fusions."""
+    """Names of the computation and of its loops, branches and calls, but not of its fusions."""
     if name not in computations:
         return
     yield name
@@ -160,7 +160,7 @@ class _Traffic:
         return min(_bytes(operand.result), self._taken(operand, user, index, where)) if operand else 0
 
     def _taken(self, value: Instruction, user: Instruction, index: int, where: _Computation) -> int:
-        """Bytes that one user needs of a value, in any memory."""
+        """Bytes of a value that one user needs, in any memory."""
         fused = self._fused(user)
         if fused:
             return self._taken_inside(fused.parameters[index], fused)
@@ -174,7 +174,7 @@ class _Traffic:
         return _size(value.result)
 
     def _taken_inside(self, value: Instruction, fused: _Computation) -> int:
-        """Bytes that a fusion needs of a value in it: all of it when the fusion returns it unchanged."""
+        """Bytes of a value that a fusion needs; all if the fusion returns it unchanged."""
         if value is fused.root:
             return _size(value.result)
         return sum(
@@ -183,14 +183,14 @@ class _Traffic:
         )
 
     def _written(self, instruction: Instruction, where: _Computation) -> int:
-        """Bytes written by an instruction, for a fusion the results it returns."""
+        """Bytes that an instruction writes; for a fusion, its results."""
         fused = self._fused(instruction)
         if not fused or not fused.root:
             in_place = instruction.opcode in _WRITTEN_IN_PLACE
             written = _size(self._update(instruction, where)) if in_place else _size(instruction.result)
             return min(_bytes(instruction.result), written)
         if instruction.opcode == "async-start":
-            # Its result names its operands too.
+            # Its result includes its operands.
             return _bytes(fused.root.result)
         results = _ARRAY.findall(instruction.result)
         values = fused.root.operands if fused.root.opcode == "tuple" else (fused.root.name,)
@@ -202,7 +202,7 @@ class _Traffic:
         )
 
     def _written_inside(self, value: Instruction, fused: _Computation) -> int:
-        """Bytes of a result of a fusion; only the slice for a parameter with a new slice."""
+        """Bytes of a result of a fusion; for a parameter updated in place, only the update."""
         value = self._seen_through(value, fused)
         if value.opcode in _WRITTEN_IN_PLACE:
             target = self._seen_through(fused.instructions[value.operands[0]], fused)
@@ -211,7 +211,7 @@ class _Traffic:
         return _size(value.result)
 
     def _update(self, instruction: Instruction, where: _Computation) -> str:
-        """The type of the operand that is written into the first one."""
+        """The type of the operand that is written into the first operand."""
         return where.instructions[instruction.operands[_WRITTEN_IN_PLACE[instruction.opcode]]].result
 
     def _seen_through(self, value: Instruction, fused: _Computation) -> Instruction:
@@ -220,7 +220,7 @@ class _Traffic:
         return value
 
     def _is_view(self, instruction: Instruction) -> bool:
-        """Whether, inside a fusion, it is only a view of its one operand."""
+        """Whether the instruction, inside a fusion, is only a view of its operand."""
         if instruction.opcode in _VIEWS or "AssumeGatherIndicesInBound" in instruction.line:
             return True
         fused = self._fused(instruction)
@@ -229,17 +229,17 @@ class _Traffic:
         return all(each.opcode == "parameter" or self._is_view(each) for each in fused.instructions.values())
 
     def _fused(self, instruction: Instruction) -> _Computation | None:
-        """Computation of a fusion, or of an asynchronous operation."""
+        """The computation of a fusion or of an asynchronous operation; None for others."""
         if instruction.opcode not in ("fusion", "async-start"):
             return None
         return next((self.computations[callee] for role, callee in calls_of(instruction.line) if role == "calls"), None)
 
 
 def _size(shapes: str) -> int:
-    """Bytes in any memory."""
+    """Bytes of the arrays in any memory."""
     return sum(array.bytes for array in arrays_of(shapes))
 
 
 def _bytes(shapes: str) -> int:
-    """Bytes of the arrays in the device's memory, not on its chip."""
+    """Bytes of the arrays in the device's main memory."""
     return sum(_size(array) for array in _ARRAY.findall(shapes) if not _ON_CHIP.search(array))

@@ -1,4 +1,4 @@
-"""A program compiled for devices that need not be here, with its costs and roofline; the training step of a recipe as one."""
+"""Programs compiled for devices that may be absent: costs, roofline, and the training step of a recipe."""
 
 import math
 import time
@@ -28,14 +28,13 @@ from transformer_jax.training.update import Update
 
 
 class Program(NamedTuple):
-    """A compiled program, in bytes and operations; memory, operations, traffic and collectives are for one device.
+    """Costs of a compiled program in bytes and FLOPs, on one device unless stated otherwise.
 
-    ``rows`` and ``width`` are the size of its batch over all devices, ``positions`` its target positions. ``state_bytes``: the
-    optimizer, or the state of a search. ``temporaries``: activations, gradients and workspace. ``model_flops``: operations of
-    the matrix products on all devices without recomputation; ``flops``: operations of this program on each device.
-    ``traffic_kinds``: bytes that its instructions read and write, by the part of the model. ``sent``: bytes along each axis of
-    the interconnect. ``fits`` is False when it needs more memory than ``available``; if the compiler refused it,
-    ``temporaries`` is from the error message, and traffic and collectives are empty.
+    ``rows`` and ``width``: size of the batch over all devices; ``positions``: its target positions. ``state_bytes``: optimizer,
+    or state of a search. ``temporaries``: activations, gradients and workspace. ``model_flops``: matrix products on all devices
+    without recomputation; ``flops``: matrix products of this program. ``traffic_kinds``: bytes read and written, by part of the
+    model. ``sent``: bytes along each axis of the interconnect. ``fits``: whether ``available`` memory suffices; if the compiler
+    refused the program, ``temporaries`` is from its message, and traffic and collectives are empty.
     """
 
     name: str
@@ -60,17 +59,17 @@ class Program(NamedTuple):
 
     @property
     def traffic(self) -> int:
-        """Bytes that its instructions read and write."""
+        """Bytes that all instructions read and write."""
         return sum(self.traffic_kinds.values())
 
     @property
     def total(self) -> int:
-        """Bytes on a device."""
+        """Bytes of memory on a device."""
         return self.parameter_bytes + self.state_bytes + self.temporaries
 
 
 class Compiled(NamedTuple):
-    """Findings of the compiler, see ``Program``."""
+    """Results of the compiler; see ``Program`` for the fields."""
 
     temporaries: int
     available: float
@@ -81,9 +80,9 @@ class Compiled(NamedTuple):
 
 
 def compile_program(config: ExperimentConfig, topology: Topology, length: int = 0) -> Program:
-    """Compiles the step of ``config`` for a batch of ``length`` positions on either side (0: the longest possible).
+    """Compiles the training step of ``config`` for a batch with ``length`` positions on either side (0: the maximum).
 
-    Raises ConfigError when mesh, rows or sizes do not fit each other.
+    Raises ConfigError if mesh, rows and sizes do not fit.
     """
     started = time.perf_counter()
     mesh = make_mesh(config.mesh, topology.devices)
@@ -98,7 +97,7 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
     parameter_bytes, optimizer_bytes = bytes_on_a_device(state.params), bytes_on_a_device(state.optimizer_state)
     found = compile_for(update.lower(batch), mesh, topology.chip, parameter_bytes + optimizer_bytes)
     needed_flops = model_flops(config, topology, batch)
-    # The compiler's own count takes the body of a loop once, this one a loop of unknown length.
+    # The compiler counts the body of every loop once; product_flops does so only for loops of unknown length.
     flops = product_flops(update.step, state, batch, update.hyperparameter_shapes) / mesh.size
     return Program(
         name="train_step",
@@ -119,7 +118,7 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
 
 
 def compile_for(lowered: jax.stages.Lowered, mesh: Mesh, chip: Chip | None, argument_bytes: int) -> Compiled:
-    """Compiles for the devices of ``mesh``. ``fits`` is whether program and arguments do."""
+    """Compiles for the devices of ``mesh``; ``fits`` includes the arguments."""
     compiled, text = _compiled_and_text(lowered, mesh.devices.flat[0].platform)
     if isinstance(compiled, jax.errors.JaxRuntimeError):
         error = oom_error_of(str(compiled), argument_bytes)
@@ -136,10 +135,10 @@ def compile_for(lowered: jax.stages.Lowered, mesh: Mesh, chip: Chip | None, argu
 def _compiled_and_text(
     lowered: jax.stages.Lowered, platform: str
 ) -> tuple[jax.stages.Compiled | jax.errors.JaxRuntimeError, str]:
-    """The program, or the error instead of it, and its text.
+    """The compiled program, or the error of the TPU compiler, and the text of the program.
 
-    The TPU compiler may use operations that JAX cannot read back: it writes the text to a file, most often also for a program
-    that it then refuses.
+    The TPU compiler may use operations that JAX cannot read back. It writes the text to a file, usually also if it refuses the
+    program.
     """
     if platform != "tpu":
         compiled = lowered.compile()
@@ -155,7 +154,7 @@ def _compiled_and_text(
 
 
 def batch_size(config: ExperimentConfig, length: int = 0) -> tuple[int, int]:
-    """Rows of a batch over all devices, and positions of a row: ``length``, or the most possible for 0."""
+    """Rows of a batch over all devices, and positions of a row: ``length``, or the maximum for 0."""
     batching = config.batching
     width = length or task_class(config.task).longest_row(config)
     rows = max_rows if getattr(batching, "count", "positions") == "tokens" else rows_of
@@ -168,7 +167,7 @@ def bytes_on_a_device(tree: PyTree) -> int:
 
 
 def model_flops(config: ExperimentConfig, topology: Topology, batch: PyTree) -> int:
-    """Operations of a step's matrix products, with all attention scores and without recomputation."""
+    """FLOPs of the matrix products of a step, with all attention scores and without recomputation."""
     if config.model.has_attention_backend:
         plain = replace(config.model, attention_backend="einsum", rematerialize="none", scan_layers=False)
         config = replace(config, model=plain)
@@ -180,7 +179,7 @@ def model_flops(config: ExperimentConfig, topology: Topology, batch: PyTree) -> 
 
 
 def product_flops(function: Callable[..., Any], *arguments: Any) -> int:
-    """FLOPs of the matrix products of one call, from its jaxpr: two for each multiplication and addition.
+    """FLOPs of the matrix products of one call, from its jaxpr: two per multiply-add.
 
     Arguments may be shapes. A loop of unknown length counts once.
     """
@@ -197,10 +196,10 @@ def _flops_of(jaxpr: core.Jaxpr) -> int:
             total += 2 * math.prod(result.shape) * math.prod(left.shape[axis] for axis in contracted)
         inner = [_flops_of(each) for each in _inner(equation)]
         if equation.primitive.name == "cond":
-            # Of branches by platform, one runs.
+            # One branch runs.
             total += max(inner)
         else:
-            # A loop, the grid of a kernel, or every device of a mesh runs the inner jaxpr.
+            # A loop, the grid of a kernel, or all devices of a mesh run the inner jaxpr.
             grid = getattr(equation.params.get("grid_mapping"), "grid", ())
             devices = getattr(equation.params.get("mesh"), "size", 1)
             total += equation.params.get("length", 1) * math.prod(grid) * devices * sum(inner)
@@ -208,7 +207,7 @@ def _flops_of(jaxpr: core.Jaxpr) -> int:
 
 
 def _inner(equation: core.JaxprEqn) -> Iterator[core.Jaxpr]:
-    """The jaxprs that an equation runs; only the function for one with its own gradient."""
+    """The jaxprs that an equation runs; not the custom gradient of a function."""
     for name, value in equation.params.items():
         if name in ("fwd_jaxpr_thunk", "bwd"):
             continue
@@ -220,11 +219,11 @@ def _inner(equation: core.JaxprEqn) -> Iterator[core.Jaxpr]:
 
 
 class Roofline(NamedTuple):
-    """Estimated seconds a step that each resource of a device is busy, at its full speed (Williams et al. 2009).
+    """Estimated seconds per step for which each resource of a device is busy at full speed (Williams et al. 2009).
 
-    ``compute``: the matrix products of the step, recomputation included. ``memory``: the reads and writes of all instructions.
-    ``interconnect``: the busiest axis of the torus, in both directions and around, if each collective uses all axes along
-    which its members differ; for GPUs NVLink or the network, which also connects slices of TPUs.
+    ``compute``: matrix products, recomputation included. ``memory``: reads and writes of all instructions. ``interconnect``:
+    the busiest axis of the torus, in both directions and around, if each collective uses all axes along which its members
+    differ; for GPUs NVLink or the network, which also connects TPU slices.
     """
 
     compute: float
@@ -233,17 +232,16 @@ class Roofline(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The estimated time of a step: the longest of the three, as if they overlapped perfectly."""
+        """Estimated time of a step: the maximum of the three, as if they overlapped perfectly."""
         return max(self)
 
     @property
     def bound(self) -> str:
-        """The resource that is busy longest."""
+        """The resource that is busy for the longest time."""
         return max(zip(self, self._fields, strict=True))[1]
 
 
 def roofline(program: Program, chip: Chip) -> Roofline:
-    """The roofline of one device."""
     return Roofline(
         compute=program.flops / chip.peak(program.compute_dtype),
         memory=program.traffic / chip.memory_bandwidth,
@@ -252,11 +250,11 @@ def roofline(program: Program, chip: Chip) -> Roofline:
 
 
 def positions_per_second(program: Program, chip: Chip) -> float:
-    """Target positions a second on all devices, for a step as long as the roofline."""
+    """Target positions per second on all devices, if a step takes the time of the roofline."""
     return program.positions / roofline(program, chip).seconds
 
 
 def model_flops_utilization(program: Program, chip: Chip) -> float:
-    """MFU: the share of the chip's speed that ``model_flops`` use, for a step as long as the roofline."""
+    """MFU: the share of the chip's peak that ``model_flops`` use, if a step takes the time of the roofline."""
     useful = program.model_flops / math.prod(program.mesh.values()) / chip.peak(program.compute_dtype)
     return useful / roofline(program, chip).seconds

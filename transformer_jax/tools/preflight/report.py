@@ -1,4 +1,4 @@
-"""A compiled step as text and as JSON."""
+"""Reports on compiled programs: text, JSON, and table rows of a search."""
 
 from collections import defaultdict
 
@@ -27,7 +27,7 @@ def report(program: Program, topology: Topology) -> str:
 STATE = {"train_step": "optimizer", "decode_step": "state of the search", "search": "state of the search"}
 WHAT_HELPS = {
     "compute": "less recomputation (--config.model.rematerialize); more devices",
-    "memory": "the kinds above say where; more positions on a device or a larger --config.mesh.fsdp for the optimizer's share, "
+    "memory": "see the kinds above; more positions on a device or a larger --config.mesh.fsdp for the optimizer's share, "
     "bfloat16, fused attention for long rows (--config.model.attention_backend)",
     "interconnect": "more positions on a device; smaller --config.mesh.fsdp and --config.mesh.tensor, within a host of GPUs",
 }
@@ -38,7 +38,7 @@ SUMMARY_HEAD = (
 
 
 def summary(program: Program, chip: Chip, config: ExperimentConfig) -> str:
-    """A row of the table of a search: the variant, its memory, its estimated speed."""
+    """The table row of a variant: mesh, batch, memory, estimated speed."""
     mesh = " x ".join(str(size) for size in program.mesh.values())
     policy = getattr(config.model, "rematerialize", "none")
     row = f"| {mesh} | {config.batching.tokens_per_update:,} | {policy} | {program.total / GIB:.2f} "
@@ -97,7 +97,7 @@ def _collectives(program: Program) -> list[str]:
         row[0] += collective.times
         row[1] += collective.times * collective.bytes
         row[2] += collective.wire_bytes
-    lines = ["collectives a step        among   times    MiB of results   MiB sent by a device"]
+    lines = ["collectives per step      among   times    MiB of results   MiB sent by a device"]
     for (kind, group), (times, size, sent) in sorted(sums.items(), key=lambda item: -item[1][2]):
         lines.append(f"  {kind:<22} {group:>6} {times:>7,} {size / MIB:>19,.1f} {sent / MIB:>22,.1f}")
     along = ", ".join(f"{axis} {sent / MIB:,.1f}" for axis, sent in program.sent.items())
@@ -109,7 +109,7 @@ def _collectives(program: Program) -> list[str]:
 def _speed(program: Program, topology: Topology) -> list[str]:
     needed = program.model_flops / len(topology.devices)
     lines = [
-        f"matrix products: {program.flops / TERA:.3f} TFLOP a device, {needed / TERA:.3f} without "
+        f"matrix products: {program.flops / TERA:.3f} TFLOP per device, {needed / TERA:.3f} without "
         f"recomputation; memory traffic {program.traffic / GIB:.2f} GiB:",
         *(f"  {moved / GIB:8.3f} GiB  {kind}" for kind, moved in program.traffic_kinds.items()),
     ]

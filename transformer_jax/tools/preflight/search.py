@@ -1,4 +1,4 @@
-"""Search for the mesh, batch and rematerialization that promise the most tokens a second, by compiling them."""
+"""Search for the mesh, batch size and rematerialization with the highest estimated speed, by compiling variants."""
 
 import math
 from collections.abc import Callable
@@ -22,9 +22,9 @@ def search(
     limit: int,
     on_result: Callable[[ExperimentConfig, Program], None],
 ) -> list[tuple[ExperimentConfig, Program]]:
-    """Compiles up to ``limit`` variants of ``config`` and returns the fitting ones; calls ``on_result`` after each.
+    """Compiles up to ``limit`` variants of ``config``, calls ``on_result`` after each, and returns the variants that fit.
 
-    Raises the first ConfigError when none could be compiled.
+    Raises the first ConfigError if none could be compiled.
     """
     tried: list[tuple[ExperimentConfig, Program]] = []
     errors: list[ConfigError] = []
@@ -41,13 +41,13 @@ def search(
         if len(tried) == limit:
             break
         try:
-            # If the recipe's tokens fit, more of them until they do not; else choices with less memory until one fits.
+            # If the recipe's batch fits, try larger ones until one does not; else try to save memory until one fits.
             first = fits(mesh, 1.0, "none")
             for factor, policy in MORE_TOKENS if first else less_memory:
                 if len(tried) == limit or fits(mesh, factor, policy) != first:
                     break
         except ConfigError as error:
-            # The mesh does not divide a size of the model, or the tokens are too few for the rows of a batch.
+            # The mesh does not divide a size of the model, or the batch has too few tokens.
             errors.append(error)
     if errors and not tried:
         raise errors[0]
@@ -55,9 +55,9 @@ def search(
 
 
 def meshes(asked: MeshConfig, devices: int) -> list[MeshConfig]:
-    """Meshes to try: the recipe's first, then by increasing ``tensor``; all with the ``context`` of the recipe.
+    """Meshes to try, all with the recipe's ``context``: the recipe's first, then by increasing ``tensor``.
 
-    Raises ConfigError when ``context`` does not divide the number of devices.
+    Raises ConfigError if ``context`` does not divide the number of devices.
     """
     context = mesh_sizes(asked, devices, "of the topology")["context"] if asked.context == -1 else asked.context
     if devices % context:
@@ -77,9 +77,9 @@ def meshes(asked: MeshConfig, devices: int) -> list[MeshConfig]:
 
 
 def variant(config: ExperimentConfig, mesh: MeshConfig, factor: float, policy: str) -> ExperimentConfig:
-    """The recipe on a mesh, with ``factor`` times the tokens, and ``policy`` for models that can rematerialize.
+    """The recipe on a mesh, with ``factor`` times the tokens and, if the model supports it, a rematerialization ``policy``.
 
-    Its rows divide over the mesh. Raises ConfigError when the tokens are too few for the rows of a batch.
+    Rows divide over the mesh. Raises ConfigError if the tokens are too few for a batch.
     """
     batching, model = config.batching, config.model
     rows = math.lcm(batching.row_multiple, mesh.data * mesh.fsdp * batching.accumulation_steps)
@@ -91,7 +91,7 @@ def variant(config: ExperimentConfig, mesh: MeshConfig, factor: float, policy: s
 
 
 def flags_of(config: ExperimentConfig) -> str:
-    """Flags that turn the recipe into this variant."""
+    """The flags that turn the recipe into this variant."""
     batching = config.batching
     settings: dict[str, object] = {
         **{f"mesh.{axis}": size for axis, size in config.mesh.sizes.items()},

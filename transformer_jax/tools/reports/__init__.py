@@ -1,1 +1,1 @@
-"""Finished runs compared: tables, curves, significance; as text, Markdown, CSV and HTML."""
+"""Reports that compare runs: tables, curves and significance as text, Markdown, CSV and HTML."""

@@ -1,6 +1,5 @@
-"""Two translations of the same text: both scores, whether chance explains the difference, and every sentence."""
+"""Comparison of two translations of the same text: scores, significance of the difference, and sentences."""
 
-from collections.abc import Sequence
 from dataclasses import astuple
 from typing import NamedTuple
 
@@ -10,10 +9,10 @@ from transformer_jax.tools.reports.run_report import differing_settings, setting
 from transformer_jax.tools.reports.translated_split import TranslatedSplit, require_saved_score
 
 MEANING = (
-    "The difference is the second less the first. In brackets: the bounds of 95 % of the resamples (paired bootstrap, Koehn "
-    "2004: as many sentences, drawn with replacement, the same for both). p: how likely a difference at least as large, in "
-    "either direction, is between two systems that are equally good; below 0.05 chance is a poor explanation. It speaks of "
-    "these sentences and these two runs: the same training with another seed may well score differently."
+    "The difference is the second minus the first. In brackets: the bounds of 95 % of the resamples (paired bootstrap, Koehn "
+    "2004: as many sentences, drawn with replacement, the same for both). p: the probability of a difference at least as "
+    "large, in either direction, between two equally good systems; below 0.05 chance is an unlikely explanation. The test "
+    "covers these sentences and these two runs: the same training with another seed may well score differently."
 )
 UNLIKELY = 0.05
 
@@ -35,7 +34,7 @@ class SentenceComparison(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Two sides with their names, compared as corpora and sentence by sentence, in the order of the text."""
+    """Two sides with their names: corpus scores, and all sentences in the order of the text."""
 
     names: tuple[str, str]
     sides: tuple[TranslatedSplit, TranslatedSplit]
@@ -54,9 +53,9 @@ def compare_sides(
     seed: int,
     tokenizer: str = "13a",
 ) -> Comparison:
-    """Compares translations of the same references; it shows the sources of the first. ``tokenizer``: of BLEU.
+    """Compares translations of the same references; ``tokenizer`` is BLEU's. Shows the sources of the first side.
 
-    Raises DataError when translations or references have changed since the translations were scored.
+    Raises DataError if translations or references have changed since the translations were scored.
     """
     sources, references = zip(*sides[0].chosen.pairs, strict=True)
     first, second = (side.saved.hypotheses for side in sides)
@@ -71,14 +70,8 @@ def compare_sides(
     )
 
 
-def most_different(sentences: Sequence[SentenceComparison], count: int, sign: int) -> list[SentenceComparison]:
-    """The ``count`` sentences most in favor of the second (``sign`` 1) or the first (-1), without ties."""
-    favorable = [sentence for sentence in sentences if sign * sentence.gain > 0]
-    return sorted(favorable, key=lambda sentence: (-sign * sentence.gain, sentence.number))[:count]
-
-
 def comparison_report(comparison: Comparison, examples: int) -> Document:
-    """The whole report, with at most ``examples`` sentences in favor of each."""
+    """The whole report, with at most ``examples`` sentences in favor of each side."""
     names, sides = comparison.names, comparison.sides
     described = tuple((name, side.description()) for name, side in zip(names, sides, strict=True))
     settings = differing_settings([side.trained for side in sides])
@@ -92,7 +85,7 @@ def comparison_report(comparison: Comparison, examples: int) -> Document:
 
 
 def scores_section(comparison: Comparison) -> Section:
-    """The table of both metrics, their signatures, the verdict."""
+    """The table of both metrics, their signatures, and the conclusion."""
     rows = tuple(
         (each.metric, _text(each.first), _text(each.second), _text(each.difference, "+"), f"{each.p_value:.3f}")
         for each in comparison.scores
@@ -102,7 +95,7 @@ def scores_section(comparison: Comparison) -> Section:
     if comparison.is_identical:
         return Section("Scores", (table, signatures, "The translations are identical."))
     verdicts = (
-        f"{each.metric}: {comparison.names[each.difference.value > 0]} is better, and chance is a poor explanation."
+        f"{each.metric}: {comparison.names[each.difference.value > 0]} is better, and chance is an unlikely explanation."
         if each.p_value < UNLIKELY
         else f"{each.metric}: chance may explain the difference."
         for each in comparison.scores
@@ -111,19 +104,20 @@ def scores_section(comparison: Comparison) -> Section:
 
 
 def examples_sections(comparison: Comparison, count: int) -> tuple[Section, ...]:
-    """The ``count`` sentences most in favor of the second, and of the first; nothing where all translations are equal."""
+    """The ``count`` sentences most in favor of the second side, then of the first; empty if all translations are equal."""
     sections = []
     for sign in (1, -1) if not comparison.is_identical else ():
         name = comparison.names[sign > 0]
-        favorable = sum(sign * sentence.gain > 0 for sentence in comparison.sentences)
-        intro = f"{name} has the higher chrF on {favorable:,} of {len(comparison.sentences):,} sentences."
-        chosen = most_different(comparison.sentences, count, sign)
-        sections.append(Section(f"Where {name} is better", (intro, *(_example(comparison.names, s) for s in chosen))))
+        favorable = [each for each in comparison.sentences if sign * each.gain > 0]
+        intro = f"{name} has the higher chrF on {len(favorable):,} of {len(comparison.sentences):,} sentences."
+        favorable.sort(key=lambda each: -sign * each.gain)
+        examples = (_example(comparison.names, each) for each in favorable[:count])
+        sections.append(Section(f"Where {name} is better", (intro, *examples)))
     return tuple(sections)
 
 
 def scores_csv(comparison: Comparison) -> str:
-    """A line for each metric, numbers in full."""
+    """A line per metric, numbers in full precision."""
     columns = [f"{name} {field}" for name in (*comparison.names, "difference") for field in ("value", "lower", "upper")]
     rows = [
         [
@@ -136,7 +130,7 @@ def scores_csv(comparison: Comparison) -> str:
 
 
 def sentences_csv(comparison: Comparison) -> str:
-    """A line for each sentence of the split."""
+    """A line per sentence of the split."""
     first, second = comparison.names
     headings = ["line", "source", "reference", first, second, f"{first} chrF", f"{second} chrF", "difference"]
     return to_csv(headings, [[*sentence, sentence.gain] for sentence in comparison.sentences])

@@ -1,4 +1,4 @@
-"""A report as data (sections of paragraphs, tables and pictures), and its writers: HTML, Markdown, plain text, CSV."""
+"""Reports of paragraphs, tables and pictures, and their writers: HTML, Markdown, plain text and CSV."""
 
 import base64
 import csv
@@ -11,12 +11,12 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from transformer_jax.evaluation.text_table import aligned_table
+from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runtime.atomic_files import write_whole
 
 WIDTH = 100
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-# Characters that Markdown or HTML would interpret; an underscore only outside words. A dollar sign opens a formula on GitHub.
+# Characters with a meaning in Markdown or HTML; an underscore has none inside a word. On GitHub a dollar sign opens a formula.
 MEANINGFUL = re.compile(r"([\\`*{}\[\]<>#|~$&]|(?<![a-zA-Z0-9])_|_(?![a-zA-Z0-9]))")
 META = '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">'
 STYLE = files(__package__).joinpath("report.css").read_text(encoding="utf-8")
@@ -24,9 +24,9 @@ STYLE = files(__package__).joinpath("report.css").read_text(encoding="utf-8")
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under headings; the columns ``of_text``, counted from 0, are aligned left, the others right.
+    """Rows of text under headings; columns in ``of_text`` are aligned left, the others right.
 
-    Cells of ``linked`` columns are paths of files and folders.
+    Cells of ``linked`` columns are paths of files and folders. Columns count from 0.
     """
 
     headings: tuple[str, ...]
@@ -37,7 +37,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG: name of its file beside the report, its bytes, a description (``words``), and a text below it."""
+    """A PNG: the name of its file next to the report, its bytes, alternative text (``words``), and a caption."""
 
     name: str
     png: bytes
@@ -47,7 +47,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and its blocks; a text is a paragraph."""
+    """A heading and its blocks; a string is a paragraph."""
 
     title: str
     blocks: tuple[str | Table | Picture, ...]
@@ -60,7 +60,7 @@ class Document:
 
 
 def write_report(folder: Path, name: str, document: Document, tables: Mapping[str, str]) -> list[Path]:
-    """Writes ``name.md``, ``name.html`` and each of ``tables`` (CSV by the name of its file), and returns their paths."""
+    """Writes ``name.md``, ``name.html`` and ``tables`` (CSV by file name); returns the paths."""
     contents = {f"{name}.md": to_markdown(document), f"{name}.html": to_html(document), **tables}
     for file, content in contents.items():
         write_whole(folder / file, content)
@@ -68,7 +68,7 @@ def write_report(folder: Path, name: str, document: Document, tables: Mapping[st
 
 
 def to_html(document: Document) -> str:
-    """The whole report; every text is escaped."""
+    """The whole report; all text is escaped."""
     parts = [f"<h1>{escape(document.title)}</h1>"]
     for section in document.sections:
         parts.append(f"<h2>{escape(section.title)}</h2>")
@@ -99,7 +99,7 @@ def _html_row(table: Table, cells: tuple[str, ...], tag: str) -> str:
 
 
 def _html_cell(table: Table, cell: str, column: int, tag: str) -> str:
-    """Escaped; a path is a link if it exists, and a name such as ``beam_width=1.txt`` may break between its words."""
+    """The escaped cell; existing paths become links, and names such as ``beam_width=1.txt`` may break between words."""
     text = escape(cell)
     if tag == "td" and column in table.linked:
         path = Path(cell)
@@ -108,7 +108,7 @@ def _html_cell(table: Table, cell: str, column: int, tag: str) -> str:
 
 
 def to_markdown(document: Document) -> str:
-    """The whole report; pictures are referred to by the names of their files."""
+    """The whole report; pictures are links to their files."""
     parts = [f"# {escaped(document.title)}"]
     for section in document.sections:
         parts.append(f"## {escaped(section.title)}")
@@ -117,7 +117,7 @@ def to_markdown(document: Document) -> str:
 
 
 def escaped(text: str) -> str:
-    """With a backslash before each character that has a meaning in Markdown; line ends are spaces."""
+    """The text with a backslash before each character that has a meaning in Markdown, and with spaces for line ends."""
     return MEANINGFUL.sub(r"\\\1", " ".join(text.splitlines()))
 
 
@@ -132,7 +132,7 @@ def _markdown_block(block: str | Table | Picture) -> str:
 
 
 def section_text(section: Section) -> str:
-    """The heading, and below it paragraphs and tables; a picture is left out."""
+    """The heading, paragraphs and tables; pictures are omitted."""
     blocks = [
         to_text(block) if isinstance(block, Table) else textwrap.fill(block, WIDTH)
         for block in section.blocks
@@ -143,13 +143,13 @@ def section_text(section: Section) -> str:
 
 def to_text(table: Table) -> str:
     alignment = "".join("l" if column in table.of_text else "r" for column in range(len(table.headings)))
-    return aligned_table([table.headings, *table.rows], alignment)
+    return text_table([table.headings, *table.rows], alignment)
 
 
 def to_csv(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """CSV (RFC 4180): a line for the headings and for each row, numbers in full, ``None`` an empty cell.
+    """CSV (RFC 4180) with a line of headings; numbers in full precision, ``None`` as an empty cell.
 
-    Text that a spreadsheet would compute as a formula, since it begins with ``= + - @``, a tab or a carriage return, gets an
+    Text that a spreadsheet would take for a formula (it begins with ``= + - @``, a tab or a carriage return) gets an
     apostrophe before it: it may come from somebody else's run.
     """
     text = io.StringIO(newline="")

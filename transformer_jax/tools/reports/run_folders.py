@@ -1,4 +1,4 @@
-"""The folders of the runs named on the command line, and a short name for each."""
+"""Run directories named on the command line, and short names for them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,10 +9,10 @@ from transformer_jax.runs.run_directory import RunDirectory
 
 
 def find_runs(arguments: Sequence[str]) -> list[Path]:
-    """The run directories that the arguments name, each once, in their order.
+    """The run directories that the arguments name, without repetitions, in order.
 
-    An argument is a run, or a folder of runs one level below, such as the ``trials`` of a sweep; of those ``trial-2`` comes
-    before ``trial-10``. Raises ConfigError when one is neither.
+    An argument is a run directory, or a folder that contains run directories, such as the ``trials`` of a sweep, which are
+    listed in natural order (``trial-2`` before ``trial-10``). Raises ConfigError for an argument that is neither.
     """
     found: dict[Path, None] = {}
     for argument in arguments:
@@ -28,9 +28,9 @@ def find_runs(arguments: Sequence[str]) -> list[Path]:
 
 
 def run_of(path: Path) -> Path:
-    """The run directory that is meant: the folder itself, or that in which a file that evaluate wrote lies.
+    """The run directory ``path``, or the run directory of an evaluation file ``path``.
 
-    Raises ConfigError when there is none.
+    Raises ConfigError if there is none.
     """
     if path.is_dir():
         if not _is_run(path):
@@ -41,13 +41,13 @@ def run_of(path: Path) -> Path:
     if path.suffix not in (".txt", ".json"):
         raise ConfigError(f"{path}: neither a run directory nor an evaluation-*.txt or .json that evaluate wrote")
     if not _is_run(path.parent):
-        problem = "there is no config.json beside it, so nobody knows its references"
+        problem = "no config.json beside it names its references"
         raise ConfigError(f"{path}: {problem}; give a file in a run directory")
     return path.parent
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """The shortest end of each path that no other path has.
+    """The shortest suffix of each path that distinguishes it from the others.
 
     ``[a/x/run, b/x/run, b/other]`` gives ``["a/x/run", "b/x/run", "other"]``.
     """

@@ -1,4 +1,4 @@
-"""The report of several runs: results, curves, differing settings, best checkpoints."""
+"""The report on several runs: results, curves, settings that differ, best checkpoints."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,13 +25,13 @@ COLUMNS: tuple[tuple[str, str, str, Callable[[RunSummary], Value]], ...] = (
     ("time", "seconds", "", lambda run: run.seconds),
 )
 MEANING = (
-    "The metrics come from the best validation, made after that update; perplexities compare only where the tokenizer is "
-    "the same. Target tokens are the total over training; tokens/s, of the target, is the median of the logged values. Time "
-    "is the total of goodput.json. The last columns, if any, are of whole splits, scored with the best checkpoint. An empty "
-    "cell is not known, or not yet."
+    "Metrics are from the best validation, after the update shown. Perplexities are comparable only between runs with the "
+    "same tokenizer. Target tokens are the total over training; tokens/s is the median of the logged target tokens per second. "
+    "Time is the total in goodput.json. Columns that name a split have the scores of the best checkpoint on the whole split. "
+    "An empty cell is not known, or not yet."
 )
 
-# Settings that decide which text a validation scores; the text of a generated validation split depends on no seed.
+# Settings that decide which text a validation scores; a generated validation split depends on no seed.
 SCORED_TEXT = frozenset(
     {
         "data.source",
@@ -49,14 +49,14 @@ SCORED_TEXT = frozenset(
         TOKENIZER_KEY,
     }
 )
-# The same where pairs of the training text are held out for validation.
+# Further ones if pairs of the training text are held out for validation.
 HELD_OUT_TEXT = frozenset({"seed", "data.seed", "data.train", "data.train_split"})
 
 
 def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
     """The whole report."""
     settings = differing_settings([run.config for run in runs])
-    equal = "All settings are the same." if len(runs) > 1 else "There is one run, and nothing to differ from."
+    equal = "All settings are the same." if len(runs) > 1 else "There is only one run."
     paths = Table(
         ("run", "best checkpoint", "folder"),
         tuple((run.name, _text("{:,}", run.best_step), str(run.best_checkpoint or "none yet")) for run in runs),
@@ -76,7 +76,7 @@ def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
 
 
 def results_table(runs: Sequence[RunSummary]) -> Table:
-    """A row for each run: its metrics, the columns above, the scores of the best checkpoint on every evaluated split."""
+    """A row per run: metrics, ``COLUMNS``, and scores of the best checkpoint on every evaluated split."""
     metrics, split_metrics = _metrics_of(runs), _split_metrics(runs)
     labels, split_labels = [each.label for each in metrics], [f"{split} {each.label}" for split, each in split_metrics]
     rows = [
@@ -92,7 +92,7 @@ def results_table(runs: Sequence[RunSummary]) -> Table:
 
 
 def report_csv(runs: Sequence[RunSummary]) -> str:
-    """A line for each run: its results in full, the scores of splits, the settings that differ, its folders."""
+    """A line per run: results in full precision, scores of splits, settings that differ, folders."""
     metrics, split_metrics = _metrics_of(runs), _split_metrics(runs)
     settings = differing_settings([run.config for run in runs])
     names = [f"validation_{each.name}" for each in metrics]
@@ -113,34 +113,34 @@ def report_csv(runs: Sequence[RunSummary]) -> str:
 
 
 def damage(runs: Sequence[RunSummary]) -> list[str]:
-    """A warning about each checkpoint whose score cannot be read: it may be the best."""
+    """A warning for each checkpoint whose score cannot be read; it may be the best."""
     return [f"{run.name}: {folder} is damaged: its score cannot be read." for run in runs for folder in run.damaged]
 
 
 def signs_of_runs(runs: Sequence[RunSummary]) -> list[str]:
-    """Signs that a model does not learn, each with its run."""
+    """Signs that a model does not learn, by run."""
     return [f"{run.name}: {sign}." for run in runs for sign in run.signs]
 
 
 def different_text(runs: Sequence[RunSummary]) -> list[str]:
-    """A warning, unless all runs were scored on the same text according to their settings."""
+    """A warning, unless the settings say that all runs were scored on the same text."""
     configs = [run.config for run in runs]
     if len({config.task for config in configs}) > 1:
-        return ["The runs are of different tasks: their scores do not compare; each task is listed for itself."]
+        return ["The runs have different tasks: their scores are not comparable; each task is listed separately."]
     deciding = SCORED_TEXT
     if any(getattr(config.data, "held_out", 0) and config.data.source == "text" for config in configs):
         same_seed = len({config.data_seed for config in configs}) == 1
         deciding |= HELD_OUT_TEXT - ({"seed", "data.seed"} if same_seed else set())
     differ = [key for key in differing_settings(configs) if key in deciding]
-    words = "scores of different text do not compare, nor does their order here."
+    words = "scores on different text are not comparable, and neither is the order here."
     return [f"The runs differ in {', '.join(differ)}: {words}"] if differ else []
 
 
 def differing_settings(configs: Sequence[ExperimentConfig]) -> dict[str, list[str]]:
-    """Each setting that is not the same in all runs, sorted by key, with its value in every run.
+    """The settings that differ between runs, sorted by key, with the value of each run.
 
-    Values are texts as after ``--config.KEY=``; the empty text is ``''``, and a setting that a run's kind of model lacks is
-    nothing: ``{"model.cell": ["", "lstm"], "model.dropout": ["0.1", "0.3"]}``.
+    Values are written as after ``--config.KEY=``, an empty value as ``''``; for a run whose kind of model lacks a setting the
+    value is ``""``: ``{"model.cell": ["", "lstm"], "model.dropout": ["0.1", "0.3"]}``.
     """
     settings = [{key: str(value) or "''" for key, value in flatten(config).items()} for config in configs]
     keys = sorted({key for each in settings for key in each})
@@ -149,7 +149,7 @@ def differing_settings(configs: Sequence[ExperimentConfig]) -> dict[str, list[st
 
 
 def settings_table(names: Sequence[str], settings: dict[str, list[str]]) -> Table:
-    """A row for each setting and a column for each run, or the other way round where there are more runs than settings."""
+    """A row per setting and a column per run, or transposed if there are more runs than settings."""
     columns = tuple(zip(*settings.values(), strict=True))
     if len(names) > len(settings):
         rows = tuple((name, *values) for name, values in zip(names, columns, strict=True))
@@ -161,22 +161,20 @@ def settings_table(names: Sequence[str], settings: dict[str, list[str]]) -> Tabl
 
 
 def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Path) -> Picture | None:
-    """Draws the metrics ``chosen``, or by default the metrics of their tasks and the training loss.
+    """Draws the ``chosen`` metrics, by default the metrics of the tasks and the training loss; None if nothing is measured.
 
-    None, and no picture, where nothing was measured yet. Raises ConfigError when no run has one that was chosen.
+    Raises ConfigError for a chosen metric that no run has measured.
     """
     records = {run.name: read_metrics(RunDirectory(run.folder).metrics) for run in runs}
     found = {run: {key for each in read for key in each if each[key] is not None} for run, read in records.items()}
     known = sorted(set().union(*found.values()))
     for metric in chosen:
         if metric.strip() not in known:
-            hint = did_you_mean(metric.strip(), known) or f"; there are {', '.join(known) or 'none yet'}"
+            hint = did_you_mean(metric.strip(), known) or f"; measured: {', '.join(known) or 'none yet'}"
             raise ConfigError(f"--metrics: no run has measured {metric.strip()!r}{hint}")
-    # Not the loss, which the perplexity repeats.
-    metrics = [metric.strip() for metric in chosen] or [
-        each.key for each in _tasks_metrics(runs) if each.name != "loss"
-    ]
-    keys = [key for key in dict.fromkeys(metrics if chosen else [*metrics, "train/loss"]) if key in known]
+    # Perplexity already shows the validation loss.
+    default = [*(each.key for each in _tasks_metrics(runs) if each.name != "loss"), "train/loss"]
+    keys = [key for key in dict.fromkeys(map(str.strip, chosen or default)) if key in known]
     drawn = [run for run in runs if found[run.name] & set(keys)]
     if not drawn:
         return None
@@ -188,19 +186,13 @@ def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Pat
     for run in drawn:
         curves = tuple((each["step"], *map(each.get, keys)) for each in records[run.name] if set(keys) & each.keys())
         other = seen.setdefault(curves, run.name)
-        hidden += [f"{run.name} has the curves of {other} and hides them."] if other != run.name else []
+        hidden += [f"{run.name} has the same curves as {other} and hides them."] if other != run.name else []
     caption = " ".join(hidden)
     words = f"{', '.join(keys)} of {', '.join(run.name for run in drawn)} against the updates. {caption}".strip()
     return Picture(path.name, path.read_bytes(), words, caption)
 
 
-def duration(seconds: float) -> str:
-    minutes, left = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{left:02}"
-
-
 def _evaluations_table(runs: Sequence[RunSummary]) -> Table:
-    """Every saved evaluation."""
     saved = [(run.name, each) for run in runs for each in run.evaluations]
     measured = {name for _, each in saved for name, value in each.metrics.items() if value is not None}
     metrics = [each for each in _tasks_metrics(runs) if each.is_independent_of_tokenizer and each.name in measured]
@@ -224,14 +216,14 @@ def _tasks_metrics(runs: Sequence[RunSummary]) -> list[Metric]:
 
 
 def _metrics_of(runs: Sequence[RunSummary]) -> list[Metric]:
-    """Those that select checkpoints, and the others that any run has measured; not the loss, which the perplexity repeats."""
+    """Metrics that select checkpoints or that any run has measured, except the loss, which perplexity already shows."""
     selecting = {run.config.selection for run in runs}
     measured = {name for run in runs for name, value in run.metrics.items() if value is not None} - {"loss"}
     return [metric for metric in _tasks_metrics(runs) if metric in selecting or metric.name in measured]
 
 
 def _split_metrics(runs: Sequence[RunSummary]) -> list[tuple[str, Metric]]:
-    """The splits on which a best checkpoint was evaluated, with their metrics."""
+    """Splits on which a best checkpoint was evaluated, each with a metric that it has."""
     splits = sorted({saved.split for run in runs for saved in run.evaluations})
     metrics = [metric for metric in _tasks_metrics(runs) if metric.is_independent_of_tokenizer]
     pairs = [(split, metric) for split in splits for metric in metrics]
@@ -243,7 +235,8 @@ def _score(metric: Metric, value: float | None) -> str:
 
 
 def _text(form: str, value: Value) -> str:
-    """Empty where there is no value; without a form it is a time in seconds."""
-    if value is None:
-        return ""
-    return form.format(value) if form else duration(value)
+    """The formatted value, without a form as h:mm:ss; empty if there is none."""
+    if value is None or form:
+        return "" if value is None else form.format(value)
+    minutes, seconds = divmod(round(value), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"

@@ -1,4 +1,4 @@
-"""Results and cost of one run, read from its folder; nothing is loaded, and the run may still be in progress."""
+"""Results and cost of one run, read from its folder without loading the model; the run may still be in progress."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from transformer_jax.tasks.saved_evaluations import saved_reports, signature_of,
 
 @dataclass(frozen=True)
 class SavedScores:
-    """A saved evaluation: its file, split, checkpoint (``parameters``), metrics by name, and the signature of BLEU if any."""
+    """A saved evaluation: file, split, checkpoint (``parameters``), metrics by name, and BLEU's signature or ``""``."""
 
     file: str
     split: str
@@ -32,10 +32,10 @@ class SavedScores:
 class RunSummary:
     """A run; an unknown value is None.
 
-    ``metrics``, by name, come from the best validation by the selection metric, made after ``best_update`` (the later of
-    equals); of ``evaluate --watch`` where the run itself made none. ``best_checkpoint`` is the best checkpoint that is kept;
-    the score of a ``damaged`` checkpoint cannot be read; ``signs`` say that the model does not learn. ``tokens_per_second`` is
-    the median of the logged values; ``seconds`` all time in ``goodput.json``.
+    ``metrics``, by name, are from the best validation by the selection metric, after ``best_update`` (the latest of equals); if
+    the run made none, from ``evaluate --watch``. ``best_checkpoint`` is the best checkpoint still on disk. The scores of
+    ``damaged`` checkpoints cannot be read. ``signs``: evidence that the model does not learn. ``tokens_per_second`` is the
+    median of the logged values, ``seconds`` the total in ``goodput.json``.
     """
 
     name: str
@@ -68,9 +68,9 @@ class RunSummary:
 
 
 def summarize(folder: Path, name: str) -> RunSummary:
-    """Reads a run directory; the name of an averaged or imported run says that it has parameters only.
+    """Reads a run directory; the name of an averaged or imported run gets the suffix "(parameters only)".
 
-    Raises ConfigError when its settings cannot be read, DataError when another of its files is damaged.
+    Raises ConfigError if its settings cannot be read, DataError if another of its files is damaged.
     """
     run = RunDirectory(folder)
     run.require_run("RUN")
@@ -85,7 +85,7 @@ def summarize(folder: Path, name: str) -> RunSummary:
             ]
     stored, kept = scored_checkpoints(run), stored_checkpoints(run.checkpoints)
     step = best_step(stored, config.selection)
-    # Parameters of an averaged or imported run: its only checkpoint, which no validation scored.
+    # An averaged or imported run has one checkpoint, without scores.
     is_model_alone = bool(kept) and not kept[-1].can_be_continued
     step = kept[-1].step if step is None and is_model_alone else step
     tokens = [int(each["train/target_tokens"]) for each in records if each.get("train/target_tokens") is not None]
@@ -115,7 +115,7 @@ def summarize(folder: Path, name: str) -> RunSummary:
 
 
 def _parameters(file: Path) -> int | None:
-    """The number of parameters at the newest start; raises DataError where ``run.json`` is not a list of starts."""
+    """The number of parameters recorded at the last start; raises DataError if ``run.json`` is not a list of starts."""
     starts = _read_json(file)
     if not starts and isinstance(starts, list | None):
         return None
@@ -126,7 +126,7 @@ def _parameters(file: Path) -> int | None:
 
 
 def _seconds(file: Path) -> float | None:
-    """None where ``goodput.json`` was begun after the updates; raises DataError where it is not what a run keeps."""
+    """Total seconds; None if ``goodput.json`` was begun after the updates. Raises DataError if the file is damaged."""
     sheet = _read_json(file)
     if sheet is None:
         return None

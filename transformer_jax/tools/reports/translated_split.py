@@ -1,4 +1,4 @@
-"""One side of a comparison: the translations of a split by one checkpoint, read from disk or made now."""
+"""One side of a comparison: the translations of a split by one checkpoint, read from disk or computed."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,10 +27,10 @@ SAME_SCORE = 0.01
 
 @dataclass(frozen=True)
 class ChosenSplit:
-    """One side of a comparison: a split of a run's data (raw pairs), and which evaluation of it to compare.
+    """A split of a run's data (raw pairs), and the evaluation of it to compare.
 
-    The evaluation has the path ``stem``: of checkpoint ``step``, or of the mean of the last ``average`` up to it, decoded with
-    ``config``; without a step, of the whole file.
+    ``stem`` is the path of the evaluation without its suffix. It is by checkpoint ``step``, or by the mean of the last
+    ``average`` checkpoints up to it, decoded with ``config``. ``step`` is None if the file itself was chosen.
     """
 
     stem: Path
@@ -43,7 +43,7 @@ class ChosenSplit:
 
 @dataclass(frozen=True)
 class TranslatedSplit:
-    """A chosen split with its translations and the settings of the training."""
+    """A chosen split with its translations and the settings of the run."""
 
     chosen: ChosenSplit
     saved: SavedEvaluation
@@ -56,9 +56,10 @@ class TranslatedSplit:
 
 
 def choose_file(file: Path, config: ExperimentConfig) -> ChosenSplit:
-    """An ``evaluation-*.json`` or ``.txt`` in the directory of its run; ``config`` names the data.
+    """The evaluation in an ``evaluation-*.json`` or ``.txt`` of a run directory; ``config`` names the data.
 
-    The file holds the references of text that is no split of the data. Raises DataError when a file is missing or damaged.
+    The references are the split's, or in the file if the text is no split of the data. Raises DataError if a file is missing
+    or damaged, or has several references.
     """
     saved = read_evaluation(stem_of(file))
     split = str(saved.report["split"])
@@ -68,16 +69,16 @@ def choose_file(file: Path, config: ExperimentConfig) -> ChosenSplit:
         )
     references = saved.report["references"]
     if len(references) > 1:
-        raise DataError(f"{file}: was scored against {len(references)} references; compare takes text with one")
+        raise DataError(f"{file}: was scored against {len(references)} references; compare takes one reference")
     pairs = [SentencePair(*pair) for pair in zip(saved.report["sources"], references[0], strict=True)]
     return ChosenSplit(saved.stem, config, split, pairs, step=None)
 
 
 def choose_run(workdir: Path, config: ExperimentConfig, split: str, checkpoint: str, average: int = 1) -> ChosenSplit:
-    """A split, decoded with ``config`` by ``checkpoint`` (``best``, ``last`` or a step) of a run, or by the mean of the last
-    ``average`` checkpoints up to it. The metrics of ``config`` do not matter.
+    """A split decoded with ``config`` by ``checkpoint`` (``best``, ``last`` or a step), or by the mean of the last ``average``.
 
-    Raises CheckpointError when there is no such checkpoint or too few to average, DataError when the data has no such split.
+    The metrics of ``config`` are ignored. Raises CheckpointError if there is no such checkpoint or too few to average,
+    DataError if the data has no such split.
     """
     step = steps_to_average(RunDirectory(workdir), checkpoint, average)[-1]
     name = config.data.split_name(split)
@@ -88,7 +89,7 @@ def choose_run(workdir: Path, config: ExperimentConfig, split: str, checkpoint: 
 
 
 def require_same_references(first: ChosenSplit, second: ChosenSplit) -> None:
-    """Raises DataError, with the first line that differs, unless both are to be scored on the same references."""
+    """Raises DataError, which shows the first line that differs, unless both sides have the same references."""
     which = f"{first.stem} and {second.stem}"
     if first.split != second.split:
         raise DataError(f"{which} are of different splits, {first.split!r} and {second.split!r}; compare one split")
@@ -102,10 +103,7 @@ def require_same_references(first: ChosenSplit, second: ChosenSplit) -> None:
 
 
 def saved_translations(chosen: ChosenSplit) -> TranslatedSplit | None:
-    """The translations of the split, if evaluate has saved them.
-
-    Raises DataError unless there are as many as sentences.
-    """
+    """The translations of the split that evaluate saved, or None; raises DataError if their number is wrong."""
     is_file = chosen.step is None
     saved = read_evaluation(chosen.stem) if is_file else find_evaluation(chosen.stem, chosen.config)
     if saved is None:
@@ -117,7 +115,7 @@ def saved_translations(chosen: ChosenSplit) -> TranslatedSplit | None:
 
 
 def translate_now(chosen: ChosenSplit) -> TranslatedSplit:
-    """Evaluates and saves the result as evaluate does; raises ConfigError when nothing can be saved."""
+    """Evaluates and saves the result as evaluate does; raises ConfigError if the folder is not writable."""
     workdir = require_writable(chosen.stem.parent, "A B")
     trained = open_trained(
         ChosenRun(str(workdir), chosen.config, str(chosen.step)), average=chosen.average, task="translation"
@@ -127,11 +125,11 @@ def translate_now(chosen: ChosenSplit) -> TranslatedSplit:
 
 
 def require_saved_score(side: TranslatedSplit, bleu: float, tokenizer: str = "13a") -> None:
-    """Raises DataError unless the translations still have their saved BLEU, where that was computed with ``tokenizer``."""
+    """Raises DataError unless ``bleu`` equals the saved BLEU; does nothing if that has another ``tokenizer``."""
     scores = side.saved.report["scores"]
     if f"|tok:{tokenizer}" not in scores.get("bleu_signature", ""):
         return
     before = float(scores["bleu"])
     if abs(before - bleu) > SAME_SCORE:
-        problem = f"had BLEU {before:.2f} when it was written and has {bleu:.2f} now: it or the data were changed"
+        problem = f"had BLEU {before:.2f} when it was written and has {bleu:.2f} now: it or the data changed"
         raise DataError(f"{side.saved.stem}.txt {problem}; run evaluate again")

@@ -1,1 +1,1 @@
-"""Many runs as one: what is varied, who trains which, and what came out. Optuna keeps the account."""
+"""Sweeps: their definition, workers, Optuna study and leaderboard."""

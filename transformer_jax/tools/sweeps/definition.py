@@ -1,4 +1,4 @@
-"""A sweep as its file states it: one recipe, the settings that vary, the metric, and the number of trials."""
+"""The definition of a sweep: a recipe, the settings that vary, the metric, and the number of trials."""
 
 import itertools
 import math
@@ -27,7 +27,7 @@ Direction = Literal["maximize", "minimize"]
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several values, in no order."""
+    """One of several values, without an order."""
 
     values: tuple[Value, ...]
 
@@ -42,7 +42,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Uniform:
-    """A number from ``low`` to ``high``, uniformly distributed."""
+    """A number uniformly distributed from ``low`` to ``high``."""
 
     low: float | int
     high: float | int
@@ -64,7 +64,7 @@ class LogUniform(Uniform):
 
 @dataclass(frozen=True)
 class Integers:
-    """A whole number from ``low`` to ``high``, both included, in steps of ``step``."""
+    """An integer from ``low`` to ``high``, both included, in steps of ``step``."""
 
     low: int
     high: int
@@ -73,7 +73,7 @@ class Integers:
     def __post_init__(self) -> None:
         _require_interval(self, -math.inf)
         if self.step < 1 or (self.high - self.low) % self.step:
-            raise ConfigError(f"{self}: steps of {self.step} do not lead from {self.low} to {self.high}")
+            raise ConfigError(f"{self}: step must be positive and divide high - low")
 
     def ends(self) -> tuple[Value, ...]:
         return self.low, self.high
@@ -94,10 +94,9 @@ class Sweep:
     A trial is ``config`` with ``overrides`` and a point. With ``sampler="grid"`` the points are all combinations of the named
     ``rows`` of overrides, the ``seeds`` and the Choices of ``space``. Any other sampler chooses ``trials`` points of
     ``space``, given the results of earlier trials. The value of a trial is its best validation of ``metric`` (default: the
-    metric that selects checkpoints). The ``pruner`` stops a trial whose metric is worse than others' at the same update.
+    metric that selects checkpoints). The ``pruner`` stops a trial that is worse than other trials at the same update.
 
-    Keys are those of ``--config.KEY``. Raises ConfigError for an unknown option and for options that exclude each other; see
-    also ``check``.
+    Keys are written as in ``--config.KEY``. Raises ConfigError for unknown and for contradictory options; see also ``check``.
     """
 
     config: str
@@ -121,16 +120,16 @@ class Sweep:
             if value not in choices:
                 raise ConfigError(f"{name}: {value!r} is not one of {', '.join(choices)}")
         if self.is_grid and self.trials:
-            raise ConfigError("trials: a grid has as many as it has points; leave trials out, or name another sampler")
+            raise ConfigError("trials: a grid has one trial per point; leave trials out, or choose another sampler")
         if not self.is_grid and (self.trials < 1 or not self.space):
-            raise ConfigError(f"sampler={self.sampler}: needs a space to choose from, and trials=N, how often")
+            raise ConfigError(f"sampler={self.sampler}: needs a space to choose from, and trials=N")
         if not self.is_grid and (self.rows or self.seeds):
-            raise ConfigError("rows, seeds: only a grid goes through them; put a Choice into space instead")
+            raise ConfigError("rows, seeds: only a grid takes them; put a Choice into space instead")
         for name in self.rows:
             if "," in name:
-                raise ConfigError(f"rows: {name!r} has a comma in its name, which separates names in --rows; rename it")
+                raise ConfigError(f"rows: {name!r} has a comma, which separates names in --rows; rename it")
         if self.seeds and SEED in self.space:
-            raise ConfigError("seeds, space: both state the seed; leave one out")
+            raise ConfigError("seeds, space: both set the seed; leave one out")
         if self.sampler == "cma-es" and (
             len(self.space) < 2 or any(isinstance(each, Choice) for each in self.space.values())
         ):
@@ -162,10 +161,7 @@ class Sweep:
         return lists | dict(self.space)
 
     def settings(self, point: Mapping[str, Value]) -> ExperimentConfig:
-        """The settings of the trial at ``point``.
-
-        Raises ConfigError when they exclude each other.
-        """
+        """The settings of the trial at ``point``; raises ConfigError if they contradict each other."""
         row = self.rows[str(point[ROW])] if ROW in point else {}
         stated = {**self.overrides, **row, **{key: value for key, value in point.items() if key != ROW}}
         return resolve(self.config, [(key, str(value)) for key, value in stated.items()])
@@ -176,9 +172,9 @@ def folder_of(workdir: Path, number: int) -> Path:
 
 
 def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Sequence[str] = ()) -> Sweep:
-    """Reads a sweep from ``path.py[:argument]``, with more ``overrides`` of all trials, and only the named ``rows``.
+    """Reads a sweep from ``path.py[:argument]``, adds ``overrides`` to all trials, and keeps the named ``rows`` (default: all).
 
-    Raises ConfigError when there is no such file, the file fails, or the sweep is not possible.
+    Raises ConfigError if there is no such file, the file fails, or the sweep is invalid.
     """
     name, _, argument = spec.partition(":")
     path = Path(name).expanduser()
@@ -206,10 +202,10 @@ def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Seque
 
 
 def check(sweep: Sweep) -> None:
-    """Raises ConfigError unless every point of a grid, or every bound of every range, is possible."""
+    """Raises ConfigError unless every point of a grid, or every bound of every range, gives valid settings."""
     for key, values in sweep.space.items():
         if sweep.is_grid and not isinstance(values, Choice):
-            raise ConfigError(f"space, {key}: a grid goes through a Choice; {values} needs another sampler")
+            raise ConfigError(f"space, {key}: a grid takes a Choice; {values} needs another sampler")
         for value in values.ends():
             expected = type_of(key)
             if type(read_value(key, str(value))) is not type(value) and not (expected is float and type(value) is int):
@@ -238,7 +234,7 @@ def _require_measured(key: str, settings: ExperimentConfig) -> None:
 
 
 def _selection_key(recipe: str, overrides: Mapping[str, Value]) -> str:
-    """The selection metric of the recipe's task; a broken recipe raises its error when it is used."""
+    """The metric that selects checkpoints, or the default one for an invalid recipe, which raises its error when used."""
     try:
         return resolve(recipe, [(key, str(value)) for key, value in overrides.items()]).selection.key
     except ConfigError:
@@ -246,5 +242,5 @@ def _selection_key(recipe: str, overrides: Mapping[str, Value]) -> str:
 
 
 def _directions() -> dict[str, Direction]:
-    """Whether higher or lower is better, for the metrics of all tasks."""
+    """The direction of each metric of all tasks."""
     return {metric.key: metric.direction for facts in TASKS.values() for metric in facts.metrics}

@@ -1,4 +1,4 @@
-"""Leaderboard of a sweep: the trials in order, the mean over seeds where they vary, and plots."""
+"""Leaderboard of a sweep: the trials by metric, means over seeds, and plots."""
 
 import statistics
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from transformer_jax.tools.sweeps.study import TrialRow
 
 CAPTIONS = {
     "history": "Metric of the trials, by number",
-    "parallel_coordinates": "Values and metric: a line for each trial",
-    "importance": "Importance of the settings: how far they set the better trials apart (PED-ANOVA, Watanabe et al. 2023)",
+    "parallel_coordinates": "Settings and metric, a line per trial",
+    "importance": "Importance of the settings: how much the better trials differ in them (PED-ANOVA, Watanabe et al. 2023)",
 }
 
 
@@ -24,7 +24,7 @@ def write_leaderboard(sweep: Sweep, trials: Sequence[TrialRow], pictures: Sequen
 
 
 def tables(sweep: Sweep, trials: Sequence[TrialRow]) -> tuple[Section, ...]:
-    """The table of trials, the best first, with their number by state, and the table of means over seeds."""
+    """The table of trials, best first, with counts by state, and the table of means over seeds if there are several."""
     states = [trial.state for trial in trials]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     better = "higher is better" if sweep.direction == "maximize" else "lower is better"
@@ -37,7 +37,7 @@ def tables(sweep: Sweep, trials: Sequence[TrialRow]) -> tuple[Section, ...]:
 
 
 def trial_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
-    """A row for each trial, in the order given: its settings, and its best validation so far."""
+    """A row per trial, in the given order: its settings, and its best validation so far."""
     names = list(sweep.axes())
     headings = ("trial", "state", *names, sweep.metric, "update", "minutes", "why it failed")
     rows = tuple(
@@ -58,7 +58,7 @@ def trial_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
 
 
 def seed_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
-    """A row for each point without its seed: mean, minimum and maximum over the seeds that ended, the best mean first."""
+    """A row per point without its seed, best mean first: mean, minimum and maximum over the seeds that ended."""
     names = [name for name in sweep.axes() if name != SEED]
     groups: dict[tuple[Value | None, ...], list[float]] = {}
     for trial in _ordered(sweep, trials):
@@ -75,7 +75,7 @@ def seed_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
 
 
 def shown(value: Value | None) -> str:
-    """A value as shown in a table: numbers with four digits."""
+    """A value as text, floats with four significant digits; empty for None."""
     if value is None:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
@@ -89,7 +89,7 @@ def _ordered(sweep: Sweep, trials: Sequence[TrialRow]) -> list[TrialRow]:
 
 
 def _csv(sweep: Sweep, trials: Sequence[TrialRow]) -> str:
-    """Hyperparameters in full, and all metrics of the best validation of each trial."""
+    """Settings in full precision, and all metrics of the best validation of each trial."""
     names = list(sweep.axes())
     found = [key for key in dict.fromkeys(key for trial in trials for key in trial.found) if key != sweep.metric]
     rows = [

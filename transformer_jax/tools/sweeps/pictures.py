@@ -14,7 +14,7 @@ from transformer_jax.tools.sweeps.study import TrialRow
 
 
 def draw_study(sweep: Sweep, trials: Sequence[TrialRow], folder: Path) -> list[Path]:
-    """Draws history.png, parallel_coordinates.png and importance.png where trials differ enough; returns their paths.
+    """Draws history.png, and parallel_coordinates.png and importance.png if trials differ; returns the paths.
 
     Importance is PED-ANOVA's (Watanabe et al. 2023): how much the better trials differ from the others in a setting.
     """
@@ -23,7 +23,7 @@ def draw_study(sweep: Sweep, trials: Sequence[TrialRow], folder: Path) -> list[P
     if not done:
         return []
     varied = sorted({name for trial in done for name, value in trial.point.items() if value != done[0].point.get(name)})
-    # Only drawing needs it, and its pyplot must not look for a screen.
+    # pyplot must not look for a screen.
     import matplotlib
 
     matplotlib.use("agg")
@@ -32,14 +32,14 @@ def draw_study(sweep: Sweep, trials: Sequence[TrialRow], folder: Path) -> list[P
 
     def parallel_coordinates(study: optuna.Study, params: list[str], target_name: str) -> Any:
         axes = drawing.plot_parallel_coordinate(study, params=params, target_name=target_name)
-        # Optuna cuts long names, draws the worst trial white, and cuts lines at the frame.
+        # Optuna truncates long names, draws the worst trial white, and clips lines at the frame.
         axes.set_xticklabels([target_name, *params], rotation=330, ha="left")
         for lines in (each for each in axes.collections if isinstance(each, LineCollection)):
             lines.set_cmap("viridis" if sweep.direction == "minimize" else "viridis_r")
             lines.set_clip_on(False)
         return axes
 
-    # Optuna chooses a style for whatever this process draws from then on.
+    # Optuna sets a global style.
     with matplotlib.rc_context():
         drawn = [_write(folder / "history.png", drawing.plot_optimization_history, study, target_name=sweep.metric)]
         if varied and len({trial.value for trial in done}) > 1:
@@ -53,12 +53,12 @@ def draw_study(sweep: Sweep, trials: Sequence[TrialRow], folder: Path) -> list[P
 
 
 def _drawable_study(sweep: Sweep, trials: Sequence[TrialRow]) -> optuna.Study:
-    """A study in memory with each trial once, at its number, the points of a grid as parameters."""
+    """A study in memory with each trial once, at its number; the points of a grid are its parameters."""
     seen = {name: list(dict.fromkeys(t.point[name] for t in trials if name in t.point)) for name in sweep.axes()}
     study = optuna.create_study(direction=sweep.direction)
     for trial in trials:
         if not trial.has_value:
-            # A placeholder, so that later trials keep their numbers.
+            # Later trials keep their numbers.
             study.add_trial(optuna.create_trial(state=TrialState.FAIL))
             continue
         study.add_trial(
@@ -84,11 +84,11 @@ def _distribution(values: Range) -> BaseDistribution:
 
 
 def _write(path: Path, draw: Callable[..., Any], study: optuna.Study, **options: Any) -> Path | None:
-    """Path of the plot; None where there are too few trials for it."""
+    """Draws and writes a plot; returns its path, or None if there are too few trials."""
     from matplotlib import pyplot
 
     with warnings.catch_warnings():
-        # Optuna calls these functions experimental.
+        # Optuna warns that these functions are experimental.
         warnings.simplefilter("ignore")
         try:
             axes = draw(study, **options)

@@ -1,8 +1,8 @@
 """The Optuna study of a sweep: its storage, its trials and their attempts, and a row for each trial.
 
-A worker asks Optuna for a trial. The trial of a worker that died, whose heartbeats stopped, is marked as failed and enqueued
-again by Optuna's retry callback. A trial of the sweep therefore has one attempt or several: Optuna's trials. All of them have
-the point and the run directory of the first.
+A worker asks Optuna for a trial. If a worker dies and its heartbeats stop, Optuna marks its trial as failed, and the retry
+callback enqueues another. So a trial of the sweep has one or more attempts, each a trial in Optuna, with the same point and run
+directory.
 """
 
 import logging
@@ -32,7 +32,7 @@ from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, Sweep, Val
 Answer = TypeVar("Answer")
 
 UNREACHABLE = StorageInternalError, SQLAlchemyError
-"""Errors of a database that does not answer."""
+"""Errors of a database that does not respond."""
 
 HEARTBEATS_PER_GRACE = 6
 # Seconds between attempts to open a database: when several workers create its tables at once, one succeeds.
@@ -40,9 +40,9 @@ PAUSES = 0.5, 1.5, 0.0
 # Seconds to wait for the write lock; no connection is kept.
 SQLITE_OPTIONS = {"connect_args": {"timeout": 60.0}, "poolclass": NullPool}
 
-# Seconds to wait for a database that does not answer, and between attempts.
+# Seconds to wait for a database that does not respond, and between attempts.
 WAIT_SECONDS, POLL_SECONDS = 600.0, 1.0
-# The grace of a worker that was killed before its first heartbeat begins when another one looks: Optuna would wait forever.
+# Gives a first heartbeat to running trials without one, whose workers may have died: Optuna would wait for them forever.
 FIRST_HEARTBEATS = text(
     "INSERT INTO trial_heartbeats (trial_id, heartbeat) SELECT trial_id, CURRENT_TIMESTAMP FROM trials "
     "WHERE state = 'RUNNING' AND study_id = :study AND trial_id NOT IN (SELECT trial_id FROM trial_heartbeats)"
@@ -53,24 +53,23 @@ DEFINITION = "definition"
 POINT, ERROR, SURPLUS = "point", "error", "surplus"
 
 MAKE_SAMPLER: dict[str, Callable[[], BaseSampler]] = {
-    # The points of a grid are known.
+    # Not used: the points of a grid are known.
     "grid": RandomSampler,
     "random": RandomSampler,
-    # Trials that are still running count as poor, so that workers who choose at the same time try different points.
+    # Running trials count as poor, so that workers that sample at the same time choose different points.
     "tpe": lambda: TPESampler(constant_liar=True),
     "cma-es": CmaEsSampler,
 }
 
 
 def open_study(sweep: Sweep, workdir: Path, name: str, grace_seconds: float) -> optuna.Study:
-    """The study of this name in the database of the environment, else in ``workdir``; created if it is not there.
+    """Opens or creates the study ``name`` in the database that the environment names, by default a file in ``workdir``.
 
-    After ``grace_seconds`` without a heartbeat a worker counts as dead.
-
-    Raises ConfigError when the database cannot be opened, or the study of this name belongs to another sweep.
+    A worker counts as dead after ``grace_seconds`` without a heartbeat. Raises ConfigError if the database cannot be opened, or
+    the study belongs to another sweep.
     """
     optuna.logging.set_verbosity(logging.ERROR)
-    # Heartbeats and retries.
+    # Heartbeats and retries are experimental.
     warnings.simplefilter("ignore", ExperimentalWarning)
     if sweep.sampler == "cma-es" and find_spec("cmaes") is None:
         raise ConfigError("sampler=cma-es: needs pip install cmaes")
@@ -89,25 +88,25 @@ def open_study(sweep: Sweep, workdir: Path, name: str, grace_seconds: float) -> 
 
 
 class _Storage(RDBStorage):
-    """A database that may not answer for a while, and hands out only the trials of ``sweep``."""
+    """A database that tolerates interruptions, and hands out only the trials of ``sweep``."""
 
     def __init__(self, sweep: Sweep, url: str, **options: Any) -> None:
         super().__init__(url, **options)
         self._sweep = sweep
 
     def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
-        # Optuna offers all that wait, one after another; False: another worker has it.
+        # Optuna tries the waiting trials one by one; False means that another worker took the trial.
         if state == TrialState.RUNNING and not is_of(self._sweep, self.get_trial(trial_id)):
             return False
         return super().set_trial_state_values(trial_id, state, values)
 
     def record_heartbeat(self, trial_id: int) -> None:
-        # The next one may arrive.
+        # The next heartbeat may succeed.
         with suppress(*UNREACHABLE):
             super().record_heartbeat(trial_id)
 
     def _get_stale_trial_ids(self, study_id: int) -> list[int]:
-        # Another worker that records it at the same time violates a constraint.
+        # Another worker may insert the same row at the same time.
         with suppress(IntegrityError), self.engine.begin() as connection:
             connection.execute(FIRST_HEARTBEATS, {"study": study_id})
         return super()._get_stale_trial_ids(study_id)
@@ -129,7 +128,7 @@ def _open_storage(sweep: Sweep, url: str, grace_seconds: float) -> RDBStorage:
         except ImportError as error:
             driver = getattr(error.__cause__, "name", None) or "the driver of this database"
             raise ConfigError(f"{STORAGE_VARIABLE}: needs a Python package: pip install {driver}") from None
-        # Each driver has errors of its own, and Optuna wraps some of them.
+        # Each driver has its own errors, and Optuna wraps some of them.
         except Exception as error:
             problem = first_line(error)
             time.sleep(pause)
@@ -139,14 +138,14 @@ def _open_storage(sweep: Sweep, url: str, grace_seconds: float) -> RDBStorage:
             "postgresql+psycopg://USER:PASSWORD@HOST/NAME, mysql+pymysql://... or sqlite:////FILE"
         )
     if is_sqlite:
-        # SQLite cannot lock a row, so two workers could claim one trial: every transaction begins with the write lock.
+        # SQLite has no row locks, so two workers could claim one trial; every transaction takes the write lock first.
         event.listen(storage.engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
         event.listen(storage.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     return storage
 
 
 def answered(ask: Callable[[], Answer]) -> Answer:
-    """The answer of the database, which is asked for ten minutes where it does not answer; then raises ConfigError."""
+    """Queries the database, and retries for ten minutes while it does not respond; then raises ConfigError."""
     end, is_first = time.monotonic() + WAIT_SECONDS, True
     while True:
         try:
@@ -162,7 +161,7 @@ def answered(ask: Callable[[], Answer]) -> Answer:
 
 
 def first_line(error: BaseException) -> str:
-    """Class and first line of an error; of the error of the database where Optuna wrapped it."""
+    """Class and first line of an error, or of the database error that Optuna wrapped."""
     if isinstance(error, StorageInternalError):
         error = error.__cause__ or error
     return f"{type(error).__name__}: {error}".strip().split("\n")[0][:200]
@@ -181,14 +180,14 @@ def _make_pruner(sweep: Sweep) -> BasePruner:
 
 
 def _require_same(study: optuna.Study, sweep: Sweep) -> None:
-    """Raises ConfigError when the study is of another sweep; more rows, seeds, values or trials are allowed."""
+    """Raises ConfigError if the study belongs to another sweep; more rows, seeds, values or trials are allowed."""
     now = {"metric": sweep.metric, "sampler": sweep.sampler, "pruner": sweep.pruner}
     now |= {f"space, {name}": repr(values) for name, values in sweep.space.items() if not sweep.is_grid}
     now |= {f"row {name}": str(dict(row)) for name, row in sweep.rows.items()}
     try:
         settings = flatten(sweep.settings({}))
     except ConfigError:
-        # Possible only with a row or a point.
+        # The settings are valid only with a row or a point.
         settings = dict(sweep.overrides)
     # Each machine has its own data and cache directories.
     now |= {f"setting {key}": str(value) for key, value in settings.items() if not key.endswith("directory")}
@@ -196,8 +195,8 @@ def _require_same(study: optuna.Study, sweep: Sweep) -> None:
     for key in now:
         if before.get(key, now[key]) != now[key]:
             raise ConfigError(
-                f"--sweep: the study {study.study_name!r} was begun with another {key}: {before[key]}, and now it is "
-                f"{now[key]}; use another --workdir, or another --study, for another sweep"
+                f"--sweep: the study {study.study_name!r} was started with {key} = {before[key]}, not {now[key]}; "
+                "use another --workdir or --study for another sweep"
             )
     study.set_user_attr(DEFINITION, before | now)
 
@@ -214,12 +213,12 @@ def retry_failed(study: optuna.Study, sweep: Sweep) -> None:
 
 
 def is_of(sweep: Sweep, trial: FrozenTrial) -> bool:
-    """Whether the trial has a point of ``sweep``, or none yet; commands with other ``--rows`` train the others."""
+    """Whether the trial has a point of ``sweep``, or none yet; commands with other ``--rows`` train other points."""
     return not sweep.is_grid or trial.user_attrs.get(POINT) in (None, *sweep.points())
 
 
 def trials_of(study: optuna.Study) -> list[list[FrozenTrial]]:
-    """The attempts at each trial of the sweep; its number is its index, in the order in which trials were first begun."""
+    """The attempts at each trial of the sweep; trials are numbered by their first attempt."""
     attempts: dict[int, list[FrozenTrial]] = {}
     for each in study.get_trials(deepcopy=False):
         if SURPLUS not in each.user_attrs:
@@ -229,10 +228,10 @@ def trials_of(study: optuna.Study) -> list[list[FrozenTrial]]:
 
 
 def points_of(sweep: Sweep, trials: Sequence[Sequence[FrozenTrial]]) -> list[dict[str, Value] | None]:
-    """The point of each trial, empty where a sampler has yet to choose it; None for a trial beyond the last point.
+    """The point of each trial, empty if a sampler has yet to choose it; None for a trial beyond the last point.
 
-    Every worker finds the same: Optuna numbers trials one after another, and a trial without a recorded point has the first
-    point that is free after the trials before it.
+    The same in every worker: Optuna numbers trials consecutively, and a trial without a recorded point gets the first point
+    that no trial before it has.
     """
     recorded = [
         next((each.user_attrs[POINT] for each in attempts if POINT in each.user_attrs), None) for attempts in trials
@@ -251,7 +250,7 @@ def has_free_point(sweep: Sweep, trials: Sequence[Sequence[FrozenTrial]]) -> boo
 
 
 class TrialRow(NamedTuple):
-    """One trial. ``value`` is the best of its validations so far, after the update ``step``; ``found`` all metrics there."""
+    """One trial: ``value`` is its best validation so far, at update ``step``; ``found`` has all metrics at that update."""
 
     number: int
     state: str
@@ -283,7 +282,7 @@ STATES = {
 
 
 def trial_rows(study: optuna.Study, sweep: Sweep) -> list[TrialRow]:
-    """All trials that have begun, by number."""
+    """All trials that have started, by number."""
     trials = trials_of(study)
     rows = []
     for number, (attempts, point) in enumerate(zip(trials, points_of(sweep, trials), strict=True)):

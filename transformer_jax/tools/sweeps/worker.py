@@ -1,4 +1,4 @@
-"""One worker of a sweep: trains the trials that Optuna hands out, until all have ended."""
+"""A worker of a sweep: trains the trials that Optuna hands out, until all have ended."""
 
 import json
 import math
@@ -46,21 +46,20 @@ class NoMetricValue(RuntimeError):
 
 
 class _Unanswered(BaseException):
-    """The study did not answer about a trial. Optuna does not catch it, so that the trial does not count as failed."""
+    """The database of the study did not respond. Optuna does not catch it, so the trial does not count as failed."""
 
 
 def work(study: optuna.Study, sweep: Sweep, workdir: Path, grace_seconds: float) -> None:
-    """Trains the trials that are left, and those of workers that died, in folders below ``workdir``.
+    """Trains the remaining trials, and trials of dead workers, in folders below ``workdir``, until all have ended.
 
-    Returns when all trials have ended. Raises KeyboardInterrupt when a signal asked to stop, with the trial saved and enqueued
-    again; ConfigError when the disk is full, the study cannot be reached for ten minutes, or several trials in a row failed for
-    reasons that other trials may share.
+    Raises KeyboardInterrupt after a signal to stop, with the trial saved and enqueued again. Raises ConfigError if the disk is
+    full, the study cannot be reached for ten minutes, or ``FAILURES_IN_A_ROW`` trials fail for reasons that others may share.
     """
     failures, is_lost = 0, False
     stopped: KeyboardInterrupt | None = None
 
     def is_taken(trial: Trial) -> bool:
-        """Whether another worker has the trial, since the heartbeats of this one did not arrive."""
+        """Whether another worker took the trial because the heartbeats of this one did not arrive."""
         return _frozen(study, trial).state != TrialState.RUNNING
 
     def objective(trial: Trial) -> float:
@@ -96,17 +95,17 @@ def work(study: optuna.Study, sweep: Sweep, workdir: Path, grace_seconds: float)
                 raise stopped from None
             problem = first_line(error.__cause__ or error)
             print(
-                f"the study did not answer: {problem}; the trial resumes after {grace_seconds:.0f} s", file=sys.stderr
+                f"the study did not respond: {problem}; the trial resumes after {grace_seconds:.0f} s", file=sys.stderr
             )
         except RunIsBusy as error:
             print(error, file=sys.stderr)
             time.sleep(grace_seconds)
         except Exception as error:
             if stopped:
-                # Optuna raises that the trial, which another worker has, has ended.
+                # If another worker took the trial, Optuna replaces the interrupt by an error of its own.
                 raise stopped from None
             if is_lost:
-                print("the heartbeats did not arrive, and another worker has the trial", file=sys.stderr)
+                print("the heartbeats did not arrive, and another worker took the trial", file=sys.stderr)
                 continue
             if isinstance(error, SaveFailed) or is_disk_full(error):
                 raise ConfigError(str(error)) from None
@@ -114,7 +113,7 @@ def work(study: optuna.Study, sweep: Sweep, workdir: Path, grace_seconds: float)
                 print(first_line(error), file=sys.stderr)
             else:
                 traceback.print_exc()
-            # These say something about one trial: a rate that is too high, settings that exclude each other.
+            # These concern one trial: a learning rate that is too high, contradictory settings.
             is_of_one_trial = isinstance(error, ConfigError | TrainingDiverged | NoMetricValue)
             failures = 0 if is_of_one_trial else failures + 1
             if failures == FAILURES_IN_A_ROW:
@@ -122,7 +121,7 @@ def work(study: optuna.Study, sweep: Sweep, workdir: Path, grace_seconds: float)
 
 
 def _await_trial(study: optuna.Study, sweep: Sweep) -> bool:
-    """Returns True once a trial can be begun or resumed; False when all have ended."""
+    """Waits until a trial can be started or resumed; returns False if all have ended."""
     while True:
         answered(lambda: fail_stale_trials(study))
         trials = answered(lambda: trials_of(study))
@@ -135,7 +134,7 @@ def _await_trial(study: optuna.Study, sweep: Sweep) -> bool:
 
 
 def _train(study: optuna.Study, sweep: Sweep, workdir: Path, trial: Trial) -> float:
-    """Trains a trial, or resumes it in its folder; returns its value, NaN where another worker began the last trial."""
+    """Trains or resumes a trial in its folder; returns its value, NaN if other workers took all points."""
     trials = trials_of(study)
     number = next(
         number for number, attempts in enumerate(trials) if trial.number in [each.number for each in attempts]
@@ -173,7 +172,7 @@ def _train(study: optuna.Study, sweep: Sweep, workdir: Path, trial: Trial) -> fl
 
 
 class _Reporter(Callback):
-    """Reports validations to the study; ends the run of a trial that is pruned, or that another worker has."""
+    """Reports validations to the study; ends the run if its trial is pruned, or another worker took it."""
 
     def __init__(self, trial: Trial, metric: str, reported: Container[int]) -> None:
         self._trial, self._metric, self._reported = trial, metric, reported
@@ -205,7 +204,7 @@ def _frozen(study: optuna.Study, trial: Trial) -> FrozenTrial:
 
 
 def validations(metrics: Path) -> dict[int, dict[str, float]]:
-    """Validation metrics by update, ``{500: {"validation/bleu": 21.3, ...}}``; of two records the later counts."""
+    """Validation metrics by update, ``{500: {"validation/bleu": 21.3, ...}}``; the later of two records counts."""
     found: dict[int, dict[str, float]] = {}
     for record in read_metrics(metrics):
         values = {key: value for key, value in record.items() if key.startswith("validation/") and value is not None}

@@ -1,4 +1,4 @@
-"""The worker processes of one host: their GPUs and cores, their logs, and how they are stopped."""
+"""The worker processes of one host: GPUs, cores, logs and signals."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ from transformer_jax.config import ConfigError
 
 POLL_SECONDS = 1.0
 STOPPING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
-# Of prctl(2).
+# From prctl(2).
 PR_SET_PDEATHSIG = 1
 
 
@@ -24,22 +24,22 @@ def gpus() -> list[str]:
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is not None:
         return [name for name in given.split(",") if name.strip()]
-    # CUDA counts the visible ones: in a container with the fourth GPU of a host, that is number 0.
+    # CUDA numbers the visible devices: the only GPU of a container is number 0, whatever its number on the host.
     return [str(number) for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
 
 
 def gpu_environments(workers: int, devices: Sequence[str]) -> list[dict[str, str]]:
-    """Variables for each worker: several GPUs a worker, or several workers a GPU with equal shares of its memory.
+    """Variables of each worker: several GPUs per worker, or several workers per GPU with equal shares of its memory.
 
     ``gpu_environments(2, ["0", "1", "2", "3"])`` is ``[{"CUDA_VISIBLE_DEVICES": "0,1"}, {"CUDA_VISIBLE_DEVICES": "2,3"}]``.
-    Nothing without GPUs, and for one worker. Raises ConfigError when GPUs and workers do not divide.
+    Without GPUs, and for one worker, nothing is set. Raises ConfigError unless one number divides the other.
     """
     if not devices or workers == 1:
         return [{} for _ in range(workers)]
     most, least = max(workers, len(devices)), min(workers, len(devices))
     if most % least:
         divisors = [number for number in range(1, workers) if len(devices) % number == 0 or number % len(devices) == 0]
-        raise ConfigError(f"--workers: {workers} and {len(devices)} GPUs do not divide; use {divisors[-1]}")
+        raise ConfigError(f"--workers: {workers} workers and {len(devices)} GPUs do not divide; use {divisors[-1]}")
     if workers > len(devices):
         memory = f"{0.9 * len(devices) / workers:.3f}"
         return [
@@ -71,16 +71,16 @@ def log_file(logs: Path, number: int) -> Path:
 def run_workers(
     command: Sequence[str], environments: Sequence[dict[str, str]], logs: Path, look: Callable[[], None]
 ) -> list[int]:
-    """Runs the command in each environment, and ``look`` every second, until all have ended; returns their exit statuses.
+    """Runs the command in each environment, and calls ``look`` every second, until all have ended; returns exit statuses.
 
-    Their output goes to ``logs``, a file each. SIGINT, SIGTERM and SIGHUP are passed on; the workers save, and then end.
+    Each worker writes to its own file in ``logs``. SIGINT, SIGTERM and SIGHUP are passed on; the workers then save and end.
     """
     logs.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         workers = []
         for number, environment in enumerate(environments):
             log = stack.enter_context(log_file(logs, number).open("ab"))
-            # Process groups of their own: a terminal would send Ctrl-C to them too, and two signals mean "at once".
+            # Own process groups: a terminal would send Ctrl-C to the workers too, and a second signal ends a run at once.
             variables, nothing = os.environ | environment, subprocess.DEVNULL
             workers.append(
                 subprocess.Popen(command, env=variables, stdout=log, stderr=log, stdin=nothing, process_group=0)

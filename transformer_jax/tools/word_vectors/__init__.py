@@ -1,1 +1,1 @@
-"""Words as vectors: tables, file formats, search, standard test sets, counts of terms, and the task that learns vectors."""
+"""Word vectors: tables, file formats, search, test sets, term counts, and the task that learns them."""

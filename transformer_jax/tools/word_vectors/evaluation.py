@@ -1,4 +1,4 @@
-"""Test sets of word vectors, and scores on them: analogies answered, and similarities ranked as people rank them."""
+"""Test sets of word vectors (analogies and rated word pairs), and scores on them."""
 
 import math
 import re
@@ -13,7 +13,7 @@ import numpy as np
 
 from transformer_jax.config.errors import DataError
 from transformer_jax.data.text_files import read_lines
-from transformer_jax.evaluation.text_table import aligned_table
+from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.tools.word_vectors.neighbors import analogy_queries, search, unit_rows
 from transformer_jax.tools.word_vectors.vectors import WordVectors
 
@@ -24,7 +24,7 @@ ENDINGS = (".txt", ".tsv", ".csv")
 NO_TEST_SETS = ("license", "readme", "copying")
 
 Question = tuple[str, str, str, str]
-"""a, b, c and d of "a is to b as c is to d"."""
+"""The words a, b, c and d of "a is to b as c is to d"."""
 Sections = Mapping[str, Sequence[Question]]
 """Questions by section; sections named ``gram1-...`` are about grammar (Mikolov et al. 2013a, table 1)."""
 JudgedPair = tuple[str, str, float]
@@ -40,11 +40,11 @@ class WordTestSets:
 
 
 def read_test_sets(paths: Sequence[str]) -> WordTestSets:
-    """The test sets in files, and in all files below folders that end in .txt, .tsv or .csv.
+    """The test sets in files, and in all .txt, .tsv and .csv files below folders.
 
-    A file of analogies has lines ``: section``, and four words on each other line. A file of pairs has two words and a
-    number on each line, separated by tabs, spaces, commas or semicolons; its first line may be a heading. Raises DataError
-    when there is no such file, none in a folder, and, with file and line, at a line of neither form.
+    A file of analogies has lines ``: section`` and lines of four words. A file of pairs has two words and a number per line,
+    separated by tabs, spaces, commas or semicolons, and may begin with a heading. Raises DataError if a file is missing, a
+    folder has none, two have the same name, or a line (named) has neither form.
     """
     files: list[Path] = []
     for path in (Path(text).expanduser() for text in paths):
@@ -102,7 +102,7 @@ def _pairs(path: Path, lines: Sequence[tuple[int, str]]) -> list[JudgedPair]:
 
 
 def _judged_pair(line: str) -> JudgedPair | None:
-    """The two words and the number of a line; None where it has another form."""
+    """The two words and the number on a line; None for another form."""
     try:
         first, second, number = re.split(r"\s*[\t,;]\s*|\s+", line)
         judged = float(number)
@@ -113,7 +113,7 @@ def _judged_pair(line: str) -> JudgedPair | None:
 
 @dataclass(frozen=True)
 class AnalogyScore:
-    """``correct`` answers among the ``covered`` of ``total`` questions: those whose four words all have vectors."""
+    """``correct`` answers among ``covered`` questions, whose four words all have vectors, of ``total`` questions."""
 
     name: str
     correct: int
@@ -122,13 +122,13 @@ class AnalogyScore:
 
     @property
     def accuracy(self) -> float | None:
-        """Correct among covered, 0 to 1; None where nothing is covered."""
+        """Correct divided by covered; None if no question is covered."""
         return self.correct / self.covered if self.covered else None
 
 
 @dataclass(frozen=True)
 class AnalogyScores:
-    """A set of analogies: each section, and sums over sections."""
+    """Scores on a set of analogies: by section, and summed over sections."""
 
     name: str
     sections: tuple[AnalogyScore, ...]
@@ -139,7 +139,7 @@ class AnalogyScores:
 
 @dataclass(frozen=True)
 class SimilarityScore:
-    """Spearman's rank correlation over the ``covered`` of ``total`` pairs; None where it is not defined."""
+    """Spearman's rank correlation over ``covered`` of ``total`` pairs; None if undefined."""
 
     name: str
     spearman: float | None
@@ -149,16 +149,15 @@ class SimilarityScore:
 
 @dataclass(frozen=True)
 class VectorReport:
-    """One evaluation of a table ``[num_words, dimension]``, limited to the first ``limit`` words, 0 for all."""
+    """The evaluation of a table ``[num_words, dimension]``."""
 
     num_words: int
     dimension: int
-    limit: int
     analogies: tuple[AnalogyScores, ...]
     similarities: tuple[SimilarityScore, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, nested, with accuracies, for ``json.dumps``."""
+        """Nested fields, with accuracies, for ``json.dumps``."""
         fields = asdict(self)
         for scores in fields["analogies"]:
             for score in (*scores["sections"], scores["semantic"], scores["syntactic"], scores["overall"]):
@@ -166,10 +165,10 @@ class VectorReport:
         return fields
 
     def headline(self) -> dict[str, float]:
-        """The numbers to log, where they are defined.
+        """Metrics to log, without undefined ones.
 
-        ``analogies`` over all sets, from 0 to 1; ``spearman_NAME``, from -1 to 1, and their mean, ``similarity``;
-        ``coverage``, the covered share of questions and pairs.
+        ``analogies``: accuracy over all sets, 0 to 1. ``spearman_NAME``: -1 to 1; ``similarity``: their mean. ``coverage``:
+        covered share of questions and pairs.
         """
         kinds = {
             "analogies": [each.overall for each in self.analogies],
@@ -186,8 +185,7 @@ class VectorReport:
 
     def table(self) -> str:
         """The report as aligned plain text."""
-        limit = f", the first {self.limit:,} of them" if 0 < self.limit < self.num_words else ""
-        parts = [f"{self.num_words:,} words, {self.dimension} dimensions{limit}"]
+        parts = [f"{self.num_words:,} words, {self.dimension} dimensions"]
         if self.analogies:
             rows = [("analogies", "accuracy", "correct", "covered", "coverage")]
             for scores in self.analogies:
@@ -196,37 +194,35 @@ class VectorReport:
                 for name, each in named + [(f"{scores.name}, {each.name}", each) for each in sums if each.total]:
                     accuracy = "-" if each.accuracy is None else f"{100 * each.accuracy:.2f} %"
                     rows.append((name, accuracy, f"{each.correct:,}", *_coverage(each)))
-            parts.append(aligned_table(rows, "lrrrr"))
+            parts.append(text_table(rows, "lrrrr"))
         if self.similarities:
             ranks = [("similarity", "Spearman", "covered", "coverage")]
             for score in self.similarities:
                 ranks.append(
                     (score.name, "-" if score.spearman is None else f"{score.spearman:.4f}", *_coverage(score))
                 )
-            parts.append(aligned_table(ranks, "lrrr"))
+            parts.append(text_table(ranks, "lrrr"))
         parts.append(
-            "accuracy and Spearman are over covered questions and pairs, whose words all have vectors, as written or in "
-            "lower case"
+            "accuracy and Spearman are over covered questions and pairs: all their words have vectors, as written or in lower "
+            "case"
         )
         return "\n\n".join(parts)
 
 
-def evaluate_vectors(vectors: WordVectors, test_sets: WordTestSets, *, limit: int = 0) -> VectorReport:
+def evaluate_vectors(vectors: WordVectors, test_sets: WordTestSets) -> VectorReport:
     """Answers the analogies by 3CosAdd, question words excluded, and ranks the pairs by cosine.
 
-    ``limit``: only the first ``limit`` words of the table are known, in questions and as answers; 0 for all. Words of a test
-    set are looked up as written, else in lower case. Raises DataError when there are no test sets.
+    Words of a test set are looked up as written, else in lower case. Raises DataError if there are no test sets.
     """
     if not (test_sets.analogies or test_sets.similarities):
-        raise DataError("word vectors: no test set to evaluate on; give a file of analogies or of judged pairs")
-    table = vectors.first(limit)
-    analogies = tuple(_score_analogies(table, name, each) for name, each in test_sets.analogies.items())
-    similarities = tuple(_score_similarity(table, name, each) for name, each in test_sets.similarities.items())
-    return VectorReport(len(vectors), vectors.dimension, limit, analogies, similarities)
+        raise DataError("word vectors: no test set to evaluate on; give a file of analogies or of rated pairs")
+    analogies = tuple(_score_analogies(vectors, name, each) for name, each in test_sets.analogies.items())
+    similarities = tuple(_score_similarity(vectors, name, each) for name, each in test_sets.similarities.items())
+    return VectorReport(len(vectors), vectors.dimension, analogies, similarities)
 
 
 def _score_analogies(vectors: WordVectors, name: str, sections: Sections) -> AnalogyScores:
-    """One set; all its questions are searched at once."""
+    """Scores one set, with one search for all questions."""
     found = [[tuple(map(vectors.find, question)) for question in questions] for questions in sections.values()]
     known = [[rows for rows in section if None not in rows] for section in found]
     rows = np.array(list(chain.from_iterable(known)), np.int64).reshape(-1, 4)
@@ -247,7 +243,7 @@ def _score_analogies(vectors: WordVectors, name: str, sections: Sections) -> Ana
 
 
 def _score_similarity(vectors: WordVectors, name: str, pairs: Sequence[JudgedPair]) -> SimilarityScore:
-    """One set: cosines of the pairs against the judgments."""
+    """Scores one set: cosines of the pairs against the ratings."""
     looked_up = [(vectors.find(word), vectors.find(other), judged) for word, other, judged in pairs]
     known = [(row, other, judged) for row, other, judged in looked_up if row is not None and other is not None]
     if not known:
@@ -258,7 +254,7 @@ def _score_similarity(vectors: WordVectors, name: str, pairs: Sequence[JudgedPai
 
 
 def spearman(values: Sequence[float] | np.ndarray, others: Sequence[float] | np.ndarray) -> float | None:
-    """Rank correlation with mean ranks for ties; None for less than two pairs, or where all values of a side are equal."""
+    """Rank correlation with mean ranks for ties; None for fewer than two pairs, or if all values of a side are equal."""
     if len(values) < 2 or len(set(map(float, values))) == 1 or len(set(map(float, others))) == 1:
         return None
     from scipy.stats import spearmanr

@@ -1,9 +1,9 @@
-"""Files of word vectors: the text and binary files of word2vec, the text of GloVe, NumPy, TensorBoard's projector."""
+"""Files of word vectors: word2vec text and binary, GloVe text, NumPy, TensorBoard's projector."""
 
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -17,15 +17,15 @@ LONGEST_WORD = 4_096
 LARGEST_DIMENSION = 1 << 20
 AT_ONCE = 1 << 22
 PROJECTOR = "projector"
-"""Written only, as a folder."""
+"""A folder; it can only be written."""
 SUFFIXES = {".npz": "numpy", ".bin": "word2vec_binary", ".txt": "word2vec", ".vec": "word2vec"}
 
 
 def read_vectors(path: str | Path, format_name: str = "") -> WordVectors:
-    """Reads a file; the format follows from its name: .npz, .bin, else text, whose first line tells word2vec from GloVe.
+    """Reads a file; by default the suffix decides the format: .npz, .bin, else text, word2vec or GloVe by its first line.
 
-    A ``.gz`` may follow, except for .npz. Raises ConfigError for an unknown format, DataError where the file is missing or
-    damaged.
+    A file other than .npz may be compressed (.gz, .xz). Raises ConfigError for an unknown format, DataError if the file is
+    missing or damaged.
     """
     path = Path(path).expanduser()
     if format_name and format_name not in FORMATS:
@@ -41,9 +41,9 @@ def read_vectors(path: str | Path, format_name: str = "") -> WordVectors:
 
 
 def write_vectors(path: str | Path, vectors: WordVectors, format_name: str = "") -> list[Path]:
-    """Writes a file, which appears whole, or the folder of the projector; returns the files written.
+    """Writes a file atomically, or the folder of the projector; returns the written files.
 
-    Raises ConfigError as ``require_format`` does, DataError for a word that the format cannot hold.
+    Raises ConfigError as ``require_format`` does, DataError for a word that the format cannot represent.
     """
     path = Path(path).expanduser()
     chosen = require_format(path, format_name)
@@ -55,9 +55,9 @@ def write_vectors(path: str | Path, vectors: WordVectors, format_name: str = "")
 
 
 def require_format(path: str | Path, format_name: str) -> str:
-    """The format to write: ``format_name``, or by the file's name: .npz, .bin, .txt or .vec (word2vec).
+    """The format to write: ``format_name``, or by suffix: .npz, .bin, .txt or .vec (word2vec).
 
-    Raises ConfigError for any other name, for a file where there is a folder, and for a folder where there is a file.
+    Raises ConfigError for any other name, and if ``path`` is a folder instead of a file, or a file instead of a folder.
     """
     path = Path(path).expanduser()
     chosen = format_name or SUFFIXES.get(path.suffix, "")
@@ -74,11 +74,11 @@ def require_format(path: str | Path, format_name: str) -> str:
 
 
 def read_numpy(path: Path) -> WordVectors:
-    """Reads ``words`` (text) and ``matrix`` (numbers ``[V, D]``) of an .npz; raises DataError where it has no such arrays."""
+    """Reads ``words`` (text) and ``matrix`` (floats ``[V, D]``) of an .npz; raises DataError if it has no such arrays."""
     try:
         with path.open("rb") as file, np.load(file) as arrays:
             words, matrix = arrays["words"], arrays["matrix"]
-    # zipfile, zlib and NumPy raise different errors for a damaged file, and its header may claim any size.
+    # A damaged file raises errors of zipfile, zlib or NumPy, and its header may claim any size.
     except Exception as error:
         raise DataError(f"{path}: not an .npz of the arrays 'words' and 'matrix' ({error})") from None
     if words.ndim != 1 or words.dtype.kind != "U" or matrix.dtype.kind != "f":
@@ -91,11 +91,10 @@ def write_numpy(file: BinaryIO, vectors: WordVectors) -> None:
 
 
 def read_text(path: Path, has_header: bool) -> WordVectors:
-    """Reads ``word x1 ... xD`` a line, separated by spaces or tabs, plain, ``.gz`` or ``.xz``; a header is a line ``V D``.
+    """Reads lines ``word x1 ... xD`` separated by spaces or tabs, plain or compressed, after a line ``V D`` if ``has_header``.
 
-    A word may contain spaces, as some in GloVe's files do, if no part of it after the first is a number. Raises DataError
-    for a line of another form, with its number, for a number that is not finite, a repeated word, text that is not UTF-8, and
-    where the number of lines is not as in the header.
+    A word may contain spaces, as in GloVe's files, if no part after the first is a number. Raises DataError for a line of
+    another form (named), a number that is not finite, a repeated word, invalid UTF-8, and a number of lines other than V.
     """
     lines = enumerate(raw_lines(path), start=1)
     num_words, dimension = _header(path, lines) if has_header else (None, None)
@@ -122,7 +121,7 @@ def read_text(path: Path, has_header: bool) -> WordVectors:
 
 
 def write_text(file: BinaryIO, vectors: WordVectors, has_header: bool) -> None:
-    """Writes the shortest decimals that float32 reads back unchanged; raises DataError for a word with a white space."""
+    """Writes the shortest decimals that give the same float32; raises DataError for a word with white space."""
     _require_no_space(vectors, "text")
     if has_header:
         file.write(f"{len(vectors)} {vectors.dimension}\n".encode())
@@ -131,44 +130,40 @@ def write_text(file: BinaryIO, vectors: WordVectors, has_header: bool) -> None:
 
 
 def read_binary(path: Path) -> WordVectors:
-    """Reads word2vec's binary file, plain or ``.gz``: ``V D``, then for each word its bytes, a space and D float32.
+    """Reads word2vec's binary file, plain or compressed: ``V D``, then for each word its bytes, a space and D float32.
 
-    The line end behind each vector, which the C program writes, is optional. Raises DataError, with the number of the word,
-    where the file ends too early or continues after the last vector, for a repeated word and a value that is not finite.
+    The line end after each vector, which the C program writes, is optional. Raises DataError (naming the word) if the file is
+    too short or too long, for a repeated word, and for a value that is not finite.
     """
     with opened_bytes(path) as file:
-        return _read_binary(path, file)
-
-
-def _read_binary(path: Path, file: IO[bytes]) -> WordVectors:
-    sizes = _sizes(file.readline(LONGEST_HEADER))
-    if sizes is None or not all(sizes):
-        problem = "does not begin with the number of words and the dimension; not a binary file of word2vec"
-        raise DataError(f"{path}: {problem}")
-    num_words, dimension = sizes
-    if dimension > LARGEST_DIMENSION:
-        problem = f"its first line says {dimension:,} dimensions, at most {LARGEST_DIMENSION:,} are read"
-        raise DataError(f"{path}: {problem}; it is damaged")
-    words = []
-    values = bytearray()
-    left, start, size = b"", 0, 4 * dimension
-    for number in range(1, num_words + 1):
-        if len(left) - start < LONGEST_WORD + size:
-            left, start = left[start:] + file.read(AT_ONCE + size), 0
-        end = left.find(b" ", start, start + LONGEST_WORD)
-        if end < 0 or end + 1 + size > len(left):
-            raise DataError(f"{path}: ends or is damaged in word {number:,} of {num_words:,}; copy it again")
-        words.append(check_sentence(left[start:end].lstrip(b"\n"), f"{path}, word {number:,}"))
-        values += memoryview(left)[end + 1 : end + 1 + size]
-        start = end + 1 + size
-    if left[start:].strip() or file.read(AT_ONCE).strip():
-        raise DataError(f"{path}: continues after the {num_words:,} words that its first line announces")
+        sizes = _sizes(file.readline(LONGEST_HEADER))
+        if sizes is None or not all(sizes):
+            problem = "does not begin with the number of words and the dimension; not a binary file of word2vec"
+            raise DataError(f"{path}: {problem}")
+        num_words, dimension = sizes
+        if dimension > LARGEST_DIMENSION:
+            problem = f"its first line says {dimension:,} dimensions, more than {LARGEST_DIMENSION:,}"
+            raise DataError(f"{path}: {problem}; it is damaged")
+        words = []
+        values = bytearray()
+        left, start, size = b"", 0, 4 * dimension
+        for number in range(1, num_words + 1):
+            if len(left) - start < LONGEST_WORD + size:
+                left, start = left[start:] + file.read(AT_ONCE + size), 0
+            end = left.find(b" ", start, start + LONGEST_WORD)
+            if end < 0 or end + 1 + size > len(left):
+                raise DataError(f"{path}: ends or is damaged in word {number:,} of {num_words:,}; copy it again")
+            words.append(check_sentence(left[start:end].lstrip(b"\n"), f"{path}, word {number:,}"))
+            values += memoryview(left)[end + 1 : end + 1 + size]
+            start = end + 1 + size
+        if left[start:].strip() or file.read(AT_ONCE).strip():
+            raise DataError(f"{path}: continues after the {num_words:,} words that its first line announces")
     matrix = np.frombuffer(values, "<f4").reshape(num_words, dimension).astype(np.float32, copy=False)
     return _checked(path, words, matrix)
 
 
 def write_binary(file: BinaryIO, vectors: WordVectors) -> None:
-    """Writes word2vec's binary file as the C program does; raises DataError for a word with a white space."""
+    """Writes word2vec's binary file as the C program does; raises DataError for a word with white space."""
     _require_no_space(vectors, "word2vec binary")
     file.write(f"{len(vectors)} {vectors.dimension}\n".encode())
     for word, row in zip(vectors.words, vectors.matrix.astype("<f4", copy=False), strict=True):
@@ -176,10 +171,10 @@ def write_binary(file: BinaryIO, vectors: WordVectors) -> None:
 
 
 def write_projector(folder: Path, vectors: WordVectors) -> list[Path]:
-    """Writes what TensorBoard's projector reads: vectors.tsv, metadata.tsv (the words), and the file that names both.
+    """Writes the files of TensorBoard's projector: vectors.tsv, metadata.tsv (words), and a configuration that names both.
 
-    ``tensorboard --logdir FOLDER`` shows them; projector.tensorflow.org takes the two tables. A tab or line end in a word
-    becomes a space.
+    ``tensorboard --logdir FOLDER`` shows them; projector.tensorflow.org takes the two tables. White space in a word becomes a
+    space.
     """
     table, names, config = folder / "vectors.tsv", folder / "metadata.tsv", folder / "projector_config.pbtxt"
     with appearing_file(table) as file:
@@ -205,15 +200,15 @@ FORMATS = {
 
 
 def _require_no_space(vectors: WordVectors, kind: str) -> None:
-    """Raises DataError for the first word that is empty or has a white space."""
+    """Raises DataError for the first word that is empty or has white space."""
     for row, word in enumerate(vectors.words):
         if word.encode().split() != [word.encode()]:
-            problem = f"is {word!r}, and a word with a white space cannot be written as {kind}"
+            problem = f"is {word!r}; a word with white space cannot be written as {kind}"
             raise DataError(f"word {row + 1:,} {problem}; write .npz instead")
 
 
 def _checked(path: Path, words: list[str], matrix: np.ndarray) -> WordVectors:
-    """The table; the DataError for a repeated word or a number that is not finite names the file."""
+    """The table; adds the file to the message of a DataError."""
     try:
         return WordVectors(tuple(words), matrix)
     except DataError as error:
@@ -240,11 +235,11 @@ def _header(path: Path, lines: Iterator[tuple[int, bytes]]) -> tuple[int, int]:
 
 
 def _sizes(line: bytes) -> tuple[int, int] | None:
-    """The number of words and the dimension; None unless the line is two whole numbers."""
+    """The number of words and the dimension; None unless the line is two integers."""
     fields = line.split()
     return (int(fields[0]), int(fields[1])) if len(fields) == 2 and all(field.isdigit() for field in fields) else None
 
 
 def _shown(raw: bytes) -> str:
-    """The start of ``raw`` as text in quotes."""
+    """The beginning of ``raw`` as quoted text."""
     return repr(raw[:40].decode("utf-8", "replace").strip())

@@ -18,7 +18,7 @@ class Neighbor(NamedTuple):
 
 
 class Nearest(NamedTuple):
-    """The nearest rows of each query and their cosines, both ``[Q, K]``, the nearest first."""
+    """Rows nearest to each query, and their cosines, both ``[Q, K]`` in descending order of the cosine."""
 
     rows: np.ndarray
     cosines: np.ndarray
@@ -32,16 +32,14 @@ def search(
 ) -> Nearest:
     """The ``count`` rows of ``matrix [V, D]`` with the largest cosine to each of ``queries [Q, D]``.
 
-    Row i of ``excluded [Q, E]`` has the rows that query i must not find, -1 for none. Of equal cosines the lower row is first.
-    A vector of zeros has cosine 0 with all others. Where fewer than ``count`` rows remain, cosines end in ``-inf``.
+    ``excluded [Q, E]``: rows to exclude for each query, -1 for none. Among equal cosines the lower row is first. A zero vector
+    has cosine 0 with all others. If fewer than ``count`` rows remain, the last cosines are ``-inf``.
     """
     norms = np.sqrt(np.einsum("VD,VD->V", matrix, matrix))
     queries, norms = unit_rows(queries), np.where(norms > 0, norms, 1)
     excluded = np.full((len(queries), 1), NOT_A_ROW) if excluded is None else excluded
-    rows, cosines = (
-        [np.zeros((0, min(count, len(matrix))), np.int64)],
-        [np.zeros((0, min(count, len(matrix))), np.float32)],
-    )
+    found = min(count, len(matrix))
+    rows, cosines = [np.zeros((0, found), np.int64)], [np.zeros((0, found), np.float32)]
     for start in range(0, len(queries), QUERIES_AT_ONCE):
         left_out = excluded[start : start + QUERIES_AT_ONCE]
         scores = queries[start : start + QUERIES_AT_ONCE] @ matrix.T / norms
@@ -53,7 +51,7 @@ def search(
 
 
 def _largest(scores: np.ndarray, count: int) -> np.ndarray:
-    """The indices of the ``count`` largest, the lower index first among equals."""
+    """Indices of the ``count`` largest scores, the lower index first among equals."""
     count = min(count, len(scores))
     least = np.partition(scores, -count)[-count]
     candidates = np.flatnonzero(scores >= least)
@@ -61,18 +59,18 @@ def _largest(scores: np.ndarray, count: int) -> np.ndarray:
 
 
 def unit_rows(matrix: np.ndarray) -> np.ndarray:
-    """The rows of ``[N, D]`` divided by their Euclidean norms, rows of zeros unchanged: a copy."""
+    """A copy of ``[N, D]`` with rows divided by their Euclidean norms; zero rows are unchanged."""
     norms = np.linalg.norm(matrix, axis=1, keepdims=True)
     return matrix / np.where(norms > 0, norms, 1).astype(np.float32)
 
 
 def nearest_words(vectors: WordVectors, word: str, count: int) -> list[Neighbor]:
-    """The words nearest to ``word``, itself left out; raises DataError where it has no vector."""
+    """The words nearest to ``word``, except itself; raises DataError if it has no vector."""
     return neighbors_of_rows(vectors, [vectors.row(word)], count)[0]
 
 
 def neighbors_of_rows(vectors: WordVectors, rows: list[int], count: int) -> list[list[Neighbor]]:
-    """Up to ``count`` words nearest to the word of each row, itself left out."""
+    """Up to ``count`` words nearest to the word of each row, except itself."""
     own = np.array(rows, np.int64)
     return _named(vectors, search(vectors.matrix, vectors.matrix[own], count, own[:, None]))
 
@@ -88,13 +86,13 @@ def analogy_queries(matrix: np.ndarray, questions: np.ndarray) -> np.ndarray:
 
 
 def analogy(vectors: WordVectors, a: str, b: str, c: str, count: int) -> list[Neighbor]:
-    """The best answers to "a is to b as c is to ...", a, b and c left out; raises DataError for a word without a vector."""
+    """The best answers to "a is to b as c is to ...", except a, b and c; raises DataError for a word without a vector."""
     question = np.array([[vectors.row(word) for word in (a, b, c)]])
     return _named(vectors, search(vectors.matrix, analogy_queries(vectors.matrix, question), count, question))[0]
 
 
 def _named(vectors: WordVectors, found: Nearest) -> list[list[Neighbor]]:
-    """For each query the words and cosines that were found."""
+    """The words and cosines found for each query."""
     return [
         [Neighbor(vectors.words[row], cosine) for row, cosine in zip(*each, strict=True) if cosine > -np.inf]
         for each in zip(found.rows.tolist(), found.cosines.tolist(), strict=True)

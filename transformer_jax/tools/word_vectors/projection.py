@@ -1,4 +1,4 @@
-"""Vectors in two dimensions, by scikit-learn: principal components or t-SNE."""
+"""Projection of vectors to two dimensions by scikit-learn: principal components or t-SNE."""
 
 import numpy as np
 
@@ -10,17 +10,17 @@ METHODS = ("pca", "tsne")
 
 
 def project(matrix: np.ndarray, method: str, seed: int = 0) -> np.ndarray:
-    """The rows of ``[N, D]``, divided by their norms, as points float64 ``[N, 2]``.
+    """Projects the rows of ``[N, D]``, divided by their norms, to float64 points ``[N, 2]``.
 
-    ``pca``: the two principal components. ``tsne``: t-SNE (van der Maaten and Hinton 2008) of cosine distances, started at
+    ``pca``: two principal components. ``tsne``: t-SNE (van der Maaten and Hinton 2008) of cosine distances, initialized with
     the principal components. Raises ConfigError for an unknown method, DataError for fewer than three rows or two dimensions.
     """
     if method not in METHODS:
         raise ConfigError(f"--method: {method!r} is not one of {', '.join(METHODS)}")
     if len(matrix) < 3 or matrix.shape[1] < 2:
-        raise DataError(f"a map takes three words of two dimensions or more, found {list(matrix.shape)}")
+        raise DataError(f"a map needs at least three words and two dimensions, found {list(matrix.shape)}")
     if not matrix.any():
-        raise DataError("a map takes vectors that are not all zeros")
+        raise DataError("a map needs vectors that are not all zero")
     try:
         from sklearn.decomposition import PCA
         from sklearn.manifold import TSNE
@@ -32,13 +32,13 @@ def project(matrix: np.ndarray, method: str, seed: int = 0) -> np.ndarray:
         return np.asarray(PCA(n_components=2, svd_solver="full").fit_transform(unit), np.float64)
     perplexity = min(PERPLEXITY, (len(matrix) - 1) / 3)
     options = {"perplexity": perplexity, "metric": "cosine", "init": "pca", "random_state": seed, "n_jobs": 1}
-    # With one thread points do not depend on the number of cores, and OpenMP's threads do not spin.
+    # With one thread the result does not depend on the number of cores, and OpenMP threads do not spin.
     with threadpool_limits(1, user_api="openmp"):
         return np.asarray(TSNE(n_components=2, **options).fit_transform(unit), np.float64)
 
 
 def analogy_plane(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The points of four words a, b, c, d ``[4, D]``, divided by their norms, and of b - a + c in the plane of most variance.
+    """Projects a, b, c, d ``[4, D]``, divided by their norms, and b - a + c to the plane of largest variance.
 
     Returns ``[4, 2]`` and ``[2]``.
     """

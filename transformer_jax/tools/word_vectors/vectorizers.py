@@ -1,4 +1,4 @@
-"""Documents as rows of counts: one-hot, bag of words, n-grams and TF-IDF, by scikit-learn's vectorizers."""
+"""Documents as rows of counts by scikit-learn's vectorizers: one-hot, bag of words, n-grams and TF-IDF."""
 
 import itertools
 from collections.abc import Callable, Iterable
@@ -20,20 +20,20 @@ KINDS = ("one_hot", "bag_of_words", "ngrams", "tfidf")
 TOKEN_PATTERN = r"(?u)\b\w+\b"
 """Words of one letter or more; scikit-learn's own default would drop "I" and "a"."""
 MOST_COLUMNS = 1 << 28
-"""Of hashed terms; weights of TF-IDF take eight bytes for each."""
+"""Maximum number of columns of hashed terms; TF-IDF weights take eight bytes per column."""
 MOST_WORDS = 2_000
-"""Of a table of co-occurrences."""
+"""Maximum number of words of a co-occurrence table."""
 
 
 @dataclass(frozen=True)
 class CountingConfig:
-    """How documents become rows.
+    """Conversion of documents to rows.
 
-    ``kind``: one_hot (1 where the term occurs), bag_of_words (counts), ngrams (counts of sequences of 1 to ``n`` terms) or
-    tfidf (counts x (ln((1 + documents) / (1 + documents with the term)) + 1), each row divided by its Euclidean norm);
-    ``n`` also holds for tfidf. ``characters``: terms are characters, not words. ``min_documents``: terms of fewer documents
-    are left out. ``max_terms``: the most frequent terms that are kept, 0 for all. ``hashing_columns``: above 0, the column
-    of a term is its hash, which needs no vocabulary.
+    ``kind``: one_hot (1 if the term occurs), bag_of_words (counts), ngrams (counts of sequences of 1 to ``n`` terms) or tfidf
+    (counts x (ln((1 + documents) / (1 + documents with the term)) + 1), each row divided by its Euclidean norm, also of ``n``
+    terms). ``characters``: terms are characters instead of words. ``min_documents``: omits terms of fewer documents.
+    ``max_terms``: keeps the most frequent terms, 0 for all. ``hashing_columns``: if above 0, the column of a term is its hash,
+    and there is no vocabulary.
     """
 
     kind: str
@@ -47,19 +47,19 @@ class CountingConfig:
     def __post_init__(self) -> None:
         require_choice("--kind", self.kind, KINDS)
         require(self.n >= 1, "--n", f"{self.n} must be above 0")
-        require(self.n == 1 or self.kind in ("ngrams", "tfidf"), "--n", f"is for ngrams and tfidf, not {self.kind}")
+        require(self.n == 1 or self.kind in ("ngrams", "tfidf"), "--n", f"applies to ngrams and tfidf, not {self.kind}")
         require(self.min_documents >= 1, "--min_documents", f"{self.min_documents} must be above 0")
         selects = self.min_documents > 1 or self.max_terms > 0
-        problem = "hashed terms have no names to select by; leave --min_documents and --max_terms out"
+        problem = "hashed terms cannot be selected; leave out --min_documents and --max_terms"
         require(not (self.hashing_columns and selects), "--hashing_columns", problem)
         problem = f"{self.hashing_columns:,} must be at most {MOST_COLUMNS:,}"
         require(self.hashing_columns <= MOST_COLUMNS, "--hashing_columns", problem)
 
 
 class Counted(NamedTuple):
-    """``matrix [documents, columns]``: int32 counts, float32 for tfidf; a document without a known term is a row of zeros.
+    """``matrix [documents, columns]`` of int32 counts, float32 for tfidf; a document without a known term is a zero row.
 
-    ``terms``: in the order of the columns, empty where they are hashed. ``vectorize``: from other texts to such rows.
+    ``terms``: in the order of columns, empty if they are hashed. ``vectorize``: converts other texts to such rows.
     """
 
     matrix: "csr_array"
@@ -68,10 +68,10 @@ class Counted(NamedTuple):
 
 
 def count_documents(documents: Iterable[str], config: CountingConfig, name: str = "corpus") -> Counted:
-    """Counts the terms of documents, in alphabetical order of the terms; memory holds the terms and the matrix.
+    """Counts the terms of documents, in alphabetical order; keeps only terms and matrix in memory.
 
-    Raises DataError, which begins with ``name``, when there is no document, no term, or no term that is frequent enough;
-    ConfigError where scikit-learn is not installed.
+    Raises DataError, which begins with ``name``, if there is no document, or no term that is frequent enough; ConfigError if
+    scikit-learn is not installed.
     """
     vectorizer = _vectorizer(config)
     from scipy.sparse import csr_array
@@ -104,14 +104,14 @@ def count_documents(documents: Iterable[str], config: CountingConfig, name: str 
 
 
 def top_terms(row: "csr_array", terms: tuple[str, ...], count: int) -> list[tuple[str, float]]:
-    """The terms of a document ``[1, columns]`` with the largest weights, equals by name; hashed terms by their column."""
+    """The terms of a document ``[1, columns]`` with the largest weights, ties by name; hashed terms are named by column."""
     weights = zip(row.indices.tolist(), row.data.tolist(), strict=True)
     named = [(terms[column] if terms else f"column {column}", weight) for column, weight in weights]
     return sorted(named, key=lambda pair: (-pair[1], pair[0]))[:count]
 
 
 def cosines(rows: "csr_array", query: "csr_array") -> np.ndarray:
-    """The cosine of each document of ``[documents, columns]`` with ``query [1, columns]``; 0 where one is all zeros."""
+    """The cosine of each document ``[documents, columns]`` with ``query [1, columns]``; 0 for zero rows."""
     products = (rows @ query.T.tocsr()).toarray()[:, 0].astype(np.float64)
     squares = np.sqrt(rows.multiply(rows).sum(axis=1)) * np.sqrt(query.multiply(query).sum())
     return np.divide(products, squares, out=np.zeros_like(products), where=squares > 0)
@@ -129,15 +129,14 @@ class CountedCorpus(NamedTuple):
 def count_corpus(
     path: Path, config: CountingConfig, stem: Path, *, document: int = 0, query: str | None = None, count: int = 10
 ) -> CountedCorpus:
-    """Writes STEM.npz, which ``scipy.sparse.load_npz`` reads, and STEM.vocabulary.txt; documents are lines, numbered from 1.
+    """Writes STEM.npz for ``scipy.sparse.load_npz``, and STEM.vocabulary.txt; documents are lines, numbered from 1.
 
-    Raises DataError for a file that cannot be read and as ``count_documents`` does, ConfigError for a ``document`` beyond
-    the last.
+    Raises DataError if the file cannot be read, and as ``count_documents`` does; ConfigError if ``document`` does not exist.
     """
     counted = count_documents(read_lines(path), config, str(path))
     matrix, terms, vectorize = counted
     if document > matrix.shape[0]:
-        raise ConfigError(f"--document: {document:,} of {matrix.shape[0]:,}; number them from 1")
+        raise ConfigError(f"--document: {document:,} of {matrix.shape[0]:,}; they count from 1")
     from scipy.sparse import save_npz
 
     stem.parent.mkdir(parents=True, exist_ok=True)
@@ -158,9 +157,9 @@ def count_corpus(
 
 
 def cooccurrence_table(documents: Iterable[str], config: CountingConfig, window: int) -> tuple[list[str], np.ndarray]:
-    """The words in alphabetical order, and the symmetric counts ``[V, V]`` of pairs at most ``window`` words apart.
+    """Words in alphabetical order, and symmetric counts ``[V, V]`` of pairs at most ``window`` words apart in a document.
 
-    Pairs do not cross the end of a document. Raises DataError for more than 2,000 words, and for none.
+    Raises DataError unless there are 1 to ``MOST_WORDS`` words.
     """
     texts = list(map(_vectorizer(config).build_analyzer(), documents))
     words = sorted({word for text in texts for word in text})
@@ -176,7 +175,7 @@ def cooccurrence_table(documents: Iterable[str], config: CountingConfig, window:
 
 
 def _vectorizer(config: CountingConfig) -> Any:
-    """scikit-learn's vectorizer; raises ConfigError, with how to install it, where it is missing."""
+    """scikit-learn's vectorizer; raises ConfigError if the package is missing."""
     try:
         from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
     except ImportError:
@@ -184,6 +183,6 @@ def _vectorizer(config: CountingConfig) -> Any:
     words = {"analyzer": "char"} if config.characters else {"token_pattern": TOKEN_PATTERN}
     options = {"ngram_range": (1, config.n), "lowercase": config.lowercase, "dtype": np.int32, **words}
     if config.hashing_columns:
-        # Terms that meet in a column are added: counts stay counts.
+        # Without alternating signs, colliding terms add up to counts.
         return HashingVectorizer(n_features=config.hashing_columns, alternate_sign=False, norm=None, **options)
     return CountVectorizer(min_df=config.min_documents, max_features=config.max_terms or None, **options)

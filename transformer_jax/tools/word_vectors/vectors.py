@@ -1,4 +1,4 @@
-"""A table of word vectors: words and their rows."""
+"""A table of word vectors."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,18 +9,17 @@ import numpy as np
 from transformer_jax.config.errors import DataError, nearest
 
 WORD_START = "\N{LOWER ONE EIGHTH BLOCK}"
-"""How the pieces of a subword tokenizer begin where a word does."""
+"""First character of a subword piece that begins a word."""
 
 SUGGESTED_FROM = 50_000
-"""Number of first words among which a similar one is suggested for an unknown word."""
+"""For an unknown word, a similar one is suggested from this number of first words."""
 
 
 @dataclass(frozen=True, eq=False)
 class WordVectors:
     """Row i of ``matrix``, float32 ``[V, D]``, is the vector of ``words[i]``; frequent words usually come first.
 
-    Raises DataError, from the constructor, when a word appears twice, when words and rows differ in number, and on a value
-    that is not finite.
+    Raises DataError for a repeated word, a different number of words and rows, and a value that is not finite.
     """
 
     words: Sequence[str]
@@ -53,12 +52,12 @@ class WordVectors:
         return len(self.words)
 
     def find(self, word: str) -> int | None:
-        """The row of a word, or piece that begins a word, as written, else in lower case; None where there is none."""
+        """The row of a word, or of a piece that begins a word, as written, else in lower case; None if there is none."""
         forms = (word, WORD_START + word, word.lower(), WORD_START + word.lower())
         return next((row for form in forms if (row := self.index.get(form)) is not None), None)
 
     def row(self, word: str) -> int:
-        """The row that ``find`` finds; raises DataError, with a similar word, where there is none."""
+        """The row that ``find`` finds; raises DataError, which suggests a similar word, if there is none."""
         row = self.find(word)
         if row is None:
             near = nearest(word, (known for known in self.words[:SUGGESTED_FROM] if abs(len(known) - len(word)) <= 2))
@@ -67,19 +66,19 @@ class WordVectors:
         return row
 
     def lookup(self, words: Iterable[str]) -> tuple[list[int], list[str]]:
-        """The rows of the words that have vectors, and the words that have none, each in their order."""
+        """The rows of the words that have vectors, and the words without vectors, both in order."""
         found = [(word, self.find(word)) for word in words]
         return [row for _, row in found if row is not None], [word for word, row in found if row is None]
 
     def first(self, count: int) -> "WordVectors":
-        """The table of the first ``count`` words, all for 0; shares memory."""
+        """The table of the first ``count`` words (0: all); shares memory."""
         if not 0 < count < len(self):
             return self
         return WordVectors(self.words[:count], self.matrix[:count])
 
 
 def first_bad_row(matrix: np.ndarray) -> int | None:
-    """The first row of ``[V, D]`` with a value that is not finite, or None; takes memory for some rows at a time."""
+    """The first row of ``[V, D]`` with a value that is not finite, or None; checks some rows at a time to save memory."""
     for start in range(0, len(matrix), 65_536):
         bad = ~np.isfinite(matrix[start : start + 65_536]).all(axis=1)
         if bad.any():

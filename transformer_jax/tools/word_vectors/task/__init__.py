@@ -1,1 +1,1 @@
-"""Word vectors learned from text: skip-gram and CBOW (word2vec), and GloVe."""
+"""The task that learns word vectors: skip-gram and CBOW (word2vec), and GloVe."""

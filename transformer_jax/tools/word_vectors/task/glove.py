@@ -1,4 +1,4 @@
-"""GloVe (Pennington et al. 2014): co-occurrences counted with bounded memory, blocks of counted pairs, and their loss."""
+"""GloVe (Pennington et al. 2014): co-occurrence counts with bounded memory, blocks of counted pairs, and the loss."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ WORD_BIAS, CONTEXT_BIAS = ("embedding", "bias"), ("projection", "bias")
 FORMAT_VERSION = 1
 PAIRS_FILE = "pairs"
 PAIR = np.dtype([("key", np.int64), ("count", np.float32)])
-"""A pair of words, word * V + context, and the sum of 1 / distance."""
+"""A pair of words as word * V + context, and the sum of 1 / distance."""
 IDS_AT_ONCE = 1 << 18
 MERGED_AT_ONCE = 1 << 18
 
@@ -56,7 +56,7 @@ class Glove:
         }
 
     def loss(self, rows: Mapping[str, Array], block: PairBlock) -> LossSums:
-        """Sums over the pairs of a block; ``correct`` counts pairs whose count is predicted within a factor of 2."""
+        """Sums over the pairs of a block; ``correct`` counts predictions within a factor of 2."""
         is_pair = block.counts > 0
         counts = jnp.where(is_pair, block.counts, 1.0)
         weights = jnp.where(is_pair, jnp.minimum((counts / self._x_max) ** self._alpha, 1.0), 0.0)
@@ -81,9 +81,9 @@ def init_glove(key: Array, words: int, width: int) -> PyTree:
 
 
 class PairBlocks:
-    """The blocks of all updates. Every epoch has every pair once, in an order of its own; its last update is padded.
+    """The blocks of all updates. Every epoch has every pair once, in a different order; its last update is padded.
 
-    The order is i * m + offset modulo the number of pairs, where m is coprime to it, and takes no memory.
+    The order, i * m + offset modulo the number of pairs with a coprime m, needs no memory.
     """
 
     def __init__(self, pairs: np.ndarray, vocabulary: int, batching: BlockConfig, seed: int) -> None:
@@ -92,7 +92,6 @@ class PairBlocks:
 
     @property
     def updates_per_epoch(self) -> int:
-        """Updates in which every pair is seen once."""
         return -(-len(self._pairs) // math.prod(self._shape))
 
     def block(self, update: int) -> PairBlock:
@@ -110,7 +109,7 @@ class PairBlocks:
         return PairBlock(*(leaf.reshape(self._shape) for leaf in leaves))
 
     def report(self) -> tuple[dict[str, object], str]:
-        """Counts of pairs and updates: as JSON, and as a line."""
+        """Numbers of pairs and updates, as JSON and as text."""
         counts: dict[str, object] = {"pairs": len(self._pairs), "updates_per_epoch": self.updates_per_epoch}
         return counts, f"batches: {self.updates_per_epoch:,} an epoch of {len(self._pairs):,} counted pairs"
 
@@ -126,10 +125,7 @@ class PairBlocks:
 def open_cooccurrences(
     store: DocumentStore, identity: dict[str, str], counts: np.ndarray, window: int, memory_pairs: int, cache: str
 ) -> np.ndarray:
-    """The counted pairs of a text, from the cache where the same text was counted in the same way before.
-
-    Raises DataError where no two words are near each other.
-    """
+    """The counted pairs of a text, from the cache if it was counted before; raises DataError if there are none."""
     key = json.dumps([FORMAT_VERSION, identity, window, int(np.count_nonzero(counts)), int(counts.sum())])
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
     file = open_or_build(
@@ -141,7 +137,7 @@ def open_cooccurrences(
 
 
 def _whole_pairs(folder: Path) -> Path:
-    """Raises FileNotFoundError or ValueError where they are missing or damaged."""
+    """The file of pairs; raises FileNotFoundError if it is missing, ValueError if it is damaged."""
     file = folder / PAIRS_FILE
     if not file.is_file():
         raise FileNotFoundError(file)
@@ -155,9 +151,9 @@ def count_cooccurrences(
 ) -> None:
     """Writes the pairs of words at most ``window`` apart in a document, in both orders, sorted by word and context.
 
-    Each weighs 1 / distance (section 4.2 of Pennington et al. 2014), where words without a count do not take up distance.
-    About ``memory_pairs`` pairs are kept in memory; then they are sorted, summed and written to ``directory``, and all such
-    runs are merged at the end. Weights and counts are float32, added in float64.
+    Each pair has weight 1 / distance (section 4.2 of Pennington et al. 2014); words without a count do not add to the distance.
+    Whenever about ``memory_pairs`` pairs are in memory, they are sorted, summed and written to ``directory``; these runs are
+    merged at the end. Counts are float32, summed in float64.
     """
     runs: list[Path] = []
     held: list[np.ndarray] = []
@@ -168,7 +164,7 @@ def count_cooccurrences(
         if size >= memory_pairs:
             held = [_summed(np.concatenate(held))]
             size = len(held[0])
-            # Summing frees little memory once most pairs are different.
+            # If most pairs are distinct, summing frees little memory.
             if size >= memory_pairs // 2:
                 runs.append(_written(held.pop(), directory / f"run-{len(runs)}"))
                 size = 0
@@ -182,7 +178,7 @@ def count_cooccurrences(
 
 
 def _pairs_of_text(store: DocumentStore, counts: np.ndarray, window: int) -> Iterator[np.ndarray]:
-    """The pairs of each piece of the text, not summed; a piece begins with the last words of the piece before it."""
+    """The pairs of each piece of the text, not summed; a piece starts with the last words of the previous one."""
     is_word = counts > 0
     is_word[EOS_ID] = True
     vocabulary = len(counts)
@@ -195,7 +191,7 @@ def _pairs_of_text(store: DocumentStore, counts: np.ndarray, window: int) -> Ite
         for distance in range(1, window + 1):
             first, second = text[:-distance], text[distance:]
             counted = (document[:-distance] == document[distance:]) & (first != EOS_ID)
-            # Pairs within the words of the piece before are counted already.
+            # Pairs within the previous piece are already counted.
             counted[: max(len(before) - distance, 0)] = False
             left, right = first[counted], second[counted]
             pairs = np.empty(2 * len(left), PAIR)
@@ -207,7 +203,7 @@ def _pairs_of_text(store: DocumentStore, counts: np.ndarray, window: int) -> Ite
 
 
 def _summed(pairs: np.ndarray) -> np.ndarray:
-    """Sorted by key, each key once."""
+    """The pairs sorted by key, with counts of equal keys summed."""
     order = np.argsort(pairs["key"], kind="stable")
     keys = pairs["key"][order]
     starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)])
@@ -223,7 +219,7 @@ def _written(pairs: np.ndarray, path: Path) -> Path:
 
 
 def _merged(runs: list[np.ndarray]) -> Iterator[np.ndarray]:
-    """The sorted runs as one sorted stream; a piece ends at the least last key of the next parts of all runs."""
+    """Merges sorted runs into a sorted stream of pieces; each ends at the smallest last key of the next parts of all runs."""
     while runs := [run for run in runs if len(run)]:
         share = max(MERGED_AT_ONCE // len(runs), 1)
         limit = min(int(run["key"][:share][-1]) for run in runs)

@@ -1,4 +1,4 @@
-"""word2vec with hierarchical softmax on blocks of text (Morin and Bengio 2005): words and inner nodes of a Huffman tree."""
+"""word2vec with hierarchical softmax (Morin and Bengio 2005) over a Huffman tree, on blocks of text."""
 
 import heapq
 from collections.abc import Mapping
@@ -25,17 +25,17 @@ from transformer_jax.training.losses import LossSums
 LEFT, RIGHT = 1, -1
 TOP_NODES = 32
 PIECE = 32
-"""Nodes of a piece: short pieces meet few words in vain, long pieces make fast products."""
+"""Nodes per piece: shorter pieces compute fewer unused scores, longer ones give faster matrix products."""
 DEVIATIONS = 3.0
 MOST_STEPS = 256
-"""Limit of the steps of a tree node that add up in a block, where all gradients are taken at the start of the block."""
+"""Maximum number of steps of a tree node that add up in a block, whose gradients are all computed at its start."""
 
 
 class HuffmanTree(NamedTuple):
-    """The path from the root to each word (Mikolov et al. 2013b, section 2.1); L is the longest path.
+    """The path from the root to each word (Mikolov et al. 2013b, section 2.1); L is the length of the longest path.
 
-    ``nodes`` int32 [V, L]: inner nodes, numbered from the root, 0, by descending weight. ``turns`` int8 [V, L]: 1 for left,
-    -1 for right, 0 after the end of the path. Rows of words without a count are empty.
+    ``nodes`` int32 [V, L]: inner nodes, numbered from the root (0) by descending weight. ``turns`` int8 [V, L]: 1 for left, -1
+    for right, 0 after the end of the path. Words without a count have empty paths.
     """
 
     nodes: np.ndarray
@@ -43,7 +43,7 @@ class HuffmanTree(NamedTuple):
 
 
 def huffman_tree(counts: np.ndarray) -> HuffmanTree:
-    """The tree with the least mean path length for words with these counts [V]; of equal weights the earlier joins first."""
+    """The tree with the lowest mean path length for counts [V]; among equal weights the earlier is joined first."""
     words = np.flatnonzero(counts)
     size = len(words)
     heap = [(int(weight), leaf) for leaf, weight in enumerate(counts[words])]
@@ -55,7 +55,7 @@ def huffman_tree(counts: np.ndarray) -> HuffmanTree:
         turn[left], turn[right] = LEFT, RIGHT
         heapq.heappush(heap, (light + heavy, joined))
     root = 2 * size - 2
-    # Parents have higher numbers than their children, so one pass from the root finds all paths.
+    # Parents have higher numbers than children, so one pass from the root finds all paths.
     paths: list[list[tuple[int, int]]] = [[] for _ in range(2 * size - 1)]
     for node in range(root - 1, -1, -1):
         paths[node] = [*paths[parent[node]], (root - parent[node], turn[node])]
@@ -69,11 +69,11 @@ def huffman_tree(counts: np.ndarray) -> HuffmanTree:
 
 
 class TreeBlock(NamedTuple):
-    """A TextBlock with the paths to the words of each row instead of negatives. A turn is 1, -1, or 0 where there is none.
+    """A TextBlock with the paths to the words of each row instead of negatives; a turn is 1, -1, or 0 for none.
 
-    ``top`` [R, T, N]: turns at the N heaviest nodes of the tree. The other nodes on the paths of a row, word after word, come
-    in C pieces of E: ``nodes``, ``positions`` and ``turns`` [R, C, E] are the node, the position in the row (0 to T - 1) of
-    the word that its path leads to, and the turn. ``spans`` [R, C, S]: the consecutive positions that a piece covers.
+    ``top`` [R, T, N]: turns at the N heaviest nodes. The other nodes on the paths of a row, in the order of words, are in C
+    pieces of E nodes: ``nodes``, ``positions`` and ``turns`` [R, C, E] are the node, the position (0 to T - 1) of the word at
+    the end of its path, and the turn. ``spans`` [R, C, S]: the consecutive positions that a piece covers.
     """
 
     words: AnyArray
@@ -86,10 +86,10 @@ class TreeBlock(NamedTuple):
 
 
 class RowPaths:
-    """The paths of rows of ``length`` words as arrays of one shape: the ``top`` heaviest nodes, the other nodes in pieces.
+    """Paths of rows of ``length`` words as arrays of one shape: the ``top`` heaviest nodes, and the other nodes in pieces.
 
-    ``counts`` [V]: of the words in the rows. Capacities are 3 standard deviations above the mean: in one row of 700 the last
-    nodes are left out, and in one piece of 700 the nodes of its last words.
+    ``counts`` [V]: counts of the words in the rows. Capacities are 3 standard deviations above the mean: one row in 700 loses
+    its last nodes, and one piece in 700 the nodes of its last words.
     """
 
     def __init__(self, tree: HuffmanTree, counts: np.ndarray, length: int, top: int, piece: int = PIECE) -> None:
@@ -136,7 +136,7 @@ class RowPaths:
 def tree_lookups(block: TreeBlock, examples_per_word: float) -> dict[str, Lookup]:
     """The rows of both tables that a block reads: its words, the heaviest nodes, and the other nodes on its paths.
 
-    Nodes are numbered by weight, and about 1 / (n + 1) of all paths lead through node n: a scale limits their steps.
+    About 1 / (n + 1) of all paths contain node n, since nodes are numbered by weight; a scale limits their steps.
     """
     examples = block.reach.size * examples_per_word
 
@@ -154,15 +154,15 @@ def tree_lookups(block: TreeBlock, examples_per_word: float) -> dict[str, Lookup
 class SkipGramTree:
     """Skip-gram with hierarchical softmax: each context word predicts the path to the center.
 
-    All words of a row meet the heaviest nodes, and the words in and around the span of a piece meet its nodes; the weight of
-    a score is the number of pairs that it belongs to.
+    Scores are computed between all words of a row and the heaviest nodes, and between the nodes of a piece and the words in and
+    around its span. The weight of a score is the number of its pairs.
     """
 
     def __init__(self, config: Word2vecConfig) -> None:
         self._window = config.window
 
     def lookups(self, block: TreeBlock) -> dict[str, Lookup]:
-        # A window reaches (window + 1) / 2 words to each side, on average.
+        # On average a window has (window + 1) / 2 words on each side.
         return tree_lookups(block, self._window + 1.0)
 
     def loss(self, rows: Mapping[str, Array], block: TreeBlock) -> LossSums:
@@ -172,7 +172,7 @@ class SkipGramTree:
         asked = jnp.einsum("rtj,rtn->rjn", counts, jnp.abs(top_turns))
         turned = jnp.einsum("rtj,rtn->rjn", counts, top_turns)
         top = jnp.einsum("rjd,nd->rjn", rows["context"], rows["top"])
-        # Of the paths that lead through a node, (asked + turned) / 2 turn left, with the probability sigmoid(score).
+        # Of the paths through a node, (asked + turned) / 2 turn left, with probability sigmoid(score).
         loss = jnp.sum(asked * nll_of_sign(-top) - 0.5 * (asked + turned) * top)
         size = block.spans.shape[2] + block.words.shape[1] - block.reach.shape[1]
 
@@ -189,7 +189,7 @@ class SkipGramTree:
         return LossSums(loss, loss, right * pairs / jnp.maximum(jnp.sum(weights) + jnp.sum(asked), 1.0), pairs)
 
     def _weights(self, block: TreeBlock, is_pair: Bool[Array, "R T J"], size: int) -> Float[Array, "R C E size"]:
-        """1 where one of the ``size`` words around a span is context of the word that the path of a node leads to."""
+        """1 if a word around a span is in the context of the word at the end of a node's path, else 0."""
         first, last = (
             jnp.take_along_axis(limit[:, None], block.positions, axis=2)[..., None] for limit in window_limits(is_pair)
         )

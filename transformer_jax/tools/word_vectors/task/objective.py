@@ -1,20 +1,19 @@
-"""The objective of word vectors, without data: parameters, the rows that a block reads, their loss, the learned table."""
+"""The objective of word vectors: parameters, the rows that a block reads, their loss, the learned table."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
 from transformer_jax.data.tokenizers import Tokenizer
-from transformer_jax.tools.word_vectors.task.glove import Glove, PairBlock, init_glove
+from transformer_jax.tools.word_vectors.task.glove import Glove, init_glove
 from transformer_jax.tools.word_vectors.task.hierarchical_softmax import CbowTree, SkipGramTree
-from transformer_jax.tools.word_vectors.task.row_updates import ROW_RULES, Lookup, row_update_rule
+from transformer_jax.tools.word_vectors.task.row_updates import ROW_RULES, Lookups, RowLoss, row_update_rule
 from transformer_jax.tools.word_vectors.task.settings import Word2vecConfig
-from transformer_jax.tools.word_vectors.task.word2vec import CbowNegative, SkipGramNegative, TextBlock, init_tables
+from transformer_jax.tools.word_vectors.task.word2vec import CbowNegative, SkipGramNegative, init_tables
 from transformer_jax.tools.word_vectors.vectors import WordVectors
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.step import UpdateRule
@@ -30,33 +29,16 @@ OBJECTIVES: dict[tuple[str, str], Callable[[Word2vecConfig], Word2vec]] = {
 """By ``model.kind`` and ``model.output``."""
 
 ROW_MULTIPLE = 64
-"""The number of rows of the tables is a multiple, so that devices can share them."""
+"""The number of rows of a table is rounded up to a multiple of this, so that it can be sharded."""
 
 TABLES = {"skip_gram": ("embedding",), "cbow": ("embedding",), "glove": ("embedding", "projection")}
-"""By ``model.kind``: the tables that are added to the vectors (both for GloVe, section 4.2 of Pennington et al. 2014)."""
-
-
-def block_shape(config: ExperimentConfig, rows: int, length: int) -> PyTree:
-    """The shape of a batch of ``rows`` rows, without reading text.
-
-    Raises ConfigError for hierarchical softmax, where it depends on the text.
-    """
-    model = config.model
-
-    def of(width: int) -> Array:
-        return jnp.zeros((rows, width), jnp.int32)
-
-    if model.kind == "glove":
-        return jax.eval_shape(lambda: PairBlock(of(length), of(length), of(length).astype(jnp.float32)))
-    if model.output == "hierarchical_softmax":
-        raise ConfigError("model.output: preflight cannot know the batches of hierarchical_softmax without the text")
-    return jax.eval_shape(lambda: TextBlock(of(length + 2 * model.window), of(length), of(model.shared_negatives)))
+"""By ``model.kind``: the tables whose sum is the vectors (for GloVe both, section 4.2 of Pennington et al. 2014)."""
 
 
 class WordVectorObjective:
     """The tables for a vocabulary of this size, and the loss of blocks.
 
-    Raises ConfigError for an optimizer or a setting that updates of single rows do not have.
+    Raises ConfigError for an optimizer or a setting that row updates do not support.
     """
 
     def __init__(self, config: ExperimentConfig, vocabulary: int, mesh: Mesh) -> None:
@@ -75,41 +57,35 @@ class WordVectorObjective:
         self._config, self._mesh = config, mesh
         self._rows = -(-vocabulary // ROW_MULTIPLE) * ROW_MULTIPLE
         is_glove = config.model.kind == "glove"
-        self._blocks = (
-            Glove(config.model) if is_glove else OBJECTIVES[config.model.kind, config.model.output](config.model)
-        )
         self._init = init_glove if is_glove else init_tables
+        blocks = Glove(config.model) if is_glove else OBJECTIVES[config.model.kind, config.model.output](config.model)
+        self.lookups: Lookups = blocks.lookups
+        """The rows that a block reads."""
+        self._loss: RowLoss = blocks.loss
 
     def init_params(self, key: Array) -> PyTree:
         return self._init(key, self._rows, self._config.model.d_model)
-
-    def lookups(self, block: PyTree) -> dict[str, Lookup]:
-        """The rows that a block reads."""
-        return self._blocks.lookups(block)
-
-    def loss_of_rows(self, rows: Mapping[str, Array], block: PyTree) -> LossSums:
-        return self._blocks.loss(rows, block)
 
     def loss(
         self, params: PyTree, batch: PyTree, key: Array | None = None, hyperparameters: Hyperparameters | None = None
     ) -> LossSums:
         """Sums over the examples of a batch, from whole tables; deterministic."""
         del key, hyperparameters
-        return self._blocks.loss(self.rows(params, batch), batch)
+        return self._loss(self.rows(params, batch), batch)
 
     def rows(self, params: PyTree, batch: PyTree) -> dict[str, Array]:
         """The rows that a block reads, by name."""
         return {name: params[each.table[0]][each.table[1]][each.ids] for name, each in self.lookups(batch).items()}
 
     def rule(self) -> UpdateRule:
-        """The update: the blocks of a batch one after another, each on the rows that it reads."""
-        return row_update_rule(self._config, self.lookups, self.loss_of_rows, self._mesh)
+        """The update: takes the blocks of a batch one after another, and changes only the rows that each reads."""
+        return row_update_rule(self._config, self.lookups, self._loss, self._mesh)
 
 
 def vectors_of(
     params: PyTree, config: ExperimentConfig, tokenizer: Tokenizer, without: Collection[int] = ()
 ) -> WordVectors:
-    """The vectors of the words of a tokenizer, in its order, except special ids and the ids ``without`` a vector."""
+    """The vectors of a tokenizer's words, in its order, except special ids and the ids ``without`` a vector."""
     left_out = frozenset(without)
     ids = [number for number in range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size) if number not in left_out]
     tables = [np.asarray(jax.device_get(params[name]["table"]), np.float32) for name in TABLES[config.model.kind]]

@@ -1,7 +1,4 @@
-"""The task ``word_vectors`` and the reader of ``init.embeddings``, registered as a plugin does; imports no JAX.
-
-(Settings are checked without it.)
-"""
+"""Registers the task ``word_vectors`` and the reader of ``init.embeddings``; imports no JAX, which settings do not need."""
 
 from typing import Any
 
@@ -37,7 +34,7 @@ register("task", "word_vectors")(
 
 @register("word_table", "word_vectors")
 def read_word_table(file: str) -> Any:
-    """The words and vectors of a file, in any format that is known; see ``formats.read_vectors``."""
+    """The words and vectors of a file in any known format; see ``formats.read_vectors``."""
     from transformer_jax.tools.word_vectors.formats import read_vectors
 
     return read_vectors(file)

@@ -1,4 +1,4 @@
-"""An update of a few rows of large tables: what a task brings along instead of a dense optimizer."""
+"""Sparse updates: gradient steps on a few rows of large tables, instead of a dense optimizer."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -18,14 +18,11 @@ from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import StepMetrics, UpdateRule, interleaved
 
 TablePath = tuple[str, str]
-"""A key of the parameters, and one of the module below it."""
+"""The names of a module and of its parameter."""
 
 
 class Lookup(NamedTuple):
-    """Rows ``ids`` of the parameter ``table``.
-
-    ``scale`` multiplies their gradients; it broadcasts against ``ids``.
-    """
+    """Rows ``ids`` of the parameter ``table``; ``scale``, which broadcasts against ``ids``, multiplies their gradients."""
 
     table: TablePath
     ids: AnyArray
@@ -36,18 +33,16 @@ Lookups = Callable[[PyTree], Mapping[str, Lookup]]
 """The rows that a block reads, by name."""
 
 RowLoss = Callable[[Mapping[str, Array], PyTree], LossSums]
-"""(rows by name, block) to sums; ``sums.loss`` is differentiated by the rows."""
+"""(rows by name, block) to sums; ``sums.loss`` is differentiated with respect to the rows."""
 
 
 def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss, mesh: Mesh) -> UpdateRule:
-    """Takes the blocks of a batch one after another: reads rows, and adds to each the sum of its own steps.
+    """An update that takes the blocks of a batch one after another, and adds to each row the sum of its steps.
 
-    The memory traffic of an update grows with the rows that it reads, not with the size of the tables. The rate multiplies
-    the sum of gradients over a block, as if its examples had come one by one. Devices exchange the rows of their examples, and
-    each adds all of them. From the first block whose loss is not finite
-    on, the parameters stay as they are.
-
-    Raises KeyError when ``optimizer.name`` is not one of ``ROW_RULES``.
+    Memory traffic grows with the rows that are read, not with the size of the tables. The rate multiplies the sum of gradients
+    over a block, as if its examples had come one by one. Devices exchange the rows of their examples, and each adds all of
+    them. After a block whose loss is not finite the parameters no longer change. Raises KeyError if ``optimizer.name`` is not
+    in ``ROW_RULES``.
     """
     init, apply = ROW_RULES[config.optimizer.name]
     blocks_per_update = config.batching.blocks_per_update
@@ -55,7 +50,7 @@ def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss, m
     def exchanged(path: TablePath, ids: Array, gradient: Array) -> tuple[Array, Array]:
         if mesh.size == 1:
             return ids, gradient
-        # Left to itself the compiler adds the rows of each device to a table of zeros, and sums these tables over devices.
+        # By default the compiler adds the rows of each device to a table of zeros, and all-reduces these tables.
         columns = P(None, *partition_of("/".join(path), gradient.shape)[1:])
         shardings = replicated(mesh), NamedSharding(mesh, columns)
         return lax.with_sharding_constraint((ids, gradient), shardings)
@@ -94,7 +89,7 @@ def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss, m
 
 
 def _by_table(found: Mapping[str, Lookup], gradients: Mapping[str, Array]) -> dict[TablePath, tuple[Array, Array]]:
-    """Ids [N] and scaled gradients [N, D] of each table. One scatter for each: of several in turn XLA copies the table."""
+    """Ids [N] and scaled gradients [N, D] by table, for one scatter each: XLA would copy the table between several."""
     joined: dict[TablePath, list[tuple[Array, Array]]] = {}
     for name, lookup in found.items():
         scale = 1.0 if lookup.scale is None else lookup.scale[..., None]
@@ -109,17 +104,17 @@ def _by_table(found: Mapping[str, Lookup], gradients: Mapping[str, Array]) -> di
 def _sgd(
     params: PyTree, memory: PyTree, path: TablePath, ids: Array, gradient: Array, rate: Array
 ) -> tuple[PyTree, PyTree]:
-    """Adds minus the rate times the gradient; rows that occur several times add up."""
+    """Subtracts the rate times the gradient; repeated rows add up."""
     return _with_table(params, path, _added(_table(params, path), ids, -rate * gradient)), memory
 
 
 def _adagrad(
     params: PyTree, memory: PyTree, path: TablePath, ids: Array, gradient: Array, rate: Array
 ) -> tuple[PyTree, PyTree]:
-    """Duchi et al. 2011, per number, as the authors of GloVe have it: the squares are of gradients times the rate.
+    """AdaGrad (Duchi et al. 2011) per entry, as in GloVe's program: it accumulates squares of the rate times the gradient.
 
-    They begin with 1, so that the rate counts until they have grown beyond that. Each occurrence of a row adds its own, before
-    any of them is divided; their program divides first and adds then.
+    The squares start at 1. All occurrences of a row add their squares before any step is divided; GloVe's program divides each
+    step before it adds the square.
     """
     scaled = rate * gradient
     squares = _added(_table(memory, path), ids, scaled**2)
@@ -131,11 +126,11 @@ ROW_RULES = {
     "sgd": (lambda params: {}, _sgd),
     "adagrad": (lambda params: jax.tree.map(jnp.ones_like, params), _adagrad),
 }
-"""By ``optimizer.name``: the state before the first update, and what a gradient does to the rows that were read."""
+"""By ``optimizer.name``: the initial state, and the update of rows by a gradient."""
 
 
 def _added(table: Array, ids: Array, rows: Array) -> Array:
-    """``table`` with rows added; an id beyond it is left out by XLA itself, so that JAX need not check for it."""
+    """``table`` with rows added; without JAX's check of the ids, since XLA drops ids beyond the table."""
     return table.at[ids].add(rows, mode="promise_in_bounds")
 
 

@@ -1,4 +1,4 @@
-"""Settings of word vectors: text, blocks, the models word2vec and GloVe, and the checks over several blocks."""
+"""Settings of word vectors: text, blocks, word2vec and GloVe, and checks across them."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -9,9 +9,9 @@ from transformer_jax.config.language_model import TextDataConfig
 from transformer_jax.config.model import KIND
 
 SPANS_IN_UPDATE = 16
-"""Minimum number of spans in an update: token ids that stay together when an epoch is shuffled; windows end with them."""
+"""Minimum number of spans per update. A span of token ids stays together when an epoch is shuffled, and windows end with it."""
 MAX_SHARED_STEPS = 10
-"""Words of a row for which a shared negative may stand, times the negatives of each; with 20 skip-gram diverged."""
+"""Maximum of words per row times negatives per word, divided by shared negatives; with 20 skip-gram diverged."""
 VECTOR_TOKENIZERS = ("lower_word", "bpe", "unigram")
 DIMENSION = "Dimension of the vectors."
 PRECISION = "Precision of the arithmetic."
@@ -19,7 +19,7 @@ PRECISION = "Precision of the arithmetic."
 
 @dataclass(frozen=True)
 class WordTextConfig(TextDataConfig):
-    """Source of the text, as for language models, subsampling of frequent words, and test sets for the vectors."""
+    """Text as for language models, subsampling of frequent words, and test sets for the vectors."""
 
     held_out: float = same_setting(0.005, TextDataConfig, "held_out")
     subsample: float = setting(
@@ -32,7 +32,7 @@ class WordTextConfig(TextDataConfig):
     )
 
     def absolute(self) -> "WordTextConfig":
-        """The same, with files and folders written out in full."""
+        """The same with absolute paths."""
         sets = absolute_path(self.test_sets, "data.test_sets")
         return replace(self, **vars(super().absolute()) | {"test_sets": sets})
 
@@ -41,7 +41,7 @@ class WordTextConfig(TextDataConfig):
 class BlockConfig:
     """Blocks of text: an update applies the gradients of its blocks one after another.
 
-    The longer a block, the faster, but the gradients of its last words are computed at older vectors.
+    Longer blocks are faster, but use older vectors for the gradients of their last words.
     """
 
     rows: int = setting(64, "Rows in a block.")
@@ -55,7 +55,7 @@ class BlockConfig:
 
     @property
     def row_multiple(self) -> int:
-        """Rows that are computed at once: the devices that share the batch must divide them."""
+        """Rows computed at once, which the devices that share the batch must divide."""
         return self.rows
 
     @property
@@ -113,7 +113,7 @@ def check_word_vectors(
     model: Word2vecConfig | GloveConfig,
     decoding: NoDecodingConfig,
 ) -> None:
-    """Raises ConfigError when the blocks of a run that learns word vectors exclude each other."""
+    """Raises ConfigError if the settings contradict each other."""
     del decoding
     problem = f"{tokenizer.kind!r} makes no words or pieces of words; use {', '.join(VECTOR_TOKENIZERS)}"
     require(tokenizer.kind in VECTOR_TOKENIZERS, "tokenizer.kind", problem)

@@ -17,8 +17,7 @@ from transformer_jax.config.sizing import (
     update_intervals,
 )
 
-# Floating-point operations of a word for each dimension; words of the text for each word of a block, whose
-# gradients add up.
+# FLOPs per word and dimension; minimum ratio of words in the text to words in a block, whose gradients add up.
 OPERATIONS_OF_A_WORD, TEXT_OF_A_BLOCK, ROW_LENGTH, MAX_ROWS, MAX_BLOCKS = 1000, 200, 32, 32, 32
 MIN_UPDATES_OF_AN_EPOCH = 20
 
@@ -26,14 +25,14 @@ MIN_UPDATES_OF_AN_EPOCH = 20
 def plan_word_vectors(
     text: TextStatistics, budget_seconds: float, flops: float, stated: Mapping[str, Any] | None = None
 ) -> Plan:
-    """Dimension, vocabulary and blocks by the words of the text, and as many epochs as pay; see ``Plan``."""
+    """Dimension, vocabulary and blocks for the size of the text, and epochs within the budget; see ``Plan``."""
     stated, speed = stated or {}, TEXT_EFFICIENCY * flops
     text = text.divided(stated)
     words = text.words if text.has_words else text.tokens
     dimension = stated.get("model.d_model") or (300 if words >= 1e8 else 100 if words >= 2e6 else 50)
     rows = _power_of_two(words / TEXT_OF_A_BLOCK / ROW_LENGTH, MAX_ROWS)
     blocks = _power_of_two(words / MIN_UPDATES_OF_AN_EPOCH / (rows * ROW_LENGTH), MAX_BLOCKS)
-    # An update has at least 16 spans, which are longer than a window.
+    # An update has at least SPANS_IN_UPDATE spans, which are longer than a window.
     blocks = max(blocks, 4 if rows == 1 else 1)
     words_of_update = rows * ROW_LENGTH * blocks
     each = OPERATIONS_OF_A_WORD * dimension * words_of_update

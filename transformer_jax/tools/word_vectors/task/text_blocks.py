@@ -1,4 +1,4 @@
-"""Text as blocks for word2vec: subsampled words, windows and negatives are a pure function of (seed, update)."""
+"""Text as blocks for word2vec: subsampling, windows and negatives are a pure function of (seed, update)."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -20,13 +20,13 @@ MARGIN_OF_DEVIATIONS = 4.0
 SPANS_AT_ONCE = 4096
 
 KEEPING, WINDOWS, NEGATIVES = range(3)
-"""The streams of random numbers of an update."""
+"""Streams of random numbers of an update."""
 
 RandomBits = Callable[[int], np.ndarray]
 
 
 def random_bits(seed: int, update: int, stream: int) -> RandomBits:
-    """A function of n that returns n uint64 of a generator whose output NumPy guarantees; streams are independent."""
+    """A function of n that returns n uint64 from a generator with stable output in NumPy; streams are independent."""
     generator = np.random.Philox(
         key=np.array([seed, update], np.uint64), counter=np.array([0, 0, 0, stream], np.uint64)
     )
@@ -34,9 +34,9 @@ def random_bits(seed: int, update: int, stream: int) -> RandomBits:
 
 
 def counts_of_words(store: DocumentStore, vocabulary_size: int, min_count: int) -> np.ndarray:
-    """Count of each id in a store, int64 [V]; 0 for ids that get no vector: special ids, and words rarer than ``min_count``.
+    """Counts of ids in a store, int64 [V]; 0 for special ids and words rarer than ``min_count``, which get no vector.
 
-    Reads the store once, a few million ids at a time. Raises DataError unless at least two words are left.
+    Reads a few million ids at a time. Raises DataError unless at least two words are left.
     """
     counts = np.zeros(vocabulary_size, np.int64)
     for start in range(0, store.num_tokens, IDS_AT_ONCE):
@@ -48,15 +48,15 @@ def counts_of_words(store: DocumentStore, vocabulary_size: int, min_count: int) 
         most = int(counts[NUM_SPECIAL_IDS:].max(initial=0))
         raise DataError(f"tokenizer.min_count: no word occurs {min_count} times, at most {most:,} times; lower it")
     if words == 1:
-        raise DataError("data: a single word is left; lower tokenizer.min_count or give more text")
+        raise DataError("data: only one word is left; lower tokenizer.min_count or give more text")
     return kept
 
 
 def keep_probabilities(counts: np.ndarray, subsample: float) -> np.ndarray:
-    """The probability that a word stays in the text; float64 [V], 0 for words without a count.
+    """The probability that subsampling keeps a word; float64 [V], 0 for words without a count.
 
-    (sqrt(f / t) + 1) t / f for a word of frequency f, at most 1: the formula of word2vec.c, which keeps a little more than
-    sqrt(t / f) of Mikolov et al. 2013b, equation 5. ``subsample`` is t; with 0 all words stay.
+    (sqrt(f / t) + 1) t / f for a word of frequency f, at most 1, as in word2vec.c; a little more than the sqrt(t / f) of
+    Mikolov et al. 2013b, equation 5. ``subsample`` is t; 0 keeps all words.
     """
     frequencies = counts / counts.sum()
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -66,7 +66,7 @@ def keep_probabilities(counts: np.ndarray, subsample: float) -> np.ndarray:
 
 
 class AliasTable(NamedTuple):
-    """A distribution sampled in constant time (Walker 1977): index i gives ``words[i]``, above its threshold ``others[i]``."""
+    """Samples words in constant time (Walker 1977): index i gives ``words[i]``, or ``others[i]`` above its threshold."""
 
     words: np.ndarray
     thresholds: np.ndarray
@@ -81,7 +81,7 @@ class AliasTable(NamedTuple):
 
 
 def negative_table(counts: np.ndarray) -> AliasTable:
-    """Words in proportion to their count to the power 0.75 (Mikolov et al. 2013b, section 2.2)."""
+    """Samples words in proportion to their count to the power 0.75 (Mikolov et al. 2013b, section 2.2)."""
     words = np.flatnonzero(counts)
     weights = counts[words].astype(np.float64) ** NEGATIVE_POWER
     scaled = weights / weights.sum() * len(words)
@@ -99,10 +99,10 @@ def negative_table(counts: np.ndarray) -> AliasTable:
 
 
 class TextBlocks:
-    """The blocks of all updates. Every epoch has every span of the text once, in an order and a subsample of its own.
+    """The blocks of all updates. Every epoch has every span of the text once, with its own order and subsample.
 
-    An update takes as many spans as fit into its rows after subsampling: in one update of 30,000 (4 standard deviations) the
-    last words are left out.
+    An update takes as many spans as fit into its rows after subsampling; one update in 30,000 (4 standard deviations) loses its
+    last words.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class TextBlocks:
         return -(-self._num_spans // self._spans_per_update)
 
     def report(self) -> tuple[dict[str, object], str]:
-        """Counts of words and updates: as JSON, and as a line."""
+        """Updates per epoch and share of kept words, as JSON and as text."""
         counts: dict[str, object] = {"updates_per_epoch": self.updates_per_epoch, "kept_share": self._kept_share}
         remark = f"{self._kept_share:.1%} of the tokens stay after subsampling"
         return counts, f"batches: {self.updates_per_epoch:,} an epoch; {remark}"
@@ -167,23 +167,23 @@ class TextBlocks:
         ids = np.concatenate(parts)
         random = _uint32(random_bits(self._seed, update, KEEPING), len(ids))
         kept = ids[random < self._thresholds[ids]]
-        # A document without words leaves no EOS either.
+        # A document without words keeps no EOS either.
         is_needless = (kept == EOS_ID) & np.concatenate([[True], kept[:-1] == EOS_ID])
         return kept[~is_needless][: self._rows * self._row_length]
 
     def _fitting_spans(self, keep: np.ndarray) -> int:
-        """Number of spans that fit into the rows of an update, by mean and deviation of the subsampled size of a span."""
-        sizes = np.concatenate([self._kept_of_spans(keep, first) for first in range(0, self._num_spans, SPANS_AT_ONCE)])
-        # A span is followed by an EOS; whether a word stays has a variance of its own.
+        """Number of spans that fit into the rows of an update, from the mean and variance of their size after subsampling."""
+        size = self._span
+        pieces = (
+            self._ids[start : start + SPANS_AT_ONCE * size] for start in range(0, self._num_ids, SPANS_AT_ONCE * size)
+        )
+        sizes = np.concatenate([np.add.reduceat(keep[ids], np.arange(0, len(ids), size)) for ids in pieces])
+        # A span is followed by an EOS; subsampling adds variance.
         mean = sizes.mean() + 1
         deviation = np.sqrt(sizes.var() + (1 - sizes.mean() / self._span) * sizes.mean())
         spans = np.arange(1, self._num_spans + 1)
         fits = spans * mean + MARGIN_OF_DEVIATIONS * deviation * np.sqrt(spans) <= self._rows * self._row_length
         return max(int(np.count_nonzero(fits)), 1)
-
-    def _kept_of_spans(self, keep: np.ndarray, first: int) -> np.ndarray:
-        ids = self._ids[first * self._span : (first + SPANS_AT_ONCE) * self._span]
-        return np.add.reduceat(keep[ids], np.arange(0, len(ids), self._span))
 
 
 def _uint32(bits: RandomBits, number: int) -> np.ndarray:

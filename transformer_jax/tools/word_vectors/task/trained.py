@@ -1,4 +1,4 @@
-"""Word vectors that a run has learned, restored from its run directory alone."""
+"""Learned word vectors, restored from a run directory."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +12,10 @@ from transformer_jax.tools.word_vectors.task.task import WITHOUT_VECTOR
 from transformer_jax.tools.word_vectors.vectors import WordVectors
 
 
-def vectors_of_run(workdir: str | Path, checkpoint: str = "best") -> WordVectors:
-    """The vectors of a checkpoint of a run, on any devices.
+def vectors_of_run(workdir: str | Path, checkpoint: str) -> WordVectors:
+    """The vectors of a checkpoint of a run, restored on any devices.
 
-    Raises ConfigError when ``workdir`` is not a run of word vectors, CheckpointError when it has no such checkpoint.
+    Raises ConfigError if ``workdir`` is not a run of word vectors, CheckpointError if it has no such checkpoint.
     """
     run = RunDirectory(workdir)
     run.require_run()
@@ -25,7 +25,7 @@ def vectors_of_run(workdir: str | Path, checkpoint: str = "best") -> WordVectors
 
 
 def _ids_without_vector(run: RunDirectory) -> tuple[int, ...]:
-    """As the run wrote them when it began."""
+    """The ids without a vector that the run recorded when it started; raises DataError if the file is damaged."""
     if not run.data_report.exists():
         return ()
     try:

@@ -1,4 +1,4 @@
-"""word2vec with negative sampling on blocks of text (Mikolov et al. 2013a, 2013b): many pairs in one matrix product."""
+"""word2vec with negative sampling (Mikolov et al. 2013a, 2013b) on blocks of text: one matrix product scores many pairs."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,11 +12,11 @@ from transformer_jax.tools.word_vectors.task.settings import Word2vecConfig
 from transformer_jax.training.losses import LossSums
 
 WORDS, OUTPUTS = ("embedding", "table"), ("projection", "table")
-"""Paths of the input vectors, of words, and of the output vectors, of words or of the inner nodes of a Huffman tree."""
+"""Paths of the input vectors (words), and of the output vectors (words, or inner nodes of a Huffman tree)."""
 
 
 class TextBlock(NamedTuple):
-    """Rows of T centers with W words of context on each side.
+    """Rows of T center words, with W words of context before the first and after the last.
 
     ``words`` [R, T + 2 W]: EOS between documents, PAD beyond the text. ``reach`` [R, T]: window size of each center, 1 to W.
     ``negatives`` [R, K]: random words for the row.
@@ -30,10 +30,10 @@ class TextBlock(NamedTuple):
 class SkipGramNegative:
     """Skip-gram with negative sampling (Mikolov et al. 2013b, equation 4) for all pairs of a row at once.
 
-    One matrix product scores every center of a row against every output vector, of context words and negatives. The weight
-    of a score is 1 for a context word, 0 for another word of the row, and for each of the K shared negatives the number of
-    pairs of the center times ``negatives`` / K: in expectation what each pair gets from negatives of its own. A negative that
-    equals the context word counts, as in the paper; word2vec.c skips it.
+    One matrix product scores every center of a row against the output vectors of all words and negatives of the row. The weight
+    of a score is 1 for a context word and 0 for another word. For each of the K shared negatives it is the number of pairs of
+    the center times ``negatives`` / K, which equals separate negatives for each pair in expectation. A negative that equals the
+    context word counts, as in the paper; word2vec.c skips it.
     """
 
     def __init__(self, config: Word2vecConfig) -> None:
@@ -94,7 +94,7 @@ def init_tables(key: Array, words: int, width: int) -> PyTree:
 
 @jax.custom_vjp
 def nll_of_sign(scores: Array) -> Array:
-    """-log sigmoid(score), elementwise; three times as fast on a CPU as the gradient of ``jax.nn.softplus``."""
+    """-log sigmoid(score), elementwise; its gradient is three times as fast on a CPU as with ``jax.nn.softplus``."""
     return jnp.maximum(-scores, 0.0) + jnp.log1p(jnp.exp(-jnp.abs(scores)))
 
 
@@ -120,7 +120,7 @@ def _binary_sums(
 
 
 def pair_mask(words: Int[AnyArray, "R J"], reach: Int[AnyArray, "R T"]) -> Bool[Array, "R T J"]:
-    """Whether word j is context of center t: at most ``reach`` apart, in the same document."""
+    """Whether word j is in the context of center t: at most ``reach`` apart, in the same document."""
     length = reach.shape[1]
     margin = (words.shape[1] - length) // 2
     document = jnp.cumsum(words == EOS_ID, axis=1)
@@ -133,7 +133,7 @@ def pair_mask(words: Int[AnyArray, "R J"], reach: Int[AnyArray, "R T"]) -> Bool[
 
 
 def window_limits(is_pair: Bool[AnyArray, "R T J"]) -> tuple[Int[Array, "R T"], Int[Array, "R T"]]:
-    """Positions among the J words of the first and the last word of the window of each center."""
+    """Positions, among the J words, of the first and the last word of the window of each center."""
     length, size = is_pair.shape[1:]
     center = jnp.arange(length) + (size - length) // 2
     is_before = jnp.arange(size)[None, None] < center[None, :, None]
@@ -146,7 +146,7 @@ def window_means(
 ) -> tuple[Float[Array, "R T D"], Bool[Array, "R T"]]:
     """The mean vector of each window, and whether the window has a word.
 
-    As in word2vec.c each context word gets the whole gradient of the mean, undivided; Irsoy et al. 2021 discuss the difference.
+    As in word2vec.c each context word gets the gradient of the mean undivided; Irsoy et al. 2021 discuss the difference.
     """
     weights = jnp.asarray(is_pair, jnp.float32)
     counts = jnp.sum(weights, axis=2)
