@@ -1,41 +1,15 @@
 """Training batches from tf.data, prefetched while the device computes."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import jax
 import numpy as np
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.config import ConfigError
-from transformer_jax.data.batch_plan import BatchPlan
-from transformer_jax.data.batches import ALL_ROWS, RowParts, make_batch
 from transformer_jax.data.tensorflow_runtime import require_tensorflow, start_tensorflow, tensorflow_being_imported
-from transformer_jax.data.token_store import TokenStore
-from transformer_jax.sequence_types import Batch
 
 # A batch is made in half a millisecond: more threads would only take cores from the step.
 READER_THREADS = 2
-
-
-def training_batches(
-    store: TokenStore,
-    plan: BatchPlan,
-    *,
-    start_update: int,
-    parts: RowParts = ALL_ROWS,
-    prefetch: int = 8,
-) -> Iterator[Batch]:
-    """Batches of the updates from ``start_update`` on, forever; of each batch ``parts`` of the rows.
-
-    Raises, before the first batch is read, ConfigError when the rows of a batch do not divide into the parts,
-    and DataError where TensorFlow is not installed.
-    """
-    for rows, _, _ in plan.shapes:
-        if rows % parts[1]:
-            problem = f"batches of {rows} rows do not divide into {parts[1]} parts for the devices"
-            raise ConfigError(f"batching.row_multiple: {problem}; use a multiple of {parts[1]}")
-    return prefetched(partial(make_batch, store, plan, parts=parts), start_update, prefetch)
 
 
 def prefetched(read: Callable[[int], PyTree], start_update: int, prefetch: int = 8) -> Iterator[PyTree]:

@@ -138,7 +138,7 @@ def _size(shapes: PyTree) -> str:
 
 
 class Distance(NamedTuple):
-    """``relative``: the norm of the difference over the norm of the left array; ``largest``: the largest absolute difference."""
+    """``relative``: norm of the difference over the norm of the left array; ``largest``: the largest absolute difference."""
 
     name: str
     relative: float

@@ -123,7 +123,7 @@ class RunDirectory:
         return self.path / f"evaluate-{split.replace('/', '-')}"
 
     def require_no_links(self) -> None:
-        """Raises ConfigError where a folder or a checkpoint of the run is a link, through which another one would be written."""
+        """Raises ConfigError where a folder or a checkpoint of the run is a link: writes would change another folder."""
         for entry in (*self.path.glob("*"), *self.checkpoints.glob("*")):
             if entry.is_symlink() and (entry.is_dir() or not entry.exists()):
                 raise ConfigError(

@@ -239,7 +239,7 @@ def _require_state_fits(update: Update) -> None:
 
 
 class _Saved(NamedTuple):
-    """The checkpoint after ``number`` updates; None as ``state``: a new run. ``notes``: on newer checkpoints that are damaged."""
+    """The checkpoint after ``number`` updates; ``state`` None: a new run. ``notes``: on newer checkpoints that are damaged."""
 
     number: int
     state: TrainState | None
