@@ -68,13 +68,14 @@ def to_dict(config: ExperimentConfig) -> dict[str, Any]:
 
 def flatten(config: ExperimentConfig) -> dict[str, Any]:
     """Every setting under its dotted key: ``{"seed": 0, "data.source": "grammar", ...}``."""
-    return dict(_leaves(to_dict(config), ""))
+    return dict(leaves(to_dict(config)))
 
 
-def _leaves(values: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+def leaves(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested dictionaries with their dotted keys."""
     for name, value in values.items():
         key = join_key(path, name)
-        yield from _leaves(value, key) if isinstance(value, dict) else [(key, value)]
+        yield from leaves(value, key) if isinstance(value, dict) else [(key, value)]
 
 
 def difference(left: ExperimentConfig, right: ExperimentConfig) -> list[tuple[str, Any, Any]]:

@@ -48,62 +48,21 @@ class RunDirectory:
             raise ConfigError("--workdir: is empty; give the folder of the run")
         require_local(path, "--workdir")
         self.path = Path(path).expanduser()
-        self._own = self.path if scratch is None else Path(scratch)
-
-    @property
-    def config(self) -> Path:
-        """The resolved settings, JSON."""
-        return self._own / "config.json"
-
-    @property
-    def tokenizer(self) -> Path:
-        """The folder of the trained tokenizers."""
-        return self._own / "tokenizer"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of the checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def metrics(self) -> Path:
-        """Metrics by update, one JSON object a line."""
-        return self._own / "metrics.jsonl"
-
-    @property
-    def curves(self) -> Path:
-        """Plot of the metrics."""
-        return self._own / "curves.png"
-
-    @property
-    def goodput(self) -> Path:
-        """Wall time of the run by kind, over all starts, JSON."""
-        return self._own / "goodput.json"
-
-    @property
-    def outcome(self) -> Path:
-        """Outcome of the run, JSON; missing while the run is in progress and after a crash."""
-        return self._own / "outcome.json"
-
-    @property
-    def run_record(self) -> Path:
-        """A JSON list with an entry for each start of the run: command, versions, host, devices."""
-        return self._own / "run.json"
-
-    @property
-    def hang(self) -> Path:
-        """Stacks of all threads of a process that the watchdog ended."""
-        return self._own / "hang.txt"
-
-    @property
-    def profile(self) -> Path:
-        """The folder of traces."""
-        return self._own / "profile"
-
-    @property
-    def data_report(self) -> Path:
-        """Statistics of the training data, and the numbers of examples that were left out, by reason."""
-        return self._own / "data.json"
+        own = self.path if scratch is None else Path(scratch)
+        self.checkpoints = self.path / "checkpoints"
+        self.config = own / "config.json"  # The resolved settings.
+        self.tokenizer = own / "tokenizer"  # The folder of the trained tokenizers.
+        self.data_report = (
+            own / "data.json"
+        )  # Statistics of the training data, and numbers of examples left out by reason.
+        self.run_record = own / "run.json"  # For each start: command, versions, host, devices.
+        self.metrics = own / "metrics.jsonl"  # Metrics by update, one JSON object a line.
+        self.curves = own / "curves.png"  # Plot of the metrics.
+        self.goodput = own / "goodput.json"  # Wall time by kind, over all starts.
+        self.outcome = own / "outcome.json"  # Missing while the run is in progress and after a crash.
+        self.hang = own / "hang.txt"  # Stacks of all threads of a process that the watchdog ended.
+        self.profile = own / "profile"  # The folder of traces.
+        self._lock = own / "train.lock"
 
     def remove_partial_files(self) -> None:
         """Removes unfinished files of a killed training process."""
@@ -141,12 +100,11 @@ class RunDirectory:
             f"--workdir: another process is training in {self.path}; use another folder, or --distributed for the processes "
             "of one run"
         )
-        lock = self._own / "train.lock"
-        made = [each for each in (lock, self.path, *self.path.parents) if not each.exists()]
+        made = [each for each in (self._lock, self.path, *self.path.parents) if not each.exists()]
         self.require_no_links()
         require_own(self.path)
         require_writable(self.path, "--workdir")
-        with locked(lock, RunIsBusy(refusal or problem, self.path)):
+        with locked(self._lock, RunIsBusy(refusal or problem, self.path)):
             try:
                 yield
             finally:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, flatten, from_dict, load_run_config
+from transformer_jax.config.conversion import leaves
 from transformer_jax.config.plugins import names_in_file
 from transformer_jax.config.recipes import find_recipe, is_run_directory, stated_settings, with_own_text
 from transformer_jax.config.sizing import (
@@ -73,7 +74,7 @@ def sized(
     if time_budget is None:
         return SizedConfig(from_dict(apply_overrides(values, overrides)))
     seconds = seconds_of(time_budget)
-    stated = _leaves(apply_overrides(values, overrides))
+    stated = dict(leaves(apply_overrides(values, overrides)))
     config = _with(values, _open_settings(stated), overrides)
     sizing = _sizing_of(config, stated, has_flag=budget is not None)
     directory = RunDirectory(workdir)
@@ -126,14 +127,6 @@ def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, has_flag:
 def _with(values: Mapping[str, Any], chosen: Mapping[str, Any], overrides: Overrides) -> ExperimentConfig:
     added = [(key, str(value)) for key, value in chosen.items()]
     return from_dict(apply_overrides(values, [*added, *overrides]))
-
-
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """``{"model": {"d_ff": 8}}`` as ``{"model.d_ff": 8}``."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat |= _leaves(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return flat
 
 
 def _budget_of(source: str, overrides: Overrides) -> str | None:
