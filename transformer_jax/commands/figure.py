@@ -63,8 +63,7 @@ def subject_of(values: flags.Values, recipe: str) -> Subject:
     if values.workdir and values.config:
         raise ConfigError("--workdir: a run has its own settings; give it or --config, not both")
     if not values.workdir:
-        if not values.config:
-            values["config"].value = recipe
+        values["config"].value = values.config or recipe
         if not values.config:
             raise ConfigError("--workdir: this figure is of a trained run; give its folder")
         return Subject(values.config, flags.resolve_config(values))

@@ -73,11 +73,9 @@ def chosen_runs(values: flags.Values, config: ExperimentConfig) -> "list[ChosenR
 
 
 def open_runs(runs: "list[ChosenRun]", average: int = 1) -> "TrainedRun[Any]":
-    """Starts JAX and restores a trained run, or several as an ensemble."""
-    from transformer_jax.runtime.compilation_cache import start_jax
+    """``open_trained``, imported on use since it imports JAX."""
     from transformer_jax.tasks.trained_run import open_trained
 
-    start_jax(runs[0].config.data.cache_directory)
     return open_trained(*runs, average=average)
 
 

@@ -52,7 +52,7 @@ def soft_alignments(
     ``layer`` and ``head`` count from 1. Layer 0 is the last but one, or the only one: in a Transformer it aligns best (Garg et
     al. 2019). Layer -1 and head 0 are the mean of all. ``show`` receives the number of finished pairs.
 
-    Raises DataError when the numbers of sentences differ or one is too long, ConfigError when there is no such layer or head.
+    Raises DataError when the numbers of sentences differ or one is too long.
     """
     weights: dict[int, np.ndarray] = {}
     are_words = pieces_are_words(sources), pieces_are_words(targets)
@@ -90,14 +90,10 @@ def cross_attention(
 
 
 def _chosen(layers: list[Float[Array, "B H T S"]], *, layer: int, head: int) -> Float[Array, "B T S"]:
-    if layer > len(layers):
-        raise ConfigError(f"--layer: {layer} is more than the number of attentions to the source, {len(layers)}")
     if layer == MEAN_OF_LAYERS:
         weights = jnp.mean(jnp.stack(layers), axis=0)
     else:
         weights = layers[layer - 1 if layer else max(len(layers) - 2, 0)]
-    if head > weights.shape[1]:
-        raise ConfigError(f"--head: {head} is more than the {weights.shape[1]} heads of the layer")
     return weights[:, head - 1] if head else jnp.mean(weights, axis=1)
 
 
