@@ -314,7 +314,7 @@ class DigestedFolder(ocp.path.atomicity.AtomicRenameTemporaryPath):
 def require_undamaged(folder: Path, items: list[str], part: Part) -> None:
     """Raises CheckpointError, which names the files, where files of these items changed since they were written.
 
-    Downloads their arrays first where the run lies in an object store.
+    Downloads their arrays first if the run is in an object store.
     """
     fetch_arrays(folder, items)
     if changed := changed_files(folder, items, part):

@@ -40,7 +40,7 @@ def vectorize(values: flags.Values) -> int:
     tfidf: counts times ln((1 + documents) / (1 + documents with the term)) + 1, each row divided by its Euclidean norm. Words
     are scikit-learn's, except that words of one letter ("I", "a") are kept. They are lowercased, unless --nolowercase.
 
-    Memory holds the vocabulary and the matrix, not the text. With --hashing_columns=N the column of a term is its hash, which
+    The vocabulary and the matrix are in memory, not the text. With --hashing_columns=N the column of a term is its hash, which
     needs no vocabulary; terms may share a column and have no names. Needs scikit-learn: pip install scikit-learn scipy.
     """
     stated = {field.name: values[field.name].value for field in fields(CountingConfig)}

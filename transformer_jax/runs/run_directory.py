@@ -236,7 +236,7 @@ def _starts(path: Path) -> list[dict[str, Any]]:
 def _git_commit() -> str:
     """The commit of this source tree, with ``-dirty`` when it has changes; empty without git."""
     if not (Path(__file__).parents[2] / "pyproject.toml").is_file():
-        # An installed package may lie inside another repository.
+        # An installed package may be inside another repository.
         return ""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
     try:

@@ -111,7 +111,7 @@ def require_local(path: str | Path, flag: str) -> None:
 
 
 def require_writable_file(file: str | Path, flag: str) -> Path:
-    """The file; raises ConfigError that names ``flag`` when it is a folder, lies in none, or cannot be written."""
+    """The file; raises ConfigError, which names ``flag``, when it is a folder, has no folder, or cannot be written."""
     path = Path(file).expanduser()
     is_new = not path.exists()
     try:
@@ -126,7 +126,7 @@ def require_writable_file(file: str | Path, flag: str) -> Path:
 
 
 def require_writable(folder: str | Path, flag: str) -> Path:
-    """The folder, made if it is not there; raises ConfigError that names ``flag`` when nothing can be written into it."""
+    """The folder, made if it does not exist; raises ConfigError, which names ``flag``, when it cannot be written."""
     require_local(folder, flag)
     path = Path(folder).expanduser()
     try:

@@ -1,4 +1,4 @@
-"""Devices of this process and what they can do; memory and disk of this host."""
+"""Devices of this process and their capabilities; memory and disk of this host."""
 
 import os
 import re

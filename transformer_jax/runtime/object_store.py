@@ -220,7 +220,7 @@ def copy_to_read(address: str) -> StoredFolder:
     stored = StoredFolder(address, _folder_of_this_process() / scheme / rest)
     if not any(stored.path.glob("config.json")) and not any(stored.path.glob("*/config.json")):
         found = ", ".join(sorted(path.name for path in stored.path.glob("*"))[:8]) or "nothing"
-        raise DataError(f"{stored.address}: no run is there: no config.json in it or one level below (found {found})")
+        raise DataError(f"{stored.address}: not a run: no config.json in it or one level below (found {found})")
     return stored
 
 
@@ -239,7 +239,7 @@ def local_run(text: str, *, is_fresh: bool = False) -> Path:
     if is_unasked(text):
         address = without_mark(text)
         raise DataError(
-            f"init.run: the run names {address}, and only what you name yourself is opened: --init_from={address}"
+            f"init.run: {address} comes from the settings of a run; to open it, name it yourself: --init_from={address}"
         )
     if is_fresh:
         # The earlier copy stays on disk: a model may still read from it.

@@ -1,4 +1,4 @@
-"""Language modeling as a task: its training data, its evaluation, and what it computes for given text."""
+"""Language modeling as a task: training data, evaluation, scores and attention of given text."""
 
 import itertools
 import math

@@ -50,10 +50,10 @@ class Sampler:
         Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens``.
         """
         tokenizers, limit = self._trained.tokenizers, self._trained.config.decoding.max_source_tokens
-        asked, sources = encode_sources(tokenizers.source, sentences, limit, name, first)
+        nonempty, sources = encode_sources(tokenizers.source, sentences, limit, name, first)
         in_row = -(-num_results // -(-num_results // MAX_SAMPLES))
-        parts = [(number, copy) for number in range(len(asked)) for copy in range(0, num_results, in_row)]
-        numbers = np.array([(asked[number] + first - 1, copy) for number, copy in parts], np.int32).reshape(-1, 2)
+        parts = [(number, copy) for number in range(len(nonempty)) for copy in range(0, num_results, in_row)]
+        numbers = np.array([(nonempty[number] + first - 1, copy) for number, copy in parts], np.int32).reshape(-1, 2)
         drawn: list[list[Translation]] = [[] for _ in parts]
         batches = self._batches([sources[number] for number, _ in parts], numbers)
         for indices, samples in self._search_for(in_row).search(self._params, batches):
@@ -64,7 +64,7 @@ class Sampler:
                 ]
         results: list[list[Translation]] = [[] if each.strip() else [NOTHING] for each in sentences]
         for (number, _), translations in zip(parts, drawn, strict=True):
-            results[asked[number]] += translations
+            results[nonempty[number]] += translations
         return [each[:num_results] for each in results]
 
     def _batches(self, sources: Sequence[list[int]], numbers: np.ndarray) -> Iterator[SearchBatch]:

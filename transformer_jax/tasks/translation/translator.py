@@ -110,9 +110,9 @@ class Translator:
         Raises, before the search, ConfigError as ``prefix_ids`` does, and SentenceTooLong when a sentence is longer than
         ``decoding.max_source_tokens``; the message has ``name`` and the number of the sentence, counted from ``first``.
         """
-        asked, sources = encode_sources(self._tokenizers.source, sentences, self._config.max_source_tokens, name, first)
+        nonempty, sources = encode_sources(self._tokenizers.source, sentences, self._config.max_source_tokens, name, first)
         results: list[list[Translation] | None] = [[NOTHING] for _ in sentences]
-        for index in asked:
+        for index in nonempty:
             results[index] = None
         found = self._search(params, sources, num_results, self.prefix_ids(prefix))
 
@@ -120,7 +120,7 @@ class Translator:
             for index in range(len(results)):
                 while (translations := results[index]) is None:
                     of_source, done = next(found)
-                    results[asked[of_source]] = done
+                    results[nonempty[of_source]] = done
                 yield translations
 
         return in_order()
