@@ -52,9 +52,7 @@ class RunDirectory:
         self.checkpoints = self.path / "checkpoints"
         self.config = own / "config.json"  # The resolved settings.
         self.tokenizer = own / "tokenizer"  # The folder of the trained tokenizers.
-        self.data_report = (
-            own / "data.json"
-        )  # Statistics of the training data, and numbers of examples left out by reason.
+        self.data_report = own / "data.json"  # Statistics of the training data; examples left out, by reason.
         self.run_record = own / "run.json"  # For each start: command, versions, host, devices.
         self.metrics = own / "metrics.jsonl"  # Metrics by update, one JSON object a line.
         self.curves = own / "curves.png"  # Plot of the metrics.

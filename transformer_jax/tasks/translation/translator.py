@@ -110,7 +110,9 @@ class Translator:
         Raises, before the search, ConfigError as ``prefix_ids`` does, and SentenceTooLong when a sentence is longer than
         ``decoding.max_source_tokens``; the message has ``name`` and the number of the sentence, counted from ``first``.
         """
-        nonempty, sources = encode_sources(self._tokenizers.source, sentences, self._config.max_source_tokens, name, first)
+        nonempty, sources = encode_sources(
+            self._tokenizers.source, sentences, self._config.max_source_tokens, name, first
+        )
         results: list[list[Translation] | None] = [[NOTHING] for _ in sentences]
         for index in nonempty:
             results[index] = None
