@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.array_types import Array, Float, Int
+from transformer_jax.array_types import AnyArray, Array, Float, Int
 from transformer_jax.models.inspection import ATTENTION_KINDS, layers_by_kind
 
 READING_TOKENS = 1024
@@ -32,7 +32,7 @@ class TokenScores(NamedTuple):
         return math.exp(-self.log_prob / len(self.log_probs))
 
 
-def token_log_probs(logits: Float[Array, "B T V"], ids: Int[Array, "B T"]) -> Float[Array, "B T"]:
+def token_log_probs(logits: Float[Array, "B T V"], ids: Int[AnyArray, "B T"]) -> Float[Array, "B T"]:
     """The log-probability of each token."""
     logits = logits.astype(jnp.float32)
     chosen = jnp.take_along_axis(logits, ids[:, :, None], axis=2)[:, :, 0]
