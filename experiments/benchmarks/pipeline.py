@@ -13,6 +13,7 @@ import os
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -101,9 +102,10 @@ def write_corpus(folder: Path, pairs: int) -> None:
 
 def read_speed(store: object, plan: object, batches: int) -> float:
     """Batches a second, through tf.data as training reads them."""
-    from transformer_jax.data.pipeline import training_batches
+    from transformer_jax.data.batches import make_batch
+    from transformer_jax.data.pipeline import prefetched
 
-    stream = training_batches(store, plan, start_update=0)
+    stream = prefetched(partial(make_batch, store, plan), 0)
     for _ in itertools.islice(stream, 200):
         pass
     started = time.perf_counter()

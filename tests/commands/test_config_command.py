@@ -224,7 +224,7 @@ def test_help_of_a_command_has_an_example_and_the_flags(capsys):
     assert "config_override" not in text
     assert main(["help", "checkpoint"]) == 0
     assert capsys.readouterr().out.startswith(
-        "Usage: transformer-jax checkpoint ACTION RUN ... [--flag=value ...]\n\nLook at"
+        "Usage: transformer-jax checkpoint ACTION RUN ... [--flag=value ...]\n\nList and describe"
     )
 
 

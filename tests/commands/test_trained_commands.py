@@ -120,7 +120,7 @@ def test_beam_search_scores_are_log_probabilities_over_the_length_penalty(run, t
         assert len(record["tokens"]) == len(record["token_log_probs"]) == int(tokens) and record["tokens"][-1] == "</s>"
     (tmp_path / "target").write_text("a\n")
     assert main(["score", *run_flags, *files]) != 0
-    assert "1 target sentences; line i of each is a pair" in capsys.readouterr().err
+    assert "1 target sentences; pair i is line i of each" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("kind", "ending"), [("cross", "png"), ("encoder", "pdf"), ("decoder", "svg")])

@@ -166,7 +166,7 @@ def test_runs_of_other_tokens_are_no_ensemble(run, tmp_path, capsys):
     shutil.copy(run / "config.json", tmp_path)
     save_tokenizers(TokenizerPair(*2 * [WordTokenizer.train(["x y z"], 64)]), tmp_path / "tokenizer")
     assert main(["translate", f"--workdir={run}", f"--ensemble={tmp_path}"]) == 2
-    assert f"{tmp_path} has another source tokenizer than {run}" in capsys.readouterr().err
+    assert f"{tmp_path} and {run} have different source tokenizers" in capsys.readouterr().err
 
 
 def test_translate_says_which_line_is_not_utf_8(run):

@@ -1,4 +1,5 @@
 import itertools
+from functools import partial
 from threading import Event
 
 import jax
@@ -6,11 +7,11 @@ import numpy as np
 import pytest
 import tensorflow
 
-from transformer_jax.config import BatchingConfig, ConfigError
+from transformer_jax.config import BatchingConfig
 from transformer_jax.data import tensorflow_runtime
 from transformer_jax.data.batch_plan import plan_batches
-from transformer_jax.data.batches import make_batch
-from transformer_jax.data.pipeline import training_batches
+from transformer_jax.data.batches import ALL_ROWS, make_batch
+from transformer_jax.data.pipeline import prefetched
 
 KINDS = ("buckets", "packed", "tokens")
 
@@ -28,6 +29,10 @@ def make_plan(store, kind):
     count = {"kind": "packed", "count": "tokens", "width_multiple": 8} if kind == "tokens" else {"kind": kind}
     config = BatchingConfig(tokens_per_update=256, packed_length=16 if kind == "tokens" else 32, num_buckets=3, **count)
     return plan_batches(store.source_lengths, store.target_lengths, config, seed=3)
+
+
+def training_batches(store, plan, start_update, parts=ALL_ROWS):
+    return prefetched(partial(make_batch, store, plan, parts=parts), start_update)
 
 
 def take(count, *args, **kwargs):
@@ -75,11 +80,6 @@ def test_the_processes_parts_are_the_whole(store, kind):
         parts = [take(6, store, plan, start_update=2, parts=(each, count)) for each in chosen]
         together = [jax.tree.map(lambda *leaves: np.concatenate(leaves), *each) for each in zip(*parts, strict=True)]
         assert_same(together, whole)
-
-
-def test_processes_that_rows_do_not_divide_over_are_refused_at_once(store):
-    with pytest.raises(ConfigError, match=r"batching\.row_multiple.* 3 parts"):
-        training_batches(store, make_plan(store, "buckets"), start_update=0, parts=([0], 3))
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import pytest
 from run_settings import tiny_config, tiny_settings
 from run_steps import initial_state, session, train, write_untrained
 
-from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, from_dict, to_json
+from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, from_dict, to_dict, to_json
 from transformer_jax.runs import trainer
 from transformer_jax.runs.checkpoint_tools import read_parameters
-from transformer_jax.runs.resumption import require_same_run, with_recorded_init
+from transformer_jax.runs.resumption import require_same_run, settings_to_train
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.task import task_class
@@ -55,8 +55,7 @@ def test_what_is_frozen_stays_as_in_the_other_run_and_a_resumed_run_needs_it_no_
     shutil.rmtree(other)
     for init in (InitConfig(), replace(config.init, run=str(tmp_path / "moved"))):
         resumed = replace(config, init=init)
-        require_same_run(resumed, str(run))
-        assert with_recorded_init(resumed, str(run)) == config
+        assert settings_to_train(to_dict(resumed), (), str(run), None)[0] == config
     with pytest.raises(ConfigError, match="init.leave_out: the run has '', this command 'embedding'"):
         require_same_run(replace(config, init=replace(config.init, leave_out="embedding")), str(run))
     assert train(config, run).step == 3

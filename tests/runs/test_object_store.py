@@ -153,7 +153,7 @@ def test_what_cannot_be_used_is_refused(store):
     store.pipe_file("/bucket/bad/a/../../b", b"")
     with pytest.raises(DataError, match="not a valid file name"):
         copy_to_read("memory://bucket/bad")
-    with pytest.raises(DataError, match=r"no run is there: no config.json .* \(found nothing\)"):
+    with pytest.raises(DataError, match=r"not a run: no config.json .* \(found nothing\)"):
         copy_to_read("memory://bucket/empty")
     with pytest.raises(ConfigError, match="not the address of an object store"):
         copy_to_read("s3:///run")

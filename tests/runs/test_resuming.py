@@ -190,7 +190,7 @@ def test_a_refused_resumption_leaves_the_settings_as_they_were(whole, cache, tmp
     monkeypatch.undo()
     assert (run / "config.json").read_text() == before
     (run / "config.json").unlink()
-    with pytest.raises(ConfigError, match=r"holds checkpoints but no config\.json"):
+    with pytest.raises(ConfigError, match=r"has checkpoints but no config\.json"):
         require_same_run(tiny_config(cache), str(run))
 
 

@@ -43,10 +43,10 @@ def test_a_run_keeps_its_name_and_a_trial_belongs_to_its_sweep(tmp_path):
 
 
 def test_a_library_that_is_missing_is_named(monkeypatch, tmp_path):
-    monkeypatch.setattr(trackers.importlib, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
+    monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
     for name in ("wandb", "mlflow", "trackio"):
         with pytest.raises(ConfigError, match=f"{name} is not installed; pip install {name}"):
-            TRACKERS[name](tmp_path, CONFIG, 0)
+            Trackers(tmp_path, from_dict({"training": {"trackers": name}}), 0)
 
 
 @pytest.mark.slow

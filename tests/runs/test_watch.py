@@ -15,7 +15,7 @@ from transformer_jax.config import ConfigError, DataError, MeshConfig
 from transformer_jax.evaluation.scores import EvaluationReport, score_translations
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, write_json
-from transformer_jax.runs.watch import LOOKS, watch
+from transformer_jax.runs.watch import MAX_ATTEMPTS, watch
 from transformer_jax.tasks.trained_run import open_trained
 from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
 from transformer_jax.tasks.translation.task import TranslationTask
@@ -134,7 +134,7 @@ def test_a_checkpoint_that_cannot_be_read_is_left_out(whole, config, scored, tmp
     monkeypatch.setattr(Checkpoints, "restore_params", restore_params)
     said = watched(folder, config, lambda: pauses.append(None))
     assert scored == [6]
-    assert len(pauses) == (0 if is_deleted else LOOKS)
+    assert len(pauses) == (0 if is_deleted else MAX_ATTEMPTS)
     assert ("the run deleted the checkpoint" if is_deleted else "update 3: left out: gone") in said[0]
 
 

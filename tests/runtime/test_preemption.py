@@ -17,7 +17,7 @@ from transformer_jax.runtime import preemption
 preemption.ECHO_SECONDS = -1.0
 with preemption.Interruption() as asked:
     os.kill(os.getpid(), signal.SIGTERM)
-    assert asked.is_asked
+    assert asked.number
     os.kill(os.getpid(), signal.SIGTERM)
     print("still here")
 """

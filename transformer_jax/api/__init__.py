@@ -1,1 +1,1 @@
-"""What ``import transformer_jax`` offers in Python: trained runs, and training with callbacks."""
+"""The public Python API of ``transformer_jax``: trained runs, and training with callbacks."""

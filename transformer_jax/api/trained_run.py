@@ -1,4 +1,4 @@
-"""A trained run in Python, and errors in the words of Python."""
+"""A trained run in Python."""
 
 import re
 import warnings
@@ -15,7 +15,6 @@ from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, config_for_use
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
-from transformer_jax.runtime.compilation_cache import start_jax
 from transformer_jax.runtime.object_store import local_run
 from transformer_jax.tasks.task import Evaluation, Task, task_class, task_that_reads_texts
 from transformer_jax.tasks.texts import TokenScores
@@ -26,8 +25,8 @@ _FLAG = re.compile(r"(?<![\w-])--(?:config\.)?(?=[a-z])")
 
 @contextmanager
 def python_errors() -> Iterator[None]:
-    """Names arguments and settings in errors as Python does: ``workdir``, not ``--workdir``; ``model.d_ff``, not
-    ``--config.model.d_ff``; ``load_plugin("FILE.py")``, not ``--plugin=FILE.py``.
+    """Removes the syntax of the command line from errors: ``workdir`` for ``--workdir``, ``model.d_ff`` for
+    ``--config.model.d_ff``, ``load_plugin("FILE.py")`` for ``--plugin=FILE.py``.
     """
     try:
         yield
@@ -113,7 +112,7 @@ class Run:
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """The log so far, a dictionary a record, with ``step`` in each: ``pandas.DataFrame(run.metrics)``."""
+        """The records of the log so far, each with its ``step``: ``pandas.DataFrame(run.metrics)``."""
         return read_metrics(self.directory.metrics)
 
     @property
@@ -123,7 +122,7 @@ class Run:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The updates of the checkpoints whose mean the parameters are; one, unless they are averaged."""
+        """The update of the checkpoint, or the updates of the averaged checkpoints."""
         return tuple(self._trained.steps)
 
     @overload
@@ -144,7 +143,7 @@ class Run:
     @overload
     def generate(self, prompt: Sequence[str], seed: int = 0) -> list[str]: ...
     def generate(self, prompt: str | Sequence[str] = "", seed: int = 0) -> str | list[str]:
-        """The continuation of a prompt by a language model, or of each of several, by the decoding settings of the run."""
+        """The continuation of a prompt by a language model, or of each of several, with the decoding settings of the run."""
         with python_errors():
             self._require("generate", "language_model")
             prompts = [prompt] if isinstance(prompt, str) else list(prompt)
@@ -155,7 +154,7 @@ class Run:
         return found[0].text if isinstance(prompt, str) else [each.text for each in found]
 
     def attention(self, text: str, translation: str | None = None) -> Attention:
-        """All attention weights between a sentence and its translation, by default the run's own, or of a language model."""
+        """All attention weights of a sentence and its translation (default: the model's own), or of a language model's text."""
         with python_errors():
             self._texts("attention").require_targets("translation", is_given=translation is not None, is_optional=True)
             attention = self._trained.task.attention_of(self.params, text, translation)
@@ -173,7 +172,7 @@ class Run:
     def score(
         self, source: str | Sequence[str], target: str | Sequence[str] | None = None
     ) -> TokenScores | list[TokenScores]:
-        """The log-probability of a given translation, or of each of several; by a language model, of ``source`` itself."""
+        """The log-probability of a given translation, or of each of several; of a language model, of ``source`` itself."""
         with python_errors():
             self._texts("score").require_targets("target", is_given=target is not None)
             if target is not None and isinstance(source, str) != isinstance(target, str):
@@ -183,7 +182,7 @@ class Run:
         return scores[0] if isinstance(source, str) else scores
 
     def evaluate(self, split: str = "test", limit: int = 0) -> Evaluation:
-        """Scores a split of the data of the run, or its first ``limit`` examples; ``.metrics`` are numbers by name."""
+        """Scores a split of the data of the run, or its first ``limit`` examples; ``.metrics`` has numbers by name."""
         with python_errors():
             task_class(self.config.task).require_split(self.config, split)
             evaluation: Evaluation = self._trained.evaluate(split, limit=limit)
@@ -192,7 +191,6 @@ class Run:
     @cached_property
     def _trained(self) -> TrainedRun[Any]:
         with python_errors():
-            start_jax(self.config.data.cache_directory)
             chosen = ChosenRun(str(self.path), self.config, self._checkpoint)
             return open_trained(chosen, average=self._average)
 
@@ -213,7 +211,7 @@ def load(
 ) -> Run:
     """A trained run, from its folder or its address (``s3://...``).
 
-    ``checkpoint``: ``best``, ``last`` or the number of an update; ``average``: newest checkpoints up to it to average.
+    ``checkpoint``: ``best``, ``last`` or the number of an update. ``average``: number of checkpoints up to it to average.
     ``settings``: settings of decoding, devices or the location of the data, such as ``{"decoding.beam_width": 1}``.
 
     Raises:

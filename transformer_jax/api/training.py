@@ -29,13 +29,13 @@ def train(
     """Trains a run, or resumes the one that is in ``workdir`` (also ``s3://...``), and returns it with its best checkpoint.
 
     ``config``: a recipe (``"multi30k:tiny_hour"``, ``"mine.py"``), nested settings, or an ``ExperimentConfig``. ``settings``
-    change single ones: ``{"training.num_updates": 500}``. ``budget``, such as ``"20m"``, sizes what they leave open for text of
-    your own, as does ``"text"`` by itself. ``callbacks`` are hooks: functions of the run that are called after every update;
-    a ``Callback`` has a method for logs, validations and checkpoints each.
+    override single ones: ``{"training.num_updates": 500}``. ``budget``, such as ``"20m"``: for text of your own, chooses sizes
+    that are not stated; the recipe ``"text"`` has one. ``callbacks``: hooks, which are called with the run after every update;
+    a ``Callback`` has a method each for logs, validations and checkpoints.
     An interruption (Ctrl-C) saves and returns; the same call resumes.
 
     Raises:
-        ConfigError, DataError: what the caller can mend.
+        ConfigError, DataError: mistakes that the caller can correct.
         TrainingDiverged: loss or gradient were not finite.
     """
     with python_errors():

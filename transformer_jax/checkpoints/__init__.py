@@ -1,1 +1,1 @@
-"""Run directories and the checkpoints in them: their format, writing and restoring them, choosing one."""
+"""Checkpoints: their format, writing, restoring and averaging them, choosing one."""

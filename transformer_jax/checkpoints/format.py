@@ -1,4 +1,4 @@
-"""Contents of a checkpoint folder without its arrays: steps, scores, sizes, damage. Needs no Orbax."""
+"""Checkpoint folders without their arrays: steps, scores, sizes, damage. Does not import Orbax."""
 
 import math
 import re
@@ -16,12 +16,12 @@ UNFINISHED = ".orbax-checkpoint-tmp-"
 
 
 class CheckpointError(DataError):
-    """No usable checkpoint. The message names the folder and what it holds."""
+    """No usable checkpoint. The message names the folder and its checkpoints."""
 
 
 class StoredCheckpoint(NamedTuple):
-    """A checkpoint as files: ``score`` is the selection metric, None where it was not measured; ``is_sound`` is False where it
-    cannot be read.
+    """A checkpoint as files: ``score`` is the selection metric, None where it was not measured; ``is_sound`` is False where the
+    score cannot be read.
     """
 
     step: int
@@ -36,7 +36,7 @@ class StoredCheckpoint(NamedTuple):
 
     @property
     def written(self) -> float:
-        """Time of completion, in seconds since 1970; also correct for a copy, if Orbax's metadata can be read."""
+        """Time of completion, in seconds since 1970, by Orbax's metadata, or else by the file system."""
         try:
             note = parse_json((self.folder / "_CHECKPOINT_METADATA").read_text(encoding="utf-8"))
             return note["commit_timestamp_nsecs"] / 1e9
@@ -55,7 +55,7 @@ def step_names(directory: Path) -> list[str]:
 
 
 def written_settings(directory: Path) -> tuple[int, ExperimentConfig | None]:
-    """The newest checkpoint whose settings can be read, and these; None where there is none."""
+    """The step and the settings of the newest checkpoint whose settings can be read; (0, None) where there is none."""
     for name in reversed(step_names(directory)):
         folder = directory / name
         # Damage is reported when the checkpoint is restored.
@@ -66,7 +66,7 @@ def written_settings(directory: Path) -> tuple[int, ExperimentConfig | None]:
 
 
 def is_step(name: str) -> bool:
-    """Whether this is the name of a checkpoint: an update, at most 18 ASCII digits."""
+    """Whether this is the name of a checkpoint: at most 18 ASCII digits."""
     return re.fullmatch(r"[0-9]{1,18}", name) is not None
 
 
@@ -90,7 +90,7 @@ def were_set_aside(run: Path) -> list[Path]:
 
 
 def remove(checkpoint: Path) -> None:
-    """Deletes a checkpoint; a kill leaves no half-deleted checkpoint under the name."""
+    """Deletes a checkpoint; a kill leaves no half-deleted checkpoint under its name."""
     unfinished = checkpoint.with_name(f"{checkpoint.name}{UNFINISHED}removed")
     shutil.rmtree(unfinished, ignore_errors=True)
     checkpoint.rename(unfinished)
@@ -98,7 +98,7 @@ def remove(checkpoint: Path) -> None:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Removes what a save that failed has left."""
+    """Removes the folders of failed saves."""
     for folder in directory.glob(f"[0-9]*{UNFINISHED.rstrip('-')}*"):
         shutil.rmtree(folder, ignore_errors=True)
 

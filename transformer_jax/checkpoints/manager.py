@@ -1,4 +1,4 @@
-"""Checkpoints with Orbax: written in the background, restored onto any mesh, averaged; the newest sound one is found."""
+"""Checkpoints with Orbax: written in the background, restored onto any mesh, averaged."""
 
 import asyncio
 import logging
@@ -47,7 +47,7 @@ class Checkpoints:
 
     Each holds three items: ``params``, ``rest`` (optimizer state, step, key) and ``progress`` (JSON). Writing is asynchronous;
     a folder gets its final name only when it is complete, so a killed process leaves nothing half-written under it.
-    Of several processes all must make the same calls, but with ``read_only`` each reads for itself.
+    Several processes must all make the same calls; with ``read_only`` each reads by itself.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class Checkpoints:
         self._directory = Path(directory).absolute()
         self._selection = selection
         sign = 1 if selection.direction == "maximize" else -1
-        best = BestN(
-            get_metric_fn=lambda metrics: sign * metrics[selection.name],
-            n=keep_best,
-            keep_checkpoints_without_metrics=False,
-        )
+
+        def signed_score(metrics: dict[str, float]) -> float:
+            return sign * metrics[selection.name]
+
+        best = BestN(get_metric_fn=signed_score, n=keep_best, keep_checkpoints_without_metrics=False)
         self._options = ocp.CheckpointManagerOptions(
             preservation_policy=AnyPreservationPolicy([LatestN(keep_last), best]),
-            best_fn=lambda metrics: sign * metrics[selection.name],
+            best_fn=signed_score,
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
             temporary_path_class=DigestedFolder,
@@ -101,9 +101,9 @@ class Checkpoints:
     ) -> None:
         """Starts writing ``state`` under its step; does nothing if that step exists.
 
-        ``evaluated``: the parameters that are restored to be evaluated, if they are not the ones of ``state``.
+        ``evaluated``: the parameters to restore for evaluation, by default the trained ones of ``state``.
 
-        Raises SaveFailed, as ``wait`` and ``require_saving`` do, when this or the save before failed.
+        Raises SaveFailed, as ``wait`` and ``require_saving`` do, when this save or the one before failed.
         """
         step = int(state.step)
         if step in self.steps():
@@ -121,13 +121,13 @@ class Checkpoints:
             self._manager.save(step, args=items, metrics=metrics, force=True)
 
     def save_params(self, step: int, params: PyTree, progress: Progress) -> None:
-        """Starts to write parameters alone, to evaluate or to start from; no run resumes from them. Raises as ``save`` does."""
+        """Starts writing parameters alone, for evaluation and initialization: no run resumes from them. Raises SaveFailed."""
         items = ocp.args.Composite(params=ocp.args.StandardSave(params), progress=ocp.args.JsonSave(progress))
         with reported(self._directory):
             self._manager.save(step, args=items, force=True)
 
     def remove_unless_only(self, step: int) -> None:
-        """Deletes a checkpoint, to be saved again with its score, where a kill would leave another one."""
+        """Deletes a checkpoint, so that it can be saved again with its score, unless it is the only one."""
         if len(self.steps()) > 1:
             with reported(self._directory):
                 self._manager.delete(step)
@@ -160,7 +160,7 @@ class Checkpoints:
     def restore(self, step: int, like: TrainState, part: Part = WHOLE) -> tuple[TrainState, Progress]:
         """The state of ``step`` with the shapes and the shardings of ``like`` (arrays or ShapeDtypeStructs).
 
-        Raises CheckpointError when it cannot be read, or a file of the ``part`` of it that is checked here is damaged.
+        Raises CheckpointError when it cannot be read, or a file is damaged in the ``part`` that this process checks.
         """
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)._asdict()
         params = abstract.pop("params")
@@ -177,11 +177,11 @@ class Checkpoints:
         """The newest checkpoint that can be read, and a sentence about each newer one that could not.
 
         Unreadable ones are moved beside the checkpoints once an older one was read; nothing is deleted. Raises CheckpointError,
-        and moves nothing, when none can be read, since then the cause is likely elsewhere.
+        and moves nothing, when none can be read: then the cause is likely another one.
         """
         damaged: dict[int, str] = {}
         steps = self.steps()
-        # A manager of this process alone: where one process cannot read, the others would wait for it in the shared one.
+        # A manager of this process alone: in a shared one, the others would wait for a process that cannot read.
         with closing(Checkpoints(self._directory, read_only=True)) as reader:
             for step in reversed(steps):
                 problem = ""
@@ -210,7 +210,7 @@ class Checkpoints:
         folder = self._directory / str(step) / item
         if item == "rest" and not folder.is_dir():
             return {}
-        # Orbax looks into the files of the arrays too.
+        # Orbax opens the files of the arrays too.
         fetch_arrays(folder.parent, [item])
         require_undamaged(folder.parent, [f"{item}/_METADATA", f"{item}/array_metadatas"], WHOLE)
         try:
@@ -221,7 +221,7 @@ class Checkpoints:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), described)
 
     def restore_params(self, step: int, like: PyTree) -> PyTree:
-        """The parameters of ``step`` alone, with the shapes and the shardings of ``like``; of NumPy's arrays, NumPy's."""
+        """The parameters of ``step`` alone, with shapes and shardings of ``like``; NumPy arrays where ``like`` has them."""
         args = ocp.args.Composite(params=ocp.args.StandardRestore(jax.tree.map(_abstract, like)))
         try:
             return self._read(step, args)["params"]
@@ -238,7 +238,7 @@ class Checkpoints:
         return total if len(steps) == 1 else jax.tree.map(lambda leaf: leaf / len(steps), total)
 
     def _read(self, step: int, items: ocp.args.Composite, part: Part = WHOLE) -> Any:
-        """Items of a checkpoint whose files are as they were written; raises CheckpointError where one is not."""
+        """Items of a checkpoint; raises CheckpointError where one of its files changed since it was written."""
         folder = self._directory / str(step)
         require_undamaged(folder, list(items.keys()), part)
         try:
@@ -252,7 +252,6 @@ class Checkpoints:
         return restored
 
     def _set_aside(self, step: int) -> Path:
-        """Moves a checkpoint to an unused name."""
         self._manager.close()
         target = self._directory / str(step)
         if is_first():
@@ -262,7 +261,7 @@ class Checkpoints:
 
 
 def on_host(shapes: PyTree) -> PyTree:
-    """Uninitialized NumPy arrays of these shapes, for ``restore_params`` without memory of a device."""
+    """Uninitialized NumPy arrays of these shapes, for ``restore_params`` into host memory."""
     return jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), shapes)
 
 
@@ -279,17 +278,16 @@ def _alone() -> ocp.options.MultiprocessingOptions:
 
 
 class DigestedArrays(ocp.StandardCheckpointHandler):
-    """Saves arrays; each process digests the files that it wrote, in its ``ocdbt.process_N``, before it reports the end."""
+    """Saves arrays; each process digests the files in its ``ocdbt.process_N`` before its save counts as complete."""
 
     async def async_save(self, directory: Any, *args: Any, **options: Any) -> list[Future]:
-        """Returns what ends once the arrays and their digests are on disk."""
         futures = await super().async_save(directory, *args, **options)
         folder = Path(getattr(directory, "path", directory)) / f"ocdbt.process_{jax.process_index()}"
         return [ChainedFuture(futures or [], partial(_digest_if_written, folder))]
 
 
 def _digest_if_written(folder: Path) -> None:
-    # A process that holds no primary replica of an array writes none.
+    # A process without a primary replica of any array writes no files.
     if folder.is_dir():
         write_digests(folder)
 
@@ -304,20 +302,19 @@ def digesting_handlers() -> ocp.DefaultCheckpointHandlerRegistry:
 
 
 class DigestedFolder(ocp.path.atomicity.AtomicRenameTemporaryPath):
-    """A checkpoint whose digests, of all processes and of what Orbax merged, are written before it gets its name."""
+    """A checkpoint folder whose digests are written before it gets its final name."""
 
     async def finalize(self) -> None:
-        """Called by process 0 when all processes have written."""
-        # Orbax makes the folders of the items so, too.
+        """Called by process 0 when all processes have written, for the checkpoint and for each item."""
         if is_step(self.get_final().name):
             await asyncio.to_thread(write_digests, Path(self.get()))
         await super().finalize()
 
 
 def require_undamaged(folder: Path, items: list[str], part: Part) -> None:
-    """Raises CheckpointError, which names the files, where some of these items are not as they were written.
+    """Raises CheckpointError, which names the files, where files of these items changed since they were written.
 
-    Downloads their arrays first where the run lies in an object store.
+    Downloads their arrays first if the run is in an object store.
     """
     fetch_arrays(folder, items)
     if changed := changed_files(folder, items, part):
@@ -328,10 +325,10 @@ def require_undamaged(folder: Path, items: list[str], part: Part) -> None:
 
 
 def require_finite(folder: Path, params: PyTree) -> None:
-    """Raises CheckpointError where a checkpoint without digests, of an earlier version, has parameters that are not finite."""
+    """Raises CheckpointError where a checkpoint of an earlier version, without digests, has parameters that are not finite."""
     if has_digests(folder):
         return
-    _say_unprotected(folder.parent)
+    _warn_unprotected(folder.parent)
     leaves = [leaf for leaf in jax.tree.leaves(params) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     parts = [[s.data for s in leaf.addressable_shards] if isinstance(leaf, jax.Array) else [leaf] for leaf in leaves]
     if not all(bool(jnp.isfinite(part).all()) for held in parts for part in held):
@@ -339,6 +336,6 @@ def require_finite(folder: Path, params: PyTree) -> None:
 
 
 @cache
-def _say_unprotected(directory: Path) -> None:
-    """Reports it once for each folder."""
+def _warn_unprotected(directory: Path) -> None:
+    """Warns once for each folder."""
     say(f"{directory}: checkpoints of an earlier version, without digests: damage to them may go unnoticed", sys.stderr)

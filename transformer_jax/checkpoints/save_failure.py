@@ -1,4 +1,4 @@
-"""Checkpoints that cannot be written, on a full disk or in a removed folder: one sentence instead of tracebacks."""
+"""Errors of writing checkpoints, on a full disk or into a removed folder, as one sentence instead of tracebacks."""
 
 import errno
 import logging
@@ -12,24 +12,22 @@ from pathlib import Path
 import jax
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.format import stored_checkpoints
+from transformer_jax.checkpoints.format import bytes_in, stored_checkpoints
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # tensorstore's errors have no number, only the message of the system.
 _FULL_TEXTS = ("No space left on device", "Disk quota exceeded", "File too large")
-
-
 _GONE = "{} was removed or moved while training; put it back and run the same command"
 
 
 class SaveFailed(DataError):
-    """The newest state is not saved, and the run ends. The message says why, and which checkpoint is the newest."""
+    """The newest state cannot be saved, and the run ends. The message has the cause and the newest checkpoint."""
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether an error, of whatever library, says that nothing more fits on the disk."""
+    """Whether an error, of any library, means that the disk is full."""
     number = error.errno if isinstance(error, OSError) else None
     return number in _FULL or any(text in str(error) for text in _FULL_TEXTS)
 
@@ -39,7 +37,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 def ignore_abandoned_work() -> None:
-    """Suppresses the tracebacks of files that are still being read or written after another one has failed.
+    """Suppresses the tracebacks of reads and writes that are still in progress when another one has failed.
 
     tensorstore's threads report them to a closed event loop, asyncio to its log.
     """
@@ -57,10 +55,10 @@ def ignore_abandoned_work() -> None:
 
 @contextmanager
 def reported(checkpoints: Path) -> Iterator[None]:
-    """Raises SaveFailed for whatever saving raises."""
+    """Raises SaveFailed for every exception of the block."""
     try:
         if not checkpoints.is_dir():
-            # Writing would make another run directory in its place.
+            # Orbax would make a new run directory.
             raise SaveFailed(_GONE.format(checkpoints.parent))
         yield
     except SaveFailed:
@@ -73,7 +71,7 @@ def reported(checkpoints: Path) -> Iterator[None]:
 
 
 def problem_of(checkpoints: Path, error: BaseException) -> str:
-    """One line: why the folder cannot be written, the newest checkpoint that is whole, and the remedy."""
+    """One line: why the folder cannot be written, the newest complete checkpoint, and the remedy."""
     if not checkpoints.is_dir():
         return _GONE.format(checkpoints.parent)
     steps = [each.step for each in stored_checkpoints(checkpoints) if each.is_sound]
@@ -81,21 +79,20 @@ def problem_of(checkpoints: Path, error: BaseException) -> str:
     if is_disk_full(error):
         return f"{checkpoints}: the disk is full; {newest}. Make room and run the same command"
     reason = str(error).strip().split("\n")[0][:200]
-    return f"{checkpoints}: cannot be written ({reason}); {newest}. Mend that and run the same command"
+    return f"{checkpoints}: cannot be written ({reason}); {newest}. Fix that and run the same command"
 
 
 def require_free_space(workdir: Path, state: PyTree, kept: int) -> list[str]:
-    """A warning where the disk will not hold ``kept`` checkpoints; raises ConfigError where not even the next one fits."""
+    """A warning where the disk cannot hold ``kept`` checkpoints; raises ConfigError where not even the next one fits."""
     state_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     free = shutil.disk_usage(workdir).free
     if free < state_bytes:
         raise ConfigError(
             f"--workdir: {workdir} has {free / 1e9:.3g} GB free, and one checkpoint needs {state_bytes / 1e9:.3g} GB; make room"
         )
-    held = sum(file.stat().st_size for file in (workdir / "checkpoints").rglob("*") if file.is_file())
-    # One more than is kept: the old one goes once the new one is whole.
+    # One more than is kept: an old checkpoint is deleted once the new one is complete.
     needed = (kept + 1) * state_bytes
-    if free + held < needed:
+    if free + bytes_in(workdir / "checkpoints") < needed:
         return [
             f"{workdir} has {free / 1e9:.3g} GB free; {kept} checkpoints and one being written need {needed / 1e9:.3g} GB"
         ]
@@ -103,7 +100,7 @@ def require_free_space(workdir: Path, state: PyTree, kept: int) -> list[str]:
 
 
 def record_failure(run: RunDirectory, error: Exception) -> str:
-    """One line on why nothing more can be saved, also for ``outcome.json`` if that still can be; raises any other error."""
+    """One line on why nothing more can be saved, also written to ``outcome.json`` if possible; raises any other error again."""
     is_gone = not run.path.is_dir()
     if not (isinstance(error, SaveFailed) or is_disk_full(error) or is_gone):
         raise error

@@ -1,4 +1,4 @@
-"""Selection of a checkpoint: ``best``, ``last`` or a number, by its score on the validation split. Needs no Orbax."""
+"""Selection of a checkpoint: ``best`` (by its score on the validation split), ``last`` or a number. Does not import Orbax."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from transformer_jax.runtime.atomic_files import read_records
 def scored_checkpoints(run: RunDirectory) -> list[StoredCheckpoint]:
     """The complete checkpoints of a run, oldest first, each with its score on the validation split.
 
-    Where the run scored none of them, ``evaluate --watch`` may have. Scores of both are never mixed: they may differ in
-    decoding and in sentences. Raises DataError when the watcher's log is damaged.
+    The scores are the run's own, or, if it has none, those of ``evaluate --watch``. They are never mixed: they may differ in
+    decoding and in sentences. Raises DataError when the log of ``evaluate --watch`` is damaged.
     """
     stored = stored_checkpoints(run.checkpoints)
     if any(each.score is not None for each in stored) or not run.watched("validation").is_dir():
@@ -23,12 +23,12 @@ def scored_checkpoints(run: RunDirectory) -> list[StoredCheckpoint]:
 
 
 def selection_of(run: RunDirectory) -> Metric:
-    """The metric that selects the checkpoints of a run; the default task's where the settings are gone."""
+    """The metric that selects the checkpoints of a run; the default task's where ``config.json`` is missing."""
     return (load_run_config(run.config) if run.config.is_file() else ExperimentConfig()).selection
 
 
 def watched_validations(run: RunDirectory) -> list[dict[str, Any]]:
-    """Records that ``evaluate --watch`` wrote for the validation split, also of checkpoints that were deleted."""
+    """Records of ``evaluate --watch`` for the validation split, also of checkpoints that were deleted since."""
     log = run.watched("validation") / "metrics.jsonl"
     records = read_records(log) if log.is_file() else []
     if not records:
@@ -38,34 +38,32 @@ def watched_validations(run: RunDirectory) -> list[dict[str, Any]]:
 
 
 def best_step(stored: list[StoredCheckpoint], selection: Metric) -> int | None:
-    """The step with the best score, of equals the newest; None when none was scored."""
+    """The step with the best score, the newest of equal ones; None when none was scored."""
     scores = {each.step: each.score for each in stored if each.score is not None}
     return selection.best_step(scores) if scores else None
 
 
 def chosen_step(run: RunDirectory, which: str) -> int:
-    """The step of ``best``, ``last`` or a number; where no checkpoint was scored the best is the last.
+    """The step of ``best``, ``last`` or a number; where no checkpoint was scored, ``best`` is the last.
 
-    Raises CheckpointError when there is none.
+    Raises CheckpointError when there is no such checkpoint.
     """
     stored = scored_checkpoints(run)
     steps = [each.step for each in stored]
     if not steps:
         raise CheckpointError(f"{run.checkpoints}: no checkpoint yet")
-    if which == "last":
-        return steps[-1]
-    if which == "best":
-        best = best_step(stored, selection_of(run))
-        return steps[-1] if best is None else best
+    best = best_step(stored, selection_of(run))
+    named = {"best": steps[-1] if best is None else best, "last": steps[-1]}
+    if which in named:
+        return named[which]
     if is_step(which) and int(which) in steps:
         return int(which)
-    best, kept = best_step(stored, selection_of(run)), ", ".join(map(str, steps))
-    named = f"best {steps[-1] if best is None else best}, last {steps[-1]}"
-    raise CheckpointError(f"{run.checkpoints}: no checkpoint {which!r}; kept are {kept} ({named})")
+    kept = f"{', '.join(map(str, steps))} (best {named['best']}, last {named['last']})"
+    raise CheckpointError(f"{run.checkpoints}: no checkpoint {which!r}; kept are {kept}")
 
 
 def steps_to_average(run: RunDirectory, which: str, count: int) -> list[int]:
-    """The ``count`` newest steps up to the one that ``which`` means, oldest first; step 0, untrained, is never among them.
+    """The ``count`` newest steps up to ``which``, oldest first; of several, never the untrained step 0.
 
     Raises CheckpointError when there are fewer.
     """

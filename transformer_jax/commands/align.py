@@ -33,17 +33,17 @@ SECONDS_BETWEEN_COUNTS = 5.0
     flags.string("output", None, "where to write (default: alignment in the run directory)"),
 )
 def align(values: flags.Values) -> int:
-    """Align the words of given translations by the attention of a trained model, and measure the error against gold.
+    """Align the words of given translations by the attention of a trained model, and measure the alignment error rate.
 
     Example:
         transformer-jax align --workdir=runs/m30k --source=test.en --target=test.de
         transformer-jax align --workdir=runs/m30k --source=test.en --target=test.de --gold=test.talp --layer=3 --head=2
 
-    The model reads each pair; every target word is linked to the source word that it attends to most. Writes OUTPUT.pharaoh
-    (links source-target from 0, a pair a line) and OUTPUT.npz: for pair n, from 0, weights_n [target pieces, source pieces],
-    source_n, target_n and word_weights_n [target words, source words]. Spaces separate words; in Japanese, Chinese, Thai and
-    other text without spaces the pieces of the tokenizer count as words, unless you put spaces in, as gold alignments do.
-    Gold has a pair a line, 0-0 a sure link, 1?2 or 1p2 a possible one.
+    Every target word is linked to the source word with the largest weight. Writes OUTPUT.pharaoh (links source-target from 0,
+    a pair a line) and OUTPUT.npz: for pair n, from 0, weights_n [target pieces, source pieces], source_n, target_n and
+    word_weights_n [target words, source words]. Spaces separate words. In Japanese, Chinese, Thai and other text without
+    spaces, pieces of the tokenizer count as words, unless you add spaces, as gold alignments do. A gold file has a pair a line:
+    0-0 is a sure link, 1?2 or 1p2 a possible one.
     """
     config = run_config(values)
     import numpy as np
@@ -103,7 +103,7 @@ def align(values: flags.Values) -> int:
 def read_pairs(
     source: str, target: str, gold: str | None, first_word: int
 ) -> "tuple[list[str], list[str], list[GoldAlignment]]":
-    """The sentences of both files, and their gold alignments, if given; raises DataError unless line i of each is of pair i."""
+    """The sentences of both files, and their gold alignments, if given; raises DataError where the numbers of lines differ."""
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.evaluation.word_alignment import read_gold
 

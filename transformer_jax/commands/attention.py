@@ -30,7 +30,7 @@ PICTURES = (".png", ".pdf", ".svg")
     ),
 )
 def attention(values: flags.Values) -> int:
-    """Draw the attention weights of a translation, or of a language model that reads a text: every layer and head.
+    """Draw the attention weights of a translation, or of a text in a language model: every layer and head.
 
     Example:
         transformer-jax attention --workdir=runs/m30k --text="A man is riding a red bike."
@@ -43,7 +43,7 @@ def attention(values: flags.Values) -> int:
     config = run_config(values)
     if not values.text.strip():
         raise ConfigError("--text: is empty; give a sentence")
-    # Models without attention have no kind, and word vectors not even a count of it.
+    # Models of word vectors have no ``attention_counts``; their task is refused below.
     counts = getattr(config.model, "attention_counts", None)
     kind = values.kind or next((each for each in KINDS if each in (counts or {})), KINDS[0])
     if counts is not None:
@@ -60,12 +60,15 @@ def attention(values: flags.Values) -> int:
     task = task_that_reads_texts(config, f"--workdir: {values.workdir}")
     task.require_targets("--translation", is_given=values.translation is not None, is_optional=True)
     print("restoring the model ...", file=sys.stderr, flush=True)
-    from transformer_jax.tasks.texts import chosen_heads
     from transformer_jax.tools.pictures.attention_maps import draw_attention
 
     trained = open_runs(chosen_runs(values, config), values.average)
     read = trained.task.attention_of(trained.params, values.text, values.translation)
-    found, rows, columns = read.kinds[kind]
-    draw_attention(chosen_heads(found, values.layer, values.head), rows, columns, path, title=read.title)
+    weights, rows, columns = read.kinds[kind]
+    if values.layer:
+        weights = dict([list(weights.items())[values.layer - 1]])
+    if values.head:
+        weights = {f"{name} head {values.head}": each[values.head - 1, None] for name, each in weights.items()}
+    draw_attention(weights, rows, columns, path, title=read.title)
     print(f"{read.title}\n{path}")
     return 0

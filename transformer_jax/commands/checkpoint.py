@@ -38,17 +38,19 @@ def _diff(values: flags.Values, runs: list[str]) -> None:
 
     (left, of_left), (right, of_right) = (split_checkpoint(run, "RUN") for run in runs)
     folders = _existing(left), _existing(right)
-    checkpoint_tools.require_same_kind(*folders)
+    configs = load_run_config(left), load_run_config(right)
+    if configs[0].model.kind != configs[1].model.kind:
+        kinds = f"{left} is a model of kind {configs[0].model.kind}, {right} one of kind {configs[1].model.kind}"
+        raise ConfigError(f"diff: {kinds}; their parameters cannot be compared")
     (left_step, left_params), (right_step, right_params) = map(
         checkpoint_tools.read_parameters, folders, (of_left or "best", of_right or "best")
     )
     found = checkpoint_tools.compare_parameters(left_params, right_params)
     print(checkpoint_tools.difference_table(found, f"{left}:{left_step}", f"{right}:{right_step}"))
-    print("\n" + difference_text(difference(load_run_config(left), load_run_config(right)), left, right))
+    print("\n" + difference_text(difference(*configs), left, right))
 
 
 def _average(values: flags.Values, runs: list[str]) -> None:
-
     source = _existing(runs[0])
     if not values.output:
         raise ConfigError("--output: is required; give a folder for the new run")
@@ -103,7 +105,7 @@ ACTIONS = {
     flags.boolean("dry_run", False, "prune: only print what would be deleted"),
 )
 def checkpoint(values: flags.Values) -> int:
-    """Look at the checkpoints of a run, compare two, average several, delete some.
+    """List and describe the checkpoints of a run, compare two, average several, delete some.
 
     Example:
         transformer-jax checkpoint ls      runs/m30k
@@ -114,15 +116,15 @@ def checkpoint(values: flags.Values) -> int:
         transformer-jax checkpoint prune   runs/m30k --keep_last=1 --keep_best=1 --dry_run
 
     ls: every checkpoint with its score, size and time, the best and the last, and damaged ones that were set aside.
-    info: the content of one: parameters module by module, optimizer state, counters, digests of the data and the settings.
-    diff: of two checkpoints, RUN or RUN:CHECKPOINT (best by default): parameters that one lacks or has in another shape, how
-    far apart the others are, and the settings that differ.
+    info: the content of one: parameters by module, optimizer state, counters, digests of the data and the settings.
+    diff: compares two checkpoints, RUN or RUN:CHECKPOINT (default: best): parameters that only one has or whose shapes
+    differ, distances of the others, and settings that differ.
     average: a new run directory with the mean of several checkpoints, for evaluate, translate and train --init_from. It
     has no optimizer state, so no run resumes from it.
     prune: deletes all but the last and the best, unless another process trains there.
 
-    The best has the best validation score (BLEU, or the metric of the task): the run's own, or, if it measured none, the
-    score of evaluate --watch.
+    The best checkpoint has the best validation score (BLEU, or the metric of the task) of the run, or, if the run has none,
+    of evaluate --watch.
     """
     action, runs = flags.chosen_action("checkpoint", ACTIONS, values)
     action.do(values, runs)

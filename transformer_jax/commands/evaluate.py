@@ -27,10 +27,8 @@ from transformer_jax.runtime.startup import program_name
     ),
     flags.integer("examples", 5, "how many translations to print beside their references"),
     flags.string("output", None, "folder for the results (default: the run directory)"),
-    flags.boolean("watch", False, "score every checkpoint of a run in progress as it comes"),
-    flags.number(
-        "poll_seconds", 30.0, "with --watch: how long to wait before looking for checkpoints again", lower_bound=0.1
-    ),
+    flags.boolean("watch", False, "score every new checkpoint of a run in progress"),
+    flags.number("poll_seconds", 30.0, "with --watch: seconds between two looks for new checkpoints", lower_bound=0.1),
 )
 def evaluate(values: flags.Values) -> int:
     """Score a trained model on a whole split: translations against raw references, or bits per byte of raw text.
@@ -45,18 +43,18 @@ def evaluate(values: flags.Values) -> int:
         transformer-jax evaluate --workdir=runs/m30k --watch
 
     Prints a table and writes evaluation-SPLIT-STEP.json into the run directory, and beside it the translations, one a line.
-    The text of --source is called text-NAME-DIGEST there, and its references are kept. Settings of decoding and of scores can
-    be changed, and are then part of the name; so can the devices and the location of the data. Everything else is the run's.
+    The text of --source is called text-NAME-DIGEST there, and its references are saved. Settings of decoding and of scores can
+    be changed, and are then part of the name; so can the devices and the location of the data. All other settings are fixed.
     With --ensemble the models of several runs, of any kind, are scored as one: every next token has the mean of their
     probabilities. They must share their tokenizers; decoding, devices and data come from --workdir. The files are
-    evaluation-SPLIT-STEP-ensemble+RUN-STEP+RUN-STEP.json; a RUN that is not beside --workdir has a digest of its path.
+    evaluation-SPLIT-STEP-ensemble+RUN-STEP+RUN-STEP.json; a RUN in another folder than --workdir has a digest of its path.
 
-    With --watch every checkpoint of a run that another process trains is scored as it appears, on the whole of --split
-    (default: validation), so that the run need not (--config.training.evaluate_every=0). Give this process its own device:
-    CUDA_VISIBLE_DEVICES, or JAX_PLATFORMS=cpu. evaluate-SPLIT/ in the run directory gets metrics.jsonl, with the keys of the
-    run's log, and TensorBoard events; --checkpoint=best uses them if the run scored nothing. The run keeps only its last
-    training.keep_last checkpoints, even if an older one is the best. --watch ends with the run, and waits for a run that was
-    interrupted or died. After Ctrl-C the same command resumes with the checkpoints that were not scored.
+    --watch scores every checkpoint of a run that another process trains as it appears, on the whole of --split (default:
+    validation), so that the run itself need not validate (--config.training.evaluate_every=0). Give this process its own
+    device: CUDA_VISIBLE_DEVICES, or JAX_PLATFORMS=cpu. It writes evaluate-SPLIT/ in the run directory: metrics.jsonl, with the
+    keys of the run's log, and TensorBoard events; --checkpoint=best uses these scores if the run has none. The run keeps only
+    its last training.keep_last checkpoints, even if an older one is the best. --watch ends with the run, and waits for a run
+    that was interrupted or killed. After Ctrl-C the same command resumes.
     """
     config = run_config(values)
     if config.scores_translations:
@@ -65,12 +63,10 @@ def evaluate(values: flags.Values) -> int:
         return _watch(values, config)
     if not values.distributed:
         return _score(values, config)
-    from transformer_jax.runtime.distributed import ending_with_others, wait_until_all_are_done
+    from transformer_jax.runtime.distributed import ending_with_others
 
     with ending_with_others():
-        status = _score(values, config)
-        wait_until_all_are_done()
-    return status
+        return _score(values, config)
 
 
 def _score(values: flags.Values, config: ExperimentConfig) -> int:
@@ -95,7 +91,7 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
     folder = _results(values)
     if values.distributed:
         join_processes()
-        # JAX takes it to find an update to stop after; here there is none.
+        # JAX's handler waits for the update after which to stop.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         same = chosen, values.split, values.average
         require_same(repr(same), "--distributed: the processes were started with different flags; use the same command")
@@ -148,7 +144,6 @@ def _given_text(values: flags.Values, config: ExperimentConfig) -> Any:
 
 
 def _watch(values: flags.Values, config: ExperimentConfig) -> int:
-    """Scores every checkpoint of a run until it ends; 0."""
     for name in ("checkpoint", "average", "ensemble", "distributed", "json", "examples"):
         if values[name].present:
             problem = "--watch scores each checkpoint alone, in one process, and keeps a log; leave it out"

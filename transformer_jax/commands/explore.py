@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     flags.strings("against", [], "RUN[:CHECKPOINT],...: other runs that read the same texts"),
     flags.boolean("gradients", True, "gradient x input too, a backward pass for every target token"),
     flags.boolean("search", True, "the tree of the beam search too"),
-    flags.integer("alternatives", 24, "tokens that the search did not take, forced ahead", lower_bound=0),
+    flags.integer("alternatives", 24, "number of tokens that the search rejected, to continue from", lower_bound=0),
     flags.string("split", None, "average every head over sentences of this split too"),
     flags.integer("sentences", 200, "how many of the split", lower_bound=1),
     flags.string("gold", None, "manual alignments: the error rate of every head"),
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
     flags.string("output", None, "the page (default: explore.html in the run directory)"),
 )
 def explore(values: flags.Values) -> int:
-    """Write one HTML page in which to explore what a trained model attends to; it needs no network.
+    """Write one HTML page to explore the attention and the beam search of a trained model; it needs no network.
 
     Example:
         transformer-jax explore --workdir=runs/m30k --text="A man is riding a red bike." --output=bike.html
         transformer-jax explore --workdir=runs/m30k --text="Two dogs play." --target="Zwei Hunde spielen." --output=dogs.html
         transformer-jax explore --workdir=runs/m30k --text="A man sleeps." --text="A dog." --against=runs/rnn,runs/m30k:500
 
-    Several --text make one page, as do the lines of --texts=FILE. --target is the translation to read, one for every --text in
-    their order; otherwise each run reads its own translation. --against=RUN[:CHECKPOINT],... puts other runs, or other
-    checkpoints, beside it. --split averages every head over sentences of the run's data, --gold measures its alignment error
-    rate. --serve (pip install flask) writes nothing: it serves the page on 127.0.0.1, where you can ask for every other
-    continuation of the search, and for other texts. docs/explorer.md explains the views.
+    Several --text make one page, as do the lines of --texts=FILE. --target gives the translation to read, one for every --text
+    in order; by default each run reads its own translation. --against=RUN[:CHECKPOINT],... adds other runs or checkpoints.
+    --split averages every head over sentences of the run's data; --gold measures its alignment error rate. --serve (pip
+    install flask) writes nothing: it serves the page on 127.0.0.1, where you can request other continuations of the search and
+    other texts. docs/explorer.md explains the views.
     """
     from transformer_jax.runs.run_directory import ChosenRun
 
@@ -72,7 +72,7 @@ def explore(values: flags.Values) -> int:
     if values.gold:
         sources, translations, gold = read_pairs(*names, values.first_word)
         aligned = list(zip(sources, translations, strict=True)), gold
-    # What can fail at once does, before anything is computed.
+    # Mistakes are found before anything is computed.
     listener = None
     if values.serve:
         from transformer_jax.tools.explorer.server import listen_locally
@@ -82,10 +82,8 @@ def explore(values: flags.Values) -> int:
         raise ConfigError(f"--output: {path} is not the name of a page; end it in .html")
 
     from transformer_jax.runtime.atomic_files import write_whole
-    from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.tools.explorer.readers import open_reader
 
-    start_jax(chosen[0].config.data.cache_directory)
     opened = [open_reader(each, values.average) for each in chosen]
     tables = [_tables(values, each.reader, aligned) for each in opened]
     page = _page(values, opened, tables, list(zip(texts, targets, strict=True)))
@@ -97,7 +95,7 @@ def explore(values: flags.Values) -> int:
 
 
 def _tables(values: flags.Values, reader: "Reader", aligned: "Aligned | None") -> "list[HeadStatistics]":
-    """The averages of the heads of a run over --split, and their alignment error rates, if asked for."""
+    """The averages of the heads of a run over --split, and their alignment error rates, where the flags are given."""
     from transformer_jax.tools.explorer.head_statistics import HeadStatistics
 
     source = f"averages over the first {values.sentences} of {values.split}"
@@ -163,7 +161,7 @@ def _texts(values: flags.Values) -> list[str]:
         raise ConfigError("--text: give a text, or --texts=FILE; none of them may be empty")
     for name, given in (("text", values.text), ("target", values.target)):
         for text in given:
-            # A byte that is not UTF-8 comes as half of a surrogate pair.
+            # Python decodes an invalid byte as half of a surrogate pair.
             if not is_unicode(text):
                 raise ConfigError(f"--{name}: {text!a} is not valid UTF-8")
     return texts

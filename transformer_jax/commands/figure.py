@@ -18,7 +18,7 @@ from transformer_jax.tools.pictures.figures import FIGURES, Subject, find_figure
     flags.string("output", None, "the file to write (default: figure-NAME.png, or .svg)"),
 )
 def figure(values: flags.Values) -> int:
-    """Draw a picture of the theory, with the numbers that check it.
+    """Draw a figure of the theory, and print figures that verify it.
 
     Example:
         transformer-jax figure positions
@@ -28,10 +28,10 @@ def figure(values: flags.Values) -> int:
 
     architecture: the modules of a model with shapes and parameter counts.
     heads: BLEU and loss of a run without each of its heads, one at a time.
-    lengths: the loss of a run, and of --others, against the length of the target.
+    lengths: the loss of a run, and of --others, by the length of the target.
     masks: padding, causal, packed and cross masks of real sentences.
-    positions: the sinusoids, their dot products, and a shift as one matrix; beside them the learned table of a run.
-    scaling: scores divided by sqrt(d_k) or not: their variance, entropy and gradient of the softmax.
+    positions: the sinusoids, their dot products, and a shift as a matrix product; for a run also its learned table.
+    scaling: scores with and without division by sqrt(d_k): their variance, entropy and gradient of the softmax.
     schedule: the learning rate.
     smoothing: label smoothing: target, loss and gradient.
 
@@ -63,8 +63,7 @@ def subject_of(values: flags.Values, recipe: str) -> Subject:
     if values.workdir and values.config:
         raise ConfigError("--workdir: a run has its own settings; give it or --config, not both")
     if not values.workdir:
-        if not values.config:
-            values["config"].value = recipe
+        values["config"].value = values.config or recipe
         if not values.config:
             raise ConfigError("--workdir: this figure is of a trained run; give its folder")
         return Subject(values.config, flags.resolve_config(values))
@@ -73,7 +72,7 @@ def subject_of(values: flags.Values, recipe: str) -> Subject:
 
 
 def _run(values: flags.Values, workdir: str) -> tuple[ExperimentConfig, Callable[[], Any]]:
-    """The settings of a run, and how to restore it."""
+    """The settings of a run, and a function that restores it."""
     from transformer_jax.runs.run_directory import ChosenRun
 
     config = run_config(values, workdir)

@@ -1,12 +1,12 @@
-"""Commands and their flags: absl's, on separate values for each command, with ``--config=RECIPE`` and ``--config.KEY=VALUE``.
+"""Commands and their flags: absl flags, separate for each command, with ``--config=RECIPE`` and ``--config.KEY=VALUE``.
 
-The convention follows ``ml_collections.config_flags``. Its own parser is not used, because it can override only settings
-that the recipe states, and a misspelled key is a traceback.
+The syntax is that of ``ml_collections.config_flags``, whose parser can override only settings that the recipe states, and
+reports a misspelled key by a traceback.
 """
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import absl.flags
@@ -18,18 +18,16 @@ from transformer_jax.config.plugins import load_plugin
 from transformer_jax.config.recipes import require_recipe
 
 CONFIG_FLAG = "config"
-# Where --config.KEY=VALUE is kept as KEY=VALUE, in the order of the command line.
+# Collects --config.KEY=VALUE as KEY=VALUE, in the order of the command line.
 OVERRIDE_FLAG = "config_override"
 PLUGIN_FLAG = "plugin"
 TRUST_FLAG = "trust_config"
-# Where the arguments that are not flags are kept.
+# Collects arguments that are not flags.
 ARGUMENTS_FLAG = "arguments"
-# The flag that an argument without a name stands for.
+# The flag of the first argument without a name.
 WORKDIR_FLAG = "workdir"
 # Arguments after it are not flags of this command.
 SEPARATOR = "--"
-# Former names of flags, accepted for one release.
-FORMER_FLAGS: dict[str, str] = {}
 OVERRIDE_MEANING = "set one setting, for example --config.decoding.beam_width=5; transformer-jax config lists them all"
 
 Values = absl.flags.FlagValues
@@ -45,12 +43,12 @@ class Command(NamedTuple):
 
 
 def command(*flags: Flag) -> Callable[[Callable[[Values], int]], Command]:
-    """Decorator that makes a function a command with these flags."""
+    """Decorator: makes a function a command with these flags."""
     return lambda run: Command(run, flags)
 
 
 def _flag(define: Callable[..., Any]) -> Callable[..., Flag]:
-    """An absl function that defines a flag, without the values: ``(name, default, help, **options)``."""
+    """A function ``(name, default, help, **options)`` that makes a ``Flag``, from one of absl's that define a flag."""
     return lambda *arguments, **options: lambda values: define(*arguments, flag_values=values, **options)
 
 
@@ -70,7 +68,7 @@ def arguments(name: str, meaning: str) -> Flag:
 
 
 overrides = repeated(OVERRIDE_FLAG, [], OVERRIDE_MEANING)
-"""``--config.KEY=VALUE`` alone, for settings that override a run."""
+"""``--config.KEY=VALUE`` without ``--config``, to override settings of a run."""
 
 
 def config(values: Values, required: bool = True) -> None:
@@ -80,9 +78,7 @@ def config(values: Values, required: bool = True) -> None:
     overrides(values)
 
 
-def optional_config(values: Values) -> None:
-    """``config``, which may be left out."""
-    config(values, required=False)
+optional_config = partial(config, required=False)
 
 
 def common(values: Values) -> None:
@@ -98,19 +94,19 @@ distributed = boolean(
 
 
 class Action(NamedTuple):
-    """An action of a command, as ``ls`` of ``checkpoint``: its function, its arguments, and its own flags."""
+    """An action of a command, such as ``ls`` of ``checkpoint``: its function, its arguments and their numbers, its flags."""
 
     do: Callable[[Values, list[str]], None]
     takes: str
-    fewest: int
-    most: int
+    min_arguments: int
+    max_arguments: int
     flags: tuple[str, ...]
 
 
 def chosen_action(
     command: str, actions: Mapping[str, Action], values: Values, shared: Sequence[str] = ()
 ) -> tuple[Action, list[str]]:
-    """The action that the first argument names, and its own arguments; ``shared`` are the flags that every action takes.
+    """The action that the first argument names, and its arguments; ``shared``: flags that every action takes.
 
     Raises ConfigError at an unknown action, a wrong number of arguments, or a flag of another action.
     """
@@ -120,7 +116,7 @@ def chosen_action(
         hint = f"did you mean {near}?" if near else f"give one of {', '.join(actions)}"
         raise ConfigError(f"{command}: {name!r} is not an action; {hint}")
     action = actions[name]
-    if not action.fewest <= len(given) <= action.most:
+    if not action.min_arguments <= len(given) <= action.max_arguments:
         raise ConfigError(f"{command} {name}: takes {action.takes}, found {' '.join(given) or 'none'}")
     of_others = {flag for other in actions.values() for flag in other.flags} - set(action.flags)
     for flag in sorted(of_others):
@@ -131,24 +127,20 @@ def chosen_action(
 
 
 def overrides_of(values: Values) -> list[tuple[str, str]]:
-    """The overrides of the command line, ``[("decoding.beam_width", "5"), ...]``; of ``mesh=data=2,fsdp=4`` each."""
+    """The overrides of the command line, ``[("decoding.beam_width", "5"), ...]``; ``mesh=data=2,fsdp=4`` gives two."""
     items = (item.partition("=") for item in values.config_override)
     return joined_files([setting for key, _, text in items for setting in spelled_out(key, text)])
 
 
 def resolve_config(values: Values, base: ExperimentConfig | None = None) -> ExperimentConfig:
-    """The settings that the flags state: the recipe (or ``base``, the settings of a run) with the overrides applied.
-
-    Raises:
-        ConfigError: whatever is wrong with the recipe, its settings or the overrides.
-    """
+    """The settings of the recipe (or ``base``, the settings of a run) with the overrides; raises ConfigError at mistakes."""
     if base is not None:
         return from_dict(apply_overrides(to_dict(base), overrides_of(values)))
     return resolve(required_config(values), overrides_of(values))
 
 
 def required_config(values: Values) -> str:
-    """What --config names; raises ConfigError when it is empty."""
+    """The recipe of --config; raises ConfigError when it is empty."""
     if not values.config:
         raise ConfigError(
             "--config: give a recipe, for example quickstart (transformer-jax recipes lists them), or the directory of a run"
@@ -157,11 +149,9 @@ def required_config(values: Values) -> str:
 
 
 def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
-    """The values of a command's flags, read from its arguments (without the command's name).
+    """The values of the flags of a command, from its arguments; loads the plugins of --plugin.
 
-    Raises:
-        ConfigError: an unknown flag, a value that does not fit, a required flag left out (after a recipe that is not there), or
-            a stray argument.
+    Raises ConfigError at an unknown flag, a bad value, a missing flag (or first a missing recipe), or an extra argument.
     """
     values = Values()
     for define in (*flags, common):
@@ -192,12 +182,11 @@ def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
 
 
 def _rewritten(arguments: Sequence[str], values: Values) -> Iterator[str]:
-    """The arguments as absl knows them.
+    """The arguments in absl's syntax.
 
-    ``--config.KEY=VALUE``, ``--config.KEY VALUE`` and ``--[no]config.KEY`` become one flag that collects them, and
-    ``--n-best`` is another way to write ``--n_best``, ``--no_verify`` to write ``--noverify``. The first argument that is no
-    flag is the run unless --workdir is given; ``--references A B`` gives a flag that may be repeated several values. What
-    follows ``--`` is kept unchanged.
+    ``--config.KEY=VALUE``, ``--config.KEY VALUE`` and ``--[no]config.KEY`` become values of one flag. ``--n-best`` becomes
+    ``--n_best``, ``--no_verify`` becomes ``--noverify``. The first argument that is not a flag becomes ``--workdir``, unless
+    that is given. ``--references A B`` becomes ``--references=A --references=B``. Arguments after ``--`` stay.
     """
     remaining = iter(arguments)
     has_run = any(argument.partition("=")[0] == f"--{WORKDIR_FLAG}" for argument in arguments)
@@ -217,7 +206,7 @@ def _rewritten(arguments: Sequence[str], values: Values) -> Iterator[str]:
         dashless = name.removeprefix("-").removeprefix("-")
         negated = dashless.startswith("noconfig.")
         if not name.startswith("-") or not (negated or dashless.startswith("config.")):
-            flag = _current_flag(dashless.replace("-", "_"), values)
+            flag = dashless.replace("-", "_")
             if flag.startswith("no_") and flag[3:] in values and values[flag[3:]].boolean:
                 argument = f"--no{flag[3:]}"
             is_value = not equals and flag in values and not values[flag].boolean
@@ -237,17 +226,8 @@ def _rewritten(arguments: Sequence[str], values: Values) -> Iterator[str]:
         yield f"--{OVERRIDE_FLAG}={key}={text}"
 
 
-def _current_flag(flag: str, values: Values) -> str:
-    """The name of a flag; for a former one a warning goes to stderr."""
-    new = FORMER_FLAGS.get(flag, flag)
-    if new == flag or new not in values:
-        return flag
-    print(f"transformer-jax: --{flag} is now --{new}; the next release no longer accepts the old name", file=sys.stderr)
-    return new
-
-
 def _value_of_bare(name: str, key: str, negated: bool, remaining: Iterator[str]) -> str:
-    """The value of a setting given without ``=``: true or false for a bool, else the argument that follows."""
+    """The value of a setting given without ``=``: of a bool, whether it is not negated; else the next argument."""
     if type_of(key) is bool:
         return str(not negated)
     text = next(remaining, None)

@@ -33,10 +33,10 @@ def generate(values: flags.Values) -> int:
     end. --prompts is a file, plain or .gz, with a prompt a line: each is printed with its continuation,
     in order, and a generated line break is printed as a space. Without a prompt the model begins a document.
 
-    --temperature=0 always takes the most probable token. The flags stand for --config.decoding.max_new_tokens and so on; others
-    have the values of the run. The same --seed, prompts and flags give the same text; the sample for a line does not depend on
-    the other lines. The model sees only the end of a prompt that, with the new tokens, exceeds the context of the training; a
-    line on stderr says how many tokens. TensorFlow is not needed.
+    --temperature=0 always takes the most probable token. The flags set --config.decoding.max_new_tokens and so on; without
+    them the run's settings apply. The same --seed, prompts and flags give the same text; the sample for a line does not depend
+    on other lines. If a prompt and the new tokens exceed the training context, the model sees only the end of the prompt, and
+    a line on stderr reports the number of tokens. TensorFlow is not needed.
     """
     if values.prompts is not None and values["prompt"].present:
         raise ConfigError("--prompt: give one prompt, or a file of them with --prompts")

@@ -35,7 +35,7 @@ TEXT_FLAGS = (
     *TEXT_FLAGS,
 )
 def export(values: flags.Values) -> int:
-    """Write a trained model in the format of another toolkit, and prove that it computes the same there.
+    """Write a trained model in the format of another toolkit, and verify that it computes the same there.
 
     Example:
         transformer-jax export --workdir=runs/m30k --format=ctranslate2 --output=m30k-ct2
@@ -43,9 +43,9 @@ def export(values: flags.Values) -> int:
 
     Formats: ctranslate2; huggingface (a Marian model of transformers, a GPT-2 of a language model); safetensors (an archive
     with settings, tokenizers, and a manifest with digests); stablehlo (programs for --batch_size sources of --source_length
-    tokens). --output is a new folder: it appears whole or not at all. The exported model is then loaded and compared with the
-    run, as verify does, on the first sentences of --text (default: the validation split); --no_verify skips this. Exit status
-    1: the two differ by more than the tolerance. The libraries: pip install ctranslate2 safetensors torch transformers.
+    tokens). --output is a new folder, which is written completely or not at all. The exported model is then loaded and compared
+    with the run, as by verify, on the first sentences of --text (default: the validation split); --no_verify skips this. Exit
+    status 1: they differ by more than the tolerance. Libraries: pip install ctranslate2 safetensors torch transformers.
     """
     config = run_config(values)
     output = _new_folder(values.output, "--output")
@@ -72,7 +72,7 @@ def export(values: flags.Values) -> int:
     flags.overrides,
 )
 def import_model(values: flags.Values) -> int:
-    """Make a run directory, for every command, of a model that export or another toolkit wrote.
+    """Make a run directory from a model that export or another toolkit wrote.
 
     Example:
         transformer-jax import --format=safetensors --input=m30k-archive --workdir=runs/again
@@ -81,9 +81,9 @@ def import_model(values: flags.Values) -> int:
 
     Formats: huggingface (the folder of a Marian model such as OPUS-MT, of M2M-100, of NLLB, or of a GPT-2 that export wrote);
     fairseq (a checkpoint beside its dict.*.txt and codes); safetensors (written by export). No code in the input is run: a
-    pickle that holds more than tensors and settings is refused. Data, decoding and training are set as for train, for example
+    pickle with more than tensors and settings is refused. Data, decoding and training are set as for train, for example
     --config.data.source=text --config.data.directory=data/wmt; model and tokenizers are fixed by the input. The run directory
-    appears whole or not at all. Fine-tune with train --config=RUN --config.init.run=RUN. The libraries: pip install
+    is written completely or not at all. Fine-tune with train --config=RUN --config.init.run=RUN. Libraries: pip install
     safetensors torch transformers.
     """
     source, workdir = Path(values.input).expanduser(), _new_folder(values.workdir, "--workdir")
@@ -117,10 +117,10 @@ def verify(values: flags.Values) -> int:
         transformer-jax verify --workdir=runs/m30k --against=m30k-ct2 --text=test.en --sentences=1000
 
     Both compute on this machine, the run in float32. The targets are the run's greedy translations of --text (default: the
-    validation split). Prints a table, and the greedy translations that differ: at a near tie, two logits less than 0.001
-    apart, either may come first. Exit status 1: an output differs by more than the tolerance of the format, a greedy
-    translation differs elsewhere than at a near tie (quantized models: more of them than the tolerance allows), or a text is
-    tokenized differently.
+    validation split). Prints a table, and the greedy translations that differ. At a near tie, two logits less than 0.001
+    apart, either token is accepted. Exit status 1: an output differs by more than the tolerance of the format, a greedy
+    translation differs elsewhere than at a near tie (quantized models: more translations than the tolerance allows), or a text
+    is tokenized differently.
     """
     model = _open(values, run_config(values))
     return _compare(model, Path(values.against).expanduser(), _texts_to_compare(values, model))
@@ -129,20 +129,18 @@ def verify(values: flags.Values) -> int:
 def _new_folder(name: str, flag: str) -> Path:
     folder = Path(name).expanduser().resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{flag}: {folder} is there already; give a new folder")
+        raise ConfigError(f"{flag}: {folder} exists already; give a new folder")
     return folder
 
 
 def _open(values: flags.Values, config: ExperimentConfig) -> "OpenedModel":
-    from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.tools.interop.opened_model import open_model
 
-    start_jax(config.data.cache_directory)
     return open_model(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
 
 
 def _texts_to_compare(values: flags.Values, model: "OpenedModel") -> list[str]:
-    """Sentences of --text, or of the validation split of the run; with --no_verify an unreadable split has none."""
+    """Sentences of --text, or of the validation split of the run; with --no_verify none where the split cannot be read."""
     from transformer_jax.data.text_files import read_lines
 
     if values.text is not None:

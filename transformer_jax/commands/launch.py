@@ -16,12 +16,12 @@ from transformer_jax.tools.launching.skypilot import SkyPilotSettings, sky_task
 from transformer_jax.tools.launching.slurm import SlurmSettings, sbatch_script
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, load_sweep
 
-# Flags of sweep that are passed on to its workers.
+# Flags of sweep that are passed to its workers.
 SWEEP_FLAGS = "study", "grace_seconds"
 
 
 class Launcher(NamedTuple):
-    """A launcher: its settings, whose fields are its flags; the text for them and a workload; the command that starts it."""
+    """A scheduler: its settings, whose fields are its flags; a function that writes a job; the command that starts it."""
 
     settings: type[Any]
     written: Callable[[Any, Training | Sweep], str]
@@ -29,7 +29,6 @@ class Launcher(NamedTuple):
 
     @property
     def flags(self) -> set[str]:
-        """The names of its flags."""
         return {field.name for field in fields(self.settings)}
 
 
@@ -42,13 +41,13 @@ USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND"
 
 
 @flags.command(
-    flags.arguments(USAGE, "the scheduler, and the train or sweep command that it is to run"),
-    flags.string("output", None, "the file to write; printed when left out"),
-    flags.string("name", None, "of the job; after --workdir when left out"),
+    flags.arguments(USAGE, "the scheduler, and the train or sweep command to run"),
+    flags.string("output", None, "file to write (default: standard output)"),
+    flags.string("name", None, "name of the job (default: from --workdir)"),
     flags.string("time", None, "slurm: limit, HH:MM:SS or D-HH:MM:SS; shortly before it the run saves and is requeued"),
-    *(flags.string(name, None, "slurm: passed on") for name in ("partition", "account", "qos", "constraint")),
+    *(flags.string(name, None, "slurm: passed to sbatch") for name in ("partition", "account", "qos", "constraint")),
     flags.string("memory", None, "slurm, kubernetes: of each node or pod, such as 64G"),
-    flags.string("setup", None, "slurm, skypilot: shell commands that come first, such as 'source venv/bin/activate'"),
+    flags.string("setup", None, "slurm, skypilot: shell commands to run first, such as 'source venv/bin/activate'"),
     flags.string("tpu", None, "kubernetes: KIND:TOPOLOGY, such as v5e:4x4, v5p:2x2x4, v6e:2x4"),
     flags.string("image", None, "kubernetes, skypilot: a container image with transformer-jax in it"),
     flags.string("namespace", None, "kubernetes: namespace"),
@@ -60,9 +59,9 @@ USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND"
     flags.string(
         "gpu_type", None, "kubernetes: gke-accelerator of the nodes, such as nvidia-h100-80gb; skypilot: such as H100"
     ),
-    flags.string("mount_path", "/shared", "kubernetes, skypilot: where pods and nodes see the shared disk"),
+    flags.string("mount_path", "/shared", "kubernetes, skypilot: mount point of the shared disk in pods and nodes"),
     flags.integer("nodes", 1, "machines of a run", lower_bound=1),
-    flags.integer("gpus_per_node", None, "GPUs of each; 0: CPU", lower_bound=0),
+    flags.integer("gpus_per_node", None, "GPUs of each machine; 0: CPU", lower_bound=0),
     flags.integer("cpus", None, "CPU cores of each process", lower_bound=1),
     flags.integer(
         "seconds_to_save", 120, "slurm, kubernetes: seconds before the end to ask a run to save", lower_bound=1
@@ -71,13 +70,13 @@ USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND"
     flags.integer(
         "minutes_without_progress",
         0,
-        "kubernetes: restart a run that logged nothing for so long, more than a validation or compiling takes; 0: never",
+        "kubernetes: restart a run that logged nothing for this time, longer than validation and compilation; 0: never",
         lower_bound=0,
     ),
     flags.boolean("spot", False, "kubernetes, skypilot: machines that may be preempted"),
 )
 def launch(values: flags.Values) -> int:
-    r"""Write what starts a run or a sweep on a cluster: an sbatch script, a manifest, or a SkyPilot task.
+    r"""Write a job that starts a run or a sweep on a cluster: an sbatch script, a Kubernetes manifest, or a SkyPilot task.
 
     Examples:
         transformer-jax launch slurm --nodes=4 --gpus_per_node=8 --time=24:00:00 --output=run.sbatch \
@@ -90,11 +89,11 @@ def launch(values: flags.Values) -> int:
             -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
 
     After -- comes the command for one machine; --distributed is added if there are several processes, and each worker of a
-    sweep gets its own job, pod or node. Settings, mesh and batch are checked here, before anything queues. Recipes, sweeps and
-    data are read on the machines of the cluster; relative paths start where the program starts. The environment variable
-    TRANSFORMER_JAX_SWEEP_STORAGE names the database of a study, here and for the workers: sbatch passes it on, Kubernetes
-    takes it from a Secret, `kubectl create secret generic NAME-storage --from-literal=address=...`. Without it the study is a
-    file in the workdir. A run that is stopped saves, and resumes when SLURM or Kubernetes restarts it.
+    sweep gets its own job, pod or node. Settings, mesh and batch are checked before anything is queued. Recipes, sweeps and
+    data are read on the machines of the cluster; relative paths start in the working directory there. The environment variable
+    TRANSFORMER_JAX_SWEEP_STORAGE names the database of a study, here and for the workers: sbatch exports it, Kubernetes takes
+    it from a Secret, `kubectl create secret generic NAME-storage --from-literal=address=...`. Without it the study is a file
+    in the workdir. A run that is stopped saves, and resumes when SLURM or Kubernetes restarts it.
     """
     name, *command = values.arguments or [""]
     if name not in LAUNCHERS:
@@ -105,10 +104,10 @@ def launch(values: flags.Values) -> int:
             others = " and ".join(other for other, each in LAUNCHERS.items() if flag in each.flags)
             raise ConfigError(f"--{flag}: is a flag for {others}, not for {name}")
     workload = workload_of(command)
-    asked = {flag: values[flag].value for flag in launcher.flags}
-    if asked["name"] is None:
-        asked["name"] = name_of_workdir(workload.workdir)
-    content = launcher.written(launcher.settings(**asked), workload)
+    settings = {flag: values[flag].value for flag in launcher.flags}
+    if settings["name"] is None:
+        settings["name"] = name_of_workdir(workload.workdir)
+    content = launcher.written(launcher.settings(**settings), workload)
     if values.output is None:
         print(content, end="")
         return 0
@@ -118,12 +117,10 @@ def launch(values: flags.Values) -> int:
 
 
 def workload_of(command: list[str]) -> Training | Sweep:
-    """The command, read by the code that will run it.
+    """The ``train`` or ``sweep`` command to launch, with its flags and settings checked.
 
-    Tokenized corpora and compiled programs go to a folder beside the run, unless the settings say where.
-
-    Raises:
-        ConfigError: it is neither ``train`` nor ``sweep``, or its flags or settings are wrong.
+    Adds a cache of tokenized corpora and compiled programs beside the run, unless the settings state one. Raises ConfigError at
+    another command, or wrong flags or settings.
     """
     name, *arguments = command or [""]
     if name == "train":
@@ -142,7 +139,7 @@ def workload_of(command: list[str]) -> Training | Sweep:
 
 
 def _shared_cache(workdir: str, config: ExperimentConfig) -> list[str]:
-    """The flag for a cache that all machines see, where the settings leave it in each machine's home."""
+    """The flag for a cache that all machines share, unless the settings state a folder."""
     folder, own = shared_cache(workdir), getattr(type(config.data), "cache_directory", None)
     is_stated = own is None or config.data.cache_directory != own
     return [] if is_stated or folder is None else [f"--config.data.cache_directory={folder}"]

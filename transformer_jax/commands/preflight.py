@@ -1,4 +1,4 @@
-"""Devices that are here, and devices that are not: ``preflight``, ``calibrate`` and ``doctor``."""
+"""Checks of devices: ``preflight``, ``calibrate`` and ``doctor``."""
 
 import json
 import sys
@@ -30,7 +30,7 @@ PROGRAMS = "train_step", "decode_step", "search"
     flags.boolean("json", False, "print JSON"),
 )
 def preflight(values: flags.Values) -> int:
-    """Compile a training step for devices that are not here: whether it fits, and how fast it can be.
+    """Compile a training step for devices that this machine does not have: whether it fits, and how fast it can be.
 
     Examples:
         transformer-jax preflight --config=transformer_base --topology=v5e:16x16 --config.mesh.fsdp=8
@@ -42,8 +42,8 @@ def preflight(values: flags.Values) -> int:
     Topologies: a slice of v4, v5e, v5p or v6e, such as v5e:4x8, or several of a kind (not v4), 2xv5e:4x8 (needs libtpu: pip
     install libtpu); a100, h100, h200 or b200, h100:8 or hosts x GPUs, h100:2x8 (needs the extra preflight-gpu); or cpu:N.
     No data is needed: vocabularies are as large as the settings allow. Exit status 1 when it does not fit. Nothing is run:
-    the times are estimates from public figures of the chips, or from the speeds that calibrate measured, as if computing,
-    memory and interconnect overlapped perfectly.
+    times are estimates from data sheets of the chips, or from speeds measured by calibrate, and assume that computation,
+    memory and interconnect overlap perfectly.
 
     --program: the training step, one step of decoding, or the whole search of a full batch of the longest inputs.
 
@@ -113,7 +113,7 @@ def _search(values: flags.Values, config: ExperimentConfig) -> int:
 
 @flags.command(flags.string("output", None, "file to write", required=True))
 def calibrate(values: flags.Values) -> int:
-    """Measure the devices here, in a minute, for the estimates of preflight.
+    """Measure the devices of this machine, in a minute, for the estimates of preflight.
 
     Examples:
         transformer-jax calibrate --output=measured.json
@@ -138,28 +138,26 @@ def calibrate(values: flags.Values) -> int:
     flags.overrides,
 )
 def doctor(values: flags.Values) -> int:
-    """Check that this installation and its devices compute right numbers. Paste its table into a bug report.
+    """Check that this installation and its devices compute correctly. Paste its table into a bug report.
 
     Examples:
         transformer-jax doctor
         transformer-jax doctor --workdir=runs --config.mesh.fsdp=4
         srun transformer-jax doctor --distributed --workdir=/shared/runs
 
-    Versions, devices and memory; programs that JAX compilers with published faults compute wrong; one update of a small
-    Transformer compiled and not, whole and in two parts, on the mesh of the flags; a sum over all devices; a file in the
-    folder of runs. Exit status 1 if something is wrong. 50 CPU seconds.
+    Versions, devices and memory; programs that compilers with published bugs compute wrongly; one update of a small
+    Transformer compiled and not compiled, whole and in two parts, on the mesh of the flags; a sum over all devices; a file in
+    the folder of runs. Exit status 1 if something is wrong. 50 CPU seconds.
 
     With --distributed every process makes the checks, the mesh spans the devices of all, and all must see the same folder of
-    runs. Process 0 prints one table, which names the processes that are wrong; if one is, all end with status 1.
+    runs. Process 0 prints one table, which names the processes that fail; if one does, all end with status 1.
     """
     if not values.distributed:
         return _diagnosed(values)
-    from transformer_jax.runtime.distributed import ending_with_others, wait_until_all_are_done
+    from transformer_jax.runtime.distributed import ending_with_others
 
     with ending_with_others():
-        status = _diagnosed(values)
-        wait_until_all_are_done()
-    return status
+        return _diagnosed(values)
 
 
 def _diagnosed(values: flags.Values) -> int:
@@ -179,5 +177,5 @@ def _diagnosed(values: flags.Values) -> int:
         say(f"{check.name:<28} {'ok' if check.is_right else 'WRONG':<6} {check.detail}")
         sys.stdout.flush()
         wrong += not check.is_right
-    say(f"\n{wrong} of the checks failed." if wrong else "\nEverything that was checked is right.")
+    say(f"\n{wrong} of the checks failed." if wrong else "\nAll checks passed.")
     return 1 if wrong else 0

@@ -11,9 +11,9 @@ A Transformer (Vaswani et al. 2017) learns to translate 20,000 generated English
 
   1. train      2 + 2 layers of width 128; loss, validation BLEU, checkpoints     about 2 minutes
   2. evaluate   500 held-out sentences: translations, BLEU, perplexity            about 20 seconds
-  3. attention  where it looks while it translates one sentence: a picture        about 10 seconds
+  3. attention  a picture of its attention weights for one sentence               about 10 seconds
 
-Everything goes to {workdir}. Ctrl-C saves and stops; the same command resumes.
+All files are in {workdir}. Ctrl-C saves and stops; the same command resumes.
 """
 NEXT = """
 Next, for example:
@@ -27,14 +27,14 @@ Next, for example:
     flags.string("workdir", "runs/quickstart", "folder of the run"),
 )
 def quickstart(values: flags.Values) -> int:
-    """Train a small Transformer, score it on held-out sentences, and draw its attention: the whole path in one command.
+    """Train a small Transformer, score it on held-out sentences, and draw its attention.
 
     Example:
         transformer-jax quickstart
         transformer-jax quickstart --workdir=runs/first
 
-    Runs three commands one after another and prints each before it begins: train, evaluate, attention. Needs no data:
-    the corpus is generated. After Ctrl-C the same command resumes.
+    Runs three commands and prints each before it begins: train, evaluate, attention. Needs no data: the corpus is
+    generated. After Ctrl-C the same command resumes.
     """
     workdir = f"--workdir={values.workdir}"
     print(PLAN.format(workdir=values.workdir), flush=True)

@@ -14,40 +14,38 @@ WIDTH = 100
 
 
 class Listed(NamedTuple):
-    """A command: its module and function in this folder, imported when the command is used, and a summary of a few words."""
+    """A command: ``MODULE.FUNCTION`` in this folder, imported when it is used, and a summary of a few words."""
 
     function: str
     summary: str
 
 
 COMMANDS = {
-    "quickstart": Listed("quickstart.quickstart", "train, evaluate and look, in minutes, without data"),
+    "quickstart": Listed("quickstart.quickstart", "train, evaluate and draw attention, in minutes, without data"),
     "train": Listed("train.train", "train a model, or resume a run that stopped"),
-    "data": Listed("data.data", "check text before training: faults, shifted lines, what filters remove"),
+    "data": Listed("data.data", "check text before training: faults, shifted lines, lines that filters remove"),
     "evaluate": Listed("evaluate.evaluate", "translate a whole split and score it"),
     "translate": Listed("translate.translate", "translate lines from standard input"),
     "score": Listed("score.score", "log-probabilities of given translations"),
     "generate": Listed("generate.generate", "continue prompts with a language model"),
-    "attention": Listed("attention.attention", "draw what a translation attends to"),
-    "explore": Listed("explore.explore", "one page to explore what a model attends to, and how it searches"),
+    "attention": Listed("attention.attention", "draw the attention weights of a translation"),
+    "explore": Listed("explore.explore", "write a page to explore the attention and the search of a model"),
     "figure": Listed("figure.figure", "draw a picture of the theory, with the numbers that check it"),
     "align": Listed("align.align", "align the words of given translations"),
     "vectorize": Listed("vectorize.vectorize", "count the words of documents: one-hot, n-grams, TF-IDF"),
     "vectors": Listed("vectors.vectors", "evaluate, search, convert and draw word vectors"),
     "report": Listed("report.report", "compare runs: scores, settings that differ, learning curves"),
     "compare": Listed("report.compare", "test whether one run translates better than another"),
-    "checkpoint": Listed("checkpoint.checkpoint", "look at checkpoints, compare, average or delete some"),
+    "checkpoint": Listed("checkpoint.checkpoint", "list, describe, compare, average or delete checkpoints"),
     "export": Listed("interop.export", "write a trained model for another toolkit, and compare them"),
     "import": Listed("interop.import_model", "make a run of a model from another toolkit"),
     "verify": Listed("interop.verify", "compare a run with the same model in another format"),
-    "preflight": Listed(
-        "preflight.preflight", "compile a recipe for devices that are not here: does it fit, how fast can it be"
-    ),
-    "calibrate": Listed("preflight.calibrate", "measure the devices here, for the estimates of preflight"),
-    "doctor": Listed("preflight.doctor", "check that this installation and its devices compute right numbers"),
+    "preflight": Listed("preflight.preflight", "compile a recipe for other devices: does it fit, how fast can it be"),
+    "calibrate": Listed("preflight.calibrate", "measure the devices of this machine, for the estimates of preflight"),
+    "doctor": Listed("preflight.doctor", "check that this installation and its devices compute correctly"),
     "conform": Listed("conform.conform", "check that an idea does what the project promises, in small models"),
     "sweep": Listed("sweep.sweep", "train a recipe in many variants, by any number of workers"),
-    "launch": Listed("launch.launch", "write what starts a run or a sweep on a cluster"),
+    "launch": Listed("launch.launch", "write a job that starts a run or a sweep on a cluster"),
     "recipes": Listed("settings.recipes", "list the recipes that come with the package"),
     "config": Listed("settings.config", "print the settings of a recipe or a run, or how two differ"),
 }
@@ -66,11 +64,7 @@ def current_name(name: str) -> str:
 
 
 def load_command(name: str) -> flags.Command:
-    """Imports a command.
-
-    Raises:
-        ConfigError: there is no such command, with the nearest one.
-    """
+    """Imports a command; raises ConfigError, which names the nearest one, when it does not exist."""
     if name not in COMMANDS:
         near = nearest(name, COMMANDS)
         hint = f"did you mean {near}?" if near else f"commands are {', '.join(COMMANDS)}"
@@ -81,18 +75,17 @@ def load_command(name: str) -> flags.Command:
 
 
 def overview() -> str:
-    """The list of commands, one line each."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
     return "\n".join(
         [
-            "Sequence transduction with attention: train, evaluate, translate, look.",
+            "Sequence transduction with attention: train, evaluate, translate, inspect.",
             "",
             "Usage: transformer-jax COMMAND [--flag=value ...]",
             "",
             *lines,
             "",
-            "transformer-jax COMMAND --help says more about a command, with an example.",
+            "transformer-jax COMMAND --help describes a command, with examples.",
             "Try: transformer-jax quickstart",
         ]
     )
@@ -117,23 +110,22 @@ def command_help(name: str) -> str:
 
 
 def _describe(flag: Any) -> tuple[str, str]:
-    """Syntax and meaning of a flag; absl shows the default as text, None where there is none."""
+    """Syntax and meaning of a flag."""
     if flag.name == flags.OVERRIDE_FLAG:
         return "--config.KEY=VALUE", flags.OVERRIDE_MEANING
     if flag.name == flags.ARGUMENTS_FLAG:
-        # absl adds that the flag can be repeated.
+        # absl appends that the flag can be repeated.
         name, _, meaning = str(flag.help).partition(";\n")[0].partition(": ")
         return name, meaning
     written = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={_placeholder(flag)}"
     default = "" if flag.default in (None, "", []) else f" (default: {flag.default})"
-    # absl adds that the flag can be repeated.
+    # absl appends that the flag can be repeated, and puts the choices of an enum before the meaning.
     meaning = " ".join(str(flag.help).partition(";\n    repeat this")[0].split())
-    # absl writes the choices of an enum once more in front of the meaning.
     return written, meaning.removeprefix(f"<{_placeholder(flag)}>: ") + default
 
 
 def _placeholder(flag: Any) -> str:
-    """The word that stands for the value: the choices of an enum, a number, a list, else VALUE."""
+    """Placeholder of the value: the choices of an enum, N, NUMBER, or VALUE."""
     choices = getattr(flag.parser, "enum_values", None)
     if choices:
         return "|".join(choices)
@@ -141,5 +133,5 @@ def _placeholder(flag: Any) -> str:
 
 
 def _paragraph(head: str, text: str) -> str:
-    """A flag on its own line, what it means indented below."""
+    """A flag, and its meaning, indented, in the lines below."""
     return f"  {head}\n" + textwrap.fill(text, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)

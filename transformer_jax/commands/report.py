@@ -1,4 +1,4 @@
-"""Runs side by side: ``report`` and ``compare``."""
+"""Comparison of runs: ``report`` and ``compare``."""
 
 import sys
 from pathlib import Path
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     flags.strings(
         "metrics",
         [],
-        "what to draw against the update, separated by commas: names of metrics.jsonl (default: the metrics of the task at "
-        "validations, and train/loss)",
+        "metrics to draw, separated by commas: names of metrics.jsonl (default: the validation metrics of the task, and "
+        "train/loss)",
     ),
 )
 def report(values: flags.Values) -> int:
-    """Compare runs: their scores, the settings that differ, learning curves, the best checkpoint of each.
+    """Compare runs: scores, settings that differ, learning curves, the best checkpoint of each.
 
     Example:
         transformer-jax report runs/small runs/large
         transformer-jax report sweeps/dropout/trials --output=reports/dropout --metrics=validation/bleu,train/accuracy
 
     RUN is a run directory, or a folder with run directories in it, such as the trials of a sweep. Runs may still be in
-    progress, and their models may be of different kinds. The best validation score comes first. Prints the table and writes,
-    into the output folder, report.md, report.csv, report.html (one file to send around, the picture inside) and curves.png.
-    Nothing is trained or translated: run transformer-jax evaluate before, and the scores of whole splits are in the table.
+    progress, and their models may be of different kinds. The best validation score comes first. Prints the table and writes
+    report.md, report.csv, report.html (a single file with the picture) and curves.png into the output folder. Nothing is
+    trained or translated; the table includes scores that transformer-jax evaluate wrote.
     """
     if not values.arguments:
         raise ConfigError("RUN: give one or several run directories; --help shows an example")
@@ -59,7 +59,7 @@ def report(values: flags.Values) -> int:
 
 
 def _from_best(run: "RunSummary") -> tuple[str, bool, float]:
-    """Task by task; runs without a score come last."""
+    """Sort key: by task, the best score first; runs without a score come last."""
     sign = -1 if run.config.selection.direction == "maximize" else 1
     return run.config.task, run.score is None, sign * (run.score or 0.0)
 
@@ -75,19 +75,19 @@ def _from_best(run: "RunSummary") -> tuple[str, bool, float]:
     flags.overrides,
 )
 def compare(values: flags.Values) -> int:
-    """Test whether one run translates a split better than another, or whether chance explains the difference.
+    """Test whether one run translates a split significantly better than another.
 
     Example:
         transformer-jax compare runs/small runs/large --split=test
         transformer-jax compare runs/small/evaluation-test-900.txt runs/small/evaluation-test-1800.txt
 
-    A and B are run directories, or files that transformer-jax evaluate wrote into them. Translations that evaluate made
-    before are reused; a run without them is evaluated now. Both must have the same references. Prints BLEU (with the
-    tokenizer of both runs, or --config.evaluation.bleu_tokenizer) and chrF with 95 % confidence intervals, and p from paired
-    bootstrap resampling (Koehn 2004): the probability of so large a difference, whichever is ahead, between systems that are
-    equally good. (sacrebleu --paired-bs finds the same intervals, but a p of half of this or less.) Then the sentences that
-    differ most by sentence chrF, in favor of each. Writes compare.md, compare.html, compare.csv (the scores) and
-    compare-sentences.csv (every sentence) into the output folder.
+    A and B are run directories, or files that transformer-jax evaluate wrote into them. Translations by evaluate are reused; a
+    run without them is evaluated now. Both must have the same references. Prints BLEU (with the tokenizer of both runs, or
+    --config.evaluation.bleu_tokenizer) and chrF with 95 % confidence intervals, and the two-sided p of paired bootstrap
+    resampling (Koehn 2004): the probability of a difference at least as large between equally good systems. (sacrebleu
+    --paired-bs finds the same intervals, but half of this p or less.) Then prints the sentences that differ most in sentence
+    chrF, in favor of each. Writes compare.md, compare.html, compare.csv (the scores) and compare-sentences.csv (every
+    sentence) into the output folder.
     """
     paths = _two_paths(values)
     from transformer_jax.runtime.atomic_files import require_writable
@@ -103,11 +103,9 @@ def compare(values: flags.Values) -> int:
         raise ConfigError(f"--config.evaluation.bleu_tokenizer: {problem}")
     require_tokenizer(tokenizer, "evaluation.bleu_tokenizer")
     output = require_writable(values.output, "--output")
-    from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.tools.reports import comparison, translated_split
     from transformer_jax.tools.reports.document import section_text, write_report
 
-    start_jax(configs[0].data.cache_directory)
     chosen = [
         translated_split.choose_file(path, config)
         if path.is_file()
@@ -136,7 +134,7 @@ def compare(values: flags.Values) -> int:
 
 
 def _two_paths(values: flags.Values) -> list[Path]:
-    """Paths of A and B; raises ConfigError unless there are two, and at files that were decoded with other settings."""
+    """Paths of A and B; raises ConfigError unless there are two, and where decoding settings are given for files."""
     paths = [Path(argument).expanduser().resolve() for argument in values.arguments]
     if len(paths) != 2:
         raise ConfigError(f"A B: give two runs to compare, not {len(paths)}; --help shows an example")

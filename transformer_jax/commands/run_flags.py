@@ -15,7 +15,7 @@ CHECKPOINT_MEANING = "best (by the metric of the task, on the validation split),
 
 
 def run_flags(values: flags.Values) -> None:
-    """The run, its checkpoint, and settings of decoding, devices and data."""
+    """``--workdir``, ``--checkpoint``, ``--average`` and settings of decoding, devices and data."""
     flags.string("workdir", None, "folder of the run", required=True)(values)
     flags.string("checkpoint", "best", CHECKPOINT_MEANING)(values)
     flags.integer("average", 1, "number of checkpoints whose parameters are averaged", lower_bound=1)(values)
@@ -25,15 +25,15 @@ def run_flags(values: flags.Values) -> None:
 ensemble_flag = flags.strings(
     "ensemble",
     [],
-    "RUN[:CHECKPOINT],...: average the probabilities of --workdir and of these at every step; --average is for each of them, "
-    "--checkpoint for those that name none",
+    "RUN[:CHECKPOINT],...: average the probabilities of --workdir and of these at every step; --average applies to each, "
+    "--checkpoint to RUNs without :CHECKPOINT",
 )
 
 
 def run_config(values: flags.Values, workdir: str | None = None) -> ExperimentConfig:
-    """The settings of the run of --workdir (or of ``workdir``), with the overrides of the command line, on the devices here.
+    """The settings of the run of --workdir (or of ``workdir``), with the overrides of the command line.
 
-    Raises ConfigError when there is no such run or checkpoint, or the trained model does not allow an override.
+    Raises ConfigError when there is no such run or checkpoint, or an override does not fit the trained model.
     """
     from transformer_jax.checkpoints.selection import chosen_step
     from transformer_jax.runs.run_directory import RunDirectory
@@ -43,16 +43,16 @@ def run_config(values: flags.Values, workdir: str | None = None) -> ExperimentCo
     run = RunDirectory(workdir)
     run.require_run()
     config = config_for_use(workdir, flags.overrides_of(values))
-    # Of several runs some have only what was saved of them.
+    # Of several runs, some may have saved evaluations but no checkpoints.
     if is_only_run and "checkpoint" in values and not ("watch" in values and values.watch):
         chosen_step(run, values.checkpoint or "best")
     return config
 
 
 def chosen_runs(values: flags.Values, config: ExperimentConfig) -> "list[ChosenRun]":
-    """The run of --workdir, which has ``config``, and the runs of --ensemble, on the same devices and decoded alike.
+    """The run of --workdir with ``config``, and the runs of --ensemble with the same devices and decoding settings.
 
-    Raises ConfigError when one of them is not a run, or cannot be decoded like the first.
+    Raises ConfigError when one is not a run, is of another task, or cannot have these decoding settings.
     """
     from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 
@@ -73,16 +73,14 @@ def chosen_runs(values: flags.Values, config: ExperimentConfig) -> "list[ChosenR
 
 
 def open_runs(runs: "list[ChosenRun]", average: int = 1) -> "TrainedRun[Any]":
-    """Starts JAX and restores a trained run, or several as an ensemble."""
-    from transformer_jax.runtime.compilation_cache import start_jax
+    """``open_trained``, imported on use since it imports JAX."""
     from transformer_jax.tasks.trained_run import open_trained
 
-    start_jax(runs[0].config.data.cache_directory)
     return open_trained(*runs, average=average)
 
 
 def output_path(values: flags.Values, default: str) -> Path:
-    """The path of --output, by default ``default`` in the run directory; raises ConfigError if its folder cannot be written."""
+    """The path of --output, or ``default`` in the run directory; raises ConfigError if its folder cannot be written."""
     from transformer_jax.runs.run_directory import RunDirectory
     from transformer_jax.runtime.atomic_files import require_writable
 
@@ -113,9 +111,9 @@ def require_task(workdir: str, task: str) -> None:
 
 
 def split_checkpoint(text: str, flag: str) -> tuple[str, str | None]:
-    """``runs/a:last`` is ``("runs/a", "last")``, unless a folder has that name; None where no checkpoint is stated.
+    """``("runs/a", "last")`` for ``runs/a:last``, unless a folder has that name; ``("runs/a", None)`` for ``runs/a``.
 
-    Raises ConfigError, which names ``flag``, when there is no run, or the checkpoint is none that could be.
+    Raises ConfigError, which names ``flag``, when the run is empty or the checkpoint is not a possible one.
     """
     is_whole = ":" not in text.rpartition("/")[2] or Path(text).expanduser().is_dir()
     run, checkpoint = (text, None) if is_whole else text.rpartition(":")[::2]

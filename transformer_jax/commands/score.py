@@ -24,9 +24,9 @@ def score(values: flags.Values) -> int:
     Line i of --target is scored as the translation of line i of --source. A language model takes no --target and scores each
     line of --source as a document; lines longer than its context are read in windows that overlap by half. Prints a line for
     each, tab-separated: the natural logarithm of its probability, the number of its tokens, EOS included, and the logarithms
-    of their probabilities, separated by spaces; an empty line has only EOS. With --json a line is an object: log_prob, tokens,
-    token_log_probs. The score that translate --n_best prints is log_prob over the length penalty (except for an empty source,
-    which translate does not give to the model).
+    of their probabilities, separated by spaces; an empty line has only EOS. With --json each line is an object: log_prob,
+    tokens, token_log_probs. The score printed by translate --n_best is log_prob over the length penalty (except for an empty
+    source, which translate does not decode).
     """
     config = run_config(values)
     runs = chosen_runs(values, config)

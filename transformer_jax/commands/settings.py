@@ -17,7 +17,7 @@ INDENT = " " * 6
 
 @flags.command(flags.arguments("NAME ...", "only these recipes, for example multi30k"))
 def recipes(values: flags.Values) -> int:
-    """List the recipes that come with the package: their purpose, and where they ran, how long and with which score.
+    """List the recipes of the package: their purpose, and measured hardware, run time and score.
 
     Example:
         transformer-jax recipes
@@ -99,7 +99,7 @@ def _settings_list() -> str:
 
 
 def _settings_text(found: ExperimentConfig) -> str:
-    """One ``key = value`` line a setting, sorted, aligned within a block, blocks apart."""
+    """A line ``key = value`` for each setting, sorted; blocks are separated by empty lines."""
     flat = flatten(found)
     paragraphs = ["\n".join(f"{key} = {_shown(flat[key])}" for key in sorted(flat) if "." not in key)]
     for block in sorted({key.partition(".")[0] for key in flat if "." in key}):

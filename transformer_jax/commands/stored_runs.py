@@ -1,4 +1,4 @@
-"""Runs in object stores: a command gets a local folder in place of each address among its flags."""
+"""Commands on runs in object stores: each address among the flags is replaced by a local folder."""
 
 import re
 from collections.abc import Callable
@@ -9,22 +9,22 @@ from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import is_address
 
-# Flags that name runs. ``init_from`` stays an address, by which a run remembers where its parameters came from.
+# Flags that name runs. ``init_from`` stays an address, which is recorded as the origin of the parameters.
 RUN_FLAGS = ("workdir", "ensemble", "others", "config", "against", flags.ARGUMENTS_FLAG)
-# Each of these writes many runs, what another machine executes, or a run that is not trained.
+# Commands without runs in stores: they write several runs, jobs for other machines, or runs that are not trained.
 LOCAL = ("sweep", "launch", "import", "quickstart", "doctor")
 
 _RUN = re.compile(r"(?P<address>[a-z0-9]+://[^:]+?)/?(?P<rest>/[^/:]+\.(?:txt|json)|:[^:/]*)?")
 
 
 def names_addresses(name: str, values: flags.Values) -> bool:
-    """Whether a run that a command is to use lies in an object store."""
+    """Whether a run that a command uses is in an object store."""
     given = [_texts(values[flag].value) for flag in RUN_FLAGS if flag in values]
     return name not in LOCAL and any(is_address(text) for texts in given for text in texts)
 
 
 def run_on_copies(name: str, run: Callable[[flags.Values], int], values: flags.Values) -> int:
-    """Runs a command on local folders, and uploads what it wrote. Raises ConfigError and DataError, with addresses in them."""
+    """Runs a command on local folders and uploads its files; its ConfigError and DataError name addresses."""
     from transformer_jax.runtime.object_store import with_addresses
 
     for flag in ("distributed", "watch"):

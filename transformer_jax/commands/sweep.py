@@ -14,7 +14,7 @@ WORKER = "TRANSFORMER_JAX_SWEEP_WORKER"
 
 
 def flags_of_trials(values: flags.Values) -> list[str]:
-    """The flags that choose the trials, override their settings and load plugins, as arguments."""
+    """Arguments for a worker: the flags that choose trials, override settings and load plugins."""
     rows = [f"--rows={','.join(values.rows)}"] if values.rows else []
     plugins = [f"--plugin={file}" for file in values.plugin]
     return [*rows, *plugins, *(f"--config.{key}={text}" for key, text in flags.overrides_of(values))]
@@ -103,7 +103,7 @@ def sweep(values: flags.Values) -> int:
     printed = set[tuple[str, ...]]()
 
     def print_progress() -> None:
-        # If the database cannot be reached, the workers log it.
+        # The workers log that the database cannot be reached.
         with suppress(*UNREACHABLE):
             table = trial_table(sweep, trial_rows(study, sweep))
             for row in (row for row in table.rows if row not in printed):

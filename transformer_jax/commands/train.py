@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @flags.command(
     flags.config,
-    flags.string("workdir", None, "folder of the run; made if it is not there", required=True),
+    flags.string("workdir", None, "folder of the run; made if it does not exist", required=True),
     flags.string("init_from", None, "RUN[:CHECKPOINT]: start from its parameters; sets init.run and init.checkpoint"),
     flags.string("budget", None, "training time, such as 20m or 2h: sizes the model for the corpus (data.source=text)"),
     flags.enum(
@@ -36,21 +36,21 @@ def train(values: flags.Values) -> int:
         transformer-jax train --config=quickstart --workdir=runs/quickstart --config.training.num_updates=500
 
     The run directory receives the resolved settings, the tokenizers, metrics (metrics.jsonl and TensorBoard) and
-    checkpoints. Where it already holds a run with the same settings, it resumes from its newest checkpoint, bit for
-    bit. SIGINT (Ctrl-C) and SIGTERM save and end, with exit status 130 and 143; the same command resumes.
-    It may lie in an object store, --workdir=s3://bucket/runs/a (docs/training.md).
+    checkpoints. If it already has a run with the same settings, that resumes from its newest checkpoint, bit for bit.
+    SIGINT (Ctrl-C) and SIGTERM save and end, with exit status 130 and 143; the same command resumes.
+    It may be in an object store, --workdir=s3://bucket/runs/a (docs/training.md).
 
     With --init_from=runs/other (or runs/other:last, runs/other:5000) a new run starts from the parameters of another,
-    with its tokenizers; update count, schedule and optimizer start from zero. --config.init.rename and
-    --config.init.leave_out rename parameters or leave them randomly initialized, --config.optimizer.freeze leaves them
-    untrained; the patterns are searched for in paths as `transformer-jax checkpoint info` shows them. The parameters taken
-    are printed at the start and kept in run.json:
+    with its tokenizers; update count, schedule and optimizer start from zero. --config.init.rename renames parameters,
+    --config.init.leave_out leaves them randomly initialized, and --config.optimizer.freeze keeps them untrained; their
+    patterns are searched for in paths as printed by `transformer-jax checkpoint info`. The parameters taken are printed
+    at the start and recorded in run.json:
         transformer-jax train --config=multi30k:tiny_hour --config.data.directory=captions --workdir=runs/captions \
             --init_from=runs/m30k --config.optimizer.freeze='^encoder_|embedding' --config.optimizer.learning_rate=5e-4
-    Once it has a checkpoint, the run resumes without --init_from too, or with the other run's new folder if that moved.
+    Once it has a checkpoint, the run resumes also without --init_from, or with another path of the same run.
 
-    With --distributed several processes train one model, and all their devices are one mesh: one process a host on TPU
-    pods and Kubernetes, one a GPU under SLURM and Open MPI; these need nothing else. By hand, two processes:
+    With --distributed several processes train one model, and all their devices form one mesh: one process a host on TPU
+    pods and Kubernetes, one a GPU under SLURM and Open MPI, all of which JAX recognizes. Elsewhere, two processes:
         export JAX_COORDINATOR_ADDRESS=host0:8476 JAX_NUM_PROCESSES=2
         JAX_PROCESS_ID=0 transformer-jax train --distributed ...    (on host0)
         JAX_PROCESS_ID=1 transformer-jax train --distributed ...    (on the other)
@@ -81,21 +81,19 @@ def train_and_report(
     is_distributed: bool = False,
     origin: Mapping[str, Any] = MappingProxyType({}),
 ) -> int:
-    """Trains, prints the result, and returns the exit status."""
+    """Trains and prints the result; returns the exit status."""
     from transformer_jax.checkpoints.save_failure import SaveFailed, record_failure
     from transformer_jax.runs.run import TrainingDiverged
     from transformer_jax.runs.run_directory import RunDirectory
     from transformer_jax.runs.trainer import run_training
-    from transformer_jax.runtime.distributed import ending_with_others, say, wait_until_all_are_done
+    from transformer_jax.runtime.distributed import ending_with_others, say
     from transformer_jax.runtime.preemption import ending_at_once
     from transformer_jax.tools.pictures.curves import curves_at_end
 
     started, directory = time.perf_counter(), RunDirectory(workdir)
     try:
-        with ending_with_others() if is_distributed else ending_at_once():
-            with curves_at_end(directory, config):
-                outcome = run_training(config, workdir, profiled=profiled, is_distributed=is_distributed, origin=origin)
-            wait_until_all_are_done()
+        with ending_with_others() if is_distributed else ending_at_once(), curves_at_end(directory, config):
+            outcome = run_training(config, workdir, profiled=profiled, is_distributed=is_distributed, origin=origin)
     except TrainingDiverged as error:
         print(error, file=sys.stderr)
         return 1
@@ -107,7 +105,7 @@ def train_and_report(
 
 
 def summary(outcome: "Outcome", run: "RunDirectory", config: ExperimentConfig, seconds: float) -> str:
-    """Summary of a run: its outcome, its folder, commands to try next."""
+    """The outcome of a run, its folder, and commands to try next, as text."""
     from transformer_jax.runtime.object_store import with_addresses
     from transformer_jax.tasks.task import task_class
 
@@ -139,9 +137,9 @@ def summary(outcome: "Outcome", run: "RunDirectory", config: ExperimentConfig, s
 
 
 def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> None:
-    """Raises ConfigError and DataError, before JAX starts, when the folder is locked or cannot be written, or a split cannot be
-    read: its files, their encoding, and as many lines on both sides. With several processes (not ``is_alone``) process 0
-    locks the folder later.
+    """Raises ConfigError and DataError, before JAX starts, where the folder is locked or cannot be written, or a split has
+    missing files, bad encoding or sides of different length. Of several processes (not ``is_alone``), process 0 locks the
+    folder later.
     """
     from transformer_jax.data.corpora import require_readable
     from transformer_jax.runs.run_directory import RunDirectory, require_own

@@ -9,7 +9,7 @@ from transformer_jax.tools.word_vectors.vectorizers import KINDS, Counted, Count
 @flags.command(
     flags.enum("kind", None, KINDS, "values of the matrix", required=True),
     flags.string("input", None, "documents, one a line, plain, .gz or .xz", required=True),
-    flags.string("output", None, "the files' path without their endings", required=True),
+    flags.string("output", None, "path of the files, without their suffixes", required=True),
     flags.integer("n", None, "ngrams and tfidf: longest sequence (default: 2 for ngrams, else 1)"),
     flags.boolean("characters", False, "terms are characters, not words"),
     flags.boolean("lowercase", True, "lowercase the text"),
@@ -20,11 +20,11 @@ from transformer_jax.tools.word_vectors.vectorizers import KINDS, Counted, Count
     flags.string("query", None, "print the documents nearest to this text"),
     flags.integer("count", 10, "how many terms and documents to print", lower_bound=1),
     flags.string("picture", None, "PNG: draw the matrix, of a few sentences"),
-    flags.string("cooccurrences", None, "PNG: draw which words are near each other"),
-    flags.integer("window", 5, "of --cooccurrences: words apart", lower_bound=1),
+    flags.string("cooccurrences", None, "PNG: draw how often words are near each other"),
+    flags.integer("window", 5, "of --cooccurrences: maximum distance in words", lower_bound=1),
 )
 def vectorize(values: flags.Values) -> int:
-    """Count the words of documents: one-hot, bag of words, n-grams or TF-IDF, as a sparse matrix.
+    """Vectorize documents as a sparse matrix: one-hot, bag of words, n-grams or TF-IDF.
 
     Example:
         transformer-jax vectorize --kind=bag_of_words --input=docs.txt --output=counts
@@ -40,7 +40,7 @@ def vectorize(values: flags.Values) -> int:
     tfidf: counts times ln((1 + documents) / (1 + documents with the term)) + 1, each row divided by its Euclidean norm. Words
     are scikit-learn's, except that words of one letter ("I", "a") are kept. They are lowercased, unless --nolowercase.
 
-    Memory holds the vocabulary and the matrix, not the text. With --hashing_columns=N the column of a term is its hash, which
+    The vocabulary and the matrix are in memory, not the text. With --hashing_columns=N the column of a term is its hash, which
     needs no vocabulary; terms may share a column and have no names. Needs scikit-learn: pip install scikit-learn scipy.
     """
     stated = {field.name: values[field.name].value for field in fields(CountingConfig)}
@@ -82,7 +82,7 @@ def vectorize(values: flags.Values) -> int:
 
 
 def _draw(values: flags.Values, path: Path, config: CountingConfig, counted: Counted) -> list[str]:
-    """The paths of the pictures, which take few and short documents."""
+    """Draws the pictures, for a few short documents; returns their paths."""
     from transformer_jax.data.text_files import read_lines
     from transformer_jax.tools.pictures.panels import draw_heat_map, require_drawable
     from transformer_jax.tools.word_vectors.vectorizers import cooccurrence_table

@@ -15,7 +15,7 @@ SOURCE_FLAGS = ("vectors", "format", "workdir", "checkpoint", "limit")
 
 
 def _load(values: flags.Values) -> "WordVectors":
-    """The vectors of --vectors or --workdir, the first --limit of them."""
+    """The first --limit vectors of --vectors or --workdir."""
     if values.workdir:
         if values.format:
             raise ConfigError("--format: is for --vectors; a run knows its own")
@@ -148,15 +148,15 @@ ACTIONS = {
     flags.strings("test_sets", [], "evaluate: files, or folders of files (default: data.test_sets of the run)"),
     flags.string("json", None, "evaluate: also write the report into this file"),
     flags.integer("count", 10, "neighbors, analogy: how many", lower_bound=1),
-    flags.string("output", None, "convert, map, picture: where to write"),
-    flags.string("output_format", "", "convert: as --format, or projector"),
-    flags.enum("method", "pca", ["pca", "tsne"], "map: to two dimensions by"),
-    flags.integer("top", 300, "map: number of first words", lower_bound=3),
+    flags.string("output", None, "convert, map, picture: file or folder to write"),
+    flags.string("output_format", "", "convert: word2vec, word2vec_binary, glove, numpy or projector"),
+    flags.enum("method", "pca", ["pca", "tsne"], "map: projection to two dimensions"),
+    flags.integer("top", 300, "map: number of words, the first ones", lower_bound=3),
     flags.strings("words", [], "map: these words instead"),
-    flags.integer("seed", 0, "map: of t-SNE", lower_bound=0),
+    flags.integer("seed", 0, "map: seed of t-SNE", lower_bound=0),
 )
 def vectors(values: flags.Values) -> int:
-    """Evaluate word vectors, search in them, convert them and draw them.
+    """Evaluate, search, convert and draw word vectors.
 
     Example:
         transformer-jax vectors evaluate  --vectors=glove.txt --test_sets=questions-words.txt,word-sim
@@ -167,13 +167,13 @@ def vectors(values: flags.Values) -> int:
         transformer-jax vectors picture   king man woman queen --vectors=glove.txt --output=royal.png
 
     Vectors come from a file, --vectors, or from a run of word vectors, --workdir. A file is .npz (arrays words and matrix),
-    .bin (word2vec's binary), or text, with word2vec and GloVe told apart by the first line; .bin and text may be .gz. --format
-    overrides this. Words are looked up as written, else in lower case. Nearness is the cosine.
+    .bin (word2vec's binary format), or text, whose first line tells word2vec and GloVe apart; .bin and text may be .gz.
+    --format overrides this. Words are looked up as written, else in lower case. Similarity is the cosine.
 
     evaluate: accuracy of analogies ("a is to b as c is to d": d is the word nearest to b - a + c, without a, b and c) by
     section, semantic and syntactic (sections gram...); Spearman's rank correlation with judged similarity; coverage.
     neighbors: the words nearest to each WORD.
-    analogy: A B C are added as A - B + C: king - man + woman.
+    analogy: the words nearest to A - B + C, such as king - man + woman.
     convert: --output=FILE.npz, .bin, .txt (word2vec); --output_format=glove, or projector: a folder for TensorBoard's
     projector.
     map: the words in two dimensions: OUTPUT.png, and OUTPUT.html, a page with search that needs no network.
@@ -181,7 +181,7 @@ def vectors(values: flags.Values) -> int:
     """
     action, words = flags.chosen_action("vectors", ACTIONS, values, SOURCE_FLAGS)
     if "output" in action.flags and not values.output:
-        raise ConfigError("--output: is required; say where to write")
+        raise ConfigError("--output: is required; give a file or folder to write")
     # Before JAX starts.
     if bool(values.vectors) == bool(values.workdir):
         raise ConfigError("--vectors: give a file of word vectors, or a run of them with --workdir, one of the two")

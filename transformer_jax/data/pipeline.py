@@ -1,41 +1,15 @@
 """Training batches, prefetched by tf.data while the device computes."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import jax
 import numpy as np
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.config import ConfigError
-from transformer_jax.data.batch_plan import BatchPlan
-from transformer_jax.data.batches import ALL_ROWS, RowParts, make_batch
 from transformer_jax.data.tensorflow_runtime import require_tensorflow, start_tensorflow, tensorflow_being_imported
-from transformer_jax.data.token_store import TokenStore
-from transformer_jax.sequence_types import Batch
 
 # Making a batch takes half a millisecond; more threads would take cores from the training step.
 READER_THREADS = 2
-
-
-def training_batches(
-    store: TokenStore,
-    plan: BatchPlan,
-    *,
-    start_update: int,
-    parts: RowParts = ALL_ROWS,
-    prefetch: int = 8,
-) -> Iterator[Batch]:
-    """Batches of all updates from ``start_update``, without end; only ``parts`` of the rows of each.
-
-    Raises ConfigError when the rows of a batch do not divide into the parts, and DataError when TensorFlow is not installed,
-    both before the first batch.
-    """
-    for rows, _, _ in plan.shapes:
-        if rows % parts[1]:
-            problem = f"batches of {rows} rows do not divide into {parts[1]} parts for the devices"
-            raise ConfigError(f"batching.row_multiple: {problem}; use a multiple of {parts[1]}")
-    return prefetched(partial(make_batch, store, plan, parts=parts), start_update, prefetch)
 
 
 def prefetched(read: Callable[[int], PyTree], start_update: int, prefetch: int = 8) -> Iterator[PyTree]:

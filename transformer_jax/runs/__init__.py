@@ -1,1 +1,1 @@
-"""Run directories: training from settings to the last checkpoint, its record, monitoring, checkpoint tools."""
+"""Runs: the trainer and its hooks, the run directory, logs and trackers, tools for checkpoints."""

@@ -1,4 +1,4 @@
-"""Tools for the checkpoints of a run: listed, described, compared, averaged, pruned, written. No model is built."""
+"""Lists, describes, compares, averages, prunes and writes checkpoints, without building a model."""
 
 import hashlib
 import json
@@ -32,19 +32,17 @@ from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.state import count_parameters
 
-HEAD_OF_LISTING = ("update", "validation {metric}", "size", "written", "")
-HEAD_OF_PARAMETERS = ("parameters", "shape", "type", "numbers", "bytes")
 UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 Arrays = Mapping[str, AnyArray]
 
 
 def checkpoint_table(run: RunDirectory) -> str:
-    """Every checkpoint with its score, size and time, which is best and last; then those set aside because they are damaged."""
+    """Every checkpoint with score, size, time and marks; then damaged ones that were set aside."""
     stored = scored_checkpoints(run)
     selection = selection_of(run)
     marks = marks_of(stored, selection)
-    rows = [tuple(heading.format(metric=selection.label) for heading in HEAD_OF_LISTING)]
+    rows = [("update", f"validation {selection.label}", "size", "written", "")]
     for each in stored:
         score = "" if each.score is None else selection.text(each.score)
         size = bytes_text(bytes_in(each.folder))
@@ -52,8 +50,7 @@ def checkpoint_table(run: RunDirectory) -> str:
     total = bytes_text(sum(bytes_in(each.folder) for each in stored))
     lines = [text_table(rows, "rrrll")] if stored else []
     lines.append(f"{count_text(len(stored))}, {total}, in {run.checkpoints}")
-    aside = were_set_aside(run.path)
-    lines += [f"damaged, set aside: {folder}, {bytes_text(bytes_in(folder))}" for folder in aside]
+    lines += [f"damaged, set aside: {each}, {bytes_text(bytes_in(each))}" for each in were_set_aside(run.path)]
     return "\n".join(lines)
 
 
@@ -102,20 +99,21 @@ def describe_checkpoint(run: RunDirectory, which: str) -> str:
 
 
 def settings_digest(progress: Progress) -> str:
-    """SHA-256 of the settings that a checkpoint was written with, the same whatever version wrote them."""
+    """SHA-256 of the settings of a checkpoint, in the format of this version."""
     settings = to_json(from_json(progress["config"]))
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def parameter_count(shapes: PyTree) -> str:
-    """``11 numbers in 3 arrays, 42 B`` for a tree of arrays, or of their shapes."""
+    """For a tree of arrays, or of their shapes: ``11 numbers in 3 arrays, 42 B``."""
     return f"{_numbers(shapes):,} numbers in {len(jax.tree.leaves(shapes))} arrays, {_size(shapes)}"
 
 
 def parameter_table(shapes: Mapping[str, Any]) -> str:
-    """A line a module with its total, and below it, indented, its parts; at the end the total of all."""
+    """A row for each module with its total, followed by its indented children; at the end the total of all."""
+    first = ("parameters", "shape", "type", "numbers", "bytes")
     last = ("total", "", "", f"{_numbers(shapes):,}", _size(shapes))
-    return text_table([HEAD_OF_PARAMETERS, *_rows(shapes, 0), last], "lllrr")
+    return text_table([first, *_rows(shapes, 0), last], "lllrr")
 
 
 def _rows(tree: Mapping[str, Any], depth: int) -> Iterator[tuple[str, ...]]:
@@ -140,7 +138,7 @@ def _size(shapes: PyTree) -> str:
 
 
 class Distance(NamedTuple):
-    """``relative``: the norm of the difference over the norm of the left one; ``largest``: of the differences of numbers."""
+    """``relative``: norm of the difference over the norm of the left array; ``largest``: the largest absolute difference."""
 
     name: str
     relative: float
@@ -148,7 +146,10 @@ class Distance(NamedTuple):
 
 
 class ParameterDifference(NamedTuple):
-    """Parameters only in one, shared ones of two shapes, and the distances of the rest, largest relative distance first."""
+    """Parameters that only one side has, parameters with two shapes, and the distances of the others, largest first.
+
+    ``total``: the relative distance of all others, concatenated into one vector.
+    """
 
     only_left: list[str]
     only_right: list[str]
@@ -158,14 +159,14 @@ class ParameterDifference(NamedTuple):
 
 
 def compare_parameters(left: Arrays, right: Arrays) -> ParameterDifference:
-    """Compares arrays by their paths; ``total`` is the relative distance of all shared ones, taken as one vector."""
+    """Compares arrays with the same path."""
     shared = [name for name in left if name in right]
     distances, squares = [], []
     for name in (name for name in shared if left[name].shape == right[name].shape):
         before, after = (np.asarray(side[name], np.float64) for side in (left, right))
         squares.append((float(np.sum((before - after) ** 2)), float(np.sum(before**2))))
         distances.append(Distance(name, _relative(*squares[-1]), float(np.max(np.abs(before - after), initial=0))))
-    # NaN comes first, where it is seen.
+    # NaN first, where the reader sees it.
     distances.sort(key=lambda each: (not math.isnan(each.relative), -each.relative, each.name))
     shapes = [(name, left[name].shape, right[name].shape) for name in shared]
     return ParameterDifference(
@@ -184,7 +185,7 @@ def _relative(of_difference: float, of_left: float) -> float:
 
 
 def read_parameters(run: RunDirectory, which: str) -> tuple[int, dict[str, AnyArray]]:
-    """The step that ``which`` means and its parameters by path, in host memory.
+    """The step of ``which`` and its parameters by path, in host memory.
 
     Raises CheckpointError when there is no such checkpoint, or it cannot be read.
     """
@@ -193,18 +194,7 @@ def read_parameters(run: RunDirectory, which: str) -> tuple[int, dict[str, AnyAr
         return step, named_leaves(checkpoints.restore_params(step, on_host(checkpoints.shapes(step))))
 
 
-def require_same_kind(left: RunDirectory, right: RunDirectory) -> None:
-    """Raises ConfigError unless both runs are models of one kind."""
-    kinds = [load_run_config(run.path).model.kind for run in (left, right)]
-    if kinds[0] != kinds[1]:
-        raise ConfigError(
-            f"diff: {left.path} is a model of kind {kinds[0]}, {right.path} one of kind {kinds[1]}; their parameters cannot be "
-            "compared"
-        )
-
-
 def difference_table(difference: ParameterDifference, left: str, right: str) -> str:
-    """The difference as text."""
     lines = [f"only in {left}: {name}" for name in difference.only_left]
     lines += [f"only in {right}: {name}" for name in difference.only_right]
     lines += [
@@ -225,9 +215,8 @@ def difference_table(difference: ParameterDifference, left: str, right: str) -> 
 def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> RunDirectory:
     """Writes a run directory whose only checkpoint has the mean of the parameters of ``steps`` (Vaswani et al. 2017, 6.1).
 
-    It has the newest step's number, settings, counters and tokenizers, and no optimizer state: it can be evaluated, and be the
-    beginning of a new run, but no run resumes from it.
-    Raises ConfigError when ``output`` is not empty, CheckpointError when a checkpoint cannot be read.
+    Step number, settings, counters and tokenizers are from the newest step. Raises ConfigError when ``output`` is not empty,
+    CheckpointError when a checkpoint cannot be read.
     """
     if any(Path(output).expanduser().glob("*")):
         raise ConfigError(f"--output: {output} is not empty; give a folder for the new run")
@@ -243,24 +232,24 @@ def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> Ru
 
 
 def chosen_steps(run: RunDirectory, count: int, which: str, stated: Sequence[str]) -> list[int]:
-    """The steps to average: those ``stated``, or else the ``count`` newest up to ``which``; oldest first.
+    """The steps to average, oldest first: ``stated``, or else the ``count`` newest up to ``which``.
 
-    Raises ConfigError when one is stated twice, CheckpointError when one is not there or there are too few.
+    Raises ConfigError when one is stated twice, CheckpointError when one does not exist or there are too few.
     """
     if not stated:
         return steps_to_average(run, which, count)
     steps = sorted(chosen_step(run, text.strip()) for text in stated)
     if len(set(steps)) < len(steps):
-        raise ConfigError(f"--steps: {', '.join(stated)} has one twice; each counts once")
+        raise ConfigError(f"--steps: {', '.join(stated)} has one twice; name each once")
     return steps
 
 
 def to_remove(
     stored: list[StoredCheckpoint], keep_last: int, keep_best: int, selection: Metric
 ) -> list[StoredCheckpoint]:
-    """All but the ``keep_last`` newest and the ``keep_best`` with the best score (of equals the newest), oldest first.
+    """All but the ``keep_last`` newest and the ``keep_best`` best (the newer of equal ones), oldest first.
 
-    One whose score cannot be read is never removed. Raises ConfigError when nothing would be left.
+    A checkpoint with a damaged score is never removed. Raises ConfigError when none would be left.
     """
     sound = [each for each in stored if each.is_sound]
     scored = {each.step: each.score for each in sound if each.score is not None}
@@ -290,7 +279,6 @@ def count_text(count: int) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """A time in the time zone of this machine."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
@@ -303,9 +291,9 @@ def write_run_directory(
     progress: Mapping[str, Any],
     **origin: Any,
 ) -> RunDirectory:
-    """Writes settings, tokenizers, ``run.json`` with ``origin``, and one checkpoint without an optimizer state.
+    """Writes settings, tokenizers, ``run.json`` with ``origin``, and one checkpoint of ``params``.
 
-    It can be evaluated, and be the beginning of a new run, but no run resumes from it.
+    Without an optimizer state it can be evaluated and start a new run, but no run resumes from it.
     """
     run = RunDirectory(folder)
     write_json(run.config, to_json(config))

@@ -1,4 +1,4 @@
-"""Goodput: the share of the wall time of a run that is spent on updates, and what took the rest (``goodput.json``)."""
+"""Goodput: the share of the wall time of a run that is spent on updates, and the other uses of time (``goodput.json``)."""
 
 import json
 import statistics
@@ -15,19 +15,19 @@ from transformer_jax.runtime.atomic_files import write_whole
 
 KINDS = ("start_up", "compile", "data_wait", "step", "evaluation", "checkpoint", "lost")
 TRAINING = ("step", "data_wait")
-"""The kinds that count for the speed of training."""
+"""Kinds that count for the speed of training."""
 
 BETWEEN_UPDATES = ("evaluation", "checkpoint")
-"""The other kinds that recur until the run ends."""
+"""Other kinds that recur until the run ends."""
 
-# The present speed is of the updates of the last seconds, or of this share of a longer run; at least of this many updates.
+# The current speed is measured over the last 30 seconds or the last 10 % of the run, and over at least 10 updates.
 RECENT_SECONDS, RECENT_SHARE, RECENT_UPDATES = 30.0, 0.1, 10
 
 Item = TypeVar("Item")
 
 
 class Clock:
-    """Wall time of this process by kind; at any moment exactly one kind counts: ``kind``, from the time ``since`` on."""
+    """Wall time of this process by kind; the current one is ``kind``, since the time ``since``."""
 
     def __init__(self) -> None:
         """Starts with ``start_up``."""
@@ -35,12 +35,12 @@ class Clock:
         self.kind, self.since = "start_up", time.perf_counter()
         self._update_began: float | None = None
         self._updates: deque[float] = deque(maxlen=101)
-        # The time in TRAINING at the beginning of recent updates.
+        # Time in TRAINING at the beginning of recent updates.
         self._recent: deque[float] = deque()
 
     @contextmanager
     def spend(self, kind: str) -> Iterator[None]:
-        """Attributes the time of the block to ``kind``, and not to the kind that it interrupts, also when it raises."""
+        """Counts the time of the block as ``kind``, then returns to the kind before."""
         interrupted = self.turn_to(kind)
         try:
             yield
@@ -48,7 +48,7 @@ class Clock:
             self.turn_to(interrupted)
 
     def waiting_for(self, batches: Iterable[Item]) -> Iterator[Item]:
-        """The same items; the time until each is there counts as ``data_wait``."""
+        """Yields ``batches``; the time to get each counts as ``data_wait``."""
         items = iter(batches)
         while True:
             with self.spend("data_wait"):
@@ -73,11 +73,11 @@ class Clock:
         return before
 
     def median_update_seconds(self) -> float:
-        """Median of the last hundred updates; 0 before there are two."""
+        """Median of the last hundred updates; 0 before the second."""
         return statistics.median(list(self._updates)) if self._updates else 0.0
 
     def recent_update_seconds(self) -> float:
-        """Mean time in ``TRAINING`` of recent updates; 0 before there is one."""
+        """Mean time in ``TRAINING`` of recent updates; 0 before the first."""
         return (self._recent[-1] - self._recent[0]) / max(len(self._recent) - 1, 1) if self._recent else 0.0
 
     def total(self, kinds: Iterable[str]) -> float:
@@ -90,8 +90,8 @@ class Goodput:
     """Wall time of a run by kind, over all its starts.
 
     ``compile`` is waiting for a step to be compiled, ``data_wait`` waiting for a batch, ``step`` updates that were kept, and
-    ``lost`` updates after the newest checkpoint of a start that died, which the next start repeats. The time between the death
-    of a process and the next start is not counted.
+    ``lost`` updates after the newest checkpoint of a killed process, which the next start repeats. The time between the end of
+    a process and the next start is not counted.
     """
 
     def __init__(self, path: Path, first_update: int, clock: Clock) -> None:
@@ -135,7 +135,7 @@ def _share_of_steps(seconds: dict[str, float]) -> float:
 
 
 def _earlier_seconds(path: Path, first_update: int) -> dict[str, float]:
-    """Seconds of earlier starts; the updates that they made beyond ``first_update`` are lost."""
+    """Seconds of earlier starts; updates beyond ``first_update`` count as lost."""
     if not path.is_file():
         return dict.fromkeys(KINDS, 0.0)
     try:

@@ -1,4 +1,4 @@
-"""The hooks of a run: functions of the run that are called after its updates, in the order of ``hooks_of``."""
+"""The hooks of a run: functions that are called with the run after an update, in the order of ``hooks_of``."""
 
 import faulthandler
 import math
@@ -28,24 +28,24 @@ from transformer_jax.training.sharding import put_batch, put_hyperparameters
 from transformer_jax.training.step import StepMetrics
 
 Due = Callable[[int], bool]
-"""The updates after which a hook is called, by their numbers."""
+"""Whether a hook is called after the update of this number."""
 
-# A batch of CPUs: the programs of the dry run serve validations too.
+# A batch on a CPU, so that validations reuse the programs of the dry run.
 DRY_RUN_EXAMPLES = 32
-# A miss of the budget by less than this share changes nothing: noise of the clock must not move the end of the schedule.
+# An estimate this close to the budget changes nothing: noise of the clock must not move the end of the schedule.
 TOLERANCE = 0.03
 # With budget_policy=stretch the estimate is logged again when it has changed by more than this share.
-SAID_AGAIN = 0.1
+LOGGED_CHANGE = 0.1
 # EX_TEMPFAIL of sysexits.h: a scheduler starts the process again, and the run resumes.
 HANGING = 75
 MIN_SECONDS_OF_HANG = 60.0
 
 
 def hooks_of(run: TrainingRun, observers: Sequence[Hook]) -> list[tuple[Due, Hook]]:
-    """The hooks of a run in their order, each with the updates after which it is called.
+    """The hooks of a run in order, each with the updates after which it is called.
 
-    ``run.state`` is the state of the update where a validation or a checkpoint is due. ``observers`` are called after every
-    update, when all of it is logged and saved; not where a hook before them raises.
+    Where a validation or a checkpoint is due, ``run.state`` is the state of the update. ``observers`` are called after every
+    update, when it is logged and saved, unless a hook before them raises.
     """
 
     def always(number: int) -> bool:
@@ -63,7 +63,7 @@ def hooks_of(run: TrainingRun, observers: Sequence[Hook]) -> list[tuple[Due, Hoo
 
 
 def call_hooks(run: TrainingRun, hooks: Sequence[tuple[Due, Hook]], number: int, unread: StepMetrics | None) -> None:
-    """Waits for the metrics of update ``number``, unless they were read before, and calls its hooks.
+    """Waits for ``unread``, the metrics of update ``number``, and calls its hooks; None: that was done before.
 
     Raises TrainingDiverged where loss or gradient are not finite.
     """
@@ -83,7 +83,6 @@ class Callback:
     """
 
     def __call__(self, run: TrainingRun) -> None:
-        """Calls the methods whose events happened."""
         if trained := {name: value for name, value in run.logged.items() if name not in run.validated}:
             self.on_log(run.number, trained)
         if run.validated and self.on_validation(run.number, run.validated):
@@ -98,14 +97,14 @@ class Callback:
         """After every validation; True ends the run there."""
 
     def on_checkpoint(self, step: int, folder: Path) -> None:
-        """After a checkpoint was given to be written to ``folder``."""
+        """When a checkpoint is being written to ``folder``."""
 
 
 def count(run: TrainingRun) -> None:
     """Adds the metrics of the update to the counters.
 
-    Raises TrainingDiverged, which names the first tensor that was not finite, when more updates were not finite than
-    ``training.skip_nonfinite``.
+    Raises TrainingDiverged when more updates than ``training.skip_nonfinite`` were not finite, and SaveFailed when writing a
+    checkpoint has failed.
     """
     run.checkpoints.require_saving()
     assert run.metrics is not None
@@ -115,7 +114,7 @@ def count(run: TrainingRun) -> None:
 
 
 def _explained_divergence(run: TrainingRun, metrics: StepMetrics) -> str:
-    """Repeats the update, whose batch and key are functions of its number, to name the first tensor that is not finite."""
+    """Repeats the update, a function of state and number, to name the first tensor that is not finite."""
     before = run.number - 1
     batch = put_batch(next(run.data.batches(before)), run.update.mesh)
     key = run.state._replace(step=jnp.asarray(before, run.state.step.dtype)).dropout_key()
@@ -144,7 +143,6 @@ class Log:
         self._tokens, self._seconds = run.counters.total_tokens, 0.0
 
     def __call__(self, run: TrainingRun) -> None:
-        """Writes a line of the log."""
         assert run.metrics is not None
         seconds, tokens = run.clock.total(TRAINING), run.counters.total_tokens
         rate = (tokens - self._tokens) / max(seconds - self._seconds, 1e-9)
@@ -163,12 +161,12 @@ class Log:
 
 
 def require_sound_data(run: TrainingRun) -> None:
-    """Raises DataError where the tokenized data are damaged, so that nothing trained on them is saved."""
+    """Raises DataError where the tokenized data are damaged, before anything trained on them is saved."""
     run.data.require_sound()
 
 
 def validate(run: TrainingRun) -> None:
-    """Validates the state. A signal skips the validation or cuts it short; the resumed run then repeats it.
+    """Validates the state. A signal skips or interrupts the validation, and the resumed run begins with it.
 
     Raises TrainingDiverged when the validation loss is not finite.
     """
@@ -195,13 +193,15 @@ def validate(run: TrainingRun) -> None:
 
 
 class KeepToBudget:
-    """Estimates the end of the run; where it misses ``training.budget_seconds``, logs that and moves it if it may."""
+    """Estimates the end of the run; where it misses ``training.budget_seconds``, logs that, and moves the end if it may.
+
+    A run of several processes keeps its length, since their clocks differ.
+    """
 
     def __init__(self) -> None:
-        self._said_minutes = 0.0
+        self._logged_minutes = 0.0
 
     def __call__(self, run: TrainingRun) -> None:
-        """A run of several processes keeps its length: their clocks differ."""
         budget, policy = run.config.training.budget_seconds, run.config.training.budget_policy
         if not budget or run.number >= run.num_updates or jax.process_count() > 1:
             return
@@ -216,8 +216,8 @@ class KeepToBudget:
             f"update {run.number}: {run.num_updates:,} updates will take {expected:.1f} minutes, not {budget / 60:.1f}"
         )
         if policy == "stretch":
-            if abs(expected - self._said_minutes) > SAID_AGAIN * expected:
-                self._said_minutes = expected
+            if abs(expected - self._logged_minutes) > LOGGED_CHANGE * expected:
+                self._logged_minutes = expected
                 LOGGER.info("%s (training.budget_policy=stretch)", problem)
             return
         LOGGER.info(
@@ -229,10 +229,9 @@ class KeepToBudget:
 def affordable_updates(
     number: int, spent: float, seconds_per_update: float, budget: float, current: int, planned: int
 ) -> int:
-    """The number of updates at which a run ends when the budget does; at least one more, at most ``planned``.
+    """The number of updates that fit into the budget: at least one more than ``number``, at most ``planned``.
 
-    ``number`` updates took ``spent`` of ``budget`` seconds. The ``current`` length stays where it misses the budget by less
-    than 3 %.
+    ``number`` updates took ``spent`` of ``budget`` seconds. A ``current`` length within 3 % of the budget stays.
     """
     expected = spent + (current - number) * seconds_per_update
     if abs(expected - budget) <= TOLERANCE * budget:
@@ -242,7 +241,7 @@ def affordable_updates(
 
 
 def save(run: TrainingRun) -> None:
-    """Starts to write a checkpoint, with the score of its validation, unless there is one of this update."""
+    """Starts writing a checkpoint, with the score of its validation, unless this update has one."""
     run.log.sync()
     run.trackers.sync()
     with run.clock.spend("checkpoint"):
@@ -253,9 +252,9 @@ def save(run: TrainingRun) -> None:
 
 
 def dry_run(run: TrainingRun) -> None:
-    """Evaluates, decodes and saves the first state, so that none of it fails for the first time after hours.
+    """Evaluates, decodes and saves the first state, so that none of these fails for the first time after hours.
 
-    Its evaluation counts as start-up. Raises KeyboardInterrupt where a signal cuts it short: there is nothing to save.
+    Its evaluation counts as start-up. Raises KeyboardInterrupt where a signal interrupts it: there is nothing to save.
     """
     done = "saving done"
     if run.config.training.evaluate_every:
@@ -281,14 +280,14 @@ def make_up_validation(run: TrainingRun) -> None:
 
 
 class ProfiledSteps(NamedTuple):
-    """Updates ``first`` to ``last``, counted from 1, both inside."""
+    """Updates ``first`` to ``last``, both included, counted from 1."""
 
     first: int
     last: int
 
     @classmethod
     def parse(cls, text: str) -> "ProfiledSteps":
-        """From ``A:B``. Raises ConfigError when it is not two numbers in order."""
+        """From ``A:B``; raises ConfigError unless A and B are numbers in order."""
         first, colon, last = text.partition(":")
         if not (colon and first.isdigit() and last.isdigit() and 0 < int(first) <= int(last)):
             raise ConfigError(f"--profile_steps: {text!r} is not A:B with 0 < A <= B, as 20:24")
@@ -296,7 +295,7 @@ class ProfiledSteps(NamedTuple):
 
 
 class Profile:
-    """Traces the given updates, if any, into ``folder``, for TensorBoard and Perfetto; ``close`` ends an unfinished trace."""
+    """Traces ``steps``, if any, into ``folder``, for TensorBoard and Perfetto."""
 
     def __init__(self, steps: ProfiledSteps | None, folder: Path) -> None:
         self._steps, self._folder = steps, folder
@@ -307,7 +306,7 @@ class Profile:
         return self._steps is not None and number in (self._steps.first - 1, self._steps.last)
 
     def __call__(self, run: TrainingRun) -> None:
-        """Starts or ends the trace, of process 0."""
+        """Starts or ends the trace, on process 0."""
         if self._steps and run.number == self._steps.first - 1 and is_first():
             jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
             self._is_tracing = True
@@ -329,10 +328,10 @@ def watchdog(
     end: Callable[[int], object] = os._exit,
     min_seconds: float = MIN_SECONDS_OF_HANG,
 ) -> Iterator[None]:
-    """Ends the process when an update takes ``factor`` times the median, and at least ``min_seconds``; 0: never.
+    """Ends the process when an update takes ``factor`` times the median, and at least ``min_seconds``; a factor of 0: never.
 
-    A lost device or a dead collective never returns and raises nothing. The stacks of all threads are appended to ``stacks``
-    first. Compiling, evaluating and saving are not watched.
+    A call on a lost device or a dead collective never returns. The stacks of all threads are appended to ``stacks`` first.
+    Compilation, evaluation and checkpoints may take any time.
     """
 
     def watch(over: threading.Event) -> None:
@@ -340,7 +339,7 @@ def watchdog(
             median = clock.median_update_seconds()
             limit = max(factor * median, min_seconds)
             if median and clock.kind in TRAINING and time.perf_counter() - clock.since > limit:
-                # Never through a link that somebody else put into the run directory.
+                # No links: a run directory from somebody else must not choose the file.
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
                 with suppress(OSError), os.fdopen(os.open(stacks, flags, 0o666), "a", encoding="utf-8") as file:
                     faulthandler.dump_traceback(file, all_threads=True)

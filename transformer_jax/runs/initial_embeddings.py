@@ -1,4 +1,4 @@
-"""The embedding tables that a new run starts from: rows of a file of word vectors, where a piece has one."""
+"""Initial embedding tables of a new run, with rows from a file of word vectors for the pieces that have one."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -37,12 +37,12 @@ class WordTable(Protocol):
         """D."""
 
     def find(self, word: str) -> int | None:
-        """The row of a word as written, or in lower case."""
+        """The row of a word as written, else in lower case."""
 
 
 @dataclass(frozen=True)
 class FoundRows:
-    """The rows of one table, by ``ids [N]``, that start from ``vectors [N, D]``; ``num_pieces`` without the special ones."""
+    """Rows ``ids [N]`` of one table and their ``vectors [N, D]``; ``num_pieces``: pieces without special ones."""
 
     ids: np.ndarray
     vectors: np.ndarray
@@ -68,7 +68,6 @@ class InitialEmbeddings:
         return jax.tree_util.tree_map_with_path(replaced, params)
 
     def report(self) -> str:
-        """How much was found, in a line."""
         tables = (
             f"{name}: {len(found.ids):,} of {found.num_pieces:,} pieces found, {found.num_pieces - len(found.ids):,} missing"
             for name, found in self.tables.items()
@@ -76,7 +75,6 @@ class InitialEmbeddings:
         return f"embeddings of {self.file}, scaled to those they replace: {'; '.join(tables)}, randomly initialized"
 
     def to_json(self) -> dict[str, Any]:
-        """For ``run.json``."""
         tables = {name: {"found": len(each.ids), "pieces": each.num_pieces} for name, each in self.tables.items()}
         return {"embeddings": self.file, "tables": tables}
 
@@ -88,10 +86,10 @@ def with_rows(table: Float[Array, "V D"], ids: Int[Array, " N"], vectors: Float[
 
 
 def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) -> InitialEmbeddings:
-    """Reads the file and looks up the pieces of every embedding table of ``like``, the parameters of a model, or their shapes.
+    """Finds the vectors of the pieces of every embedding table of ``like``, the parameters of a model, or their shapes.
 
-    Raises ConfigError when the file has vectors of another size than a table, when nothing is found, and for a model without
-    embedding tables; DataError when the file is broken.
+    Raises ConfigError when vectors and a table differ in dimension, or when no vector is found; DataError when the file is
+    broken.
     """
     read = registered("word_table")["word_vectors"]
     vectors: WordTable = read(file)
@@ -118,11 +116,11 @@ def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) 
 
 
 def row_of_each_piece(pieces: Sequence[str], vectors: WordTable) -> list[int | None]:
-    """The row of each piece; None where it has none.
+    """The row of each piece, or None.
 
     In a table of pieces, where some entry begins with a mark of WORD_STARTS, each piece is looked up as written. In a table of
     words, a piece that begins a word is looked up without its mark, as written or in lower case. A piece that continues a word
-    has no row: the vector of "ing" is not a part of "sleeping". Where no piece of the tokenizer has a mark, all are looked up.
+    has no row: the word "ing" is not the end of "sleeping". Where no piece of the tokenizer has a mark, all are looked up.
     """
     if any(word.startswith(WORD_STARTS) for word in vectors.words):
         return [vectors.index.get(piece) for piece in pieces]

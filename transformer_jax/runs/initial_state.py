@@ -25,10 +25,10 @@ OF_A_VOCABULARY = re.compile(r"(embedding|projection)/table$")
 
 
 class ParameterSource(Protocol):
-    """Where some of the initial parameters come from."""
+    """A source of initial parameters."""
 
     def put_into(self, params: PyTree) -> PyTree:
-        """``params`` with some replaced, each with the sharding of the one that it replaces."""
+        """``params`` with some replaced; shardings stay."""
 
     def report(self) -> str:
         """One line for the log."""
@@ -38,9 +38,9 @@ class ParameterSource(Protocol):
 
 
 class InitialState:
-    """The state before the first update of a run; a resumed run ignores ``init``.
+    """The state before the first update of a new run.
 
-    Raises ConfigError and CheckpointError when the parameters that ``init`` names cannot be used.
+    Raises ConfigError and CheckpointError when the parameters that ``init`` names cannot be used. A resumed run ignores them.
     """
 
     def __init__(
@@ -57,27 +57,26 @@ class InitialState:
             self._source = find_initial_embeddings(config.init.embeddings, self._shapes, tokenizers)
 
     def state(self) -> TrainState:
-        """Counters and optimizer of a new run, every leaf with its sharding."""
         state = self._update.initial_state(self._seed)
         if not self._source:
             return state
-        # Averages in the optimizer state begin at the parameters.
+        # Averages of parameters in the optimizer state begin at these.
         state = state._replace(params=self._source.put_into(state.params), optimizer_state=None)
         return state._replace(optimizer_state=self._update.initial_optimizer_state(state.params))
 
     def notes(self) -> list[str]:
-        """Notes for the log: the origin of the parameters, and how many of them train."""
+        """Notes for the log: the origin of the parameters, and how many are frozen."""
         notes = [self._source.report()] if self._source else []
         return [*notes, trained_share(self._shapes, self._freeze)] if self._freeze else notes
 
     def origin(self) -> dict[str, Any]:
-        """Origin of the parameters for ``run.json``; empty where they are randomly initialized."""
+        """Origin of the parameters for ``run.json``; empty where they are random."""
         return {"initial_parameters": self._source.to_json()} if self._source else {}
 
 
 @dataclass(frozen=True)
 class InitialParameters:
-    """Parameters to take from checkpoint ``step`` of the run that ``settings`` name."""
+    """Parameters from checkpoint ``step`` of the run that ``settings`` name."""
 
     settings: InitConfig
     step: int
@@ -90,7 +89,7 @@ class InitialParameters:
         with closing(_checkpoints(self.settings)) as checkpoints:
 
             def like(path: tuple, leaf: jax.ShapeDtypeStruct) -> Any:
-                # Orbax reads whole trees; parameters that are not taken are read into host memory.
+                # Orbax reads whole trees; it reads parameters that are not taken into host memory.
                 name = new_name.get(path_of(path))
                 return on_host(leaf) if name is None else here[name]
 
@@ -105,24 +104,22 @@ class InitialParameters:
         return jax.tree_util.tree_map_with_path(replaced, params)
 
     def report(self) -> str:
-        """One line on the parameters taken and not taken."""
         return f"parameters of {self.settings.run}, checkpoint {self.step}: {self.match}"
 
     def to_json(self) -> dict[str, Any]:
-        """For ``run.json``."""
         names = self.match._asdict() | {"taken": len(self.match.taken)}
         return {"run": self.settings.run, "step": self.step, **names}
 
 
 def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: TokenizerPair) -> InitialParameters:
-    """Decides which parameters are taken, from the description of the checkpoint alone; ``like``: parameters, or shapes.
+    """Matches the parameters of a checkpoint with ``like`` (parameters, or shapes); reads no arrays.
 
-    Raises ConfigError when ``init.run`` is not a run, when names or shapes do not fit, or when embeddings would be taken that
-    belong to other tokenizers; CheckpointError when there is no such checkpoint.
+    Raises ConfigError when ``init.run`` is not a run, when names or shapes do not fit, or when matched embeddings belong to
+    other tokenizers; CheckpointError when there is no such checkpoint.
     """
     source = RunDirectory(local_run(init.run))
     source.require_run("init.run")
-    # One process chooses for all: a run may be adding checkpoints.
+    # Process 0 chooses for all: a run may be adding checkpoints.
     step = from_first(lambda: chosen_step(source, init.checkpoint))
     with closing(_checkpoints(init)) as checkpoints:
         saved = {name: leaf.shape for name, leaf in named_leaves(checkpoints.shapes(step)).items()}
@@ -133,9 +130,9 @@ def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: Tokenize
     tables = [name for name in match.taken if OF_A_VOCABULARY.search(name)]
     if tables and theirs != (tokenizers.source.fingerprint(), tokenizers.target.fingerprint()):
         raise ConfigError(
-            f"init.tokenizer: {', '.join(tables)} would be taken from a run with other tokenizers, where each row stands for "
-            f"another piece of text; leave them out, --config.init.leave_out='{OF_A_VOCABULARY.pattern}', or adopt the "
-            "tokenizers of that run, --config.init.tokenizer=adopt"
+            f"init.tokenizer: {', '.join(tables)} would be taken from a run with other tokenizers, whose rows belong to other "
+            f"pieces; leave them out, --config.init.leave_out='{OF_A_VOCABULARY.pattern}', or adopt its tokenizers, "
+            "--config.init.tokenizer=adopt"
         )
     return InitialParameters(init, step, match)
 

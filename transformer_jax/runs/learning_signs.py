@@ -1,4 +1,4 @@
-"""Signs in the metrics of a run that the model does not learn, each a sentence with the numbers and a remedy."""
+"""Signs in the metrics of a run that the model does not learn, each a sentence with figures and a remedy."""
 
 import math
 from collections import deque
@@ -11,7 +11,7 @@ from transformer_jax.config.json_text import parse_json
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import RunDirectory
 
-# Attention is uniform before the first update; a model has begun to learn after twice the warm-up and a fifth of the updates.
+# Before twice the warm-up and a fifth of the updates a model may not have learned yet.
 UNIFORM, SHARE_OF_UPDATES = 0.98, 0.2
 GUESSING, MIN_DISTINCT = 0.98, 0.1
 # Own text in experiments/own_text beats guessing after fewer updates than this.
@@ -21,7 +21,7 @@ EXPLODED, GROWN, NUM_NORMS = 20.0, 5.0, 10
 
 
 class LearningSigns:
-    """The numbers of ``metrics.jsonl`` that show whether a model learns.
+    """Signs in the records of ``metrics.jsonl``.
 
     ``unigram_entropy``: the loss of guessing tokens by their frequency, nats per token.
     """
@@ -39,7 +39,6 @@ class LearningSigns:
             self.add(record)
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Takes in a record of the log."""
         self._step = max(self._step, record["step"])
         found = {name: value for name, value in record.items() if value is not None and math.isfinite(value)}
         self._newest |= found
@@ -52,9 +51,9 @@ class LearningSigns:
                 self._smallest_norm = min(self._smallest_norm, median(self._norms))
 
     def sentences(self, num_updates: int = 0) -> list[str]:
-        """The signs after the newest record; none before the model can have learned.
+        """The signs after the newest record; none while it is too early, which it never is at the end of a run.
 
-        ``num_updates``: the length of a run that was shortened. At the end of a run the signs hold however short it was.
+        ``num_updates``: the length of a run that was shortened.
         """
         length = num_updates or self._config.training.num_updates
         if self._step < min(max(2 * self._config.optimizer.warmup_updates, SHARE_OF_UPDATES * length), length):
@@ -69,12 +68,10 @@ class LearningSigns:
         return [sentence for sentence in found if sentence]
 
     def _longer_run(self) -> str:
-        """The remedy where few updates were made; empty elsewhere."""
         made = f"{self._step} updates are few: train longer, with a larger --budget or training.num_updates"
         return made if self._step < FEW_UPDATES else ""
 
     def _smaller_updates(self) -> str:
-        """The remedy for updates that are too large."""
         optimizer = self._config.optimizer
         gentler = (
             f"a lower optimizer.learning_rate (now {optimizer.learning_rate:g}) or a longer optimizer.warmup_updates"
@@ -105,7 +102,7 @@ class LearningSigns:
         share = self._newest.get("validation/distinct_outputs", 1.0)
         if share > MIN_DISTINCT:
             return ""
-        remedy = self._longer_run() or "look at them, and whether source and target lines belong together"
+        remedy = self._longer_run() or "look at them, and check that source and target lines belong together"
         return f"different sources get the same output or none (distinct and not empty: {share:.1%}): {remedy}"
 
     def _zero_metric(self) -> str:
@@ -114,7 +111,7 @@ class LearningSigns:
             return ""
         return (
             f"validation {selection.label} is {selection.text(self._scores[-1])} for {ZEROS} validations, and selects "
-            "checkpoints: where the loss falls, the metric may not fit the target: choose another by the settings evaluation.*"
+            "checkpoints: if the loss falls, the metric may not suit the target; choose another with the settings evaluation.*"
         )
 
     def _growing_gradient(self) -> str:
@@ -135,5 +132,5 @@ def signs_of(run: RunDirectory, config: ExperimentConfig) -> list[str]:
     try:
         entropy = parse_json(run.data_report.read_bytes()).get("unigram_entropy") if run.data_report.is_file() else None
     except (ValueError, AttributeError):
-        raise DataError(f"{run.data_report}: not the report on data that a run keeps") from None
+        raise DataError(f"{run.data_report}: not the data report of a run") from None
     return LearningSigns(config, entropy, read_metrics(run.metrics)).sentences()

@@ -11,13 +11,13 @@ from transformer_jax.runtime.atomic_files import read_records, write_whole
 
 
 class LogContents(NamedTuple):
-    """The number of lines of a log, and their SHA-256; empty in checkpoints of version 0.1."""
+    """The number of lines of a log, and their SHA-256 (empty in checkpoints of version 0.1)."""
 
     num_records: int = 0
     digest: str = ""
 
     def changes_since(self, before: "LogContents") -> list[str]:
-        """A sentence where the log lost or changed records since ``before``."""
+        """A sentence if records were lost or changed since ``before``."""
         if self.num_records < before.num_records:
             return [f"metrics.jsonl: records were lost: {self.num_records} left of {before.num_records}"]
         is_same = before.digest in ("", self.digest)
@@ -27,7 +27,7 @@ class LogContents(NamedTuple):
 class MetricsLog:
     """Appends to ``metrics.jsonl``.
 
-    The lines that a killed run wrote after ``step``, or after the first ``max_records`` lines, are removed first: a resumed run
+    Lines that a killed run wrote after ``step``, or after the first ``max_records`` lines, are removed first: a resumed run
     leaves the same file as an uninterrupted one. ``earlier``: the records that are kept.
     """
 
@@ -40,7 +40,6 @@ class MetricsLog:
 
     @property
     def contents(self) -> LogContents:
-        """Saved in a checkpoint, to know whether the log is still the same."""
         return LogContents(self._num_records, self._sum.hexdigest())
 
     def write(self, step: int, metrics: dict[str, float]) -> None:
@@ -58,12 +57,11 @@ class MetricsLog:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Nothing is written after this."""
         self._file.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The records of a ``metrics.jsonl``, none where there is no such file yet; raises DataError when it is damaged."""
+    """The records of a ``metrics.jsonl``, none if the file does not exist yet; raises DataError when it is damaged."""
     return read_records(path) if path.is_file() else []
 
 

@@ -1,4 +1,4 @@
-"""A run on the terminal: its messages, and a live bar, or plain lines where there is no terminal."""
+"""The messages of a run on stderr, and its progress: a live bar, or plain lines where there is no terminal."""
 
 import logging
 import sys
@@ -15,7 +15,7 @@ SECONDS_BETWEEN_LINES = 15.0
 
 
 class _StandardError(logging.Handler):
-    """Writes plain lines to the current ``sys.stderr``, which a live bar redirects to stay below them."""
+    """Writes plain lines to the current ``sys.stderr``, which a live bar redirects so that they appear above it."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if is_first():
@@ -30,7 +30,7 @@ LOGGER.addHandler(_StandardError())
 
 
 class ProgressBar:
-    """A hook that shows updates done, loss, tokens per second and the time that is left. A context manager."""
+    """A hook and context manager that shows updates, loss, tokens per second and remaining time."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, quiet=not is_first())
@@ -55,7 +55,7 @@ class ProgressBar:
         self._bar.stop()
 
     def __call__(self, run: TrainingRun) -> None:
-        """Moves the bar; where there is no terminal, a line every quarter of a minute. Compilation is left out of the time."""
+        """Moves the bar, or writes a line every 15 seconds. The remaining time excludes compilation."""
         self._bar.update(self._task, completed=run.number, total=run.num_updates)
         if "train/loss" not in run.logged:
             return

@@ -1,4 +1,4 @@
-"""Settings of a run before JAX starts, and whether they can resume the run in its directory."""
+"""The settings of a run that is started or resumed, checked before JAX starts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,21 +22,24 @@ def settings_to_train(
     *,
     is_alone: bool = True,
 ) -> tuple[ExperimentConfig, Mapping[str, Any], list[str]]:
-    """The settings of a run, sized for the budget and with the languages of its text; their record; remarks for the user.
+    """The settings of a run, with sizes for ``budget`` and the languages of its text; a record for ``run.json``; remarks.
 
-    Raises ConfigError when they cannot resume the run in ``workdir``; DataError when the text cannot be read.
+    A run that resumes keeps the ``init`` with which it began. Raises ConfigError when the settings cannot resume the run in
+    ``workdir``; DataError when the text cannot be read.
     """
     found = sized(recipe, overrides, workdir, budget, is_alone=is_alone)
     config, remark = with_languages(found.config)
     config = replace(config, init=config.init.absolute(), data=config.data.absolute())
     require_same_run(config, workdir)
-    return with_recorded_init(config, workdir), found.record, [each for each in (found.remark, remark) if each]
+    if RunDirectory(workdir).has_checkpoints():
+        config = replace(config, init=load_run_config(workdir).init)
+    return config, found.record, [each for each in (found.remark, remark) if each]
 
 
 def require_same_run(config: ExperimentConfig, workdir: str) -> None:
-    """Raises ConfigError, with the differences, when ``workdir`` holds checkpoints that ``config`` cannot continue.
+    """Raises ConfigError, with the differences, when ``workdir`` has checkpoints of other settings.
 
-    If it holds none, raises ConfigError where ``init.run`` or ``init.embeddings`` does not exist.
+    If it has none, raises ConfigError where ``init.run`` or ``init.embeddings`` does not exist.
     """
     run_directory = RunDirectory(workdir)
     checkpoints = stored_checkpoints(run_directory.checkpoints)
@@ -48,13 +51,12 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
         return
     if not checkpoints[-1].can_be_continued:
         raise ConfigError(
-            f"--workdir: {workdir} holds averaged parameters, without the state of an optimizer, so no run resumes from "
-            f"them; one starts from them in another folder, with --init_from={workdir}"
+            f"--workdir: {workdir} has averaged parameters without an optimizer state, from which no run resumes; start a new "
+            f"run in another folder with --init_from={workdir}"
         )
     if not run_directory.config.is_file():
         raise ConfigError(
-            f"--workdir: {workdir} holds checkpoints but no {run_directory.config.name}; put it back, or use "
-            "another folder"
+            f"--workdir: {workdir} has checkpoints but no {run_directory.config.name}; put it back, or use another folder"
         )
     require_settings(run_directory.path)
     require_plugins(run_directory.path)
@@ -64,9 +66,3 @@ def require_same_run(config: ExperimentConfig, workdir: str) -> None:
         raise ConfigError(
             f"--workdir: {workdir} holds a run with other settings; use another folder, or these:{listed(clashes)}"
         )
-
-
-def with_recorded_init(config: ExperimentConfig, workdir: str) -> ExperimentConfig:
-    """``config``, with the ``init`` that the run in ``workdir`` recorded, if it has checkpoints."""
-    has_begun = RunDirectory(workdir).has_checkpoints()
-    return replace(config, init=load_run_config(workdir).init) if has_begun else config

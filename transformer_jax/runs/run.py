@@ -1,4 +1,4 @@
-"""The state of a run while it trains."""
+"""A run while it trains: its parts, position, counters and outcome."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -18,21 +18,21 @@ from transformer_jax.tasks.task import Task, TrainingData
 from transformer_jax.training.step import StepMetrics
 from transformer_jax.training.update import Update
 
-# Time in updates after which a run with a budget estimates its end again; at most this share of the budget.
+# Seconds between estimates of the end of a run with a budget; at most this share of the budget.
 SECONDS_OF_AN_ESTIMATE, SHARE_OF_AN_ESTIMATE = 60.0, 0.1
-# The longest warm-up of a shortened run, as a share of its updates.
+# Maximum warm-up of a shortened run, as a share of its updates.
 SHARE_OF_WARM_UP = 0.25
 
 
 class TrainingDiverged(RuntimeError):
-    """A loss or gradient was not finite. The message names the update and the first tensor that was not."""
+    """A loss or gradient was not finite. The message names the update and the first tensor that was not finite."""
 
 
 class Outcome(NamedTuple):
     """Outcome of a run, as in ``outcome.json``.
 
-    ``reason`` is ``finished``, ``patience``, ``stopped`` (by a hook) or ``interrupted`` (by ``signal``); ``best`` the best
-    validation of ``metric``; ``time_spent`` a line of text; ``signs``: signs that the model does not learn.
+    ``reason``: ``finished``, ``patience``, ``stopped`` (by a hook) or ``interrupted`` (by ``signal``). ``best``: the best
+    validation of ``metric``. ``time_spent``: a line of text. ``signs``: signs that the model does not learn.
     """
 
     step: int
@@ -70,7 +70,7 @@ class Counters:
         return cls(**{"best" if name == "best_bleu" else name: value for name, value in saved.items()})
 
     def add(self, metrics: StepMetrics) -> None:
-        """Adds the metrics of one update; a skipped one is only counted."""
+        """Adds the metrics of one update; of a skipped one, only the count."""
         if not metrics.finite:
             self.skipped += 1
             return
@@ -97,7 +97,7 @@ class Counters:
         return means
 
     def add_validation(self, value: float, selection: Metric) -> bool:
-        """Counts a validation; True when none was better, so its checkpoint is the best. Only a gain resets patience."""
+        """Counts a validation; True if it equals or exceeds the best. Only a gain resets patience."""
         is_gain = self.best is None or selection.is_better(value, self.best)
         self.best = value if is_gain else self.best
         self.evaluations_without_gain = 0 if is_gain else self.evaluations_without_gain + 1
@@ -109,13 +109,12 @@ class TrainingRun:
     """A run while it trains: its parts, its position, and the results of the newest update, which hooks read and write.
 
     Hooks are called after update ``number``, whose ``metrics`` are on the host (None before the first update). ``state`` is
-    the state after update ``number`` wherever something is saved; elsewhere it is one update ahead, because an update is
-    dispatched before the metrics of the previous one are read.
-    ``logged``: everything recorded after update ``number``, by name (``train/loss``, ``validation/bleu``), ``validated`` the
-    validation alone, and ``score`` its value of the selection metric; ``is_saved``: whether a checkpoint of it was given to be
-    written. ``is_validation_due``: a signal came before the validation, and a resumed run makes up for it.
-    ``estimated_at``: time in updates at the last estimate of the end; ``has_new_length``: an estimate after update ``number``
-    moved the end.
+    the state after update ``number`` where a validation or a checkpoint is due; elsewhere it is one update ahead, because an
+    update is dispatched before the metrics of the previous one are read.
+    ``logged``: everything recorded after update ``number``, by name (``train/loss``, ``validation/bleu``). ``validated``: the
+    validation alone. ``score``: its value of the selection metric. ``is_saved``: whether writing a checkpoint was started.
+    ``is_validation_due``: a signal prevented the validation, and the resumed run begins with it. ``estimated_at``: time in
+    updates at the last estimate of the end. ``has_new_length``: the estimate after update ``number`` moved the end.
     """
 
     config: ExperimentConfig
@@ -148,12 +147,12 @@ class TrainingRun:
 
     @property
     def num_updates(self) -> int:
-        """The update at which the run ends: as configured, or earlier where its time budget shortened it."""
+        """The update at which the run ends: as configured, or earlier if its time budget shortened it."""
         return self.counters.num_updates or self.config.training.num_updates
 
     @property
     def hyperparameters(self) -> Hyperparameters:
-        """The hyperparameters of the updates to come."""
+        """The hyperparameters of the next updates."""
         found = hyperparameters_of(self.config)
         if self.num_updates == self.config.training.num_updates:
             return found
@@ -163,26 +162,25 @@ class TrainingRun:
 
     @property
     def evaluated_params(self) -> PyTree:
-        """The parameters to evaluate: of ``state``, or their average."""
+        """The parameters to evaluate: those of ``state``, or their average over updates."""
         return self.update.evaluation_params(self.state)
 
     @property
     def seconds_per_update(self) -> float:
-        """Recent time of this process for an update, and its share of validations and checkpoints; no compilation."""
+        """Recent seconds of this process for an update with its share of validations and checkpoints, without compilation."""
         between = self.clock.total(BETWEEN_UPDATES) / max(self.number - self.first_update, 1)
         return self.clock.recent_update_seconds() + between
 
     def is_logged_after(self, number: int) -> bool:
-        """Whether update ``number`` ends with a line of the log."""
         return number % self.config.training.log_every == 0
 
     def is_validated_after(self, number: int) -> bool:
-        """Whether update ``number`` ends with a validation; the last one does, unless the run never validates."""
+        """Whether a validation follows update ``number``; one follows the last, unless the run never validates."""
         every = self.config.training.evaluate_every
         return every > 0 and (number % every == 0 or number == self.num_updates)
 
     def is_saved_after(self, number: int) -> bool:
-        """Whether update ``number`` ends with a checkpoint: also where it is validated, or the last one, or the run ends."""
+        """Whether a checkpoint follows update ``number``: when one is due, after a validation, and at the end of the run."""
         is_due = number % self.config.training.checkpoint_every == 0 or number == self.num_updates
         is_due = is_due or self.has_new_length
         return is_due or self.is_interrupted or self.is_stopped or self.is_validated_after(number)
@@ -212,7 +210,7 @@ class TrainingRun:
         return "patience" if patience and self.counters.evaluations_without_gain >= patience else None
 
     def stop(self) -> None:
-        """Ends the run after this update if it is saved, else after the next. For hooks."""
+        """Called by hooks: ends the run after this update if it is saved, else after the next."""
         self.is_stopped = True
 
     def record(self, metrics: dict[str, float]) -> None:
@@ -223,7 +221,7 @@ class TrainingRun:
         self.logged |= metrics
 
     def progress(self) -> Progress:
-        """Metadata of a checkpoint: settings, digests of the data, tokenizers, counters, and the state of the log."""
+        """Metadata of a checkpoint: settings, digests of the data, tokenizers, counters, contents of the log."""
         logged = self.log.contents
         return {
             "config": to_json(self.config),

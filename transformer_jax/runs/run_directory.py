@@ -1,4 +1,4 @@
-"""The folder of a run: names of its files, its lock, and the checks that it is a run with its own settings."""
+"""The folder of a run: names of its files, its lock, ``run.json``, and checks before it is used."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_jax.checkpoints.format import is_step, step_names, written_settings
+from transformer_jax.checkpoints.format import step_names, written_settings
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, difference, load_run_config, may_change
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.plugins import loaded_plugins
@@ -21,9 +21,9 @@ from transformer_jax.runtime.atomic_files import locked, remove_partial, require
 
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
 
-# Files that a start may leave before it writes the settings; ``lost+found`` is of the file system.
+# Files of a start that failed before it wrote the settings; ``lost+found`` belongs to the file system.
 BEFORE_SETTINGS = ("train.lock", "checkpoints", "outcome.json", "lost+found")
-# Unfinished files, and output of shells and schedulers.
+# Endings of unfinished files, and of the output of shells and schedulers.
 NO_RUN = (".partial", ".log", ".out", ".err")
 # Set by --trust_config, also for the processes that a command starts.
 TRUST_CONFIG = "TRANSFORMER_JAX_TRUST_CONFIG"
@@ -40,7 +40,7 @@ class RunIsBusy(ConfigError):
 class RunDirectory:
     """Names of the files of a run.
 
-    All processes write checkpoints; process 0 writes everything else, which the others write to ``scratch``.
+    All processes write checkpoints. Other files are written by process 0; the other processes write theirs to ``scratch``.
     """
 
     def __init__(self, path: str | Path, scratch: str | Path | None = None) -> None:
@@ -48,83 +48,39 @@ class RunDirectory:
             raise ConfigError("--workdir: is empty; give the folder of the run")
         require_local(path, "--workdir")
         self.path = Path(path).expanduser()
-        self._own = self.path if scratch is None else Path(scratch)
-
-    @property
-    def config(self) -> Path:
-        """The resolved settings, JSON."""
-        return self._own / "config.json"
-
-    @property
-    def tokenizer(self) -> Path:
-        """The folder of the trained tokenizers."""
-        return self._own / "tokenizer"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of the checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def metrics(self) -> Path:
-        """Metrics by update, one JSON object a line."""
-        return self._own / "metrics.jsonl"
-
-    @property
-    def curves(self) -> Path:
-        """Plot of the metrics."""
-        return self._own / "curves.png"
-
-    @property
-    def goodput(self) -> Path:
-        """Wall time of the run by category, over all starts, JSON."""
-        return self._own / "goodput.json"
-
-    @property
-    def outcome(self) -> Path:
-        """Outcome of the run, JSON; missing while it is in progress and after a crash."""
-        return self._own / "outcome.json"
-
-    @property
-    def run_record(self) -> Path:
-        """Who started the run where: a JSON list with an entry for each start."""
-        return self._own / "run.json"
-
-    @property
-    def hang(self) -> Path:
-        """Stacks of all threads of a process that the watchdog ended."""
-        return self._own / "hang.txt"
-
-    @property
-    def profile(self) -> Path:
-        """The folder of traces."""
-        return self._own / "profile"
-
-    @property
-    def data_report(self) -> Path:
-        """Statistics of the training data, and of the examples left out of it by reason."""
-        return self._own / "data.json"
+        own = self.path if scratch is None else Path(scratch)
+        self.checkpoints = self.path / "checkpoints"
+        self.config = own / "config.json"  # The resolved settings.
+        self.tokenizer = own / "tokenizer"  # The folder of the trained tokenizers.
+        self.data_report = own / "data.json"  # Statistics of the training data; examples left out, by reason.
+        self.run_record = own / "run.json"  # For each start: command, versions, host, devices.
+        self.metrics = own / "metrics.jsonl"  # Metrics by update, one JSON object a line.
+        self.curves = own / "curves.png"  # Plot of the metrics.
+        self.goodput = own / "goodput.json"  # Wall time by kind, over all starts.
+        self.outcome = own / "outcome.json"  # Missing while the run is in progress and after a crash.
+        self.hang = own / "hang.txt"  # Stacks of all threads of a process that the watchdog ended.
+        self.profile = own / "profile"  # The folder of traces.
+        self._lock = own / "train.lock"
 
     def remove_partial_files(self) -> None:
-        """Removes the unfinished files that a killed training process left."""
+        """Removes unfinished files of a killed training process."""
         written = self.config, self.metrics, self.curves, self.goodput, self.outcome, self.data_report, self.run_record
         for path in (*written, *self.tokenizer.glob("tokenizer*.*")):
             remove_partial(path)
 
     def has_checkpoints(self) -> bool:
-        """Whether there is a checkpoint; without one a folder holds nothing that cannot be made again."""
         return bool(self.checkpoint_steps())
 
     def checkpoint_steps(self) -> list[int]:
-        """The steps of the checkpoints that are complete, oldest first, read now."""
-        return sorted(int(entry.name) for entry in self.checkpoints.glob("[0-9]*") if is_step(entry.name))
+        """The steps of the complete checkpoints, oldest first."""
+        return [int(name) for name in step_names(self.checkpoints)]
 
     def watched(self, split: str) -> Path:
-        """The folder of what ``evaluate --watch`` measures on a split."""
+        """The folder where ``evaluate --watch`` writes the scores on a split."""
         return self.path / f"evaluate-{split.replace('/', '-')}"
 
     def require_no_links(self) -> None:
-        """Raises ConfigError where a folder of the run, or a checkpoint, is a link: writes would change other folders."""
+        """Raises ConfigError where a folder or a checkpoint of the run is a link: writes would change another folder."""
         for entry in (*self.path.glob("*"), *self.checkpoints.glob("*")):
             if entry.is_symlink() and (entry.is_dir() or not entry.exists()):
                 raise ConfigError(
@@ -133,21 +89,20 @@ class RunDirectory:
 
     @contextmanager
     def locked(self, refusal: str = "") -> Iterator[None]:
-        """Makes the folder and locks it; removes it again if nothing was written in it.
+        """Makes the folder and locks it; removes it at the end if the run has not begun.
 
-        Raises ConfigError where the folder cannot be written or holds other files, and RunIsBusy, with
+        Raises ConfigError where the folder cannot be written or has files that are not of a run, and RunIsBusy, with
         ``refusal``, while another process trains here.
         """
         problem = (
             f"--workdir: another process is training in {self.path}; use another folder, or --distributed for the processes "
             "of one run"
         )
-        lock = self._own / "train.lock"
-        made = [each for each in (lock, self.path, *self.path.parents) if not each.exists()]
+        made = [each for each in (self._lock, self.path, *self.path.parents) if not each.exists()]
         self.require_no_links()
         require_own(self.path)
         require_writable(self.path, "--workdir")
-        with locked(lock, RunIsBusy(refusal or problem, self.path)):
+        with locked(self._lock, RunIsBusy(refusal or problem, self.path)):
             try:
                 yield
             finally:
@@ -164,10 +119,7 @@ class RunDirectory:
         require_settings(self.path)
 
     def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:
-        """Appends user, command and host to ``run.json``: one entry for each start of the run.
-
-        ``origin``: where its parameters come from, if not from its own run.
-        """
+        """Appends an entry to ``run.json`` for this start of the run; ``origin``: further values of the entry."""
         starts = _starts(self.run_record)
         starts.append(
             {
@@ -189,7 +141,7 @@ class RunDirectory:
 
 
 class ChosenRun(NamedTuple):
-    """A trained model named by a command: its folder, its settings with overrides, and ``best``, ``last`` or an update."""
+    """A run to open: its folder, its settings with overrides, and its checkpoint: ``best``, ``last`` or an update."""
 
     workdir: str
     config: ExperimentConfig
@@ -197,20 +149,19 @@ class ChosenRun(NamedTuple):
 
 
 def require_own(folder: Path) -> None:
-    """Raises ConfigError where the folder holds files, hidden ones apart, and neither settings nor checkpoints of a run."""
+    """Raises ConfigError where the folder has files, except hidden ones, but no settings or checkpoints of a run."""
     entries = sorted(entry.name for entry in folder.glob("[!.]*"))
     foreign = [name for name in entries if name not in BEFORE_SETTINGS and not name.endswith(NO_RUN)]
     if foreign and not _has_begun(folder):
         raise ConfigError(
-            f"--workdir: {folder} holds files that are not of a run ({', '.join(foreign[:8])}); give a new or empty "
-            "folder"
+            f"--workdir: {folder} holds files that are not of a run ({', '.join(foreign[:8])}); give a new or empty folder"
         )
 
 
 def require_settings(folder: Path) -> None:
-    """Raises ConfigError, which names the keys, where the settings differ from the newest sound checkpoint's.
+    """Raises ConfigError, which names the keys, where the settings differ from those of the newest readable checkpoint.
 
-    Not for settings that may change when a run resumes, nor with ``--trust_config``.
+    Ignores settings that may change when a run resumes. Does nothing with ``--trust_config``.
     """
     step, written = written_settings(folder / "checkpoints")
     if written is None or os.environ.get(TRUST_CONFIG):
@@ -226,10 +177,10 @@ def require_settings(folder: Path) -> None:
 
 
 def changed_plugins(folder: Path) -> list[str]:
-    """The loaded plugin files whose content is not the one that the last start of the run in ``folder`` loaded."""
+    """The loaded plugin files that changed since the last start of the run in ``folder``."""
     starts = _starts(folder / "run.json")
     saved = starts[-1].get("plugins") if starts and isinstance(starts[-1], dict) else None
-    # A list, without digests, in runs of earlier versions. By name: a run may be resumed in another checkout.
+    # Runs of earlier versions have a list without digests. Compared by name: a run may be resumed in another checkout.
     digests: dict[str, set[str]] = {}
     for file, digest in saved.items() if isinstance(saved, dict) else ():
         digests.setdefault(Path(file).name, set()).add(digest)
@@ -247,7 +198,7 @@ def require_plugins(folder: Path) -> None:
 
 
 def _remove_unused(made: Iterable[Path], folder: Path) -> None:
-    """Removes the lock and the empty folders that a start has made, the innermost first, unless the run has begun."""
+    """Removes the lock and the empty folders that this start made, the innermost first, unless the run has begun."""
     if _has_begun(folder):
         return
     with suppress(OSError):
@@ -264,7 +215,7 @@ def _has_begun(folder: Path) -> bool:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Writes ``content`` so that a reader sees the old file or the new one, never half of it."""
+    """Replaces a file atomically."""
     write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -276,14 +227,14 @@ def _starts(path: Path) -> list[dict[str, Any]]:
     except ValueError:
         starts = None
     if not isinstance(starts, list):
-        raise DataError(f"{path}: not the list of starts that a run keeps; move it away to resume")
+        raise DataError(f"{path}: not a JSON list of the starts of a run; move it away to resume")
     return starts
 
 
 def _git_commit() -> str:
-    """The commit of this source tree, with ``-dirty`` when it was changed since; empty where there is no git."""
+    """The commit of this source tree, with ``-dirty`` when it has changes; empty without git."""
     if not (Path(__file__).parents[2] / "pyproject.toml").is_file():
-        # Installed, perhaps inside another repository.
+        # An installed package may be inside another repository.
         return ""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
     try:

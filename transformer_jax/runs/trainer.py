@@ -68,7 +68,7 @@ def run_training(
     is_distributed: bool = False,
     origin: Mapping[str, Any] = MappingProxyType({}),
 ) -> Outcome:
-    """Trains a new run in ``workdir``, or resumes the one that is there, until its end, a signal, or ``run.stop()`` by a hook.
+    """Trains a new run in ``workdir``, or resumes the one there, until its end, a signal, or ``run.stop()`` by a hook.
 
     ``callbacks``: hooks of the caller. ``is_distributed``: this is one of several processes that train one model. ``origin``:
     where the settings come from, for ``run.json``.
@@ -90,7 +90,7 @@ def run_training(
         config = resolved_config(config, directory, mesh)
         enter(_locked(directory))
 
-        task_type = task_class(config.task)
+        task_type = task_class(config.task)  # Translation: tasks/translation/task.py.
         task = task_type(config, tokenizers_for_training(config, directory, task_type.new_tokenizers), mesh)
         objective = task.objective
         update = Update(config, objective.loss, objective.init_params, mesh, task.update_rule(objective))
@@ -187,7 +187,7 @@ def run_training(
 
 
 def resolved_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) -> ExperimentConfig:
-    """The settings that the run saves: folders absolute, so that it can be used from anywhere, and ``auto`` resolved.
+    """The settings that the run saves, with absolute paths, and with ``auto`` resolved for the devices.
 
     Raises ConfigError when the model is larger than the memory, rows do not divide over the devices, nothing or everything is
     frozen, or the compiler does not take ``training.xla_options``, and DataError when there is no validation split.
@@ -210,7 +210,7 @@ def resolved_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mes
 
 
 def _device_settings(directory: RunDirectory, mesh: Mesh) -> DeviceSettings:
-    """The saved settings of a run with checkpoints, on any hardware; for a new run the settings for the device of process 0."""
+    """The saved settings of a run with checkpoints; for a new run the settings for the device of process 0."""
 
     def find() -> DeviceSettings:
         if not directory.has_checkpoints():
@@ -223,7 +223,7 @@ def _device_settings(directory: RunDirectory, mesh: Mesh) -> DeviceSettings:
 
 @contextmanager
 def _locked(directory: RunDirectory) -> Iterator[None]:
-    """The folder of a run: writable, seen by all processes, and locked until the end."""
+    """Locks the folder of a run; raises ConfigError unless it can be written and all processes see it."""
     with ExitStack() as lock:
         with first_goes_first():
             lock.enter_context(directory.locked())
@@ -239,7 +239,7 @@ def _require_state_fits(update: Update) -> None:
 
 
 class _Saved(NamedTuple):
-    """A checkpoint, after ``number`` updates; a new run has no ``state``. ``notes``: newer checkpoints that are damaged."""
+    """The checkpoint after ``number`` updates; ``state`` None: a new run. ``notes``: on newer checkpoints that are damaged."""
 
     number: int
     state: TrainState | None
@@ -250,11 +250,11 @@ class _Saved(NamedTuple):
 
     @property
     def num_records(self) -> int | None:
-        """The number of log lines to keep, without a logged validation that is repeated; None: all until update ``number``."""
+        """Log lines to keep where the last validation is repeated; None: all until update ``number``."""
         return self.logged.num_records if self.is_validation_due else None
 
     def is_over(self, config: ExperimentConfig) -> bool:
-        """Whether no update and no validation is left, so that nothing will be saved."""
+        """Whether no update and no validation is left, so that nothing more will be saved."""
         patience = config.training.patience
         is_out_of_patience = patience > 0 and self.counters.evaluations_without_gain >= patience
         is_finished = self.number >= (self.counters.num_updates or config.training.num_updates)
@@ -262,7 +262,7 @@ class _Saved(NamedTuple):
 
 
 def _restored(checkpoints: Checkpoints, update: Update, task: Task, directory: RunDirectory) -> _Saved:
-    """The newest checkpoint that can be read, if there is one.
+    """The newest checkpoint that can be read, if there are any.
 
     Raises ConfigError when the data changed since it was written; CheckpointError when none can be read.
     """
@@ -295,7 +295,7 @@ def _describe(
     data: TrainingData,
     origin: Mapping[str, Any],
 ) -> None:
-    """Writes settings, tokenizers, a report on the data, and who started the run where."""
+    """Writes settings, tokenizers, the data report and ``run.json``."""
     directory.remove_partial_files()
     directory.outcome.unlink(missing_ok=True)
     write_json(directory.config, to_json(config))

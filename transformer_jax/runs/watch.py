@@ -1,4 +1,4 @@
-"""Evaluation of the checkpoints of a run from another process, so that the run need not stop to decode."""
+"""Evaluation of the checkpoints of a run by another process, so that training does not stop to decode."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,8 +20,8 @@ from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.task import task_class
 from transformer_jax.training.sharding import make_mesh, sharded_shapes
 
-# A checkpoint that cannot be read is damaged, or the run is deleting it; after this number of attempts it counts as damaged.
-LOOKS = 3
+# A checkpoint that cannot be read may be being deleted; after this number of attempts it counts as damaged.
+MAX_ATTEMPTS = 3
 
 
 def watch(
@@ -30,12 +30,11 @@ def watch(
     """Scores every checkpoint on the whole of ``split``, oldest first, and waits for more until the run has ended.
 
     Yields a line for each. Appends ``SPLIT/METRIC`` for each metric to ``metrics.jsonl`` and TensorBoard events in ``folder``,
-    and scores nothing again that is in it. ``pause`` waits a while. The checkpoints are only read; one that the run deletes
-    before or while it is read is left out. ``config``: of the run, perhaps with other decoding settings.
+    and skips checkpoints that are scored there. ``pause`` waits a while. Checkpoints that the run deletes before or while they
+    are read are left out. ``config``: of the run, perhaps with other decoding settings.
     Raises DataError, before it waits, when the data has no such split; ConfigError when ``folder`` holds scores of other
     decoding settings, or another process is writing them.
     """
-    # Fails on the first pair if the split does not exist.
     task_class(config.task).require_split(config, split)
     run.require_no_links()
     if folder.is_symlink():
@@ -50,7 +49,7 @@ def watch(
             yield f"{run.checkpoints}: no checkpoint yet; waiting"
         while not run.has_checkpoints():
             pause()
-        # Scores beyond the newest checkpoint belong to a run that was reset or restarted.
+        # Scores beyond the newest checkpoint are of an earlier run in this folder.
         newest = run.checkpoint_steps()[-1]
         with (
             closing(MetricsLog(folder / "metrics.jsonl", newest)) as log,
@@ -67,17 +66,17 @@ def _scored(
     tensorboard: TensorBoard,
     pause: Callable[[], None],
 ) -> Iterator[str]:
-    """Scores and waits until the end of the run; a line for each checkpoint."""
+    """Scores checkpoints until the end of the run; a line for each."""
     selection, mesh = config.selection, make_mesh(config.mesh)
-    # No device waits for the scores.
+    # All scores, also slow ones: no training waits for them.
     task = task_class(config.with_all_scores.task)(config.with_all_scores, tokenizers_of_run(run), mesh)
     like = sharded_shapes(jax.eval_shape(task.objective.init_params, jax.random.key(0)), mesh)
     found = {record["step"]: record[f"{split}/{selection.name}"] for record in log.earlier}
     failures: Counter[int] = Counter()
     while True:
-        # Asked before the folder is read, so that no checkpoint saved before the end is missed.
+        # Before the folder is read, so that no checkpoint saved before the end is missed.
         is_over = _is_over(run)
-        done = {*found, *(step for step, count in failures.items() if count >= LOOKS)}
+        done = {*found, *(step for step, count in failures.items() if count >= MAX_ATTEMPTS)}
         waiting = [step for step in run.checkpoint_steps() if step > 0 and step not in done]
         if not waiting:
             if is_over:
@@ -93,7 +92,7 @@ def _scored(
             if step not in run.checkpoint_steps():
                 yield f"update {step}: the run deleted the checkpoint before it was read; left out"
                 continue
-            if failures[step] == LOOKS:
+            if failures[step] == MAX_ATTEMPTS:
                 yield f"update {step}: left out: {error}"
             pause()
             continue
@@ -113,7 +112,7 @@ def _scored(
 
 
 def _is_over(run: RunDirectory) -> bool:
-    """Whether no checkpoint will follow: the run has an outcome, or its last update is saved."""
+    """Whether no more checkpoints will follow: the run has an outcome, or its last update is saved."""
     if load_run_config(run.config).training.num_updates in run.checkpoint_steps():
         return True
     try:
@@ -123,7 +122,7 @@ def _is_over(run: RunDirectory) -> bool:
 
 
 def _require_same_decoding(path: Path, settings: dict[str, object]) -> None:
-    """Writes the settings; raises ConfigError when others are there, whose scores must not be mixed with these."""
+    """Writes the settings of the scores; raises ConfigError when the folder has scores of other settings."""
     if path.is_file():
         try:
             saved = without_removed(parse_json(path.read_bytes()))

@@ -1,1 +1,1 @@
-"""Set-up of a process before it computes: distributed start-up, signals, caches, and the capabilities of its devices."""
+"""Processes, signals, compilation cache, atomic files, object stores, and the capabilities of devices."""

@@ -1,4 +1,4 @@
-"""Atomic writes of whole files, and files that grow by whole lines."""
+"""Atomic writes, JSON lines, file locks, and checks that a path can be written."""
 
 import contextlib
 import fcntl
@@ -17,10 +17,10 @@ from transformer_jax.config.json_text import finite_or_none, is_count, parse_jso
 
 @contextlib.contextmanager
 def appearing_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, which replaces ``path`` at once when the block ends, and never where it ends in an error.
+    """A file to write to, which replaces ``path`` atomically when the block ends without an error; makes the folder.
 
-    A reader finds the old file or the new one, also after a kill. Several processes may do so at once, also
-    on several hosts: the last one wins. Makes the folder if need be. The content is on disk before it has the name.
+    A reader finds the old file or the new one, also after a kill. Of several processes, also on several hosts, the last
+    one wins. The content is on disk before it has the name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
@@ -36,9 +36,9 @@ def appearing_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def appearing_folder(path: Path) -> Iterator[Path]:
-    """A new folder to write into, which gets the name ``path`` when the block ends, and is removed where it ends in an error.
+    """A new folder to write into, which gets the name ``path`` when the block ends; an error removes it.
 
-    An empty folder of that name is replaced; raises OSError where it holds something.
+    Replaces an empty folder; raises OSError where ``path`` is not empty.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
@@ -51,15 +51,15 @@ def appearing_folder(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Replaces a file at once, as ``appearing_file`` does; text is written as UTF-8."""
+    """Replaces a file atomically; text is written as UTF-8."""
     with appearing_file(path) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """The records of a file that grows by a JSON object a line; a last line cut short by a kill is left out.
+    """The records of a file with a JSON object a line; a last line cut short by a kill is left out.
 
-    Raises DataError when there is no such file, and, with the number of the line, at a line that is damaged.
+    Raises DataError when there is no such file, and, with its number, at a damaged line.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file; it should have a record of metrics on each line")
@@ -82,19 +82,19 @@ def _record(line: bytes) -> dict[str, Any]:
 
 
 def remove_partial(path: Path) -> None:
-    """Removes what killed processes left of ``appearing_file``; only for the one process that writes ``path``."""
+    """Removes unfinished copies of ``path`` that killed processes left; only for the one process that writes ``path``."""
     for left in path.parent.glob(f"{path.name}.{'[0-9a-f]' * 32}.partial"):
         left.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def locked(path: Path, problem: ConfigError) -> Iterator[None]:
-    """Raises ``problem`` while another process is inside, for the same file."""
-    # Never through a link: a run directory that somebody else made must not name a file to open.
+    """Holds a lock on a file; raises ``problem`` while another process holds it."""
+    # No links: a run directory from somebody else must not choose a file to open.
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Removed since it was opened, by a start that failed.
+            # Another start, which failed, removed the file after it was opened here.
             if not os.fstat(file.fileno()).st_nlink:
                 raise problem
         except BlockingIOError:
@@ -106,12 +106,12 @@ def locked(path: Path, problem: ConfigError) -> Iterator[None]:
 
 
 def require_local(path: str | Path, flag: str) -> None:
-    """Raises ConfigError, which names ``flag``, at the address of an object store: as a path it would be a local folder."""
+    """Raises ConfigError, which names ``flag``, at the address of an object store, which ``Path`` would make a local folder."""
     absolute_path(str(path), flag)
 
 
 def require_writable_file(file: str | Path, flag: str) -> Path:
-    """The file; raises ConfigError that names ``flag`` when it is a folder, lies in none, or cannot be written."""
+    """The file; raises ConfigError, which names ``flag``, when it is a folder, has no folder, or cannot be written."""
     path = Path(file).expanduser()
     is_new = not path.exists()
     try:
@@ -126,7 +126,7 @@ def require_writable_file(file: str | Path, flag: str) -> Path:
 
 
 def require_writable(folder: str | Path, flag: str) -> Path:
-    """The folder, made if it is not there; raises ConfigError that names ``flag`` when nothing can be written into it."""
+    """The folder, made if it does not exist; raises ConfigError, which names ``flag``, when it cannot be written."""
     require_local(folder, flag)
     path = Path(folder).expanduser()
     try:

@@ -1,4 +1,4 @@
-"""Work in a thread beside a block of code."""
+"""Work in a thread during a block of code."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def in_background(work: Callable[[threading.Event], None], name: str) -> Iterator[None]:
-    """Runs ``work`` in a daemon thread; at the end of the block its event is set, and the thread is waited for."""
+    """Runs ``work(over)`` in a daemon thread; at the end of the block sets the event ``over`` and joins the thread."""
     over = threading.Event()
     thread = threading.Thread(target=work, args=(over,), name=name, daemon=True)
     thread.start()

@@ -10,9 +10,9 @@ from transformer_jax.config.checks import absolute_path
 
 
 def start_jax(cache_directory: str | Path) -> None:
-    """Turns on the persistent compilation cache, below ``cache_directory``, unless the user's environment already chose one.
+    """Turns on the persistent compilation cache, below ``cache_directory`` unless the environment names another folder.
 
-    Raises ConfigError when there are several processes that did not join: each would take the others' devices for its own.
+    Raises ConfigError when there are several processes that did not join: each would use the others' devices as its own.
     """
     if jax.process_count() > 1 and not jax.distributed.is_initialized():
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Training with several processes: initialization, broadcasts from process 0, agreement."""
+"""Several processes that run one command: initialization, broadcasts from process 0, barriers."""
 
 import ctypes
 import json
@@ -21,12 +21,12 @@ from jax.experimental import multihost_utils
 
 from transformer_jax.config import ConfigError, DataError
 
-# Without a heartbeat for so long a process counts as dead, and all others end; JAX's default, 100 s, wastes a pod for longer.
+# A process without a heartbeat for this long counts as dead, and all others end. JAX's default is 100 s.
 SECONDS_UNTIL_DEAD = int(os.environ.get("TRANSFORMER_JAX_SECONDS_UNTIL_DEAD", "30"))
-# How long processes wait for each other where one may compile or read for long: the first collective alone waits 30 s.
+# How long processes wait for each other while one compiles or reads; a collective alone would time out after 30 s.
 SECONDS_TO_WAIT = int(os.environ.get("TRANSFORMER_JAX_SECONDS_TO_WAIT", "1800"))
 SECONDS_UNTIL_REPORTED = 20.0
-# In errors of the libraries that move arrays between processes, and of JAX's coordination service.
+# Errors of the collective libraries and of JAX's coordination service, raised when another process has ended.
 OF_ANOTHER = re.compile(r"Gloo|NCCL|[Cc]oordination|heartbeat|^(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED)")
 Json = TypeVar("Json")
 # EX_TEMPFAIL of sysexits.h: a scheduler starts the process again, and the run resumes.
@@ -41,8 +41,14 @@ def join_processes() -> None:
     ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID``, like torchrun's.
     Raises ConfigError when the number of processes is unknown, or when they cannot connect.
     """
+    # C++ connects the processes. It aborts where one is missing, and Python's handler of Ctrl-C does not run meanwhile.
+    explain_aborts(
+        f"transformer-jax: --distributed: not all processes came in {SECONDS_TO_WAIT} s; look at the output of the others, and "
+        "raise TRANSFORMER_JAX_SECONDS_TO_WAIT if they are slow"
+    )
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        with _connecting():
+        with _reported_after(SECONDS_UNTIL_REPORTED, "this process waits for the others, to connect"):
             jax.distributed.initialize(
                 **_by_hand(),
                 initialization_timeout=SECONDS_TO_WAIT,
@@ -53,6 +59,9 @@ def join_processes() -> None:
         raise ConfigError(
             f"--distributed: {error}; outside of SLURM, Open MPI, Kubernetes and TPU pods set {', '.join(BY_HAND)}"
         ) from error
+    finally:
+        signal.signal(signal.SIGINT, interrupt)
+        signal.signal(signal.SIGABRT, signal.SIG_DFL)
     if jax.process_count() > 1:
         devices = f"{jax.local_device_count()} of {jax.device_count()} devices"
         advice = "if one dies, the others end within a minute; the same command on all of them resumes"
@@ -61,55 +70,36 @@ def join_processes() -> None:
         wait_for_all("start")
 
 
-@contextmanager
-def _connecting() -> Iterator[None]:
-    """While processes connect in C++, which aborts where one is missing: explains aborts, and lets Ctrl-C end this process."""
-    explain_aborts(
-        f"transformer-jax: --distributed: not all processes came in {SECONDS_TO_WAIT} s; look at the output of the others, and "
-        "raise TRANSFORMER_JAX_SECONDS_TO_WAIT if they are slow"
-    )
-    interrupt = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        with _reported_after(SECONDS_UNTIL_REPORTED, "this process waits for the others, to connect"):
-            yield
-    finally:
-        signal.signal(signal.SIGINT, interrupt)
-        leave_aborts()
-
-
 _HANDLERS: list[object] = []
 
 
 def explain_aborts(message: str) -> None:
-    """From now on SIGABRT prints ``message`` and ends the process with status 75.
+    """Makes SIGABRT print ``message`` and end the process with status 75.
 
-    ``abort`` runs in a thread of C++, where a handler of Python's would never run (signal(2)).
+    ``abort`` runs in a C++ thread, where a Python handler would never run (signal(2)).
     """
     line = f"{message}\n".encode()
 
-    def say_and_end(number: int) -> None:
+    def print_and_end(number: int) -> None:
         os.write(2, line)
         os._exit(LOST_ANOTHER)
 
-    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(say_and_end)
-    # A handler that nothing refers to is freed.
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(print_and_end)
+    # Keeps the handler alive.
     _HANDLERS.append(handler)
     ctypes.CDLL(None).signal(signal.SIGABRT, handler)
 
 
-def leave_aborts() -> None:
-    """From now on SIGABRT ends the process as it did before ``explain_aborts``."""
-    signal.signal(signal.SIGABRT, signal.SIG_DFL)
-
-
 @contextmanager
 def ending_with_others() -> Iterator[None]:
-    """Ends this process at once, with one line and status 75, where a collective fails because another process ended.
+    """Waits for all processes at the end of the block; where a collective fails because one ended, ends this one too.
 
-    Orderly shutdown would wait for that process.
+    It then ends at once, with one line and status 75: an orderly shutdown would wait for the other process.
     """
     try:
         yield
+        # JAX would end this process if another came to its exit more than SECONDS_UNTIL_DEAD later.
+        wait_for_all("end")
     except (ConfigError, DataError):
         raise
     except (ValueError, RuntimeError) as error:
@@ -130,11 +120,11 @@ def _lost_another(error: str) -> str:
 
 
 def wait_for_all(name: str) -> None:
-    """A barrier: returns when all processes have called it with this name; a name serves once.
+    """A barrier: returns when all processes have called it with this name, which can be used once.
 
     Collectives time out after 30 s and abort the process with a C++ stack trace; this waits longer, and reports that it waits.
-    Raises ConfigError after ``TRANSFORMER_JAX_SECONDS_TO_WAIT`` seconds, 1800 where it is not set, and RuntimeError where
-    another process died.
+    Raises ConfigError after ``TRANSFORMER_JAX_SECONDS_TO_WAIT`` seconds (default: 1800), RuntimeError where another process
+    died.
     """
     client = distributed_state.client
     if jax.process_count() == 1 or client is None:
@@ -144,7 +134,6 @@ def wait_for_all(name: str) -> None:
             client.wait_at_barrier(f"transformer_jax/{name}", SECONDS_TO_WAIT * 1000)
     except RuntimeError as error:
         if not str(error).startswith("DEADLINE_EXCEEDED"):
-            # Another process died.
             raise
         raise ConfigError(
             f"--distributed: not all processes came to {name!r} in {SECONDS_TO_WAIT} s; raise TRANSFORMER_JAX_SECONDS_TO_WAIT "
@@ -155,13 +144,13 @@ def wait_for_all(name: str) -> None:
 @contextmanager
 def _reported_after(seconds: float, text: str) -> Iterator[None]:
     """Prints ``text`` unless the block ends before."""
-    reminder = threading.Timer(seconds, partial(print, text, file=sys.stderr, flush=True))
-    reminder.daemon = True
-    reminder.start()
+    timer = threading.Timer(seconds, partial(print, text, file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
     try:
         yield
     finally:
-        reminder.cancel()
+        timer.cancel()
 
 
 def _by_hand() -> dict[str, Any]:
@@ -172,14 +161,8 @@ def _by_hand() -> dict[str, Any]:
         if not (value if name == BY_HAND[0] else value.isdigit()):
             raise ConfigError(f"--distributed: {name} is {value!r}; all of {', '.join(BY_HAND)} must be set")
     address, count, index = values.values()
-    return {"coordinator_address": address, "num_processes": int(count), "process_id": int(index)} | {
-        "cluster_detection_method": "deactivate"
-    }
-
-
-def wait_until_all_are_done() -> None:
-    """For the end of a command: JAX ends the process where another comes to its exit ``SECONDS_UNTIL_DEAD`` later."""
-    wait_for_all("end")
+    options = {"coordinator_address": address, "num_processes": int(count), "process_id": int(index)}
+    return options | {"cluster_detection_method": "deactivate"}
 
 
 def is_first() -> bool:
@@ -219,9 +202,9 @@ def all_agree(here: bool) -> bool:
 
 
 def from_all(name: str, here: Json) -> list[Json]:
-    """The values of ``here``, which must be JSON, of all processes in their order; a name serves once.
+    """The values of ``here``, which must be JSON, of all processes in their order; a name can be used once.
 
-    The coordination service carries them, so that they arrive also where collectives fail.
+    They travel through the coordination service, and so arrive even where collectives fail.
     """
     client = distributed_state.client
     if jax.process_count() == 1 or client is None:
@@ -242,9 +225,9 @@ def say(text: str, file: TextIO | None = None) -> None:
 
 @contextmanager
 def first_goes_first() -> Iterator[None]:
-    """Runs the block on process 0, and then on the others, which find its files on disk.
+    """Runs the block on process 0, then on the others, which find the files that it wrote.
 
-    Raises its ConfigError or DataError on all processes; the block may not wait for another process.
+    A ConfigError or DataError of process 0 is raised on all. The block may not wait for another process.
     """
     if not is_first():
         from_first(lambda: None)

@@ -1,7 +1,7 @@
-"""Digests of the files of a folder, so that a flipped bit is damage and not another model or another text.
+"""Digests of the files of a folder, which reveal damage such as a flipped bit.
 
-CRC-32 (ISO 3309) finds every flipped bit and every burst of up to 32; it is no protection against someone who edits a file
-and its digests. zlib computes it at several GB/s a core and releases the interpreter's lock.
+CRC-32 (ISO 3309) finds every error burst of up to 32 bits; it does not protect against someone who edits a file and its
+digests. zlib computes it at several GB/s a core and releases the interpreter's lock.
 """
 
 import json
@@ -43,7 +43,7 @@ class _Segment(NamedTuple):
 def write_digests(folder: Path) -> None:
     """Writes ``digests.json``: by file, relative to ``folder``, the CRC-32 of each 4 MiB.
 
-    Takes over the digests of a folder inside that has its own, and reads none of its files.
+    Digests of a folder inside ``folder`` are moved into it, and the files there are not read again.
     """
     known: dict[str, list[int]] = {}
     for file in list(folder.glob(f"*/**/{DIGESTS}")):
@@ -66,10 +66,10 @@ def has_digests(folder: Path) -> bool:
 def changed_files(
     folder: Path, prefixes: Iterable[str] | None = None, part: Part = WHOLE, sample: int | None = None
 ) -> list[str]:
-    """Files that were removed, added or changed since the digests were written; only those in ``prefixes``, files or folders.
+    """Files that were removed, added or changed since the digests were written; empty where there are no digests.
 
-    ``sample``: number of segments to read, chosen at random. Empty where there are no digests. Opens only names that are
-    in the folder, never a name from the digests.
+    ``prefixes``: files or folders to check; default: all. ``sample``: number of segments to read, chosen at random. Opens
+    only files that it finds in the folder, never a name from the digests.
     """
     if not has_digests(folder):
         return []
@@ -103,7 +103,7 @@ def _recorded(folder: Path) -> dict[str, list[int]] | None:
 
 
 def _files(folder: Path, prefixes: Iterable[str] | None = None) -> Iterator[str]:
-    """Relative names of the files, without unfinished ones and those that Orbax writes later."""
+    """Relative names of the files, without unfinished ones and files that Orbax writes later."""
     roots = [folder] if prefixes is None else [folder / prefix for prefix in prefixes]
     for file in sorted(each for root in roots for each in ([root] if root.is_file() else root.rglob("*"))):
         name = file.relative_to(folder).as_posix()

@@ -1,4 +1,4 @@
-"""Devices of this process and what they can do; memory and disk of this host."""
+"""Devices of this process and their capabilities; memory and disk of this host."""
 
 import os
 import re
@@ -22,15 +22,15 @@ WIDTH_MULTIPLES = {"gpu": 8, "tpu": 16}
 
 @runtime_checkable
 class Device(Protocol):
-    """The part of ``jax.Device`` used here; GPUs also have ``compute_capability``."""
+    """The attributes of ``jax.Device`` used here; GPUs also have ``compute_capability``."""
 
     platform: str
 
 
 def has_bfloat16_units(device: Device, cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether matrix products of bfloat16 run on hardware made for them.
+    """Whether a device has units for matrix products of bfloat16.
 
-    TPUs: yes. NVIDIA GPUs: from Ampere on. AMD GPUs: yes. x86 processors: as the kernel reports their instructions. Other
+    TPUs and AMD GPUs: yes. NVIDIA GPUs: from Ampere on. x86 processors: by the instructions that Linux reports. Other
     processors: no, since XLA's kernels for them widen to float32.
     """
     if device.platform == "cpu":
@@ -60,11 +60,11 @@ def is_nvidia_gpu(device: Any) -> bool:
 
 
 def device_of(mesh: Any) -> Any:
-    """The first device of a mesh: all are of one kind."""
+    """The first device of a mesh, whose devices are all of one kind."""
     return mesh.devices.flat[0]
 
 
-# A decoding step reads all parameters whatever its rows; on a CPU its products are the limit before.
+# A decoding step reads all parameters, so large batches pay on accelerators; a CPU is limited by arithmetic earlier.
 BATCH_TOKENS, BATCH_TOKENS_ELSEWHERE = {"cpu": 4096}, 16_384
 
 
@@ -78,13 +78,8 @@ def few_shapes_on(mesh: Any) -> bool:
     return bool(device_of(mesh).platform != "cpu")
 
 
-def fastest_compute_dtype(device: Device) -> str:
-    """``bfloat16`` where ``device`` has units for it, else ``float32``."""
-    return "bfloat16" if has_bfloat16_units(device) else "float32"
-
-
 def evaluation_dtype(stated: str, of_model: str, device: Device) -> str:
-    """The precision that ``decoding.compute_dtype`` stands for: ``model`` is the model's own, but float32 on CPUs.
+    """The precision of ``decoding.compute_dtype``; ``model`` stands for the model's own, on CPUs for float32.
 
     On CPUs float32 is faster, even with units for bfloat16: products of one token are small, and XLA widens batched ones.
     """
@@ -101,12 +96,13 @@ class DeviceSettings(NamedTuple):
 
 
 def settings_on(device: Device) -> DeviceSettings:
-    """The settings that suit ``device``: bfloat16 where it has units for it, widths that fill the tiles of its products."""
-    return DeviceSettings(fastest_compute_dtype(device), WIDTH_MULTIPLES.get(device.platform, CPU_WIDTH_MULTIPLE))
+    """The settings for ``device``: bfloat16 where it has units for it, widths that fill the tiles of its products."""
+    compute_dtype = "bfloat16" if has_bfloat16_units(device) else "float32"
+    return DeviceSettings(compute_dtype, WIDTH_MULTIPLES.get(device.platform, CPU_WIDTH_MULTIPLE))
 
 
 def resolve_for_device(config: ExperimentConfig, choose: Callable[[], DeviceSettings]) -> ExperimentConfig:
-    """``config`` with ``model.compute_dtype=auto`` and ``batching.width_multiple=0`` replaced by the settings of a device."""
+    """``config`` with ``model.compute_dtype=auto`` and ``batching.width_multiple=0`` replaced by ``choose()``."""
     model, batching = config.model, config.batching
     is_open = getattr(batching, "width_multiple", None) == 0
     if model.compute_dtype != "auto" and not is_open:
@@ -120,7 +116,7 @@ def resolve_for_device(config: ExperimentConfig, choose: Callable[[], DeviceSett
 
 
 def host_usage(folder: Path) -> dict[str, float]:
-    """Memory of this process and free space on the disk of ``folder``, in 10^9 bytes, for the log."""
+    """Memory of this process and free space on the disk of ``folder``, in GB (10^9 bytes), for the log."""
     return {"host/memory_gb": _memory_bytes() / 1e9, "host/free_disk_gb": shutil.disk_usage(folder).free / 1e9}
 
 

@@ -26,12 +26,11 @@ from transformer_jax.runtime.atomic_files import locked
 from transformer_jax.runtime.background import in_background
 
 SCRATCH = "TRANSFORMER_JAX_SCRATCH"
+# Seconds between two uploads of a run that trains, and between attempts to upload it at the end.
 PAUSE = 30.0
-"""Seconds between two uploads of a run that trains."""
-
 PAUSES_AT_END = (1, 2, 4, 8, 16, 32, 64)
+# A store cannot rename a folder: this file of a checkpoint is uploaded last and deleted first.
 MARKER = "_CHECKPOINT_METADATA"
-"""A store cannot rename a folder: this file of a checkpoint is uploaded last and deleted first."""
 
 _OWN_CHECKPOINT = re.compile(r"checkpoints/[0-9]{1,18}")
 _IN_CHECKPOINT = re.compile(r"((?:.*/)?checkpoints/[0-9]{1,18})/(.+)")
@@ -48,10 +47,10 @@ class StoreError(DataError):
 class StoredFolder:
     """The objects below ``address``, and ``path``, a new local folder with them.
 
-    Arrays of checkpoints are downloaded when a checkpoint is restored; until then files of their size, which need no disk
-    space, stand for them. A checkpoint without ``MARKER`` is being written or deleted, and does not count.
+    Arrays of checkpoints are downloaded when a checkpoint is restored; until then there are sparse files of their size. A
+    checkpoint without ``MARKER`` is being written or deleted, and is ignored.
 
-    Raises ConfigError without a library for the store, StoreError, and DataError at names that no file below a folder can have.
+    Raises ConfigError without a library for the store, StoreError, and DataError at names that are not valid file names.
     """
 
     def __init__(self, address: str, path: Path) -> None:
@@ -59,8 +58,9 @@ class StoredFolder:
         self._files, self._root = _opened(self.address)
         self._checkpoints: dict[str, set[str]] = {}
         self._markers: dict[str, bytes] = {}
-        # Size and time of the files that the store has, by name.
+        # Size and time of the files as the store has them, by name.
         self._sent: dict[str, tuple[int, int]] = {}
+        # Arrays that are not downloaded yet.
         self._absent: set[str] = set()
         path.mkdir(parents=True, exist_ok=True)
         _OPEN[path] = self
@@ -89,7 +89,7 @@ class StoredFolder:
 
     def _listing(self) -> dict[str, int]:
         """The size of each object by its name below the address."""
-        with self._asking():
+        with self._store_errors():
             self._files.invalidate_cache()
             found = self._files.find(self._root, detail=True)
         below = f"{self._root}/"
@@ -101,23 +101,23 @@ class StoredFolder:
         return sizes
 
     def fetch(self, folder: Path, items: Iterable[str]) -> None:
-        """Downloads the arrays of some items of a checkpoint, unless they are here."""
+        """Downloads the arrays of some items of a checkpoint, unless that was done before."""
         inside = tuple(f"{folder.relative_to(self.path).as_posix()}/{item}/" for item in items)
         wanted = [name for name in self._absent if name.startswith(inside)]
         self._get(wanted)
         self._absent -= set(wanted)
 
     def upload_files(self) -> None:
-        """Uploads what was written to since it was downloaded or uploaded, and deletes what was deleted; not checkpoints."""
+        """Uploads files that changed since they were downloaded or uploaded, and removes deleted ones; not checkpoints."""
         now = self._described()
         self._put([name for name, seen in now.items() if self._sent.get(name) != seen])
         self._remove([name for name in self._sent if name not in now])
         self._sent = now
 
     def upload(self) -> None:
-        """Brings the store to the state of the folder of a run; logs go before checkpoints, so that none is behind one."""
+        """Uploads a run: first the logs, then checkpoints, so that no log is behind a checkpoint."""
         if not (self.path / "config.json").is_file():
-            # It has not begun; or somebody removed the folder, which says nothing about the store.
+            # The run has not begun, or somebody removed the folder, which must not empty the store.
             return
         here = [f"checkpoints/{each.name}" for each in self.path.glob("checkpoints/[0-9]*") if each.name.isdigit()]
         markers = {name: self._marker(name) for name in here}
@@ -125,7 +125,7 @@ class StoredFolder:
         for name, marker in markers.items():
             if marker and self._markers.get(name) != marker:
                 self._upload_checkpoint(name, marker)
-        # Of one that is damaged here the store has a sound copy.
+        # Of a checkpoint that is damaged here, the store has a sound copy.
         kept = {*here, *(f"checkpoints/{each.name.split('-')[1]}" for each in self.path.glob("damaged-*"))}
         if any(self._markers.get(name) for name in kept):
             for name in [name for name in self._checkpoints if _OWN_CHECKPOINT.fullmatch(name) and name not in kept]:
@@ -143,7 +143,7 @@ class StoredFolder:
             if self._files_of(name) == files:
                 raise
         if self._files_of(name) != files:
-            # The run deletes it.
+            # The run is deleting it.
             return
         self._remove(sorted(stale))
         self._put([f"{name}/{MARKER}"])
@@ -165,7 +165,7 @@ class StoredFolder:
             return b""
 
     def _described(self) -> dict[str, tuple[int, int]]:
-        """Size and time of the files that are not of a checkpoint."""
+        """Size and time of the files outside checkpoints, by name."""
         found = {}
         for file in self.path.rglob("*"):
             name = file.relative_to(self.path).as_posix()
@@ -178,24 +178,24 @@ class StoredFolder:
         for file in here:
             file.parent.mkdir(parents=True, exist_ok=True)
         if names:
-            with self._asking():
+            with self._store_errors():
                 self._files.get(there, [str(file) for file in here])
 
     def _put(self, names: list[str]) -> None:
         here, there = [str(self.path / name) for name in names], [f"{self._root}/{name}" for name in names]
         if names:
-            with self._asking():
+            with self._store_errors():
                 self._files.put(here, there)
 
     def _remove(self, names: list[str]) -> None:
-        with self._asking():
+        with self._store_errors():
             for name in names:
                 if self._files.exists(f"{self._root}/{name}"):
                     self._files.rm_file(f"{self._root}/{name}")
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Raises StoreError for whatever the library of the store raises."""
+    def _store_errors(self) -> Iterator[None]:
+        """Raises StoreError for every exception of the store's library."""
         try:
             yield
         except Exception as error:
@@ -204,7 +204,7 @@ class StoredFolder:
 
 
 def fetch_arrays(folder: Path, items: Iterable[str]) -> None:
-    """Downloads the arrays of some items of a checkpoint where its run lies in a store; call it before they are read."""
+    """Downloads the arrays of some items of a checkpoint of a run in a store; call it before they are read."""
     for path, stored in _OPEN.items():
         if folder.is_relative_to(path):
             stored.fetch(folder, items)
@@ -212,7 +212,7 @@ def fetch_arrays(folder: Path, items: Iterable[str]) -> None:
 
 @cache
 def copy_to_read(address: str) -> StoredFolder:
-    """A copy of the run, or of the folder of runs, at an address; removed when the process ends.
+    """A copy of the run, or of the folder of runs, at an address, until the process ends.
 
     Raises DataError where there is no run.
     """
@@ -220,7 +220,7 @@ def copy_to_read(address: str) -> StoredFolder:
     stored = StoredFolder(address, _folder_of_this_process() / scheme / rest)
     if not any(stored.path.glob("config.json")) and not any(stored.path.glob("*/config.json")):
         found = ", ".join(sorted(path.name for path in stored.path.glob("*"))[:8]) or "nothing"
-        raise DataError(f"{stored.address}: no run is there: no config.json in it or one level below (found {found})")
+        raise DataError(f"{stored.address}: not a run: no config.json in it or one level below (found {found})")
     return stored
 
 
@@ -232,17 +232,17 @@ def _folder_of_this_process() -> Path:
 
 
 def local_run(text: str, *, is_fresh: bool = False) -> Path:
-    """The folder of a run that is only read: a copy, where it lies in a store; where ``is_fresh`` not an earlier one.
+    """The folder of a run to read: of one in a store a copy, with ``is_fresh`` a new one.
 
-    Raises DataError where only another run names the address.
+    Raises DataError where the address comes from the settings of another run, not from the user.
     """
     if is_unasked(text):
         address = without_mark(text)
         raise DataError(
-            f"init.run: the run names {address}, and only what you name yourself is opened: --init_from={address}"
+            f"init.run: {address} comes from the settings of a run; to open it, name it yourself: --init_from={address}"
         )
     if is_fresh:
-        # The earlier copy stays: a model may still read from it.
+        # The earlier copy stays on disk: a model may still read from it.
         copy_to_read.cache_clear()
         _folder_of_this_process.cache_clear()
     return copy_to_read(text).path if is_address(text) else Path(text).expanduser()
@@ -253,7 +253,7 @@ def folder_to_train(workdir: str) -> Iterator[Path]:
     """The folder of a run; of one in a store a local copy, uploaded every ``PAUSE`` seconds and at the end, then removed.
 
     Raises ConfigError while another process of this machine trains there, and StoreError, which at the end names the folder
-    with what was not uploaded.
+    that was not uploaded completely.
     """
     if not is_address(workdir):
         yield Path(workdir)
@@ -262,7 +262,7 @@ def folder_to_train(workdir: str) -> Iterator[Path]:
     folder = _scratch() / f"train-{sha256(address.encode()).hexdigest()[:16]}" / address.rpartition("/")[2]
     folder.parent.mkdir(exist_ok=True)
     with locked(folder.parent / "lock", ConfigError(f"--workdir: another process here is training in {address}")):
-        # What a killed process left: the store counts.
+        # A killed process may have left an older copy.
         shutil.rmtree(folder, ignore_errors=True)
         stored = StoredFolder(address, folder)
         sys.stderr.write(f"{address}: trained in {folder}, and uploaded every {PAUSE:.0f} s\n")
@@ -300,7 +300,7 @@ def _upload_at_end(stored: StoredFolder) -> None:
 
 
 def with_addresses(text: str) -> str:
-    """A message, with addresses in place of their local folders."""
+    """A message in which local copies are replaced by their addresses."""
     for folder, stored in _OPEN.items():
         text = text.replace(str(folder), stored.address)
     return text

@@ -1,4 +1,4 @@
-"""Set-up of a process before JAX starts: memory allocator, JAX's platforms, and the name of the command."""
+"""Setup of a process before JAX starts: memory allocator, JAX's platforms, and the name of the command."""
 
 import ctypes
 import os
@@ -39,7 +39,7 @@ def keep_freed_memory() -> bool:
 
 
 def skip_missing_accelerators(devices: Path = DEVICES) -> None:
-    """Keeps installed plugins, which preflight needs, from looking for devices on a machine that has no accelerator.
+    """Sets ``JAX_PLATFORMS=cpu`` where there is no accelerator, or JAX's plugins, which preflight needs, would search for one.
 
     Does nothing where ``JAX_PLATFORMS`` is set.
     """
@@ -56,7 +56,7 @@ def _has_accelerator(devices: Path) -> bool:
 
 
 def program_name() -> str:
-    """The command of this package as the user typed it, so that printed commands work when pasted.
+    """The command of this package for printed examples, which work when pasted.
 
     ``transformer-jax`` where the shell finds this installation under that name, else the path by which it was started.
     """

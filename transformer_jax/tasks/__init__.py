@@ -1,1 +1,1 @@
-"""A task binds data, model, loss and evaluation for the loop."""
+"""Tasks: data, model, loss and evaluation of a run; tokenizers of a run; trained runs opened from their folders."""

@@ -1,4 +1,4 @@
-"""The tokenizers of a run: in its folder, and in every checkpoint."""
+"""The tokenizers of a run, which are in its folder and in every checkpoint."""
 
 import base64
 from collections.abc import Callable
@@ -21,11 +21,10 @@ from transformer_jax.runtime.object_store import local_run
 def tokenizers_for_training(
     config: ExperimentConfig, run: RunDirectory, train_new: Callable[[ExperimentConfig], TokenizerPair]
 ) -> TokenizerPair:
-    """The tokenizers of a run that has checkpoints; else new ones, from ``train_new``.
+    """The tokenizers of a run that has checkpoints; for a new run those of ``init.run``, or new ones from ``train_new``.
 
-    Where its parameters come from another run, so do its tokenizers, unless ``init.tokenizer`` says otherwise. What lies in a
-    folder without checkpoints may belong to other settings, or to data that were mended since. Of several processes one finds
-    or trains them. Raises ConfigError when tokenizers are to be adopted that are not as the settings say.
+    Tokenizers in a folder without checkpoints are ignored: they may be of other settings or data. Process 0 finds or trains
+    them for all. Raises ConfigError when the settings differ from those of the tokenizers of ``init.run``.
     """
 
     def find_or_train() -> TokenizerPair:
@@ -39,7 +38,7 @@ def tokenizers_for_training(
 
 
 def _adopted_tokenizers(config: ExperimentConfig) -> TokenizerPair:
-    """The tokenizers of the run that the parameters come from; raises ConfigError when the settings state others."""
+    """The tokenizers of ``init.run``; raises ConfigError when the settings state others."""
     source = RunDirectory(local_run(config.init.run))
     source.require_run("init.run")
     theirs = load_run_config(source.path).tokenizer
@@ -54,9 +53,9 @@ def _adopted_tokenizers(config: ExperimentConfig) -> TokenizerPair:
 
 
 def tokenizers_of_run(run: RunDirectory) -> TokenizerPair:
-    """The tokenizers of the run, restored from its newest checkpoint if they are missing or damaged.
+    """The tokenizers of a run, restored from its newest checkpoint if they are missing or damaged.
 
-    Raises DataError where there is no checkpoint that has them.
+    Raises DataError where no checkpoint has them.
     """
     return _of_first(lambda: _tokenizers_of_run(run))
 
@@ -86,21 +85,21 @@ def tokenizers_to_json(tokenizers: TokenizerPair) -> dict[str, str]:
 
 
 def _unpacked(saved: dict[str, str], folder: Path) -> TokenizerPair:
-    """Writes tokenizer files into a folder and reads them; raises DataError at a name that is not one of theirs."""
+    """Writes tokenizer files into a folder and loads them; raises DataError at a name that is not of a tokenizer file."""
     for name in saved:
         if name not in TOKENIZER_FILES:
             raise DataError(
                 f"{folder}: a checkpoint names a tokenizer file {name!r}; known are {', '.join(TOKENIZER_FILES)}"
             )
     if folder.is_symlink():
-        raise DataError(f"{folder}: is a link, and its content is damaged; nothing is written through it")
+        raise DataError(f"{folder}: is a link, and the tokenizers in it are damaged; nothing is written through a link")
     for name, content in saved.items():
         write_whole(folder / name, base64.b64decode(content))
     return load_tokenizers(folder)
 
 
 def _saved_tokenizers(run: RunDirectory) -> dict[str, str]:
-    """Tokenizers in the newest checkpoint that can be read; empty where there is none."""
+    """Tokenizer files of the newest checkpoint that can be read, in base 64; empty where there is none."""
     if not run.has_checkpoints():
         return {}
     with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:

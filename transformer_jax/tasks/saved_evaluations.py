@@ -1,7 +1,6 @@
-"""Evaluations on disk: ``evaluation-SPLIT-STEP.json`` (scores) and, of tasks that generate, ``.txt`` (outputs, one a line)."""
+"""Evaluations on disk: ``evaluation-SPLIT-STEP.json`` (scores), and ``.txt`` (outputs, one a line) of tasks that generate."""
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,24 +13,23 @@ from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runs.run_directory import write_json
 from transformer_jax.runtime.atomic_files import write_whole
-from transformer_jax.tasks.task import Evaluation
+from transformer_jax.tasks.task import Evaluation, finite_or_null
 
 PREFIX = "evaluation-"
 NAMED_SETTINGS = ("decoding.", "evaluation.")
-# Of everything else in a report, where a version wrote it that had it.
+# Key of the digest of all other entries of a report; older versions wrote none.
 DIGEST = "digest"
 
 
 class ChangedEvaluation(DataError):
-    """The figures are not those that were written."""
+    """A report was changed after it was written."""
 
 
 @dataclass(frozen=True)
 class ScoredCheckpoint:
-    """An evaluation and its parameters.
+    """An evaluation of checkpoint ``step``, or of the mean of the last ``averaged`` up to it.
 
-    ``step`` is the update of the checkpoint, the last of ``averaged`` whose mean was taken. ``ensemble`` names the other
-    models, as ``RUN:UPDATE``, whose probabilities were averaged with this one's.
+    ``ensemble``: the other models of an ensemble, as ``RUN:UPDATE``.
     """
 
     evaluation: Evaluation
@@ -42,11 +40,9 @@ class ScoredCheckpoint:
     def to_json(self) -> dict[str, Any]:
         """The fields, the metrics by name, and the evaluation, in types that ``json.dumps`` accepts."""
         which = {"checkpoint_step": self.step, "averaged_checkpoints": self.averaged, "ensemble": list(self.ensemble)}
-        metrics = {name: value if math.isfinite(value) else None for name, value in self.evaluation.metrics.items()}
-        return {**which, "metrics": metrics, **self.evaluation.to_json()}
+        return {**which, "metrics": finite_or_null(self.evaluation.metrics), **self.evaluation.to_json()}
 
     def table(self) -> str:
-        """The same as aligned plain text."""
         averaged = f"average of {self.averaged} checkpoints" if self.averaged > 1 else ""
         ensemble = [("ensemble with", member, averaged) for member in self.ensemble]
         split, *scores = self.evaluation.rows()
@@ -65,7 +61,7 @@ class SavedEvaluation:
 def evaluation_stem(split: str, step: int, averaged: int, trained: ExperimentConfig, used: ExperimentConfig) -> str:
     """The name of an evaluation: ``evaluation-test-30``, ``evaluation-test-30-average3-beam_width=1``.
 
-    The settings of decoding and scores in which ``used`` differs from the run's, ``trained``, are part of it.
+    It has the settings of decoding and scores in which ``used`` differs from ``trained``, the settings of the run.
     """
     changes = [(key, value) for key, _, value in difference(trained, used) if key.startswith(NAMED_SETTINGS)]
     changed = "".join(f"-{key.partition('.')[2]}={_short(str(value))}" for key, value in changes)
@@ -74,23 +70,22 @@ def evaluation_stem(split: str, step: int, averaged: int, trained: ExperimentCon
 
 
 def _short(value: str) -> str:
-    """The value of a setting in a name: of a path the last part and a digest of the whole."""
+    """The value of a setting in a name; a path is shortened to its last part and a digest of the whole."""
     return f"{Path(value).name}~{digest([value])[:8]}" if "/" in value else value
 
 
 def ensemble_suffix(workdir: str | Path, others: Sequence[str]) -> str:
-    """Suffix of the names of results in ``workdir``: ``-ensemble+b-2434+c-4000``; empty where there are no others.
+    """Suffix of the names of results in ``workdir``: ``-ensemble+b-2434+c-4000``; empty without ``others``.
 
-    A run that does not lie beside ``workdir`` gets a digest of its path, ``+b~0f3a9c21-2434``: another may be called so too.
+    A run outside the folder of ``workdir`` gets a digest of its path, ``+b~0f3a9c21-2434``, since names repeat between folders.
     """
-    beside = Path(workdir).expanduser().resolve().parent
-    members = [member.rpartition(":") for member in others]
-    names = [f"+{_name(Path(folder).expanduser().resolve(), beside)}-{step}" for folder, _, step in members]
-    return f"-ensemble{''.join(names)}" if names else ""
-
-
-def _name(run: Path, beside: Path) -> str:
-    return run.name if run.parent == beside else f"{run.name}~{digest([str(run)])[:8]}"
+    siblings = Path(workdir).expanduser().resolve().parent
+    suffix = ""
+    for member in others:
+        folder, _, step = member.rpartition(":")
+        run = Path(folder).expanduser().resolve()
+        suffix += f"+{run.name}{'' if run.parent == siblings else f'~{digest([str(run)])[:8]}'}-{step}"
+    return suffix and f"-ensemble{suffix}"
 
 
 def save_evaluation(stem: Path, scored: ScoredCheckpoint) -> SavedEvaluation:
@@ -113,8 +108,8 @@ def read_evaluation(stem: Path) -> SavedEvaluation:
         raise DataError(f"{_file(stem, 'json')}: not the scores of translations")
     text = _file(stem, "txt")
     if not text.is_file():
-        raise DataError(f"{text}: no such file; the translations should lie beside their scores")
-    # As bytes: reading text would make a line end of every carriage return inside a translation.
+        raise DataError(f"{text}: no such file; the translations should be beside their scores")
+    # As bytes: reading text would turn a carriage return in a translation into a line feed.
     hypotheses = text.read_bytes().decode("utf-8").split("\n")[:-1]
     if len(hypotheses) != report["num_sentences"]:
         problem = f"{len(hypotheses)} lines, but {stem.name}.json says {report['num_sentences']} sentences"
@@ -123,7 +118,7 @@ def read_evaluation(stem: Path) -> SavedEvaluation:
 
 
 def find_evaluation(stem: Path, used: ExperimentConfig) -> SavedEvaluation | None:
-    """The evaluation of that name if it is there, sound, and decoded with the same settings."""
+    """The evaluation of that name if it exists, is sound, and was decoded with the settings ``used``."""
     try:
         saved = read_evaluation(stem)
     except DataError:
@@ -133,9 +128,9 @@ def find_evaluation(stem: Path, used: ExperimentConfig) -> SavedEvaluation | Non
 
 
 def saved_reports(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Every report in the folder with its file, in the order of their names; other files are passed over.
+    """Every report in the folder with its file, in the order of their names; skips other files.
 
-    Raises ChangedEvaluation where the figures of one are not those that were written.
+    Raises ChangedEvaluation where one was changed after it was written.
     """
     for file in sorted(folder.glob(f"{PREFIX}*.json")):
         try:
@@ -147,26 +142,26 @@ def saved_reports(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def signature_of(report: Mapping[str, Any]) -> str:
-    """How the first of its scores was computed; empty where it has none."""
+    """sacreBLEU's signature of BLEU; empty in a report without it."""
     return str(report.get("scores", {}).get("bleu_signature", ""))
 
 
 def whose_parameters(report: dict[str, Any]) -> str:
-    """Checkpoints that a report is of: ``2,434, average of 3, with runs/b:2434 and runs/c:4000``."""
+    """The checkpoints of a report: ``2,434, average of 3, with runs/b:2434 and runs/c:4000``."""
     averaged = f", average of {report['averaged_checkpoints']}" if report["averaged_checkpoints"] > 1 else ""
-    # Reports of older versions are never of several runs.
+    # Older versions had no ensembles.
     members = report.get("ensemble")
     ensemble = f", with {' and '.join(members)}" if members else ""
     return f"{report['checkpoint_step']:,}{averaged}{ensemble}"
 
 
 def stem_of(file: Path) -> Path:
-    """The path without ``.json`` or ``.txt``: a setting such as ``length_penalty=0.6`` may hold a dot too."""
+    """The path without ``.json`` or ``.txt`` (``Path.stem`` would cut ``length_penalty=0.6``)."""
     return file.with_name(file.name.removesuffix(".json").removesuffix(".txt"))
 
 
 def _metrics_of_older(report: dict[str, Any]) -> dict[str, float | None]:
-    """The metrics of a report of a version that did not write them by name: of translations, or of a language model."""
+    """The metrics of a report of an older version, which did not write them by name."""
     if "scores" in report:
         scores = {name: float(report["scores"][name]) for name in ("bleu", "chrf", "bleu_lowercase")}
         return scores | {name: report.get(name) for name in ("loss", "perplexity")}
@@ -183,7 +178,7 @@ def _file(stem: Path, suffix: str) -> Path:
 
 def _read_report(file: Path) -> dict[str, Any]:
     if not file.is_file():
-        raise DataError(f"{file}: no such file; the scores should lie beside their translations")
+        raise DataError(f"{file}: no such file; the scores should be beside their translations")
     try:
         report = parse_json(file.read_text(encoding="utf-8"))
         is_changed = DIGEST in report and report[DIGEST] != _digest_of(report)

@@ -1,4 +1,4 @@
-"""Settings of a run that follow from its corpus and a budget of time. Nothing here imports JAX: mistakes come before that."""
+"""Settings of a run that follow from its corpus and a time budget. Does not import JAX, so that mistakes are found early."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ from transformer_jax.data.documents import measure_text
 from transformer_jax.data.pair_encoding import available_cores
 from transformer_jax.runs.run_directory import RunDirectory
 
-# Products so small that each stays on one core: products on several cores wait when other programs use them too.
+# Matrix products small enough for one core: on several, each would wait for cores that other programs use.
 PRODUCT_WIDTH, PRODUCTS, ROUNDS, WARM_UP = 64, 20, 300, 30
 OF_PACKED_ROWS = ("batching.count", "batching.packed_length")
 SIZED_TRANSLATION = (*TRANSLATION_KEYS, "tokenizer.joint", "tokenizer.character_coverage", "model.tying")
@@ -38,8 +38,8 @@ Overrides = Sequence[tuple[str, str]]
 class Sizing(NamedTuple):
     """How ``--budget`` sizes the runs of a task.
 
-    ``recipe`` states no sizes, ``keys`` are the settings that are chosen, ``models`` the kinds that can be. ``plan`` takes
-    settings, the seconds, the floating-point operations per second of this machine, and the stated settings, which stay.
+    ``recipe``: a recipe that states no sizes; ``keys``: the settings that are chosen; ``models``: the kinds of models. ``plan``
+    takes settings, seconds, floating-point operations per second of this machine, and the stated settings, which stay.
     """
 
     recipe: str
@@ -49,7 +49,7 @@ class Sizing(NamedTuple):
 
 
 class SizedConfig(NamedTuple):
-    """The settings of a run, a line that says how they were chosen, and the record of that for ``run.json``."""
+    """The settings of a run, a remark on how they were chosen, and a record of that for ``run.json``."""
 
     config: ExperimentConfig
     remark: str = ""
@@ -64,19 +64,19 @@ def sized(
     *,
     is_alone: bool = True,
 ) -> SizedConfig:
-    """The settings of a recipe (by name, or nested) with overrides, completed for ``budget``, or for the recipe's ``BUDGET``.
+    """The settings of a recipe (by name, or nested) with overrides, and with sizes for ``budget``, or the recipe's ``BUDGET``.
 
-    Settings that recipe or overrides state stay. A run that has begun keeps its size. Raises ConfigError where nothing can be
-    sized, and unless the process ``is_alone``: each of several would measure another speed.
+    Settings that the recipe or overrides state stay. A run that has begun keeps its size. Raises ConfigError where the task
+    cannot be sized, and unless the process ``is_alone``: each of several would measure another speed.
     """
     values = stated_settings(source, overrides) if isinstance(source, str) else source
-    asked = budget or (_budget_of(source, overrides) if isinstance(source, str) else None)
-    if asked is None:
+    time_budget = budget or (_budget_of(source, overrides) if isinstance(source, str) else None)
+    if time_budget is None:
         return SizedConfig(from_dict(apply_overrides(values, overrides)))
-    seconds = seconds_of(asked)
+    seconds = seconds_of(time_budget)
     stated = dict(leaves(apply_overrides(values, overrides)))
     config = _with(values, _open_settings(stated), overrides)
-    sizing = _sizing_of(config, stated, is_asked=budget is not None)
+    sizing = _sizing_of(config, stated, has_flag=budget is not None)
     directory = RunDirectory(workdir)
     if directory.has_checkpoints() and directory.config.is_file():
         saved = flatten(load_run_config(directory.path))
@@ -88,22 +88,22 @@ def sized(
         )
     flops = flops_here()
     plan = sizing.plan(config, seconds, flops, stated)
-    record = {"budget": asked, "flops": flops, "estimated_seconds": round(plan.seconds, 1)}
+    record = {"budget": time_budget, "flops": flops, "estimated_seconds": round(plan.seconds, 1)}
     settings = {**plan.settings, "training.budget_seconds": 0.0 if "training.num_updates" in stated else seconds}
     chosen = {key: value for key, value in settings.items() if key not in stated}
-    return SizedConfig(_with(values, chosen, overrides), f"budget {asked}: {plan.sentence}", {"sizing": record})
+    return SizedConfig(_with(values, chosen, overrides), f"budget {time_budget}: {plan.sentence}", {"sizing": record})
 
 
 def _open_settings(stated: Mapping[str, Any]) -> dict[str, int]:
-    """Until the plan chooses them: a warm-up that fits any stated length, lengths of pairs that fit any batch."""
+    """Values that are valid with any stated settings, until the plan chooses: warm-up and lengths of pairs."""
     settings = {"optimizer.warmup_updates": 1}
     if stated.get("task", DEFAULT_TASK) == DEFAULT_TASK:
         settings |= {f"data.max_{side}_tokens": 8 for side in ("source", "target")}
     return {key: value for key, value in settings.items() if key not in stated}
 
 
-def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, is_asked: bool) -> Sizing:
-    """The sizing of the task; raises ConfigError where there is none, for this data and model, or the length is stated."""
+def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, has_flag: bool) -> Sizing:
+    """The sizing of the task; raises ConfigError if it has none for this data and model, or the length is stated too."""
     reference = TASKS[config.task].sizing
     if not reference or config.data.source != "text":
         sizings = [imported(settings.sizing) for settings in TASKS.values() if settings.sizing]
@@ -116,7 +116,7 @@ def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, is_asked:
         raise ConfigError(
             f"--budget: sizes model.kind={', '.join(sizing.models)}; set the sizes of model.kind={config.model.kind} yourself"
         )
-    if is_asked and "training.num_updates" in stated:
+    if has_flag and "training.num_updates" in stated:
         raise ConfigError(
             f"--budget: training.num_updates={stated['training.num_updates']} is stated already; leave one of them out, or "
             f"take --config={sizing.recipe}, which states no length"
@@ -130,7 +130,7 @@ def _with(values: Mapping[str, Any], chosen: Mapping[str, Any], overrides: Overr
 
 
 def _budget_of(source: str, overrides: Overrides) -> str | None:
-    """The ``BUDGET`` of a recipe: one for all of its variants, or by variant."""
+    """The ``BUDGET`` of a recipe, for all variants or by variant."""
     if is_run_directory(source):
         return None
     recipe, _, variant = with_own_text(source, overrides).partition(":")
@@ -153,7 +153,7 @@ def flops_here() -> float:
 
 
 def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Plan:
-    """The plan of ``config.sizing`` for the corpus of a run, and its vocabulary."""
+    """The plan of ``config.sizing`` for the corpus of a run, with its vocabulary."""
     source, split = open_corpus(config.data, config.data_seed), config.data.train_split
     count = source.count(split)
     sample = sample_of(source.pairs(split), count)
@@ -170,7 +170,7 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
 
 
 def plans_text(plan: Callable[..., Plan]) -> Callable[..., Plan]:
-    """The ``plan`` of a ``Sizing`` for plain text, from one of ``config.sizing``."""
+    """The ``plan`` of a ``Sizing`` for plain text, from a plan of ``config.sizing``, which takes the measured text."""
 
     def planned(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Plan:
         return plan(measure_text(config.data, config.data_seed), seconds, flops, stated)

@@ -1,4 +1,4 @@
-"""A task: the contract between runs, commands and tools, and whatever is trained (translation, language modeling, ...)."""
+"""The contract of a task, such as translation, with runs, commands and tools."""
 
 import math
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from transformer_jax.training.step import UpdateRule
 
 @runtime_checkable
 class Evaluation(Protocol):
-    """The result of evaluating parameters on a split; each task has its own class, with more fields."""
+    """The result of evaluating parameters on a split; tasks have classes of their own, with more fields."""
 
     @property
     def split(self) -> str:
@@ -31,7 +31,7 @@ class Evaluation(Protocol):
 
     @property
     def outputs(self) -> Sequence[str] | None:
-        """The generated lines, in the order of the split; None where the task generates nothing."""
+        """The generated lines, in the order of the split; None if the task generates nothing."""
 
     @property
     def summary(self) -> str:
@@ -41,28 +41,27 @@ class Evaluation(Protocol):
         """All results in types that ``json.dumps`` accepts."""
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """The results as lines of a table: name, value, remark."""
+        """The results as rows of a table: name, value, remark."""
 
     def examples(self, count: int) -> str:
-        """The first ``count`` inputs, outputs and references as text; empty where nothing is generated."""
+        """The first ``count`` inputs, outputs and references as text; empty if nothing is generated."""
 
 
 class WithoutOutputs:
-    """The part of an ``Evaluation`` that is the same wherever nothing is generated."""
+    """Base of an ``Evaluation`` of a task that generates nothing."""
 
     @property
     def outputs(self) -> None:
-        """Nothing is generated."""
+        return None
 
     def examples(self, count: int) -> str:
-        """Nothing is generated."""
         del count
         return ""
 
 
 @dataclass(frozen=True)
 class MeasuredSplit(WithoutOutputs):
-    """The evaluation of a task that only measures: metrics by name, ``loss`` among them, means over ``num_examples``."""
+    """An evaluation with metrics alone, including ``loss``: means over ``num_examples``."""
 
     split: str
     metrics: Mapping[str, float]
@@ -70,30 +69,27 @@ class MeasuredSplit(WithoutOutputs):
 
     @property
     def summary(self) -> str:
-        """Every metric, with four digits."""
         return ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in self.metrics.items())
 
     def to_json(self) -> dict[str, object]:
-        """Count and metrics for ``json.dumps``; a number that is not finite becomes null."""
         return {"split": self.split, "examples": self.num_examples, **finite_or_null(self.metrics)}
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Name, value and remark of every line of the table."""
         measured = [(name.replace("_", " "), f"{value:.4f}", "") for name, value in self.metrics.items()]
         return [("split", self.split, f"{self.num_examples:,} examples"), *measured]
 
 
 def finite_or_null(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with None for every float that is not finite, which JSON does not have."""
+    """``values`` with None for every float that is not finite, for JSON."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
     }
 
 
 class DataReport(NamedTuple):
-    """The training data and its batches: as JSON for ``data.json``, as text for the terminal.
+    """Statistics of the training data and its batches: ``content`` for ``data.json``, ``text`` for the log.
 
-    The entry ``unigram_entropy`` of the content, if any, is the loss of guessing tokens by their frequency, nats per token.
+    An entry ``unigram_entropy`` of the content is the loss of guessing tokens by their frequency, nats per token.
     """
 
     content: Mapping[str, object]
@@ -109,22 +105,22 @@ class TrainingData(Protocol):
         """Counts of the data and of its batches."""
 
     def batch_shapes(self, first_update: int) -> list[PyTree]:
-        """The shapes of all batches, over all processes, in the order in which the updates after ``first_update`` need them."""
+        """The shapes of all (global) batches, in the order in which the updates after ``first_update`` need them."""
 
     def require_sound(self) -> None:
-        """Raises DataError where the tokenized data are damaged; called before anything that was trained on them is saved."""
+        """Raises DataError where the tokenized data are damaged; called before anything trained on them is saved."""
 
     def batches(self, first_update: int) -> Iterator[PyTree]:
-        """The batches of the updates after ``first_update``, forever; each process reads only its rows."""
+        """The batches of the updates after ``first_update``, forever; each process reads only its ``parts_of_rows``."""
 
 
 class DecodingProgram(NamedTuple):
-    """Decoding of a batch as pure functions of parameters and shapes, which preflight compiles without a run.
+    """Decoding of a batch as pure functions, which preflight compiles without a run.
 
-    The search is over ``rows`` inputs of ``width`` positions, whose shapes, rows first, are ``inputs``.
-    ``start(params, inputs, capacity)`` reads the inputs and makes the state before the first token, in arrays for ``capacity``
-    tokens; ``step(params, state)`` chooses one token more in every row. ``capacities`` are the capacities of a search in
-    their order, each with the number of tokens chosen in it; no row is done before the last.
+    The batch has ``rows`` inputs of ``width`` positions; ``inputs`` are their shapes, rows first.
+    ``start(params, inputs, capacity)`` reads the inputs and makes the state before the first token, with room for ``capacity``
+    tokens; ``step(params, state)`` chooses one more token in every row. ``capacities``: the capacities of a search in order,
+    each with the number of tokens chosen in it; all rows are as long as allowed.
     """
 
     rows: int
@@ -137,21 +133,21 @@ class DecodingProgram(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Tokens of a row after all its steps."""
+        """Tokens of a row after all steps."""
         return sum(count for _, count in self.capacities)
 
 
 class Task(ABC):
-    """Data, model, loss and evaluation of a run, and what can be asked of its task before there is a run.
+    """Data, model, loss and evaluation of a run; static methods need no run.
 
-    One class a task, registered with its settings, see ``config.tasks``. An object serves every run of the same structure on
-    the same data: no hyperparameter of a run is in it. Data is read on first use. ``objective`` is model and loss, which need
-    no data: ``init_params(key)`` makes the parameters before the first update; ``loss(params, batch, key, hyperparameters)``
-    sums over the batch, and its ``loss`` is differentiated; ``training_model(hyperparameters)`` is the model with
-    numbers that may be traced.
+    One class a task, registered with its settings (``config.tasks``). An object has no hyperparameters of a run, and serves all
+    runs of the same structure on the same data. Data is read on first use. ``objective`` is model and loss, without data:
+    ``init_params(key)`` makes the parameters before the first update; ``loss(params, batch, key, hyperparameters)`` returns
+    sums over the batch, whose ``loss`` is differentiated; ``training_model(hyperparameters)`` is the model with
+    hyperparameters that may be traced.
 
-    ``next_commands`` are what to try after a run, ``commands_of_trained`` after its evaluation. ``reads_texts``: a trained run
-    scores and shows texts that are not in its data; ``has_targets``: each of them comes with its translation.
+    ``next_commands``: commands to try after training; ``commands_of_trained``: after evaluation. ``reads_texts``: a trained run
+    takes texts that are not in its data; ``has_targets``: with the translation of each.
     """
 
     settings: ClassVar[TaskSettings]
@@ -166,17 +162,17 @@ class Task(ABC):
         sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
         self.objective = self.new_objective(config, sizes, mesh) if objective is None else objective
 
-    # Before there is a run.
+    # Without a run.
 
     @staticmethod
     @abstractmethod
     def open_source(config: ExperimentConfig) -> Any:
-        """The source of the data, which reads nothing yet; ``fingerprint(split)`` is its digest of a split."""
+        """The source of the data, which is not read yet; ``fingerprint(split)`` is the digest of a split."""
 
     @staticmethod
     @abstractmethod
     def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
-        """Trained on the training split, and not saved yet."""
+        """Tokenizers trained on the training split, not saved."""
 
     @staticmethod
     @abstractmethod
@@ -200,19 +196,19 @@ class Task(ABC):
 
     @staticmethod
     def begin(config: ExperimentConfig, directory: RunDirectory) -> ExperimentConfig:
-        """The settings of a run in ``directory``, completed with choices that are made once, when it begins."""
+        """The settings of a run in ``directory``, with choices that are made once, when the run begins."""
         del directory
         return config
 
     @staticmethod
     def update_rule(objective: Any) -> UpdateRule | None:
-        """The update of ``objective`` where it is not one of a dense gradient."""
+        """The update of ``objective``; None: by a dense gradient and an optimizer."""
         del objective
         return None
 
     @staticmethod
     def decoding(config: ExperimentConfig, objective: Any, length: int, mesh: Mesh) -> DecodingProgram:
-        """The search with the model of ``objective`` for inputs of ``length`` positions (0: the longest).
+        """The search with the model of ``objective`` over a full batch of inputs of ``length`` positions (0: the longest).
 
         Raises ConfigError where the task decodes nothing.
         """
@@ -227,7 +223,7 @@ class Task(ABC):
 
     @abstractmethod
     def training_data(self) -> TrainingData:
-        """Tokenizes the training split, unless that was done before, and plans the batches."""
+        """The training split, which is tokenized unless that was done before, and its batches."""
 
     @abstractmethod
     def activations(self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters) -> PyTree:
@@ -237,39 +233,39 @@ class Task(ABC):
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> Evaluation:
         """Scores ``params`` as validations do, on ``train``, ``validation``, ``test`` or another split.
 
-        ``limit``: on its first examples only; 0: all.
+        ``limit``: number of examples, the first ones; 0: all.
         """
 
     # A trained run.
 
     def evaluate_trained(self, params: PyTree, split: str, *, limit: int = 0) -> Evaluation:
-        """Scores ``params`` as the command ``evaluate`` does: by all scores, with the settings of decoding."""
+        """Scores ``params`` as the command ``evaluate`` does: by all scores, with the decoding settings."""
         return self.evaluate(params, split, limit=limit)
 
     def ensemble(self, others: Sequence["Task"]) -> "Task":
-        """The same task with an ensemble of the models of all; raises ConfigError where probabilities cannot be averaged."""
+        """This task with an ensemble of all models; raises ConfigError where probabilities cannot be averaged."""
         raise ConfigError(f"--ensemble: task={self.config.task} has no ensembles")
 
     @staticmethod
     def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> Any:
-        """The text of --source and --references; raises ConfigError or DataError, before JAX starts, where it is none."""
+        """The text of --source and --references; raises ConfigError or DataError, before JAX starts, where it is unusable."""
         raise NotImplementedError
 
     def evaluate_text(self, params: PyTree, text: Any, name: str) -> Evaluation:
-        """Scores what ``open_text`` returned; the result is called ``text-NAME-DIGEST``."""
+        """Scores the result of ``open_text``; the split of the evaluation is called ``text-NAME-DIGEST``."""
         raise NotImplementedError
 
     def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> list[TokenScores]:
-        """The log-probability of each text, or of its target."""
+        """The log-probability of each target, or of each text where the task has no targets."""
         raise NotImplementedError
 
     def attention_of(self, params: PyTree, text: str, target: str | None) -> TextAttention:
-        """All attention of a teacher-forced pass over a text, and its target."""
+        """All attention of a teacher-forced pass over a text and its target, by default the model's own."""
         raise NotImplementedError
 
     @classmethod
     def require_targets(cls, flag: str, *, is_given: bool, is_optional: bool = False) -> None:
-        """Raises ConfigError where ``flag`` gives targets that the task does not have, or none that it needs."""
+        """Raises ConfigError where ``flag`` gives targets that the task does not take, or none and the task needs them."""
         if is_given and not cls.has_targets:
             raise ConfigError(f"{flag}: this task reads one text, without its target; leave it out")
         if cls.has_targets and not is_given and not is_optional:
@@ -277,20 +273,20 @@ class Task(ABC):
 
 
 def task_class(name: str) -> type[Task]:
-    """The class of the task of this name, which is imported on first use."""
+    """The class of a task by name, imported on first use."""
     found = TASKS[name].implementation
     made: type[Task] = imported(found) if isinstance(found, str) else found
     return made
 
 
 def objective_of(config: ExperimentConfig, mesh: Mesh) -> Any:
-    """Model and loss with vocabularies as large as the settings allow: before there are tokenizers."""
+    """Model and loss without tokenizers, for vocabularies as large as the settings allow."""
     size = config.tokenizer.vocabulary_size
     return task_class(config.task).new_objective(config, (size, size), mesh)
 
 
 def task_that_reads_texts(config: ExperimentConfig, where: str) -> type[Task]:
-    """The task of a run; raises ConfigError, which begins with ``where``, when it takes no texts of a user."""
+    """The task of a run; raises ConfigError, which begins with ``where``, unless it takes texts of a user."""
     found = task_class(config.task)
     if not found.reads_texts:
         takes = " or ".join(f"task={name}" for name in TASKS if task_class(name).reads_texts)

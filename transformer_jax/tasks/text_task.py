@@ -1,4 +1,4 @@
-"""The part that tasks on plain text share: the source of documents, one tokenizer, the tokenized splits."""
+"""Base of tasks on plain text: source of documents, one tokenizer, tokenized splits."""
 
 from functools import cached_property
 from typing import Any
@@ -23,32 +23,28 @@ class TextTask(Task):
 
     @staticmethod
     def open_source(config: ExperimentConfig) -> DocumentSource:
-        """The documents; reads nothing yet."""
         return open_documents(config.data, config.data_seed)
 
     @staticmethod
     def require_split(config: ExperimentConfig, split: str) -> None:
-        """Raises DataError when the data has no such split."""
+        # Reading a document raises DataError when there is no such split.
         next(open_documents(config.data, config.data_seed).documents(config.data.split_name(split)), None)
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the text."""
         return self.tokenizers.source
 
     @cached_property
     def source(self) -> DocumentSource:
-        """The documents."""
         return self.open_source(self.config)
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        """Digests of the training data and tokenizers; a run resumes only with the same."""
         fingerprint = self.source.fingerprint(self.config.data.train_split)
         return {"training data": fingerprint, "tokenizer": self.tokenizer.fingerprint()}
 
     def _store(self, split: str) -> DocumentStore:
-        """The tokens of a split, kept open; tokenized unless that was done before."""
+        """The tokens of a split, which is tokenized unless that was done before; stays open."""
         if split not in self._stores:
             self._stores[split] = self._open_store(self.source, split)
         return self._stores[split]

@@ -1,27 +1,29 @@
-"""What a trained model computes for given text: log-probabilities of its tokens, and attention weights by kind."""
+"""Results of a trained model for given text: log-probabilities of its tokens, and attention weights by kind."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.config import ConfigError
+from transformer_jax.array_types import AnyArray, Array, Float, Int
 from transformer_jax.models.inspection import ATTENTION_KINDS, layers_by_kind
 
 READING_TOKENS = 1024
-"""Positions whose logits are in memory at once; a longer text is read alone."""
+"""Positions of a batch whose logits are in memory at once; a longer text is a batch of its own."""
 
 
 class TokenScores(NamedTuple):
-    """Tokens of a text, EOS included, and the natural logarithm of the probability of each after those before it."""
+    """Tokens of a text, EOS included, and the natural logarithm of the probability of each, given the tokens before it."""
 
     pieces: list[str]
     log_probs: list[float]
 
     @property
     def log_prob(self) -> float:
-        """The natural logarithm of the probability of the whole text."""
+        """The natural logarithm of the probability of the text."""
         return sum(self.log_probs)
 
     @property
@@ -30,8 +32,15 @@ class TokenScores(NamedTuple):
         return math.exp(-self.log_prob / len(self.log_probs))
 
 
+def token_log_probs(logits: Float[Array, "B T V"], ids: Int[AnyArray, "B T"]) -> Float[Array, "B T"]:
+    """The log-probability of each token."""
+    logits = logits.astype(jnp.float32)
+    chosen = jnp.take_along_axis(logits, ids[:, :, None], axis=2)[:, :, 0]
+    return chosen - jax.nn.logsumexp(logits, axis=2)
+
+
 class KindWeights(NamedTuple):
-    """Weights [H, Q, M] of the layers of one kind of attention by name; the pieces of queries (rows) and keys (columns)."""
+    """Weights [H, Q, M] of each layer of one kind of attention, by name; pieces of the queries (rows) and keys (columns)."""
 
     weights: dict[str, np.ndarray]
     rows: list[str]
@@ -41,7 +50,7 @@ class KindWeights(NamedTuple):
 class TextAttention(NamedTuple):
     """A text, its translation if there is one, and all attention of a teacher-forced pass by kind, cross attention first.
 
-    Row ``i`` of a decoder is the position that predicts piece ``i``.
+    Row ``i`` of a decoder's weights belongs to the prediction of target piece ``i``.
     """
 
     text: str
@@ -50,33 +59,18 @@ class TextAttention(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The text, and its translation in a second line."""
+        """The text, and its translation on a second line."""
         return self.text if self.translation is None else f"{self.text}\n{self.translation}"
 
 
 def weights_by_kind(maps: Mapping[str, np.ndarray], axes: Mapping[str, Sequence[str]]) -> dict[str, KindWeights]:
-    """The maps [1, H, Q, M] of ``attention_maps`` by kind, cut to the pieces of ``axes``: source, target and input."""
+    """The maps [1, H, Q, M] of ``attention_maps`` by kind; ``axes``: the pieces of source, target and decoder input."""
     found = {}
     for kind, layers in sorted(layers_by_kind(maps).items(), key=lambda each: each[0] != "cross"):
         prefix, _, rows, columns = ATTENTION_KINDS[kind]
-        # A recurrent decoder has one attention, whatever its layers.
+        # A recurrent decoder has one attention for all layers.
         is_layered = any("layers_" in path for path in layers)
         names = [f"{prefix} layer {index + 1}" if is_layered else prefix for index in range(len(layers))]
         weights = [each[0, :, : len(axes[rows]), : len(axes[columns])] for each in layers.values()]
         found[kind] = KindWeights(dict(zip(names, weights, strict=True)), [*axes[rows]], [*axes[columns]])
     return found
-
-
-def chosen_heads(weights: dict[str, np.ndarray], layer: int, head: int) -> dict[str, np.ndarray]:
-    """The weights of one layer, and of one head; both count from 1, and 0 takes all. Raises ConfigError when there is none."""
-    names = list(weights)
-    if layer > len(names):
-        raise ConfigError(f"--layer: {layer} is more than the {len(names)} layers")
-    chosen = {name: weights[name] for name in (names[layer - 1 : layer] if layer else names)}
-    heads = min(each.shape[0] for each in chosen.values())
-    if head > heads:
-        raise ConfigError(f"--head: {head} is more than the {heads} heads")
-    return {
-        f"{name} head {head}" if head else name: each[head - 1 : head] if head else each
-        for name, each in chosen.items()
-    }

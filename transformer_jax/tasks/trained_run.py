@@ -1,4 +1,4 @@
-"""A trained run of any task, or an ensemble of several, restored from its run directory alone."""
+"""A trained run of any task, or an ensemble of several, restored from run directories."""
 
 import sys
 from collections.abc import Callable
@@ -17,6 +17,7 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.ensemble import joined_params
 from transformer_jax.models.interface import Module
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, changed_plugins
+from transformer_jax.runtime.compilation_cache import start_jax
 from transformer_jax.runtime.distributed import from_first, say
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.task import Evaluation, Task, task_class
@@ -27,10 +28,7 @@ AnyTask = TypeVar("AnyTask", bound=Task)
 
 @dataclass(frozen=True)
 class TrainedRun(Generic[AnyTask]):
-    """A task with parameters, and the ``steps`` of the checkpoints whose mean they are.
-
-    ``members`` are the other runs of an ensemble, as ``RUN:UPDATE``.
-    """
+    """A task with parameters, the mean of the checkpoints ``steps``; ``members``: others of an ensemble, as ``RUN:UPDATE``."""
 
     task: AnyTask
     params: PyTree
@@ -39,17 +37,14 @@ class TrainedRun(Generic[AnyTask]):
 
     @property
     def config(self) -> ExperimentConfig:
-        """The settings."""
         return self.task.config
 
     @property
     def tokenizers(self) -> TokenizerPair:
-        """The tokenizers of both sides."""
         return self.task.tokenizers
 
     @property
     def mesh(self) -> Mesh:
-        """The devices."""
         return self.task.mesh
 
     @property
@@ -66,13 +61,13 @@ class TrainedRun(Generic[AnyTask]):
 def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "") -> TrainedRun[Any]:
     """Restores the checkpoint of a run, or the mean of the last ``average`` up to it; several runs become an ensemble.
 
-    An ensemble averages the probabilities of its members; everything else is the first run's. The settings of ``chosen`` are
-    the runs' own, perhaps with other decoding settings. Where the training scored no checkpoint itself, ``best`` is the one
-    that ``evaluate --watch`` scored highest on the validation split.
+    An ensemble averages the probabilities of its members; everything else is the first run's. Starts JAX, with the compilation
+    cache of the first run.
 
-    Raises ConfigError when a folder is not a run, or not one of ``task`` where that is given, or the runs are no ensemble;
-    CheckpointError when there is no such checkpoint, or not enough to average.
+    Raises ConfigError when a folder is not a run, or not one of ``task`` where that is given, or the runs cannot form an
+    ensemble; CheckpointError when there is no such checkpoint, or not enough to average.
     """
+    start_jax(chosen[0].config.data.cache_directory)
     mesh, tasks, runs = make_mesh(chosen[0].config.mesh), [], [RunDirectory(each.workdir) for each in chosen]
     for run, each in zip(runs, chosen, strict=True):
         run.require_run()
@@ -102,8 +97,8 @@ def _require_same_tokenizers(first: str, task: Task, workdir: str, other: Task) 
     for side in ("source", "target"):
         if getattr(other.tokenizers, side).fingerprint() != getattr(task.tokenizers, side).fingerprint():
             raise ConfigError(
-                f"--ensemble: {workdir} has another {side} tokenizer than {first}, so their probabilities "
-                "are of different tokens; use runs with the same training text and the same tokenizer settings"
+                f"--ensemble: {workdir} and {first} have different {side} tokenizers, so their probabilities are of "
+                "different tokens; use runs with the same training text and tokenizer settings"
             )
 
 
@@ -115,7 +110,7 @@ def restored_params(
     Raises CheckpointError when there is no such checkpoint, or not enough to average.
     """
     like = sharded_shapes(jax.eval_shape(init_params, jax.random.key(0)), mesh)
-    # Process 0 looks for all: a run may be adding checkpoints.
+    # Process 0 chooses for all: a run may be adding checkpoints.
     steps = from_first(lambda: steps_to_average(run, checkpoint, average))
     with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
         return checkpoints.restore_average(steps, like), steps

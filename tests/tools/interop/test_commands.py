@@ -30,10 +30,10 @@ def test_what_cannot_be_asked_for_is_named_before_anything_is_read(run, tmp_path
     export = ["export", f"--workdir={run}", "--format=ctranslate2"]
     (tmp_path / "there").write_text("")
     assert main([*export, f"--output={tmp_path}"]) == 2
-    assert "is there already; give a new folder" in capsys.readouterr().err
+    assert "exists already; give a new folder" in capsys.readouterr().err
     monkeypatch.chdir(tmp_path)
     assert main([*export, "--output=."]) == 2
-    assert f"--output: {tmp_path} is there already" in capsys.readouterr().err
+    assert f"--output: {tmp_path} exists already" in capsys.readouterr().err
     assert main([*export, f"--output={tmp_path}/out", "--batch_size=3"]) == 2
     assert "--batch_size: not an option of --format=ctranslate2" in capsys.readouterr().err
     assert [entry.name for entry in tmp_path.iterdir()] == ["there"]

@@ -31,7 +31,7 @@ from transformer_jax.sequence_types import DecodeCache
 from transformer_jax.tasks.task import DecodingProgram
 from transformer_jax.training.sharding import put_rows, replicated, row_groups, unshard_fsdp
 
-# What may still become another character: bytes of an unfinished one, and the first half of an escape.
+# Characters that later tokens may change: the replacement of incomplete UTF-8, and the first half of an escape sequence.
 UNFINISHED_CHARACTERS = "\ufffd\x1b"
 
 
@@ -44,7 +44,7 @@ class Continuation(NamedTuple):
 
 
 class PromptWindows(NamedTuple):
-    """Token ids of prompts from BOS on, and a sentence where the model sees only the end of one."""
+    """Token ids of prompts, BOS included, and a remark if the model sees only the end of one."""
 
     ids: list[list[int]]
     remark: str = ""
@@ -65,10 +65,10 @@ class Generator:
         self._continue, self._start, self._next = (jax.jit(each, out_shardings=replicated(mesh)) for each in functions)
 
     def prompt_ids(self, prompt: str, name: str = "the prompt") -> list[int]:
-        """BOS, and the tokens of a prompt; what separates documents in it is EOS.
+        """BOS, and the tokens of a prompt, with EOS between its documents.
 
-        Raises DataError, which says ``name``, when prompt and ``max_new_tokens`` exceed the context that the model was trained
-        on, or where the model was trained to see one document at a time and there are several.
+        Raises DataError, which begins with ``name``, when prompt and ``max_new_tokens`` exceed the training context, or where
+        there are several documents and the model was trained to see one at a time.
         """
         ids = self._encoded(prompt, name)
         if len(ids) - 1 > self._window:
@@ -79,9 +79,9 @@ class Generator:
         return ids
 
     def windows(self, prompts: Sequence[str], name: str = "prompt") -> PromptWindows:
-        """The end of each prompt that fits before ``max_new_tokens`` into the context, and a sentence where one is cut.
+        """The end of each prompt that fits, with ``max_new_tokens``, into the context, and a remark if one is cut.
 
-        Raises DataError where nothing of a prompt would fit, and as ``prompt_ids`` does for documents.
+        Raises DataError where no token of a prompt would fit, and as ``prompt_ids`` does for documents.
         """
         numbers = [f" {number}" if len(prompts) > 1 else "" for number in range(1, len(prompts) + 1)]
         encoded = [self._encoded(prompt, f"{name}{number}") for number, prompt in zip(numbers, prompts, strict=True)]
@@ -98,7 +98,7 @@ class Generator:
 
     @property
     def _window(self) -> int:
-        """The maximum number of tokens of a prompt that the model sees, BOS not counted."""
+        """The maximum number of tokens of a prompt that the model sees, without BOS."""
         return self._context_length - self._config.max_new_tokens
 
     def _encoded(self, prompt: str, name: str) -> list[int]:
@@ -114,10 +114,10 @@ class Generator:
         return ids[:-1]
 
     def continuations(self, params: PyTree, prompts: Sequence[str], *, seed: int = 0) -> list[Continuation]:
-        """A continuation of each prompt, in their order: of sampling, or the best of beam search.
+        """A continuation of each prompt, in their order: sampled, or the best of beam search.
 
-        What is drawn for prompt ``i`` depends on ``seed``, ``i`` and the prompt alone. Raises DataError as ``windows`` does,
-        before anything is computed.
+        The sample for prompt ``i`` depends only on ``seed``, ``i`` and the prompt. Raises DataError as ``windows`` does, before
+        anything is computed.
         """
         encoded = self.windows(prompts).ids
         results = [Continuation("", [], 0.0)] * len(encoded)
@@ -138,7 +138,7 @@ class Generator:
     def stream(self, params: PyTree, prompt: str, *, seed: int = 0) -> Iterator[str]:
         """The text of a sampled continuation in pieces, each as soon as its characters are complete.
 
-        Together they are the continuation of this one prompt. Raises DataError as ``windows`` does.
+        Together they equal ``continuations`` of this one prompt. Raises DataError as ``windows`` does.
         """
         (encoded,) = self.windows([prompt]).ids
         params = unshard_fsdp(params, self._mesh, self._compute_dtype)
@@ -162,35 +162,35 @@ class Generator:
                 return
 
     def _text_after(self, prompt_ids: list[int], token_ids: list[int]) -> str:
-        """Text that ``token_ids`` add to the last document of the prompt."""
+        """The text that ``token_ids`` add to the last document of the prompt."""
         begin = max(index for index, token in enumerate(prompt_ids) if token in (BOS_ID, EOS_ID)) + 1
         prefix = prompt_ids[begin:]
         return self._tokenizer.decode(prefix + token_ids)[len(self._tokenizer.decode(prefix)) :]
 
     def _width(self, longest: int) -> int:
-        """Rounds a width up to one of few, at most the positions of the model."""
+        """A width from a small set, at least ``longest``, at most the window and BOS."""
         return min(padded_width(longest), self._window + 1)
 
 
 class PromptDecoder:
-    """Sampling or beam search after prompts that end together, ids [B, P], as pure functions; padding rows cost no step."""
+    """Sampling or beam search after left-padded prompts, ids [B, P], as pure functions; rows of padding take no step."""
 
     def __init__(self, model: Module, config: GenerationConfig) -> None:
         self._model, self._config = model, config
         self._rule = SamplingRule(config.temperature, config.top_k, config.top_p)
 
     def step(self, params: PyTree) -> DecodeStep:
-        """The step of the model, which reads the last token of a prompt first."""
+        """The step of the model; the first one reads the last token of a prompt."""
         return step_after_prompt(partial(call, self._model, params, "decode_step"))
 
     def cache(self, params: PyTree, ids: Int[Array, "B P"]) -> DecodeCache:
-        """The cache after the prompts."""
+        """The cache after all tokens of the prompts but the last."""
         sizes = {"beam_width": self._config.beam_width, "max_length": self._config.max_new_tokens}
         cache = call(self._model, params, "init_cache", ids[:, :-1], **sizes)
         return cache_after_prompt(cache, ids[:, -1])
 
     def limits(self, ids: Int[Array, "B P"]) -> Int[Array, "B"]:
-        """Length limit of each row; 0 for a row of padding."""
+        """The length limit of each row; 0 for a row of padding."""
         return jnp.where(ids[:, -1] == 0, 0, self._config.max_new_tokens)
 
     def continuations(
@@ -198,36 +198,32 @@ class PromptDecoder:
     ) -> tuple[Int[Array, "B T"], Int[Array, "B"], Array]:
         """Tokens, lengths and log-probabilities of the continuations.
 
-        Beam search ends with EOS, at the latest as its last token; sampling may be cut short by ``max_new_tokens``.
+        Beam search always ends with EOS; a sample may be cut at ``max_new_tokens``.
         """
         config, cache = self._config, self.cache(params, ids)
         limits: dict[str, Any] = {"max_lengths": self.limits(ids), "max_length": config.max_new_tokens}
         if config.beam_width == 1:
             found = sample(self.step(params), cache, keys=row_keys(key, row_ids), rule=self._rule, **limits)
             return found.ids, found.lengths, found.log_probs
-        sizes: dict[str, Any] = {
-            "beam_width": config.beam_width,
-            "length_penalty": config.length_penalty,
-            "num_results": 1,
-        }
-        best = beam_search(self.step(params), cache, **limits, **sizes)
+        rules: dict[str, Any] = {"beam_width": config.beam_width, "length_penalty": config.length_penalty}
+        best = beam_search(self.step(params), cache, num_results=1, **limits, **rules)
         return best.ids[:, 0], best.lengths[:, 0], best.log_probs[:, 0]
 
     def start(
         self, params: PyTree, ids: Int[Array, "B P"], row_ids: Int[Array, "B"], key: Array
     ) -> tuple[SamplingState, PyTree, Array]:
-        """The state of sampling before the first token, what its steps share, and a key a row."""
+        """The state of sampling before the first token, the arrays that all steps share, and a key for each row."""
         cache, limits = self.cache(params, ids), self.limits(ids)
         return start_sampling(cache, limits), (cache.per_sentence, limits), row_keys(key, row_ids)
 
     def next(self, params: PyTree, state: SamplingState, shared: PyTree, keys: Array) -> SamplingState:
-        """One more sampled token in every row."""
+        """Samples one more token in every row."""
         per_sentence, limits = shared
         return sample_next(self.step(params), state, per_sentence, limits, keys, self._rule)
 
 
 def generation_program(model: Module, config: GenerationConfig, width: int, mesh: Mesh) -> DecodingProgram:
-    """The search of ``Generator`` over a full batch of prompts of ``width`` tokens."""
+    """The decoding of ``Generator`` for a full batch of prompts of ``width`` tokens."""
     batch_tokens = batch_tokens_on(mesh, config.batch_tokens)
     rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), config.max_new_tokens
     decoder, search = PromptDecoder(model, config), plain_search(Rules(config.beam_width, 1, config.length_penalty))

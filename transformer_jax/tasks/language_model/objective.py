@@ -1,4 +1,4 @@
-"""The language model of a run and its loss: the part of the task that needs no data."""
+"""The language model of a run and its loss."""
 
 from functools import partial
 from typing import Any
@@ -41,12 +41,12 @@ class LanguageModelObjective:
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""
-        # They are made from a single row, which is not split over devices.
+        # On any devices: its batch is one row, which cannot be split.
         model, parts = self.config.model, self.config.parts
         return initialized(init_decoder_only(self._build(), key), model, parts, key)
 
     def training_model(self, hyperparameters: Hyperparameters) -> DecoderOnly:
-        """The model of rows of text, with hyperparameters that a compiled function may take as arguments."""
+        """The model of rows of text, with hyperparameters that may be traced."""
         parts = parts_with(self.config, hyperparameters)
         return self._build(self._devices, hyperparameters.rates, parts=parts)
 

@@ -1,11 +1,10 @@
-"""Texts that a language model reads: their tokens, and the log-probabilities of these."""
+"""Given texts in a teacher-forced pass of a language model: tokens, and their log-probabilities."""
 
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -15,12 +14,12 @@ from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.texts import READING_TOKENS, TokenScores
+from transformer_jax.tasks.texts import READING_TOKENS, TokenScores, token_log_probs
 from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
 
 class TextWindow(NamedTuple):
-    """A part of a text that the model sees at once: its tokens from ``start`` on, of which the first ``known`` are context."""
+    """The tokens ``ids`` of a text from ``start`` on, which the model reads at once; the first ``known`` are context only."""
 
     text: int
     start: int
@@ -29,9 +28,9 @@ class TextWindow(NamedTuple):
 
 
 def windows_of(text: int, ids: list[int], length: int) -> list[TextWindow]:
-    """Windows of at most ``length`` tokens in which each token of a text is new exactly once.
+    """Windows of at most ``length`` tokens; each token of the text is scored in one of them.
 
-    The windows of a longer text overlap by half: a token has at least ``length // 2`` tokens before it.
+    The windows of a longer text overlap by half: a token has at least ``length // 2`` tokens of context.
     """
     stride = length - length // 2
     number = 1 + -(-max(len(ids) - length, 0) // stride)
@@ -42,7 +41,7 @@ def windows_of(text: int, ids: list[int], length: int) -> list[TextWindow]:
 def score_texts(
     model: Module, params: PyTree, tokenizer: Tokenizer, texts: Sequence[str], length: int, mesh: Mesh
 ) -> list[TokenScores]:
-    """The log-probability of every token of each text, each a document of its own with its EOS.
+    """The log-probability of every token of each text, a document that ends with EOS.
 
     A text longer than the context, ``length`` tokens, is scored in windows that overlap by half.
     """
@@ -52,7 +51,7 @@ def score_texts(
     batches = source_batches(
         [window.ids for window in windows], batch_tokens=READING_TOKENS, row_multiple=row_groups(mesh)
     )
-    score = jax.jit(partial(_token_log_probs, model), out_shardings=replicated(mesh))
+    score = jax.jit(partial(_log_probs, model), out_shardings=replicated(mesh))
     for batch in batches:
         chosen = [windows[index] for index in batch.indices]
         rows = put_rows(Tokens.from_ids(batch.ids[:, :length]), mesh)
@@ -65,14 +64,12 @@ def score_texts(
     ]
 
 
-def _token_log_probs(model: Module, params: PyTree, tokens: Tokens) -> Float[Array, "B T"]:
-    logits = call(model, params, "__call__", tokens, train=False).astype(jnp.float32)
-    chosen = jnp.take_along_axis(logits, tokens.ids[:, :, None], axis=2)[:, :, 0]
-    return chosen - jax.nn.logsumexp(logits, axis=2)
+def _log_probs(model: Module, params: PyTree, tokens: Tokens) -> Float[Array, "B T"]:
+    return token_log_probs(call(model, params, "__call__", tokens, train=False), tokens.ids)
 
 
 def ids_of_text(tokenizer: Tokenizer, text: str, limit: int) -> list[int]:
-    """The tokens of a text and EOS; raises DataError when they exceed the context of the training."""
+    """The tokens of a text and EOS; raises DataError when they are more than ``limit``, the training context."""
     ids = [*tokenizer.encode(text), EOS_ID]
     if len(ids) > limit:
         raise DataError(
@@ -82,6 +79,6 @@ def ids_of_text(tokenizer: Tokenizer, text: str, limit: int) -> list[int]:
 
 
 def axes_of(tokenizer: Tokenizer, ids: list[int]) -> dict[str, list[str]]:
-    """The pieces of a text that ends with EOS, and those that the model reads to predict them."""
+    """The pieces of a text that ends with EOS, and the pieces of the decoder input."""
     pieces = [*tokenizer.pieces(ids[:-1]), "</s>"]
     return {"target": pieces, "input": ["<s>", *pieces[:-1]]}

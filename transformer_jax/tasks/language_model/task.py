@@ -1,5 +1,6 @@
-"""Language modeling as a task: its training data, its evaluation, and what it computes for given text."""
+"""Language modeling as a task: training data, evaluation, scores and attention of given text."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -40,9 +41,9 @@ GIVEN = "test"
 class LanguageModelEvaluation(WithoutOutputs):
     """One evaluation: sums over a split, or its first ``documents``, divided once, at the end.
 
-    ``nll``: negative log-likelihood in nats of all ``tokens``, the EOS of every document among them. ``num_bytes``: UTF-8 bytes
-    of the same text as it is in the file, line feeds included. ``context_length``: the most tokens that the model sees at once,
-    with those it predicts; ``stride``: how many of them are new.
+    ``nll``: negative log-likelihood in nats of all ``tokens``, including the EOS of every document. ``num_bytes``: UTF-8 bytes
+    of the raw text, line feeds included. ``context_length``: maximum number of tokens in a window; ``stride``: how many of
+    them are scored.
     """
 
     split: str
@@ -63,13 +64,12 @@ class LanguageModelEvaluation(WithoutOutputs):
     def bits_per_byte(self) -> float:
         """Bits of all tokens over bytes of the text.
 
-        The text is scored in the one way in which its tokenizer cuts it: an upper bound of what the model knows.
+        An upper bound: only one tokenization of the text is scored.
         """
         return self.nll / math.log(2) / self.num_bytes
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Metrics for the log."""
         return {
             "loss": self.loss,
             "perplexity": perplexity(self.nll, self.tokens),
@@ -79,15 +79,12 @@ class LanguageModelEvaluation(WithoutOutputs):
 
     @property
     def summary(self) -> str:
-        """Metrics for a one-line summary."""
         return f"{self.bits_per_byte:.4f} bits per byte, perplexity {self.metrics['perplexity']:.3f}"
 
     def to_json(self) -> dict[str, object]:
-        """Counts and metrics for ``json.dumps``; a number that is not finite becomes null."""
         return finite_or_null(asdict(self) | self.metrics)
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Name, value and remark of every line of the table."""
         overlap = "no overlap" if self.stride == self.context_length else f"{self.stride} of them new"
         return [
             ("split", self.split, f"{self.documents:,} documents, {self.num_bytes:,} bytes, {self.tokens:,} tokens"),
@@ -112,7 +109,6 @@ class LanguageModelData:
 
     @cached_property
     def report(self) -> DataReport:
-        """Counts and padding."""
         store, plan = self.store, self.plan
         padding = 1 - store.num_tokens / (plan.updates_per_epoch * plan.rows_per_update * self.width)
         rows = {"rows": plan.num_rows, "updates_per_epoch": plan.updates_per_epoch, "padding_share": padding}
@@ -125,7 +121,6 @@ class LanguageModelData:
         return DataReport({"training": store.to_json(), "batches": rows, "unigram_entropy": entropy}, text)
 
     def batch_shapes(self, first_update: int) -> list[Tokens]:
-        """The one shape of all batches, over all processes."""
         del first_update
         return [batch_shape(self.plan.rows_per_update, self.width, self.width).target]
 
@@ -134,22 +129,10 @@ class LanguageModelData:
         self.store.check.finish()
 
     def batches(self, first_update: int) -> Iterator[Tokens]:
-        """The batches of the updates after ``first_update``, forever; each process reads only its rows.
-
-        Raises ConfigError, at once and not with the first batch, when the rows do not divide over the devices.
-        """
         parts, count = parts_of_rows(self.mesh)
-        rows = self.plan.rows_per_update
-        if rows % count:
-            problem = f"batches of {rows} rows do not divide into {count} parts for the devices"
-            raise ConfigError(f"batching.row_multiple: {problem}; use a multiple of {count}")
-        return self._read(first_update, parts, count)
-
-    def _read(self, update: int, parts: tuple[int, ...], count: int) -> Iterator[Tokens]:
-        while True:
-            whole = self.plan.rows(update).reshape(count, -1)
-            yield self.rows.tokens(whole[list(parts)].reshape(-1))
-            update += 1
+        for update in itertools.count(first_update):
+            rows = self.plan.rows(update).reshape(count, -1)
+            yield self.rows.tokens(rows[list(parts)].reshape(-1))
 
 
 class LanguageModelTask(TextTask):
@@ -171,24 +154,20 @@ class LanguageModelTask(TextTask):
 
     @staticmethod
     def batch_shape(config: ExperimentConfig, rows: int, length: int) -> Tokens:
-        """The shape of a batch of ``rows`` rows of ``length`` positions."""
         return batch_shape(rows, length, length).target
 
     @staticmethod
     def longest_row(config: ExperimentConfig) -> int:
-        """The maximum length of a row of a batch."""
         return int(config.batching.context_length)
 
     @staticmethod
     def new_objective(config: ExperimentConfig, vocabularies: tuple[int, int], mesh: Mesh) -> LanguageModelObjective:
-        """Model and loss for a vocabulary of this size."""
         return LanguageModelObjective(config, vocabularies[1], mesh)
 
     @staticmethod
     def decoding(
         config: ExperimentConfig, objective: LanguageModelObjective, length: int, mesh: Mesh
     ) -> DecodingProgram:
-        """What ``Generator`` does with a full batch of prompts of ``length`` tokens (0: the longest)."""
         longest = max(config.batching.context_length - config.decoding.max_new_tokens, 1)
         return generation_program(objective.model, config.decoding, length or longest, mesh)
 
@@ -197,11 +176,9 @@ class LanguageModelTask(TextTask):
         return jax.jit(self.objective.unsmoothed_loss, out_shardings=replicated(self.mesh))
 
     def activations(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> PyTree:
-        """All module outputs of a training pass, to find the first non-finite one."""
         return activations(self.objective.training_model(hyperparameters), params, batch, key=key)
 
     def training_data(self) -> LanguageModelData:
-        """Tokenizes the training split, unless that was done before, and plans the rows."""
         split, batching, seed = self.config.data.train_split, self.config.batching, self.config.data_seed
         store = self._store(split)
         rows = rows_of_store(store, batching, seed)
@@ -211,15 +188,18 @@ class LanguageModelTask(TextTask):
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> LanguageModelEvaluation:
         """Scores every token of a split, or of its first ``limit`` documents if above 0, without dropout or smoothing.
 
-        ``split`` is ``train``, ``validation``, ``test`` or a name that the data itself has. Raises DataError when the split is
-        empty or unknown.
+        ``split``: ``train``, ``validation``, ``test`` or another name in the data. Raises DataError when the split is empty or
+        unknown.
         """
         name = self.config.data.split_name(split)
         return self._evaluate_store(params, self._store(name), name, limit)
 
     @staticmethod
     def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> NamedTexts:
-        """The documents of a file, divided as the training text; raises ConfigError or DataError where it cannot be scored."""
+        """The documents of a file, separated as in the training text.
+
+        Raises ConfigError where references are given, DataError without a text.
+        """
         if references:
             raise ConfigError("--references: a language model is scored on the text of --source itself; leave them out")
         path = Path(source).expanduser()
@@ -231,20 +211,19 @@ class LanguageModelTask(TextTask):
         return texts
 
     def evaluate_text(self, params: PyTree, text: NamedTexts, name: str) -> LanguageModelEvaluation:
-        """Scores every token of a file as the tokens of a split; the result is called ``text-NAME-DIGEST``."""
         called = f"text-{name}-{text.fingerprint(GIVEN)[:8]}"
         return self._evaluate_store(params, self._open_store(text, GIVEN), called, 0)
 
     def score_texts(
         self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None = None
     ) -> list[TokenScores]:
-        """The log-probability of every token of each text, each a document of its own; there are no ``targets``."""
+        """The log-probability of every token of each text, a document; ``targets`` is ignored."""
         del targets
         length = self.config.batching.context_length
         return score_texts(self.objective.model, params, self.tokenizer, texts, length, self.mesh)
 
     def attention_of(self, params: PyTree, text: str, target: str | None = None) -> TextAttention:
-        """All attention over a text; there is no ``target``. Raises DataError when it exceeds the context of the training."""
+        """All attention over a text; ``target`` is ignored. Raises DataError when the text exceeds the training context."""
         del target
         ids = ids_of_text(self.tokenizer, text, self.config.batching.context_length)
         tokens = Tokens.from_ids(np.asarray([ids], np.int32))
@@ -253,14 +232,13 @@ class LanguageModelTask(TextTask):
 
     @cached_property
     def generator(self) -> Generator:
-        """Continues prompts; compiled programs are kept."""
         return Generator(self.objective.model, self.tokenizer, self.config, self.mesh)
 
     def _evaluate_store(self, params: PyTree, store: DocumentStore, name: str, limit: int) -> LanguageModelEvaluation:
         batching = self.config.batching
         documents = min(limit, store.num_documents) if limit else store.num_documents
         stride = self.config.data.evaluation_stride or batching.context_length
-        # The order in which pieces are packed changes nothing but the rows they are in.
+        # The seed changes only in which rows pieces are packed.
         rows = rows_of_store(store, batching, 0, limit=documents, stride=stride)
         nll = correct = tokens = 0.0
         for sums in self._sums(params, rows):
@@ -277,9 +255,9 @@ class LanguageModelTask(TextTask):
         )
 
     def _sums(self, params: PyTree, rows: TextRows) -> Iterator[LossSums]:
-        """The sums of every batch, on the host, each read when the next was dispatched."""
+        """The sums of every batch, on the host; each is read after the next batch was dispatched."""
         batching = self.config.batching
-        # What a training step can hold, its forward pass can.
+        # Memory that suffices for a training step suffices for its forward pass.
         positions = max(SCORING_TOKENS, batching.tokens_per_update // batching.accumulation_steps)
         rows_at_once = rows_of(batching.context_length, positions, row_groups(self.mesh))
         dispatched = []

@@ -1,7 +1,4 @@
-"""Translations of a split and their scores, and the signs of a model that does not use its source.
-
-These signs are uniform cross attention and outputs that do not differ.
-"""
+"""Translations of a split and their scores; signs of a model that ignores its source: uniform attention, equal outputs."""
 
 import itertools
 import time
@@ -32,15 +29,15 @@ from transformer_jax.tasks.translation.translator import Translator, require_tra
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
-# Pairs that the entropy of cross attention is measured on.
+# Number of pairs for the entropy of cross attention, and widths of their batch.
 PAIRS = 32
 WIDTHS = (32, 64, 128)
 
 
 class TranslationEvaluation(NamedTuple):
-    """A report, and the translations beside their pairs, in the order of the split.
+    """A report, and the translations and their pairs, in the order of the split.
 
-    ``references``, one list or several: only of text that is not a split of the data; kept with the scores, as the sources are.
+    ``references``: one or several lists, only for text that is not a split of the data; saved with the scores and sources.
     ``signs``: measurements of whether the model uses its source, for the log.
     """
 
@@ -52,32 +49,26 @@ class TranslationEvaluation(NamedTuple):
 
     @property
     def split(self) -> str:
-        """Name of the split in the data."""
         return self.report.split
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Metrics for the log."""
         return {**self.report.headline(), **self.signs}
 
     @property
     def summary(self) -> str:
-        """BLEU and perplexity."""
         return self.report.line()
 
     def to_json(self) -> dict[str, object]:
-        """The report."""
         if not self.references:
             return self.report.to_json()
         sources = [pair.source for pair in self.pairs]
         return {**self.report.to_json(), "sources": sources, "references": [list(each) for each in self.references]}
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """The report as lines of a table."""
         return self.report.rows()
 
     def examples(self, count: int) -> str:
-        """The first ``count`` sources, translations and references."""
         shown = list(zip(self.pairs, self.outputs, strict=False))[:count]
         return "\n".join(
             f"source      {pair.source}\ntranslation {output}\nreference   {pair.target}\n" for pair, output in shown
@@ -104,14 +95,13 @@ class Evaluator:
 
     @cached_property
     def corpus(self) -> Corpus:
-        """The source of the data."""
         return open_corpus(self.config.data, self.config.data_seed)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
         """Scores ``params`` on a split (its first ``limit`` sentences if above 0).
 
-        ``split`` is ``train``, ``validation``, ``test`` or a name that the data itself has. Everything is measured on the raw
-        text of the references; no sentence is left out or cut. Raises DataError when the split is empty or unknown.
+        ``split``: ``train``, ``validation``, ``test`` or another name in the data. Scores are of the raw text of the
+        references; no sentence is left out or truncated. Raises DataError when the split is empty or unknown.
         """
         name = self.config.data.split_name(split)
         pairs = self.pairs(name, limit)
@@ -128,7 +118,7 @@ class Evaluator:
         nll: float,
         tokens: float,
     ) -> TranslationEvaluation:
-        """Translates the sources of ``pairs``, scores them against ``references``, and reports with a given loss, in nats."""
+        """Translates the sources of ``pairs`` and scores them against ``references``; ``nll``: in nats, of ``tokens``."""
         started = time.perf_counter()
         translations = [best[0] for best in self.translator.translate(params, [pair.source for pair in pairs])]
         seconds = time.perf_counter() - started
@@ -146,7 +136,7 @@ class Evaluator:
         return TranslationEvaluation(report, hypotheses, pairs)
 
     def pairs(self, split: str, limit: int = 0) -> list[SentencePair]:
-        """Raw sentence pairs of a split, all or the first ``limit``."""
+        """Raw sentence pairs of a split, all or the first ``limit``; raises DataError when it is empty."""
         pairs = list(itertools.islice(self.corpus.pairs(split), limit or None))
         if not pairs:
             raise DataError(f"data: the split {split!r} is empty")
@@ -161,7 +151,7 @@ class Evaluator:
         return total
 
     def store(self, split: str) -> TokenStore:
-        """The tokens of a split, every pair of it. Raises DataError when one is longer than ``decoding.max_source_tokens``."""
+        """The tokens of all pairs of a split; raises DataError when one is longer than ``decoding.max_source_tokens``."""
         if split not in self._stores:
             with first_goes_first():
                 store = open_token_store(self.corpus, split, self.tokenizers, self.config.data, is_training=False)
@@ -174,8 +164,8 @@ class Evaluator:
 def sharpest_entropy(model: Module, params: PyTree, batch: Batch) -> Float[Array, ""] | None:
     """The lowest entropy of a head of cross attention, as a share of ln n, the entropy of uniform weights over n tokens.
 
-    Weights before dropout, over all target tokens of ``batch``. Near 1, every head of every layer is uniform. None for a model
-    without cross attention.
+    A mean over the target tokens of ``batch``, of weights before dropout. Near 1, every head of every layer is uniform. None
+    for a model without cross attention.
     """
     layers = layers_by_kind(attention_maps(model, params, *batch)).get("cross")
     if layers is None:
@@ -196,7 +186,7 @@ def _entropy_shares(
 
 
 def first_pairs(store: TokenStore, row_multiple: int) -> Batch | None:
-    """The first ``PAIRS`` pairs that are not long, in one of few shapes; None where all are long."""
+    """The first ``PAIRS`` pairs of at most one of ``WIDTHS`` tokens, in a batch of that width; None where all are longer."""
     longer_side = np.maximum(store.source_lengths[: 4 * PAIRS], store.target_lengths[: 4 * PAIRS])
     width = next((width for width in WIDTHS if np.mean(longer_side <= width) > 0.5), WIDTHS[-1])
     pairs = np.flatnonzero(longer_side <= width)[:PAIRS]
@@ -211,6 +201,6 @@ def first_pairs(store: TokenStore, row_multiple: int) -> Batch | None:
 
 
 def distinct_share(sources: Sequence[str], outputs: Sequence[str]) -> float:
-    """The number of distinct outputs that are not empty, divided by the number of distinct sources."""
+    """The number of distinct nonempty outputs divided by the number of distinct sources."""
     different = dict(zip(sources, outputs, strict=True))
     return len({output for output in different.values() if output.strip()}) / max(len(different), 1)

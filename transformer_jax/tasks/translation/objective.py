@@ -1,4 +1,4 @@
-"""The model of a run, or of an ensemble, and its loss: the part of translation that needs no data."""
+"""The model of a translation run, or of an ensemble, and its loss."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -53,7 +53,7 @@ class TranslationObjective:
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""
-        # From a single row, which no sharding constraint can split.
+        # On any devices: its batch is one row, which cannot be split.
         model, parts = self.config.model, self.config.parts
         return initialized(init_params(build_model(model, *self._vocabularies, parts=parts), key), model, parts, key)
 
@@ -104,7 +104,7 @@ class EnsembleObjective:
         self.evaluation_dtype = ", ".join(dict.fromkeys(member.evaluation_dtype for member in members))
 
     def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
-        """Cross entropy of the mean probabilities; the logits of all members exist for one column of tokens at a time."""
+        """Cross entropy of the mean probabilities; logits are in memory for one column of tokens at a time."""
         names = joined_params(self._members)
         factors = [call(member.model, params[name], "factors", *batch, train=False) for name, member in names.items()]
         matrices = [each.matrix for each in factors]

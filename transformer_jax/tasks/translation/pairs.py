@@ -1,11 +1,10 @@
-"""Given pairs of sentences in one teacher-forced pass: tokens, batches, and the log-probabilities of the targets."""
+"""Given sentence pairs in a teacher-forced pass: tokens, batches, log-probabilities of the targets."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -16,13 +15,13 @@ from transformer_jax.data.pair_encoding import joined
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.texts import READING_TOKENS, TokenScores
+from transformer_jax.tasks.texts import READING_TOKENS, TokenScores, token_log_probs
 from transformer_jax.tasks.translation.translator import require_translatable
 from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
 
 class EncodedPairs(NamedTuple):
-    """Tokens of every sentence, EOS included; sentence i of each side is pair i."""
+    """Tokens of every sentence, EOS included; pair i is sentence i of each side."""
 
     sources: list[list[int]]
     targets: list[list[int]]
@@ -33,7 +32,7 @@ class EncodedPairs(NamedTuple):
         return np.array([*map(len, self.sources)], np.int64), np.array([*map(len, self.targets)], np.int64)
 
     def batches(self, batch_tokens: int, row_multiple: int) -> Iterator[tuple[np.ndarray, Batch]]:
-        """The pairs of a batch, a pair a row, and the batch; every pair once, the longest first."""
+        """The pairs of each batch, and the batch with one pair a row; every pair once, the longest first."""
         lengths = self.lengths
         for shape, pairs, offsets in scoring_rows(*lengths, batch_tokens, row_multiple):
             sides = (
@@ -49,7 +48,7 @@ def encode_pairs(
     """The tokens of both sides. Raises DataError when their numbers differ or a sentence has more than ``max_tokens``."""
     if len(sources) != len(targets):
         raise DataError(
-            f"{len(sources)} source sentences but {len(targets)} target sentences; line i of each is a pair"
+            f"{len(sources)} source sentences but {len(targets)} target sentences; pair i is line i of each"
         )
     sides = zip((tokenizers.source, tokenizers.target), (sources, targets), strict=True)
     pairs = EncodedPairs(
@@ -64,7 +63,7 @@ class PairScorer:
 
     def __init__(self, model: Module, tokenizers: TokenizerPair, config: DecodingConfig, mesh: Mesh) -> None:
         self._tokenizers, self._max_tokens, self._mesh = tokenizers, config.max_source_tokens, mesh
-        self._score = jax.jit(partial(_token_log_probs, model), out_shardings=replicated(mesh))
+        self._score = jax.jit(partial(_target_log_probs, model), out_shardings=replicated(mesh))
 
     def score(self, params: PyTree, sources: Sequence[str], targets: Sequence[str]) -> list[TokenScores]:
         """Scores ``targets`` as translations of ``sources``, in their order.
@@ -82,15 +81,13 @@ class PairScorer:
         ]
 
 
-def _token_log_probs(model: Module, params: PyTree, batch: Batch) -> Float[Array, "B T"]:
+def _target_log_probs(model: Module, params: PyTree, batch: Batch) -> Float[Array, "B T"]:
     memory = call(model, params, "encode", batch.source, train=False)
-    logits = call(model, params, "decode", batch.target, memory, train=False).astype(jnp.float32)
-    chosen = jnp.take_along_axis(logits, batch.target.ids[:, :, None], axis=2)[:, :, 0]
-    return chosen - jax.nn.logsumexp(logits, axis=2)
+    return token_log_probs(call(model, params, "decode", batch.target, memory, train=False), batch.target.ids)
 
 
 class PairTokens(NamedTuple):
-    """A sentence pair as ids and as pieces to show; all four end with EOS."""
+    """A sentence pair as ids and as pieces; all four end with EOS."""
 
     source_ids: list[int]
     target_ids: list[int]
@@ -99,7 +96,6 @@ class PairTokens(NamedTuple):
 
 
 def tokens_of_pair(tokenizers: TokenizerPair, source: str, target: str) -> PairTokens:
-    """Tokens of the two sides."""
     source_ids, target_ids = tokenizers.source.encode(source), tokenizers.target.encode(target)
     return PairTokens(
         [*source_ids, EOS_ID],

@@ -1,4 +1,4 @@
-"""Translations that are sampled from a model."""
+"""Sampled translations."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -26,12 +26,12 @@ from transformer_jax.tasks.translation.translator import (
 )
 from transformer_jax.training.sharding import put_rows, unshard_fsdp
 
-# Samples that share a row: attention reads the cache slots of all of them.
+# Samples in a row of a batch; attention of each reads the cache slots of all.
 MAX_SAMPLES = 8
 
 
 class Sampler:
-    """Draws translations with one model by one rule; compiled programs are kept."""
+    """Samples translations from one model by one rule; compiled programs are kept."""
 
     def __init__(self, trained: TrainedRun[TranslationTask], rule: SamplingRule, seed: int = 0) -> None:
         self._trained, self._rule = trained, rule
@@ -42,18 +42,18 @@ class Sampler:
     def translate(
         self, sentences: Sequence[str], *, num_results: int = 1, name: str = "sentence", first: int = 1
     ) -> list[list[Translation]]:
-        """``num_results`` translations of each sentence, in the order of ``sentences``; nothing for an empty one.
+        """``num_results`` translations of each sentence, in the order of ``sentences``; of an empty one, one empty text.
 
-        The samples of a sentence depend only on the seed, its number (from ``first`` on) and its text; fewer results are the
-        first of more. A sample ends at its limit of tokens.
+        The samples of a sentence depend only on the seed, its number (counted from ``first``) and its text. Fewer results are
+        the first of more. A sample is cut at its length limit.
 
         Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens``.
         """
         tokenizers, limit = self._trained.tokenizers, self._trained.config.decoding.max_source_tokens
-        asked, sources = encode_sources(tokenizers.source, sentences, limit, name, first)
+        nonempty, sources = encode_sources(tokenizers.source, sentences, limit, name, first)
         in_row = -(-num_results // -(-num_results // MAX_SAMPLES))
-        parts = [(number, copy) for number in range(len(asked)) for copy in range(0, num_results, in_row)]
-        numbers = np.array([(asked[number] + first - 1, copy) for number, copy in parts], np.int32).reshape(-1, 2)
+        parts = [(number, copy) for number in range(len(nonempty)) for copy in range(0, num_results, in_row)]
+        numbers = np.array([(nonempty[number] + first - 1, copy) for number, copy in parts], np.int32).reshape(-1, 2)
         drawn: list[list[Translation]] = [[] for _ in parts]
         batches = self._batches([sources[number] for number, _ in parts], numbers)
         for indices, samples in self._search_for(in_row).search(self._params, batches):
@@ -64,11 +64,11 @@ class Sampler:
                 ]
         results: list[list[Translation]] = [[] if each.strip() else [NOTHING] for each in sentences]
         for (number, _), translations in zip(parts, drawn, strict=True):
-            results[asked[number]] += translations
+            results[nonempty[number]] += translations
         return [each[:num_results] for each in results]
 
     def _batches(self, sources: Sequence[list[int]], numbers: np.ndarray) -> Iterator[SearchBatch]:
-        """Sources with the numbers [N, 2] of their sentence and of the first of the samples that are drawn for it."""
+        """Sources with ``numbers`` [N, 2]: the number of the sentence, and of the first sample of the row."""
         for batch in self._trained.task.translator.batches(sources, []):
             of_batch = np.where(batch.indices[:, None] >= 0, numbers[batch.indices], 0)
             shape = jax.ShapeDtypeStruct(of_batch.shape, of_batch.dtype)
@@ -76,7 +76,7 @@ class Sampler:
             yield batch._replace(inputs=inputs, padded_inputs=(batch.padded_inputs, shape))
 
     def _search_for(self, samples: int) -> SegmentedSearch:
-        """Made once for each number of samples in a row: it keeps compiled programs."""
+        """The search for rows of ``samples`` samples, which keeps compiled programs."""
         if samples not in self._searches:
             model, mesh = self._trained.model, self._trained.mesh
             rules = Rules(samples, samples, self._trained.config.decoding.length_penalty)

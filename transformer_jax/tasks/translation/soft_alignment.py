@@ -1,4 +1,4 @@
-"""Attention from the words of a given translation to the source words, by a trained model."""
+"""Soft word alignment: the attention of a trained model from the words of a given translation to the source words."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -21,15 +21,15 @@ from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
 ALIGNMENT_TOKENS = 4096
 MEAN_OF_LAYERS = -1
-# White space separates longer ones on average only where it separates phrases.
+# If units between spaces are longer on average, the spaces separate phrases, not words.
 MAX_LETTERS_A_WORD = 6
 
 
 class SoftAlignment(NamedTuple):
-    """Weights ``[T, S]`` of a pair: row i is what the model attends to while it predicts target piece i; EOS is the last.
+    """Attention weights ``[T, S]`` of a pair: row i belongs to the prediction of target piece i; EOS is the last.
 
-    ``word_weights`` [words, words] sums over the pieces of a source word and averages over the pieces of a target word; words
-    are separated by white space, or are pieces (see ``pieces_are_words``).
+    ``word_weights`` [target words, source words] sums over the pieces of a source word and averages over the pieces of a target
+    word. Words are separated by white space, or are pieces (see ``pieces_are_words``).
     """
 
     weights: np.ndarray
@@ -49,11 +49,10 @@ def soft_alignments(
 ) -> list[SoftAlignment]:
     """Teacher-forced cross attention of every pair, in order.
 
-    ``layer`` and ``head`` count from 1; layer -1 is the mean of all. Layer 0 is the last but one, where there is more than
-    one: of a Transformer it aligns best (Garg et al. 2019). Head 0 is the mean of all. ``show`` receives the number of pairs
-    that are done.
+    ``layer`` and ``head`` count from 1. Layer 0 is the last but one, or the only one: in a Transformer it aligns best (Garg et
+    al. 2019). Layer -1 and head 0 are the mean of all. ``show`` receives the number of finished pairs.
 
-    Raises DataError when the numbers of sentences differ or one is too long, ConfigError when there is no such layer or head.
+    Raises DataError when the numbers of sentences differ or one is too long.
     """
     weights: dict[int, np.ndarray] = {}
     are_words = pieces_are_words(sources), pieces_are_words(targets)
@@ -70,7 +69,7 @@ def cross_attention(
     targets: Sequence[str],
     choose: Callable[[list[Float[Array, "B H T S"]]], Float[Array, "B ... T S"]],
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields the index of every pair with ``choose`` of its teacher-forced layers, [..., T, S]; the longest pairs first.
+    """Yields the index of every pair and ``choose(layers)`` of its teacher-forced pass [..., T, S], the longest pairs first.
 
     Raises DataError when the numbers of sentences differ or one is too long, ConfigError when nothing attends to the source.
     """
@@ -91,14 +90,10 @@ def cross_attention(
 
 
 def _chosen(layers: list[Float[Array, "B H T S"]], *, layer: int, head: int) -> Float[Array, "B T S"]:
-    if layer > len(layers):
-        raise ConfigError(f"--layer: {layer} is more than the number of attentions to the source, {len(layers)}")
     if layer == MEAN_OF_LAYERS:
         weights = jnp.mean(jnp.stack(layers), axis=0)
     else:
         weights = layers[layer - 1 if layer else max(len(layers) - 2, 0)]
-    if head > weights.shape[1]:
-        raise ConfigError(f"--head: {head} is more than the {weights.shape[1]} heads of the layer")
     return weights[:, head - 1] if head else jnp.mean(weights, axis=1)
 
 
@@ -119,24 +114,24 @@ def between_words(weights: np.ndarray, to_source: np.ndarray, to_target: np.ndar
 
 
 def pieces_are_words(texts: Sequence[str]) -> bool:
-    """Whether texts are in a script without spaces between words, and no one has put any: then words are pieces."""
+    """Whether texts are in a script without spaces between words, and have no such spaces; then pieces count as words."""
     lengths = [sum(map(writes_without_spaces, word)) for text in texts for word in text.split()]
     long = [length for length in lengths if length]
     return sum(long) > MAX_LETTERS_A_WORD * len(long)
 
 
 def word_membership(tokenizer: Tokenizer, text: str, are_words: bool = False) -> np.ndarray:
-    """1 where a piece of a text belongs to a word: [words, pieces]; ``are_words`` as in ``words_of_pieces``."""
+    """1 where a piece of a text belongs to a word, else 0 [words, pieces]; ``are_words`` as in ``words_of_pieces``."""
     words = words_of_pieces(tokenizer.surfaces(text), are_words)
     count = max(words, default=-1) + 1
     return (np.arange(count)[:, None] == np.array(words, np.int64)[None, :]).astype(np.float32)
 
 
 def words_of_pieces(surfaces: Sequence[bytes], are_words: bool = False) -> list[int]:
-    """For each piece the number, from 0, of the word that it belongs to; space belongs to the word after it, or to the last.
+    """For each piece the index of its word; space belongs to the word after it, at the end to the last word.
 
-    Pieces of ``a dog`` such as ``a``, `` d``, ``og`` give ``[0, 1, 1]``. With ``are_words`` a word also begins with a piece
-    beside a letter of a script without spaces: ``私は``, ``JA``, ``X``, ``が`` give ``[0, 1, 1, 2]``.
+    Pieces ``a``, `` d``, ``og`` of ``a dog`` give ``[0, 1, 1]``. With ``are_words``, letters of a script without spaces also
+    separate words at the borders of pieces: ``私は``, ``JA``, ``X``, ``が`` give ``[0, 1, 1, 2]``.
     """
     text = b"".join(surfaces).decode("utf-8", "surrogatepass")
     is_space = [character.isspace() for character in text]

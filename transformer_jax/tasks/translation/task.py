@@ -1,4 +1,4 @@
-"""Translation as a task: its training data, its evaluation, and what it computes for given sentences."""
+"""Translation as a task: training data, evaluation, scores and attention of given sentences."""
 
 import math
 import sys
@@ -17,6 +17,7 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Hyp
 from transformer_jax.config.data import padded_width
 from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
+from transformer_jax.data.batches import make_batch
 from transformer_jax.data.corpora import open_corpus, with_languages
 from transformer_jax.data.corpus_statistics import sample_of
 from transformer_jax.data.line_shift import line_shift
@@ -50,7 +51,7 @@ MEASURED_PAIRS = 1000
 class TranslationData:
     """The training split, tokenized and filtered, and the assignment of pairs to updates; prefetches ``prefetch`` batches.
 
-    ``warnings``: faults of the text.
+    ``warnings``: faults in the text.
     """
 
     store: TokenStore
@@ -61,14 +62,12 @@ class TranslationData:
 
     @cached_property
     def report(self) -> DataReport:
-        """Lengths, coverage of the vocabulary, and padding."""
         statistics = self.store.statistics
         content: dict[str, object] = {"training": asdict(statistics), "batches": self.plan.to_json()}
         content |= {"unigram_entropy": unigram_entropy(self.store.target_side.ids), "warnings": self.warnings}
         return DataReport(content, "\n".join([statistics.table(), self.plan.table(), *self.warnings]))
 
     def batch_shapes(self, first_update: int) -> list[Batch]:
-        """The shapes of all batches, over all processes, in the order in which the updates after ``first_update`` need them."""
         return [batch_shape(*shape) for shape in self.plan.shapes_by_need(first_update)]
 
     def require_sound(self) -> None:
@@ -76,12 +75,11 @@ class TranslationData:
         self.store.check.finish()
 
     def batches(self, first_update: int) -> Iterator[Batch]:
-        """The batches of the updates after ``first_update``, forever; each process reads only its rows."""
-        # Imported here because it opens the door to TensorFlow, which only feeding data needs.
-        from transformer_jax.data.pipeline import training_batches
+        # Imported here because only training needs TensorFlow.
+        from transformer_jax.data.pipeline import prefetched
 
-        parts = parts_of_rows(self.mesh)
-        return training_batches(self.store, self.plan, start_update=first_update, parts=parts, prefetch=self.prefetch)
+        read = partial(make_batch, self.store, self.plan, parts=parts_of_rows(self.mesh))
+        return prefetched(read, first_update, self.prefetch)
 
 
 class ReferencedText(NamedTuple):
@@ -100,28 +98,24 @@ class TranslationTask(Task):
 
     @staticmethod
     def open_source(config: ExperimentConfig) -> Corpus:
-        """The sentence pairs; reads nothing yet."""
         return open_corpus(config.data, config.data_seed)
 
     @staticmethod
     def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
-        """Trained on the training split, and not saved yet."""
         corpus = open_corpus(config.data, config.data_seed)
         return train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.data_seed)
 
     @staticmethod
     def require_split(config: ExperimentConfig, split: str) -> None:
-        """Raises DataError when the data has no such split, which reading one pair shows."""
+        # Reading a pair raises DataError when there is no such split.
         next(open_corpus(config.data, config.data_seed).pairs(config.data.split_name(split)), None)
 
     @staticmethod
     def batch_shape(config: ExperimentConfig, rows: int, length: int) -> Batch:
-        """The shape of a batch of ``rows`` rows of ``length`` positions on each side."""
         return batch_shape(rows, length, length)
 
     @staticmethod
     def longest_row(config: ExperimentConfig) -> int:
-        """The maximum length of a row of a batch."""
         batching = config.batching
         longest = max(config.data.max_source_tokens, config.data.max_target_tokens) + 1
         if batching.kind == "packed":
@@ -130,21 +124,19 @@ class TranslationTask(Task):
 
     @staticmethod
     def new_objective(config: ExperimentConfig, vocabularies: tuple[int, int], mesh: Mesh) -> TranslationObjective:
-        """Model and loss for vocabularies of these sizes, source and target."""
         return TranslationObjective(config, *vocabularies, mesh)
 
     @staticmethod
     def decoding(config: ExperimentConfig, objective: TranslationObjective, length: int, mesh: Mesh) -> DecodingProgram:
-        """The search of ``Translator`` over a full batch of sentences of ``length`` tokens (0: the longest)."""
         width = length or padded_width(config.data.max_source_tokens + 1)
         return translation_program(objective.model, config.decoding, width, mesh)
 
     @staticmethod
     def begin(config: ExperimentConfig, directory: RunDirectory) -> ExperimentConfig:
-        """The settings with the languages of the text, the tokenizer of BLEU and the metric that selects.
+        """The settings with the languages of the text, the tokenizer of BLEU and the selection metric.
 
-        They are stated, or those with which the run in ``directory`` began, or found. Raises ConfigError when a tokenizer is
-        not installed.
+        Stated values stay; others are those of the run in ``directory``, or follow from the language. Raises ConfigError when a
+        tokenizer is not installed.
         """
         if not config.scores_translations:
             return config
@@ -166,12 +158,10 @@ class TranslationTask(Task):
 
     @cached_property
     def corpus(self) -> Corpus:
-        """The sentence pairs."""
         return self.open_source(self.config)
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        """Digests of the training data and tokenizers; a run resumes only with the same."""
         return {
             "training data": self.corpus.fingerprint(self.config.data.train_split),
             "source tokenizer": self.tokenizers.source.fingerprint(),
@@ -179,7 +169,6 @@ class TranslationTask(Task):
         }
 
     def training_data(self) -> TranslationData:
-        """Tokenizes the training split, unless that was done before, and plans the batches."""
         data, batching = self.config.data, self.config.batching
         with first_goes_first():
             store = open_token_store(self.corpus, data.train_split, self.tokenizers, data, is_training=True)
@@ -187,7 +176,7 @@ class TranslationTask(Task):
         return TranslationData(store, plan, self.mesh, batching.prefetch_batches, self._warnings())
 
     def _warnings(self) -> tuple[str, ...]:
-        """Of a sample of the training text: sides that are shifted, and a vocabulary that is too small for it."""
+        """On a sample of the training text: sides that are shifted, and a vocabulary that is too small."""
         data = self.config.data
         if data.source != "text" or jax.process_index():
             return ()
@@ -199,11 +188,10 @@ class TranslationTask(Task):
         return *[text] * shift.is_shifted, *too_many_pieces(self.tokenizers, sample.pairs[:MEASURED_PAIRS], languages)
 
     def activations(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> PyTree:
-        """All module outputs of a training pass, to find the first non-finite one."""
         return activations(self.objective.training_model(hyperparameters), params, *batch, key=key)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
-        """Translates and scores a split as validations do; measures whether the outputs depend on the source."""
+        """Translates and scores a split as validations do, and measures whether the outputs depend on the source."""
         found = self.validator.evaluate(params, split, limit=limit)
         signs = {"distinct_outputs": distinct_share([pair.source for pair in found.pairs], found.outputs)}
         batch = first_pairs(self.validator.store(found.split), row_groups(self.mesh))
@@ -213,36 +201,32 @@ class TranslationTask(Task):
         return found._replace(signs=signs)
 
     def evaluate_trained(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
-        """Translates and scores a split by all scores, with the settings of decoding."""
         return self.evaluator.evaluate(params, split, limit=limit)
 
     def ensemble(self, others: Sequence[Task]) -> "TranslationTask":
-        """The same task with an ensemble of the models of all."""
         objective = EnsembleObjective([self.objective, *(other.objective for other in others)])
         return TranslationTask(self.config, self.tokenizers, self.mesh, objective)
 
     @cached_property
     def evaluator(self) -> Evaluator:
-        """Scores splits by all scores; data and compiled programs are kept."""
+        """Scores splits by all scores."""
         return Evaluator(self.config, self.tokenizers, self.objective, self.mesh)
 
     @cached_property
     def validator(self) -> Evaluator:
-        """Scores splits as validations do, which devices wait for: perhaps with fewer beams, by fewer scores."""
+        """Scores splits as validations do: perhaps with fewer beams and fewer scores, since training waits."""
         width, decoding = self.config.training.validation_beam_width, self.config.decoding
         decoding = decoding.in_one_group(width) if width else decoding
         evaluation = replace(self.config.evaluation, metrics=",".join(self.config.validated_scores))
         validated = replace(self.config, decoding=decoding, evaluation=evaluation)
         return Evaluator(validated, self.tokenizers, self.objective, self.mesh)
 
-    @cached_property
+    @property
     def translator(self) -> Translator:
-        """Decodes with the model."""
         return self.evaluator.translator
 
     @cached_property
     def scorer(self) -> PairScorer:
-        """Scores given translations with the model."""
         return PairScorer(self.objective.model, self.tokenizers, self.config.decoding, self.mesh)
 
     @cached_property
@@ -251,7 +235,10 @@ class TranslationTask(Task):
 
     @staticmethod
     def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> ReferencedText:
-        """The lines of a file and of its references; raises ConfigError without them, DataError where they do not fit."""
+        """The lines of a file and of its references.
+
+        Raises ConfigError without references, DataError where the numbers of lines differ.
+        """
         del config
         if not references:
             raise ConfigError("--references: --source and --references belong together; give both")
@@ -262,10 +249,7 @@ class TranslationTask(Task):
         return ReferencedText(sources, translations)
 
     def evaluate_text(self, params: PyTree, text: ReferencedText, name: str) -> TranslationEvaluation:
-        """Translations of a text with their scores against its references; perplexity is of the first.
-
-        The result is called ``text-NAME-DIGEST``, so that it is neither a split nor another text of that name.
-        """
+        """Translates a text and scores it against its references; perplexity is of the first references."""
         sources, references = text
         scored = self.scorer.score(params, sources, references[0])
         nll, tokens = -sum(each.log_prob for each in scored), sum(len(each.pieces) for each in scored)
@@ -275,7 +259,6 @@ class TranslationTask(Task):
         return found._replace(references=references)
 
     def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> list[TokenScores]:
-        """The log-probabilities of given translations."""
         return self.scorer.score(params, texts, targets or ())
 
     def attention_of(self, params: PyTree, text: str, target: str | None) -> TextAttention:
@@ -289,13 +272,13 @@ class TranslationTask(Task):
         return TextAttention(text, target, weights_by_kind(maps, axes))
 
 
-def _evaluation_of_run(asked: EvaluationConfig, language: str, directory: RunDirectory) -> EvaluationConfig:
+def _evaluation_of_run(stated: EvaluationConfig, language: str, directory: RunDirectory) -> EvaluationConfig:
     if not directory.has_checkpoints():
-        return asked.resolved(language)
+        return stated.resolved(language)
     saved = load_run_config(directory.path)
     begun = saved.evaluation.resolved(saved.data.target_language)
-    tokenizer = asked.bleu_tokenizer or begun.bleu_tokenizer
+    tokenizer = stated.bleu_tokenizer or begun.bleu_tokenizer
     if tokenizer != begun.bleu_tokenizer:
         before = f"BLEU was tokenized by {begun.bleu_tokenizer}, from now on by {tokenizer}"
-        say(f"evaluation.bleu_tokenizer: {before}; values before and after do not compare", file=sys.stderr)
-    return replace(asked, bleu_tokenizer=tokenizer, selection=begun.selection)
+        say(f"evaluation.bleu_tokenizer: {before}; values before and after cannot be compared", file=sys.stderr)
+    return replace(stated, bleu_tokenizer=tokenizer, selection=begun.selection)

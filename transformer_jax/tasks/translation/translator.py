@@ -39,20 +39,20 @@ from transformer_jax.sequence_types import DecodeCache, Tokens
 from transformer_jax.tasks.task import DecodingProgram
 from transformer_jax.training.sharding import put_rows, replicated, row_groups, shard_map_rows, unshard_fsdp
 
-# Beams of a batch: more are no faster on a CPU, and wait longer for the last of them.
+# Maximum number of beams in a batch: more are no faster on a CPU.
 MAX_BEAMS = {"cpu": 5 * MIN_ROWS}
 # Up to this number of sentences, compiling programs for more than MIN_ROWS rows takes longer than they save.
 MIN_ROWS_UP_TO = 512
-# Padding more than these to two widths costs more than programs for further widths.
+# For more sentences than this, padding to two widths costs more than compiling programs for more widths.
 SENTENCES_OF_A_VALIDATION = 10_000
 # The state of shorter sources is padded to this width: compiling a program for each width takes longer than it saves.
 MIN_SOURCE_COLUMNS = 64
-# On a CPU the products of few rows fill one core, or little more; other devices would wait while the host reads their results.
+# Searches at once: on a CPU the products of few rows use about one core; other devices would wait while the host reads results.
 THREADS = 2
 
 
 class SentenceTooLong(DataError):
-    """A sentence has more tokens than allowed; ``index`` is its index in the list, from 0."""
+    """A sentence has more tokens than allowed; ``index`` is its index in the list."""
 
     def __init__(self, message: str, index: int) -> None:
         super().__init__(message)
@@ -89,7 +89,7 @@ class Translator:
         self._searches: dict[int, SegmentedSearch] = {}
 
     def translate(self, params: PyTree, sentences: Sequence[str], **options: Any) -> list[list[Translation]]:
-        """The list of what ``translate_in_order`` yields, with the same options."""
+        """``translate_in_order`` as a list."""
         return list(self.translate_in_order(params, sentences, **options))
 
     def translate_in_order(
@@ -104,16 +104,17 @@ class Translator:
     ) -> Iterator[list[Translation]]:
         """The ``num_results`` best translations of each sentence, best first, in the order of ``sentences``.
 
-        A sentence is yielded as soon as it and all before it are done. One that is empty, or only white space, translates to
-        the empty text without asking the model. Every other translation begins with the tokens of ``prefix``, whose last word
-        it may lengthen.
+        A sentence is yielded as soon as it and all before it are done. An empty sentence, or white space, has the empty
+        translation. Every other translation begins with the tokens of ``prefix``, whose last word it may continue.
 
-        Raises, before anything is searched, ConfigError as ``prefix_ids`` does, and SentenceTooLong when a sentence is longer
-        than ``decoding.max_source_tokens``; the message calls it ``name`` and its number, from ``first`` on.
+        Raises, before the search, ConfigError as ``prefix_ids`` does, and SentenceTooLong when a sentence is longer than
+        ``decoding.max_source_tokens``; the message has ``name`` and the number of the sentence, counted from ``first``.
         """
-        asked, sources = encode_sources(self._tokenizers.source, sentences, self._config.max_source_tokens, name, first)
+        nonempty, sources = encode_sources(
+            self._tokenizers.source, sentences, self._config.max_source_tokens, name, first
+        )
         results: list[list[Translation] | None] = [[NOTHING] for _ in sentences]
-        for index in asked:
+        for index in nonempty:
             results[index] = None
         found = self._search(params, sources, num_results, self.prefix_ids(prefix))
 
@@ -121,7 +122,7 @@ class Translator:
             for index in range(len(results)):
                 while (translations := results[index]) is None:
                     of_source, done = next(found)
-                    results[asked[of_source]] = done
+                    results[nonempty[of_source]] = done
                 yield translations
 
         return in_order()
@@ -129,7 +130,7 @@ class Translator:
     def translate_ids(
         self, params: PyTree, sources: Sequence[list[int]], *, num_results: int = 1, prefix: str = ""
     ) -> list[list[Translation]]:
-        """As ``translate``, for token ids that end with EOS, none of them EOS alone."""
+        """``translate`` for token ids that end with EOS, none of them EOS alone."""
         results: list[list[Translation]] = [[] for _ in sources]
         for index, translations in self._search(params, sources, num_results, self.prefix_ids(prefix)):
             results[index] = translations
@@ -138,7 +139,7 @@ class Translator:
     def _search(
         self, params: PyTree, sources: Sequence[list[int]], num_results: int, prefix_ids: list[int]
     ) -> Iterator[tuple[int, list[Translation]]]:
-        """Yields the index of each source with its translations, when they are done."""
+        """Yields the index of each source and its translations, when they are done."""
         params = unshard_fsdp(params, self._mesh, self._compute_dtype)
         search = self._search_for(num_results)
         for indices, hypotheses in search.search(params, self.batches(sources, prefix_ids)):
@@ -146,7 +147,7 @@ class Translator:
                 yield int(index), self._texts(hypotheses, row)
 
     def batches(self, sources: Sequence[list[int]], prefix_ids: list[int]) -> Iterator[SearchBatch]:
-        """Batches of all sources, by their indices; batches of one kind follow each other; inputs are ids [B, S]."""
+        """Batches of all sources; inputs are ids [B, S]; batches of the same shape follow each other."""
         extra, groups = self._config.max_extra_tokens + len(prefix_ids), row_groups(self._mesh)
         max_rows = MAX_BEAMS.get(device_of(self._mesh).platform)
         if max_rows is not None:
@@ -169,9 +170,9 @@ class Translator:
             yield SearchBatch(indices, put_rows(ids, self._mesh), limits, max_length, forced, padded)
 
     def prefix_ids(self, prefix: str) -> list[int]:
-        """The tokens of text that translations shall begin with, without the white space at its end.
+        """The tokens of a prefix of translations, without white space at its end.
 
-        Raises ConfigError when these tokens spell other text, as where the vocabulary lacks a word.
+        Raises ConfigError when they decode to other text, as where the vocabulary lacks a character.
         """
         target = self._tokenizers.target
         ids = target.encode(prefix.rstrip())
@@ -191,7 +192,7 @@ class Translator:
         for ids, score, length in zip(found.ids[row], found.scores[row], found.lengths[row], strict=True):
             if length:
                 translations.append(translation_of(ids[:length], float(score), self._tokenizers))
-        # Search finds nothing where no probability is a number; the line must still be there.
+        # Search finds nothing where no probability is a number; the sentence still needs a line.
         return translations or [NOTHING]
 
 
@@ -199,7 +200,7 @@ NOTHING = Translation("", 0.0, [])
 
 
 def translation_of(ids: AnyArray, score: float, tokenizers: TokenizerPair) -> Translation:
-    """Tokens and their text, which is one line: a tokenizer that falls back to bytes can spell a line break."""
+    """Tokens and their text, as one line: a tokenizer with byte fallback can generate a line break."""
     tokens = np.asarray(ids).tolist()
     return Translation(as_one_line(tokenizers.target.decode(tokens)), score, tokens)
 
@@ -225,26 +226,26 @@ def init_cache(
 def encode_sources(
     tokenizer: Tokenizer, sentences: Sequence[str], limit: int, name: str, first: int
 ) -> tuple[list[int], list[list[int]]]:
-    """The indices of the sentences that are not empty or nothing but white space, and their tokens with EOS.
+    """The indices of the sentences that are more than white space, and their tokens with EOS.
 
     Raises SentenceTooLong as ``require_translatable`` does.
     """
-    asked = [index for index, sentence in enumerate(sentences) if sentence.strip()]
-    sources = [[*ids, EOS_ID] for ids in tokenizer.encode_batch([sentences[index] for index in asked])]
+    nonempty = [index for index, sentence in enumerate(sentences) if sentence.strip()]
+    sources = [[*ids, EOS_ID] for ids in tokenizer.encode_batch([sentences[index] for index in nonempty])]
     lengths = np.zeros(len(sentences), np.int64)
-    lengths[asked] = [len(ids) for ids in sources]
+    lengths[nonempty] = [len(ids) for ids in sources]
     require_translatable(lengths, limit, name, first)
-    return asked, sources
+    return nonempty, sources
 
 
 def require_translatable(lengths: np.ndarray, limit: int, name: str, first: int = 1) -> None:
-    """Raises SentenceTooLong, naming the first, when a sentence has more than ``limit`` tokens; lengths count EOS."""
+    """Raises SentenceTooLong for the first sentence of more than ``limit`` tokens; ``lengths`` include EOS."""
     too_long = np.flatnonzero(lengths > limit + 1)
     if len(too_long):
         index = int(too_long[0])
         raise SentenceTooLong(
             f"{name} {index + first}: {lengths[index] - 1:,} tokens are more than decoding.max_source_tokens={limit}; "
-            "split it, or raise that where memory suffices for its square",
+            "split it, or raise that if memory suffices for its square",
             index,
         )
 
@@ -260,25 +261,24 @@ def search_for(model: Module, config: DecodingConfig, mesh: Mesh, num_results: i
 
 
 def devices_of_search(mesh: Mesh) -> SearchDevices:
-    """A search whose rows are shared by the devices of ``mesh``; a single one does two at a time."""
+    """The search over rows that are split over the devices of ``mesh``."""
     return SearchDevices(
         row_multiple=row_groups(mesh),
         constrain=constrain_rows(mesh),
         shard_map_rows=shard_map_rows(mesh),
         replicated=replicated(mesh),
-        # Several devices, which wait for each other, must run their programs in one order.
+        # Several devices wait for each other, so they must run programs in the same order.
         threads=THREADS if mesh.size == 1 else 1,
         few_shapes=few_shapes_on(mesh),
     )
 
 
 def step_of(model: Module, params: PyTree) -> DecodeStep:
-    """The step of a model with these parameters."""
     return partial(call, model, params, "decode_step")
 
 
 def translation_program(model: Module, config: DecodingConfig, width: int, mesh: Mesh) -> DecodingProgram:
-    """The search of ``Translator`` over a full batch of the longest sentences, of ``width`` tokens; its beams are one group."""
+    """Plain beam search over a full batch of sentences of ``width`` tokens, all translated to their length limit."""
     batch_tokens = batch_tokens_on(mesh, config.batch_tokens)
     rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), width + config.max_extra_tokens
     rules = Rules(config.beam_width, 1, config.length_penalty, stop=config.stop)
