@@ -67,7 +67,8 @@ class Explained(NamedTuple):
         lines.append(f"  read by: {', '.join(reader.name for reader in self.readers)}")
         for kind in dict.fromkeys(reader.plugin for reader in self.readers if reader.plugin):
             for name, part in registered(kind).items():
-                lines.append(f"  {name}: {(inspect.getdoc(part) or '').partition('\n')[0]}")
+                summary = (inspect.getdoc(part) or "").partition("\n")[0]
+                lines.append(f"  {name}: {summary}")
         return "\n".join(lines)
 
     def by(self, field: str) -> list[tuple[str, str]]:
