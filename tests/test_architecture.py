@@ -24,7 +24,7 @@ FLOORS: dict[str, set[str]] = {
     "sequence_types": {"array_types"},
     "precision": {"array_types"},
     "runtime": {"config"},
-    "data": FOUNDATION,
+    "data": FOUNDATION | {"runtime.startup"},
     "layers": FOUNDATION | {"precision"},
     "models": FOUNDATION | {"layers", "precision", "runtime.hardware"},
     "training": FOUNDATION | {"precision", "layers.mesh_axes"},

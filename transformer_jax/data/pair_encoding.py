@@ -20,6 +20,7 @@ from transformer_jax.config.data import GENERATED_SOURCES
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, load_tokenizers, save_tokenizers
 from transformer_jax.data.tokenizers.kinds import Example
+from transformer_jax.runtime.startup import available_cores
 
 CHUNK_PAIRS = 8192
 CHUNK_CHARACTERS = 4_000_000
@@ -193,11 +194,6 @@ _encoder: PairEncoder
 
 def _encode_in_worker(chunk: list[SentencePair]) -> EncodedChunk:
     return _encoder(chunk)
-
-
-def available_cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def chunks_of(examples: Iterable[Example], characters_of: Callable[[Example], int]) -> Iterator[list[Example]]:

@@ -65,3 +65,8 @@ def program_name() -> str:
         return NAME
     found = shutil.which(NAME)
     return NAME if found and Path(found).resolve() == started.resolve() else shlex.quote(str(started))
+
+
+def available_cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

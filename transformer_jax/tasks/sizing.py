@@ -24,8 +24,8 @@ from transformer_jax.config.tasks import DEFAULT_TASK, TASKS, imported
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.corpus_statistics import sample_of, vocabulary_of
 from transformer_jax.data.documents import measure_text
-from transformer_jax.data.pair_encoding import available_cores
 from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runtime.startup import available_cores
 
 # Matrix products small enough for one core: on several, each would wait for cores that other programs use.
 PRODUCT_WIDTH, PRODUCTS, ROUNDS, WARM_UP = 64, 20, 300, 30

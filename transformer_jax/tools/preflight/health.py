@@ -23,6 +23,7 @@ from transformer_jax.runs.run_directory import REPORTED_PACKAGES
 from transformer_jax.runtime.atomic_files import appearing_file
 from transformer_jax.runtime.distributed import from_all, require_shared_folder
 from transformer_jax.runtime.hardware import host_usage
+from transformer_jax.runtime.startup import available_cores
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.preflight.compiler_faults import FAULTS, known_faults, relative_error, reproduced
@@ -165,10 +166,9 @@ def faults_of_this_release() -> str:
 def devices() -> str:
     """Kind and number of devices, and the cores of the host."""
     kinds = sorted({device.device_kind for device in jax.devices()})
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     flags = f"; XLA_FLAGS={flags}" if (flags := os.environ.get("XLA_FLAGS", "")) else ""
     count = f"{jax.device_count()} {jax.default_backend()} ({', '.join(kinds)}){_of_processes()}"
-    return f"{count}; {cores} cores, {platform.machine()}{flags}"
+    return f"{count}; {available_cores()} cores, {platform.machine()}{flags}"
 
 
 def _of_processes() -> str:
