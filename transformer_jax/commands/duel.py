@@ -138,7 +138,7 @@ def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
 
 def _plan_in_process(values: flags.Values, workdir: Path) -> int:
     """Makes the plan in a process of its own; returns its exit status."""
-    command = [sys.executable, "-m", "transformer_jax", "duel", *values.flags_into_string().splitlines()]
+    command = [sys.executable, "-m", "transformer_jax", "duel", *filter(None, values.flags_into_string().splitlines())]
     log = workdir / "plan.log"
     with log.open("wb") as file:
         status = subprocess.run(command, env={**os.environ, PLANNER: "1"}, stderr=file, check=False).returncode

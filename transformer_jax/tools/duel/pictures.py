@@ -43,7 +43,7 @@ def draw_forest(results: Sequence[Result], metric: Metric, path: Path) -> Path |
                 floor = stdev(finals)
                 axes.fill_betweenx([row - 0.5, row + 0.5], -floor, floor, color=HAIRLINE, alpha=0.45, linewidth=0)
             dots = idea.differences(base, key)
-            axes.plot(dots, [row] * len(dots), "o", color=color, markersize=3.2, alpha=0.4, markeredgewidth=0)
+            axes.plot(dots, [row + 0.22] * len(dots), "o", color=color, markersize=3.2, alpha=0.4, markeredgewidth=0)
             axes.plot([test.low, test.high], [row, row], color=color, linewidth=1.6, solid_capstyle="butt")
             axes.plot([test.mean], [row], "D", color=color, markersize=5)
         axes.axvline(0, color=INK, linewidth=0.8)
@@ -85,7 +85,7 @@ def draw_duel_curves(results: Sequence[Result], metric: Metric, path: Path) -> P
                 low = [mean - spread for mean, spread in zip(means, spreads, strict=True)]
                 high = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
                 axes.fill_between(shares, low, high, color=color, alpha=0.15, linewidth=0)
-            title = "validation loss" if key == LOSS else f"validation {metric.label}"
+            title = f"{'loss' if key == LOSS else metric.label}, mean and standard deviation over seeds"
             title += f", size {size}" if len(sizes) > 1 else ""
             axes.set_title(
                 title, loc="left", fontproperties=font(9.5, weight="bold"), color=INK, pad=6, parse_math=False
@@ -102,5 +102,5 @@ def draw_duel_curves(results: Sequence[Result], metric: Metric, path: Path) -> P
                 )
                 for text in legend.get_texts():
                     text.set_parse_math(False)
-    canvas.add_title(figure, "Mean over seeds; the bands are one standard deviation")
+    canvas.add_title(figure, "Validations")
     return canvas.write_png(figure, path)

@@ -21,6 +21,7 @@ from transformer_jax.runs.run import TrainingRun
 from transformer_jax.runs.trainer import run_training
 from transformer_jax.runtime.atomic_files import locked, write_whole
 from transformer_jax.runtime.compilation_cache import start_jax
+from transformer_jax.runtime.hardware import resolve_for_device, settings_on
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.duel.contenders import Contender
 from transformer_jax.tools.preflight.program import bytes_on_a_device, product_flops
@@ -222,7 +223,8 @@ def _width(plan: Plan, base: Contender, contender: Contender) -> dict[str, str]:
         raise ConfigError("--equal=parameters: matches model.d_ff, which this model does not have; use another budget")
 
     def count(each: Contender, more: dict[str, str]) -> int:
-        objective = objective_of(plan.config_of(each, more), make_mesh(config.mesh))
+        found = resolve_for_device(plan.config_of(each, more), lambda: settings_on(jax.devices()[0]))
+        objective = objective_of(found, make_mesh(config.mesh))
         return count_parameters(jax.eval_shape(objective.init_params, jax.random.key(0)))
 
     start, wanted, own = config.model.d_ff, count(base, {}), count(contender, {})

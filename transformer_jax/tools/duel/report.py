@@ -57,7 +57,7 @@ def write_duel_report(
     first = _verdicts(plan, results, metric, power, unfinished)
     sections = [
         first,
-        Section("Differences", (_differences(results, metric), *pictures, METHOD)),
+        Section("Differences", (_differences(results, metric), METHOD, *pictures)),
         Section("Budgets", (BUDGETS[plan.equal], _budgets(results), COUNTS)),
         Section("Settings", (_settings(plan, results),)),
         *([tuning] if tuning else []),
@@ -125,7 +125,7 @@ def _differences(results: Sequence[Result], metric: Metric) -> Table:
     rows = []
     for each in results:
         cells = [each.name, str(len(each.sound))]
-        for (key, digits), test, p in zip(both, each.tests, each.adjusted, strict=True):
+        for (key, _, digits), test, p in zip(both, each.tests, each.adjusted, strict=False):
             finals = each.finals(key)
             cells.append(f"{fmean(finals):.{digits}f}" if finals else "")
             interval = f" [{test.low:+.{digits}f}, {test.high:+.{digits}f}]" if test else ""

@@ -84,22 +84,19 @@ def _quantiles(pairs: int, tests: int) -> float:
     return t_quantile(LEVEL / tests, pairs - 1) + t_quantile(2 * (1 - POWER), pairs - 1)
 
 
-def verdict(test: PairedTest | None, adjusted: float, sign: int, unit: str, digits: int, failures: str = "") -> str:
+def verdict(test: PairedTest | None, adjusted: float, sign: int, metric: str, digits: int, failures: str = "") -> str:
     """What the test allows to say; ``sign`` is -1 where lower is better, ``failures`` the runs that failed, in words."""
     if test is None:
-        return f"no test: fewer than two pairs of runs finished{failures and f' ({failures})'}"
+        return f"no test, since fewer than two pairs of runs ended well{failures and f'; {failures}'}"
     worst, best = sorted((sign * test.low, sign * test.high))
-
-    def text(value: float) -> str:
-        return f"{abs(value):.{digits}f} {unit}"
-
     if not test.deviation and not test.mean:
-        words = "identical to the base in every run"
+        words = "equal to the base in every run"
     elif adjusted < LEVEL:
         least, most = sorted((abs(worst), abs(best)))
-        words = f"{'helps' if sign * test.mean > 0 else 'hurts'}, by {least:.{digits}f} to {text(most)}"
+        word, side = ("helps", "better") if sign * test.mean > 0 else ("hurts", "worse")
+        words = f"{word}: {metric} {side} by {least:.{digits}f} to {most:.{digits}f}"
     else:
-        possible = [f"a gain of up to {text(best)}"] if best > 0 else []
-        possible += [f"a loss of up to {text(worst)}"] if worst < 0 else []
-        words = f"no difference shown; {' or '.join(possible)} is still possible"
+        possible = [f"{best:.{digits}f} better"] if best > 0 else []
+        possible += [f"{-worst:.{digits}f} worse"] if worst < 0 else []
+        words = f"no difference shown; {metric} may still be up to {' or '.join(possible)}"
     return f"{words}; {failures}, and are in no mean" if failures else words
