@@ -6,8 +6,8 @@ import subprocess
 import sys
 from dataclasses import replace
 from html import escape
+from pathlib import Path
 
-import jax
 import pytest
 from process_environment import process_environment
 from run_settings import tiny_settings
@@ -17,7 +17,6 @@ from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.runs.run import TrainingDiverged
-from transformer_jax.tasks.task import objective_of
 from transformer_jax.tools.duel import plan as planning
 from transformer_jax.tools.duel.contenders import Contender, read_contenders
 from transformer_jax.tools.duel.plan import Cost, Plan, Planned, make_plan, read_plan, require_same_duel, sweep_of
@@ -25,8 +24,6 @@ from transformer_jax.tools.duel.report import write_duel_report
 from transformer_jax.tools.duel.results import power_statement, results_of
 from transformer_jax.tools.sweeps import worker
 from transformer_jax.tools.sweeps.study import open_study, trial_rows
-from transformer_jax.training.sharding import make_mesh
-from transformer_jax.training.state import count_parameters
 
 QUICKSTART = "configs/quickstart.py"
 
@@ -138,20 +135,15 @@ def test_tuning_tries_the_same_number_of_values_for_all(tmp_path, monkeypatch):
 
 
 def test_the_feed_forward_width_matches_parameters(tmp_path, monkeypatch):
-    plan = planned(tmp_path, monkeypatch, "parameters", ideas=("swiglu", "model.num_encoder_layers=3"))
-
-    def count(name):
-        each = plan.planned[name]
-        config = plan.config_of(each.contender, each.settings | {"model.compute_dtype": "float32"})
-        shapes = jax.eval_shape(objective_of(config, make_mesh(config.mesh)).init_params, jax.random.key(0))
-        return count_parameters(shapes)
-
-    # Half a step of 8 in a width of four or five layers of three matrices 128 x 8.
-    assert count("swiglu") == pytest.approx(count("base"), abs=4 * 5 * 3 * 128)
-    assert count("model.num_encoder_layers=3") == pytest.approx(count("base"), abs=4 * 5 * 2 * 128)
-    assert plan.planned["base"].updates == plan.planned["swiglu"].updates == 1100
+    recipe = str(tmp_path / "recipe.py")
+    settings = tiny_settings(tmp_path / "cache", num_updates=40) | {"mesh": {"data": 8}}
+    Path(recipe).write_text(f"def get_config():\n    return {settings!r}\n")
+    plan = planned(tmp_path, monkeypatch, "parameters", ideas=("swiglu",), recipe=recipe)
+    # The third matrix takes a third of the width; two thirds of 32 are rounded to a multiple of 8.
+    assert plan.planned["swiglu"].settings["model.d_ff"] == "24"
+    assert plan.planned["base"].updates == plan.planned["swiglu"].updates == 40
     with pytest.raises(ConfigError, match="no model.d_ff gives"):
-        planned(tmp_path / "large", monkeypatch, "parameters", ideas=("model.d_model=512",))
+        planned(tmp_path, monkeypatch, "parameters", ideas=("model.d_model=64",), recipe=recipe)
 
 
 def test_results_count_failures_and_find_a_planted_harm(tmp_path, monkeypatch):

@@ -108,20 +108,10 @@ def _verdicts(plan: Plan, results: Sequence[Result], metric: Metric, power: str,
 
 
 def _differences(results: Sequence[Result], metric: Metric) -> Table:
-    both = (metric.key, metric.digits), (LOSS, 4)
-    headings = (
-        "idea",
-        "seeds",
-        metric.label,
-        "difference",
-        "p",
-        "loss",
-        "difference",
-        "p",
-        "effect",
-        "reached",
-        "failed",
-    )
+    # Tests of the metric, then of the loss, unless that is the metric.
+    both = [(metric.key, metric.label, metric.digits), (LOSS, "loss", 4)][: 1 + (metric.key != LOSS)]
+    tested = [heading for _, label, _ in both for heading in (label, "difference", "p")]
+    headings = ("idea", "seeds", *tested, "effect", "reached", "failed")
     rows = []
     for each in results:
         cells = [each.name, str(len(each.sound))]

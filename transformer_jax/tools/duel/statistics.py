@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from statistics import fmean, stdev
 from typing import NamedTuple
 
@@ -49,6 +50,7 @@ def t_tails(t: float, freedom: int) -> float:
     return max(1 - inside, 0.0)
 
 
+@cache
 def t_quantile(tails: float, freedom: int) -> float:
     """The t with ``P(|T| > t) = tails``."""
     low, high = 0.0, 1.0
