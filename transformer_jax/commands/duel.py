@@ -108,8 +108,10 @@ def duel(values: flags.Values) -> int:
         status = _sweep(values, workdir, f"{values.seeds}", workdir, rows, plugins)
         if status:
             break
-    ended = sum(trial.has_ended and trial.point["row"] in names for trial in trials())
-    unfinished = max(len(names) * values.seeds - ended, 0)
+    points = [(name, seed) for name in names for seed in range(values.seeds)]
+    unfinished = len(points) - sum(
+        each.has_ended and (each.point["row"], each.point["seed"]) in points for each in trials()
+    )
     results = results_of(plan, metric, trials())
     section, written = write_duel_report(plan, results, metric, power(), unfinished, tuning, workdir)
     print("\n" + section_text(section) + "\n\n" + "\n".join(f"  {file}" for file in written))

@@ -35,7 +35,7 @@ TUNING_SEED = 1_000_000
 """The seed of runs that choose a value: no run of the tests has it."""
 # A pilot: updates before the clock starts, updates and seconds that it takes at least, rounds where the time counts.
 FIRST_UPDATES, LEAST_UPDATES, LEAST_SECONDS, ROUNDS = 3, 10, 3.0, 3
-COUNTED_BATCHES = 64
+COUNTED_BATCHES, UNSTEADY = 64, 1.2
 SWEEP_FILE = '''"""Runs of a duel: sweep.py:N, those of its tests with N seeds; sweep.py:tune, those that choose a value."""
 
 from pathlib import Path
@@ -242,7 +242,8 @@ def _costs(
     plan: Plan, contenders: Sequence[Contender], widths: Mapping[str, dict[str, str]], say: Callable[[str], None]
 ) -> dict[str, Cost]:
     """The cost of each contender, measured in turn; of several rounds the fastest counts."""
-    found: dict[str, Cost] = {}
+    counts: dict[str, tuple[int, float, int]] = {}
+    seconds: dict[str, list[float]] = {}
     updates = 0
     for number in range(ROUNDS if plan.equal == "time" else 1):
         for each in contenders:
@@ -258,9 +259,13 @@ def _costs(
                 raise KeyboardInterrupt(outcome.signal)
             # All make the same updates, on the same batches.
             updates = updates or pilot.updates
-            seconds = [pilot.seconds] + ([found[each.name].seconds] if each.name in found else [])
-            found[each.name] = replace(found.get(each.name) or Cost(*pilot.counts, 0.0), seconds=min(seconds))
-    return found
+            counts.setdefault(each.name, pilot.counts)
+            seconds.setdefault(each.name, []).append(pilot.seconds)
+    for name, times in seconds.items():
+        if max(times) > UNSTEADY * min(times):
+            measured = f"{1e3 * min(times):.0f} to {1e3 * max(times):.0f} ms an update"
+            say(f"WARNING: pilots of {name} took {measured}: other programs may use this machine")
+    return {name: Cost(*counts[name], min(times)) for name, times in seconds.items()}
 
 
 class _Pilot:
