@@ -167,7 +167,7 @@ def _tune(
         return None, status
     scores = tuned_values(plan, [*plan.planned], metric, _trials(workdir, "tune", folder))
     sign = 1 if metric.direction == "maximize" else -1
-    best = {name: max(scores[name], key=lambda value, found=scores[name]: sign * found[value]) for name in untuned}
+    best = {name: max(scores[name].items(), key=lambda item: sign * item[1])[0] for name in untuned}
     planned = {name: replace(each, tuned=best.get(name, each.tuned)) for name, each in plan.planned.items()}
     plan = replace(plan, planned=planned)
     plan.write(workdir)

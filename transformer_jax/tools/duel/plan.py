@@ -97,7 +97,7 @@ class Plan:
 
     def config_of(self, contender: Contender, more: Mapping[str, str] | None = None) -> ExperimentConfig:
         stated = [(key, text) for key, text in self.overrides]
-        return resolve(self.recipe, [*stated, *(contender.settings | (more or {})).items()])
+        return resolve(self.recipe, [*stated, *{**contender.settings, **(more or {})}.items()])
 
     def write(self, workdir: Path) -> None:
         write_whole(workdir / "duel.json", json.dumps(asdict(self), indent=1) + "\n")
@@ -134,7 +134,7 @@ def sweep_of(workdir: Path, argument: str) -> Sweep:
     plan = read_plan(workdir)
     if plan is None:
         raise ConfigError(f"{workdir}: no duel.json; transformer-jax duel writes it")
-    rows = {}
+    rows: dict[str, dict[str, str]] = {}
     for name, each in plan.planned.items():
         settings = each.contender.settings | plan.settings_of(each)
         if argument == "tune":

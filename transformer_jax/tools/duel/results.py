@@ -139,13 +139,12 @@ def _reached(result: Result, base: Result) -> float | None:
     finals = base.finals(LOSS)
     if not finals:
         return None
-    target, before = fmean(finals), None
+    target, before = fmean(finals), (0, math.inf)
     for step, losses in result.curve(LOSS).items():
         mean = fmean(losses)
-        if mean <= target and before is None:
-            return step
         if mean <= target:
-            return before[0] + (step - before[0]) * (before[1] - target) / (before[1] - mean)
+            first, above = before
+            return step if above == math.inf else first + (step - first) * (above - target) / (above - mean)
         before = step, mean
     return None
 
