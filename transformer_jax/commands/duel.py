@@ -57,7 +57,7 @@ def duel(values: flags.Values) -> int:
     A pilot of seconds measures each idea first. The runs of the base come next; their spread is the noise floor, and the
     duel prints how large a difference it can find. All runs are trials of a sweep: Ctrl-C saves and stops, the same command
     resumes, also on more machines, and one with more ideas or seeds reuses the runs that are there. At the end WORKDIR holds
-    report.html, .md and .csv, runs.csv, result.json, and pictures.
+    report.html, .md and .csv, result.json, and pictures.
     """
     if find_spec("optuna") is None:
         raise ConfigError("duel: needs Optuna; pip install optuna")

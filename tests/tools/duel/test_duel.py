@@ -193,7 +193,6 @@ def test_results_count_failures_and_find_a_planted_harm(tmp_path, monkeypatch):
     assert (failed["idea"], failed["runs"][0]["error"]) == ("fails", "TrainingDiverged: update 3: loss nan")
     lines = list(csv.DictReader((tmp_path / "report.csv").read_text().splitlines()))
     assert [line["failed"] for line in lines] == ["0", "0", "0", "3"]
-    assert len((tmp_path / "runs.csv").read_text().splitlines()) == 1 + 4 * 4
 
 
 def test_the_command_tunes_trains_the_base_first_and_reports(tmp_path, monkeypatch, capsys):

@@ -46,7 +46,7 @@ def write_duel_report(
     tuning: Section | None,
     folder: Path,
 ) -> tuple[Section, list[Path]]:
-    """Writes report.md, .html and .csv, runs.csv, result.json and the pictures; returns the first section, and the paths."""
+    """Writes report.md, .html and .csv, result.json and the pictures; returns the first section, and the paths."""
     drawn = {
         draw_forest(results, metric, folder / "forest.png"): "Differences from the base with 95 % intervals",
         draw_duel_curves(
@@ -67,16 +67,14 @@ def write_duel_report(
         headings = "idea", "seed", "error", "folder"
         sections.append(Section("Failed runs", (Table(headings, tuple(failed), frozenset({0, 2, 3}), frozenset({3})),)))
     records = [_record(each, metric) for each in results]
-    runs = [_run_record(each, metric) for each in results]
-    lines = [run for each in runs for run in each]
-    csv = {
-        "report.csv": to_csv([*records[0]] if records else [], [[*each.values()] for each in records]),
-        "runs.csv": to_csv([*lines[0]] if lines else [], [[*each.values()] for each in lines]),
-    }
-    written = write_report(folder, "report", Document(f"Duel on {plan.recipe}", tuple(sections)), csv)
+    csv = to_csv([*records[0]] if records else [], [[*each.values()] for each in records])
+    document = Document(f"Duel on {plan.recipe}", tuple(sections))
+    written = write_report(folder, "report", document, {"report.csv": csv})
     contenders = [
-        {**record, "settings": each.planned.contender.settings | plan.settings_of(each.planned), "runs": of_it}
-        for record, each, of_it in zip(records, results, runs, strict=True)
+        record
+        | {"settings": each.planned.contender.settings | plan.settings_of(each.planned)}
+        | {"runs": [run._asdict() for run in each.runs]}
+        for record, each in zip(records, results, strict=True)
     ]
     content = {**asdict(replace(plan, planned={})), "power": power, "contenders": contenders}
     del content["planned"]
@@ -89,8 +87,11 @@ def _verdicts(plan: Plan, results: Sequence[Result], metric: Metric, power: str,
     for each in results:
         finals = each.finals(metric.key)
         if each.is_base and finals:
+            seeds = "seed" if len(finals) == 1 else "seeds"
             spread = f", standard deviation {metric.text(stdev(finals))}" if len(finals) > 1 else ""
-            blocks.append(f"{each.name}: {metric.label} {metric.text(fmean(finals))} over {len(finals)} seeds{spread}.")
+            blocks.append(
+                f"{each.name}: {metric.label} {metric.text(fmean(finals))} over {len(finals)} {seeds}{spread}."
+            )
     ideas = [each for each in results if not each.is_base]
     if ideas:
         rows = tuple((each.name, each.verdict) for each in ideas)
@@ -172,14 +173,3 @@ def _record(result: Result, metric: Metric) -> dict[str, Any]:
         values = test._asdict() | {"p_holm": p} if test else dict.fromkeys((*PairedTest._fields, "p_holm"))
         found |= {f"{key} {name}": value for name, value in values.items()}
     return found
-
-
-def _run_record(result: Result, metric: Metric) -> list[dict[str, Any]]:
-    """Lines of runs.csv."""
-    keys = metric.key, LOSS
-    return [
-        {"idea": result.planned.contender.idea, "size": result.size, "seed": run.seed}
-        | {key: None if run.error else run.final(key) for key in keys}
-        | {"seconds": run.seconds, "error": run.error, "folder": run.folder}
-        for run in result.runs
-    ]
