@@ -21,7 +21,7 @@ CONTENTS = {
     "Use": "evaluation explorer interop",
     "More models": "language_models word_vectors",
     "Large scale": "clusters preflight roofline",
-    "Extend": "extending kit",
+    "Extend": "extending kit duel",
     "Inside": "annotated_transformer annotated_attention figures architecture paper_to_code benchmarks security",
     "Project": "../CONTRIBUTING ../CHANGELOG",
 }

@@ -45,6 +45,7 @@ COMMANDS = {
     "doctor": Listed("preflight.doctor", "check that this installation and its devices compute correctly"),
     "conform": Listed("conform.conform", "check that an idea does what the project promises, in small models"),
     "sweep": Listed("sweep.sweep", "train a recipe in many variants, by any number of workers"),
+    "duel": Listed("duel.duel", "test which ideas help, at equal budgets, with error bars"),
     "launch": Listed("launch.launch", "write a job that starts a run or a sweep on a cluster"),
     "recipes": Listed("settings.recipes", "list the recipes that come with the package"),
     "config": Listed("settings.config", "print the settings of a recipe or a run, or how two differ"),

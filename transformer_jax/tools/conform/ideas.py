@@ -68,12 +68,12 @@ def ideas_named(text: str) -> list[Idea]:
         return _registered_by(text)
     kind, colon, name = text.rpartition(":")
     if colon and kind not in KINDS:
-        raise ConfigError(f"conform: {kind!r} is not one of the kinds {', '.join(KINDS)}")
+        raise ConfigError(f"{kind!r} is not one of the kinds {', '.join(KINDS)}")
     found = [Idea(each, name) for each in ([kind] if colon else KINDS) if name in names(each)]
     if not found:
         near = nearest(name, [each for kind in KINDS for each in names(kind)])
         hint = f"did you mean {near}?" if near else "transformer-jax config --explain=model.attention lists names"
-        raise ConfigError(f"conform: there is no part {text!r}; {hint}")
+        raise ConfigError(f"there is no part {text!r}; {hint}")
     return found
 
 
@@ -97,7 +97,7 @@ def _registered_by(file: str) -> list[Idea]:
     # A file that --plugin loaded already registers its names again.
     found = [idea for idea, made in _parts().items() if made is not before.get(idea)]
     if not found:
-        raise ConfigError(f"conform: {file} registers none of {', '.join(KINDS)}, the kinds that can be checked")
+        raise ConfigError(f"{file} registers none of {', '.join(KINDS)}, the kinds that can be checked")
     return found
 
 

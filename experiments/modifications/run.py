@@ -1,0 +1,122 @@
+"""Which modifications help? Three duels: a Transformer and an LSTM that translate Multi30k, and a language model.
+
+    python experiments/modifications/run.py --data=multi30k --text=enwiki.txt.xz --workdir=runs/modifications --workers=2
+
+The same command resumes; ``--only`` names the duels to run. Writes results.md to ``--output``: a table of all differences,
+beside published ones.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformer_jax.__main__ import main as transformer_jax
+from transformer_jax.evaluation.text_table import aligned_table
+
+HERE = Path(__file__).resolve().parent
+
+
+class Study(NamedTuple):
+    """A duel: recipe, its flags, and ideas."""
+
+    recipe: str
+    flags: tuple[str, ...]
+    ideas: tuple[str, ...]
+
+
+LAYERS = (
+    *(
+        "rmsnorm",
+        "pre",
+        "sandwich",
+        "rezero",
+        "residual:deepnorm+initialization:deepnorm",
+        "swiglu",
+        "geglu",
+        "reglu",
+        "relu_squared",
+    ),
+    *("residual:pre+rmsnorm+swiglu", "mixture_of_experts+load_balance", "rope", "alibi", "t5", "shaw"),
+    *("grouped_query:key_value_heads=2", "multi_query", "qk_norm", "attention:cosine", "soft_cap", "talking_heads"),
+)
+TRAINING = "muon", "lion:optimizer.learning_rate=2e-4", "ema", "schedule_free", "wsd", "z_loss"
+STUDIES = {
+    "transformer": Study("multi30k:tiny_minutes", (), (*LAYERS, "ssru", "gated_linear_attention", *TRAINING, "r_drop")),
+    "lstm": Study(
+        "seq2seq:luong_general_multi30k",
+        (
+            "--config.training.num_updates=1000",
+            "--config.optimizer.warmup_updates=200",
+            "--config.optimizer.clip_norm=1",
+        ),
+        (*TRAINING, "r_drop"),
+    ),
+    "language_model": Study(
+        "language_model:enwiki",
+        ("--config.training.num_updates=600", "--config.training.validation_sentences=200"),
+        tuple(idea for idea in LAYERS if idea not in ("pre", "residual:pre+rmsnorm+swiglu")) + TRAINING,
+    ),
+}
+PUBLISHED = {"base": (26.62, 1.838), "rmsnorm": (27.14, 1.821), "swiglu": (27.02, 1.789)}
+"""WMT BLEU and loss of Narang et al. 2021."""
+
+
+def main() -> None:
+    arguments = _arguments()
+    for name in arguments.only:
+        study = STUDIES[name]
+        data = f"data.train={arguments.text}" if name == "language_model" else f"data.directory={arguments.data}"
+        flags = [f"--config={study.recipe}", f"--config.{data}", *study.flags, f"--ideas={','.join(study.ideas)}"]
+        flags += ["--metric=loss", f"--seeds={arguments.seeds}", f"--workers={arguments.workers}"]
+        status = transformer_jax(["duel", *flags, f"--workdir={arguments.workdir / name}"])
+        if status:
+            sys.exit(status)
+    results = {name: arguments.workdir / name / "result.json" for name in STUDIES}
+    found = {name: json.loads(file.read_text()) for name, file in results.items() if file.is_file()}
+    (arguments.output / "results.md").write_text(table(found), encoding="utf-8")
+
+
+def table(found: dict[str, dict[str, Any]]) -> str:
+    """A line for each idea: the difference in loss of each duel with its 95 % interval, starred if significant."""
+    ideas = dict.fromkeys(each["idea"] for content in found.values() for each in content["contenders"])
+    rows = [("idea", *found, "Narang et al.: BLEU", "loss"), ("---", *("---" for _ in found), "---:", "---:")]
+    for idea in ideas:
+        cells = [
+            cell(next((each for each in content["contenders"] if each["idea"] == idea), None))
+            for content in found.values()
+        ]
+        published = PUBLISHED.get(idea)
+        rows.append((idea, *cells, *(map(str, published) if published else ("", ""))))
+    return (
+        aligned_table([("|", *sum(((each, "|") for each in row), ())) for row in rows], "l" * (2 * len(rows[0]) + 1))
+        + "\n"
+    )
+
+
+def cell(contender: dict[str, Any] | None) -> str:
+    if contender is None:
+        return ""
+    mean, low, high = (contender[f"validation/loss {name}"] for name in ("mean", "low", "high"))
+    failed = f" ({contender['failed']} failed)" if contender["failed"] else ""
+    if mean is None:
+        return f"base{failed}" if contender["idea"] == "base" else f"no test{failed}"
+    star = "*" if contender["validation/loss p_holm"] < 0.05 else ""
+    return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]{star}{failed}"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of Multi30k")
+    parser.add_argument("--text", type=Path, required=True, help="text of the language model, a paragraph a line")
+    parser.add_argument("--workdir", type=Path, required=True)
+    parser.add_argument("--only", nargs="+", choices=STUDIES, default=[*STUDIES])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--output", type=Path, default=HERE)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""Duels: ideas as settings, equal budgets, results of pretended runs, and one small duel through the command line."""
+
+import csv
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+
+import pytest
+from process_environment import process_environment
+from run_settings import tiny_settings
+from tools.sweeps.studies import PretendedTraining
+
+from transformer_jax.__main__ import main
+from transformer_jax.commands import duel as command
+from transformer_jax.config import ConfigError
+from transformer_jax.config.tasks import TASKS
+from transformer_jax.runs.run import TrainingDiverged
+from transformer_jax.tools.duel import plan as planning
+from transformer_jax.tools.duel.contenders import Contender, read_contenders
+from transformer_jax.tools.duel.plan import Cost, Plan, Planned, make_plan, read_plan, require_same_duel, sweep_of
+from transformer_jax.tools.duel.report import write_duel_report
+from transformer_jax.tools.duel.results import power_statement, results_of
+from transformer_jax.tools.sweeps import worker, workers
+from transformer_jax.tools.sweeps.study import open_study, trial_rows
+
+QUICKSTART = "configs/quickstart.py"
+
+
+def read(*ideas, sizes=(1,), recipe=QUICKSTART):
+    return {each.name: each.settings for each in read_contenders(recipe, [], ideas, sizes)}
+
+
+def test_ideas_become_settings(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("from transformer_jax.config.plugins import register\nregister('norm', 'mine')(print)\n")
+    found = read("qk_norm+soft_cap", "rope:base=1e+5;model.dropout=0.2", "schedule:cosine+model.dropout=0.9", str(file))
+    assert list(found.values()) == [
+        {},
+        {"model.attention": "qk_norm,soft_cap"},
+        {"model.positions": "rope", "parts.rope.base": "1e+5", "model.dropout": "0.2"},
+        {"optimizer.schedule": "cosine", "model.dropout": "0.9"},
+        {"model.norm": "mine"},
+    ]
+    larger = read("rope", sizes=(1, 2))
+    assert larger["base x2"] == {"model.d_model": "256", "model.d_ff": "512", "model.num_heads": "8"}
+    assert larger["rope x2"] == larger["base x2"] | {"model.positions": "rope"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--ideas=rop"], "there is no part 'rop'; did you mean rope?"),
+        (["--ideas=rope+alibi"], "rope and alibi both set model.positions"),
+        (["--ideas=rope:bas=3"], "did you mean parts.rope.base?"),
+        (["--ideas=dropout=0.3"], "is not a setting; write model.dropout=0.2"),
+        (["--ideas=dot"], "model.attention is not a setting of this recipe's model"),
+        (["--ideas=none"], "write positions:none or averaging:none"),
+        (["--ideas=rope,rope"], "name ideas, each once"),
+        (["--ideas=missing.py"], "missing.py is not a file"),
+        (["--ideas=rope", "--sizes=0"], "whole numbers from 1"),
+        (["--ideas=rope", "--metric=ter"], "'ter' is not measured here"),
+        (["--ideas=rope", "--budget=20"], "not a time"),
+        (["--ideas=rope", "--tune=learning_rate"], "not SETTING:COUNT"),
+        (["--ideas=rope", "--tune=warmup_updates:3"], "not a number with a fraction"),
+        (["--ideas=rope", "--seeds=1"], "seeds"),
+    ],
+)
+def test_what_it_refuses(arguments, message, tmp_path, capsys):
+    assert main(["duel", f"--config={QUICKSTART}", f"--workdir={tmp_path / 'duel'}", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "duel").exists()
+
+
+def planned(tmp_path, monkeypatch, equal="flops", budget="", ideas=("rope",), tune="", recipe=QUICKSTART):
+    """The plan where each update of an idea costs twice the FLOPs and half the time of the base's 0.5 seconds."""
+    costs = {"base": Cost(1000, 1e9, 1, 0.5)}
+    monkeypatch.setattr(
+        planning,
+        "_costs",
+        lambda plan, tried, *_: {each.name: costs.get(each.name, Cost(9, 2e9, 1, 0.25)) for each in tried},
+    )
+    plan = Plan(recipe, [], equal, budget, tune, "validation/bleu")
+    make_plan(plan, read_contenders(recipe, [], ideas, [1]), tmp_path, lambda line: None)
+    return read_plan(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("equal", "budget", "updates"),
+    [
+        ("flops", "", (1100, 550)),
+        ("time", "", (1100, 2200)),
+        ("updates", "20m", (2400, 2400)),
+        ("flops", "20m", (2400, 1200)),
+    ],
+)
+def test_budgets_are_equal(equal, budget, updates, tmp_path, monkeypatch):
+    plan = planned(tmp_path, monkeypatch, equal, budget)
+    assert tuple(plan.planned[name].updates for name in ("base", "rope")) == updates
+    sweep = sweep_of(tmp_path, "3")
+    points = {(point["row"], point["seed"]): sweep.settings(point) for point in sweep.points()}
+    assert list(points) == [(row, seed) for row in ("base", "rope") for seed in (0, 1, 2)]
+    for row, length in zip(("base", "rope"), updates, strict=True):
+        config = points[row, 1]
+        assert (config.training.num_updates, config.seed) == (length, 1)
+        # Validations and the warm-up are at the same shares of every run.
+        assert config.training.evaluate_every == -(-length // 8)
+        assert config.optimizer.warmup_updates == round(200 * length / 1100)
+    assert points["rope", 0].model.positions == "rope"
+
+
+def test_a_duel_grows_by_ideas_and_keeps_its_conditions(tmp_path, monkeypatch):
+    before = planned(tmp_path, monkeypatch)
+    after = planned(tmp_path, monkeypatch, ideas=("rope", "alibi"))
+    assert after.planned.items() > before.planned.items()
+    assert set(after.planned) == {"base", "rope", "alibi"}
+    with pytest.raises(ConfigError, match="with equal='flops', and this command has 'time'"):
+        require_same_duel(after, replace(after, equal="time"), [])
+    with pytest.raises(ConfigError, match="rope: its file or settings changed"):
+        require_same_duel(after, after, [Contender("rope", 1, {"model.positions": "rope"}, {"rope.py": "other"})])
+
+
+def test_tuning_tries_the_same_number_of_values_for_all(tmp_path, monkeypatch):
+    plan = planned(tmp_path, monkeypatch, ideas=("optimizer.learning_rate=0.1",), tune="learning_rate:3")
+    rates = [
+        sweep_of(tmp_path, "tune").settings(point).optimizer.learning_rate
+        for point in sweep_of(tmp_path, "tune").points()
+    ]
+    assert rates == [0.0015, 0.003, 0.006, 0.05, 0.1, 0.2]
+    assert sweep_of(tmp_path, "2").rows == {}, "no value is chosen yet"
+    chosen = {name: replace(each, tuned=each.grid[0]) for name, each in plan.planned.items()}
+    replace(plan, planned=chosen).write(tmp_path)
+    assert [row["optimizer.learning_rate"] for row in sweep_of(tmp_path, "2").rows.values()] == ["0.0015", "0.05"]
+
+
+def test_the_feed_forward_width_matches_parameters(tmp_path, monkeypatch):
+    recipe = str(tmp_path / "recipe.py")
+    settings = tiny_settings(tmp_path / "cache", num_updates=40) | {"mesh": {"data": 8}}
+    Path(recipe).write_text(f"def get_config():\n    return {settings!r}\n")
+    plan = planned(tmp_path, monkeypatch, "parameters", ideas=("swiglu",), recipe=recipe)
+    # The third matrix takes a third of the width; two thirds of 32 are rounded to a multiple of 8.
+    assert plan.planned["swiglu"].settings["model.d_ff"] == "24"
+    assert plan.planned["base"].updates == plan.planned["swiglu"].updates == 40
+    with pytest.raises(ConfigError, match="no model.d_ff gives"):
+        planned(tmp_path, monkeypatch, "parameters", ideas=("model.d_model=64",), recipe=recipe)
+
+
+def test_results_count_failures_and_find_a_planted_harm(tmp_path, monkeypatch):
+    ideas = {"harm <b>": {"model.dropout": "0.9"}, "same": {}, "fails": {"model.dropout": "0.8"}}
+    contenders = [Contender("base", 1, {}, {}), *(Contender(name, 1, settings, {}) for name, settings in ideas.items())]
+    cost = Cost(10, 1e9, 2**20, 0.1)
+    plan = Plan(QUICKSTART, [], "flops", "", "", "validation/bleu")
+    plan = replace(plan, planned={each.name: Planned(each, cost, 200, {}, []) for each in contenders})
+    plan.write(tmp_path)
+
+    def value(config):
+        noise = (config.seed * 7 % 5) / 10
+        return 30 + noise - (20 + noise / 3) * (config.model.dropout == 0.9)
+
+    def before(config):
+        if config.model.dropout == 0.8 and config.seed != 1:
+            raise TrainingDiverged("update 3: loss nan")
+
+    pretended = PretendedTraining(value)
+    pretended.before = before
+    monkeypatch.setattr(worker, "run_training", pretended)
+    sweep, bleu = sweep_of(tmp_path, "4"), TASKS["translation"].selection
+    study = open_study(sweep, tmp_path, "duel", 60.0)
+    assert power_statement([], 4, 3, bleu, 0.0).startswith("Power: the noise floor is not known yet")
+    worker.work(study, sweep, tmp_path, 60.0)
+    results = {each.name: each for each in results_of(plan, bleu, trial_rows(study, sweep))}
+    assert results["harm <b>"].verdict.startswith("hurts: BLEU worse by 19.")
+    assert results["harm <b>"].effect < -100
+    assert results["same"].verdict == "equal to the base in every run"
+    assert (
+        results["fails"].verdict
+        == "no test, since fewer than two pairs of runs ended well; 3 of 4 runs of fails failed"
+    )
+    # The loss that the pretended training reports is its BLEU: lower from the first validation on.
+    assert (results["harm <b>"].reached, results["base"].reached) == (100, 200)
+
+    power = power_statement([*results.values()], 4, 3, bleu, 0.3)
+    assert "A difference of 0.30 needs" in power
+    _, written = write_duel_report(plan, [*results.values()], bleu, power, 0, None, tmp_path)
+    assert [file.name for file in written[:3]] == ["report.md", "report.html", "report.csv"]
+    page = (tmp_path / "report.html").read_text()
+    assert escape("harm <b>") in page and "<b>" not in page
+    assert "http" not in page.replace("http-equiv", ""), "works offline"
+    content = json.loads((tmp_path / "result.json").read_text())
+    failed = content["contenders"][3]
+    assert (failed["idea"], failed["runs"][0]["error"]) == ("fails", "TrainingDiverged: update 3: loss nan")
+    lines = list(csv.DictReader((tmp_path / "report.csv").read_text().splitlines()))
+    assert [line["failed"] for line in lines] == ["0", "0", "0", "3"]
+
+
+def test_the_command_tunes_trains_the_base_first_and_reports(tmp_path, monkeypatch, capsys):
+    """With pilots and trainings that pretend: the higher its rate, the better a run."""
+    trained = []
+    pretended = PretendedTraining(lambda config: 10 + 1000 * config.optimizer.learning_rate + config.seed % 7)
+    pretended.before = lambda config: trained.append(
+        (config.seed, config.model.positions, config.optimizer.learning_rate)
+    )
+    monkeypatch.setattr(worker, "run_training", pretended)
+    monkeypatch.setattr(planning, "_costs", lambda plan, tried, *_: {each.name: Cost(9, 1e9, 1, 0.5) for each in tried})
+
+    def plan_here(values, workdir):
+        monkeypatch.setenv(command.PLANNER, "1")
+        status = command.duel.run(values)
+        monkeypatch.delenv(command.PLANNER)
+        return status
+
+    def sweep_here(values, workdir, argument, folder, rows, plugins):
+        whole = sweep_of(workdir, argument)
+        sweep = replace(whole, rows={row: whole.rows[row] for row in rows})
+        worker.work(open_study(sweep, folder, command._study_of(workdir, folder), 60.0), sweep, folder, 60.0)
+        return 0
+
+    monkeypatch.setattr(command, "_plan_in_process", plan_here)
+    monkeypatch.setattr(command, "_sweep", sweep_here)
+    for name in ("share_cores", "end_with_parent"):
+        monkeypatch.setattr(workers, name, lambda *_: None)
+    arguments = ["duel", f"--config={QUICKSTART}", "--tune=learning_rate:2", "--seeds=2", f"--workdir={tmp_path}"]
+    assert main([*arguments, "--ideas=rope", "--metric=chrf"]) == 0
+    assert main([*arguments, "--ideas=rope", "--metric=chrf"]) == 0, "nothing is left to do"
+    tuning, tests = trained[:4], trained[4:]
+    low, high = 0.003 / 2**0.5, 0.003 * 2**0.5
+    assert tuning == [
+        (1_000_000, positions, pytest.approx(rate)) for positions in ("sinusoidal", "rope") for rate in (low, high)
+    ]
+    # The pretended chrF is always 1: the first value of the grid is as good as any.
+    assert tests == [(seed, positions, pytest.approx(low)) for positions in ("sinusoidal", "rope") for seed in (0, 1)]
+    said = capsys.readouterr().out
+    assert "noise floor is not known yet" in said and "there is no noise" in said and "equal to the base" in said
+    assert "at the edge of the grid for base, rope" in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_duel_runs_resumes_and_grows(tmp_path):
+    settings = tiny_settings(tmp_path / "cache", num_updates=16)
+    (tmp_path / "recipe.py").write_text(f"def get_config():\n    return {settings!r}\n")
+    command = [sys.executable, "-m", "transformer_jax", "duel", "--config=recipe.py", "--workdir=out", "--seeds=2"]
+
+    def duel(*ideas):
+        arguments = [*command, f"--ideas={','.join(ideas)}", "--metric=loss", "--tune=learning_rate:2"]
+        done = subprocess.run(
+            arguments, cwd=tmp_path, env=process_environment(), capture_output=True, text=True, timeout=900
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout, json.loads((tmp_path / "out/result.json").read_text())
+
+    def ended():
+        return [(tmp_path / f"out/trials/000{number}/outcome.json").stat().st_mtime for number in range(4)]
+
+    said, content = duel("model.d_ff=64")
+    base, idea = content["contenders"]
+    assert (
+        "the noise floor is not known yet" in said and "loss, the standard deviation of the base over 2 seeds" in said
+    )
+    assert base["updates"] == 16 and idea["updates"] == round(16 * base["flops"] / idea["flops"]) < 16
+    assert idea["parameters"] == base["parameters"] + 2 * (2 * 16 * 32 + 32)
+    assert [len(each["runs"]) for each in (base, idea)] == [2, 2]
+    assert all(run["error"] == "" and run["seconds"] > 0 for run in (*base["runs"], *idea["runs"]))
+    times = ended()
+
+    _, grown = duel("model.d_ff=64", "model.dropout=0.1")
+    assert ended() == times
+    assert [each["idea"] for each in grown["contenders"]] == ["base", "model.d_ff=64", "model.dropout=0.1"]
+    same = grown["contenders"][2]
+    assert same["verdict"] == "equal to the base in every run", "paired seeds: the dropout of the base is 0.1 too"
+    assert (tmp_path / "out/tuning/trials/0005").is_dir()

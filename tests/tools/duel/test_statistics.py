@@ -1,0 +1,91 @@
+"""The statistics of a duel: known values, the rate of false alarms, and what a duel of the stated power finds."""
+
+import math
+
+import numpy as np
+import pytest
+
+from transformer_jax.tools.duel.statistics import (
+    PairedTest,
+    detectable,
+    holm,
+    paired_test,
+    seeds_needed,
+    t_quantile,
+    t_tails,
+    verdict,
+)
+
+DUELS = 1000
+
+
+def duels(pairs: int, ideas: int, shift: float = 0.0) -> np.ndarray:
+    """Differences ``[duels, ideas, pairs]`` of ideas as good as the base (plus ``shift``), which share its runs."""
+    noise = np.random.default_rng(7).normal(size=(DUELS, ideas + 1, pairs))
+    return noise[:, 1:] - noise[:, :1] + shift
+
+
+def finds(differences: np.ndarray) -> np.ndarray:
+    """Whether each idea of each duel helps or hurts, ``[duels, ideas]``."""
+    return np.array([[p < 0.05 for p in holm([paired_test(list(idea)).p for idea in duel])] for duel in differences])
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 9, 30, 101])
+def test_students_t_is_that_of_scipy(freedom):
+    distribution = pytest.importorskip("scipy.stats").t(freedom)
+    for t in (0.0, 0.3, -1.0, 2.5, 12.0):
+        assert t_tails(t, freedom) == pytest.approx(2 * distribution.sf(abs(t)), rel=1e-9, abs=1e-14)
+    for tails in (0.4, 0.05, 0.0025):
+        assert t_quantile(tails, freedom) == pytest.approx(distribution.isf(tails / 2), rel=1e-9)
+
+
+def test_students_t_in_closed_form():
+    assert t_tails(1.0, 1) == pytest.approx(0.5)
+    assert t_tails(1.0, 2) == pytest.approx(1 - 1 / math.sqrt(3))
+    assert t_quantile(0.05, 1) == pytest.approx(12.7062, abs=1e-4)
+
+
+def test_a_paired_test_by_hand():
+    test = paired_test([1.0, 2.0, 3.0])
+    # t = 2 / (1 / sqrt(3)) with 2 degrees of freedom, whose tails are 1 - t / sqrt(2 + t^2).
+    assert (test.pairs, test.mean, test.deviation) == (3, 2.0, 1.0)
+    assert test.p == pytest.approx(1 - math.sqrt(12 / 14))
+    assert (test.low, test.high) == pytest.approx((2 - 4.30265 / math.sqrt(3), 2 + 4.30265 / math.sqrt(3)), abs=1e-5)
+    assert paired_test([1.0]) is None
+    assert [paired_test([each, each]).p for each in (0.0, 0.5)] == [1.0, 0.0]
+
+
+def test_holms_correction():
+    assert holm([0.03, 0.01, 0.04]) == pytest.approx([0.06, 0.03, 0.06])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+@pytest.mark.parametrize(("pairs", "ideas"), [(3, 1), (5, 1), (5, 4)])
+def test_null_duels_raise_false_alarms_at_the_stated_rate(pairs, ideas):
+    alarms = finds(duels(pairs, ideas)).any(axis=1).mean()
+    # Four standard errors; Holm keeps below the level where ideas share the runs of the base.
+    assert alarms < 0.05 + 4 * math.sqrt(0.05 * 0.95 / DUELS)
+    assert alarms > (0.022 if ideas == 1 else 0.01)
+
+
+@pytest.mark.parametrize(("pairs", "ideas"), [(5, 1), (10, 4)])
+def test_a_planted_effect_of_detectable_size_is_found_with_the_stated_power(pairs, ideas):
+    shift = detectable(math.sqrt(2), pairs, ideas)
+    found = finds(duels(pairs, ideas, shift))
+    # The plan is for Bonferroni, which Holm surpasses.
+    assert 0.77 < found.mean() < (0.85 if ideas == 1 else 0.97)
+    assert seeds_needed(shift * 1.001, math.sqrt(2), ideas) == pairs
+
+
+def test_verdicts_say_what_the_interval_allows():
+    test = PairedTest(5, 0.5, 0.3, 0.2, 0.8, 0.01)
+    assert verdict(test, 0.02, 1, "BLEU", 2) == "helps: BLEU better by 0.20 to 0.80"
+    assert verdict(test, 0.02, -1, "loss", 1, "1 of 5 runs of x failed") == (
+        "hurts: loss worse by 0.2 to 0.8; 1 of 5 runs of x failed, and are in no mean"
+    )
+    assert verdict(test, 0.06, 1, "BLEU", 2) == "no difference shown; BLEU may still be up to 0.80 better"
+    both = PairedTest(5, 0.1, 0.3, -0.3, 0.5, 0.4)
+    assert verdict(both, 0.4, -1, "loss", 1) == "no difference shown; loss may still be up to 0.3 better or 0.5 worse"
+    assert verdict(PairedTest(3, 0.0, 0.0, 0.0, 0.0, 1.0), 1.0, 1, "BLEU", 2) == "equal to the base in every run"
+    assert verdict(None, 1.0, 1, "BLEU", 2, "3 of 3 runs of x failed").endswith("ended well; 3 of 3 runs of x failed")

@@ -1,0 +1,197 @@
+"""``duel``: which ideas help, at equal budgets, with error bars."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transformer_jax.commands import flags
+from transformer_jax.commands.registry import load_command
+from transformer_jax.config import ConfigError, Metric, resolve
+from transformer_jax.config.conversion import type_of
+from transformer_jax.config.sizing import seconds_of
+from transformer_jax.tools.duel.contenders import BASE, EQUAL, Contender, read_contenders
+
+if TYPE_CHECKING:
+    from transformer_jax.tools.reports.document import Section
+    from transformer_jax.tools.sweeps.study import TrialRow
+
+GRACE_SECONDS = 120.0
+# Environment variable of the process that makes the plan: it uses the devices, which the workers then need for themselves.
+PLANNER = "TRANSFORMER_JAX_DUEL_PLANNER"
+LAST_LINES = 12
+
+
+@flags.command(
+    flags.config,
+    flags.strings("ideas", None, "parts, files and settings, see above", required=True),
+    flags.enum("equal", "flops", EQUAL, "the budget that is the same for all"),
+    flags.string(
+        "budget", "", "time of a run of the base in updates, 20m (default: training.num_updates of the recipe)"
+    ),
+    flags.integer("seeds", 5, "runs of each", lower_bound=2),
+    flags.string("workdir", None, "folder of the duel", required=True),
+    flags.string("tune", "", "SETTING:COUNT, learning_rate:3: the best of a grid for each, with one run a value"),
+    flags.strings("sizes", ["1"], "factors on the widths of the model"),
+    flags.string("metric", "", "bleu, chrf, loss, ... (default: the metric that selects checkpoints)"),
+    flags.number(
+        "effect", 0.0, "difference that matters, for the statement of power (0: the noise floor)", lower_bound=0
+    ),
+    flags.integer("workers", 0, "workers on this host, as of sweep", lower_bound=0),
+)
+def duel(values: flags.Values) -> int:
+    """Test which ideas help: a base and ideas at equal budgets, with paired seeds and error bars.
+
+    Examples:
+        transformer-jax duel --config=quickstart --ideas=rope,rmsnorm --budget=30s --seeds=3 --workdir=runs/duel
+        transformer-jax duel --config=multi30k:tiny --equal=time --ideas="rope+qk_norm,my_idea.py" --workdir=runs/duel
+        transformer-jax duel --config=mine.py --ideas="grouped_query:key_value_heads=2,model.dropout=0.2" --workdir=runs/duel
+
+    An idea is the name of a part (rope; schedule:cosine where several kinds have the name), a file that registers parts, or
+    SETTING=VALUE. Its own settings follow a colon, separated by semicolons: rope:base=1e5;model.dropout=0.2. A plus sign
+    joins ideas into one.
+
+    A pilot of seconds measures each idea first. The runs of the base come next; their spread is the noise floor, and the
+    duel prints how large a difference it can find. All runs are trials of a sweep: Ctrl-C saves and stops, the same command
+    resumes, also on more machines, and one with more ideas or seeds reuses the runs that are there. At the end WORKDIR holds
+    report.html, .md and .csv, result.json, and pictures.
+    """
+    if find_spec("optuna") is None:
+        raise ConfigError("duel: needs Optuna; pip install optuna")
+    contenders, metric = _checked(values)
+    from transformer_jax.runtime.atomic_files import require_writable
+    from transformer_jax.tools.duel.plan import Plan, make_plan, read_plan, require_same_duel
+
+    workdir = require_writable(Path(values.workdir).expanduser().absolute(), "--workdir")
+    overrides = [list(each) for each in flags.overrides_of(values)]
+    stated = Plan(values.config, overrides, values.equal, values.budget, values.tune, metric.key)
+    found = read_plan(workdir)
+    if found:
+        require_same_duel(found, stated, contenders)
+    if PLANNER in os.environ:
+        from transformer_jax.tools.sweeps.workers import end_with_parent, share_cores
+
+        end_with_parent()
+        share_cores(0, max(values.workers, 1))
+        make_plan(stated, contenders, workdir, lambda line: print(line, flush=True))
+        return 0
+
+    from transformer_jax.tools.duel.report import write_duel_report
+    from transformer_jax.tools.duel.results import power_statement, results_of
+    from transformer_jax.tools.reports.document import section_text
+
+    names = [each.name for each in contenders]
+    plugins = [*values.plugin, *(file for each in contenders for file in each.files)]
+    if not found or any(name not in found.planned for name in names):
+        status = _plan_in_process(values, workdir)
+        if status:
+            return status
+    tuning, status = _tune(values, workdir, names, plugins, metric) if values.tune else (None, 0)
+    if status:
+        return status
+    plan = read_plan(workdir)
+    assert plan is not None
+
+    def power() -> str:
+        ideas = sum(each.contender.idea != BASE for each in plan.planned.values())
+        return power_statement(results_of(plan, metric, trials()), values.seeds, ideas, metric, values.effect)
+
+    def trials() -> "list[TrialRow]":
+        return _trials(workdir, f"{values.seeds}", workdir)
+
+    # The base alone first: its noise floor says what the ideas' runs can show.
+    for rows in ([each.name for each in contenders if each.idea == BASE], names):
+        print(power(), flush=True)
+        status = _sweep(values, workdir, f"{values.seeds}", workdir, rows, plugins)
+        if status:
+            break
+    points = [(name, seed) for name in names for seed in range(values.seeds)]
+    unfinished = len(points) - sum(
+        each.has_ended and (each.point["row"], each.point["seed"]) in points for each in trials()
+    )
+    results = results_of(plan, metric, trials())
+    section, written = write_duel_report(plan, results, metric, power(), unfinished, tuning, workdir)
+    print("\n" + section_text(section) + "\n\n" + "\n".join(f"  {file}" for file in written))
+    return status
+
+
+def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
+    """The contenders and the metric of the flags; raises ConfigError at whatever is wrong with them, in a second."""
+    recipe, overrides, sizes = flags.required_config(values), flags.overrides_of(values), values.sizes
+    if not all(size.isdigit() and int(size) for size in sizes) or len(set(sizes)) < len(sizes):
+        raise ConfigError(f"--sizes: {','.join(sizes)}: give whole numbers from 1, each once, as in 1,2")
+    base = resolve(recipe, overrides)
+    metrics = {each.name: each for each in base.metrics if not each.needs}
+    if values.metric and values.metric not in metrics:
+        raise ConfigError(f"--metric: {values.metric!r} is not measured here; one of {', '.join(metrics)}")
+    if values.budget:
+        seconds_of(values.budget)
+    key, colon, count = values.tune.partition(":")
+    if values.tune and not (colon and count.isdigit() and int(count) > 1):
+        raise ConfigError(f"--tune: {values.tune!r} is not SETTING:COUNT with two values or more, as learning_rate:3")
+    if values.tune and type_of(key if "." in key else f"optimizer.{key}") is not float:
+        raise ConfigError(f"--tune: {key} is not a number with a fraction; tune one, as learning_rate:3")
+    contenders = read_contenders(recipe, overrides, values.ideas, [int(size) for size in sizes])
+    return contenders, metrics[values.metric or base.selection.name]
+
+
+def _plan_in_process(values: flags.Values, workdir: Path) -> int:
+    """Makes the plan in a process of its own; returns its exit status."""
+    command = [sys.executable, "-m", "transformer_jax", "duel", *filter(None, values.flags_into_string().splitlines())]
+    log = workdir / "plan.log"
+    with log.open("wb") as file:
+        status = subprocess.run(command, env={**os.environ, PLANNER: "1"}, stderr=file, check=False).returncode
+    if status:
+        print("\n".join(log.read_text(encoding="utf-8").splitlines()[-LAST_LINES:]), file=sys.stderr)
+        print(f"no plan, since a pilot failed; see {log}", file=sys.stderr)
+    return status
+
+
+def _tune(
+    values: flags.Values, workdir: Path, names: list[str], plugins: list[str], metric: Metric
+) -> "tuple[Section | None, int]":
+    """Trains the grid of each contender that has no value yet, and plans the best; a section of the report, and the status."""
+    from transformer_jax.tools.duel.plan import read_plan, tuning_row
+    from transformer_jax.tools.duel.report import tuning_section
+    from transformer_jax.tools.duel.results import tuned_values
+
+    plan, folder = read_plan(workdir), workdir / "tuning"
+    assert plan is not None
+    folder.mkdir(exist_ok=True)
+    untuned = [name for name in names if not plan.planned[name].tuned]
+    rows = [tuning_row(name, value) for name in untuned for value in plan.planned[name].grid]
+    if rows and (status := _sweep(values, workdir, "tune", folder, rows, plugins)):
+        return None, status
+    scores = tuned_values(plan, [*plan.planned], metric, _trials(workdir, "tune", folder))
+    sign = 1 if metric.direction == "maximize" else -1
+    best = {name: max(scores[name].items(), key=lambda item: sign * item[1])[0] for name in untuned}
+    planned = {name: replace(each, tuned=best.get(name, each.tuned)) for name, each in plan.planned.items()}
+    plan = replace(plan, planned=planned)
+    plan.write(workdir)
+    return tuning_section(plan, scores, metric), 0
+
+
+def _study_of(workdir: Path, folder: Path) -> str:
+    return workdir.name if folder == workdir else f"{workdir.name}-{folder.name}"
+
+
+def _sweep(
+    values: flags.Values, workdir: Path, argument: str, folder: Path, rows: list[str], plugins: list[str]
+) -> int:
+    """Trains rows of the duel in ``folder`` as the command ``sweep`` does; returns its exit status."""
+    command = load_command("sweep")
+    arguments = [f"--sweep={workdir / 'sweep.py'}:{argument}", f"--workdir={folder}", f"--rows={','.join(rows)}"]
+    arguments += [f"--study={_study_of(workdir, folder)}", f"--workers={values.workers}"]
+    arguments += [f"--grace_seconds={GRACE_SECONDS}", *(f"--plugin={file}" for file in plugins)]
+    return command.run(flags.parse(command.flags, arguments))
+
+
+def _trials(workdir: Path, argument: str, folder: Path) -> "list[TrialRow]":
+    from transformer_jax.tools.duel.plan import sweep_of
+    from transformer_jax.tools.sweeps.study import open_study, trial_rows
+
+    sweep = sweep_of(workdir, argument)
+    return trial_rows(open_study(sweep, folder, _study_of(workdir, folder), GRACE_SECONDS), sweep)

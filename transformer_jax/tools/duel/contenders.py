@@ -1,0 +1,122 @@
+"""The contenders of a duel: one recipe, and the settings that each idea changes in it."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from transformer_jax.config import ConfigError, ExperimentConfig, resolve
+from transformer_jax.config.checks import Declared, declared
+from transformer_jax.tools.conform.ideas import KINDS, Idea, ideas_named
+
+BASE = "base"
+EQUAL = "flops", "time", "updates", "parameters"
+"""Budgets that a duel can make equal."""
+# Not the plus sign of a number, 1e+5.
+PLUS = re.compile(r"\+(?=[^\d\s])")
+WIDTHS = "d_model", "d_ff", "num_heads", "d_embedding", "d_hidden", "d_attention", "d_readout"
+"""The settings of ``model`` that a size multiplies: heads keep their width."""
+
+Overrides = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """The base or an idea, at one size: overrides of the recipe, as text; the digests of the ``files`` that register parts."""
+
+    idea: str
+    size: int
+    settings: dict[str, str]
+    files: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        return self.idea if self.size == 1 else f"{self.idea} x{self.size}"
+
+
+def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str], sizes: Sequence[int]) -> list[Contender]:
+    """The base and the ideas at each size, the base first.
+
+    Raises ConfigError where an idea is not one, is named twice, or does not fit the recipe.
+    """
+    names = [text.strip() for text in ideas]
+    if not all(names) or len(set(names)) < len(names) or BASE in names:
+        raise ConfigError(f"--ideas: {','.join(ideas)}: name ideas, each once, and not {BASE!r}, which is there anyway")
+    base, found = resolve(recipe, overrides), []
+    read = [(BASE, {}, {}), *((name, *_read_idea(name, base)) for name in names)]
+    model = declared(type(base.model))
+    widths = {key: getattr(base.model, key) for key in WIDTHS if key in model and getattr(base.model, key)}
+    for size in sizes:
+        wider = {f"model.{key}": str(size * width) for key, width in widths.items()} if size > 1 else {}
+        for name, settings, files in read:
+            contender = Contender(name, size, {**wider, **settings}, files)
+            try:
+                resolve(recipe, [*overrides, *contender.settings.items()])
+            except ConfigError as error:
+                raise ConfigError(f"--ideas: {contender.name}: {error}") from None
+            found.append(contender)
+    return found
+
+
+def _read_idea(text: str, base: ExperimentConfig) -> tuple[dict[str, str], dict[str, str]]:
+    """The settings of ``rope+qk_norm``, ``my_idea.py``, ``grouped_query:key_value_heads=2`` or ``model.dropout=0.2``."""
+    settings: dict[str, str] = {}
+    files: dict[str, str] = {}
+    for term in PLUS.split(text):
+        name, options = _split(term.strip())
+        parts = _parts_of(name, base) if name else []
+        if name.endswith(".py"):
+            file = Path(name).expanduser().absolute()
+            files[str(file)] = sha256(file.read_bytes()).hexdigest()
+        for part in parts:
+            key = KINDS[part.kind].setting
+            each = _declared(base, part.kind)
+            assert each is not None
+            is_list = each.facts.get("several") and each.facts.get("separator", ",") == ","
+            if key in settings and not is_list:
+                raise ConfigError(f"--ideas: {text}: {settings[key]} and {part.name} both set {key}; leave one out")
+            before = each.chosen(settings.get(key) or _value(base, key)) if is_list else []
+            settings[key] = ",".join([*(other for other in before if other != each.default), part.name])
+        for option in filter(None, options.split(";")):
+            key, equals, value = option.partition("=")
+            if not equals or ("." not in key and len(parts) != 1):
+                near = f"{name}:FIELD=VALUE" if parts else "model.dropout=0.2"
+                raise ConfigError(f"--ideas: {text}: {option!r} is not a setting; write {near}")
+            settings[key if "." in key else f"parts.{parts[0].name}.{key}"] = value
+    return settings, files
+
+
+def _split(term: str) -> tuple[str, str]:
+    """``schedule:cosine:optimizer.b2=0.9`` is ``("schedule:cosine", "optimizer.b2=0.9")``."""
+    before = term.partition("=")[0]
+    if before == term:
+        return term, ""
+    name = before.rpartition(":")[0]
+    return name, term[len(name) :].removeprefix(":")
+
+
+def _parts_of(name: str, base: ExperimentConfig) -> list[Idea]:
+    try:
+        named = ideas_named(name)
+    except ConfigError as error:
+        raise ConfigError(f"--ideas: {error}") from None
+    found = [idea for idea in named if _declared(base, idea.kind)]
+    if not found:
+        needed = " or ".join(KINDS[idea.kind].setting for idea in named)
+        raise ConfigError(f"--ideas: {name}: {needed} is not a setting of this recipe's model; leave the idea out")
+    if len(found) > 1 and not name.endswith(".py"):
+        raise ConfigError(f"--ideas: {name}: write {' or '.join(f'{each.kind}:{each.name}' for each in found)}")
+    return found
+
+
+def _declared(base: ExperimentConfig, kind: str) -> Declared | None:
+    """The setting of ``base`` that selects a part of this kind; None if its model has none."""
+    block, _, key = KINDS[kind].setting.partition(".")
+    found = declared(type(getattr(base, block))).get(key)
+    return found if found and found.facts.get("plugin") == kind else None
+
+
+def _value(base: ExperimentConfig, key: str) -> str:
+    block, _, name = key.partition(".")
+    return str(getattr(getattr(base, block), name))

@@ -1,0 +1,106 @@
+"""Pictures of a duel: differences with their intervals, and learning curves with bands."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+
+from transformer_jax.config import Metric
+from transformer_jax.tools.duel.results import LOSS, Result
+from transformer_jax.tools.pictures import canvas
+from transformer_jax.tools.pictures.canvas import HAIRLINE, INK, LINE_COLORS, font
+from transformer_jax.tools.pictures.curves import LINE_STYLES
+
+PANEL_WIDTH, ROW, TOP, BOTTOM, LETTER = 3.6, 0.34, 0.75, 0.62, 0.085
+CURVE_HEIGHT, LEFT, GAP, LEGEND_LINE = 2.7, 0.75, 0.85, 0.2
+
+
+def draw_forest(results: Sequence[Result], metric: Metric, path: Path) -> Path | None:
+    """A row for each idea: mean difference from the base, its 95 % interval and the runs, in the metric and in the loss.
+
+    The gray band is one noise floor of the base on either side of 0. None, and no picture, before there is a test.
+    """
+    ideas = [each for each in results if each.tests[0]]
+    if not ideas:
+        return None
+    bases = {each.size: each for each in results if each.is_base}
+    names = [each.name for each in ideas]
+    left = 0.3 + LETTER * max(map(len, names))
+    height = ROW * len(ideas) + 0.2
+    keys = dict.fromkeys((metric.key, LOSS))
+    figure = canvas.blank_figure(left + len(keys) * (PANEL_WIDTH + 0.35), TOP + height + BOTTOM)
+    for column, key in enumerate(keys):
+        axes = canvas.add_panel(figure, left + column * (PANEL_WIDTH + 0.35), TOP, PANEL_WIDTH, height)
+        is_higher_better = key == metric.key and metric.direction == "maximize"
+        label = metric.label if key == metric.key else "loss"
+        better = "right: better than the base" if is_higher_better else "left: better than the base"
+        canvas.style_axes(axes, f"difference in {label}; {better}")
+        axes.grid(axis="y", visible=False)
+        for row, idea in enumerate(ideas):
+            base, test = bases[idea.size], idea.tests[0 if key == metric.key else 1]
+            assert test is not None
+            finals, color = base.finals(key), LINE_COLORS[row % len(LINE_COLORS)]
+            if len(finals) > 1:
+                floor = stdev(finals)
+                axes.fill_betweenx([row - 0.5, row + 0.5], -floor, floor, color=HAIRLINE, alpha=0.45, linewidth=0)
+            dots = idea.differences(base, key)
+            axes.plot(dots, [row + 0.22] * len(dots), "o", color=color, markersize=3.2, alpha=0.4, markeredgewidth=0)
+            axes.plot([test.low, test.high], [row, row], color=color, linewidth=1.6, solid_capstyle="butt")
+            axes.plot([test.mean], [row], "D", color=color, markersize=5)
+        axes.axvline(0, color=INK, linewidth=0.8)
+        axes.set_ylim(len(ideas) - 0.5, -0.5)
+        labels = names if column == 0 else [""] * len(names)
+        axes.set_yticks(range(len(ideas)), labels=labels, fontproperties=font(8.5), color=INK)
+        for text in axes.get_yticklabels():
+            text.set_parse_math(False)
+        axes.set_title(label, loc="left", fontproperties=font(9.5, weight="bold"), color=INK, pad=6, parse_math=False)
+    canvas.add_title(figure, "Difference from the base, 95 % intervals")
+    return canvas.write_png(figure, path)
+
+
+def draw_duel_curves(results: Sequence[Result], metric: Metric, path: Path) -> Path | None:
+    """Loss and metric over the share of the budget: mean over seeds, and a band of one standard deviation; a row a size."""
+    drawn = [each for each in results if each.sound]
+    if not drawn:
+        return None
+    sizes = list(dict.fromkeys(each.size for each in drawn))
+    keys = list(dict.fromkeys((LOSS, metric.key)))
+    most = max(sum(each.size == size for each in drawn) for size in sizes)
+    row_height = 0.4 + CURVE_HEIGHT + 0.5 + LEGEND_LINE * most
+    width = LEFT + len(keys) * PANEL_WIDTH + (len(keys) - 1) * GAP + 0.3
+    figure = canvas.blank_figure(width, 0.35 + len(sizes) * row_height + 0.1)
+    for row, size in enumerate(sizes):
+        group = [each for each in drawn if each.size == size]
+        for column, key in enumerate(keys):
+            top = 0.35 + row * row_height + 0.4
+            axes = canvas.add_panel(figure, LEFT + column * (PANEL_WIDTH + GAP), top, PANEL_WIDTH, CURVE_HEIGHT)
+            for number, each in enumerate(group):
+                curve = each.curve(key)
+                shares = [100 * step / each.planned.updates for step in curve]
+                means = [fmean(values) for values in curve.values()]
+                spreads = [stdev(values) if len(values) > 1 else 0.0 for values in curve.values()]
+                color = INK if each.is_base else LINE_COLORS[(number - 1) % len(LINE_COLORS)]
+                style = LINE_STYLES[max(number - 1, 0) // len(LINE_COLORS) % len(LINE_STYLES)]
+                label = each.name
+                axes.plot(shares, means, color=color, linestyle=style, linewidth=1.4, label=label)
+                low = [mean - spread for mean, spread in zip(means, spreads, strict=True)]
+                high = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
+                axes.fill_between(shares, low, high, color=color, alpha=0.15, linewidth=0)
+            title = f"{'loss' if key == LOSS else metric.label}, mean and standard deviation over seeds"
+            title += f", size {size}" if len(sizes) > 1 else ""
+            axes.set_title(
+                title, loc="left", fontproperties=font(9.5, weight="bold"), color=INK, pad=6, parse_math=False
+            )
+            canvas.style_axes(axes, "% of the budget")
+            if column == 0:
+                legend = axes.legend(
+                    prop=font(8),
+                    loc="upper left",
+                    bbox_to_anchor=(0, -0.16),
+                    frameon=False,
+                    labelcolor=INK,
+                    borderaxespad=0,
+                )
+                for text in legend.get_texts():
+                    text.set_parse_math(False)
+    canvas.add_title(figure, "Validations")
+    return canvas.write_png(figure, path)

@@ -1,0 +1,316 @@
+"""The plan of a duel: the length of each contender's runs, counted or measured, and the sweep that trains them.
+
+``duel.json`` in the folder of the duel keeps it, so that the same command resumes, and one with more ideas adds to it.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import jax
+
+from transformer_jax.config import ConfigError, ExperimentConfig, resolve
+from transformer_jax.config.optimization import ENDLESS_SCHEDULES
+from transformer_jax.config.sizing import seconds_of
+from transformer_jax.runs.goodput import TRAINING
+from transformer_jax.runs.run import TrainingRun
+from transformer_jax.runs.trainer import run_training
+from transformer_jax.runtime.atomic_files import locked, write_whole
+from transformer_jax.runtime.compilation_cache import start_jax
+from transformer_jax.runtime.hardware import resolve_for_device, settings_on
+from transformer_jax.tasks.task import objective_of, task_class
+from transformer_jax.tools.duel.contenders import Contender
+from transformer_jax.tools.preflight.program import bytes_on_a_device, product_flops
+from transformer_jax.tools.sweeps.definition import Sweep
+from transformer_jax.training.sharding import make_mesh
+from transformer_jax.training.state import count_parameters
+from transformer_jax.training.update import Update
+
+VALIDATIONS, WIDTH_MULTIPLE = 8, 8
+TUNING_SEED = 1_000_000
+"""The seed of runs that choose a value: no run of the tests has it."""
+# A pilot: updates before the clock starts, updates and seconds that it takes at least, rounds where the time counts.
+FIRST_UPDATES, LEAST_UPDATES, LEAST_SECONDS, ROUNDS = 3, 10, 3.0, 3
+COUNTED_BATCHES, UNSTEADY = 64, 1.2
+SWEEP_FILE = '''"""Runs of a duel: sweep.py:N, those of its tests with N seeds; sweep.py:tune, those that choose a value."""
+
+from pathlib import Path
+
+from transformer_jax.tools.duel.plan import sweep_of
+
+
+def get_sweep(argument):
+    return sweep_of(Path(__file__).parent, argument)
+'''
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Parameters; FLOPs, bytes of memory and measured seconds of an update, on the same batches for all."""
+
+    parameters: int
+    flops: float
+    memory: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A contender with its cost, the ``updates`` that its budget pays, and the settings that follow.
+
+    ``grid``: the values to try of a setting that is tuned, and ``tuned``, once they were, the best of them.
+    """
+
+    contender: Contender
+    cost: Cost
+    updates: int
+    settings: dict[str, str]
+    grid: list[str]
+    tuned: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What must stay the same in the folder of a duel, and the contenders that were planned so far, by name."""
+
+    recipe: str
+    overrides: list[list[str]]
+    equal: str
+    budget: str
+    tune: str
+    metric: str
+    planned: dict[str, Planned] = field(default_factory=dict)
+
+    @property
+    def tuned_key(self) -> str:
+        """The setting that ``tune`` names; one without a block is of the optimizer."""
+        key = self.tune.partition(":")[0]
+        return key if "." in key else f"optimizer.{key}"
+
+    def settings_of(self, planned: Planned) -> dict[str, str]:
+        """What the runs of a contender have beside its own settings."""
+        return planned.settings | ({self.tuned_key: planned.tuned} if planned.tuned else {})
+
+    def config_of(self, contender: Contender, more: Mapping[str, str] | None = None) -> ExperimentConfig:
+        stated = [(key, text) for key, text in self.overrides]
+        return resolve(self.recipe, [*stated, *{**contender.settings, **(more or {})}.items()])
+
+    def write(self, workdir: Path) -> None:
+        write_whole(workdir / "duel.json", json.dumps(asdict(self), indent=1) + "\n")
+        write_whole(workdir / "sweep.py", SWEEP_FILE)
+
+
+def read_plan(workdir: Path) -> Plan | None:
+    """The plan in a folder; None if there is none."""
+    if not (workdir / "duel.json").is_file():
+        return None
+    content = json.loads((workdir / "duel.json").read_text(encoding="utf-8"))
+    for name, each in content["planned"].items():
+        parts = {"contender": Contender(**each["contender"]), "cost": Cost(**each["cost"])}
+        content["planned"][name] = Planned(**{**each, **parts})
+    return Plan(**content)
+
+
+def require_same_duel(old: Plan, new: Plan, contenders: Sequence[Contender]) -> None:
+    """Raises ConfigError when a folder holds a duel under other conditions, or an idea changed since it was planned."""
+    for name in ("recipe", "overrides", "equal", "budget", "tune", "metric"):
+        before, now = getattr(old, name), getattr(new, name)
+        if before != now:
+            problem = f"the folder holds a duel with {name}={before!r}, and this command has {now!r}"
+            raise ConfigError(f"--workdir: {problem}; use another folder")
+    for each in contenders:
+        if each.name in old.planned and old.planned[each.name].contender != each:
+            raise ConfigError(
+                f"--ideas: {each.name}: its file or settings changed since it was planned; use another folder"
+            )
+
+
+def sweep_of(workdir: Path, argument: str) -> Sweep:
+    """The sweep of a planned duel: its runs with as many seeds as ``argument`` says, or of ``tune`` all values of the grids."""
+    plan = read_plan(workdir)
+    if plan is None:
+        raise ConfigError(f"{workdir}: no duel.json; transformer-jax duel writes it")
+    rows: dict[str, dict[str, str]] = {}
+    for name, each in plan.planned.items():
+        settings = each.contender.settings | plan.settings_of(each)
+        if argument == "tune":
+            rows |= {tuning_row(name, value): settings | {plan.tuned_key: value} for value in each.grid}
+        elif each.tuned or not plan.tune:
+            rows[name] = settings
+    seeds = (TUNING_SEED,) if argument == "tune" else tuple(range(int(argument)))
+    return Sweep(plan.recipe, dict(plan.overrides), rows, seeds, metric=plan.metric)
+
+
+def tuning_row(name: str, value: str) -> str:
+    return f"{name} {value}"
+
+
+def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: Callable[[str], None]) -> None:
+    """Adds the contenders that are new to the plan in the folder, each after a pilot run of seconds.
+
+    Raises ConfigError when a contender cannot run, its parameters cannot be matched, or another process plans this duel.
+    """
+    problem = ConfigError("--workdir: another process plans this duel; give the command again when it is done")
+    with locked(workdir / "duel.lock", problem):
+        plan = read_plan(workdir) or plan
+        start_jax(plan.config_of(contenders[0]).data.cache_directory)
+        for size in dict.fromkeys(each.size for each in contenders):
+            base, *ideas = [each for each in contenders if each.size == size]
+            new = [each for each in (base, *ideas) if each.name not in plan.planned]
+            # Times compare only where the base takes turns.
+            tried = [base, *(each for each in new if each != base)] if plan.equal == "time" and new else new
+            widths = {each.name: _width(plan, base, each) if plan.equal == "parameters" else {} for each in tried}
+            costs = _costs(plan, tried, widths, say)
+            for each in new:
+                before = plan.planned.get(base.name)
+                cost, base_cost = costs[each.name], costs.get(base.name, before and before.cost)
+                if before and base_cost:
+                    ratios = {"flops": base_cost.flops / cost.flops, "time": base_cost.seconds / cost.seconds}
+                    updates = round(before.updates * ratios.get(plan.equal, 1.0))
+                elif plan.budget:
+                    updates = int(seconds_of(plan.budget) / cost.seconds)
+                else:
+                    updates = plan.config_of(each).training.num_updates
+                if updates < VALIDATIONS:
+                    raise ConfigError(f"--budget: pays {updates} updates of {each.name}; give at least {VALIDATIONS}")
+                settings = widths[each.name] | _length(plan, each, updates)
+                # Raises where the settings exclude each other.
+                grid = _grid(plan, plan.config_of(each, settings))
+                planned = Planned(each, cost, updates, settings, grid)
+                plan = replace(plan, planned={**plan.planned, each.name: planned})
+                plan.write(workdir)
+                counts = (
+                    f"{cost.parameters:,} parameters, {cost.flops:.3g} FLOPs and {1e3 * cost.seconds:.0f} ms an update"
+                )
+                say(f"{each.name}: {counts}: {updates:,} updates")
+
+
+def _grid(plan: Plan, config: ExperimentConfig) -> list[str]:
+    """The values to tune: powers of 2 around the value of the contender."""
+    if not plan.tune:
+        return []
+    block, _, name = plan.tuned_key.rpartition(".")
+    owner = config.parts[block.removeprefix("parts.")] if block.startswith("parts.") else getattr(config, block)
+    count = int(plan.tune.partition(":")[2])
+    return [f"{getattr(owner, name) * 2.0 ** (index - (count - 1) / 2):.6g}" for index in range(count)]
+
+
+def _length(plan: Plan, contender: Contender, updates: int) -> dict[str, str]:
+    """The settings of a run of ``updates``: validations at equal shares, and a warm-up that keeps its share, unless stated."""
+    config, every = plan.config_of(contender), -(-updates // VALIDATIONS)
+    found = {
+        "training.evaluate_every": every,
+        "training.checkpoint_every": every,
+        "training.log_every": min(config.training.log_every, every),
+        "training.keep_last": 1,
+    }
+    warmup, length = config.optimizer.warmup_updates, config.training.num_updates
+    if updates != length and config.optimizer.schedule not in ENDLESS_SCHEDULES:
+        found["optimizer.warmup_updates"] = max(round(warmup * updates / length), 1)
+    stated = contender.settings.keys() | {key for key, _ in plan.overrides}
+    found = {key: value for key, value in found.items() if key not in stated}
+    return {key: str(value) for key, value in (found | {"training.num_updates": updates}).items()}
+
+
+def _width(plan: Plan, base: Contender, contender: Contender) -> dict[str, str]:
+    """The feed-forward width, a multiple of 8, with which a contender has the parameters of the base."""
+    config = plan.config_of(contender)
+    if not hasattr(config.model, "d_ff"):
+        raise ConfigError("--equal=parameters: matches model.d_ff, which this model does not have; use another budget")
+
+    def count(each: Contender, more: dict[str, str]) -> int:
+        found = resolve_for_device(plan.config_of(each, more), lambda: settings_on(jax.devices()[0]))
+        objective = objective_of(found, make_mesh(config.mesh))
+        return count_parameters(jax.eval_shape(objective.init_params, jax.random.key(0)))
+
+    start, wanted, own = config.model.d_ff, count(base, {}), count(contender, {})
+    if own == wanted:
+        return {}
+    slope = (count(contender, {"model.d_ff": str(start + WIDTH_MULTIPLE)}) - own) / WIDTH_MULTIPLE
+    width = WIDTH_MULTIPLE * round((start + (wanted - own) / slope) / WIDTH_MULTIPLE) if slope > 0 else 0
+    if width < WIDTH_MULTIPLE:
+        problem = f"no model.d_ff gives {contender.name} the {wanted:,} parameters of the base"
+        raise ConfigError(f"--equal=parameters: {problem}; use another budget")
+    return {"model.d_ff": str(width)}
+
+
+def _costs(
+    plan: Plan, contenders: Sequence[Contender], widths: Mapping[str, dict[str, str]], say: Callable[[str], None]
+) -> dict[str, Cost]:
+    """The cost of each contender, measured in turn; of several rounds the fastest counts."""
+    counts: dict[str, tuple[int, float, int]] = {}
+    seconds: dict[str, list[float]] = {}
+    updates = 0
+    for number in range(ROUNDS if plan.equal == "time" else 1):
+        for each in contenders:
+            say(f"pilot of {each.name} ...")
+            config = plan.config_of(each, widths[each.name])
+            never, pilot = config.training.num_updates, _Pilot(updates, is_first=number == 0)
+            # The first one evaluates once, decodes and saves: the dry run of every run.
+            training = replace(config.training, evaluate_every=never * (number == 0), checkpoint_every=never)
+            training = replace(training, trackers="jsonl", patience=0, budget_seconds=0.0)
+            with TemporaryDirectory() as folder:
+                outcome = run_training(replace(config, training=training), folder, callbacks=[pilot])
+            if outcome.reason == "interrupted":
+                raise KeyboardInterrupt(outcome.signal)
+            # All make the same updates, on the same batches.
+            updates = updates or pilot.updates
+            counts.setdefault(each.name, pilot.counts)
+            seconds.setdefault(each.name, []).append(pilot.seconds)
+    for name, times in seconds.items():
+        if max(times) > UNSTEADY * min(times):
+            measured = f"{1e3 * min(times):.0f} to {1e3 * max(times):.0f} ms an update"
+            say(f"WARNING: pilots of {name} took {measured}: other programs may use this machine")
+    return {name: Cost(*counts[name], min(times)) for name, times in seconds.items()}
+
+
+class _Pilot:
+    """A hook that times ``updates`` updates of a run (0: seconds of them), counts if it ``is_first``, and stops the run."""
+
+    def __init__(self, updates: int, *, is_first: bool) -> None:
+        self.updates, self._is_first, self._is_over = updates, is_first, False
+        self.seconds, self._start = 0.0, 0.0
+        self.counts = 0, 0.0, 0
+
+    def __call__(self, run: TrainingRun) -> None:
+        spent, first = run.clock.total(TRAINING), min(FIRST_UPDATES, run.num_updates // 2)
+        made, seconds = run.number - first, spent - self._start
+        if made <= 0:
+            self._start = spent
+            return
+        is_enough = made >= self.updates if self.updates else made >= LEAST_UPDATES and seconds >= LEAST_SECONDS
+        if not self._is_over and (is_enough or run.number == run.num_updates):
+            self._is_over, self.updates, self.seconds = True, made, seconds / made
+            self.counts = _count(run) if self._is_first else self.counts
+            run.stop()
+
+
+def _count(run: TrainingRun) -> tuple[int, float, int]:
+    """Parameters, FLOPs of an update (mean over the first batches), bytes of its state and program for its largest batch.
+
+    FLOPs are preflight's: of the matrix products, forward, backward and in the optimizer, without recomputation.
+    """
+    config, update = run.config, run.update
+    if config.model.has_attention_backend:
+        plain = replace(config.model, attention_backend="einsum", rematerialize="none", scan_layers=False)
+        config = replace(config, model=plain)
+    sizes = run.task.tokenizers.source.vocabulary_size, run.task.tokenizers.target.vocabulary_size
+    objective = task_class(config.task).new_objective(config, sizes, update.mesh)
+    plain_update = Update(config, objective.loss, objective.init_params, update.mesh, run.task.update_rule(objective))
+    flops: dict[Any, int] = {}
+    total = 0
+    for batch in islice(run.data.batches(0), COUNTED_BATCHES):
+        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), batch)
+        key = tuple(leaf.shape for leaf in jax.tree.leaves(shapes))
+        if key not in flops:
+            arguments = plain_update.state_shapes, shapes, plain_update.hyperparameter_shapes
+            flops[key] = product_flops(plain_update.step, *arguments)
+        total += flops[key]
+    largest = max(run.data.batch_shapes(0), key=lambda shapes: sum(leaf.size for leaf in jax.tree.leaves(shapes)))
+    memory: Any = update.lower(largest).compile().memory_analysis()
+    num_bytes = bytes_on_a_device(update.state_shapes) + (memory.temp_size_in_bytes if memory else 0)
+    return count_parameters(update.state_shapes.params), total / COUNTED_BATCHES, num_bytes

@@ -1,0 +1,104 @@
+"""Paired tests over seeds: Student's t, Holm's correction, power, and a verdict in words."""
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+LEVEL, POWER, MOST_SEEDS = 0.05, 0.8, 10_000
+
+
+class PairedTest(NamedTuple):
+    """Differences of ``pairs`` of runs: their mean, standard deviation, 95 % interval of the mean, and two-sided p."""
+
+    pairs: int
+    mean: float
+    deviation: float
+    low: float
+    high: float
+    p: float
+
+
+def paired_test(differences: Sequence[float]) -> PairedTest | None:
+    """Student's paired t test (1908); None for fewer than two pairs.
+
+    Equal differences have no deviation: p is 1 if they are 0, else 0.
+    """
+    if len(differences) < 2:
+        return None
+    pairs, mean, deviation = len(differences), fmean(differences), stdev(differences)
+    if not deviation:
+        return PairedTest(pairs, mean, 0.0, mean, mean, float(mean == 0))
+    error = deviation / math.sqrt(pairs)
+    half = t_quantile(LEVEL, pairs - 1) * error
+    return PairedTest(pairs, mean, deviation, mean - half, mean + half, t_tails(mean / error, pairs - 1))
+
+
+def t_tails(t: float, freedom: int) -> float:
+    """P(|T| > |t|) of Student's t distribution (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4)."""
+    angle = math.atan2(abs(t), math.sqrt(freedom))
+    squared = math.cos(angle) ** 2
+    is_odd = freedom % 2
+    term = total = 1.0
+    for k in range(1, (freedom - is_odd) // 2):
+        term *= squared * (2 * k - 1 + is_odd) / (2 * k + is_odd)
+        total += term
+    inside = math.sin(angle) * total
+    if is_odd:
+        inside = (angle + inside * math.cos(angle) * (freedom > 1)) * 2 / math.pi
+    return max(1 - inside, 0.0)
+
+
+@cache
+def t_quantile(tails: float, freedom: int) -> float:
+    """The t with ``P(|T| > t) = tails``."""
+    low, high = 0.0, 1.0
+    while t_tails(high, freedom) > tails:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_tails(middle, freedom) > tails else (low, middle)
+    return high
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p adjusted for several tests, in their order (Holm 1979): one of all below the level is a false alarm at that level."""
+    adjusted, largest = [1.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda each: p_values[each])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def detectable(deviation: float, pairs: int, tests: int = 1) -> float:
+    """The difference that ``tests`` tests (Bonferroni) find with probability 0.8; ``deviation`` is of the differences."""
+    return deviation * _quantiles(pairs, tests) / math.sqrt(pairs)
+
+
+def seeds_needed(difference: float, deviation: float, tests: int = 1) -> int:
+    """The fewest pairs with which a difference is found with probability 0.8; at most 10,000."""
+    ratio = abs(difference) / deviation if deviation else math.inf
+    return next((n for n in range(2, MOST_SEEDS) if _quantiles(n, tests) <= math.sqrt(n) * ratio), MOST_SEEDS)
+
+
+def _quantiles(pairs: int, tests: int) -> float:
+    return t_quantile(LEVEL / tests, pairs - 1) + t_quantile(2 * (1 - POWER), pairs - 1)
+
+
+def verdict(test: PairedTest | None, adjusted: float, sign: int, metric: str, digits: int, failures: str = "") -> str:
+    """What the test allows to say; ``sign`` is -1 where lower is better, ``failures`` the runs that failed, in words."""
+    if test is None:
+        return f"no test, since fewer than two pairs of runs ended well{failures and f'; {failures}'}"
+    worst, best = sorted((sign * test.low, sign * test.high))
+    if not test.deviation and not test.mean:
+        words = "equal to the base in every run"
+    elif adjusted < LEVEL:
+        least, most = sorted((abs(worst), abs(best)))
+        word, side = ("helps", "better") if sign * test.mean > 0 else ("hurts", "worse")
+        words = f"{word}: {metric} {side} by {least:.{digits}f} to {most:.{digits}f}"
+    else:
+        possible = [f"{best:.{digits}f} better"] if best > 0 else []
+        possible += [f"{-worst:.{digits}f} worse"] if worst < 0 else []
+        words = f"no difference shown; {metric} may still be up to {' or '.join(possible)}"
+    return f"{words}; {failures}, and are in no mean" if failures else words
