@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.__main__ import main as transformer_jax
-from transformer_jax.evaluation.text_table import aligned_table
+from transformer_jax.evaluation.text_table import text_table
 
 HERE = Path(__file__).resolve().parent
 
@@ -90,7 +90,7 @@ def table(found: dict[str, dict[str, Any]]) -> str:
         published = PUBLISHED.get(idea)
         rows.append((idea, *cells, *(map(str, published) if published else ("", ""))))
     return (
-        aligned_table([("|", *sum(((each, "|") for each in row), ())) for row in rows], "l" * (2 * len(rows[0]) + 1))
+        text_table([("|", *sum(((each, "|") for each in row), ())) for row in rows], "l" * (2 * len(rows[0]) + 1))
         + "\n"
     )
 
