@@ -3,10 +3,10 @@
     python experiments/paper_table4/baselines.py treebank --vertical=2 --horizontal=2 --output=pcfg.mrg
     python experiments/paper_table4/baselines.py treebank --right_branching
 
-Vertical order 1 and unlimited horizontal order is the plain treebank grammar (Charniak 1996); order 2, 2 that of Klein and Manning
-(2003, table 1). Rules have their relative frequencies. Tags of a word: relative frequencies, interpolated with those of the
-rare words of its class (capital letters, digits, hyphens, suffixes). No tags are given. A sentence without a parse gets
-right-branching trees. NLTK has the same grammar, but its Viterbi parser in Python needs minutes for a sentence.
+Vertical order 1 and unlimited horizontal order is the plain treebank grammar (Charniak 1996); orders 2, 2 are in Klein and
+Manning (2003, table 1). Rules have their relative frequencies. Tags of a word: relative frequencies, interpolated with the
+frequencies of the rare words of its class (capital letters, digits, hyphens, suffixes). No tags are given. A sentence without
+a parse gets right-branching trees. NLTK has the same grammar, but its Viterbi parser in Python needs minutes for a sentence.
 """
 
 import argparse
@@ -105,7 +105,7 @@ class Grammar:
         for start, word in enumerate(words):
             scores[start, start + 1] = self.tag_scores(word)
             back[start, start + 1] = None, None, self.close(scores[start, start + 1])
-        heads, left, right = self.binary.T
+        _, left, right = self.binary.T
         for width in range(2, length + 1):
             for start in range(length - width + 1):
                 end = start + width

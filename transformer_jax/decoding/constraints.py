@@ -43,7 +43,7 @@ def constrained(
             per_beam, state = cache.per_beam
             logits, after = step(token_ids, cache._replace(per_beam=per_beam))
             state = constraint.advance(state, token_ids)
-            logits, is_allowed = logits.astype(jnp.float32), constraint.allowed(state)
+            logits, is_allowed = logits.astype(jnp.float32), constraint.allowed(state).at[:, :, PAD_ID].set(False)
             others = jax.nn.logsumexp(logits, axis=2, where=~is_allowed)
             logits = jnp.where(is_allowed, logits, -jnp.inf).at[:, :, PAD_ID].set(others)
             return logits, after._replace(per_beam=(after.per_beam, state))
