@@ -66,13 +66,13 @@ class Treebank(TreeCorpus):
     """
 
     def trees(self, split: str) -> Iterator[Tree]:
-        return iter(_read(tuple(self.files(split)))[0])
+        return _read(tuple(self.files(split)), Counter())
 
     def removed(self, split: str) -> Counter[str]:
-        return _read(tuple(self.files(split)))[1]
+        return +_survey(tuple(self.files(split)))[1]
 
     def count(self, split: str) -> int:
-        return len(_read(tuple(self.files(split)))[0])
+        return _survey(tuple(self.files(split)))[0]
 
     def fingerprint(self, split: str) -> str:
         return digest([self.form, *(hash_file(file) for file in self.files(split))])
@@ -96,17 +96,25 @@ class Treebank(TreeCorpus):
         return found
 
 
-@cache
-def _read(files: tuple[Path, ...]) -> tuple[list[Tree], Counter[str]]:
-    trees, counts = [], Counter[str]()
+def _read(files: tuple[Path, ...], counts: Counter[str]) -> Iterator[Tree]:
+    is_empty = True
     for file in files:
         for found in read_trees(file):
             tree = normalized(found.tree, counts)
-            counts["trees of traces only, left out"] += tree is None
-            trees += [] if tree is None else [tree]
-    if not trees:
+            if tree is None:
+                counts["trees of traces only, left out"] += 1
+                continue
+            yield tree
+            is_empty = False
+    if is_empty:
         raise DataError(f"{files[0]}: no tree with words")
-    return trees, +counts
+
+
+@cache
+def _survey(files: tuple[Path, ...]) -> tuple[int, Counter[str]]:
+    """The number of trees, and what was removed."""
+    counts = Counter[str]()
+    return sum(1 for _ in _read(files, counts)), counts
 
 
 class GeneratedTreebank(TreeCorpus):
