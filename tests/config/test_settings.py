@@ -154,10 +154,10 @@ def test_an_explanation_has_meanings_values_defaults_and_readers(capsys):
     assert main(["config", "--explain", "model.normalization"]) == 0
     printed = capsys.readouterr().out
     assert "values: post, pre, " in printed
-    assert "default: post  [translation transformer]\n  default: pre  [language_model]" in printed
-    assert explained("model.kind").by("values")[0] == ("transformer, rnn", "translation")
+    assert "default: post  [translation transformer, parsing transformer]\n  default: pre  [language_model]" in printed
+    assert explained("model.kind").by("values")[0] == ("transformer, rnn", "translation, parsing")
     assert explained("optimizer.b1").by("values") == [("at least 0, below 1", "")]
-    assert "Dropout rate between layers. [translation rnn]" in explained("model.dropout").meaning
+    assert "Dropout rate between layers. [translation rnn, parsing rnn]" in explained("model.dropout").meaning
     with pytest.raises(ConfigError, match=r"did you mean model\.normalization"):
         explained("model.normalisation")
 

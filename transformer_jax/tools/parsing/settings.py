@@ -17,7 +17,6 @@ class TreebankConfig(DataConfig):
     source: str = setting(
         "generated_treebank",
         "Source of the trees: treebank (files), generated_treebank (a grammar), or a plugin whose corpus has trees(split).",
-        choices=("generated_treebank", "treebank"),
         plugin="data_source",
     )
     directory: str = setting(
