@@ -15,7 +15,7 @@ from collections import Counter
 from itertools import islice
 from pathlib import Path
 
-from transformer_jax.tools.parsing.scores import DELETED, EQUAL, bracket_counts, counts_of, scores_of
+from transformer_jax.tools.parsing.scores import DELETED, EQUAL, bracket_counts, brackets_of, counts_of, scores_of
 from transformer_jax.tools.parsing.trees import TOP, Tree, normalized, read_trees, symbols_of, tree_of_symbols
 
 LABELS = ("NP", "VP", "PP", "ADVP", "PRT", "S", "TOP")
@@ -65,9 +65,19 @@ def compare(name: str, pairs: list, theirs: list[tuple[int, ...]]) -> None:
     """Prints how often matched, gold, predicted and crossing brackets agree."""
     ours = [tuple(bracket_counts(*pair)[:4]) for pair in pairs]
     differ = [index for index, both in enumerate(zip(ours, theirs, strict=True)) if both[0] != both[1]]
-    print(f"{name}: {len(pairs) - len(differ):,} of {len(pairs):,} pairs agree in all counts")
+    repeated = sum(any(has_repeated(tree) for tree in pairs[index]) for index in differ)
+    print(
+        f"{name}: {len(pairs) - len(differ):,} of {len(pairs):,} pairs agree in all counts; of the others {repeated} have"
+    )
+    print("  a constituent twice, of one label over the same words")
     for index in differ[:5]:
         print(f"  ours {ours[index]}, theirs {theirs[index]}\n    {pairs[index][0]}\n    {pairs[index][1]}")
+
+
+def has_repeated(tree: Tree) -> bool:
+    """Whether two of its brackets are equal."""
+    brackets = brackets_of(tree, [leaf.label in DELETED for leaf in tree.leaves()])
+    return len(set(brackets)) < len(brackets)
 
 
 def by_evalb(pairs: list, program: str, parameters: str) -> list[tuple[int, ...]]:

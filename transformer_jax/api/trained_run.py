@@ -140,6 +140,18 @@ class Run:
         return translations[0] if isinstance(text, str) else translations
 
     @overload
+    def parse(self, text: str) -> str: ...  # type: ignore[overload-overlap]
+    @overload
+    def parse(self, text: Sequence[str]) -> list[str]: ...
+    def parse(self, text: str | Sequence[str]) -> str | list[str]:
+        """The constituency tree, in brackets, of one sentence, or of each of several; words have spaces between them."""
+        with python_errors():
+            self._require("parse", "parsing")
+            sentences = [text] if isinstance(text, str) else list(text)
+            trees = [best[0].text for best in self._trained.task.parse_in_order(self.params, sentences)]
+        return trees[0] if isinstance(text, str) else trees
+
+    @overload
     def generate(self, prompt: str = "", seed: int = 0) -> str: ...  # type: ignore[overload-overlap]
     @overload
     def generate(self, prompt: Sequence[str], seed: int = 0) -> list[str]: ...

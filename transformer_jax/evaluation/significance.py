@@ -64,10 +64,10 @@ def compare_systems(
     metrics: dict[str, Metric] = {"BLEU": BLEU(tokenize=tokenizer, force=True), "chrF": CHRF()}
     counted = {}
     for name, metric in metrics.items():
+        counts = _counts(metric, first, references), _counts(metric, second, references)
         signature = metric.get_signature()
         signature.update("bs", resamples)
         signature.update("seed", seed)
-        counts = _counts(metric, first, references), _counts(metric, second, references)
         counted[name] = CountedSystems(*counts, partial(_score, metric), str(signature))
     return compare_counts(counted, resamples, seed)
 

@@ -7,6 +7,7 @@ import pytest
 from run_settings import tiny_settings
 from run_steps import on_devices, write_untrained
 
+import transformer_jax
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.corpora import open_corpus
@@ -146,6 +147,7 @@ def test_a_text_is_scored_against_trees(run, tmp_path, capsys):
     assert main(["parse", run.workdir, "--checkpoint=last", f"--input={sentences}", "--n_best=2"]) == 0
     number, _, tree = capsys.readouterr().out.splitlines()[0].split("\t")
     assert (number, tree[0]) == ("1", "(")
+    assert transformer_jax.load(run.workdir, "last").parse("Ann walks .") == tree
     assert main(["translate", run.workdir, "--checkpoint=last", f"--input={sentences}"]) == 0
     symbols = capsys.readouterr().out.splitlines()[0]
     assert str(tree_of_symbols(symbols.split(), ["Ann", "walks", "."], "brackets")) == tree
