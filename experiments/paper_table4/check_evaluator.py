@@ -100,9 +100,9 @@ def by_pyevalb(pairs: list) -> list[tuple[int, ...]]:
     found = []
     for gold, test in pairs:
         is_deleted = [leaf.label in DELETED for leaf in gold.leaves()]
-        texts = [str(Tree("X", tuple(applied(tree, iter(is_deleted))))) for tree in (gold, test)]
+        texts = [str(Tree("ALL", tuple(applied(tree, iter(is_deleted))))) for tree in (gold, test)]
         result = Scorer().score_trees(*map(create_from_bracket_string, texts))
-        # The root X is in both.
+        # The root ALL is in both.
         found.append(
             (result.matched_brackets - 1, result.gold_brackets - 1, result.test_brackets - 1, result.cross_brackets)
         )

@@ -1,11 +1,19 @@
 from collections import Counter
 from dataclasses import astuple
+from itertools import pairwise
 
 import pytest
 from tools.parsing.random_trees import random_trees
 
 from transformer_jax.config import DataError
-from transformer_jax.tools.parsing.scores import bracket_counts, compare_parsers, counts_of, f1_by_length, scores_of
+from transformer_jax.tools.parsing.scores import (
+    bracket_counts,
+    brackets_of,
+    compare_parsers,
+    counts_of,
+    f1_by_length,
+    scores_of,
+)
 from transformer_jax.tools.parsing.trees import normalized, read_trees
 
 
@@ -48,14 +56,20 @@ def test_pyevalb_counts_the_same():
     scorer = pytest.importorskip("PYEVALB.scorer").Scorer()
     from PYEVALB.parser import create_from_bracket_string
 
-    gold, others = random_trees(100, longest=1), random_trees(101, longest=1)[1:]
-    for pair in zip(gold, others, strict=True):
-        # PYEVALB counts equal constituents of a span once, and has no parameters.
-        texts = [f"(X {tree})".replace("TOP", "Y") for tree in pair]
-        if any(max(Counter(text.split("(")).values()) > 1 for text in texts):
+    trees = sorted(
+        (tree for tree in random_trees(300, longest=5) if "TOP" not in str(tree)), key=lambda tree: tree.sentence
+    )
+    compared = 0
+    for pair in pairwise(trees):
+        brackets = [brackets_of(tree, [False] * 5) for tree in pair]
+        # PYEVALB counts equal brackets once.
+        if pair[0].sentence != pair[1].sentence or any(len(set(each)) < len(each) for each in brackets):
             continue
-        theirs = scorer.score_trees(*map(create_from_bracket_string, texts))
-        assert bracket_counts(*pair)[0] == theirs.matched_brackets - 1
+        theirs = scorer.score_trees(*(create_from_bracket_string(str(tree)) for tree in pair))
+        counts = theirs.matched_brackets, theirs.gold_brackets, theirs.test_brackets, theirs.cross_brackets
+        assert bracket_counts(*pair)[:4] == counts
+        compared += 1
+    assert compared > 50
 
 
 def test_f1_by_length_and_a_comparison_of_two_parsers():

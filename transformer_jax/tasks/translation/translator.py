@@ -27,6 +27,8 @@ from transformer_jax.decoding.constraints import Constraint, constrained
 from transformer_jax.decoding.diverse_search import DiverseRules, diverse_search
 from transformer_jax.decoding.segmented_search import (
     MIN_ROWS,
+    InitCache,
+    MakeStep,
     SearchBatch,
     SearchDevices,
     SegmentedSearch,
@@ -265,7 +267,8 @@ def search_for(
     search = plain_search(rules)
     if config.diverse_groups > 1:
         search = diverse_search(DiverseRules(rules, config.diverse_groups, config.diversity))
-    init, step = partial(init_cache, model, config.beam_width), partial(step_of, model)
+    init: InitCache = partial(init_cache, model, config.beam_width)
+    step: MakeStep = partial(step_of, model)
     if constraint is not None:
         init, step = constrained(init, step, config.beam_width, constraint)
     return SegmentedSearch(init, step, search, devices_of_search(mesh))

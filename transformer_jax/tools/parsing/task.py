@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
+from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.sentence_pairs import SentencePair, digest
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
 from transformer_jax.evaluation.scores import perplexity
@@ -20,6 +21,7 @@ from transformer_jax.tasks.translation.evaluator import Evaluator, TranslationEv
 from transformer_jax.tasks.translation.objective import EnsembleObjective
 from transformer_jax.tasks.translation.task import ReferencedText, TranslationData, TranslationTask
 from transformer_jax.tasks.translation.translator import Translator
+from transformer_jax.tools.parsing.corpus import TreeCorpus
 from transformer_jax.tools.parsing.scores import RULES, BracketScores, counts_of, f1_by_length, scores_of
 from transformer_jax.tools.parsing.settings import ParserConfig
 from transformer_jax.tools.parsing.tokenizers import SymbolTokenizer
@@ -95,6 +97,17 @@ class ParsingReport(NamedTuple):
         ]
 
 
+def open_trees(config: ExperimentConfig) -> TreeCorpus:
+    """The source of the trees, which reads nothing yet; raises ConfigError where a plugin's has none."""
+    corpus: Any = open_corpus(config.data, config.data_seed)
+    if not hasattr(corpus, "trees"):
+        raise ConfigError(
+            f"data.source: {config.data.source} has no trees; subclass TreeCorpus of tools.parsing.corpus"
+        )
+    trees: TreeCorpus = corpus
+    return trees
+
+
 class ParsingEvaluator(Evaluator):
     """Parses splits and scores the trees; the search is perhaps constrained."""
 
@@ -103,12 +116,13 @@ class ParsingEvaluator(Evaluator):
         longest, dtype, constraint = scored.longest_sequence, scored.evaluation_dtype, None
         if config.decoding.constrained:
             constraint = well_formed(tokenizers, config.data, config.decoding, longest)
+        self.trees = open_trees(config)
         self.translator = Translator(scored.model, tokenizers, config.decoding, mesh, longest, dtype, constraint)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
         """Parses a split (its first ``limit`` sentences if above 0) and scores the trees."""
         name = self.config.data.split_name(split)
-        gold = list(islice(self.corpus.trees(name), limit or None))
+        gold = list(islice(self.trees.trees(name), limit or None))
         sums = self.loss_sums(params, name, limit)
         return self.parsed(params, name, gold, float(sums.nll), float(sums.tokens))
 
@@ -126,7 +140,7 @@ class ParsingEvaluator(Evaluator):
             repaired += bool(of_sentence)
         seconds = time.perf_counter() - started
         counts = counts_of(gold, trees)
-        report = ParsingReport(
+        report: Any = ParsingReport(
             split=name,
             scores=scores_of(counts.sum(axis=0)),
             by_length=f1_by_length(counts),
@@ -157,7 +171,7 @@ class ParsingTask(TranslationTask):
     @staticmethod
     def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
         """Of words as ``tokenizer`` says, of symbols as they are; trained on the training split, and not saved yet."""
-        pairs = list(TranslationTask.open_source(config).pairs(config.data.train_split))
+        pairs = list(open_trees(config).pairs(config.data.train_split))
         source = train_tokenizer(config.tokenizer, [pair.source for pair in pairs])
         return TokenizerPair(source, SymbolTokenizer.train([pair.target for pair in pairs], 1 << 20))
 
@@ -169,7 +183,7 @@ class ParsingTask(TranslationTask):
 
     def training_data(self) -> TranslationData:
         """As of translation, with the counts of what was removed from the trees."""
-        removed = self.corpus.removed(self.config.data.train_split)
+        removed = open_trees(self.config).removed(self.config.data.train_split)
         data = super().training_data()
         counts = ", ".join(f"{count:,} {name}" for name, count in removed.items())
         return replace(data, warnings=(f"removed from the trees: {counts}",)) if counts else data
@@ -217,7 +231,7 @@ class ParsingTask(TranslationTask):
             raise ConfigError("--references: give one file of trees for the sentences of --source")
         text = TranslationTask.open_text(config, source, [source])
         found = [(normalized(each.tree, Counter()), each.line) for each in read_trees(Path(references[0]))]
-        trees = [(tree, line) for tree, line in found if tree is not None]
+        trees: list[Any] = [(tree, line) for tree, line in found if tree is not None]
         if len(trees) != len(text.sources):
             raise DataError(f"{references[0]}: {len(trees)} trees but {len(text.sources)} sentences")
         for sentence, (tree, line) in zip(text.sources, trees, strict=True):

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, UNK_ID
+from transformer_jax.data.tokenizers.interface import Tokenizer
 from transformer_jax.data.tokenizers.listed import ListedTokenizer
 
 SUFFIXES = ("tion", "ing", "ed", "ly", "er", "est", "al", "ion", "able", "ic", "ity", "ive", "ous", "ment", "s", "y")
@@ -65,7 +66,7 @@ def class_of(word: str) -> str:
     return "-".join([*parts, *([suffix[1]] if suffix else [])])
 
 
-def word_starts(tokenizer: ListedTokenizer) -> list[bool]:
+def word_starts(tokenizer: Tokenizer) -> list[bool]:
     """Whether each id begins a word of a sentence with one space between words."""
     pieces = tokenizer.pieces(range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size))
     is_subword = tokenizer.kind in ("bpe", "unigram")
