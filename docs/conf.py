@@ -19,7 +19,7 @@ CONTENTS = {
     "Begin": "getting_started data python tour first_hour",
     "Train": "training settings run_directory sweeps",
     "Use": "evaluation explorer interop",
-    "More models": "language_models word_vectors",
+    "More models": "language_models word_vectors parsing",
     "Large scale": "clusters preflight roofline",
     "Extend": "extending kit duel",
     "Inside": "annotated_transformer annotated_attention figures architecture paper_to_code benchmarks security",

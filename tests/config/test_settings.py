@@ -12,7 +12,7 @@ from transformer_jax.config.explain import all_explained, explained, settings_pa
 LANGUAGE_MODEL = {"task": "language_model"}
 
 REFUSED = [
-    ({"data": {"source": "sql"}}, "data.source: 'sql' is not one of grammar, copy, reverse, text, tfds; a plugin"),
+    ({"data": {"source": "sql"}}, "data.source: 'sql' is not one of grammar, copy, reverse, text, tfds, "),
     ({"data": {"source": "text"}}, "data.directory: must be the folder of the text files; or name the files,"),
     ({"data": {"source": "tfds"}}, "data.name: must name the data set, for example wmt14_translate/de-en"),
     (
@@ -154,10 +154,10 @@ def test_an_explanation_has_meanings_values_defaults_and_readers(capsys):
     assert main(["config", "--explain", "model.normalization"]) == 0
     printed = capsys.readouterr().out
     assert "values: post, pre, " in printed
-    assert "default: post  [translation transformer]\n  default: pre  [language_model]" in printed
-    assert explained("model.kind").by("values")[0] == ("transformer, rnn", "translation")
+    assert "default: post  [translation transformer, parsing transformer]\n  default: pre  [language_model]" in printed
+    assert explained("model.kind").by("values")[0] == ("transformer, rnn", "translation, parsing")
     assert explained("optimizer.b1").by("values") == [("at least 0, below 1", "")]
-    assert "Dropout rate between layers. [translation rnn]" in explained("model.dropout").meaning
+    assert "Dropout rate between layers. [translation rnn, parsing rnn]" in explained("model.dropout").meaning
     with pytest.raises(ConfigError, match=r"did you mean model\.normalization"):
         explained("model.normalisation")
 

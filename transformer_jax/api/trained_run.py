@@ -132,11 +132,23 @@ class Run:
     def translate(self, text: str | Sequence[str]) -> str | list[str]:
         """The best translation of one sentence, or of each of several."""
         with python_errors():
-            self._require("translate", "translation")
+            self._require("translate", "translation", "parsing")
             sentences = [text] if isinstance(text, str) else list(text)
             found = self._trained.task.translator.translate(self.params, sentences)
         translations = [best[0].text for best in found]
         return translations[0] if isinstance(text, str) else translations
+
+    @overload
+    def parse(self, text: str) -> str: ...  # type: ignore[overload-overlap]
+    @overload
+    def parse(self, text: Sequence[str]) -> list[str]: ...
+    def parse(self, text: str | Sequence[str]) -> str | list[str]:
+        """The constituency tree, in brackets, of one sentence, or of each of several; words have spaces between them."""
+        with python_errors():
+            self._require("parse", "parsing")
+            sentences = [text] if isinstance(text, str) else list(text)
+            trees = [best[0].text for best in self._trained.task.parse_in_order(self.params, sentences)]
+        return trees[0] if isinstance(text, str) else trees
 
     @overload
     def generate(self, prompt: str = "", seed: int = 0) -> str: ...  # type: ignore[overload-overlap]
@@ -197,9 +209,10 @@ class Run:
     def _texts(self, method: str) -> type[Task]:
         return task_that_reads_texts(self.config, f"{method}(): {self.path}")
 
-    def _require(self, method: str, task: str) -> None:
-        if self.config.task != task:
-            raise ConfigError(f"{self.path} is a run of task={self.config.task}; {method}() takes task={task}")
+    def _require(self, method: str, *tasks: str) -> None:
+        if self.config.task not in tasks:
+            names = " or ".join(tasks)
+            raise ConfigError(f"{self.path} is a run of task={self.config.task}; {method}() takes task={names}")
 
 
 def load(

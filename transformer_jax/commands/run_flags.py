@@ -100,14 +100,16 @@ def require_attention(config: ExperimentConfig, kind: str, layer: int, head: int
         raise ConfigError(f"--head: {head} is more than the {heads} heads of a layer")
 
 
-def require_task(workdir: str, task: str) -> None:
-    """Raises ConfigError unless ``workdir`` is a run of this task."""
+def require_task(workdir: str, *tasks: str) -> None:
+    """Raises ConfigError unless ``workdir`` is a run of one of these tasks."""
     from transformer_jax.runs.run_directory import RunDirectory
 
     RunDirectory(workdir).require_run()
     found = load_run_config(workdir).task
-    if found != task:
-        raise ConfigError(f"--workdir: {workdir} is a run of task={found}; this command takes task={task}")
+    if found not in tasks:
+        raise ConfigError(
+            f"--workdir: {workdir} is a run of task={found}; this command takes task={' or '.join(tasks)}"
+        )
 
 
 def split_checkpoint(text: str, flag: str) -> tuple[str, str | None]:

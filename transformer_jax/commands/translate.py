@@ -2,11 +2,11 @@ import gzip
 import itertools
 import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import (
@@ -17,21 +17,30 @@ from transformer_jax.commands.run_flags import (
     run_config,
     run_flags,
 )
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.config.checks import LARGEST_SEED
 from transformer_jax.config.translation import SMALLEST_TEMPERATURE, temperature_problem
+
+if TYPE_CHECKING:
+    from transformer_jax.tasks.trained_run import TrainedRun
 
 BYTES_AT_ONCE = 1 << 16
 FIRST_LINES = 256
 SAMPLING_FLAGS = "temperature", "top_k", "top_p"
 
 
+def lines_flags(values: flags.Values) -> None:
+    """The run, the lines in, and the lines out."""
+    run_flags(values)
+    ensemble_flag(values)
+    flags.string("input", None, "file to read, plain or .gz (default: standard input)")(values)
+    flags.string("output", None, "file to write, compressed if it ends in .gz (default: standard output)")(values)
+    flags.integer("n_best", 1, "number of results of each line", lower_bound=1)(values)
+    flags.integer("lines_at_once", 4096, "maximum number of lines to decode at once", lower_bound=1)(values)
+
+
 @flags.command(
-    run_flags,
-    ensemble_flag,
-    flags.string("input", None, "file to read, plain or .gz (default: standard input)"),
-    flags.string("output", None, "file to write, compressed if it ends in .gz (default: standard output)"),
-    flags.integer("n_best", 1, "translations of each line", lower_bound=1),
+    lines_flags,
     flags.string("prefix", "", "text that every translation begins with"),
     flags.number("temperature", None, "sample, with logits divided by this; 0 is greedy"),
     flags.integer("top_k", None, "sample from the k most probable tokens", lower_bound=1),
@@ -39,7 +48,6 @@ SAMPLING_FLAGS = "temperature", "top_k", "top_p"
         "top_p", None, "sample from the fewest tokens with this total probability", lower_bound=1e-6, upper_bound=1.0
     ),
     flags.integer("seed", 0, "seed of the sampling", lower_bound=0, upper_bound=LARGEST_SEED),
-    flags.integer("lines_at_once", 4096, "maximum number of lines to translate at once", lower_bound=1),
 )
 def translate(values: flags.Values) -> int:
     """Translate lines: from standard input to standard output, from files, or as they are typed.
@@ -61,16 +69,30 @@ def translate(values: flags.Values) -> int:
     With --ensemble the models of several runs, of any kind, translate as one: every next token has the mean of their
     probabilities. They must share their tokenizers. TensorFlow is not needed.
     """
-    require_task(values.workdir, "translation")
+    require_task(values.workdir, "translation", "parsing")
     config = run_config(values)
     sampling: dict[str, Any] = {name: values[name].value for name in SAMPLING_FLAGS if values[name].value is not None}
     if sampling and values.prefix:
         raise ConfigError("--prefix: beam search continues a prefix, sampling does not; leave out one of them")
-    if values.n_best > config.decoding.beam_width and not sampling:
-        raise ConfigError(f"--n_best: {values.n_best} is more than decoding.beam_width={config.decoding.beam_width}")
     temperature = values.temperature
     if temperature is not None and temperature != 0 and not temperature >= SMALLEST_TEMPERATURE:
         raise ConfigError(f"--temperature: {temperature_problem(temperature)}")
+    trained = open_for_lines(values, config, is_sampled=bool(sampling))
+    if sampling:
+        from transformer_jax.decoding.sampling import SamplingRule
+        from transformer_jax.tasks.translation.sampler import Sampler
+
+        return decode_lines(values, Sampler(trained, SamplingRule(**sampling), values.seed).translate)
+    trained.task.translator.prefix_ids(values.prefix)
+    return decode_lines(
+        values, partial(trained.task.translator.translate_in_order, trained.params, prefix=values.prefix)
+    )
+
+
+def open_for_lines(values: flags.Values, config: ExperimentConfig, *, is_sampled: bool = False) -> "TrainedRun[Any]":
+    """Restores the runs, once it is known that the input can be read and the output written."""
+    if values.n_best > config.decoding.beam_width and not is_sampled:
+        raise ConfigError(f"--n_best: {values.n_best} is more than decoding.beam_width={config.decoding.beam_width}")
     paths = [Path(name).expanduser() for name in (values.input, values.output) if name]
     if len(paths) == 2 and all(path.exists() for path in paths) and paths[0].samefile(paths[1]):
         raise ConfigError(f"--output: {values.output} is what --input reads; write to another file")
@@ -86,7 +108,14 @@ def translate(values: flags.Values) -> int:
             pass  # A line that cannot be read is reported before the model is restored.
     if values.output:
         require_writable_file(values.output, "--output")
-    trained = open_runs(runs, values.average)
+    return open_runs(runs, values.average)
+
+
+def decode_lines(values: flags.Values, decode: Callable[..., Any]) -> int:
+    """Writes the results of ``decode``, a method like ``Translator.translate_in_order``, for the lines of the input; 0."""
+    from transformer_jax.data.text_files import read_lines
+    from transformer_jax.tasks.translation.translator import SentenceTooLong
+
     name = values.input or "standard input"
     lines_in = read_lines(Path(values.input)) if values.input else lines_as_they_come(sys.stdin.buffer, name)
     chunks = in_chunks(lines_in, values.lines_at_once)
@@ -94,26 +123,16 @@ def translate(values: flags.Values) -> int:
         print("ready: type a sentence and Enter; Ctrl-D ends", file=sys.stderr, flush=True)
     # The input is read before the output is opened: an unreadable input leaves the output unchanged.
     first = next(chunks, [])
-    if sampling:
-        from transformer_jax.decoding.sampling import SamplingRule
-        from transformer_jax.tasks.translation.sampler import Sampler
-
-        translations = partial(Sampler(trained, SamplingRule(**sampling), values.seed).translate)
-    else:
-        trained.task.translator.prefix_ids(values.prefix)
-        translations = partial(trained.task.translator.translate_in_order, trained.params, prefix=values.prefix)
-    from transformer_jax.tasks.translation.translator import SentenceTooLong
-
     number, is_compressed = 0, (values.output or "").endswith(".gz")
     with _opened(values.output) as target:
         for lines in itertools.chain([first], chunks):
             options: dict[str, Any] = {"num_results": values.n_best, "name": f"{name}, line", "first": number + 1}
             too_long = None
             try:
-                found = translations(lines, **options)
+                found = decode(lines, **options)
             except SentenceTooLong as error:
-                # The lines before it are translated all the same.
-                found, too_long = translations(lines[: error.index], **options), error
+                # The lines before it are decoded all the same.
+                found, too_long = decode(lines[: error.index], **options), error
             for best in found:
                 number += 1
                 rows = [f"{number}\t{each.score:.4f}\t{each.text}\n" for each in best]

@@ -165,8 +165,11 @@ def spelled_files(text: str) -> tuple[str, ...]:
 class TokenizerConfig:
     """Tokenization. The kinds ``mapped`` and ``bpe_codes`` come with an imported model."""
 
-    kind: Literal["bpe", "unigram", "word", "lower_word", "character", "byte", "mapped", "bpe_codes"] = setting(
-        "bpe", "Kind of tokenizer."
+    kind: str = setting(
+        "bpe",
+        "Kind of tokenizer.",
+        choices=("bpe", "unigram", "word", "lower_word", "character", "byte", "mapped", "bpe_codes"),
+        plugin="tokenizer",
     )
     vocabulary_size: int = setting(8000, "Maximum size of the vocabulary, with 4 special ids.", above=8)
     joint: bool = setting(True, "One vocabulary for both languages; needed to tie their embeddings.")

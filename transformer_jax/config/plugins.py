@@ -32,6 +32,7 @@ EXTENSIONS = {
     "feed_forward": "model.feed_forward: settings, model settings, site, dropout, precision -> module",
     "initialization": "model.initialization: settings, model settings, path -> factor or initializer",
     "data_source": "data.source of translation: settings, seed -> Corpus",
+    "tokenizer": "tokenizer.kind: a class with train and from_bytes, as ListedTokenizer, or its module:Class",
     "task": "task: a subclass of tasks.task.Task with its settings",
     "optimizer": "optimizer.name: [settings,] hyperparameters -> list of optax transformations",
     "averaging": "optimizer.averaging: a training.optimizers.Averaging",
@@ -44,7 +45,10 @@ EXTENSIONS = {
 KINDS_WITH_PARAMETERS = ("attention", "rnn_attention", "positions", "mixer", "norm", "residual", "feed_forward", "task")
 LOSS_METRICS = ("loss", "nll", "accuracy", "tokens")
 ENTRY_POINTS = "transformer_jax.plugins"
-BUILT_IN = ("transformer_jax.tools.word_vectors.task.registration",)
+BUILT_IN = (
+    "transformer_jax.tools.word_vectors.task.registration",
+    "transformer_jax.tools.parsing.registration",
+)
 """Modules of the package that register what lies outside of its core, loaded as installed plugins are."""
 
 Registered = TypeVar("Registered")

@@ -1,7 +1,9 @@
 """Significance of the difference between two systems: paired bootstrap resampling."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from sacrebleu.metrics.base import Metric
@@ -61,24 +63,40 @@ def compare_systems(
     if not len(first) == len(second) == len(references) or not references:
         raise DataError(f"{len(first)} and {len(second)} translations of {len(references)} references: nothing to pair")
     metrics: dict[str, Metric] = {"BLEU": BLEU(tokenize=tokenizer, force=True), "chrF": CHRF()}
-    counts = {
-        name: [_counts(metric, lines, references) for lines in (first, second)] for name, metric in metrics.items()
-    }
-    drawn = {name: np.zeros((resamples, 2)) for name in metrics}
-    generator = np.random.default_rng(seed)
-    for resample in range(resamples):
-        chosen = generator.choice(len(references), size=len(references), replace=True)
-        times = np.bincount(chosen, minlength=len(references))
-        for name, metric in metrics.items():
-            drawn[name][resample] = [_score(metric, times @ each) for each in counts[name]]
-    found = []
+    counted = {}
     for name, metric in metrics.items():
-        scores = [_score(metric, each.sum(axis=0)) for each in counts[name]]
+        counts = _counts(metric, first, references), _counts(metric, second, references)
         signature = metric.get_signature()
         signature.update("bs", resamples)
         signature.update("seed", seed)
-        found.append(_comparison(name, scores, drawn[name], str(signature)))
-    return found
+        counted[name] = CountedSystems(*counts, partial(_score, metric), str(signature))
+    return compare_counts(counted, resamples, seed)
+
+
+class CountedSystems(NamedTuple):
+    """Counts of two systems, ``[sentences, counts]``, whose sums ``score`` turns into a score, and how they were counted."""
+
+    first: np.ndarray
+    second: np.ndarray
+    score: Callable[[np.ndarray], float]
+    signature: str
+
+
+def compare_counts(
+    counted: Mapping[str, CountedSystems], resamples: int = RESAMPLES, seed: int = SEED
+) -> list[SystemComparison]:
+    """Paired bootstrap resampling by each metric, with the same resamples; see ``compare_systems``."""
+    drawn = {name: np.zeros((resamples, 2)) for name in counted}
+    generator = np.random.default_rng(seed)
+    (number,) = {len(counts) for each in counted.values() for counts in each[:2]}
+    for resample in range(resamples):
+        times = np.bincount(generator.choice(number, size=number, replace=True), minlength=number)
+        for name, each in counted.items():
+            drawn[name][resample] = each.score(times @ each.first), each.score(times @ each.second)
+    return [
+        _comparison(name, [each.score(counts.sum(axis=0)) for counts in each[:2]], drawn[name], each.signature)
+        for name, each in counted.items()
+    ]
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:

@@ -12,6 +12,8 @@ from typing import TypeVar
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError, TokenizerConfig
 from transformer_jax.config.json_text import parse_json
+from transformer_jax.config.plugins import WithRegistered
+from transformer_jax.config.tasks import imported
 from transformer_jax.data.corpus_statistics import SAMPLED, SUBWORD_KINDS, side_text
 from transformer_jax.data.sentence_pairs import Corpus, DocumentSource, SentencePair
 from transformer_jax.data.tokenizers.imported import BpeCodesTokenizer, MappedSubwordTokenizer
@@ -30,13 +32,11 @@ TOKENIZER_FILES = (
 MAX_PIECES_A_WORD, MAX_PIECES_A_CHARACTER = 4.0, 1.5
 Example = TypeVar("Example")
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
-_LISTED = {each.kind: each for each in (WordTokenizer, LowerWordTokenizer, CharacterTokenizer)}
-_LOADERS: dict[str, Callable[[bytes], Tokenizer]] = {
+_OWN_LISTED = {each.kind: each for each in (WordTokenizer, LowerWordTokenizer, CharacterTokenizer)}
+_LISTED = WithRegistered(_OWN_LISTED, "tokenizer", lambda made: imported(made) if isinstance(made, str) else made)
+_OWN_LOADERS: dict[str, Callable[[bytes], Tokenizer]] = {
     **{kind: partial(SubwordTokenizer, kind) for kind in SUBWORD_KINDS},
-    **{
-        each.kind: each.from_bytes
-        for each in (*_LISTED.values(), ByteTokenizer, MappedSubwordTokenizer, BpeCodesTokenizer)
-    },
+    **{each.kind: each.from_bytes for each in (ByteTokenizer, MappedSubwordTokenizer, BpeCodesTokenizer)},
 }
 
 
@@ -129,9 +129,11 @@ def too_many_pieces(tokenizers: TokenizerPair, pairs: Sequence[SentencePair], la
 
 def tokenizer_from_bytes(kind: str, data: bytes) -> Tokenizer:
     """The tokenizer with this ``kind`` and ``to_bytes()``; raises DataError if ``data`` is something else."""
-    if kind not in _LOADERS:
-        raise DataError(f"unknown kind of tokenizer {kind!r}; known are {', '.join(_LOADERS)}")
-    return _LOADERS[kind](data)
+    if kind in _OWN_LOADERS:
+        return _OWN_LOADERS[kind](data)
+    if kind not in _LISTED:
+        raise DataError(f"unknown kind of tokenizer {kind!r}; known are {', '.join((*_OWN_LOADERS, *_LISTED))}")
+    return _LISTED[kind].from_bytes(data)
 
 
 def tokenizer_files(pair: TokenizerPair) -> dict[str, bytes]:

@@ -23,9 +23,12 @@ from transformer_jax.decoding.beam_search import (
     search_next,
     start_search,
 )
+from transformer_jax.decoding.constraints import Constraint, constrained
 from transformer_jax.decoding.diverse_search import DiverseRules, diverse_search
 from transformer_jax.decoding.segmented_search import (
     MIN_ROWS,
+    InitCache,
+    MakeStep,
     SearchBatch,
     SearchDevices,
     SegmentedSearch,
@@ -78,14 +81,19 @@ class Translator:
         mesh: Mesh,
         longest: int | None = None,
         compute_dtype: str = "float32",
+        constraint: Constraint | None = None,
     ) -> None:
-        """``longest``: maximum length of a sequence of the model; None: any. ``compute_dtype``: of the model."""
+        """``longest``: maximum length of a sequence of the model; None: any. ``compute_dtype``: of the model.
+
+        ``constraint``, whose inputs are source ids: what beam search may choose.
+        """
         self._tokenizers = tokenizers
         self._config = config
         self._mesh = mesh
         self._model = model
         self._longest = longest
         self._compute_dtype = compute_dtype
+        self._constraint = constraint
         self._searches: dict[int, SegmentedSearch] = {}
 
     def translate(self, params: PyTree, sentences: Sequence[str], **options: Any) -> list[list[Translation]]:
@@ -184,7 +192,9 @@ class Translator:
     def _search_for(self, num_results: int) -> SegmentedSearch:
         """Made once for each number of results: it keeps compiled programs."""
         if num_results not in self._searches:
-            self._searches[num_results] = search_for(self._model, self._config, self._mesh, num_results)
+            self._searches[num_results] = search_for(
+                self._model, self._config, self._mesh, num_results, self._constraint
+            )
         return self._searches[num_results]
 
     def _texts(self, found: Hypotheses, row: int) -> list[Translation]:
@@ -250,14 +260,19 @@ def require_translatable(lengths: np.ndarray, limit: int, name: str, first: int 
         )
 
 
-def search_for(model: Module, config: DecodingConfig, mesh: Mesh, num_results: int) -> SegmentedSearch:
+def search_for(
+    model: Module, config: DecodingConfig, mesh: Mesh, num_results: int, constraint: Constraint | None = None
+) -> SegmentedSearch:
     """Plain or diverse beam search, as the settings say, whose inputs are source ids."""
     rules = Rules(config.beam_width, num_results, config.length_penalty, stop=config.stop)
     search = plain_search(rules)
     if config.diverse_groups > 1:
         search = diverse_search(DiverseRules(rules, config.diverse_groups, config.diversity))
-    init = partial(init_cache, model, config.beam_width)
-    return SegmentedSearch(init, partial(step_of, model), search, devices_of_search(mesh))
+    init: InitCache = partial(init_cache, model, config.beam_width)
+    step: MakeStep = partial(step_of, model)
+    if constraint is not None:
+        init, step = constrained(init, step, config.beam_width, constraint)
+    return SegmentedSearch(init, step, search, devices_of_search(mesh))
 
 
 def devices_of_search(mesh: Mesh) -> SearchDevices:

@@ -158,6 +158,7 @@ class LanguageModelReader(_RunReader[LanguageModelTask]):
 Reader = TranslationReader | LanguageModelReader
 READERS: dict[str, Callable[[Any], Reader]] = {
     "translation": TranslationReader,
+    "parsing": TranslationReader,
     "language_model": LanguageModelReader,
 }
 

@@ -1,0 +1,153 @@
+"""Parsing as a task: corpora, tokenizers, and what an untrained run answers, which is a tree all the same."""
+
+import json
+
+import jax
+import pytest
+from run_settings import tiny_settings
+from run_steps import on_devices, write_untrained
+
+import transformer_jax
+from transformer_jax.__main__ import main
+from transformer_jax.config import ConfigError, DataError, from_dict
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.tokenizers import tokenizer_from_bytes
+from transformer_jax.runs.run_directory import ChosenRun
+from transformer_jax.tasks import trained_run
+from transformer_jax.tasks.trained_run import open_trained
+from transformer_jax.tools.parsing.settings import TreebankConfig
+from transformer_jax.tools.parsing.task import ParsingTask
+from transformer_jax.tools.parsing.tokenizers import WordClassTokenizer, class_of, word_starts
+from transformer_jax.tools.parsing.trees import tree_of_symbols
+from transformer_jax.training.sharding import make_mesh
+
+TREES = "(S (NP (NNP Ann)) (VP (VBZ sleeps)) (. .))\n( (S (NP (-NONE- *)) (VP (VB Go))) )\n"
+
+
+def treebank(folder, **settings):
+    return open_corpus(TreebankConfig(source="treebank", directory=str(folder), **settings), 0)
+
+
+def parsing_config(cache, **decoding):
+    return from_dict(parsing_settings(cache, **decoding))
+
+
+def parsing_settings(cache, **decoding):
+    settings = tiny_settings(cache)
+    settings |= {"task": "parsing", "tokenizer": {"kind": "word_class", "vocabulary_size": 400, "joint": False}}
+    settings["data"] |= {"source": "generated_treebank", "max_target_tokens": 63}
+    settings["model"]["tying"] = "output"
+    settings["decoding"] |= {"max_extra_tokens": 40} | decoding
+    return settings
+
+
+def test_a_split_is_a_file_a_folder_or_several_folders(tmp_path):
+    (tmp_path / "train.mrg").write_text(TREES)
+    for folder in ("02", "03/a", "22"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "wsj_1.mrg").write_text(TREES)
+    corpus = treebank(tmp_path, linearization="in_order", part_of_speech=True)
+    assert [pair.target for pair in corpus.pairs("train")] == ["NNP (NP ) (S VBZ (VP ) . )", "VB (VP ) (S )"]
+    assert corpus.removed("train")["traces"] == 1
+    assert [corpus.count(split) for split in ("train", "02-03", "22")] == [2, 4, 2]
+    assert corpus.fingerprint("train") != treebank(tmp_path).fingerprint("train")
+    with pytest.raises(DataError, match="no split '04'; expected 04.mrg"):
+        corpus.count("04")
+    (tmp_path / "22/wsj_1.mrg").write_text("((-NONE- *))")
+    with pytest.raises(DataError, match="wsj_1.mrg: no tree with words"):
+        treebank(tmp_path / "22/..").count("22")
+
+
+def test_the_generated_treebank_has_one_tree_for_a_sentence():
+    corpus = open_corpus(TreebankConfig(generated_pairs=300), 0)
+    pairs = set(corpus.pairs("train")) | set(corpus.pairs("test"))
+    assert len({pair.source for pair in pairs}) == len(pairs) > 300
+    assert not {pair.source for pair in corpus.pairs("train")} & {pair.source for pair in corpus.pairs("validation")}
+    with pytest.raises(DataError, match="no split 'tset'.*did you mean 'test'"):
+        next(corpus.trees("tset"))
+
+
+def test_rare_words_are_classes():
+    assert [class_of(word) for word in ("Smiths", "3.5-point", "IBM", "walking")] == [
+        "unk-cap-s",
+        "unk-num-dash",
+        "unk-caps",
+        "unk-ing",
+    ]
+    tokenizer = WordClassTokenizer.train(["the Smiths walk", "the Browns talk"], 100)
+    again = tokenizer_from_bytes("word_class", tokenizer.to_bytes())
+    assert again.pieces(again.encode("the Jones- Greens xx")) == ["the", "<unk>", "unk-cap-s", "unk"]
+    assert word_starts(again)[3:] == [True] * (again.vocabulary_size - 3)
+
+
+@pytest.mark.parametrize(
+    ("block", "settings", "problem"),
+    [
+        ("tokenizer", {"joint": True}, "tokenizer.joint: symbols of trees"),
+        ("data", {"source": "treebank"}, "data.directory: must name the folder"),
+        ("data", {"linearization": "bottom_up"}, "data.linearization: 'bottom_up' is not one of brackets"),
+    ],
+)
+def test_settings_that_exclude_each_other_are_refused(tmp_path, block, settings, problem):
+    values = parsing_settings(tmp_path)
+    values[block] |= settings
+    with pytest.raises(ConfigError, match=problem):
+        from_dict(values)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parsing")
+    config = parsing_config(folder / "cache")
+    with on_devices(1), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trained_run, "make_mesh", lambda mesh: make_mesh(mesh, jax.devices()[:1]))
+        write_untrained(config, folder / "run")
+        yield ChosenRun(str(folder / "run"), config, "last")
+
+
+def test_an_untrained_parser_writes_trees_over_the_words(run):
+    trained = open_trained(run)
+    found = trained.evaluate("test", limit=6)
+    assert found.metrics["repaired"] == 0.0
+    assert 0 <= found.metrics["f1"] < 50
+    assert json.loads(json.dumps(found.to_json()))["scores"]["f1"] == found.metrics["f1"]
+    assert [row[0] for row in found.rows()][:2] == ["split", "F1"]
+    assert all(output.startswith("(") for output in found.outputs)
+    (best, _), (empty,) = trained.task.parse_in_order(trained.params, ["Ann ( sleeps )", " "], num_results=2)
+    assert not best.repairs
+    assert " ".join(part.rstrip(")") for part in best.text.split() if part[0] != "(") == "Ann -LRB- sleeps -RRB-"
+    assert empty.text == ""
+    # The score of the search is that of the model, constrained or not.
+    ((scored,),) = [trained.task.score_texts(trained.params, ["Ann -LRB- sleeps -RRB-"], [best.symbols])]
+    penalty = ((5 + len(scored.log_probs)) / 6) ** run.config.decoding.length_penalty
+    assert scored.log_prob / penalty == pytest.approx(best.score, abs=1e-4)
+    assert trained.task.attention_of(trained.params, "Ann sleeps", None).kinds["cross"].weights
+
+
+def test_without_the_constraint_outputs_are_repaired_and_counted(run, tmp_path):
+    config = parsing_config(tmp_path, constrained=False)
+    task = ParsingTask(config, open_trained(run).tokenizers, open_trained(run).mesh)
+    found = task.evaluate_trained(open_trained(run).params, "test", limit=6)
+    assert found.report.repaired > 0
+    assert sum(found.report.repairs.values()) >= found.report.repaired
+    assert all(pair.source.split()[0] in output for pair, output in zip(found.pairs, found.outputs, strict=True))
+
+
+def test_a_text_is_scored_against_trees(run, tmp_path, capsys):
+    sentences, trees = tmp_path / "sentences.txt", tmp_path / "trees.mrg"
+    sentences.write_text("Ann sleeps .\n")
+    trees.write_text(TREES.splitlines()[0])
+    text = ParsingTask.open_text(run.config, str(sentences), [str(trees)])
+    trained = open_trained(run)
+    assert trained.task.evaluate_text(trained.params, text, "news").report.num_sentences == 1
+    sentences.write_text("Ann walks .\n")
+    with pytest.raises(DataError, match="trees.mrg, line 1: a tree of other words"):
+        ParsingTask.open_text(run.config, str(sentences), [str(trees)])
+    sentences.write_text("Ann walks .\n\n")
+    assert main(["parse", run.workdir, "--checkpoint=last", f"--input={sentences}", "--n_best=2"]) == 0
+    number, _, tree = capsys.readouterr().out.splitlines()[0].split("\t")
+    assert (number, tree[0]) == ("1", "(")
+    assert transformer_jax.load(run.workdir, "last").parse("Ann walks .") == tree
+    assert main(["translate", run.workdir, "--checkpoint=last", f"--input={sentences}"]) == 0
+    symbols = capsys.readouterr().out.splitlines()[0]
+    assert str(tree_of_symbols(symbols.split(), ["Ann", "walks", "."], "brackets")) == tree

@@ -1,0 +1,109 @@
+import gzip
+import random
+from collections import Counter
+
+import pytest
+from tools.parsing.random_trees import random_trees
+
+from transformer_jax.config import DataError
+from transformer_jax.tools.parsing.settings import LINEARIZATIONS
+from transformer_jax.tools.parsing.trees import normalized, read_trees, symbols_of, tree_of_symbols
+
+SENTENCE = "( (S (NP-SBJ-1 (NNP Ann)) (VP (VBZ tries) (S (NP-SBJ (-NONE- *-1)) (VP (TO to) (VP (VB sleep)))))) )"
+
+
+def read(tmp_path, text):
+    file = tmp_path / "trees.mrg"
+    file.write_text(text, encoding="utf-8")
+    return [found.tree for found in read_trees(file)]
+
+
+def test_trees_of_several_lines_and_several_trees_of_a_line_are_read(tmp_path):
+    first, second, third = read(
+        tmp_path, "\n(S (NP (NNP Ann))\n  (VP (VBZ sleeps)))\n(X (-LRB- -LRB-)) (X\n(Y (A b)))\n"
+    )
+    assert str(first) == "(S (NP (NNP Ann)) (VP (VBZ sleeps)))"
+    assert second.sentence == "-LRB-"
+    assert str(third) == "(X (Y (A b)))"
+    with gzip.open(tmp_path / "trees.mrg.gz", "wt") as file:
+        file.write(SENTENCE)
+    assert [found.line for found in read_trees(tmp_path / "trees.mrg.gz")] == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("(S (A b))\n(S (A b)", "line 2: this tree lacks 1 closing brackets"),
+        ("(S (A b)))", r"line 1: '\)' closes no bracket"),
+        ("\nb", "line 2: 'b' lies outside of a tree"),
+        ("(S ())", r"line 1: \(\) is empty"),
+        ("(S\n(A))", r"line 2: \(A\) is empty"),
+        ("(S (A b) c)", "line 1: 'c' stands beside a constituent"),
+        ("(S a (A b))", "line 1: a word stands beside constituents"),
+        ("(S (A b c))", "line 1: 'c' stands beside a constituent"),
+    ],
+)
+def test_an_error_names_file_line_and_remedy(tmp_path, text, problem):
+    with pytest.raises(DataError, match=rf"trees.mrg, {problem}"):
+        read(tmp_path, text)
+
+
+def test_traces_functional_tags_and_the_empty_root_are_removed_and_counted(tmp_path):
+    (tree,), counts = read(tmp_path, SENTENCE), Counter()
+    assert str(normalized(tree, counts)) == "(S (NP (NNP Ann)) (VP (VBZ tries) (S (VP (TO to) (VP (VB sleep))))))"
+    assert counts == {"traces": 1, "constituents of traces": 1, "functional tags": 1}
+    several, word, traces, brackets = read(tmp_path, "((S (A b)) (. .)) ((A b)) (S (-NONE- *)) (S (-LRB- -LRB-))")
+    assert [str(normalized(each, counts)) for each in (several, word)] == ["(TOP (S (A b)) (. .))", "(TOP (A b))"]
+    assert normalized(traces, counts) is None
+    assert str(normalized(brackets, counts)) == "(S (-LRB- -LRB-))"
+
+
+def test_the_three_linearizations_of_a_tree(tmp_path):
+    (tree,) = read(tmp_path, "(S (NP (DT a) (NN dog)) (VP (VBZ barks)))")
+    expected = {
+        "brackets": "(S (NP XX XX )NP (VP XX )VP )S",
+        "top_down": "(S (NP XX XX ) (VP XX ) )",
+        "in_order": "XX (NP XX ) (S XX (VP ) )",
+    }
+    assert {name: " ".join(symbols_of(tree, name)) for name in LINEARIZATIONS} == expected
+    assert " ".join(symbols_of(tree, "top_down", has_tags=True)) == "(S (NP DT NN ) (VP VBZ ) )"
+
+
+@pytest.mark.parametrize("linearization", LINEARIZATIONS)
+def test_every_tree_is_recovered_from_its_symbols(linearization):
+    for tree in random_trees(300):
+        repairs = Counter()
+        symbols = symbols_of(tree, linearization)
+        assert tree_of_symbols(symbols, tree.sentence.split(), linearization, repairs) == tree
+        assert not +repairs
+
+
+@pytest.mark.parametrize("linearization", LINEARIZATIONS)
+def test_any_symbols_become_a_tree_over_exactly_the_words(linearization):
+    draw, vocabulary = random.Random(1), ["(S", "(NP", ")", ")S", "XX", "<unk>"]
+    for _ in range(300):
+        words = [f"w{number}" for number in range(draw.randrange(1, 6))]
+        tree = tree_of_symbols(draw.choices(vocabulary, k=draw.randrange(9)), words, linearization)
+        assert tree.sentence.split() == words
+        assert tree.children
+
+
+def test_repairs_follow_their_rules_and_are_counted():
+    cases = {
+        "(S (NP XX )VP XX XX )S": (
+            "(S (NP (XX a)) (XX b))",
+            {"closing brackets of another label", "words beyond the last"},
+        ),
+        "(S XX": ("(S (XX a) (XX b))", {"missing words", "missing closing brackets"}),
+        "(S (NP XX )NP )S": ("(S (NP (XX a)) (XX b))", {"missing words"}),
+        ")S (S (NP )NP XX XX )S": (
+            "(S (XX a) (XX b))",
+            {"closing brackets without opening ones", "constituents without words"},
+        ),
+        "(S XX )S (S XX )S": ("(TOP (S (XX a)) (S (XX b)))", {"roots added"}),
+        "": ("(TOP (XX a) (XX b))", {"missing words", "roots added"}),
+    }
+    for symbols, (expected, names) in cases.items():
+        repairs = Counter()
+        assert str(tree_of_symbols(symbols.split(), ["a", "b"], "brackets", repairs)) == expected
+        assert set(+repairs) == names

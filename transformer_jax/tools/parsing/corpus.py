@@ -1,0 +1,141 @@
+"""Treebanks as sources of sentence pairs: the words of a tree, and its symbols."""
+
+import random
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.checks import absolute_path
+from transformer_jax.data.sentence_pairs import SentencePair, digest, generated_fingerprint, require_split
+from transformer_jax.data.text_files import hash_file, plain_or_gzip
+from transformer_jax.tools.parsing.generated import random_tree
+from transformer_jax.tools.parsing.settings import TreebankConfig
+from transformer_jax.tools.parsing.trees import Tree, normalized, read_trees, symbols_of
+
+GENERATED_TREES = 500
+_RANGE = re.compile(r"(\d+)-(\d+)")
+
+
+class TreeCorpus(ABC):
+    """A ``Corpus`` of trees; ``removed(split)`` counts what was removed from them."""
+
+    def __init__(self, config: TreebankConfig) -> None:
+        if not hasattr(config, "linearization"):
+            raise ConfigError(f"data.source: {config.source} takes task=parsing")
+        self.config = config
+        self.source_language, self.target_language = config.source_language, config.target_language
+
+    @abstractmethod
+    def trees(self, split: str) -> Iterator[Tree]:
+        """Streams the normalized trees of a split."""
+
+    @abstractmethod
+    def fingerprint(self, split: str) -> str:
+        """Hexadecimal digest that changes when the content of the split changes."""
+
+    def removed(self, split: str) -> Counter[str]:
+        """What normalization removed, counted; nothing here."""
+        del split
+        return Counter()
+
+    def pairs(self, split: str) -> Iterator[SentencePair]:
+        """The words of each tree, and its symbols."""
+        for tree in self.trees(split):
+            symbols = symbols_of(tree, self.config.linearization, has_tags=self.config.part_of_speech)
+            yield SentencePair(tree.sentence, " ".join(symbols))
+
+    def count(self, split: str) -> int:
+        """The number of trees."""
+        return sum(1 for _ in self.trees(split))
+
+    @property
+    def form(self) -> str:
+        """The linearization, for digests."""
+        return f"{self.config.linearization} {self.config.part_of_speech}"
+
+
+class Treebank(TreeCorpus):
+    """Files of bracketed trees (``.mrg``): ``{split}.mrg``, ``{split}.mrg.gz``, or all ``.mrg`` below ``{split}/``, sorted.
+
+    Raises DataError, with file and line, on trees that are damaged, and when a split is missing or empty.
+    """
+
+    def trees(self, split: str) -> Iterator[Tree]:
+        return _read(tuple(self.files(split)), Counter())
+
+    def removed(self, split: str) -> Counter[str]:
+        return +_survey(tuple(self.files(split)))[1]
+
+    def count(self, split: str) -> int:
+        return _survey(tuple(self.files(split)))[0]
+
+    def fingerprint(self, split: str) -> str:
+        return digest([self.form, *(hash_file(file) for file in self.files(split))])
+
+    def files(self, split: str) -> list[Path]:
+        """The files of a split."""
+        folder = Path(absolute_path(self.config.directory, "data.directory"))
+        if not folder.is_dir():
+            raise DataError(f"data.directory: {str(folder)!r} is not a folder")
+        file = plain_or_gzip(folder / f"{split}.mrg")
+        if file:
+            return [file]
+        limits = _RANGE.fullmatch(split)
+        names = [f"{number:02}" for number in range(int(limits[1]), int(limits[2]) + 1)] if limits else [split]
+        found = [path for name in names for path in sorted((folder / name).rglob("*.mrg*"))]
+        if not found:
+            wanted = f"{split}.mrg, {split}.mrg.gz or a folder {split} with .mrg files"
+            raise DataError(
+                f"{folder}: no split {split!r}; expected {wanted} (data.train_split and the like name splits)"
+            )
+        return found
+
+
+def _read(files: tuple[Path, ...], counts: Counter[str]) -> Iterator[Tree]:
+    is_empty = True
+    for file in files:
+        for found in read_trees(file):
+            tree = normalized(found.tree, counts)
+            if tree is None:
+                counts["trees of traces only, left out"] += 1
+                continue
+            yield tree
+            is_empty = False
+    if is_empty:
+        raise DataError(f"{files[0]}: no tree with words")
+
+
+@cache
+def _survey(files: tuple[Path, ...]) -> tuple[int, Counter[str]]:
+    """The number of trees, and what was removed."""
+    counts = Counter[str]()
+    return sum(1 for _ in _read(files, counts)), counts
+
+
+class GeneratedTreebank(TreeCorpus):
+    """Trees of the grammar of ``generated``: ``data.generated_pairs`` to train on, 500 others for each of the other splits."""
+
+    def __init__(self, config: TreebankConfig, seed: int) -> None:
+        super().__init__(config)
+        self.seed = seed
+
+    def trees(self, split: str) -> Iterator[Tree]:
+        splits = self.config.train_split, self.config.validation_split, self.config.test_split
+        require_split(split, splits, "data.source=generated_treebank")
+        generator = random.Random(f"{self.seed} {split}")
+        drawn = (random_tree(generator) for _ in iter(int, 1))
+        if split == self.config.train_split:
+            return islice(drawn, self.config.generated_pairs)
+        known = {tree.sentence for tree in self.trees(self.config.train_split)}
+        return islice((tree for tree in drawn if tree.sentence not in known), GENERATED_TREES)
+
+    def count(self, split: str) -> int:
+        return self.config.generated_pairs if split == self.config.train_split else GENERATED_TREES
+
+    def fingerprint(self, split: str) -> str:
+        return generated_fingerprint(self, split, [self.form, self.seed, self.count(split)])

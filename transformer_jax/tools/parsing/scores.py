@@ -1,0 +1,131 @@
+"""Scores of parsers as EVALB computes them with the parameters of COLLINS.prm, and the comparison of two parsers."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer_jax.config import DataError
+from transformer_jax.evaluation.significance import RESAMPLES, SEED, CountedSystems, SystemComparison, compare_counts
+from transformer_jax.tools.parsing.trees import TOP, Tree
+
+DELETED = frozenset({",", ":", "``", "''", "."})
+EQUAL = {"PRT": "ADVP"}
+LENGTHS = (10, 20, 30, 40)
+RULES = "EVALB, COLLINS.prm: without TOP and punctuation, ADVP = PRT"
+
+
+class Bracket(NamedTuple):
+    """A constituent over the words from ``start`` to before ``end``, punctuation not counted."""
+
+    label: str
+    start: int
+    end: int
+
+
+class BracketCounts(NamedTuple):
+    """Counts of a sentence. Sums of them give the scores of a corpus; ``exact``, ``uncrossed`` are 0 or 1, ``sentences`` 1."""
+
+    matched: int
+    gold: int
+    predicted: int
+    crossing: int
+    exact: int
+    uncrossed: int
+    sentences: int
+    words: int
+
+
+def brackets_of(tree: Tree, is_deleted: Sequence[bool]) -> list[Bracket]:
+    """The constituents that count, innermost first; ``is_deleted`` says of each word whether it is left out."""
+    found: list[Bracket] = []
+    before = np.concatenate([[0], np.cumsum(~np.asarray(is_deleted, bool))]).tolist()
+
+    def visit(tree: Tree, start: int) -> int:
+        if tree.word:
+            return start + 1
+        end = start
+        for child in tree.children:
+            end = visit(child, end)
+        if before[start] < before[end] and tree.label != TOP:
+            found.append(Bracket(EQUAL.get(tree.label, tree.label), before[start], before[end]))
+        return end
+
+    visit(tree, 0)
+    return found
+
+
+def bracket_counts(gold: Tree, predicted: Tree) -> BracketCounts:
+    """The counts of one sentence; the parts of speech of ``gold`` say which words are punctuation.
+
+    A bracket matches at most one other. Raises DataError when the trees have different words.
+    """
+    if gold.sentence != predicted.sentence:
+        raise DataError(f"trees of different sentences: {gold.sentence!r} and {predicted.sentence!r}")
+    is_deleted = [leaf.label in DELETED for leaf in gold.leaves()]
+    wanted, found = brackets_of(gold, is_deleted), brackets_of(predicted, is_deleted)
+    matched = (Counter(wanted) & Counter(found)).total()
+    spans = {(start, end) for _, start, end in wanted}
+    crossing = sum(any(_cross(each, span) for span in spans) for each in found)
+    is_exact = matched == len(wanted) == len(found)
+    return BracketCounts(
+        matched, len(wanted), len(found), crossing, int(is_exact), int(not crossing), 1, len(is_deleted)
+    )
+
+
+def _cross(bracket: Bracket, span: tuple[int, int]) -> bool:
+    (_, start, end), (first, last) = bracket, span
+    return start < first < end < last or first < start < last < end
+
+
+class BracketScores(NamedTuple):
+    """Labelled recall, precision, F1 and exact match in percent; crossing brackets a sentence, and sentences without any."""
+
+    f1: float
+    precision: float
+    recall: float
+    exact_match: float
+    crossing: float
+    no_crossing: float
+
+
+def scores_of(counts: np.ndarray) -> BracketScores:
+    """The scores of summed ``BracketCounts``."""
+    matched, gold, predicted, crossing, exact, uncrossed, sentences, _ = (float(each) for each in counts)
+    precision, recall = 100 * matched / max(predicted, 1), 100 * matched / max(gold, 1)
+    f1 = 200 * matched / max(gold + predicted, 1)
+    sentences = max(sentences, 1)
+    return BracketScores(
+        f1, precision, recall, 100 * exact / sentences, crossing / sentences, 100 * uncrossed / sentences
+    )
+
+
+def counts_of(gold: Sequence[Tree], predicted: Sequence[Tree]) -> np.ndarray:
+    """``BracketCounts`` of each sentence, ``[sentences, counts]``; raises DataError unless there are equally many."""
+    if len(gold) != len(predicted) or not gold:
+        raise DataError(f"{len(predicted)} trees for {len(gold)} sentences: nothing to score")
+    return np.array([bracket_counts(*pair) for pair in zip(gold, predicted, strict=True)])
+
+
+def f1_by_length(counts: np.ndarray) -> dict[str, tuple[int, float]]:
+    """The number of sentences and F1 of those of 1-10, 11-20, 21-30, 31-40, and more words, and of all of up to 40."""
+    words, found = counts[:, -1], {}
+    for low, high in [*zip((0, *LENGTHS), (*LENGTHS, np.inf), strict=True), (0, 40)]:
+        chosen = counts[(words > low) & (words <= high)]
+        name = f"over {low}" if high == np.inf else f"{low + 1}-{high}"
+        if len(chosen):
+            found[name] = len(chosen), scores_of(chosen.sum(axis=0)).f1
+    return found
+
+
+def compare_parsers(
+    gold: Sequence[Tree], first: Sequence[Tree], second: Sequence[Tree], resamples: int = RESAMPLES, seed: int = SEED
+) -> SystemComparison:
+    """F1 of two parsers of the same sentences, and of their difference, by paired bootstrap resampling (Koehn 2004)."""
+    signature = f"{RULES}; {resamples} resamples, seed {seed}"
+    counted = CountedSystems(
+        counts_of(gold, first), counts_of(gold, second), lambda sums: scores_of(sums).f1, signature
+    )
+    (found,) = compare_counts({"F1": counted}, resamples, seed)
+    return found

@@ -1,0 +1,63 @@
+"""Settings of parsing: the treebank, its linearization, and decoding."""
+
+from dataclasses import dataclass
+
+from transformer_jax.config.checks import require, same_setting, setting
+from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
+from transformer_jax.config.model import RnnConfig, TransformerConfig
+from transformer_jax.config.translation import DecodingConfig, check_translation
+
+LINEARIZATIONS = ("brackets", "top_down", "in_order")
+
+
+@dataclass(frozen=True)
+class TreebankConfig(DataConfig):
+    """Source of the trees, and their linearization. Filters apply to the training split only."""
+
+    source: str = setting(
+        "generated_treebank",
+        "Source of the trees: treebank (files), generated_treebank (a grammar), or a plugin whose corpus has trees(split).",
+        plugin="data_source",
+    )
+    directory: str = setting(
+        "",
+        "treebank: folder with a file {split}.mrg (plain or .gz) or a folder {split} of such files for each split; 02-21 "
+        "stands for the folders 02, 03, ..., 21.",
+        changeable=True,
+    )
+    source_language: str = same_setting("en", DataConfig, "source_language")
+    target_language: str = same_setting("trees", DataConfig, "target_language")
+    linearization: str = setting(
+        "brackets",
+        "Trees as symbols: labelled brackets, depth first (brackets), with unlabelled closing brackets (top_down), or "
+        "opened after their first child (in_order).",
+        choices=LINEARIZATIONS,
+    )
+    part_of_speech: bool = setting(False, "Words of a linearized tree are their parts of speech instead of XX.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        problem = "must name the folder with the treebank"
+        require(self.source != "treebank" or bool(self.directory), "data.directory", problem)
+
+
+@dataclass(frozen=True)
+class ParserConfig(DecodingConfig):
+    """Decoding of trees: that of translations, perhaps constrained."""
+
+    max_extra_tokens: int = same_setting(300, DecodingConfig, "max_extra_tokens")
+    constrained: bool = setting(
+        True, "Only trees over exactly the words of the sentence; False: any symbols, repaired afterwards."
+    )
+
+
+def check_parsing(
+    data: TreebankConfig,
+    tokenizer: TokenizerConfig,
+    batching: BatchingConfig,
+    model: TransformerConfig | RnnConfig,
+    decoding: ParserConfig,
+) -> None:
+    """Raises ConfigError when the blocks of a run that parses exclude each other."""
+    require(not tokenizer.joint, "tokenizer.joint", "symbols of trees have a vocabulary of their own; set it to False")
+    check_translation(data, tokenizer, batching, model, decoding)

@@ -1,0 +1,250 @@
+"""Parsing as translation of words into linearized trees: the data, model, loss and search are those of translation."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformer_jax.array_types import PyTree
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.sentence_pairs import SentencePair, digest
+from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
+from transformer_jax.evaluation.scores import perplexity
+from transformer_jax.tasks.task import Task
+from transformer_jax.tasks.translation.evaluator import Evaluator, TranslationEvaluation
+from transformer_jax.tasks.translation.objective import EnsembleObjective
+from transformer_jax.tasks.translation.task import ReferencedText, TranslationData, TranslationTask
+from transformer_jax.tasks.translation.translator import Translator
+from transformer_jax.tools.parsing.corpus import TreeCorpus
+from transformer_jax.tools.parsing.scores import RULES, BracketScores, counts_of, f1_by_length, scores_of
+from transformer_jax.tools.parsing.settings import ParserConfig
+from transformer_jax.tools.parsing.tokenizers import SymbolTokenizer
+from transformer_jax.tools.parsing.trees import ESCAPES, Tree, normalized, read_trees, symbols_of, tree_of_symbols
+from transformer_jax.tools.parsing.well_formed import well_formed
+
+
+class Parse(NamedTuple):
+    """A tree as text, its length-normalized log-probability, the symbols of the model, and what was repaired in them."""
+
+    text: str
+    score: float
+    symbols: str
+    repairs: Mapping[str, int]
+
+
+class ParsingReport(NamedTuple):
+    """Scores of one split (see ``BracketScores``), how it was decoded, and the number of outputs that were repaired.
+
+    ``loss`` is nats per symbol, without label smoothing.
+    """
+
+    split: str
+    scores: BracketScores
+    by_length: Mapping[str, tuple[int, float]]
+    repaired: int
+    repairs: Mapping[str, int]
+    loss: float
+    perplexity: float
+    sentences_per_second: float
+    num_sentences: int
+    decoding: ParserConfig
+
+    def headline(self) -> dict[str, float]:
+        """The metrics for the log."""
+        numbers = {"loss": self.loss, "perplexity": self.perplexity, "sentences_per_second": self.sentences_per_second}
+        return {**self.scores._asdict(), **numbers, "repaired": self.repaired / self.num_sentences}
+
+    def line(self) -> str:
+        """The metrics for a one-line summary."""
+        scores = f"F1 {self.scores.f1:.2f}, exact match {self.scores.exact_match:.2f}"
+        return f"{scores}, {self.repaired} of {self.num_sentences} repaired, perplexity {self.perplexity:.3f}"
+
+    def to_json(self) -> dict[str, object]:
+        """All fields, for ``json.dumps``."""
+        fields = self._asdict() | {"decoding": vars(self.decoding), "scores": self.scores._asdict(), "rules": RULES}
+        return fields | {
+            name: None for name, value in fields.items() if isinstance(value, float) and not math.isfinite(value)
+        }
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Name, value and remark of every line of the table."""
+        search = "greedy" if self.decoding.beam_width == 1 else f"beam {self.decoding.beam_width}"
+        search += f", length penalty {self.decoding.length_penalty:g}"
+        form = "only trees over the words" if self.decoding.constrained else "any symbols"
+        repairs = ", ".join(f"{count} {name}" for name, count in self.repairs.items())
+        return [
+            ("split", self.split, f"{self.num_sentences:,} sentences, none left out"),
+            ("F1", f"{self.scores.f1:.2f}", RULES),
+            ("precision", f"{self.scores.precision:.2f}", "labelled brackets"),
+            ("recall", f"{self.scores.recall:.2f}", "labelled brackets"),
+            ("exact match", f"{self.scores.exact_match:.2f}", "% of sentences"),
+            (
+                "crossing",
+                f"{self.scores.crossing:.2f}",
+                f"brackets a sentence; {self.scores.no_crossing:.2f} % have none",
+            ),
+            *((f"F1, {name} words", f"{f1:.2f}", f"{count} sentences") for name, (count, f1) in self.by_length.items()),
+            ("repaired", str(self.repaired), repairs or "no output was malformed"),
+            ("loss", f"{self.loss:.4f}", "nats per symbol, no label smoothing"),
+            ("perplexity", f"{self.perplexity:.3f}", "per symbol"),
+            ("sentences/s", f"{self.sentences_per_second:.1f}", f"{search}, {form}, compilation included"),
+        ]
+
+
+def open_trees(config: ExperimentConfig) -> TreeCorpus:
+    """The source of the trees, which reads nothing yet; raises ConfigError where a plugin's has none."""
+    corpus: Any = open_corpus(config.data, config.data_seed)
+    if not hasattr(corpus, "trees"):
+        raise ConfigError(
+            f"data.source: {config.data.source} has no trees; subclass TreeCorpus of tools.parsing.corpus"
+        )
+    trees: TreeCorpus = corpus
+    return trees
+
+
+class ParsingEvaluator(Evaluator):
+    """Parses splits and scores the trees; the search is perhaps constrained."""
+
+    def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, scored: Any, mesh: Any) -> None:
+        super().__init__(config, tokenizers, scored, mesh)
+        longest, dtype, constraint = scored.longest_sequence, scored.evaluation_dtype, None
+        if config.decoding.constrained:
+            constraint = well_formed(tokenizers, config.data, config.decoding, longest)
+        self.trees = open_trees(config)
+        self.translator = Translator(scored.model, tokenizers, config.decoding, mesh, longest, dtype, constraint)
+
+    def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
+        """Parses a split (its first ``limit`` sentences if above 0) and scores the trees."""
+        name = self.config.data.split_name(split)
+        gold = list(islice(self.trees.trees(name), limit or None))
+        sums = self.loss_sums(params, name, limit)
+        return self.parsed(params, name, gold, float(sums.nll), float(sums.tokens))
+
+    def parsed(
+        self, params: PyTree, name: str, gold: Sequence[Tree], nll: float, tokens: float
+    ) -> TranslationEvaluation:
+        """Parses the words of ``gold``, and reports with a given loss, in nats; outputs are trees, one a line."""
+        started = time.perf_counter()
+        sentences = [tree.sentence for tree in gold]
+        repairs, repaired, trees = Counter[str](), 0, []
+        for sentence, (best, *_) in zip(sentences, self.translator.translate(params, sentences), strict=True):
+            of_sentence = Counter[str]()
+            trees.append(self.tree(best.text, sentence, of_sentence))
+            repairs += of_sentence
+            repaired += bool(of_sentence)
+        seconds = time.perf_counter() - started
+        counts = counts_of(gold, trees)
+        report: Any = ParsingReport(
+            split=name,
+            scores=scores_of(counts.sum(axis=0)),
+            by_length=f1_by_length(counts),
+            repaired=repaired,
+            repairs=dict(repairs.most_common()),
+            loss=nll / tokens,
+            perplexity=perplexity(nll, tokens),
+            sentences_per_second=len(gold) / seconds,
+            num_sentences=len(gold),
+            decoding=self.config.decoding,
+        )
+        pairs = [SentencePair(tree.sentence, str(tree)) for tree in gold]
+        return TranslationEvaluation(report, [str(tree) for tree in trees], pairs)
+
+    def tree(self, symbols: str, sentence: str, repairs: Counter[str]) -> Tree:
+        """The tree of an output over the words of its sentence."""
+        found = tree_of_symbols(symbols.split(), sentence.split(), self.config.data.linearization, repairs)
+        repairs += Counter()
+        return found
+
+
+class ParsingTask(TranslationTask):
+    """Constituency parsing (section 6.3), scored by labelled F1."""
+
+    next_commands = ("evaluate --workdir={workdir} --split=test", "parse --workdir={workdir} < sentences.txt")
+    commands_of_trained = ("parse --workdir={workdir}",)
+
+    @staticmethod
+    def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
+        """Of words as ``tokenizer`` says, of symbols as they are; trained on the training split, and not saved yet."""
+        pairs = list(open_trees(config).pairs(config.data.train_split))
+        source = train_tokenizer(config.tokenizer, [pair.source for pair in pairs])
+        return TokenizerPair(source, SymbolTokenizer.train([pair.target for pair in pairs], 1 << 20))
+
+    @staticmethod
+    def begin(config: ExperimentConfig, directory: Any) -> ExperimentConfig:
+        """The settings as they are: scores do not depend on languages."""
+        del directory
+        return config
+
+    def training_data(self) -> TranslationData:
+        """As of translation, with the counts of what was removed from the trees."""
+        removed = open_trees(self.config).removed(self.config.data.train_split)
+        data = super().training_data()
+        counts = ", ".join(f"{count:,} {name}" for name, count in removed.items())
+        return replace(data, warnings=(f"removed from the trees: {counts}",)) if counts else data
+
+    def ensemble(self, others: Sequence[Task]) -> "ParsingTask":
+        """The same task with an ensemble of the models of all."""
+        objective = EnsembleObjective([self.objective, *(other.objective for other in others)])
+        return ParsingTask(self.config, self.tokenizers, self.mesh, objective)
+
+    @cached_property
+    def evaluator(self) -> ParsingEvaluator:
+        """Scores splits; data and compiled programs are kept."""
+        return ParsingEvaluator(self.config, self.tokenizers, self.objective, self.mesh)
+
+    @cached_property
+    def validator(self) -> ParsingEvaluator:
+        """Scores splits as validations do, perhaps with fewer beams."""
+        width, decoding = self.config.training.validation_beam_width, self.config.decoding
+        validated = replace(self.config, decoding=decoding.in_one_group(width) if width else decoding)
+        return ParsingEvaluator(validated, self.tokenizers, self.objective, self.mesh)
+
+    def parse_in_order(self, params: PyTree, sentences: Sequence[str], **options: Any) -> Iterator[list[Parse]]:
+        """The best trees of each sentence of words with spaces between them; options are those of ``translate_in_order``.
+
+        Round brackets are words ``-LRB-`` and ``-RRB-``, as in treebanks.
+        """
+        escaped = [" ".join(ESCAPES.get(word, word) for word in sentence.split()) for sentence in sentences]
+        found = self.translator.translate_in_order(params, escaped, **options)
+
+        def parses() -> Iterator[list[Parse]]:
+            for sentence, results in zip(escaped, found, strict=True):
+                yield [self._parse(sentence, *each[:2]) for each in results]
+
+        return parses()
+
+    def _parse(self, sentence: str, symbols: str, score: float) -> Parse:
+        repairs = Counter[str]()
+        tree = self.evaluator.tree(symbols, sentence, repairs) if sentence else ""
+        return Parse(str(tree), score, symbols, dict(repairs))
+
+    @staticmethod
+    def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> ReferencedText:
+        """The sentences of a file, and the trees of another; raises DataError where they do not fit."""
+        if len(references) != 1:
+            raise ConfigError("--references: give one file of trees for the sentences of --source")
+        text = TranslationTask.open_text(config, source, [source])
+        found = [(normalized(each.tree, Counter()), each.line) for each in read_trees(Path(references[0]))]
+        trees: list[Any] = [(tree, line) for tree, line in found if tree is not None]
+        if len(trees) != len(text.sources):
+            raise DataError(f"{references[0]}: {len(trees)} trees but {len(text.sources)} sentences")
+        for sentence, (tree, line) in zip(text.sources, trees, strict=True):
+            if tree.sentence.split() != sentence.split():
+                raise DataError(f"{references[0]}, line {line}: a tree of other words than {sentence!r}")
+        return ReferencedText(text.sources, [trees for trees, _ in trees])
+
+    def evaluate_text(self, params: PyTree, text: ReferencedText, name: str) -> TranslationEvaluation:
+        """Scores of a text; the result is called ``text-NAME-DIGEST``."""
+        trees: Sequence[Any] = text.references
+        data = self.config.data
+        targets = [" ".join(symbols_of(each, data.linearization, has_tags=data.part_of_speech)) for each in trees]
+        scored = self.scorer.score(params, text.sources, targets)
+        nll, tokens = -sum(each.log_prob for each in scored), sum(len(each.pieces) for each in scored)
+        called = f"text-{name}-{digest(map(str, trees))[:8]}"
+        return self.evaluator.parsed(params, called, trees, nll, tokens)

@@ -1,0 +1,206 @@
+"""Constituency trees: read from treebank files, without traces and functional tags, and written as sequences of symbols."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from transformer_jax.config import DataError
+from transformer_jax.data.text_files import read_lines
+
+WORD = "XX"
+TOP = "TOP"
+TRACE = "-NONE-"
+ROOTS = ("", TOP, "ROOT", "S1")
+ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
+_PARTS = re.compile(r"[()]|[^\s()]+")
+_TAGS = re.compile(r"(?<=.)[-=|].*")
+
+
+class Tree(NamedTuple):
+    """A constituent with its children, or a word with its part of speech as label, which has none."""
+
+    label: str
+    children: tuple["Tree", ...] = ()
+    word: str = ""
+
+    def __str__(self) -> str:
+        """The tree on one line: ``(S (NP (NNP Ann)) (VP (VBZ sleeps)))``."""
+        return f"({self.label} {self.word or ' '.join(map(str, self.children))})"
+
+    def leaves(self) -> Iterator["Tree"]:
+        """The words with their parts of speech, from left to right."""
+        if self.word:
+            yield self
+        for child in self.children:
+            yield from child.leaves()
+
+    @property
+    def sentence(self) -> str:
+        """The words, with a space between them."""
+        return " ".join(leaf.word for leaf in self.leaves())
+
+    def with_tags(self, tags: Iterable[str]) -> "Tree":
+        """The same constituents, with these parts of speech."""
+        given = iter(tags)
+
+        def tagged(tree: Tree) -> Tree:
+            return (
+                tree._replace(label=next(given))
+                if tree.word
+                else tree._replace(children=tuple(map(tagged, tree.children)))
+            )
+
+        return tagged(self)
+
+
+class Located(NamedTuple):
+    """A tree as a file has it, and the line where it begins."""
+
+    tree: Tree
+    line: int
+
+
+def read_trees(path: Path) -> Iterator[Located]:
+    """Streams the bracketed trees of a file, plain, ``.gz`` or ``.xz``: several on a line, or one over several lines.
+
+    Raises DataError, with file and line, on brackets that do not match, text outside of trees, empty constituents, and a word
+    beside a constituent.
+    """
+    # Label, children, word and first line of every open bracket.
+    open_trees: list[tuple[list[str], list[Tree], int]] = []
+    for number, line in enumerate(read_lines(path), start=1):
+        where = f"{path}, line {number}"
+        for part in _PARTS.findall(line):
+            if part == "(":
+                open_trees.append(([], [], number))
+            elif not open_trees:
+                problem = "closes no bracket" if part == ")" else "lies outside of a tree"
+                raise DataError(f"{where}: {part!r} {problem}; a tree is written (S (NP (NNP Ann)) (VP (VBZ sleeps)))")
+            elif part == ")":
+                names, children, begun = open_trees.pop()
+                tree = _tree_of(names, children, f"{path}, line {begun}")
+                if open_trees:
+                    open_trees[-1][1].append(tree)
+                else:
+                    yield Located(tree, begun)
+            else:
+                open_trees[-1][0].append(part)
+                if len(open_trees[-1][0]) + bool(open_trees[-1][1]) > 2 or open_trees[-1][1]:
+                    raise DataError(
+                        f"{where}: {part!r} stands beside a constituent; a word has brackets of its own, (NN word)"
+                    )
+    if open_trees:
+        missing = len(open_trees)
+        raise DataError(
+            f"{path}, line {open_trees[0][2]}: this tree lacks {missing} closing brackets at the end of the file"
+        )
+
+
+def _tree_of(names: list[str], children: list[Tree], where: str) -> Tree:
+    label = names[0] if names else ""
+    if children and len(names) < 2:
+        return Tree(label, tuple(children))
+    if len(names) == 2 and not children:
+        return Tree(label, (), names[1])
+    if len(names) > 1:
+        raise DataError(
+            f"{where}: a word stands beside constituents in ({' '.join(names)} ...; it needs brackets of its own"
+        )
+    raise DataError(f"{where}: ({label}) is empty: a constituent has children, a word has a part of speech, (NN word)")
+
+
+def normalized(tree: Tree, counts: Counter[str]) -> Tree | None:
+    """The tree as parsers learn it, or None if it consists of traces.
+
+    Traces (``-NONE-``) and constituents of nothing else go; functional tags and indices (``NP-SBJ-1``, ``NP=2``, ``ADVP|PRT``)
+    leave the label; a root without a label goes, or is TOP if it has several children or a word. ``counts`` what was removed.
+    """
+    cleaned = _without_traces(tree, counts)
+    if cleaned is None:
+        return None
+    if cleaned.label in ROOTS and len(cleaned.children) == 1 and cleaned.children[0].children:
+        return cleaned.children[0]
+    if cleaned.word:
+        return Tree(TOP, (cleaned,))
+    return cleaned._replace(label=TOP) if cleaned.label in ROOTS else cleaned
+
+
+def _without_traces(tree: Tree, counts: Counter[str]) -> Tree | None:
+    if tree.word:
+        counts["traces"] += tree.label == TRACE
+        return None if tree.label == TRACE else tree
+    children = tuple(kept for child in tree.children if (kept := _without_traces(child, counts)) is not None)
+    counts["constituents of traces"] += not children
+    label = _TAGS.sub("", tree.label)
+    counts["functional tags"] += bool(children) and label != tree.label
+    return Tree(label, children) if children else None
+
+
+def symbols_of(tree: Tree, linearization: str, *, has_tags: bool = False) -> list[str]:
+    """The tree as symbols: ``(NP`` opens, ``)`` closes, ``XX`` is a word (or its part of speech, where it ``has_tags``).
+
+    ``brackets``: depth first, with the label also where a constituent closes, ``)NP`` (Vinyals et al. 2015, figure 2).
+    ``top_down``: the same with ``)`` (Dyer et al. 2016). ``in_order``: a constituent is opened after its first child (Liu and
+    Zhang 2017).
+    """
+    if tree.word:
+        return [tree.label if has_tags else WORD]
+    opening, closing = f"({tree.label}", f"){tree.label}" if linearization == "brackets" else ")"
+    first, *others = (symbols_of(child, linearization, has_tags=has_tags) for child in tree.children)
+    begin = [*first, opening] if linearization == "in_order" else [opening, *first]
+    return [*begin, *(symbol for child in others for symbol in child), closing]
+
+
+def tree_of_symbols(
+    symbols: Iterable[str], words: Sequence[str], linearization: str, repairs: Counter[str] | None = None
+) -> Tree:
+    """The inverse of ``symbols_of``, over exactly these words; symbols that are no tree of them are repaired.
+
+    1. A word beyond the last, a closing bracket without an opening one, a constituent without words and an unknown symbol
+    are dropped. 2. A closing bracket of another label closes the innermost constituent. 3. At the end missing closing
+    brackets are added. 4. Missing words go into the constituent that was open last, before its missing bracket. 5. Several
+    roots, or a word alone, get the root TOP, which scores ignore. 6. ``in_order``: a constituent opened after no child has
+    only the following ones. ``repairs`` counts what was repaired.
+    """
+    repairs = Counter() if repairs is None else repairs
+    stack: list[tuple[str, list[Tree]]] = [("", [])]
+    remaining = iter(words)
+
+    def close() -> None:
+        label, children = stack.pop()
+        repairs["constituents without words"] += not children
+        stack[-1][1].extend([Tree(label, tuple(children))] if children else [])
+
+    for symbol in symbols:
+        label, siblings = stack[-1]
+        if symbol[0] == "(":
+            takes_first = linearization == "in_order" and siblings
+            repairs["constituents after no child"] += linearization == "in_order" and not siblings
+            stack.append((symbol[1:], [siblings.pop()] if takes_first else []))
+        elif symbol[0] != ")":
+            word = "" if symbol == "<unk>" else next(remaining, "")
+            repairs["unknown symbols" if symbol == "<unk>" else "words beyond the last"] += not word
+            siblings.extend([Tree(symbol, (), word)] if word else [])
+        elif len(stack) == 1:
+            repairs["closing brackets without opening ones"] += 1
+        else:
+            repairs["closing brackets of another label"] += linearization == "brackets" and symbol[1:] != label
+            close()
+    missing = [Tree(WORD, (), word) for word in remaining]
+    repairs["missing words"] += len(missing)
+    repairs["missing closing brackets"] += len(stack) - 1
+    inner = stack[-1][1]
+    if len(stack) == 1 and len(inner) == 1 and inner[0].children and missing:
+        # The innermost constituent that was open last is the root.
+        inner[0] = inner[0]._replace(children=(*inner[0].children, *missing))
+    else:
+        inner.extend(missing)
+    while len(stack) > 1:
+        close()
+    roots = stack[0][1]
+    if len(roots) == 1 and roots[0].children:
+        return roots[0]
+    repairs["roots added"] += 1
+    return Tree(TOP, tuple(roots))
