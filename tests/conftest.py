@@ -1,10 +1,15 @@
 """What every test runs under: eight fake CPU devices, checked shapes and types, no silent broadcasting of ranks."""
 
+import dataclasses
+import functools
 import gc
+import inspect
 import os
 import platform
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -29,7 +34,35 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 import jaxtyping
 
+make_checked = jaxtyping.jaxtyped
+
+
+def checked_when_called(function: Any = None, *, typechecker: Callable) -> Any:
+    """As ``jaxtyped``, but checks are made at the first call that is checked: most functions, and all that a function defines
+    at each of its calls, never see one."""
+    if function is None:
+        return functools.partial(checked_when_called, typechecker=typechecker)
+    if inspect.isclass(function):
+        # The one that a class inherits is wrapped already.
+        if dataclasses.is_dataclass(function) and not hasattr(function.__init__, "__wrapped__"):
+            function.__init__ = checked_when_called(function.__init__, typechecker=typechecker)
+        return function
+    checked = None
+
+    @functools.wraps(function)
+    def either(*arguments: Any, **options: Any) -> Any:
+        nonlocal checked
+        if jaxtyping.config.jaxtyping_disable:
+            return function(*arguments, **options)
+        if checked is None:
+            checked = make_checked(function, typechecker=typechecker)
+        return checked(*arguments, **options)
+
+    return either
+
+
 # Before the package is imported: annotations are checked at every call, shapes included; see `annotations_checked`.
+jaxtyping.jaxtyped = checked_when_called
 jaxtyping.install_import_hook("transformer_jax", "beartype.beartype")
 
 import jax

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jitted_model import random_params
 
 from transformer_jax.config import ConfigError, RnnConfig, resolve
 from transformer_jax.config.checks import declared
@@ -44,10 +45,7 @@ TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 4, 2]], np.int32)
 
 def make(**settings):
     model = build_model(RnnConfig(**(SMALL | settings)), VOCABULARY, VOCABULARY)
-    # Numbers of the right shapes: making the model's own would compile it once more.
-    shapes = jax.eval_shape(partial(model.init, train=False), jax.random.key(0), SOURCE, TARGET)
-    generator = np.random.default_rng(0)
-    variables = jax.tree.map(lambda leaf: jnp.asarray(generator.normal(0, 0.4, leaf.shape), leaf.dtype), shapes)
+    variables = random_params(partial(model.init, train=False), jax.random.key(0), SOURCE, TARGET)
 
     @cache
     def compiled(method, options):
@@ -126,8 +124,9 @@ def test_every_parameter_has_a_gradient_and_a_sharding(fitting):
         assert axes or leaf.ndim < 2 or path_of(path).endswith("filters"), path_of(path)
 
 
-def test_weights_are_recorded(variant):
-    model, variables, _ = variant
+@pytest.mark.parametrize("name", ["sutskever", "bahdanau", "deep and tied", "sharpened"])
+def test_weights_are_recorded(name):
+    model, variables, _ = made(name)
     maps = jax.jit(partial(attention_maps, model))(variables["params"], SOURCE, TARGET)
     if model.decoder.__class__.__name__ == "PlainDecoder":
         assert maps == {}
@@ -153,10 +152,10 @@ def test_dropout_only_when_training():
 def test_dropout_inside_the_scan_is_the_same_with_and_without_jit(settings):
     """Flax counts draws over all steps of a loop that Python runs, which gave every step but the first another mask."""
     model, variables, _ = make(dropout=0.5, **settings)
-    target = jax.tree.map(lambda leaf: leaf[:, :3], TARGET)
+    source, target = (Tokens(*(leaf[:, :2] for leaf in side)) for side in (SOURCE, TARGET))
 
     def train(params):
-        return call(model, params, "__call__", SOURCE, target, train=True, rngs={"dropout": jax.random.key(3)})
+        return call(model, params, "__call__", source, target, train=True, rngs={"dropout": jax.random.key(3)})
 
     compiled = jax.jit(train)(variables["params"])
     with jax.disable_jit():
