@@ -61,9 +61,10 @@ def checked_when_called(function: Any = None, *, typechecker: Callable) -> Any:
     return either
 
 
-# Before the package is imported: annotations are checked at every call, shapes included; see `annotations_checked`.
+# Before the package is imported: annotations are checked at a call, shapes included, where `annotations_checked` turns it on.
 jaxtyping.jaxtyped = checked_when_called
 jaxtyping.install_import_hook("transformer_jax", "beartype.beartype")
+jaxtyping.config.update("jaxtyping_disable", True)
 
 import jax
 import pytest
@@ -86,11 +87,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 CHECKED = {"layers", "decoding", "training"}
 
 
-@pytest.fixture(autouse=True)
-def annotations_checked(request: pytest.FixtureRequest):
-    """Turns the checks of shapes and types on or off for one test."""
-    is_checked = "checked" in request.keywords or not CHECKED.isdisjoint(request.path.relative_to(ROOT).parts)
+@pytest.fixture(scope="module", autouse=True)
+def is_folder_checked(request: pytest.FixtureRequest):
+    """Turns on the checks of shapes and types for the fixtures of one file."""
+    is_checked = not CHECKED.isdisjoint(request.path.relative_to(ROOT).parts)
     jaxtyping.config.update("jaxtyping_disable", not is_checked)
+    yield is_checked
+    jaxtyping.config.update("jaxtyping_disable", True)
+
+
+@pytest.fixture(autouse=True)
+def annotations_checked(request: pytest.FixtureRequest, is_folder_checked: bool):
+    """And for one test."""
+    if is_folder_checked or "checked" not in request.keywords:
+        yield
+        return
+    jaxtyping.config.update("jaxtyping_disable", False)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", True)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -118,7 +132,8 @@ def forget_programs():
     What is left after that are modules that tests have imported; frozen, they are not visited after every further file.
     """
     yield
-    jax.clear_caches()
+    if not os.environ.get("KEEP"):
+        jax.clear_caches()
     gc.collect()
     gc.freeze()
 

@@ -4,6 +4,7 @@ from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from jitted_model import JittedModel, random_params
@@ -19,6 +20,7 @@ from transformer_jax.kit.sliding_window import SlidingWindowSettings
 from transformer_jax.kit.soft_cap import SoftCapSettings
 from transformer_jax.kit.t5 import T5Settings
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
+from transformer_jax.models.decoder_only import prompt_positions
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.state import count_parameters
 
@@ -124,6 +126,13 @@ def test_scanned_and_rematerialized_layers_compute_the_same(name):
 
     again = gradient(scan_layers=True, rematerialize="full")
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), gradient(), again)
+
+
+@pytest.mark.checked
+def test_an_array_of_another_rank_or_type_is_refused_where_annotations_are_checked():
+    for wrong in (jnp.ones((2, 3, 1), bool), jnp.ones((2, 3))):
+        with pytest.raises(jaxtyping.TypeCheckError):
+            prompt_positions(wrong)
 
 
 def test_factors_multiply_to_the_logits():

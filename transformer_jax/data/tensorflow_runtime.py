@@ -1,6 +1,7 @@
 """The import of TensorFlow, which only feeds data."""
 
 import os
+import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
@@ -41,10 +42,16 @@ def _import_without_accelerators() -> ModuleType:
     # No start-up messages, and no oneDNN.
     for variable, value in (("TF_CPP_MIN_LOG_LEVEL", "2"), ("TF_ENABLE_ONEDNN_OPTS", "0")):
         os.environ.setdefault(variable, value)
+    # TensorFlow would import Keras, which takes as long again and is not used here; it does without.
+    keras = sys.modules.get("keras")
+    sys.modules.setdefault("keras", None)  # type: ignore[arg-type]
     try:
         import tensorflow as tf
     except ImportError as error:
         raise DataError(f"feeding data needs TensorFlow, but its import fails: {error}") from None
+    finally:
+        if keras is None:
+            sys.modules.pop("keras", None)
     for kind in ("GPU", "TPU"):
         tf.config.set_visible_devices([], kind)
     return tf
