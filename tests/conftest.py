@@ -132,8 +132,7 @@ def forget_programs():
     What is left after that are modules that tests have imported; frozen, they are not visited after every further file.
     """
     yield
-    if not os.environ.get("KEEP"):
-        jax.clear_caches()
+    jax.clear_caches()
     gc.collect()
     gc.freeze()
 
