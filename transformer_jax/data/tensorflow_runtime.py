@@ -43,14 +43,14 @@ def _import_without_accelerators() -> ModuleType:
     for variable, value in (("TF_CPP_MIN_LOG_LEVEL", "2"), ("TF_ENABLE_ONEDNN_OPTS", "0")):
         os.environ.setdefault(variable, value)
     # TensorFlow would import Keras, which takes as long again and is not used here; it does without.
-    keras = sys.modules.get("keras")
-    sys.modules.setdefault("keras", None)  # type: ignore[arg-type]
+    if hides_keras := "keras" not in sys.modules:
+        sys.modules["keras"] = None  # type: ignore[assignment]
     try:
         import tensorflow as tf
     except ImportError as error:
         raise DataError(f"feeding data needs TensorFlow, but its import fails: {error}") from None
     finally:
-        if keras is None:
+        if hides_keras:
             sys.modules.pop("keras", None)
     for kind in ("GPU", "TPU"):
         tf.config.set_visible_devices([], kind)
