@@ -1,10 +1,15 @@
 """What every test runs under: eight fake CPU devices, checked shapes and types, no silent broadcasting of ranks."""
 
+import dataclasses
+import functools
 import gc
+import inspect
 import os
 import platform
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -29,8 +34,37 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 import jaxtyping
 
-# Before the package is imported: annotations are checked at every call, shapes included; see `annotations_checked`.
+make_checked = jaxtyping.jaxtyped
+
+
+def checked_when_called(function: Any = None, *, typechecker: Callable) -> Any:
+    """As ``jaxtyped``, but checks are made at the first call that is checked: most functions, and all that a function defines
+    at each of its calls, never see one."""
+    if function is None:
+        return functools.partial(checked_when_called, typechecker=typechecker)
+    if inspect.isclass(function):
+        # The one that a class inherits is wrapped already.
+        if dataclasses.is_dataclass(function) and not hasattr(function.__init__, "__wrapped__"):
+            function.__init__ = checked_when_called(function.__init__, typechecker=typechecker)
+        return function
+    checked = None
+
+    @functools.wraps(function)
+    def either(*arguments: Any, **options: Any) -> Any:
+        nonlocal checked
+        if jaxtyping.config.jaxtyping_disable:
+            return function(*arguments, **options)
+        if checked is None:
+            checked = make_checked(function, typechecker=typechecker)
+        return checked(*arguments, **options)
+
+    return either
+
+
+# Before the package is imported: annotations are checked at a call, shapes included, where `annotations_checked` turns it on.
+jaxtyping.jaxtyped = checked_when_called
 jaxtyping.install_import_hook("transformer_jax", "beartype.beartype")
+jaxtyping.config.update("jaxtyping_disable", True)
 
 import jax
 import pytest
@@ -53,11 +87,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 CHECKED = {"layers", "decoding", "training"}
 
 
-@pytest.fixture(autouse=True)
-def annotations_checked(request: pytest.FixtureRequest):
-    """Turns the checks of shapes and types on or off for one test."""
-    is_checked = "checked" in request.keywords or not CHECKED.isdisjoint(request.path.relative_to(ROOT).parts)
+@pytest.fixture(scope="module", autouse=True)
+def is_folder_checked(request: pytest.FixtureRequest):
+    """Turns on the checks of shapes and types for the fixtures of one file."""
+    is_checked = not CHECKED.isdisjoint(request.path.relative_to(ROOT).parts)
     jaxtyping.config.update("jaxtyping_disable", not is_checked)
+    yield is_checked
+    jaxtyping.config.update("jaxtyping_disable", True)
+
+
+@pytest.fixture(autouse=True)
+def annotations_checked(request: pytest.FixtureRequest, is_folder_checked: bool):
+    """And for one test."""
+    if is_folder_checked or "checked" not in request.keywords:
+        yield
+        return
+    jaxtyping.config.update("jaxtyping_disable", False)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", True)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -2,6 +2,7 @@
 
 import shutil
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 
 import jax
@@ -31,9 +32,13 @@ def init(key: jax.Array) -> dict:
     return {"source_embedding": {"table": jax.random.normal(key, (256, 128))}}
 
 
+@cache
+def first_state(mesh_config: MeshConfig, devices: int) -> TrainState:
+    return make_initial_state(init, OPTIMIZER, make_mesh(mesh_config, jax.devices()[:devices]))(0)
+
+
 def state_at(step: int, mesh_config: MeshConfig | None = None, devices: int = 1) -> TrainState:
-    mesh = make_mesh(mesh_config or MeshConfig(data=1), jax.devices()[:devices])
-    state = make_initial_state(init, OPTIMIZER, mesh)(0)
+    state = first_state(mesh_config or MeshConfig(data=1), devices)
     params = jax.tree.map(lambda leaf: leaf + step, state.params)
     return state._replace(step=state.step + step, params=params)
 

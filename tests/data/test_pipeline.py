@@ -5,7 +5,6 @@ from threading import Event
 import jax
 import numpy as np
 import pytest
-import tensorflow
 
 from transformer_jax.config import BatchingConfig
 from transformer_jax.data import tensorflow_runtime
@@ -95,7 +94,7 @@ def import_of_tensorflow(monkeypatch):
 
 
 def test_many_streams_import_once(store, import_of_tensorflow):
-    calls, finish = [], Event()
+    calls, finish, tensorflow = [], Event(), tensorflow_runtime.start_tensorflow()
 
     def import_slowly():
         calls.append(1)

@@ -1,11 +1,13 @@
 """The decoder-only Transformer: what it may see, what it caches, how large it is."""
 
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
+from jitted_model import JittedModel, random_params
 
 from transformer_jax.array_types import BOS_ID
 from transformer_jax.config import ConfigError, DecoderOnlyConfig
@@ -18,8 +20,7 @@ from transformer_jax.kit.sliding_window import SlidingWindowSettings
 from transformer_jax.kit.soft_cap import SoftCapSettings
 from transformer_jax.kit.t5 import T5Settings
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
-from transformer_jax.models.devices import ANY_DEVICES
-from transformer_jax.models.interface import call, shift_right
+from transformer_jax.models.decoder_only import prompt_positions
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.state import count_parameters
 
@@ -47,94 +48,72 @@ PARTS = {
     "shaw": ShawSettings(2),
     "gated_linear_attention": GatedLinearAttentionSettings(chunk=2),
 }
-TOKENS = Tokens.from_ids(np.array([[5, 6, 2, 0, 0, 0], [8, 9, 10, 11, 12, 2]], np.int32))
+TOKENS = Tokens.from_ids(np.array([[5, 6, 2, 0, 0, 0, 0, 0], [8, 9, 10, 11, 12, 13, 14, 2]], np.int32))
 PACKED = Tokens(
-    np.array([[5, 6, 2, 8, 9, 10, 11, 12, 2, 0]], np.int32),
-    np.array([[1, 1, 1, 2, 2, 2, 2, 2, 2, 0]], np.int32),
-    np.array([[0, 1, 2, 0, 1, 2, 3, 4, 5, 0]], np.int32),
+    np.array([[5, 6, 2, 8, 9, 10, 11, 12, 13, 14, 2, 0]], np.int32),
+    np.array([[1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 0]], np.int32),
+    np.array([[0, 1, 2, 0, 1, 2, 3, 4, 5, 6, 7, 0]], np.int32),
 )
 
 
 def make(**settings):
     model = build_decoder_only(DecoderOnlyConfig(**(SMALL | settings)), VOCABULARY, parts=PARTS)
-    params = init_decoder_only(model, jax.random.key(0))
-    # Parameters of parts that begin as zeros, ones or the identity would hide what they do.
-    noise = jax.random.split(jax.random.key(1), len(jax.tree.leaves(params)))
-    noise = jax.tree.unflatten(jax.tree.structure(params), list(noise))
-    return model, jax.tree.map(lambda leaf, key: leaf + 0.1 * jax.random.normal(key, leaf.shape), params, noise)
+    return JittedModel(model), {"params": random_params(partial(init_decoder_only, model), jax.random.key(0))}
+
+
+@cache
+def made(name):
+    return make(**VARIANTS[name])
 
 
 @pytest.fixture(params=VARIANTS, scope="module")
-def variant_settings(request):
-    return VARIANTS[request.param]
+def name(request):
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def variant(variant_settings):
-    return make(**variant_settings)
+def full(name):
+    """Logits of both rows, and of the second with each of its tokens but the last changed."""
+    model, variables = made(name)
+    changed = np.where(np.eye(7, 8, dtype=bool), 15, TOKENS.ids[1]).astype(np.int32)
+    return np.asarray(model.apply(variables, Tokens.from_ids(np.concatenate([TOKENS.ids, changed])), train=False))
 
 
-def logits_of(model, params, tokens):
-    return jax.jit(partial(model.apply, train=False))({"params": params}, tokens)
+def assert_steps_equal(name, full, prompts, taken):
+    """``taken`` are the tokens of each row in its prompt, without BOS."""
+    model, variables = made(name)
+    cache = model.apply(variables, prompts, beam_width=3, max_length=4, method="init_cache")
+    for offset in range(4):
+        token_ids = jnp.array([BOS_ID if at + offset < 0 else TOKENS.ids[1, at + offset] for at in taken])
+        logits, cache = model.apply(variables, jnp.repeat(token_ids[:, None], 3, axis=1), cache, method="decode_step")
+        for row, at in enumerate(taken):
+            for beam in range(3):
+                np.testing.assert_allclose(logits[row, beam], full[1, at + offset + 1], atol=2e-4)
 
 
-def test_one_step_at_a_time_equals_the_full_forward_pass(variant):
-    model, params = variant
-    full = logits_of(model, params, TOKENS)
-    cache = call(model, params, "init_cache", jnp.zeros((2, 0), jnp.int32), beam_width=3, max_length=7)
-    step = jax.jit(partial(call, model, params, "decode_step"))
-    inputs = shift_right(TOKENS)
-    for position in range(TOKENS.ids.shape[1]):
-        logits, cache = step(jnp.repeat(inputs[:, position, None], 3, axis=1), cache)
-        real = TOKENS.segments[:, position] > 0
-        for beam in range(3):
-            np.testing.assert_allclose(logits[real, beam], full[real, position], atol=2e-4)
-
-
-def test_steps_after_a_prefilled_prompt_equal_the_full_forward_pass(variant):
+def test_steps_after_a_prefilled_prompt_equal_the_full_forward_pass(name, full):
     """Prompts of 1 and 4 tokens, BOS included, in one batch."""
-    model, params = variant
-    full = logits_of(model, params, TOKENS)
-    prompts = jnp.array([[0, 0, 0, BOS_ID], [BOS_ID, 8, 9, 10]])
-    prefill = jax.jit(partial(call, model, params, "init_cache", beam_width=2, max_length=3))
-    cache = prefill(prompts)
-    step = jax.jit(partial(call, model, params, "decode_step"))
-    for offset in range(2):
-        token_ids = jnp.array([TOKENS.ids[0, offset], TOKENS.ids[1, 3 + offset]])
-        logits, cache = step(jnp.repeat(token_ids[:, None], 2, axis=1), cache)
-        for beam in range(2):
-            np.testing.assert_allclose(logits[0, beam], full[0, 1 + offset], atol=2e-4)
-            np.testing.assert_allclose(logits[1, beam], full[1, 4 + offset], atol=2e-4)
+    assert_steps_equal(name, full, jnp.array([[0, 0, 0, BOS_ID], [BOS_ID, 8, 9, 10]]), (0, 3))
 
 
-def test_a_token_depends_on_those_before_it_and_on_no_other(variant_settings):
-    """By gradient: of a logit at each position with respect to each embedded input, BOS being the first."""
-    config = DecoderOnlyConfig(**(SMALL | variant_settings | {"compute_dtype": "float32"}))
-    params = make(**variant_settings)[1]
-    tokens = Tokens(*(leaf[1:] for leaf in TOKENS))
+@pytest.mark.parametrize("name", ["default", "gated linear attention, then attention"], scope="module")
+def test_steps_without_a_prompt_equal_the_full_forward_pass(name, full):
+    assert_steps_equal(name, full, jnp.zeros((1, 0), jnp.int32), (-1,))
 
-    @jax.jit
-    def logits_of(embedded):
-        model = build_decoder_only(
-            config, VOCABULARY, ANY_DEVICES._replace(lookup=lambda table, ids: embedded), parts=PARTS
-        )
-        return model.apply({"params": params}, tokens, train=False)[0, :, 7]
 
-    embedded = jax.random.normal(jax.random.key(1), (1, 6, 16))
-    reads = np.abs(jax.jit(jax.jacrev(logits_of))(embedded)).max(axis=(1, 3))
-    distance = np.arange(6)[:, None] - np.arange(6)[None, :]
+def test_a_token_depends_on_those_before_it_and_on_no_other(name, full):
+    reads = np.abs(full[2:] - full[1]).max(-1) > 1e-7
+    distance = np.arange(8)[None, :] - np.arange(1, 8)[:, None]
     # Two layers of a window of 3 positions.
-    farthest = 4 if "sliding_window" in config.attention else 5
-    np.testing.assert_array_equal(reads > 1e-7, (distance >= 0) & (distance <= farthest))
-    assert not reads[np.triu_indices(6, 1)].any()
+    farthest = 4 if "sliding_window" in name else 7
+    np.testing.assert_array_equal(reads, (distance >= 0) & (distance <= farthest))
 
 
-def test_packed_documents_and_padding_do_not_see_each_other(variant):
-    model, params = variant
-    packed = logits_of(model, params, PACKED)[0]
-    apart = logits_of(model, params, TOKENS)
-    np.testing.assert_allclose(packed[:3], apart[0, :3], atol=2e-4)
-    np.testing.assert_allclose(packed[3:9], apart[1], atol=2e-4)
+def test_packed_documents_and_padding_do_not_see_each_other(name, full):
+    model, variables = made(name)
+    packed = model.apply(variables, PACKED, train=False)[0]
+    np.testing.assert_allclose(packed[:3], full[0, :3], atol=2e-4)
+    np.testing.assert_allclose(packed[3:11], full[1], atol=2e-4)
 
 
 @pytest.mark.parametrize(
@@ -142,21 +121,24 @@ def test_packed_documents_and_padding_do_not_see_each_other(variant):
 )
 def test_scanned_and_rematerialized_layers_compute_the_same(name):
     def gradient(**settings):
-        model, params = make(dropout=0.0, embedding_dropout=0.0, **VARIANTS[name], **settings)
-
-        def loss(params):
-            return model.apply({"params": params}, TOKENS, train=True, rngs={"dropout": jax.random.key(0)}).var()
-
-        return jax.jit(jax.grad(loss))(params)
+        model = build_decoder_only(DecoderOnlyConfig(**(SMALL | VARIANTS[name] | settings)), VOCABULARY, parts=PARTS)
+        return jax.jit(jax.grad(lambda variables: model.apply(variables, TOKENS, train=False).var()))(made(name)[1])
 
     again = gradient(scan_layers=True, rematerialize="full")
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), gradient(), again)
 
 
+@pytest.mark.checked
+def test_an_array_of_another_rank_or_type_is_refused_where_annotations_are_checked():
+    for wrong in (jnp.ones((2, 3, 1), bool), jnp.ones((2, 3))):
+        with pytest.raises(jaxtyping.TypeCheckError):
+            prompt_positions(wrong)
+
+
 def test_factors_multiply_to_the_logits():
-    model, params = make()
-    hidden, matrix = jax.jit(partial(call, model, params, "factors", train=False))(TOKENS)
-    np.testing.assert_allclose(hidden @ matrix.T, logits_of(model, params, TOKENS), atol=1e-5)
+    model, variables = made("default")
+    hidden, matrix = model.apply(variables, TOKENS, train=False, method="factors")
+    np.testing.assert_allclose(hidden @ matrix.T, model.apply(variables, TOKENS, train=False), atol=1e-5)
 
 
 def test_as_many_parameters_as_gpt_2_small_without_its_biases():
@@ -167,6 +149,6 @@ def test_as_many_parameters_as_gpt_2_small_without_its_biases():
 
 
 def test_learned_positions_that_do_not_reach_are_refused():
-    model, params = make(max_positions=4)
-    with pytest.raises(ConfigError, match="max_positions: 4 learned positions do not reach a sequence of 6"):
-        logits_of(model, params, TOKENS)
+    model, variables = make(max_positions=4)
+    with pytest.raises(ConfigError, match="max_positions: 4 learned positions do not reach a sequence of 8"):
+        model.apply(variables, TOKENS, train=False)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jitted_model import random_params
 
 from transformer_jax.config import ConfigError, RnnConfig, resolve
 from transformer_jax.config.checks import declared
@@ -44,10 +45,7 @@ TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 4, 2]], np.int32)
 
 def make(**settings):
     model = build_model(RnnConfig(**(SMALL | settings)), VOCABULARY, VOCABULARY)
-    # Numbers of the right shapes: making the model's own would compile it once more.
-    shapes = jax.eval_shape(partial(model.init, train=False), jax.random.key(0), SOURCE, TARGET)
-    generator = np.random.default_rng(0)
-    variables = jax.tree.map(lambda leaf: jnp.asarray(generator.normal(0, 0.4, leaf.shape), leaf.dtype), shapes)
+    variables = random_params(partial(model.init, train=False), jax.random.key(0), SOURCE, TARGET)
 
     @cache
     def compiled(method, options):
@@ -56,7 +54,16 @@ def make(**settings):
     def ask(method, *arguments, **options):
         return compiled(method, tuple(options.items()))(*arguments)
 
-    return model, variables, ask
+    @jax.jit
+    def logits_and_gradient(source, target):
+        def loss(params):
+            logits = call(model, params, "__call__", source, target, train=False)
+            return jnp.sum(jax.nn.log_softmax(logits)[:, :, 5]), logits
+
+        (_, logits), gradient = jax.value_and_grad(loss, has_aux=True)(variables["params"])
+        return logits, gradient
+
+    return model, variables, ask, logits_and_gradient
 
 
 @cache
@@ -77,10 +84,10 @@ def fitting(request):
 @pytest.mark.checked
 def test_one_step_at_a_time_equals_the_teacher_forced_pass(fitting):
     """Every beam reads words of its own, and beams change places on the way."""
-    _, _, ask = fitting
+    _, _, ask, logits_and_gradient = fitting
     ids = np.random.default_rng(0).integers(3, VOCABULARY, (3, 2, 5)).astype(np.int32)
     targets = [Tokens.from_ids(each) for each in ids]
-    full = np.stack([ask("__call__", SOURCE, target, train=False) for target in targets], axis=1)
+    full = np.stack([logits_and_gradient(SOURCE, target)[0] for target in targets], axis=1)
     inputs = np.stack([shift_right(target) for target in targets], axis=1)
     cache = ask("init_cache", ask("encode", SOURCE, train=False), beam_width=3, max_length=7)
     order = [0, 1, 2]
@@ -94,31 +101,25 @@ def test_one_step_at_a_time_equals_the_teacher_forced_pass(fitting):
 
 
 def test_padding_changes_nothing(variant):
-    _, _, ask = variant
+    _, _, ask, logits_and_gradient = variant
     short = [Tokens(*(leaf[:1, :width] for leaf in side)) for side, width in ((SOURCE, 4), (TARGET, 3))]
-    whole = ask("__call__", SOURCE, TARGET, train=False)
+    whole, _ = logits_and_gradient(SOURCE, TARGET)
     np.testing.assert_allclose(ask("__call__", *short, train=False)[0], whole[0, :3], atol=1e-5)
 
 
 def test_a_token_depends_on_nothing_after_it_and_on_the_source(variant):
-    _, _, ask = variant
-    base = ask("__call__", SOURCE, TARGET, train=False)
+    logits_and_gradient = variant[-1]
+    base, _ = logits_and_gradient(SOURCE, TARGET)
     changed = TARGET._replace(ids=jnp.asarray(TARGET.ids).at[1, 2].set(5))
-    differs = np.abs(np.asarray(ask("__call__", SOURCE, changed, train=False) - base)[1]).max(-1) > 1e-7
+    differs = np.abs(np.asarray(logits_and_gradient(SOURCE, changed)[0] - base)[1]).max(-1) > 1e-7
     np.testing.assert_array_equal(differs, [False, False, False, True, True])
     other = SOURCE._replace(ids=jnp.asarray(SOURCE.ids).at[1, 0].set(5))
-    assert (np.abs(np.asarray(ask("__call__", other, TARGET, train=False) - base)[1]).max(-1) > 1e-8).all()
+    assert (np.abs(np.asarray(logits_and_gradient(other, TARGET)[0] - base)[1]).max(-1) > 1e-8).all()
 
 
 @pytest.mark.checked
 def test_every_parameter_has_a_gradient_and_a_sharding(fitting):
-    model, variables, _ = fitting
-
-    def loss(params):
-        logits = model.apply({"params": params}, SOURCE, TARGET, train=False)
-        return jnp.sum(jax.nn.log_softmax(logits)[:, :, 5])
-
-    gradient = jax.jit(jax.grad(loss))(variables["params"])
+    _, gradient = fitting[-1](SOURCE, TARGET)
     for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
         assert np.abs(leaf).max() > 0, path_of(path)
         axes = [axis for axis in partition_of(path_of(path), leaf.shape) if axis]
@@ -126,8 +127,9 @@ def test_every_parameter_has_a_gradient_and_a_sharding(fitting):
         assert axes or leaf.ndim < 2 or path_of(path).endswith("filters"), path_of(path)
 
 
-def test_weights_are_recorded(variant):
-    model, variables, _ = variant
+@pytest.mark.parametrize("name", ["sutskever", "bahdanau", "deep and tied", "sharpened"])
+def test_weights_are_recorded(name):
+    model, variables, *_ = made(name)
     maps = jax.jit(partial(attention_maps, model))(variables["params"], SOURCE, TARGET)
     if model.decoder.__class__.__name__ == "PlainDecoder":
         assert maps == {}
@@ -139,7 +141,7 @@ def test_weights_are_recorded(variant):
 
 
 def test_dropout_only_when_training():
-    model, variables, _ = make(dropout=0.5)
+    model, variables, *_ = make(dropout=0.5)
 
     @jax.jit
     def train(key):
@@ -152,11 +154,11 @@ def test_dropout_only_when_training():
 @pytest.mark.parametrize("settings", [{"num_decoder_layers": 2, "num_encoder_layers": 2}, {"scheduled_sampling": 0.5}])
 def test_dropout_inside_the_scan_is_the_same_with_and_without_jit(settings):
     """Flax counts draws over all steps of a loop that Python runs, which gave every step but the first another mask."""
-    model, variables, _ = make(dropout=0.5, **settings)
-    target = jax.tree.map(lambda leaf: leaf[:, :3], TARGET)
+    model, variables, *_ = make(dropout=0.5, **settings)
+    source, target = (Tokens(*(leaf[:, :2] for leaf in side)) for side in (SOURCE, TARGET))
 
     def train(params):
-        return call(model, params, "__call__", SOURCE, target, train=True, rngs={"dropout": jax.random.key(3)})
+        return call(model, params, "__call__", source, target, train=True, rngs={"dropout": jax.random.key(3)})
 
     compiled = jax.jit(train)(variables["params"])
     with jax.disable_jit():
@@ -165,7 +167,7 @@ def test_dropout_inside_the_scan_is_the_same_with_and_without_jit(settings):
 
 @pytest.mark.parametrize("name", ["bahdanau", "deep and tied", "without feeding"])
 def test_search_finds_what_scoring_every_hypothesis_finds_whatever_the_batch(name):
-    model, variables, ask = made(name)
+    model, variables, ask, _ = made(name)
 
     @jax.jit
     def scores_found(ids):
@@ -219,7 +221,7 @@ def test_settings_that_exclude_each_other(settings, message):
 def test_a_decoder_fed_with_its_own_words_does_not_see_the_reference(settings):
     logits = {}
     for probability in (0.0, 1.0):
-        model, variables, ask = make(scheduled_sampling=probability, dropout=0.0, embedding_dropout=0.0, **settings)
+        model, variables, ask, _ = make(scheduled_sampling=probability, dropout=0.0, embedding_dropout=0.0, **settings)
         other = TARGET._replace(ids=jnp.asarray(TARGET.ids).at[:, 0].set(9))
         key = {"dropout": jax.random.key(1)}
         train = jax.jit(partial(call, model, variables["params"], "__call__", SOURCE, train=True, rngs=key))

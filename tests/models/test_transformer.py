@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jitted_model import JittedModel
+from jitted_model import JittedModel, random_params
 
 from transformer_jax.array_types import BOS_ID
 from transformer_jax.config import TransformerConfig
 from transformer_jax.decoding.beam_search import select_beams
 from transformer_jax.models.build import build_model
 from transformer_jax.models.inspection import attention_maps
-from transformer_jax.models.interface import shift_right
+from transformer_jax.models.interface import init_params, shift_right
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.state import count_parameters
 
@@ -50,7 +50,7 @@ def made(name):
 
 def make(**settings):
     model = build_model(TransformerConfig(**(SMALL | settings)), VOCABULARY, VOCABULARY)
-    return JittedModel(model), jax.jit(partial(model.init, train=False))(jax.random.key(0), SOURCE, TARGET)
+    return JittedModel(model), {"params": random_params(partial(init_params, model), jax.random.key(0))}
 
 
 @pytest.fixture(params=VARIANTS, scope="module")
@@ -91,18 +91,13 @@ def test_the_cache_has_the_type_of_the_products(name, dtype):
 
 def test_a_token_depends_on_nothing_after_it(variant):
     model, variables = variant
-    memory = model.apply(variables, SOURCE, train=False, method="encode")
-    row = 1
-
-    def logits_of(embedded_target: jax.Array) -> jax.Array:
-        return model.apply(variables, Tokens(embedded_target, *TARGET[1:]), memory, train=False, method="decode")
-
-    base = logits_of(jnp.asarray(TARGET.ids))
-    for changed in range(4):
-        other = logits_of(jnp.asarray(TARGET.ids).at[row, changed].set(13))
-        differs = np.abs(np.asarray(other - base)[row]).max(-1) > 1e-6
-        assert not differs[: changed + 1].any()
-        assert differs[changed + 1 :].all()
+    # As many rows as the test above has, whose program it is.
+    targets = np.tile(TARGET.ids[1], (30, 1))
+    targets[range(1, 5), range(4)] = 13
+    source = Tokens(*(np.tile(side[1], (30, 1)) for side in SOURCE))
+    base, *others = np.asarray(model.apply(variables, source, Tokens.from_ids(targets), train=False))[:5]
+    differs = np.abs(np.stack(others) - base).max(-1) > 1e-6
+    np.testing.assert_array_equal(differs, np.triu(np.ones((4, 5), bool), 1))
 
 
 def test_padding_changes_nothing():
@@ -184,14 +179,10 @@ def test_attention_weights_of_every_layer_and_head():
 TABLE_3 = [
     ({}, 65, True),
     ({"d_key": 16}, 58, True),
-    ({"d_key": 32}, 60, True),
     ({"num_encoder_layers": 2, "num_decoder_layers": 2}, 36, True),
-    ({"num_encoder_layers": 4, "num_decoder_layers": 4}, 50, True),
-    ({"num_encoder_layers": 8, "num_decoder_layers": 8}, 80, True),
     ({"d_model": 256, "d_key": 32, "d_value": 32}, 28, True),
     ({"d_model": 1024, "d_key": 128, "d_value": 128}, 168, True),
     ({"d_ff": 1024}, 53, True),
-    ({"d_ff": 4096}, 90, True),
     ({"d_model": 1024, "d_ff": 4096, "num_heads": 16}, 213, False),
 ]
 

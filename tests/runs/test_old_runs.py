@@ -77,6 +77,7 @@ def test_a_run_is_resumed_and_opened_with_the_plugin_files_that_it_loaded(old_ru
     assert "mine.py changed since the run loaded it" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("old_run", ["transformer"], indirect=True)
 def test_an_old_run_is_evaluated(old_run, cache, capsys):
     flags = [f"--workdir={old_run}", "--checkpoint=last", f"--config.data.cache_directory={cache}"]
     assert main(["evaluate", *flags, "--split=validation"]) == 0

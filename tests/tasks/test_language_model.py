@@ -55,9 +55,14 @@ def trained(task, updates):
     return state, losses
 
 
+@pytest.fixture(scope="module")
+def before(task, params):
+    """Here the text is generated, which takes seconds where types are checked."""
+    return task.evaluate(params, "validation")
+
+
 @pytest.mark.checked
-def test_the_loss_falls_and_the_evaluation_sees_it(task, params):
-    before = task.evaluate(params, "validation")
+def test_the_loss_falls_and_the_evaluation_sees_it(task, before):
     state, losses = trained(task, UPDATES)
     after = task.evaluate(state.params, "validation")
     assert losses[-1] < losses[0] - 1

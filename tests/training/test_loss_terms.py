@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.tree_util import Partial
+from jitted_model import random_params
 
 from transformer_jax.config import MeshConfig, from_dict, hyperparameters_of
 from transformer_jax.kit.r_drop import symmetric_divergence
@@ -67,11 +68,9 @@ def direct(made, params, term: str):
 @pytest.mark.parametrize("name", ["z_loss", "r_drop"])
 def test_a_term_is_part_of_the_loss_and_of_its_gradient(name):
     made = objective(name, 0.5)
-    params = made.init_params(jax.random.key(0))
+    params = random_params(made.init_params, jax.random.key(0))
     sums, gradient = sums_and_gradient(made, params)
-    expected, (loss, value) = jax.jit(
-        lambda params: (jax.grad(lambda p: direct(made, p, name)[0])(params), direct(made, params, name))
-    )(params)
+    (loss, value), expected = jax.jit(jax.value_and_grad(lambda p: direct(made, p, name), has_aux=True))(params)
     np.testing.assert_allclose(sums.extras[name], value, rtol=1e-5)
     np.testing.assert_allclose(sums.loss, loss, rtol=1e-5)
     for mine, theirs in zip(jax.tree.leaves(gradient), jax.tree.leaves(expected), strict=True):
@@ -96,13 +95,14 @@ def test_divergence_is_zero_for_equal_logits_and_symmetric():
 
 def test_terms_accumulate_over_parts_of_a_batch():
     made = objective("z_loss,r_drop", 0.0)
-    params = made.init_params(jax.random.key(0))
+    params = random_params(made.init_params, jax.random.key(0))
     whole, _ = sums_and_gradient(made, params)
 
-    def gradient_of(*arguments):
-        return jax.grad(lambda *a: (made.loss(*a).loss, made.loss(*a)), has_aux=True)(*arguments)
+    def loss(*arguments):
+        sums = made.loss(*arguments)
+        return sums.loss, sums
 
     arguments = params, BATCH, jax.random.key(1), hyperparameters_of(made.config)
-    _, parts = jax.jit(_accumulated(gradient_of, 2, ("z_loss", "r_drop")))(*arguments)
+    _, parts = jax.jit(_accumulated(jax.grad(loss, has_aux=True), 2, ("z_loss", "r_drop")))(*arguments)
     for mine, theirs in zip(jax.tree.leaves(parts), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5)

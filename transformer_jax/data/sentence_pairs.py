@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import islice
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -82,7 +83,8 @@ def digest(parts: Iterable[str]) -> str:
     return hasher.hexdigest()
 
 
-def generated_fingerprint(corpus: Corpus, split: str, settings: Iterable[object]) -> str:
+@cache
+def generated_fingerprint(corpus: Corpus, split: str, settings: tuple[object, ...]) -> str:
     """Digest of the settings and the first 500 pairs of a generated split, so that it changes with the generator."""
     head = (text for pair in islice(corpus.pairs(split), 500) for text in pair)
     return digest([type(corpus).__name__, split, *map(str, settings), *head])

@@ -1,6 +1,7 @@
 """The import of TensorFlow, which only feeds data."""
 
 import os
+import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
@@ -41,10 +42,16 @@ def _import_without_accelerators() -> ModuleType:
     # No start-up messages, and no oneDNN.
     for variable, value in (("TF_CPP_MIN_LOG_LEVEL", "2"), ("TF_ENABLE_ONEDNN_OPTS", "0")):
         os.environ.setdefault(variable, value)
+    # TensorFlow would import Keras, which takes as long again and is not used here; it does without.
+    if hides_keras := "keras" not in sys.modules:
+        sys.modules["keras"] = None  # type: ignore[assignment]
     try:
         import tensorflow as tf
     except ImportError as error:
         raise DataError(f"feeding data needs TensorFlow, but its import fails: {error}") from None
+    finally:
+        if hides_keras:
+            sys.modules.pop("keras", None)
     for kind in ("GPU", "TPU"):
         tf.config.set_visible_devices([], kind)
     return tf

@@ -157,14 +157,10 @@ def state_shardings(state: PyTree, mesh: Mesh) -> PyTree:
     def sharding(key_path: tuple, leaf: jax.Array | jax.ShapeDtypeStruct) -> NamedSharding:
         path = path_of(key_path)
         # A dimension of 1 stays whole, and so do key heads that several devices share.
-        shares = re.search(r"attention/(key|value)$", path) is not None
-
-        def is_whole(size: int, axis: str | None) -> bool:
-            return size == 1 or (shares and axis == "tensor" and size % mesh.shape["tensor"] > 0)
-
+        shared = "tensor" if re.search(r"attention/(key|value)$", path) else ""
         spec = P(
             *(
-                None if is_whole(size, axis) else axis
+                None if size == 1 or (axis == shared and size % mesh.shape[axis]) else axis
                 for size, axis in zip(leaf.shape, spec_of(path, leaf.shape), strict=False)
             )
         )

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 
-import jaxtyping
 import pytest
 from tools.interop.small_models import TEXTS, code_of, opened, small_model
 
@@ -23,8 +22,6 @@ def model():
 @pytest.fixture(scope="module")
 def folder(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("programs")
-    # Annotations have no symbolic numbers of rows.
-    jaxtyping.config.update("jaxtyping_disable", True)
     stablehlo.export(model, folder, batch_size=2, source_length=48)
     return folder
 

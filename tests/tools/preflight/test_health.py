@@ -14,6 +14,7 @@ from transformer_jax.training.sharding import sharded_shapes
 FOR_TESTS = "XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_COMPILATION_CACHE_DIR"
 
 
+@pytest.mark.slow
 def test_this_compiler_has_none_of_the_published_faults(monkeypatch):
     """As it optimizes for users: jaxlib 0.10.2 fails three of these, 0.11.0 one."""
     for name in FOR_TESTS:

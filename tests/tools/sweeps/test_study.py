@@ -4,6 +4,7 @@ import csv
 import itertools
 import threading
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -26,6 +27,7 @@ from transformer_jax.tools.sweeps.worker import work
 def training(monkeypatch):
     pretended = PretendedTraining()
     monkeypatch.setattr(worker, "run_training", pretended)
+    monkeypatch.setattr(worker, "curves_at_end", lambda run, config: nullcontext())
     monkeypatch.setattr(worker, "POLL_SECONDS", 0.05)
     return pretended
 

@@ -41,12 +41,13 @@ def started(command: list[str], folder: Path, **variables: str) -> subprocess.Po
 
 def await_checkpoint(run: Path, process: subprocess.Popen) -> None:
     """Returns once the run has saved after an update, and is still going on."""
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline and process.poll() is None:
         if any(int(each.name) > 0 for each in run.glob("checkpoints/[0-9]*") if each.name.isdigit()):
             return
         time.sleep(0.05)
-    process.kill()
+    # Its workers end with it.
+    process.terminate()
     raise AssertionError(process.communicate()[0])
 
 
