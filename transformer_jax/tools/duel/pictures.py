@@ -78,10 +78,12 @@ def draw_duel_curves(results: Sequence[Result], metric: Metric, path: Path) -> P
                 shares = [100 * step / each.planned.updates for step in curve]
                 means = [fmean(values) for values in curve.values()]
                 spreads = [stdev(values) if len(values) > 1 else 0.0 for values in curve.values()]
-                color = INK if each.is_base else LINE_COLORS[(number - 1) % len(LINE_COLORS)]
-                style = LINE_STYLES[max(number - 1, 0) // len(LINE_COLORS) % len(LINE_STYLES)]
-                label = each.name
-                axes.plot(shares, means, color=color, linestyle=style, linewidth=1.4, label=label)
+                # The base on top, dashed: an idea that changes nothing has the same curve.
+                color, style, above = INK, "--", 3
+                if not each.is_base:
+                    repeated, index = divmod(number - 1, len(LINE_COLORS))
+                    color, style, above = LINE_COLORS[index], LINE_STYLES[repeated % len(LINE_STYLES)], 2
+                axes.plot(shares, means, color=color, linestyle=style, linewidth=1.4, label=each.name, zorder=above)
                 low = [mean - spread for mean, spread in zip(means, spreads, strict=True)]
                 high = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
                 axes.fill_between(shares, low, high, color=color, alpha=0.15, linewidth=0)

@@ -95,7 +95,13 @@ def _verdicts(plan: Plan, results: Sequence[Result], metric: Metric, power: str,
     ideas = [each for each in results if not each.is_base]
     if ideas:
         rows = tuple((each.name, each.verdict) for each in ideas)
-        blocks.append(Table(("idea", f"verdict on {metric.label} at equal {plan.equal}"), rows, frozenset({0, 1})))
+        blocks.append(
+            Table(
+                ("idea", f"verdict on {metric.label} at equal {plan.equal.replace('flops', 'FLOPs')}"),
+                rows,
+                frozenset({0, 1}),
+            )
+        )
     for name in dict.fromkeys(each.planned.contender.idea for each in ideas):
         means = {
             each.size: each.tests[0].mean for each in ideas if each.planned.contender.idea == name and each.tests[0]
