@@ -6,12 +6,14 @@
     transformer-jax train --config=parsing:wsj --config.data.directory=treebank_3/parsed/mrg/wsj --workdir=runs/wsj
     transformer-jax train --config=parsing:wsj_sample --config.data.directory=treebank --workdir=runs/wsj_sample
 
-``wsj`` and ``wsj_semi`` are not yet run, on any hardware. See docs/parsing.md and experiments/paper_table4.
+``quick``: test F1 97.98 with beam 4, on two cores that some twenty other programs shared. ``wsj``, ``wsj_semi`` and
+``wsj_sample_rnn`` are not yet run, on any hardware. See docs/parsing.md and experiments/paper_table4.
 """
 
 from ml_collections import ConfigDict
 
 VARIANTS = ("quick", "wsj", "wsj_semi", "wsj_sample", "wsj_sample_rnn")
+MEASURED = {"quick": ("2 shared CPU cores", "22 min, about 3 CPU min", "test F1 98.0")}
 
 
 def get_config(variant: str = "quick") -> ConfigDict:
