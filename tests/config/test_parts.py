@@ -164,6 +164,8 @@ def test_a_changed_plugin_is_refused_at_resume(tmp_path, monkeypatch):
 
 def test_a_run_whose_plugin_is_not_loaded_names_it(tmp_path):
     write_json(tmp_path / "run.json", [{"plugins": {"/there/not mine.py": "digest"}}])
-    write_json(tmp_path / "config.json", {"optimizer": {"schedule": "of_the_run"}})
+    saved = to_json(from_dict({}))
+    saved["config"]["optimizer"]["schedule"] = "of_the_run"
+    write_json(tmp_path / "config.json", saved)
     with pytest.raises(ConfigError, match=r"'of_the_run' is not one of .*; the run had --plugin='/there/not mine\.py'"):
         load_run_config(tmp_path)

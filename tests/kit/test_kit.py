@@ -28,11 +28,11 @@ BATCH = Tokens.from_ids(np.random.default_rng(0).integers(4, 60, (8, 12)).astype
 
 
 def language_model(parts: dict | None = None, **settings: object) -> ExperimentConfig:
-    """A byte model of two layers, with settings by dotted key and settings of parts."""
+    """A byte model of one layer, with settings by dotted key and settings of parts."""
     values: dict = {
         "task": "language_model",
         "tokenizer": {"kind": "byte"},
-        "model": {"d_model": 16, "d_ff": 32, "num_heads": 2, "num_layers": 2, "dropout": 0.0},
+        "model": {"d_model": 16, "d_ff": 32, "num_heads": 2, "num_layers": 1, "dropout": 0.0},
         "optimizer": {"schedule": "constant", "learning_rate": 0.02, "warmup_updates": 1},
         "training": {"num_updates": 3},
         "parts": parts or {},
@@ -99,8 +99,8 @@ def test_rezero_begins_as_the_identity_and_has_no_norms():
 
 
 def test_deepnorm_scales_what_its_figure_names():
-    plain = language_model(**{"model.normalization": "deepnorm"})
-    deep = language_model(**{"model.normalization": "deepnorm", "model.initialization": "deepnorm"})
+    settings = {"model.normalization": "deepnorm", "model.num_layers": 2}
+    plain, deep = language_model(**settings), language_model(**settings, **{"model.initialization": "deepnorm"})
     one, other = (update_of(config).initial_state(0).params for config in (plain, deep))
     ratios = jax.tree.map(lambda new, old: float(jnp.std(new) / jnp.maximum(jnp.std(old), 1e-9)), other, one)
     layer = ratios["decoder_layers_0"]
@@ -141,8 +141,14 @@ def test_muon_orthogonalizes_matrices_and_its_state_is_sharded():
     np.testing.assert_allclose(three_updates(config, MeshConfig(data=1, fsdp=2, tensor=2))[0], alone, rtol=1e-4)
 
 
+AVERAGED = {
+    "ema": language_model(parts={"ema": {"decay": 0.15}}, **{"optimizer.averaging": "ema"}),
+    "schedule_free": language_model(**{"optimizer.averaging": "schedule_free", "optimizer.name": "sgd"}),
+}
+
+
 def test_ema_is_the_average_of_the_parameters():
-    config = language_model(parts={"ema": {"decay": 0.15}}, **{"optimizer.averaging": "ema"})
+    config = AVERAGED["ema"]
     update = update_of(config)
     state = update.initial_state(0)
     batch, hyperparameters = put_rows(BATCH, update.mesh), put_hyperparameters(hyperparameters_of(config), update.mesh)
@@ -165,7 +171,7 @@ def test_frozen_parameters_stay_where_others_are_averaged(name):
 
 
 def test_schedule_free_trains_between_the_iterate_and_its_average():
-    config = language_model(**{"optimizer.averaging": "schedule_free", "optimizer.name": "sgd"})
+    config = AVERAGED["schedule_free"]
     update = update_of(config)
     state = update.initial_state(0)
     batch, hyperparameters = put_rows(BATCH, update.mesh), put_hyperparameters(hyperparameters_of(config), update.mesh)
@@ -175,13 +181,12 @@ def test_schedule_free_trains_between_the_iterate_and_its_average():
     np.testing.assert_allclose(flat(state.params), 0.9 * average + 0.1 * iterate, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["ema", "schedule_free"])
-def test_an_average_begins_at_parameters_of_another_run(name):
+@pytest.mark.parametrize("config", AVERAGED.values(), ids=AVERAGED)
+def test_an_average_begins_at_parameters_of_another_run(config):
     class Doubled:
         def put_into(self, params):
             return jax.tree.map(lambda leaf: 2 * leaf, params)
 
-    config = language_model(**{"optimizer.averaging": name})
     update = update_of(config)
     initial = InitialState(config, update, None)
     initial._source = Doubled()

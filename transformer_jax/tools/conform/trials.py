@@ -50,7 +50,7 @@ SMALL_PARTS: dict[str, dict[str, Any]] = {
     "mixture_of_experts": {"num_experts": 4},
     "shaw": {"max_distance": 2},
     "sliding_window": {"size": 3},
-    "t5": {"buckets": 8, "max_distance": 4},
+    "t5": {"buckets": 4, "max_distance": 4},
 }
 """Settings with which parts of the kit act among a few tokens."""
 TRAINING: dict[str, Any] = {

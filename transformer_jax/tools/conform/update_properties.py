@@ -37,23 +37,26 @@ def update_equals_eager(trial: Trial, length: int) -> str:
 
 def meshes_agree(trial: Trial, length: int) -> str:
     """Two updates are the same on one device and on a mesh that splits parameters, heads and positions."""
-    # Positions divide over the axis that splits them.
-    rows = trial.rows(length + length % 2)
-    expected = _after_two(trial, rows, trial.update)
-
-    def compare(*axes: str) -> str:
-        found = _after_two(trial, rows, trial.update_on(MeshConfig(**{"data": 1, **dict.fromkeys(axes, 2)})))
-        return require_near(found, expected, "=2, ".join(axes) + "=2", tolerance=TOLERANCE)
-
     # Recurrent models do not split heads and positions.
     axes = ("fsdp",) if trial.config.model.is_recurrent else ("fsdp", "tensor", "context")
     if 2 ** len(axes) > jax.device_count():
         return f"not checked on {jax.device_count()} devices"
+    # Positions divide over the axis that splits them.
+    rows = trial.rows(length + length % 2)
+
+    def compare(names: tuple[str, ...], update: Update) -> str:
+        expected, found = (_after_two(trial, rows, each) for each in (trial.update, update))
+        return require_near(found, expected, "=2, ".join(names) + "=2", tolerance=TOLERANCE)
+
+    def update_on(names: tuple[str, ...]) -> Update:
+        return trial.update_on(MeshConfig(**{"data": 1, **dict.fromkeys(names, 2)}))
+
     try:
-        return compare(*axes)
+        return compare(axes, update_on(axes))
     except Exception:
-        for axis in axes:
-            compare(axis)
+        # All are made before the first is compiled.
+        for name, update in [((axis,), update_on((axis,))) for axis in axes]:
+            compare(name, update)
         raise
 
 
