@@ -1,9 +1,12 @@
-"""Writes docs/kit.md, the table of the kit, from its registry.
+"""Writes docs/kit.md, the table of the kit, from its registry and the results of ``conform`` in docs/conform.jsonl.
 
-python docs/kit_page.py
+python docs/kit_page.py [--conform]
+
+--conform checks all parts, of the core too, that have no line in docs/conform.jsonl, for minutes each.
 """
 
 import inspect
+import json
 import re
 import sys
 from pathlib import Path
@@ -17,27 +20,35 @@ from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.layers.site import Site
 
 PAGE = Path(__file__).with_name("kit.md")
+RESULTS = Path(__file__).with_name("conform.jsonl")
 INTRODUCTION = """# The kit
 
 Parts of published models and optimizers, each in one file of [`transformer_jax/kit/`](../transformer_jax/kit/__init__.py).
 No file of the core names them; they are registered as [your own parts](extending.md) are. The setting above a table selects
 a part, for example `--config.model.positions=rope`; its [settings](settings.md#parts-settings-of-parts-of-the-kit) are at
 `parts.NAME.FIELD`, for example `--config.parts.rope.base=5e5`. `transformer-jax conform NAME` checks a part, and counts its
-parameters, operations and memory beside the model without it. `conform load_balance` needs
-`--config.model.feed_forward=mixture_of_experts`.
+parameters, operations and memory beside the model without it ([results](#conform)).
 
 Backends: "blockwise for scores" are parts that einsum and blockwise attention compute; cuDNN and TPU kernels leave them to
 blockwise attention, with a line in the log ([table of backends](architecture.md)). "Einsum" needs all weights at once.
 
 `python docs/kit_page.py` writes this page.
 """
+CONFORM = """## conform
+
+How many properties hold of the parts of the kit and of the core, each alone in a small encoder-decoder, language model or
+recurrent model on a CPU. Parameters, KV cache, activations of loss and gradient, and optimizer state are multiples of the
+model without the part (language models have learned positions). Parts of training are checked in updates of an encoder-decoder
+only. `python docs/kit_page.py --conform` checks parts that have no line in docs/conform.jsonl.
+"""
+COSTS = ("parameters", "cache_bytes", "activation_bytes", "state_bytes")
 WITH_BACKENDS = ("attention", "positions")
 
 
 def page() -> str:
     """The whole page: a table for each kind of part."""
     kinds = [kind for kind in EXTENSIONS if any(owner == kind for owner, _ in KIT)]
-    return "\n".join([INTRODUCTION, *(table(kind) for kind in kinds)])
+    return "\n".join([INTRODUCTION, *(table(kind) for kind in kinds), conform_table()])
 
 
 def table(kind: str) -> str:
@@ -101,5 +112,61 @@ def backends(kind: str, name: str, made: Any) -> str:
     return "all; cuDNN with windows to the left" if "mask_mod" in overridden else "all"
 
 
+def conform_table() -> str:
+    """The results in docs/conform.jsonl, one line for each part."""
+    titles = ["part", "holds", *(name.split("_")[0] for name in COSTS), "remarks"]
+    lines = [CONFORM, row(titles), row(["---"] * len(titles))]
+    for result in map(json.loads, RESULTS.read_text("utf-8").splitlines()):
+        models = result["models"]
+        holds = ", ".join(f"{each['holds']} of {each['holds'] + len(each['fails'])}" for each in models.values())
+        remarks = [f"{model}: fails {problem}" for model, each in models.items() for problem in each["fails"]]
+        remarks += dict.fromkeys(remark for each in models.values() for remark in each["remarks"])
+        costs = list(models.values())[-1]["costs"]
+        shares = [f"{costs[name]:.2f}" if name in costs else "" for name in COSTS]
+        lines.append(row([f"{result['kind']} `{result['name']}`", holds, *shares, "; ".join(remarks)]))
+    return "\n".join(lines) + "\n"
+
+
+def conform(kind: str, name: str) -> dict[str, Any]:
+    """The results of a part: for each model the number of properties that hold, and multiples of the costs without it."""
+    from transformer_jax.tools.conform.checks import findings
+    from transformer_jax.tools.conform.costs import costs_of
+    from transformer_jax.tools.conform.ideas import KINDS, Idea
+    from transformer_jax.tools.conform.trials import Trial, trial_config
+
+    idea, models = Idea(kind, name), {}
+    for model in KINDS[kind].models:
+        found = list(findings(model, idea.settings({}), is_of_training=KINDS[kind].is_of_training))
+        values = idea.settings({}), idea.settings_without({})
+        both = zip(*(costs_of(Trial(trial_config(model, each)))._asdict().items() for each in values), strict=True)
+        models[model] = {
+            "holds": sum(each.holds for each in found),
+            "fails": [f"{each.name}: {each.detail}" for each in found if not each.holds],
+            "remarks": [remark for each in found for remark in re.findall("not linear.*|scan refused", each.detail)],
+            "costs": {name: round(value / base, 3) for (name, value), (_, base) in both if base},
+        }
+    return {"kind": kind, "name": name, "models": models}
+
+
+def add_results() -> None:
+    """Checks the parts that have no line yet."""
+    import jax
+
+    from transformer_jax.commands.conform import DEVICES
+    from transformer_jax.tools.conform.ideas import KINDS, names
+
+    jax.config.update("jax_num_cpu_devices", DEVICES)
+    parts = [part for part in KIT if part[0] in KINDS]
+    parts += [(kind, name) for kind in KINDS for name in names(kind) if name != "none" and (kind, name) not in KIT]
+    known = {(each["kind"], each["name"]) for each in map(json.loads, RESULTS.read_text("utf-8").splitlines())}
+    # Those of training are checked in one model only.
+    for kind, name in sorted(parts, key=lambda part: len(KINDS[part[0]].models)):
+        if (kind, name) not in known:
+            with RESULTS.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(conform(kind, name)) + "\n")
+
+
 if __name__ == "__main__":
+    if "--conform" in sys.argv:
+        add_results()
     PAGE.write_text(page(), encoding="utf-8")

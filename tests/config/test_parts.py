@@ -17,6 +17,7 @@ from transformer_jax.config import (
     from_dict,
     from_json,
     hyperparameters_of,
+    load_run_config,
     may_change,
     parts_with,
     resolve,
@@ -124,6 +125,8 @@ def test_a_resumed_run_may_change_what_its_part_declares_as_changeable():
         register("norm", "mine", settings=Settings)
     with pytest.raises(ConfigError, match="norm 'rmsnorm' is in the kit; use another name"):
         register("norm", "rmsnorm")(object)
+    with pytest.raises(ConfigError, match="attention 'multi_head' is in the core; use another name"):
+        register("attention", "multi_head")
     with pytest.raises(ConfigError, match="'nll' is a metric of the loss"):
         register("loss_term", "nll")
     with pytest.raises(ConfigError, match=r"optimizer\.schedule: 'yours' is not one of .*constant, .*wsd.*; a plugin"):
@@ -157,3 +160,12 @@ def test_a_changed_plugin_is_refused_at_resume(tmp_path, monkeypatch):
     # Runs of earlier versions have no digests.
     write_json(run.run_record, [{"plugins": [str(file)]}])
     assert changed_plugins(run.path) == []
+
+
+def test_a_run_whose_plugin_is_not_loaded_names_it(tmp_path):
+    write_json(tmp_path / "run.json", [{"plugins": {"/there/not mine.py": "digest"}}])
+    saved = to_json(from_dict({}))
+    saved["config"]["optimizer"]["schedule"] = "of_the_run"
+    write_json(tmp_path / "config.json", saved)
+    with pytest.raises(ConfigError, match=r"'of_the_run' is not one of .*; the run had --plugin='/there/not mine\.py'"):
+        load_run_config(tmp_path)

@@ -1,5 +1,7 @@
 """``conform``: whether an idea keeps the promises of the project."""
 
+import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from transformer_jax.commands import flags
@@ -9,7 +11,7 @@ if TYPE_CHECKING:
     from transformer_jax.tools.conform.checks import Finding
     from transformer_jax.tools.conform.costs import Costs
 
-DEVICES = 4
+DEVICES = 8
 
 
 @flags.command(
@@ -26,12 +28,12 @@ def conform(values: flags.Values) -> int:
         transformer-jax conform grouped_query --config.parts.grouped_query.key_value_heads=2 --config.model.norm=rmsnorm
         transformer-jax conform muon
 
-    Parts of models are checked in an encoder-decoder and in a language model of two layers: decoding with a cache, packed
-    rows, scanned and rematerialized layers, attention backends, causality by gradient, left-padded prompts, beam search and
-    bfloat16. These parts, and parts of training, are checked in updates: compiled or not, accumulated, on meshes of 4 devices
+    Parts of models are checked in an encoder-decoder of one layer each and in a language model of two: decoding with a cache,
+    packed rows, scanned and rematerialized layers, attention backends, causality by gradient, left-padded prompts, beam search,
+    bfloat16, compiled or not. These parts, and parts of training, are checked in updates: accumulated, on a mesh of 8 devices
     (virtual ones on a CPU), resumed from a checkpoint, and with a loss that is not finite. A property that fails is tried
     again with shorter sentences, and the shortest is shown. --config.KEY=VALUE holds for all models, which have no dropout
-    (both passes of r_drop are equal). A minute or two.
+    (both passes of r_drop are equal). About a minute.
     """
     import jax
 
@@ -54,10 +56,11 @@ def conform(values: flags.Values) -> int:
         print(f"{kind.setting}={idea.name}")
         for model in kind.models:
             found = []
-            for finding in findings(model, idea.settings(stated), is_of_training=kind.is_of_training):
+            begin = partial(_print_row, model, "...") if sys.stdout.isatty() else str
+            for finding in findings(model, idea.settings(stated), is_of_training=kind.is_of_training, begin=begin):
                 found.append(finding)
                 word = "ok" if finding.holds else "FAILS"
-                print(f"  {model:<15} {finding.name:<38} {word:<6} {finding.detail}", flush=True)
+                _print_row(model, f"{word:<6} {finding.detail}", finding.name, end="\n")
             failed += [finding for finding in found if not finding.holds]
             if values.costs and any(finding.holds for finding in found):
                 with_idea, without = (
@@ -71,6 +74,10 @@ def conform(values: flags.Values) -> int:
         return 1
     print("\nAll properties hold.")
     return 0
+
+
+def _print_row(model: str, text: str, name: str, end: str = "\r") -> None:
+    print(f"  {model:<15} {name:<38} {text}", end=end, flush=True)
 
 
 def _print_costs(model: str, with_idea: "Costs", without: "Costs") -> None:

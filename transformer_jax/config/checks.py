@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
 from transformer_jax.config.errors import ConfigError, PluginNeeded
-from transformer_jax.config.plugins import is_registered, names_of
+from transformer_jax.config.plugins import OWN_NAMES, is_registered, names_of
 
 LARGEST = 2**31 - 1
 """Default upper bound of numbers, which are 32-bit integers on the device."""
@@ -43,6 +43,8 @@ def setting(default: Any, meaning: str, **facts: Unpack[Facts]) -> Any:
 
     Example: ``dropout: float = setting(0.1, "Dropout rate.", at_least=0, below=1)``. Choices are a ``Literal`` type.
     """
+    if "plugin" in facts:
+        OWN_NAMES[facts["plugin"]].update(facts.get("choices", ()))
     return field(default=default, metadata={"meaning": meaning, **facts})
 
 

@@ -53,6 +53,8 @@ BUILT_IN = (
 
 Registered = TypeVar("Registered")
 Entry = TypeVar("Entry")
+OWN_NAMES: dict[str, set[str]] = {kind: set() for kind in EXTENSIONS}
+"""The names of the core, from the settings that take them."""
 _REGISTERED: dict[str, dict[str, Any]] = {kind: {} for kind in EXTENSIONS}
 _SETTINGS: dict[tuple[str, str], type] = {}
 _BUILT_IN: set[tuple[str, str]] = set()
@@ -65,15 +67,16 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
 
     ``settings``: a frozen dataclass of fields made by ``config.setting``, which a run has at ``parts.NAME.FIELD``.
 
-    Raises ConfigError when there is no such kind, and when the name is taken: by the kit, by the settings of another kind, or
-    by a metric of the loss.
+    Raises ConfigError when there is no such kind, and when the name is taken: by the core, the kit, the settings of another
+    kind, or a metric of the loss.
     """
     if kind not in EXTENSIONS:
         raise ConfigError(f"register: {kind!r} is not one of {', '.join(EXTENSIONS)}")
     others = [other for other, taken in _SETTINGS if taken == name and other != kind]
     if settings and others:
         raise ConfigError(f"register: parts.{name} are already the settings of {others[0]} {name!r}; use another name")
-
+    if name in OWN_NAMES[kind]:
+        raise ConfigError(f"register: {kind} {name!r} is in the core; use another name")
     if kind == "loss_term" and name in LOSS_METRICS:
         raise ConfigError(f"register: loss_term {name!r} is a metric of the loss; use another name")
 

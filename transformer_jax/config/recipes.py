@@ -11,6 +11,7 @@ transformer_base``). It may also define:
 
 import inspect
 import json
+import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +34,7 @@ from transformer_jax.config.errors import ConfigError, PluginNeeded, nearest
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.optimization import MeshConfig
-from transformer_jax.config.plugins import call_in_file, names_in_file
+from transformer_jax.config.plugins import call_in_file, loaded_plugins, names_in_file
 
 CONFIG_FILE = "config.json"
 SOURCE_TREE = Path(__file__).resolve().parents[2]
@@ -190,11 +191,22 @@ def load_run_config(path: str | Path) -> ExperimentConfig:
     except json.JSONDecodeError as error:
         raise ConfigError(f"{file}, line {error.lineno}: not JSON: {error.msg}") from None
     except PluginNeeded as error:
-        raise ConfigError(f"{file}: {error}; run.json beside it names the plugins of the run") from None
+        raise ConfigError(f"{file}: {error}{_missing_plugins(file.with_name('run.json'))}") from None
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
     except ValueError as error:
         raise ConfigError(f"{file}: not the settings of a run: {error}") from None
+
+
+def _missing_plugins(starts: Path) -> str:
+    """The flags of the plugins that the run loaded at its last start, and this process did not."""
+    try:
+        files = list(parse_json(starts.read_text(encoding="utf-8"))[-1]["plugins"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+    loaded = {Path(file).name for file in loaded_plugins()}
+    missing = [f"--plugin={shlex.quote(file)}" for file in files if Path(file).name not in loaded]
+    return f"; the run had {' '.join(missing)}" if missing else ""
 
 
 def without_its_cache(config: ExperimentConfig) -> ExperimentConfig:

@@ -129,6 +129,7 @@ class LoadBalance(LossTerm):
     """
 
     reads_sown = True
+    is_sum_of_tokens = False
 
     def of_pass(self, forced: ForcedPass) -> Array:
         """See ``LossTerm``."""

@@ -35,10 +35,12 @@ class ForcedPass(NamedTuple):
 class LossTerm:
     """What a part adds to the training loss; override one of the methods.
 
-    ``reads_sown``: whether it uses ``ForcedPass.sown``.
+    ``reads_sown``: whether it uses ``ForcedPass.sown``. ``is_sum_of_tokens``: whether the term of a batch is the sum of the
+    terms of its parts; if not, it depends on ``batching.accumulation_steps``.
     """
 
     reads_sown = False
+    is_sum_of_tokens = True
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings

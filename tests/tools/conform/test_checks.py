@@ -30,6 +30,6 @@ def test_a_model_that_cannot_be_built_is_one_finding_with_the_line(tmp_path):
 def test_models_have_the_settings_of_their_parts_and_the_base_has_none():
     idea, stated = Idea("attention", "grouped_query"), {"parts": {"grouped_query": {"key_value_heads": 1}}}
     trial = Trial(trial_config("language_model", idea.settings(stated)))
-    shapes = jax.eval_shape(lambda: init_decoder_only(trial.model(), jax.random.key(0)))
+    shapes = jax.eval_shape(lambda: init_decoder_only(trial.model, jax.random.key(0)))
     assert shapes["decoder_layers_0"]["self_attention"]["key"].shape == (16, 1, 4)
     assert not trial_config("language_model", idea.settings_without(stated)).parts

@@ -1,5 +1,8 @@
 """Broken ideas are found and named; every part of the kit keeps its promises."""
 
+import re
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -11,6 +14,7 @@ from transformer_jax.config import ConfigError
 from transformer_jax.config.plugins import load_plugin, register
 from transformer_jax.kit import KIT
 from transformer_jax.layers.modified_attention import AttentionChange
+from transformer_jax.tasks.task import objective_of
 from transformer_jax.tools.conform.checks import (
     OF_LANGUAGE_MODELS,
     OF_MODELS,
@@ -21,7 +25,7 @@ from transformer_jax.tools.conform.checks import (
 )
 from transformer_jax.tools.conform.comparison import Broken, require_near, require_same_bits
 from transformer_jax.tools.conform.ideas import KINDS, Idea, ideas_named
-from transformer_jax.tools.conform.trials import Trial, trial_config
+from transformer_jax.tools.conform.trials import Trial, sentences, single_mesh, trial_config, with_values
 
 PROPERTIES = OF_MODELS | OF_TRANSFORMERS | OF_LANGUAGE_MODELS | OF_UPDATES
 
@@ -75,27 +79,17 @@ def broken_ideas(plugins_of_this_file):
 
 
 @pytest.mark.parametrize(
-    ("idea", "model", "name", "expected"),
+    ("idea", "name", "expected"),
     [
-        (
-            Idea("attention", "acausal_keys"),
-            "language_model",
-            "causal by gradient",
-            "of length 3: the logits of token 2 depend on",
-        ),
-        (
-            Idea("attention", "keys_by_index"),
-            "translation",
-            "a decoding step equals the full pass",
-            "of length 2: token 2",
-        ),
-        (Idea("feed_forward", "odd_width"), "language_model", "meshes equal one device", "7 in params/"),
-        (Idea("optimizer", "ascending"), "translation", "learns a batch", "the loss goes from"),
+        (Idea("attention", "acausal_keys"), "causal by gradient", "of length 3: the logits of token 2 depend on"),
+        (Idea("attention", "keys_by_index"), "a decoding step equals the full pass", "of length 2: token 2"),
+        (Idea("feed_forward", "odd_width"), "meshes equal one device", "7 in params/"),
+        (Idea("optimizer", "ascending"), "learns a batch", "the loss goes from"),
     ],
 )
-def test_a_broken_idea_is_named_with_its_smallest_case(idea, model, name, expected):
-    trial = Trial(trial_config(model, idea.settings({})))
-    finding = checked(trial, model, name, PROPERTIES[name])
+def test_a_broken_idea_is_named_with_its_smallest_case(idea, name, expected):
+    trial = Trial(trial_config("language_model", idea.settings({"model": {"num_layers": 1}})))
+    finding = checked(trial, "language_model", name, PROPERTIES[name])
     assert not finding.holds and expected in finding.detail
 
 
@@ -103,10 +97,92 @@ def test_a_broken_idea_is_named_with_its_smallest_case(idea, model, name, expect
 @pytest.mark.parametrize(("kind", "name"), [each for each in sorted(KIT) if each[0] in KINDS])
 def test_every_part_of_the_kit_conforms(kind, name):
     for model in KINDS[kind].models:
-        stated = {"model": {"feed_forward": "mixture_of_experts"}} if name == "load_balance" else {}
-        values = Idea(kind, name).settings(stated)
-        found = findings(model, values, is_of_training=KINDS[kind].is_of_training)
+        found = findings(model, Idea(kind, name).settings({}), is_of_training=KINDS[kind].is_of_training)
         assert [finding for finding in found if not finding.holds] == []
+
+
+# Each part of the kit once, by the setting that selects it.
+COMBINATIONS = (
+    {
+        "model.attention": "grouped_query,qk_norm,soft_cap",
+        "model.positions": "rope",
+        "model.norm": "rmsnorm",
+        "model.normalization": "sandwich",
+        "model.feed_forward": "swiglu",
+        "optimizer.name": "muon",
+        "training.loss_terms": "z_loss",
+    },
+    {
+        "model.attention": "multi_query,cosine,talking_heads",
+        "model.positions": "t5",
+        "model.normalization": "rezero",
+        "model.feed_forward": "mixture_of_experts",
+        "optimizer.name": "lion",
+        "optimizer.averaging": "ema",
+        "training.loss_terms": "r_drop,load_balance",
+    },
+    {
+        "model.attention": "sliding_window",
+        "model.positions": "shaw",
+        "model.mixers": "attention gated_linear_attention",
+        "model.normalization": "deepnorm",
+        "model.initialization": "deepnorm",
+        "model.feed_forward": "reglu",
+        "optimizer.schedule": "wsd",
+    },
+    {
+        "model.positions": "alibi",
+        "model.mixers": "ssru attention",
+        "model.feed_forward": "geglu",
+        "optimizer.averaging": "schedule_free",
+    },
+    {"model.feed_forward": "relu_squared"},
+)
+
+
+def config_of(settings):
+    """A language model with a layer for every mixer."""
+    values = {"model": {"num_layers": settings.get("model.mixers", "").count(" ") + 1}}
+    for path, each in settings.items():
+        block, _, key = path.partition(".")
+        values = with_values(values, {block: {key: each}})
+    return trial_config("language_model", values, small=True)
+
+
+def split(names):
+    return [name for name in re.split("[, ]", names) if name != "attention"]
+
+
+@pytest.mark.parametrize("settings", COMBINATIONS[:-1])
+def test_combinations_of_the_kit_decode_are_causal_and_learn(settings):
+    trial = Trial(config_of(settings))
+    names = "a decoding step equals the full pass", "causal by gradient", "learns a batch"
+    found = [checked(trial, "language_model", name, PROPERTIES[name]) for name in names]
+    assert [each for each in found if not each.holds] == []
+
+
+def test_combinations_are_the_whole_kit():
+    kinds = {kind.setting: name for name, kind in KINDS.items() if name != "rnn_attention"}
+    named = {(kinds[path], name) for each in COMBINATIONS for path, names in each.items() for name in split(names)}
+    assert named == {part for part in KIT if part[0] in KINDS}
+
+
+def test_parts_of_models_and_loss_terms_change_the_program():
+    def program(settings):
+        trial, rows = Trial(config_of(settings)), sentences(2, 4).batch.target
+        objective = objective_of(trial.config, single_mesh())
+        traced = jax.make_jaxpr(lambda key: trial.loss_sums(objective.init_params(key), rows))(jax.random.key(0))
+        return re.sub("0x[0-9a-f]+", "", str(traced))
+
+    found = {"": program({})}
+    assert found[""] == program({})
+    for settings in COMBINATIONS:
+        for path, names in settings.items():
+            if not path.startswith("optimizer"):
+                for name in split(names):
+                    needed = {"model.feed_forward": "mixture_of_experts"} if name == "load_balance" else {}
+                    found[path, name] = program(needed | {path: name})
+    assert len(set(found.values())) == len(found)
 
 
 def test_ideas_are_found_by_name_kind_and_file(tmp_path):

@@ -12,8 +12,7 @@ from transformer_jax.config.plugins import loaded_plugins
 from transformer_jax.tools.conform import model_properties as models
 from transformer_jax.tools.conform import update_properties as updates
 from transformer_jax.tools.conform.comparison import Broken
-from transformer_jax.tools.conform.costs import shapes_of
-from transformer_jax.tools.conform.trials import Trial, sentences, trial_config
+from transformer_jax.tools.conform.trials import BY_SGD, Trial, optimized, trial_config, with_values
 
 Property = Callable[[Trial, int], str]
 LENGTH = 6
@@ -25,6 +24,7 @@ OF_MODELS: dict[str, Property] = {
     "causal by gradient": models.causal_by_gradient,
     "beam search ignores the batch": models.search_ignores_the_batch,
     "bfloat16 near float32": models.bfloat16_near_float32,
+    "jit equals eager": models.jit_equals_eager,
 }
 OF_TRANSFORMERS: dict[str, Property] = {
     "packed equals apart": models.packed_equals_apart,
@@ -33,14 +33,13 @@ OF_TRANSFORMERS: dict[str, Property] = {
 }
 OF_LANGUAGE_MODELS: dict[str, Property] = {"left padding changes nothing": models.left_padding_changes_nothing}
 OF_UPDATES: dict[str, Property] = {
-    "jit equals eager": updates.jit_equals_eager,
     "meshes equal one device": updates.meshes_agree,
     "two parts equal a whole batch": updates.parts_equal_whole,
     "resumes to the bit": updates.resumed_to_the_bit,
     "skips what is not finite": updates.skips_what_is_not_finite,
     "learns a batch": updates.learns_a_batch,
 }
-OF_TRAINING: dict[str, Property] = {**OF_UPDATES, "jit equals eager": updates.update_equals_eager}
+OF_TRAINING: dict[str, Property] = {"jit equals eager": updates.update_equals_eager, **OF_UPDATES}
 PROPERTIES: dict[str, dict[str, Property]] = {
     "translation": OF_MODELS | OF_TRANSFORMERS | OF_UPDATES,
     "language_model": OF_MODELS | OF_TRANSFORMERS | OF_LANGUAGE_MODELS | OF_UPDATES,
@@ -58,26 +57,34 @@ class Finding(NamedTuple):
     detail: str
 
 
-def findings(model: str, values: Mapping[str, Any], *, is_of_training: bool = False) -> Iterator[Finding]:
+def findings(
+    model: str, values: Mapping[str, Any], *, is_of_training: bool = False, begin: Callable[[str], object] = str
+) -> Iterator[Finding]:
     """Every property of a small model with these settings, nested by block.
 
-    ``is_of_training``: an idea that changes updates only. Raises ConfigError where the settings are wrong.
+    ``is_of_training``: an idea that changes updates only. ``begin``: takes the name of a property before it is checked. Raises
+    ConfigError where the settings are wrong.
     """
-    trial = Trial(trial_config(model, values))
+    trial = Trial(trial_config(model, values if is_of_training else with_values(BY_SGD, values), small=True))
     try:
-        rows = trial.rows(sentences(2, LENGTH))
-        jax.eval_shape(lambda params: trial.loss_sums(params, rows), shapes_of(trial))
+        jax.eval_shape(trial.loss_sums, trial.update.state_shapes.params, trial.rows(LENGTH))
     except ConfigError:
         raise
     except Exception as error:
         yield Finding(model, "model and loss can be built", False, _words(error))
         return
     for name, check in (OF_TRAINING if is_of_training else PROPERTIES[model]).items():
+        begin(name)
         yield checked(trial, model, name, check)
 
 
 def checked(trial: Trial, model: str, name: str, check: Property) -> Finding:
     """A property, at the shortest length where it fails."""
+    with optimized(False):
+        return _checked(trial, model, name, check)
+
+
+def _checked(trial: Trial, model: str, name: str, check: Property) -> Finding:
     try:
         return Finding(model, name, True, check(trial, LENGTH))
     except Exception as error:

@@ -7,9 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.task import objective_of
-from transformer_jax.tools.conform.trials import Trial, sentences, single_mesh
+from transformer_jax.tools.conform.trials import FIRST_WORD, Trial, optimized
 from transformer_jax.training.state import count_parameters
 
 ROWS, LENGTH = 4, 64
@@ -27,34 +25,20 @@ class Costs(NamedTuple):
 
 def costs_of(trial: Trial) -> Costs:
     """Counted by the compiler for a small model."""
-    rows, params = trial.rows(sentences(ROWS, LENGTH, unequal=False)), shapes_of(trial)
-    gradient = jax.jit(jax.grad(lambda params: trial.loss_sums(params, rows).loss)).lower(params).compile()
+    rows, shapes = trial.rows(LENGTH, ROWS, unequal=False), trial.update.state_shapes
+    with optimized(True):
+        gradient = jax.jit(jax.grad(lambda params: trial.loss_sums(params, rows).loss)).lower(shapes.params).compile()
     analysis = gradient.cost_analysis() or {}
     memory = gradient.memory_analysis()
-    cache = jax.eval_shape(lambda params: _cache(trial, params), params)
-    state = jax.tree.leaves(trial.update().state_shapes.optimizer_state)
+    inputs = jnp.full((ROWS, LENGTH if trial.has_source else 0), FIRST_WORD)
+    cache = jax.eval_shape(lambda params: trial.start(params, inputs, 1, LENGTH), shapes.params)
     return Costs(
-        count_parameters(params),
+        count_parameters(shapes.params),
         float(analysis.get("flops", 0.0)),
         float(memory.temp_size_in_bytes) if memory else 0.0,
         _bytes(cache),
-        _bytes(state),
+        _bytes(shapes.optimizer_state),
     )
-
-
-def shapes_of(trial: Trial) -> PyTree:
-    """Shapes of the parameters of its model; runs no computation."""
-    return jax.eval_shape(objective_of(trial.config, single_mesh()).init_params, jax.random.key(0))
-
-
-def _cache(trial: Trial, params: PyTree) -> PyTree:
-    model = trial.model()
-    if not trial.has_source:
-        inputs = jnp.zeros((ROWS, 0), jnp.int32)
-        return model.apply({"params": params}, inputs, beam_width=1, max_length=LENGTH, method="init_cache")
-    tokens = Tokens.from_ids(np.full((ROWS, LENGTH), 5, np.int32))
-    memory = model.apply({"params": params}, tokens, train=False, method="encode")
-    return model.apply({"params": params}, memory, beam_width=1, max_length=LENGTH, method="init_cache")
 
 
 def _bytes(tree: PyTree) -> float:

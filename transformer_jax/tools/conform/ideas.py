@@ -14,6 +14,7 @@ from transformer_jax.config import (
 from transformer_jax.config.checks import declared
 from transformer_jax.config.errors import nearest
 from transformer_jax.config.plugins import load_plugin, registered
+from transformer_jax.tools.conform.trials import with_values
 
 TRANSFORMERS = ("translation", "language_model")
 
@@ -41,6 +42,8 @@ KINDS = {
     "schedule": Kind("optimizer.schedule", ("translation",), is_of_training=True),
     "loss_term": Kind("training.loss_terms", TRANSFORMERS, is_of_training=True),
 }
+NEEDED: dict[str, dict[str, Any]] = {"load_balance": {"model": {"feed_forward": "mixture_of_experts"}}}
+"""Settings that parts of the kit need."""
 
 
 class Idea(NamedTuple):
@@ -50,12 +53,13 @@ class Idea(NamedTuple):
     name: str
 
     def settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """``values``, nested by block, with the setting that selects the idea."""
+        """``values``, nested by block, with the setting that selects the idea and the settings that it needs."""
         block, _, key = KINDS[self.kind].setting.partition(".")
-        return {**values, block: {**values.get(block, {}), key: self.name}}
+        return with_values(with_values(NEEDED.get(self.name, {}), values), {block: {key: self.name}})
 
     def settings_without(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """``values`` without the settings of the idea, which nothing selects in the model without it."""
+        values = with_values(NEEDED.get(self.name, {}), values)
         return {**values, "parts": {name: each for name, each in values.get("parts", {}).items() if name != self.name}}
 
 

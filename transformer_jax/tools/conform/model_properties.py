@@ -4,92 +4,94 @@ Each takes a ``Trial`` and the length of its sentences, returns a few words, and
 """
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.array_types import BOS_ID, PyTree
+from transformer_jax.array_types import BOS_ID
 from transformer_jax.config import ConfigError
-from transformer_jax.decoding.beam_search import Hypotheses, beam_search, select_beams
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
-from transformer_jax.layers.scaled_dot_product import AttentionBackend, EinsumAttention
+from transformer_jax.layers.scaled_dot_product import AttentionBackend
 from transformer_jax.models.devices import ANY_DEVICES, attention_of
-from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tools.conform.comparison import Broken, require_near
-from transformer_jax.tools.conform.trials import FIRST_WORD, VOCABULARY, Sentences, Trial, sentences, single_mesh
+from transformer_jax.tools.conform.trials import (
+    FIRST_WORD,
+    ROWS,
+    VOCABULARY,
+    Sentences,
+    Trial,
+    sentences,
+    single_mesh,
+)
 
-BEAMS = 3
+BEAMS = 4
 # bfloat16 has eight bits; layers and noisy parameters add up their rounding.
 ROUNDING_OF_BFLOAT16 = 0.1
 
 
 def step_equals_full_pass(trial: Trial, length: int) -> str:
     """Decoding with a cache, whichever beam each beam continues, gives the logits of the full pass."""
-    random = np.random.default_rng(0)
-    sources = sentences(2, length).source
-    cache, step = trial.start(sources, BEAMS, length), jax.jit(trial.step)
-    newest = np.full((2, BEAMS), BOS_ID, np.int32)
-    prefixes = np.full((2, BEAMS, length), FIRST_WORD, np.int32)
-    found, seen = [], []
+    random, count = np.random.default_rng(0), ROWS // BEAMS
+    sources = sentences(count, length).source
+    tokens = random.integers(FIRST_WORD, VOCABULARY, (length, count, BEAMS)).astype(np.int32)
+    tokens[0] = BOS_ID
+    parents = random.integers(0, BEAMS, tokens.shape).astype(np.int32)
+    logits = trial.decoded(sources if trial.has_source else np.zeros((count, 0), np.int32), tokens, parents)
+    targets = np.full((count, BEAMS, length), FIRST_WORD, np.int32)
+    found = np.zeros((*targets.shape, VOCABULARY), np.float32)
     for position in range(length):
-        logits, cache = step(jnp.asarray(newest), cache)
-        found.append(logits)
-        seen.append(prefixes.copy())
-        parents = random.integers(0, BEAMS, (2, BEAMS))
-        cache = cache._replace(per_beam=select_beams(cache.per_beam, jnp.asarray(parents)))
-        prefixes = np.take_along_axis(prefixes, parents[:, :, None], axis=1)
-        prefixes[:, :, position] = newest = random.integers(FIRST_WORD, VOCABULARY, (2, BEAMS)).astype(np.int32)
-    repeated = np.tile(np.repeat(sources, BEAMS, axis=0), (length, 1))
-    logits_of_all = trial.logits(Sentences(repeated, np.concatenate(seen).reshape(-1, length)))
-    full = np.asarray(logits_of_all).reshape(length, 2, BEAMS, length, -1)
-    worst = [
-        require_near(logits, full[position, :, :, position], f"token {position + 1}")
-        for position, logits in enumerate(found)
-    ]
+        targets, found = (np.take_along_axis(each, _wide(parents[position], each), axis=1) for each in (targets, found))
+        found[:, :, position] = logits[position]
+        # The token that a step is given is the target of the step before it.
+        targets[:, :, position - 1] = tokens[position]
+    full = trial.logits(Sentences(np.repeat(sources, BEAMS, axis=0), targets.reshape(ROWS, length)).batch)
+    full = full.reshape(found.shape)
+    worst = [require_near(found[:, :, t], full[:, :, t], f"token {t + 1}") for t in range(length)]
     return max(worst, key=float)
+
+
+def _wide(index: np.ndarray, array: np.ndarray) -> np.ndarray:
+    return np.expand_dims(index, tuple(range(index.ndim, array.ndim)))
 
 
 def packed_equals_apart(trial: Trial, length: int) -> str:
     """Two sentences in one row give the logits of two rows."""
-    pairs = sentences(2, length)
-    packed = Batch(*(_packed(side) for side in pairs))
-    lengths = np.sum(pairs.target != 0, axis=1)
-    found, expected = trial.logits(packed)[0], trial.logits(pairs)
-    second = slice(int(lengths[0]), int(lengths.sum()))
-    require_near(found[: lengths[0]], expected[0, : lengths[0]], "first sentence")
-    return require_near(found[second], expected[1, : lengths[1]], "second sentence")
+    width = max(length, 2)
+    lengths = width // 2, max(1, (width - 1) // 2)
+    first, second = (sentences(ROWS, each, unequal=False) for each in lengths)
+    rows = Batch(*(_packed(pair, width) for pair in zip(first, second, strict=True)))
+    packed, start, worst = trial.logits(rows), 0, []
+    for name, pairs, size in zip(("first", "second"), (first, second), lengths, strict=True):
+        apart = Sentences(*(np.pad(side, ((0, 0), (0, width - size))) for side in pairs))
+        found = packed[:, start : start + size]
+        worst.append(require_near(found, trial.logits(apart.batch)[:, :size], f"{name} sentence"))
+        start += size
+    return max(worst, key=float)
 
 
-def _packed(side: np.ndarray) -> Tokens:
-    """Two rows as one, and two positions of padding."""
-    lengths = np.sum(side != 0, axis=1)
-    ids = np.concatenate([row[:length] for row, length in zip(side, lengths, strict=True)] + [np.zeros(2, np.int32)])
-    segments = np.repeat([1, 2, 0], [*lengths, 2]).astype(np.int32)
-    positions = np.concatenate([np.arange(length) for length in (*lengths, 0)] + [np.zeros(2)]).astype(np.int32)
-    return Tokens(ids[None].astype(np.int32), segments[None], positions[None])
+def _packed(sides: tuple[np.ndarray, np.ndarray], width: int) -> Tokens:
+    """Two sentences of each row as one, then padding."""
+    lengths = [side.shape[1] for side in sides]
+    padding = width - sum(lengths)
+    segments = np.repeat([1, 2, 0], [*lengths, padding])
+    positions = np.concatenate([np.arange(length) for length in lengths] + [np.zeros(padding)])
+    ids = np.pad(np.concatenate(sides, axis=1), ((0, 0), (0, padding)))
+    return Tokens(ids, *(np.broadcast_to(each.astype(np.int32), ids.shape) for each in (segments, positions)))
 
 
 def scan_equals_unrolled(trial: Trial, length: int) -> str:
     """Scanned and rematerialized layers give loss and gradient of unrolled ones."""
-    pairs = sentences(2, length)
-    expected, worst = trial.loss_and_gradient(pairs), []
-    for scanned, stored in ((False, "full"), (True, "none"), (True, "full")):
-        name = f"scan_layers={scanned}, rematerialize={stored}"
-        try:
-            found = trial.with_model(scan_layers=scanned, rematerialize=stored).loss_and_gradient(pairs)
-        except ConfigError:
-            if not scanned:
-                raise
-            worst.append("0")
-            continue
-        worst.append(require_near(found, expected, name))
-    refused = " (scan refused: depends on the layer)" if "0" in worst else ""
-    return max(worst, key=float) + refused
+    pairs, refused = sentences(ROWS, length), ""
+    try:
+        found = trial.with_model(scan_layers=True, rematerialize="full").loss_and_gradient(pairs)
+    except ConfigError:
+        found = trial.with_model(rematerialize="full").loss_and_gradient(pairs)
+        refused = " (scan refused: depends on the layer)"
+    return require_near(found, trial.loss_and_gradient(pairs)) + refused
 
 
 def backends_agree(trial: Trial, length: int) -> str:
     """All attention backends that can run here give loss and gradient of the einsum reference."""
-    pairs = sentences(2, length)
+    pairs = sentences(ROWS, length)
     backends: dict[str, AttentionBackend] = {"blockwise": BlockwiseAttention(query_block=2, key_block=3)}
     for name in ("cudnn", "tpu_flash"):
         try:
@@ -97,32 +99,34 @@ def backends_agree(trial: Trial, length: int) -> str:
             backends[name] = attention_of(config.model, single_mesh())
         except ConfigError:
             continue
-    expected = trial.loss_and_gradient(pairs, ANY_DEVICES._replace(attention=EinsumAttention()))
-    found = {
-        name: require_near(
-            trial.loss_and_gradient(pairs, ANY_DEVICES._replace(attention=backend)),
-            expected,
-            name,
-            *([] if name == "blockwise" else [ROUNDING_OF_BFLOAT16]),
-        )
-        for name, backend in backends.items()
-    }
+    # So few scores are computed by einsum.
+    expected, found = trial.loss_and_gradient(pairs), {}
+    for name, backend in backends.items():
+        other = Trial(trial.config, ANY_DEVICES._replace(attention=backend), trial.params)
+        tolerance = [] if name == "blockwise" else [ROUNDING_OF_BFLOAT16]
+        found[name] = require_near(other.loss_and_gradient(pairs), expected, name, *tolerance)
     return ", ".join(f"{name} {error}" for name, error in found.items())
+
+
+def jit_equals_eager(trial: Trial, length: int) -> str:
+    """Loss and gradient without a compiler are the compiled ones, of programs that it optimizes."""
+    pairs = sentences(ROWS, length)
+    expected = trial.loss_and_gradient(pairs)
+    with jax.disable_jit():
+        return require_near(jax.value_and_grad(trial.loss)(trial.params, pairs.batch), expected)
 
 
 def causal_by_gradient(trial: Trial, length: int) -> str:
     """No logit of a target has a gradient with respect to a later token, and each has one to some earlier token."""
     # All words of the target differ, so that each reads its own row of the embedding.
     target = np.arange(FIRST_WORD, FIRST_WORD + length, dtype=np.int32)[None]
-    pairs = Sentences(sentences(1, length, unequal=False).source, target)
-    direction = jax.random.normal(jax.random.key(2), (VOCABULARY,))
+    batch = Sentences(sentences(1, length, unequal=False).source, target).batch
+    direction = np.random.default_rng(2).normal(size=VOCABULARY).astype(np.float32)
     name = "target_embedding" if trial.has_source else "embedding"
 
     def projected(table: jax.Array) -> jax.Array:
         params = {**trial.params, name: {**trial.params[name], "table": table}}
-        model, batch = trial.model(), pairs.batch
-        inputs = batch if trial.has_source else batch[1:]
-        return call(model, params, "__call__", *inputs, train=False)[0] @ direction
+        return trial.teacher_forced(params, batch)[0] @ direction
 
     jacobian_TVD = jax.jit(jax.jacrev(projected))(trial.params[name]["table"])
     strength = np.abs(np.asarray(jacobian_TVD)[:, target[0]]).max(-1)
@@ -140,55 +144,42 @@ def causal_by_gradient(trial: Trial, length: int) -> str:
 
 def bfloat16_near_float32(trial: Trial, length: int) -> str:
     """In bfloat16 the logits stay near those of float32."""
-    pairs = sentences(2, length)
-    found = trial.with_model(compute_dtype="bfloat16").logits(pairs)
-    is_token = (pairs.target != 0)[..., None]
-    expected = np.where(is_token, trial.logits(pairs), 0.0)
-    return require_near(np.where(is_token, found, 0.0), expected, tolerance=ROUNDING_OF_BFLOAT16)
+    batch = sentences(ROWS, length).batch
+    is_token = (batch.target.segments != 0)[..., None]
+    found, expected = (
+        np.where(is_token, each.logits(batch), 0.0) for each in (trial.with_model(compute_dtype="bfloat16"), trial)
+    )
+    return require_near(found, expected, tolerance=ROUNDING_OF_BFLOAT16)
 
 
 def left_padding_changes_nothing(trial: Trial, length: int) -> str:
-    """A language model continues a prompt that is padded on the left as it continues the prompt alone."""
-    words = np.arange(FIRST_WORD, FIRST_WORD + length, dtype=np.int32)
-    alone = np.concatenate([[BOS_ID], words])[None].astype(np.int32)
-    beside = np.concatenate([[BOS_ID], words[::-1], words[:2]])[None].astype(np.int32)
-    padded = np.concatenate([np.pad(alone, ((0, 0), (beside.shape[1] - alone.shape[1], 0))), beside])
-    found, expected = _continued(trial, padded, 3), _continued(trial, alone, 3)
-    return require_near([logits[:1] for logits in found], expected, "a token after the prompt")
-
-
-def _continued(trial: Trial, prompts: np.ndarray, count: int) -> list[np.ndarray]:
-    """Logits of ``count`` words that are given after prompts [B, P]."""
-    model = trial.model()
-    cache = jax.jit(lambda params, inputs: call(model, params, "init_cache", inputs, beam_width=1, max_length=count))(
-        trial.params, jnp.asarray(prompts)
-    )
-    step, found = jax.jit(trial.step), []
-    for word in range(count):
-        logits, cache = step(jnp.full((len(prompts), 1), FIRST_WORD + word, jnp.int32), cache)
-        found.append(np.asarray(logits))
-    return found
+    """A language model continues prompts, one of them padded on the left, as the full pass of prompt and continuation."""
+    count = max(1, length // 2)
+    width = max(2, length - count)
+    words = np.random.default_rng(3).integers(FIRST_WORD, VOCABULARY, (2, width + count)).astype(np.int32)
+    # BOS and the words that follow it, in the first row from the last position of the prompt on.
+    words[0, : width - 1], words[0, width - 1], words[1, 0] = 0, BOS_ID, BOS_ID
+    steps = words[:, width:].T[..., None]
+    found = trial.decoded(words[:, :width], steps, np.zeros_like(steps))[:, :, 0]
+    worst = []
+    for row, first in enumerate((width - 1, 0)):
+        target = np.pad(words[row, first + 1 :], (0, first + 1), constant_values=FIRST_WORD)
+        expected = trial.logits(Sentences(*(np.tile(target, (ROWS, 1)),) * 2).batch)[
+            0, width - first : width - first + count
+        ]
+        worst.append(require_near(found[:, row], expected, f"prompt {row + 1}, a token after it"))
+    return max(worst, key=float)
 
 
 def search_ignores_the_batch(trial: Trial, length: int) -> str:
-    """Beam search finds the same for a sentence alone as among others."""
-    sources = sentences(3, length).source
-    together = _searched(trial, sources, length)
-    for row in range(len(sources)):
-        alone = _searched(trial, sources[row : row + 1], length)
-        if not np.array_equal(together.ids[row], alone.ids[0]):
-            raise Broken(f"sentence {row + 1}: {together.ids[row, 0].tolist()}, alone {alone.ids[0, 0].tolist()}")
-        require_near(together.log_probs[row], alone.log_probs[0], f"sentence {row + 1}")
+    """Beam search finds the same for a sentence, whatever the others of its batch are and wherever it is among them."""
+    sources, others = sentences(4, length).source, sentences(8, length).source[4:]
+    found = trial.searched(sources, BEAMS)
+    for first in (0, 2):
+        again = trial.searched(np.concatenate([others[first : first + 2], sources[first : first + 2]]), BEAMS)
+        for row, other in ((first, 2), (first + 1, 3)):
+            if not np.array_equal(found.ids[row], again.ids[other]):
+                best, changed = found.ids[row, 0].tolist(), again.ids[other, 0].tolist()
+                raise Broken(f"sentence {row + 1}: {best}, among others {changed}")
+            require_near(found.log_probs[row], again.log_probs[other], f"sentence {row + 1}")
     return "same sentences"
-
-
-def _searched(trial: Trial, sources: np.ndarray, length: int) -> Hypotheses:
-    @jax.jit
-    def search(cache: PyTree, lengths: jax.Array) -> Hypotheses:
-        return beam_search(
-            trial.step, cache, max_lengths=lengths, max_length=length, beam_width=BEAMS, length_penalty=0.6
-        )
-
-    lengths = jnp.asarray(np.sum(sources != 0, axis=1))
-    found: Hypotheses = jax.device_get(search(trial.start(sources, BEAMS, length), lengths))
-    return found

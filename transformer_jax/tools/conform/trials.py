@@ -1,7 +1,8 @@
 """Small models with an idea in them, on which its properties are checked."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -9,9 +10,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, hyperparameters_of
+from transformer_jax.decoding.beam_search import Hypotheses, beam_search, select_beams
 from transformer_jax.models.build import build_decoder_only, build_model
 from transformer_jax.models.devices import ANY_DEVICES, Devices
 from transformer_jax.models.interface import Module, call
@@ -19,16 +22,18 @@ from transformer_jax.sequence_types import Batch, DecodeCache, Tokens
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows
-from transformer_jax.training.step import LossFunction
+from transformer_jax.training.state import TrainState
 from transformer_jax.training.update import Update
 
 VOCABULARY = 24
 # Words of a sentence; ids below are PAD, BOS, EOS and the unknown word.
 FIRST_WORD = 4
+# Rows of every batch: with the length of a sentence they decide which compiled programs properties share.
+ROWS = 8
 LAYERS: dict[str, Any] = {"d_model": 16, "d_ff": 32, "num_heads": 4, "dropout": 0.0, "embedding_dropout": 0.0}
-TWO_LAYERS = {"num_encoder_layers": 2, "num_decoder_layers": 2}
+ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 SIZES: dict[str, dict[str, Any]] = {
-    "translation": {**LAYERS, **TWO_LAYERS, "tying": "none"},
+    "translation": {**LAYERS, **ONE_LAYER, "tying": "none"},
     "language_model": {**LAYERS, "num_layers": 2, "tying": "none"},
     "rnn": {
         "kind": "rnn",
@@ -40,26 +45,49 @@ SIZES: dict[str, dict[str, Any]] = {
     },
 }
 """The models in which ideas are checked: their sizes, without dropout, which would hide differences."""
+SMALL_PARTS: dict[str, dict[str, Any]] = {
+    "gated_linear_attention": {"chunk": 2},
+    "mixture_of_experts": {"num_experts": 4},
+    "shaw": {"max_distance": 2},
+    "sliding_window": {"size": 3},
+    "t5": {"buckets": 4, "max_distance": 4},
+}
+"""Settings with which parts of the kit act among a few tokens."""
 TRAINING: dict[str, Any] = {
     "tokenizer": {"vocabulary_size": VOCABULARY},
     "optimizer": {"schedule": "constant", "learning_rate": 0.05, "warmup_updates": 1, "epsilon": 0.01},
     "training": {"num_updates": 40},
 }
 """A large epsilon: Adam would blow rounding of tiny gradients up to whole updates."""
+BY_SGD = {"optimizer": {"name": "sgd", "learning_rate": 0.5}}
+"""Settings of trials of models: the parameters after an update show their gradient."""
 # Standard deviation of what is added to initial parameters, so that those that begin at 0 or 1 act.
 NOISE = 0.2
 
 
-def trial_config(model: str, values: Mapping[str, Any]) -> ExperimentConfig:
-    """The settings of a small ``model`` (a key of ``SIZES``), then ``values``, nested by block."""
-    base: dict[str, Any] = {**TRAINING, "model": SIZES[model]}
-    if model == "language_model":
-        base["task"] = "language_model"
-    merged = {**base, **{name: each for name, each in values.items() if not isinstance(each, Mapping)}}
-    for block, settings in values.items():
-        if isinstance(settings, Mapping):
-            merged[block] = {**base.get(block, {}), **settings}
-    return from_dict(merged)
+def trial_config(model: str, values: Mapping[str, Any], *, small: bool = False) -> ExperimentConfig:
+    """The settings of a small ``model`` (a key of ``SIZES``), then ``values``, nested by block.
+
+    ``small``: parts that it selects have the settings of ``SMALL_PARTS`` unless ``values`` has others.
+    """
+    task = {"task": "language_model"} if model == "language_model" else {}
+    merged = with_values({**TRAINING, "model": SIZES[model], **task}, values)
+    if not small:
+        return from_dict(merged)
+    selected = from_dict(merged).parts
+    return from_dict(
+        with_values({"parts": {name: SMALL_PARTS[name] for name in SMALL_PARTS if name in selected}}, merged)
+    )
+
+
+def with_values(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` and ``values``, which win, at every level."""
+    both = {
+        name: with_values(base[name], each)
+        for name, each in values.items()
+        if name in base and isinstance(each, Mapping)
+    }
+    return {**base, **values, **both}
 
 
 class Sentences(NamedTuple):
@@ -74,6 +102,17 @@ class Sentences(NamedTuple):
         return Batch(Tokens.from_ids(self.source), Tokens.from_ids(self.target))
 
 
+@contextmanager
+def optimized(is_optimized: bool) -> Iterator[None]:
+    """Whether XLA optimizes the programs compiled inside; otherwise it compiles them faster."""
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", not is_optimized)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", before)
+
+
 def sentences(rows: int, length: int, *, unequal: bool = True) -> Sentences:
     """Random pairs of at most ``length`` tokens a side; if ``unequal``, every other pair is shorter."""
     ids = np.random.default_rng(length).integers(FIRST_WORD, VOCABULARY, (2, rows, length)).astype(np.int32)
@@ -84,79 +123,141 @@ def sentences(rows: int, length: int, *, unequal: bool = True) -> Sentences:
 
 
 class Trial:
-    """A small model of ``config``, its parameters with noise, and its loss."""
+    """A small model of ``config``, its parameters with noise, its loss and its update; programs are compiled once."""
 
-    def __init__(self, config: ExperimentConfig) -> None:
-        self.config, self.has_source = config, config.task == "translation"
+    def __init__(self, config: ExperimentConfig, on: Devices = ANY_DEVICES, params: PyTree = None) -> None:
+        """``params``: instead of the model's own."""
+        self.config, self.on, self.has_source = config, on, config.task == "translation"
+        if params is not None:
+            self.params = params
 
     @cached_property
     def params(self) -> PyTree:
         """Initial parameters plus noise."""
-        params = jax.jit(objective_of(self.config, single_mesh()).init_params)(jax.random.key(0))
-        leaves, structure = jax.tree.flatten(params)
-        keys = jax.random.split(jax.random.key(1), len(leaves))
-        noisy = [leaf + NOISE * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, keys, strict=True)]
-        return jax.tree.unflatten(structure, noisy)
+        random = np.random.default_rng(1)
+        return jax.tree.map(
+            lambda leaf: jnp.asarray(leaf + NOISE * random.normal(size=leaf.shape), leaf.dtype),
+            self.initial_state.params,
+        )
 
     def with_model(self, **settings: Any) -> "Trial":
         """The same parameters in a model of other settings."""
-        other = Trial(replace(self.config, model=replace(self.config.model, **settings)))
-        other.__dict__["params"] = self.params
-        return other
+        return Trial(replace(self.config, model=replace(self.config.model, **settings)), self.on, self.params)
 
-    def model(self, on: Devices = ANY_DEVICES) -> Module:
-        """The model on these devices."""
+    @cached_property
+    def model(self) -> Module:
+        """The model."""
         model, parts = self.config.model, self.config.parts
         if self.has_source:
-            return build_model(model, VOCABULARY, VOCABULARY, on, parts=parts)
-        return build_decoder_only(model, VOCABULARY, on, parts=parts)
+            return build_model(model, VOCABULARY, VOCABULARY, self.on, parts=parts)
+        return build_decoder_only(model, VOCABULARY, self.on, parts=parts)
 
-    def logits(self, pairs: Sentences | Batch, params: PyTree = None, on: Devices = ANY_DEVICES) -> Array:
+    def teacher_forced(self, params: PyTree, batch: Batch) -> Array:
+        """Logits [B, T, V] of every token given those before it."""
+        logits: Array = call(self.model, params, "__call__", *(batch if self.has_source else batch[1:]), train=False)
+        return logits
+
+    @cached_property
+    def _teacher_forced(self) -> Any:
+        return jax.jit(self.teacher_forced)
+
+    def logits(self, batch: Batch) -> np.ndarray:
         """Teacher-forced logits [B, T, V]."""
-        batch = pairs.batch if isinstance(pairs, Sentences) else pairs
-        model, inputs = self.model(on), batch if self.has_source else batch[1:]
-        run = jax.jit(lambda params, *inputs: call(model, params, "__call__", *inputs, train=False))
-        result: Array = run(self.params if params is None else params, *inputs)
-        return result
+        return np.asarray(self._teacher_forced(self.params, batch))
 
-    def loss_and_gradient(self, pairs: Sentences, on: Devices = ANY_DEVICES) -> PyTree:
-        """The mean square of the logits of tokens, a loss to which every one counts, and its gradient."""
-        model, batch = self.model(on), pairs.batch
-        inputs, weights = batch if self.has_source else batch[1:], jnp.asarray(batch.target.segments != 0)
+    def loss(self, params: PyTree, batch: Batch) -> Array:
+        """The mean square of the logits of tokens, a loss to which every one counts."""
+        weights = batch.target.segments != 0
+        squares = jnp.where(weights[..., None], jnp.square(self.teacher_forced(params, batch)), 0.0)
+        return jnp.sum(squares) / jnp.sum(weights)
 
-        def loss(params: PyTree) -> Array:
-            logits = call(model, params, "__call__", *inputs, train=False)
-            return jnp.sum(jnp.where(weights[..., None], jnp.square(logits), 0.0)) / jnp.sum(weights)
+    @cached_property
+    def _loss_and_gradient(self) -> Any:
+        return jax.jit(jax.value_and_grad(self.loss))
 
-        return jax.jit(jax.value_and_grad(loss))(self.params)
+    def loss_and_gradient(self, pairs: Sentences) -> PyTree:
+        """``loss`` and its gradient, by a program that XLA optimizes: the compiler is checked too."""
+        with optimized(True):
+            return self._loss_and_gradient(self.params, pairs.batch)
 
-    def start(self, source: AnyArray, beams: int, length: int) -> DecodeCache:
-        """The cache before the first token; a language model has read nothing."""
-        model = self.model()
-        if not self.has_source:
-            empty = jnp.zeros((len(source), 0), jnp.int32)
-            cache: DecodeCache = call(model, self.params, "init_cache", empty, beam_width=beams, max_length=length)
-            return cache
+    def start(self, params: PyTree, inputs: Array, beams: int, length: int) -> DecodeCache:
+        """The cache before the first token: of sources [B, S] or, in a language model, of prompts [B, P]."""
+        if self.has_source:
+            inputs = call(self.model, params, "encode", Tokens.from_ids(inputs), train=False)
+        cache: DecodeCache = call(self.model, params, "init_cache", inputs, beam_width=beams, max_length=length)
+        return cache
 
-        def read(params: PyTree, tokens: Tokens) -> DecodeCache:
-            memory = call(model, params, "encode", tokens, train=False)
-            cache: DecodeCache = call(model, params, "init_cache", memory, beam_width=beams, max_length=length)
-            return cache
+    @cached_property
+    def _decoded(self) -> Any:
+        def run(params: PyTree, inputs: Array, tokens_LBW: Array, parents_LBW: Array) -> Array:
+            length, _, beams = tokens_LBW.shape
 
-        return jax.jit(read)(self.params, Tokens.from_ids(np.asarray(source)))
+            def step(cache: DecodeCache, given: tuple[Array, Array]) -> tuple[DecodeCache, Array]:
+                token_ids, parents = given
+                cache = cache._replace(per_beam=select_beams(cache.per_beam, parents))
+                logits, cache = call(self.model, params, "decode_step", token_ids, cache)
+                return cache, logits
 
-    def step(self, token_ids: Array, cache: DecodeCache) -> tuple[Array, DecodeCache]:
-        """One step of decoding."""
-        result: tuple[Array, DecodeCache] = call(self.model(), self.params, "decode_step", token_ids, cache)
-        return result
+            return lax.scan(step, self.start(params, inputs, beams, length), (tokens_LBW, parents_LBW))[1]
 
-    def update(self, mesh_config: MeshConfig | None = None, loss: LossFunction | None = None) -> Update:
-        """The update of the settings, on one device or on a mesh; ``loss``: another than the task's."""
-        config = MeshConfig(data=1) if mesh_config is None else mesh_config
-        mesh = make_mesh(config, jax.devices()[: math.prod(config.sizes.values())])
+        return jax.jit(run)
+
+    def decoded(self, inputs: AnyArray, tokens_LBW: AnyArray, parents_LBW: AnyArray) -> np.ndarray:
+        """Logits [L, B, W, V] of steps that are given ``tokens_LBW``, after beams continue those of ``parents_LBW``."""
+        return np.asarray(self._decoded(self.params, inputs, tokens_LBW, parents_LBW))
+
+    @cached_property
+    def _searched(self) -> Any:
+        def search(params: PyTree, inputs: Array, max_lengths: Array, length: int, beams: int) -> Hypotheses:
+            return beam_search(
+                lambda token_ids, cache: call(self.model, params, "decode_step", token_ids, cache),
+                self.start(params, inputs, beams, length),
+                max_lengths=max_lengths,
+                max_length=length,
+                beam_width=beams,
+                length_penalty=0.6,
+            )
+
+        return jax.jit(search, static_argnums=(3, 4))
+
+    def searched(self, sources: AnyArray, beams: int) -> Hypotheses:
+        """Beam search; a language model continues nothing, as long as the sources are."""
+        inputs = sources if self.has_source else np.zeros((len(sources), 0), np.int32)
+        lengths = np.sum(sources != 0, axis=1)
+        found: Hypotheses = jax.device_get(self._searched(self.params, inputs, lengths, sources.shape[1], beams))
+        return found
+
+    def update_on(self, mesh_config: MeshConfig) -> Update:
+        """The update of the settings on a mesh."""
+        mesh = make_mesh(mesh_config, jax.devices()[: math.prod(mesh_config.sizes.values())])
         objective = objective_of(self.config, mesh)
         rule = task_class(self.config.task).update_rule(objective)
-        return Update(self.config, loss or objective.loss, objective.init_params, mesh, rule)
+        return Update(self.config, objective.loss, objective.init_params, mesh, rule)
+
+    @cached_property
+    def update(self) -> Update:
+        """The update on one device."""
+        return self.update_on(MeshConfig(data=1))
+
+    @cached_property
+    def initial_state(self) -> TrainState:
+        """The state before the first update, which may be given to updates on other meshes, on the host."""
+        state: TrainState = jax.device_get(self.update.initial_state(0))
+        return state
+
+    def updated(
+        self, rows: PyTree, count: int, update: Update | None = None, state: TrainState | None = None, **changed: Any
+    ) -> tuple[TrainState, list[float]]:
+        """The state after ``count`` updates with these rows, and their losses; ``changed``: hyperparameters."""
+        update = update or self.update
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, update.state_shapes)
+        state = jax.device_put(self.initial_state if state is None else state, shardings)
+        hyperparameters = put_hyperparameters(hyperparameters_of(self.config)._replace(**changed), update.mesh)
+        rows, losses = put_rows(rows, update.mesh), []
+        for _ in range(count):
+            state, metrics = update.jitted(state, rows, hyperparameters)
+            losses.append(float(metrics.sums.loss))
+        return state, losses
 
     def loss_sums(self, params: PyTree, rows: PyTree) -> LossSums:
         """The training loss on one device."""
@@ -164,20 +265,12 @@ class Trial:
         sums: LossSums = objective.loss(params, rows, jax.random.key(0), hyperparameters_of(self.config))
         return sums
 
-    def rows(self, pairs: Sentences) -> PyTree:
+    def rows(self, length: int, count: int = ROWS, *, unequal: bool = True) -> PyTree:
         """The batch of a training step."""
-        return pairs.batch if self.has_source else pairs.batch.target
+        batch = sentences(count, length, unequal=unequal).batch
+        return batch if self.has_source else batch.target
 
 
 def single_mesh() -> jax.sharding.Mesh:
     """The mesh of the first device."""
     return make_mesh(MeshConfig(data=1), jax.local_devices()[:1])
-
-
-def updated(update: Update, rows: PyTree, config: ExperimentConfig, count: int, state: PyTree = None) -> PyTree:
-    """The state after ``count`` more updates with the same rows."""
-    state = update.initial_state(0) if state is None else state
-    hyperparameters = put_hyperparameters(hyperparameters_of(config), update.mesh)
-    for _ in range(count):
-        state, _ = update.jitted(state, put_rows(rows, update.mesh), hyperparameters)
-    return state

@@ -13,114 +13,112 @@ import jax
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import MeshConfig, hyperparameters_of
+from transformer_jax.config.plugins import registered
 from transformer_jax.tools.conform.comparison import Broken, require_near, require_same_bits
-from transformer_jax.tools.conform.trials import Trial, sentences, single_mesh, updated
-from transformer_jax.training.losses import LossSums
+from transformer_jax.tools.conform.trials import Trial, optimized, single_mesh
 from transformer_jax.training.sharding import put_hyperparameters, put_rows
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.update import Update
 
-ROWS = 8
-MESHES = {
-    "data=2, fsdp=2": MeshConfig(data=2, fsdp=2),
-    "fsdp=2, tensor=2": MeshConfig(data=1, fsdp=2, tensor=2),
-    "tensor=2, context=2": MeshConfig(data=1, tensor=2, context=2),
-    "data=2, context=2": MeshConfig(data=2, context=2),
-}
-
-
-def jit_equals_eager(trial: Trial, length: int) -> str:
-    """Loss and gradient without a compiler are the compiled ones."""
-    rows = trial.rows(sentences(2, length))
-
-    def loss(params: jax.Array) -> jax.Array:
-        return trial.loss_sums(params, rows).loss
-
-    expected = jax.jit(jax.value_and_grad(loss))(trial.params)
-    with jax.disable_jit():
-        return require_near(jax.value_and_grad(loss)(trial.params), expected)
+TOLERANCE = 1e-3
 
 
 def update_equals_eager(trial: Trial, length: int) -> str:
-    """An update without a compiler is the compiled one."""
-    update, rows = trial.update(), put_rows(trial.rows(sentences(2, length)), single_mesh())
-    expected = updated(update, rows, trial.config, 1)
-    state, hyperparameters = update.initial_state(0), put_hyperparameters(hyperparameters_of(trial.config), update.mesh)
+    """An update without a compiler is the compiled one, of a program that it optimizes."""
+    update = trial.update
+    with optimized(True):
+        expected, _ = Trial(trial.config).updated(trial.rows(length), 1)
+    rows = put_rows(trial.rows(length), single_mesh())
+    hyperparameters = put_hyperparameters(hyperparameters_of(trial.config), single_mesh())
     with jax.disable_jit():
-        found, _ = update.step(state, rows, hyperparameters)
-    return require_near(_parameters(update, found), _parameters(update, expected), tolerance=1e-3)
+        found, _ = update.step(trial.initial_state, rows, hyperparameters)
+    return require_near(_parameters(update, found), _parameters(update, expected), tolerance=TOLERANCE)
 
 
 def meshes_agree(trial: Trial, length: int) -> str:
-    """Two updates are the same on one device and on meshes that split data, parameters, heads, positions."""
+    """Two updates are the same on one device and on a mesh that splits parameters, heads and positions."""
+    # Recurrent models do not split heads and positions.
+    axes = ("fsdp",) if trial.config.model.is_recurrent else ("fsdp", "tensor", "context")
+    if 2 ** len(axes) > jax.device_count():
+        return f"not checked on {jax.device_count()} devices"
     # Positions divide over the axis that splits them.
-    rows = trial.rows(sentences(ROWS, length + length % 2))
-    expected = _after_two(trial, trial.update(), rows)
-    worst = []
-    for name, mesh in MESHES.items():
-        if math.prod(mesh.sizes.values()) > jax.device_count():
-            continue
-        if mesh.context * mesh.tensor > 1 and trial.config.model.is_recurrent:
-            continue
-        found = _after_two(trial, trial.update(mesh), rows)
-        worst.append(require_near(found, expected, name, tolerance=1e-3))
-    return f"{len(worst)} meshes, {max(worst, key=float)}" if worst else "one device"
+    rows = trial.rows(length + length % 2)
+
+    def compare(names: tuple[str, ...], update: Update) -> str:
+        expected, found = (_after_two(trial, rows, each) for each in (trial.update, update))
+        return require_near(found, expected, "=2, ".join(names) + "=2", tolerance=TOLERANCE)
+
+    def update_on(names: tuple[str, ...]) -> Update:
+        return trial.update_on(MeshConfig(**{"data": 1, **dict.fromkeys(names, 2)}))
+
+    try:
+        return compare(axes, update_on(axes))
+    except Exception:
+        # All are made before the first is compiled.
+        for name, update in [((axis,), update_on((axis,))) for axis in axes]:
+            compare(name, update)
+        raise
 
 
 def resumed_to_the_bit(trial: Trial, length: int) -> str:
     """Two updates, a checkpoint, and two updates of the restored state are four updates."""
-    update, rows = trial.update(), trial.rows(sentences(ROWS, length))
-    half = updated(update, rows, trial.config, 2)
+    rows = trial.rows(length)
+    half, _ = trial.updated(rows, 2)
     with TemporaryDirectory() as folder:
         checkpoints = Checkpoints(Path(folder))
         try:
             checkpoints.save(half, {})
             checkpoints.wait()
-            restored = checkpoints.restore(2, update.state_shapes)[0]
+            restored = checkpoints.restore(2, trial.update.state_shapes)[0]
         finally:
             checkpoints.close()
-    found = jax.device_get(updated(update, rows, trial.config, 2, restored))
-    return require_same_bits(found, jax.device_get(updated(update, rows, trial.config, 4)))
+    found, expected = trial.updated(rows, 2, state=restored)[0], trial.updated(rows, 4)[0]
+    return require_same_bits(jax.device_get(found), jax.device_get(expected))
 
 
 def parts_equal_whole(trial: Trial, length: int) -> str:
-    """Two parts of a batch, accumulated, make the update of the whole batch."""
-    rows = trial.rows(sentences(ROWS, length))
-    batching = replace(trial.config.batching, accumulation_steps=2)
-    halves = Trial(replace(trial.config, batching=batching))
-    found = _after_two(halves, halves.update(), rows)
-    return require_near(found, _after_two(trial, trial.update(), rows), tolerance=1e-3)
+    """Two parts of a batch, accumulated, where there are two devices on each, make the update of the whole batch.
+
+    With a loss term that is not a sum over tokens, parts of the same rows do.
+    """
+    rows = trial.rows(length)
+    halves = Trial(replace(trial.config, batching=replace(trial.config.batching, accumulation_steps=2)))
+
+    def compare(rows: PyTree, update: Update, name: str = "", tolerance: float = TOLERANCE) -> str:
+        found, expected = (_after_two(trial, rows, each) for each in (update, trial.update))
+        return require_near(found, expected, name, tolerance)
+
+    is_linear = all(registered("loss_term")[name].is_sum_of_tokens for name in trial.config.training.loss_term_names)
+    # A device has half of the rows; every other one is in its first part.
+    same = rows if is_linear else jax.tree.map(lambda each: each[[0, 0, 1, 1, 0, 0, 1, 1]], rows)
+    count = min(2, jax.device_count())
+    split = halves.update_on(MeshConfig(data=count))
+    try:
+        worst = compare(same, split, f"data={count}")
+    except Exception:
+        compare(same, halves.update)
+        raise
+    return worst if is_linear else f"not linear: parts of a batch differ by {compare(rows, split, tolerance=math.inf)}"
 
 
 def learns_a_batch(trial: Trial, length: int) -> str:
     """The loss of a batch that is repeated falls."""
-    update, rows = trial.update(), trial.rows(sentences(ROWS, length))
-    loss = jax.jit(lambda params: trial.loss_sums(params, rows).loss)
-    first = updated(update, rows, trial.config, 0)
-    last = updated(update, rows, trial.config, trial.config.training.num_updates)
-    before, after = float(loss(first.params)), float(loss(last.params))
-    if not after < before:
-        raise Broken(f"the loss goes from {before:.3f} to {after:.3f} in {trial.config.training.num_updates} updates")
-    return f"loss {before:.0f} to {after:.0f}"
+    count = trial.config.training.num_updates
+    losses = trial.updated(trial.rows(length), count)[1]
+    if not losses[-1] < losses[0]:
+        raise Broken(f"the loss goes from {losses[0]:.3f} to {losses[-1]:.3f} in {count} updates")
+    return f"loss {losses[0]:.0f} to {losses[-1]:.0f}"
 
 
 def skips_what_is_not_finite(trial: Trial, length: int) -> str:
     """An update whose loss is not finite leaves parameters and optimizer state as they were."""
-    rows = trial.rows(sentences(2, length))
-
-    def not_finite(*arguments: PyTree) -> LossSums:
-        sums = trial.loss_sums(arguments[0], rows)
-        return sums._replace(loss=sums.loss * float("nan"))
-
-    update = trial.update(loss=not_finite)
-    state = update.initial_state(0)
-    before = jax.device_get(state)
-    after = jax.device_get(updated(update, rows, trial.config, 1, state))
+    before, (state, _) = trial.initial_state, trial.updated(trial.rows(length), 1, label_smoothing=float("nan"))
+    after = jax.device_get(state)
     return require_same_bits((after.params, after.optimizer_state), (before.params, before.optimizer_state))
 
 
-def _after_two(trial: Trial, update: Update, rows: PyTree) -> PyTree:
-    return _parameters(update, updated(update, rows, trial.config, 2))
+def _after_two(trial: Trial, rows: PyTree, update: Update) -> PyTree:
+    return _parameters(update, trial.updated(rows, 2, update)[0])
 
 
 def _parameters(update: Update, state: TrainState) -> PyTree:
