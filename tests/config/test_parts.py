@@ -124,7 +124,7 @@ def test_a_resumed_run_may_change_what_its_part_declares_as_changeable():
         register("norm", "mine", settings=Settings)
     with pytest.raises(ConfigError, match="norm 'rmsnorm' is in the kit; use another name"):
         register("norm", "rmsnorm")(object)
-    with pytest.raises(ConfigError, match="'nll' is a metric of the loss"):
+    with pytest.raises(ConfigError, match="the log has another train/nll"):
         register("loss_term", "nll")
     with pytest.raises(ConfigError, match=r"optimizer\.schedule: 'yours' is not one of .*constant, .*wsd.*; a plugin"):
         OptimizerConfig(schedule="yours")

@@ -73,6 +73,13 @@ class TrainingConfig:
     loss_terms: str = setting(
         "", "Terms that are added to the loss, separated by commas.", plugin="loss_term", several=True
     )
+    watch: str = setting(
+        "",
+        "Statistics that are logged as train/NAME, separated by commas.",
+        plugin="statistic",
+        several=True,
+        changeable=True,
+    )
     evaluate_every: int = setting(
         1000, "Updates between validations; 0: none, leave them to evaluate --watch.", at_least=0
     )
@@ -142,6 +149,11 @@ class TrainingConfig:
     def loss_term_names(self) -> tuple[str, ...]:
         """``loss_terms`` one by one."""
         return tuple(declared(TrainingConfig)["loss_terms"].chosen(self.loss_terms))
+
+    @property
+    def watch_names(self) -> tuple[str, ...]:
+        """``watch`` one by one."""
+        return tuple(declared(TrainingConfig)["watch"].chosen(self.watch))
 
     @property
     def tracker_names(self) -> tuple[str, ...]:

@@ -35,4 +35,10 @@ KIT: dict[tuple[str, str], str] = {
     ("loss_term", "r_drop"): "r_drop",
     ("feed_forward", "mixture_of_experts"): "mixture_of_experts",
     ("loss_term", "load_balance"): "mixture_of_experts",
+    ("statistic", "attention_entropy"): "attention_statistics",
+    ("statistic", "largest_logit"): "attention_statistics",
+    ("statistic", "parameter_norms"): "norms",
+    ("statistic", "gradient_norms"): "norms",
+    ("statistic", "activation_norms"): "norms",
+    ("statistic", "gradient_noise"): "gradient_noise",
 }

@@ -110,7 +110,7 @@ class ModifiedAttention(MultiHeadAttention):
         mask = replace(mask, mask_mod=self._window())
         if self.is_mutable_collection("intermediates") or self._mods("weights_mod"):
             every = query_BHQK, key_BGMK, value_BGMU, mask.array(), mask.positions
-            return self._attend_with_changes(*every, train=train)
+            return self.attend_with_changes(*every, train=train)
         heads_BHQU = self.backend(
             query_BHQK,
             key_BGMK,
@@ -118,7 +118,7 @@ class ModifiedAttention(MultiHeadAttention):
             mask,
             dropout=self.weight_dropout.mask(train=train),
             precision=self.precision,
-            score_mod=self._score_mod(),
+            score_mod=self.score_mod(),
         )
         return self.merge_heads(heads_BHQU)
 
@@ -141,7 +141,7 @@ class ModifiedAttention(MultiHeadAttention):
         if window:
             visible &= window(slots.query_positions, slots.slot_positions)
         positions, key_BGMK = (slots.query_positions, slots.slot_positions), jnp.swapaxes(cache.keys, 2, 3)
-        return self._attend_with_changes(query_BHQK, key_BGMK, cache.values, visible, positions, train=False)
+        return self.attend_with_changes(query_BHQK, key_BGMK, cache.values, visible, positions, train=False)
 
     def _changed_queries(self, queries: Float[Array, "B Q D"], positions: Int[AnyArray, "B Q"]) -> Array:
         changes = self.changes.values()
@@ -160,7 +160,7 @@ class ModifiedAttention(MultiHeadAttention):
             raise ConfigError(f"model.attention: {len(windows)} parts have a window; choose one")
         return windows[0] if windows else None
 
-    def _attend_with_changes(
+    def attend_with_changes(
         self,
         query_BHQK: Float[Array, "B H Q K"],
         key_BGMK: Float[Array, "B G M K"],
@@ -179,14 +179,14 @@ class ModifiedAttention(MultiHeadAttention):
             mask,
             dropout=self.weight_dropout.mask(train=train),
             precision=self.precision,
-            score_mod=self._score_mod(),
+            score_mod=self.score_mod(),
             weights_mod=lambda weights: reduce(lambda changed, mod: mod(changed), weights_mods, weights),
             positions=positions,
         )
         self.sow("intermediates", "attention_weights", weights_BHQM)
         return self.merge_heads(heads_BHQU)
 
-    def _score_mod(self) -> Partial | None:
+    def score_mod(self) -> Partial | None:
         mods = self._mods("score_mod")
         return Partial(_in_order, mods) if mods else None
 
