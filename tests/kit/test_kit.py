@@ -81,7 +81,9 @@ def flat(params) -> np.ndarray:
 @pytest.mark.parametrize(("kind", "name"), OWN)
 def test_a_part_trains_and_differs_from_the_base(kind, name):
     needed = {"model.feed_forward": "mixture_of_experts"} if name == "load_balance" else {}
-    losses, params = three_updates(language_model(**needed, **{SETTINGS[kind]: name}))
+    parts = {"mup": {"base_width": 8}} if name == "mup" else {}
+    needed |= {"optimizer.name": "mup", "model.tying": "none"} if name == "mup" else {}
+    losses, params = three_updates(language_model(parts, **{**needed, SETTINGS[kind]: name}))
     _, base = three_updates(language_model())
     assert np.isfinite(losses).all() and losses[2] < losses[0]
     one, other = flat(params), flat(base)
