@@ -38,8 +38,11 @@ EXTENSIONS = {
     "averaging": "optimizer.averaging: a training.optimizers.Averaging",
     "schedule": "optimizer.schedule: settings, hyperparameters, d_model -> rate of an update",
     "loss_term": "training.loss_terms: a subclass of training.loss_terms.LossTerm",
+    "corruption": "training.corruptions: settings, batch, key -> batch that the model reads",
     "statistic": "training.watch: a subclass of training.statistics.Statistic",
     "sharding": "by a regular expression of paths instead of a name: PartitionSpec of these parameters",
+    "search": "decoding.search of translation: decoding.beam_search.Rules -> Search",
+    "metric": "evaluation.metrics: hypotheses, lists of references, sources -> score of a text",
     "word_table": "init.embeddings: path of a file -> table of words and their vectors",
     "tracker": "training.trackers: run folder, settings, first update -> Tracker",
 }

@@ -17,6 +17,7 @@ from transformer_jax.models.inspection import recorded
 from transformer_jax.models.interface import LogitFactors, call
 from transformer_jax.runtime.hardware import device_of
 from transformer_jax.sequence_types import Tokens
+from transformer_jax.training.corruptions import corrupted
 from transformer_jax.training.loss_terms import LossTerms
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import logit_blocks, projected_cross_entropy
@@ -58,9 +59,10 @@ class LanguageModelObjective:
         terms, watch = LossTerms(self.config, hyperparameters), Watch(self.config, hyperparameters)
 
         def forward(key: Array) -> tuple[LogitFactors, PyTree]:
+            read = corrupted(self.config, hyperparameters, batch, key)
             options: dict[str, Any] = {"train": True, "rngs": {"dropout": key}}
             options["mutable"] = terms.collections + watch.collections
-            result: tuple[LogitFactors, PyTree] = call(model, params, "factors", batch, **options)
+            result: tuple[LogitFactors, PyTree] = call(model, params, "factors", read, **options)
             return result
 
         with recorded(watch.reads_activations) as activations:

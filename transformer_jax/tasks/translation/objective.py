@@ -20,6 +20,7 @@ from transformer_jax.models.interface import LogitFactors, Module, call, init_pa
 from transformer_jax.precision import POLICIES, einsum
 from transformer_jax.runtime.hardware import device_of, evaluation_dtype
 from transformer_jax.sequence_types import Batch
+from transformer_jax.training.corruptions import corrupted
 from transformer_jax.training.loss_terms import LossTerms
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.projected_loss import logit_blocks, projected_cross_entropy
@@ -73,9 +74,10 @@ class TranslationObjective:
         terms, watch = LossTerms(self.config, hyperparameters), Watch(self.config, hyperparameters)
 
         def forward(key: Array) -> tuple[LogitFactors, PyTree]:
+            read = corrupted(self.config, hyperparameters, batch, key)
             options: dict[str, Any] = {"train": True, "rngs": {"dropout": key}}
             options["mutable"] = terms.collections + watch.collections
-            result: tuple[LogitFactors, PyTree] = call(model, params, "factors", *batch, **options)
+            result: tuple[LogitFactors, PyTree] = call(model, params, "factors", *read, **options)
             return result
 
         with recorded(watch.reads_activations) as activations:

@@ -40,6 +40,7 @@ KINDS = {
     "averaging": Kind("optimizer.averaging", ("translation",), is_of_training=True),
     "schedule": Kind("optimizer.schedule", ("translation",), is_of_training=True),
     "loss_term": Kind("training.loss_terms", TRANSFORMERS, is_of_training=True),
+    "corruption": Kind("training.corruptions", TRANSFORMERS, is_of_training=True),
     "statistic": Kind("training.watch", TRANSFORMERS, is_of_training=True),
 }
 
