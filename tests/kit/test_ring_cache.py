@@ -21,7 +21,7 @@ PARTS = {"sliding_window": SlidingWindowSettings(3), "grouped_query": GroupedQue
 NEW, BEAMS = 8, 2
 
 
-@pytest.mark.parametrize("width", [0, 3, 9])
+@pytest.mark.parametrize("width", [0, 9])
 def test_a_ring_of_cache_slots_equals_the_full_pass(width):
     model = build_decoder_only(CONFIG, 19, parts=PARTS)
     params = {"params": init_decoder_only(model, jax.random.key(0))}

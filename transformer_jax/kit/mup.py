@@ -50,7 +50,8 @@ def adam(settings: MupSettings, hyperparameters: Hyperparameters) -> list[optax.
 
     def scaled(key_path: tuple, update: AnyArray) -> AnyArray:
         path = path_of(key_path)
-        axis = -3 if re.search(r"attention/(query|key|value)$", path) else -2 if re.search(r"wide|gate", path) else -1
+        # Of [H, K, D], [F, D], [V, D]; [E, D, F]; [D, H, K], [D, F].
+        axis = -1 if re.search(r"(output|narrow\w*|table)$", path) else 1 if "experts" in path else 0
         width = update.shape[axis] if update.ndim > 1 else settings.base_width
         return update * (width / settings.base_width) ** exponents(path)[1]
 

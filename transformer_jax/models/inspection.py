@@ -134,7 +134,8 @@ def recorded(is_on: bool = True) -> Iterator[Activations]:
             query = query * query.shape[-1] ** -0.5
             scores, changes = scores_of(query, keys, module.precision.wide), module.score_mod() if positions else None
             if changes:
-                scores = changes(scores, At(*positions[0], query))
+                at_queries, at_keys = positions[0]
+                scores = changes(scores, At(at_queries, at_keys, query))
             weights = module.get_variable("intermediates", "attention_weights")[-1]
             found.attention[path] = AttentionActivations(scores.astype(jnp.float32), weights, visible)
         elif context.method_name == "__call__" and "/" not in path and masks:

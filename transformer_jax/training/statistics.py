@@ -68,7 +68,7 @@ class Watch:
         return {name: each.of_update(*of_all, found.get(name, {})) for name, each in self._watched.items()}
 
 
-def joined(stacked: dict[str, Ratios]) -> dict[str, Ratios]:
+def joined_statistics(stacked: dict[str, Ratios]) -> dict[str, Ratios]:
     """One ratio of several, [N, 2], for every path."""
     return {name: {path: join(name, each) for path, each in ratios.items()} for name, ratios in stacked.items()}
 

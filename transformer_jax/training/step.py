@@ -18,7 +18,7 @@ from transformer_jax.config import ConfigError, TrainingConfig
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import batch_sharding, replicated, sharded_shapes, state_shardings
 from transformer_jax.training.state import Optimizer, TrainState, create_state
-from transformer_jax.training.statistics import Watch, joined
+from transformer_jax.training.statistics import Watch, joined_statistics
 
 LossFunction = Callable[[PyTree, PyTree, Array, PyTree], LossSums]
 """(params, batch, dropout key, hyperparameters) to sums over the batch; ``sums.loss`` is differentiated."""
@@ -124,7 +124,7 @@ def _accumulated(
         zero = LossSums.zero(terms), jax.tree.map(jnp.zeros_like, params)
         interleaved_parts = jax.tree.map(lambda rows: interleaved(rows, parts), batch)
         (sums, gradient), found = lax.scan(add_part, zero, (interleaved_parts, jnp.arange(parts)))
-        return gradient, sums._replace(statistics=joined(found))
+        return gradient, sums._replace(statistics=joined_statistics(found))
 
     return accumulated
 
@@ -138,7 +138,7 @@ def _psum_once(gradient_of: GradientFunction, mesh: Mesh) -> GradientFunction:
 
     def of_local_rows(*arguments: PyTree) -> tuple[PyTree, LossSums]:
         gradient, sums = gradient_of(*arguments)
-        found = joined(jax.tree.map(lambda ratio: lax.all_gather(ratio, "data"), sums.statistics))
+        found = joined_statistics(jax.tree.map(lambda ratio: lax.all_gather(ratio, "data"), sums.statistics))
         sums, gradient = lax.psum((sums._replace(statistics={}), gradient), "data")
         return gradient, sums._replace(statistics=found)
 
