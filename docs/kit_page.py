@@ -25,6 +25,8 @@ a part, for example `--config.model.positions=rope`; its [settings](settings.md#
 `parts.NAME.FIELD`, for example `--config.parts.rope.base=5e5`. `transformer-jax conform NAME` checks a part, and counts its
 parameters, operations and memory beside the model without it. `conform load_balance` needs
 `--config.model.feed_forward=mixture_of_experts`, `conform gradient_noise` needs `--config.batching.accumulation_steps=2`.
+`conform optimizer:mup` checks one part of muP; `attention:mup` and `initialization:mup` need `--config.optimizer.name=mup`,
+the latter also `--config.model.tying=none`.
 
 Backends: "blockwise for scores" are parts that einsum and blockwise attention compute; cuDNN and TPU kernels leave them to
 blockwise attention, with a line in the log ([table of backends](architecture.md)). "Einsum" needs all weights at once.

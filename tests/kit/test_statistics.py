@@ -96,7 +96,7 @@ def test_the_noise_scale_is_that_of_its_gradients():
         total += np.asarray(statistic.of_update(None, sum(sums) / tokens, tokens, {"": parts})[""])
     assert total[0] / total[1] == pytest.approx(50 * 4 / (50 * 0.3**2), rel=0.1)
     with pytest.raises(ConfigError, match="accumulation_steps"):
-        metrics_of("gradient_noise", accumulation=1)
+        statistic.of_update(None, np.ones(3), 1.0, {})
 
 
 def test_a_statistic_of_a_user_is_joined_over_updates_and_resumed():
