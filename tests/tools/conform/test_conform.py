@@ -99,12 +99,18 @@ def test_a_broken_idea_is_named_with_its_smallest_case(idea, model, name, expect
     assert not finding.holds and expected in finding.detail
 
 
+NEEDED = {
+    "load_balance": {"model": {"feed_forward": "mixture_of_experts"}},
+    "mup": {"optimizer": {"name": "mup"}, "model": {"tying": "none"}},
+    "gradient_noise": {"batching": {"accumulation_steps": 2}},
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), [each for each in sorted(KIT) if each[0] in KINDS])
 def test_every_part_of_the_kit_conforms(kind, name):
     for model in KINDS[kind].models:
-        stated = {"model": {"feed_forward": "mixture_of_experts"}} if name == "load_balance" else {}
-        values = Idea(kind, name).settings(stated)
+        values = Idea(kind, name).settings(NEEDED.get(name, {}))
         found = findings(model, values, is_of_training=KINDS[kind].is_of_training)
         assert [finding for finding in found if not finding.holds] == []
 
