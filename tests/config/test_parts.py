@@ -127,7 +127,7 @@ def test_a_resumed_run_may_change_what_its_part_declares_as_changeable():
         register("norm", "rmsnorm")(object)
     with pytest.raises(ConfigError, match="attention 'multi_head' is in the core; use another name"):
         register("attention", "multi_head")
-    with pytest.raises(ConfigError, match="'nll' is a metric of the loss"):
+    with pytest.raises(ConfigError, match="the log has another train/nll"):
         register("loss_term", "nll")
     with pytest.raises(ConfigError, match=r"optimizer\.schedule: 'yours' is not one of .*constant, .*wsd.*; a plugin"):
         OptimizerConfig(schedule="yours")

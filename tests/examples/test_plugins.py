@@ -21,6 +21,7 @@ from transformer_jax.commands.train import summary
 from transformer_jax.config import (
     ConfigError,
     DataConfig,
+    DecodingConfig,
     ExperimentConfig,
     MeshConfig,
     OptimizerConfig,
@@ -42,8 +43,9 @@ from transformer_jax.models.interface import shift_right
 from transformer_jax.runs.run import Outcome
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runs.trackers import Trackers
-from transformer_jax.sequence_types import Batch, Tokens
+from transformer_jax.sequence_types import Batch, DecodeCache, Tokens
 from transformer_jax.tasks.task import objective_of, task_class
+from transformer_jax.tasks.translation import translator
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.schedules import make_schedule
 from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, state_shardings
@@ -119,6 +121,21 @@ def test_an_attention_trains_translates_and_is_scored(tmp_path, capsys):
     assert (tmp_path / "run" / "metrics.csv").read_text().startswith("4,")
     assert main(["evaluate", str(tmp_path / "run"), "--config.decoding.beam_width=2"]) == 0
     assert "BLEU" in capsys.readouterr().out
+
+
+def test_a_search_ends_later(monkeypatch):
+    monkeypatch.setattr(translator, "SegmentedSearch", lambda init, make_step, search, devices: search)
+    log_probs = jnp.log(jnp.array([0.0, 0.0, 0.5, 0.2, 0.3]))
+    mesh, found = make_mesh(MeshConfig(data=1), jax.devices()[:1]), {}
+    for name in ("beam", "late_ending"):
+        search = translator.search_for(None, DecodingConfig(search=name, beam_width=1), mesh, 1)
+        state = search.start(DecodeCache((), ()), jnp.array([4]), 4, None)
+        for _ in range(4):
+            state = search.choose(state, jnp.broadcast_to(log_probs, (1, 1, 5)))
+        found[name] = search.results(state).ids[0, 0].tolist()
+    assert found == {"beam": [2, 0, 0, 0], "late_ending": [4, 4, 4, 2]}
+    with pytest.raises(ConfigError, match=r"decoding\.diverse_groups"):
+        DecodingConfig(search="late_ending", diverse_groups=2)
 
 
 def test_a_source_of_pairs(tmp_path):

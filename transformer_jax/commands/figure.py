@@ -27,6 +27,7 @@ def figure(values: flags.Values) -> int:
         transformer-jax figure lengths --workdir=runs/sinusoidal --others=runs/learned,runs/none
 
     architecture: the modules of a model with shapes and parameter counts.
+    coordinates: the coordinate check of muP: hidden states after some updates, against the width of the model.
     heads: BLEU and loss of a run without each of its heads, one at a time.
     lengths: the loss of a run, and of --others, by the length of the target.
     masks: padding, causal, packed and cross masks of real sentences.

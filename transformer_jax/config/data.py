@@ -119,6 +119,15 @@ class DataConfig(SourceConfig):
     max_length_ratio: float = setting(
         9.0, "Training pairs whose lengths in tokens differ by a larger factor are left out.", at_least=1
     )
+    bpe_dropout: float = setting(
+        0.0,
+        "tokenizer.kind=bpe: probability that a merge is left out, in the training split (Provilkov et al. 2020).",
+        at_least=0,
+        below=1,
+    )
+    segmentations: int = setting(
+        8, "bpe_dropout: segmentations of every training pair, which are shuffled together; each takes disk space."
+    )
 
     @property
     def has_pairs(self) -> bool:

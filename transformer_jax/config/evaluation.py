@@ -14,6 +14,7 @@ from transformer_jax.config.languages import (
     counts_words,
     require_tokenizer,
 )
+from transformer_jax.config.plugins import names_of, registered
 
 SCORES = ("bleu", "bleu_lowercase", "bleu_compounds", "chrf", "ter", "spbleu")
 """Scores of translations, in table order."""
@@ -70,6 +71,7 @@ class EvaluationConfig:
         "Scores of evaluate, separated by commas; empty: all but spbleu, compounds only for German, TER only for "
         "languages with words.",
         choices=SCORES,
+        plugin="metric",
         several=True,
         changeable=True,
     )
@@ -114,6 +116,12 @@ class EvaluationConfig:
 
 
 def score_names(text: str) -> tuple[str, ...]:
-    """``"chrf, bleu"`` as ``("bleu", "chrf")``, in table order."""
+    """``"chrf, bleu"`` as ``("bleu", "chrf")``, in table order; metrics of plugins follow."""
     named = [name.strip() for name in text.split(",")]
-    return tuple(name for name in SCORES if name in named)
+    return tuple(name for name in (*SCORES, *names_of("metric")) if name in named)
+
+
+def metrics_of_plugins() -> tuple[Metric, ...]:
+    """Registered scores of translations; one is minimized if its function or class says so, ``direction = "minimize"``."""
+    made = registered("metric").items()
+    return tuple(Metric(name, getattr(each, "direction", "maximize"), digits=2) for name, each in made)

@@ -17,6 +17,7 @@ from transformer_jax.config.optimization import (
     require_rows_divide,
 )
 from transformer_jax.config.parts import Parts, Selection, complete_parts, selections, settings_with
+from transformer_jax.config.plugins import names_of
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, OWN_TASKS, TASKS, kinds_of
 from transformer_jax.config.translation import DecodingConfig
 
@@ -59,7 +60,7 @@ class ExperimentConfig:
             require(type(block) in kinds, name, problem)
         if self.evaluation.selection:
             names = tuple(metric.name for metric in TASKS[self.task].metrics)
-            require_choice("evaluation.selection", self.evaluation.selection, names)
+            require_choice("evaluation.selection", self.evaluation.selection, names, "metric")
         TASKS[self.task].check(self.data, self.tokenizer, self.batching, self.model, self.decoding)
         self._check_shards()
         schedule, warmup, updates = self.optimizer.schedule, self.optimizer.warmup_updates, self.training.num_updates
@@ -87,7 +88,8 @@ class ExperimentConfig:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics that validations compute: ``validated_scores``, and all metrics that are not scores of translations."""
-        left_out = set(SCORES) - set(self.validated_scores) if self.scores_translations else ()
+        scores = {*SCORES, *names_of("metric")} if self.scores_translations else set()
+        left_out = scores - {*self.validated_scores}
         return tuple(metric for metric in TASKS[self.task].metrics if metric.name not in left_out)
 
     @property
@@ -122,7 +124,7 @@ class ExperimentConfig:
     @property
     def scores_translations(self) -> bool:
         """Whether the task selects by BLEU, so that ``evaluation`` chooses its scores."""
-        return TASKS[self.task].selection.name == "bleu"
+        return TASKS[self.task].scores_translations
 
     @property
     def data_seed(self) -> int:

@@ -73,6 +73,19 @@ class TrainingConfig:
     loss_terms: str = setting(
         "", "Terms that are added to the loss, separated by commas.", plugin="loss_term", several=True
     )
+    corruptions: str = setting(
+        "",
+        "Corruptions of the tokens that the model reads, separated by commas; the labels stay.",
+        plugin="corruption",
+        several=True,
+    )
+    watch: str = setting(
+        "",
+        "Statistics that are logged as train/NAME, separated by commas.",
+        plugin="statistic",
+        several=True,
+        changeable=True,
+    )
     evaluate_every: int = setting(
         1000, "Updates between validations; 0: none, leave them to evaluate --watch.", at_least=0
     )
@@ -90,6 +103,7 @@ class TrainingConfig:
         "Scores of translations that validations compute, with evaluation.selection; TER takes thirty times as long "
         "as BLEU.",
         choices=SCORES,
+        plugin="metric",
         several=True,
         changeable=True,
     )
@@ -142,6 +156,16 @@ class TrainingConfig:
     def loss_term_names(self) -> tuple[str, ...]:
         """``loss_terms`` one by one."""
         return tuple(declared(TrainingConfig)["loss_terms"].chosen(self.loss_terms))
+
+    @property
+    def corruption_names(self) -> tuple[str, ...]:
+        """``corruptions`` one by one."""
+        return tuple(declared(TrainingConfig)["corruptions"].chosen(self.corruptions))
+
+    @property
+    def watch_names(self) -> tuple[str, ...]:
+        """``watch`` one by one."""
+        return tuple(declared(TrainingConfig)["watch"].chosen(self.watch))
 
     @property
     def tracker_names(self) -> tuple[str, ...]:

@@ -38,12 +38,18 @@ EXTENSIONS = {
     "averaging": "optimizer.averaging: a training.optimizers.Averaging",
     "schedule": "optimizer.schedule: settings, hyperparameters, d_model -> rate of an update",
     "loss_term": "training.loss_terms: a subclass of training.loss_terms.LossTerm",
+    "corruption": "training.corruptions: settings, batch, key -> batch that the model reads",
+    "statistic": "training.watch: a subclass of training.statistics.Statistic",
     "sharding": "by a regular expression of paths instead of a name: PartitionSpec of these parameters",
+    "search": "decoding.search of translation: decoding.beam_search.Rules -> Search",
+    "metric": "evaluation.metrics: hypotheses, lists of references, sources -> score of a text",
     "word_table": "init.embeddings: path of a file -> table of words and their vectors",
     "tracker": "training.trackers: run folder, settings, first update -> Tracker",
 }
 KINDS_WITH_PARAMETERS = ("attention", "rnn_attention", "positions", "mixer", "norm", "residual", "feed_forward", "task")
-LOSS_METRICS = ("loss", "nll", "accuracy", "tokens")
+LOGGED_KINDS = ("loss_term", "statistic")
+LOGGED = ("loss", "nll", "accuracy", "tokens", "gradient_norm", "learning_rate", "target_tokens", "skipped_updates")
+"""Metrics train/NAME of every run; parts of ``LOGGED_KINDS`` add others."""
 ENTRY_POINTS = "transformer_jax.plugins"
 BUILT_IN = (
     "transformer_jax.tools.word_vectors.task.registration",
@@ -68,7 +74,7 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
     ``settings``: a frozen dataclass of fields made by ``config.setting``, which a run has at ``parts.NAME.FIELD``.
 
     Raises ConfigError when there is no such kind, and when the name is taken: by the core, the kit, the settings of another
-    kind, or a metric of the loss.
+    kind, or a metric of the log.
     """
     if kind not in EXTENSIONS:
         raise ConfigError(f"register: {kind!r} is not one of {', '.join(EXTENSIONS)}")
@@ -77,8 +83,9 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
         raise ConfigError(f"register: parts.{name} are already the settings of {others[0]} {name!r}; use another name")
     if name in OWN_NAMES[kind]:
         raise ConfigError(f"register: {kind} {name!r} is in the core; use another name")
-    if kind == "loss_term" and name in LOSS_METRICS:
-        raise ConfigError(f"register: loss_term {name!r} is a metric of the loss; use another name")
+    taken = [other for other in LOGGED_KINDS if other != kind and (name in _REGISTERED[other] or (other, name) in KIT)]
+    if kind in LOGGED_KINDS and (name in LOGGED or taken):
+        raise ConfigError(f"register: the log has another train/{name}; use another name than {kind} {name!r}")
 
     def add(made: Registered) -> Registered:
         if (kind, name) in KIT and not getattr(made, "__module__", "").startswith("transformer_jax.kit."):

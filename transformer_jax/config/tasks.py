@@ -7,7 +7,7 @@ from operator import or_
 from typing import Any, NamedTuple
 
 from transformer_jax.config.data import BatchingConfig, DataConfig
-from transformer_jax.config.evaluation import Metric
+from transformer_jax.config.evaluation import Metric, metrics_of_plugins
 from transformer_jax.config.language_model import (
     DecoderOnlyConfig,
     GenerationConfig,
@@ -43,7 +43,12 @@ class TaskSettings(NamedTuple):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """All metrics of the task; validations of a run measure ``ExperimentConfig.metrics``."""
-        return (self.selection, *self.others)
+        return (self.selection, *self.others, *(metrics_of_plugins() if self.scores_translations else ()))
+
+    @property
+    def scores_translations(self) -> bool:
+        """Whether the task selects by BLEU, so that ``evaluation`` chooses its scores."""
+        return self.selection.name == "bleu"
 
 
 LOSSES = (

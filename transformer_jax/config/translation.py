@@ -32,6 +32,7 @@ class DecodingConfig:
     quadratic in the source length.
     """
 
+    search: str = setting("beam", "Search of translations.", choices=("beam",), plugin="search")
     beam_width: int = setting(4, "Beam width; 1 is greedy search.", at_most=1000)
     length_penalty: float = setting(0.6, "Exponent of the length penalty (Wu et al. 2016, equation 14).", at_least=0)
     stop: Literal["exact", "first_beams"] = setting(
@@ -63,6 +64,8 @@ class DecodingConfig:
         check_settings("decoding", self)
         problem = f"{self.diverse_groups} groups do not divide decoding.beam_width={self.beam_width}"
         require(self.beam_width % self.diverse_groups == 0, "decoding.diverse_groups", problem)
+        problem = f"{self.diverse_groups} groups are of decoding.search=beam, not {self.search}; use 1"
+        require(self.diverse_groups == 1 or self.search == "beam", "decoding.diverse_groups", problem)
 
     def in_one_group(self, beam_width: int) -> "DecodingConfig":
         """The same settings with plain beam search of this width."""
@@ -80,6 +83,8 @@ def check_translation(
     can_tie = tokenizer.joint or model.tying in ("output", "none")
     problem = f"{model.tying!r} shares both embeddings, which needs tokenizer.joint=True; or use output or none"
     require(can_tie, "model.tying", problem)
+    problem = f"{data.bpe_dropout} leaves out merges of bpe, which {tokenizer.kind} has not; use tokenizer.kind=bpe"
+    require(not data.bpe_dropout or tokenizer.kind == "bpe", "data.bpe_dropout", problem)
     _check_batches(data, batching, model)
     longest_source, longest_target = data.max_source_tokens + 1, data.max_target_tokens + 1
     needed = max(padded_width(longest_source), longest_source + decoding.max_extra_tokens, longest_target)

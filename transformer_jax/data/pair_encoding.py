@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 import threading
+import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -84,10 +85,11 @@ def training_filters(config: DataConfig) -> dict[str, Filter]:
 
 
 def filter_settings(config: DataConfig) -> list[int | float | bool]:
-    """The settings that determine which pairs are kept."""
+    """The settings that determine which pairs are kept, and how they are segmented."""
     may_be_identical = config.source in GENERATED_SOURCES
     limits = config.max_source_tokens, config.max_target_tokens, config.max_length_ratio
-    return [*limits, may_be_identical, MAX_LINE_BYTES]
+    dropout = [config.bpe_dropout, config.segmentations] if config.bpe_dropout else []
+    return [*limits, may_be_identical, MAX_LINE_BYTES, *dropout]
 
 
 def is_overlong(text: str) -> bool:
@@ -96,10 +98,16 @@ def is_overlong(text: str) -> bool:
 
 
 class PairEncoder:
-    """Tokenizes and filters chunks of pairs; ``filtering`` None keeps all pairs, as for validation and test."""
+    """Tokenizes and filters chunks of pairs; ``filtering`` None keeps all pairs, as for validation and test.
 
-    def __init__(self, tokenizers: TokenizerPair, filtering: DataConfig | None, num_threads: int = -1) -> None:
+    ``number``: of the segmentation, where ``data.bpe_dropout`` makes several.
+    """
+
+    def __init__(
+        self, tokenizers: TokenizerPair, filtering: DataConfig | None, number: int = 0, num_threads: int = -1
+    ) -> None:
         self._tokenizers = tokenizers
+        self._dropout, self._number = filtering.bpe_dropout if filtering else 0.0, number
         self._filters = training_filters(filtering) if filtering else {}
         self._num_threads = num_threads
 
@@ -122,7 +130,13 @@ class PairEncoder:
         sides = []
         for texts, tokenizer in zip(zip(*chunk, strict=True), self._tokenizers, strict=True):
             short = ["" if self._filters and is_overlong(text) else text for text in texts]
-            sides.append(tokenizer.encode_batch(short, num_threads=self._num_threads))
+            if self._dropout:
+                # A function of number and text: neither chunks nor workers matter.
+                seeds = [zlib.crc32(f"{self._number} {text}".encode("utf-8", "surrogatepass")) for text in short]
+                drawn = zip(short, seeds, strict=True)
+                sides.append([tokenizer.encode_with_dropout(text, self._dropout, seed) for text, seed in drawn])
+            else:
+                sides.append(tokenizer.encode_batch(short, num_threads=self._num_threads))
         for (source, target), source_ids, target_ids in zip(chunk, *sides, strict=True):
             yield EncodedPair(source, target, source_ids, target_ids)
 
@@ -132,7 +146,7 @@ class PairEncoder:
 
 
 def encoded_chunks(
-    pairs: Iterator[SentencePair], tokenizers: TokenizerPair, filtering: DataConfig | None
+    pairs: Iterator[SentencePair], tokenizers: TokenizerPair, filtering: DataConfig | None, number: int = 0
 ) -> Iterator[EncodedChunk]:
     """Encodes a stream of pairs in chunks, in order; memory holds a few chunks.
 
@@ -140,17 +154,17 @@ def encoded_chunks(
     DataError when a worker dies.
     """
     chunks = chunks_of(pairs, lambda pair: len(pair.source) + len(pair.target))
-    encode = PairEncoder(tokenizers, filtering)
+    encode = PairEncoder(tokenizers, filtering, number)
     for chunk in itertools.islice(chunks, CHUNKS_WITHOUT_WORKERS):
         yield encode(chunk)
     following = next(chunks, None)
     if following is not None:
         rest = itertools.chain([following], chunks)
-        yield from _encoded_by_workers(rest, tokenizers, filtering)
+        yield from _encoded_by_workers(rest, tokenizers, filtering, number)
 
 
 def _encoded_by_workers(
-    chunks: Iterator[list[SentencePair]], tokenizers: TokenizerPair, filtering: DataConfig | None
+    chunks: Iterator[list[SentencePair]], tokenizers: TokenizerPair, filtering: DataConfig | None, number: int
 ) -> Iterator[EncodedChunk]:
     num_workers = min(available_cores(), MAX_WORKERS)
     # Not fork: a child of a process with JAX threads may deadlock.
@@ -159,7 +173,7 @@ def _encoded_by_workers(
     with tempfile.TemporaryDirectory(prefix="tokenizers-") as folder:
         # Not as arguments: this process would wait forever for a worker that dies before it reads a large argument.
         save_tokenizers(tokenizers, folder)
-        pool = ProcessPoolExecutor(num_workers, context, _start_worker, (folder, filtering))
+        pool = ProcessPoolExecutor(num_workers, context, _start_worker, (folder, filtering, number))
         try:
             for chunk in chunks:
                 waiting.append(pool.submit(_encode_in_worker, chunk))
@@ -174,12 +188,12 @@ def _encoded_by_workers(
             pool.shutdown(cancel_futures=True)
 
 
-def _start_worker(folder: str, filtering: DataConfig | None) -> None:
+def _start_worker(folder: str, filtering: DataConfig | None, number: int) -> None:
     global _encoder
     # The parent handles Ctrl-C and ends its workers; they also end when the parent is killed.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _encoder = PairEncoder(load_tokenizers(folder), filtering, num_threads=1)
+    _encoder = PairEncoder(load_tokenizers(folder), filtering, number, num_threads=1)
 
 
 def _end_with_parent() -> None:

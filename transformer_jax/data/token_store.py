@@ -258,17 +258,19 @@ def _write_pairs(
     corpus: Corpus, split: str, tokenizers: TokenizerPair, filtering: DataConfig | None, directory: Path
 ) -> None:
     dropped: Counter[str] = Counter(dict.fromkeys(training_filters(filtering) if filtering else (), 0))
-    read, progress = 0, BuildProgress(split, corpus.count(split))
+    times = filtering.segmentations if filtering and filtering.bpe_dropout else 1
+    read, progress = 0, BuildProgress(split, times * corpus.count(split))
     with (
         SideWriter(directory, "source", tokenizers.source) as source,
         SideWriter(directory, "target", tokenizers.target) as target,
     ):
-        for chunk in encoded_chunks(corpus.pairs(split), tokenizers, filtering):
-            read += chunk.read
-            dropped.update(chunk.dropped)
-            source.append(chunk.source)
-            target.append(chunk.target)
-            progress.advance(chunk.read)
+        for number in range(times):
+            for chunk in encoded_chunks(corpus.pairs(split), tokenizers, filtering, number):
+                read += chunk.read
+                dropped.update(chunk.dropped)
+                source.append(chunk.source)
+                target.append(chunk.target)
+                progress.advance(chunk.read)
     counts = StoreStatistics(split, read, source.sentences, dict(dropped), source.statistics(), target.statistics())
     id_types = {"source": source.id_type.name, "target": target.id_type.name}
     _write_description(directory, {"id_types": id_types, "statistics": asdict(counts)})

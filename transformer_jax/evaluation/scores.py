@@ -15,6 +15,7 @@ from sacrebleu.metrics.ter import TER
 from transformer_jax.config.errors import DataError
 from transformer_jax.config.evaluation import SPBLEU_TOKENIZER, EvaluationConfig
 from transformer_jax.config.languages import SPLITTING_AT_SPACES, WITH_TER_OF_CHARACTERS, base_language
+from transformer_jax.config.plugins import registered
 from transformer_jax.config.translation import DecodingConfig
 
 TOKENIZED_ENDING = " ."
@@ -61,7 +62,7 @@ class Scores:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Table rows: (name, value, remark)."""
-        rows = [(LABELS[name], f"{value:.2f}", self.signatures[name]) for name, value in self.values.items()]
+        rows = [(LABELS.get(name, name), f"{value:.2f}", self.signatures[name]) for name, value in self.values.items()]
         if self.details:
             found, wanted = self.details["hypothesis_tokens"], self.details["reference_tokens"]
             lengths = f"{found:,} / {wanted:,} tokens = {found / max(wanted, 1):.3f}"
@@ -80,11 +81,13 @@ def score_translations(
     references: Sequence[str] | Sequence[Sequence[str]],
     language: str = "en",
     settings: EvaluationConfig | None = None,
+    sources: Sequence[str] | None = None,
 ) -> Scores:
     """Scores detokenized ``hypotheses`` against raw ``references``: one list, or several in the same order.
 
     ``language`` (ISO 639) is the language of both. It chooses the tokenizer and the scores that ``settings`` leave open, and
-    the rules of Moses, which treats an unknown language as English without abbreviations. Empty lines count.
+    the rules of Moses, which treats an unknown language as English without abbreviations. Empty lines count. Metrics of plugins
+    also read ``sources``.
 
     Raises DataError when there is nothing to score or the numbers of lines differ, and ConfigError when a tokenizer is not
     installed.
@@ -104,6 +107,10 @@ def score_translations(
     settings.require_installed(language)
     values, signatures, details = {}, {}, {}
     for name in settings.scores(language):
+        if name not in LABELS:
+            values[name] = float(registered("metric")[name](hypotheses, streams, sources))
+            signatures[name] = "of a plugin"
+            continue
         metric = metric_of(name, settings.tokenizer(language), language)
         texts = [hypotheses, *streams]
         signature = ""
@@ -203,7 +210,7 @@ class EvaluationReport:
 
     def line(self) -> str:
         """The metrics in one line, with the signature of BLEU, since its tokenizer depends on the language."""
-        scores = (f"{LABELS[name]} {value:.2f}" for name, value in self.scores.values.items())
+        scores = (f"{LABELS.get(name, name)} {value:.2f}" for name, value in self.scores.values.items())
         signature = self.scores.signatures.get("bleu", "")
         remark = f"; BLEU {signature}" if signature else ""
         return f"{', '.join(scores)}, perplexity {self.perplexity:.3f}{remark}"
@@ -214,6 +221,7 @@ class EvaluationReport:
         if self.decoding.diverse_groups > 1:
             how += f", {self.decoding.diverse_groups} groups with diversity {self.decoding.diversity:g}"
         search = "greedy" if self.decoding.beam_width == 1 else how
+        search += f", search {self.decoding.search}" if self.decoding.search != "beam" else ""
         most = f"source + {self.decoding.max_extra_tokens}"
         return [
             ("split", self.split, f"{self.num_sentences:,} sentences, none left out"),

@@ -17,7 +17,7 @@ class SlidingWindowSettings:
 
 @register("attention", "sliding_window", settings=SlidingWindowSettings)
 class SlidingWindow(AttentionChange):
-    """Self-attention in a window of positions; the KV cache keeps all of them."""
+    """Self-attention in a window of positions; the KV cache of a decoder keeps a window of them."""
 
     def mask_mod(self) -> Window | None:
         size = self.settings.size

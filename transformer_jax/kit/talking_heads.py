@@ -24,7 +24,7 @@ class TalkingHeads(AttentionChange):
         return Partial(mixed_scores, self.mix_scores)
 
     def weights_mod(self) -> Partial:
-        return Partial(mixed, self.mix_weights)
+        return Partial(mixed_weights, self.mix_weights)
 
 
 def identity(key: Array, size: int) -> Float[Array, "H H"]:
@@ -34,6 +34,12 @@ def identity(key: Array, size: int) -> Float[Array, "H H"]:
 
 def mixed(mix_HJ: Float[Array, "H J"], heads: Float[Array, "B H Q M"]) -> Float[Array, "B J Q M"]:
     return jnp.einsum("BHQM,HJ->BJQM", heads, mix_HJ.astype(heads.dtype), precision="highest")
+
+
+def mixed_weights(
+    mix_HJ: Float[Array, "H J"], weights: Float[Array, "B H Q M"], scores: Float[Array, "B H Q M"]
+) -> Float[Array, "B J Q M"]:
+    return mixed(mix_HJ, weights)
 
 
 def mixed_scores(mix_HJ: Float[Array, "H J"], scores: Float[Array, "B H Q M"], at: At) -> Float[Array, "B J Q M"]:

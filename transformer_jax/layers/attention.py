@@ -82,7 +82,7 @@ class MultiHeadAttention(nn.Module):
         keys, values = self.project_memory(memory)
         query_BHQK = self.project_queries(queries)
         if self.is_mutable_collection("intermediates"):
-            return self._attend_in_full(query_BHQK, keys, values, mask.array(), train=train)
+            return self.attend_in_full(query_BHQK, keys, values, mask.array(), train=train)
         dropout = self.weight_dropout.mask(train=train)
         heads_BHQU = self.backend(query_BHQK, keys, values, mask, dropout=dropout, precision=self.precision)
         return self.merge_heads(heads_BHQU)
@@ -106,7 +106,7 @@ class MultiHeadAttention(nn.Module):
         """Attends from ``queries`` to the visible cache slots."""
         query_BHQK = self.project_queries(queries)
         keys = jnp.swapaxes(cache.keys, 2, 3)
-        return self._attend_in_full(query_BHQK, keys, cache.values, slots.visible, train=False)
+        return self.attend_in_full(query_BHQK, keys, cache.values, slots.visible, train=False)
 
     def step(
         self, inputs: Float[Array, "B W D"], cache: LayerCache, slots: Slots
@@ -129,7 +129,7 @@ class MultiHeadAttention(nn.Module):
         """The heads side by side, times W^O."""
         return einsum("BQHU,HUD->BQD", jnp.swapaxes(heads_BHQU, 1, 2), self.output_kernel, self.precision)
 
-    def _attend_in_full(
+    def attend_in_full(
         self, query_BHQK: Array, key_BHMK: Array, value_BHMU: Array, mask: Bool[Array, "#B #Q M"], *, train: bool
     ) -> Float[Array, "B Q D"]:
         dropout = self.weight_dropout.mask(train=train)

@@ -66,8 +66,9 @@ class AttentionChange(nn.Module):
         return None
 
     def weights_mod(self) -> Partial | None:
-        """``Partial(function, *arrays)``: ``function(*arrays, weights)`` returns other weights after the softmax.
+        """``Partial(function, *arrays)``: ``function(*arrays, weights, scores)`` returns other weights after the softmax.
 
+        ``scores`` are float32, and ``MASKED_SCORE`` for hidden keys.
         All weights are then computed at once, without a backend.
         """
         return None
@@ -110,7 +111,7 @@ class ModifiedAttention(MultiHeadAttention):
         mask = replace(mask, mask_mod=self._window())
         if self.is_mutable_collection("intermediates") or self._mods("weights_mod"):
             every = query_BHQK, key_BGMK, value_BGMU, mask.array(), mask.positions
-            return self._attend_with_changes(*every, train=train)
+            return self.attend_with_changes(*every, train=train)
         heads_BHQU = self.backend(
             query_BHQK,
             key_BGMK,
@@ -118,15 +119,36 @@ class ModifiedAttention(MultiHeadAttention):
             mask,
             dropout=self.weight_dropout.mask(train=train),
             precision=self.precision,
-            score_mod=self._score_mod(),
+            score_mod=self.score_mod(),
         )
         return self.merge_heads(heads_BHQU)
 
     def cache_spec(self, rows: int, num_slots: int, beams: int) -> LayerCache:
-        """Shapes and types of the cache: G heads of keys and values."""
-        del beams
+        """Shapes and types of the cache: G heads of keys and values, in a ring of cache slots where a window ends there."""
+        window = self._window()
+        if window and window.left is not None and window.right == 0:
+            num_slots = min(num_slots, (window.left + 1) * beams)
         groups, precision = self.num_key_value_heads, self.precision
         return LayerCache(kv_spec(rows, groups, num_slots, self.key_size, self.value_size, precision))
+
+    def prefill(self, inputs: Float[Array, "B P D"], mask: SentenceMask, cache: LayerCache) -> LayerCache:
+        """``cache`` with a prompt in its first P cache slots, or in a ring with its end."""
+        return cache._replace(slots=_written(cache.slots, self.cache_of(inputs, mask.key_positions), 0))
+
+    def step(
+        self, inputs: Float[Array, "B W D"], cache: LayerCache, slots: Slots
+    ) -> tuple[Float[Array, "B W D"], LayerCache]:
+        """See ``MultiHeadAttention``; cache slot s is in slot s mod N of a ring of N."""
+        ring, num_slots, beams = cache.slots.keys.shape[3], slots.visible.shape[2], inputs.shape[1]
+        if ring == num_slots:
+            return super().step(inputs, cache, slots)
+        written = _written(cache.slots, self.cache_of(inputs, slots.query_positions), slots.write_index)
+        last = slots.write_index + beams - 1
+        newest = last - (last - jnp.arange(ring)) % ring
+        visible = jnp.take(slots.visible, newest, axis=2, mode="clip") & (newest >= 0)[None, None]
+        positions = jnp.take(slots.slot_positions, newest, axis=1, mode="clip")
+        attended = self.attend(inputs, written, slots._replace(visible=visible, slot_positions=positions))
+        return attended, cache._replace(slots=written)
 
     def cache_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> KVCache:
         """The changed keys and the values of a whole ``memory``."""
@@ -141,7 +163,7 @@ class ModifiedAttention(MultiHeadAttention):
         if window:
             visible &= window(slots.query_positions, slots.slot_positions)
         positions, key_BGMK = (slots.query_positions, slots.slot_positions), jnp.swapaxes(cache.keys, 2, 3)
-        return self._attend_with_changes(query_BHQK, key_BGMK, cache.values, visible, positions, train=False)
+        return self.attend_with_changes(query_BHQK, key_BGMK, cache.values, visible, positions, train=False)
 
     def _changed_queries(self, queries: Float[Array, "B Q D"], positions: Int[AnyArray, "B Q"]) -> Array:
         changes = self.changes.values()
@@ -160,7 +182,7 @@ class ModifiedAttention(MultiHeadAttention):
             raise ConfigError(f"model.attention: {len(windows)} parts have a window; choose one")
         return windows[0] if windows else None
 
-    def _attend_with_changes(
+    def attend_with_changes(
         self,
         query_BHQK: Float[Array, "B H Q K"],
         key_BGMK: Float[Array, "B G M K"],
@@ -179,16 +201,25 @@ class ModifiedAttention(MultiHeadAttention):
             mask,
             dropout=self.weight_dropout.mask(train=train),
             precision=self.precision,
-            score_mod=self._score_mod(),
-            weights_mod=lambda weights: reduce(lambda changed, mod: mod(changed), weights_mods, weights),
+            score_mod=self.score_mod(),
+            weights_mod=lambda weights, scores: reduce(lambda each, mod: mod(each, scores), weights_mods, weights),
             positions=positions,
         )
         self.sow("intermediates", "attention_weights", weights_BHQM)
         return self.merge_heads(heads_BHQU)
 
-    def _score_mod(self) -> Partial | None:
+    def score_mod(self) -> Partial | None:
         mods = self._mods("score_mod")
         return Partial(_in_order, mods) if mods else None
+
+
+def _written(cache: KVCache, new: KVCache, write_index: Int[Array, ""] | int) -> KVCache:
+    """``cache`` with ``new`` in the cache slots from ``write_index`` on, around the ring; of many the last."""
+    ring, count = cache.keys.shape[3], new.keys.shape[3]
+    kept = min(ring, count)
+    index = (write_index + count - kept + jnp.arange(kept)) % ring
+    keys = cache.keys.at[:, :, :, index].set(new.keys[:, :, :, count - kept :])
+    return KVCache(keys, cache.values.at[:, :, index].set(new.values[:, :, count - kept :]))
 
 
 def _in_order(mods: list[Partial], scores: Float[Array, "B H Q M"], at: At) -> Float[Array, "B H Q M"]:

@@ -82,13 +82,13 @@ def modified_attention(
     dropout: DropoutMask | None = None,
     precision: Precision = FLOAT32,
     score_mod: ScoreMod | None = None,
-    weights_mod: Callable[[Float[Array, "B H Q M"]], Float[Array, "B H Q M"]] | None = None,
+    weights_mod: Callable[[Float[Array, "B H Q M"], Float[Array, "B H Q M"]], Float[Array, "B H Q M"]] | None = None,
     positions: tuple[Int[AnyArray, "#B Q"], Int[AnyArray, "#B M"]] | None = None,
 ) -> tuple[Float[Array, "B H Q U"], Float[Array, "B H Q M"]]:
     """``scaled_dot_product_attention`` with shared key heads, changed scores and weights; and the weights before dropout.
 
     Query head h uses key head h // (H / G) (Ainslie et al. 2023, section 2.2). ``score_mod`` reads ``positions`` of queries and
-    keys; None: indices in the row. ``weights_mod`` changes the weights after the softmax.
+    keys; None: indices in the row. ``weights_mod`` changes the weights after the softmax; it reads them and the masked scores.
     """
     scaled_query = query_BHQK * query_BHQK.shape[-1] ** -0.5
     scores_BHQM = scores_of(scaled_query, key_BGMK, precision.wide)
@@ -96,9 +96,10 @@ def modified_attention(
         at = At(*positions or row_indices(*scores_BHQM.shape[2:]), scaled_query)
         scores_BHQM = score_mod(scores_BHQM, at).astype(jnp.float32)
     mask = jnp.broadcast_to(mask_BQM[:, None, :, :], scores_BHQM.shape)
-    weights_BHQM = softmax(jnp.where(mask, scores_BHQM, MASKED_SCORE), precision.output)
+    scores_BHQM = jnp.where(mask, scores_BHQM, MASKED_SCORE)
+    weights_BHQM = softmax(scores_BHQM, precision.output)
     if weights_mod is not None:
-        weights_BHQM = weights_mod(weights_BHQM)
+        weights_BHQM = weights_mod(weights_BHQM, scores_BHQM).astype(precision.output)
     dropped_BHQM = weights_BHQM if dropout is None else dropout(weights_BHQM)
     return weighted_values(dropped_BHQM, value_BGMU, precision), weights_BHQM.astype(jnp.float32)
 

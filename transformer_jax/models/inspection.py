@@ -1,6 +1,7 @@
 """Inspection of a model: attention weights by layer, transformed values, gradients of the embeddings, tree of modules."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, NamedTuple, TypeVar
@@ -9,8 +10,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import Array, Float, PyTree
+from transformer_jax.array_types import Array, Bool, Float, Hidden, PyTree
 from transformer_jax.config.errors import natural_order
+from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.scaled_dot_product import At, scores_of
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Tokens
 
@@ -100,6 +103,47 @@ def _through_output(values_BHMU: Array, params: PyTree, path: str) -> Array:
     output = of_attention.get("output", jnp.eye(heads * size).reshape(heads, size, heads * size))
     values_BHMU = jnp.repeat(values_BHMU, output.shape[0] // heads, axis=1)
     return jnp.einsum("BHMU,HUD->BHMD", values_BHMU.astype(jnp.float32), output)
+
+
+class AttentionActivations(NamedTuple):
+    """Of an attention: scores with their changes before the mask, float32, weights before dropout, and visible keys."""
+
+    scores: Float[Array, "B H Q M"]
+    weights: Float[Array, "B H Q M"]
+    visible: Bool[Array, "#B #Q M"]
+
+
+class Activations(NamedTuple):
+    """Of a teacher-forced pass, by the path of the module: outputs of layers with their tokens [B, L], and attentions."""
+
+    hidden: dict[str, tuple[Hidden, Bool[Array, "B L"]]]
+    attention: dict[str, AttentionActivations]
+
+
+@contextmanager
+def recorded(is_on: bool = True) -> Iterator[Activations]:
+    """The activations of the pass inside, for which the collection ``intermediates`` is mutable; none unless ``is_on``."""
+    found = Activations({}, {})
+
+    def keep(method: Callable, arguments: tuple, options: dict, context: Any) -> Any:
+        returned = method(*arguments, **options)
+        module, path = context.module, "/".join(context.module.path)
+        masks = [each for each in arguments if isinstance(each, SentenceMask)]
+        if context.method_name in ("attend_in_full", "attend_with_changes"):
+            query, keys, _, visible, *positions = arguments
+            query = query * query.shape[-1] ** -0.5
+            scores, changes = scores_of(query, keys, module.precision.wide), module.score_mod() if positions else None
+            if changes:
+                at_queries, at_keys = positions[0]
+                scores = changes(scores, At(at_queries, at_keys, query))
+            weights = module.get_variable("intermediates", "attention_weights")[-1]
+            found.attention[path] = AttentionActivations(scores.astype(jnp.float32), weights, visible)
+        elif context.method_name == "__call__" and "/" not in path and masks:
+            found.hidden[path] = returned, jnp.asarray(masks[0].query_segments) != 0
+        return returned
+
+    with nn.intercept_methods(keep) if is_on else nullcontext():
+        yield found
 
 
 def target_log_probs(model: Module, params: PyTree, *inputs: Tokens) -> Float[Array, " T"]:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Metric, hyperparameters_of, to_json
@@ -15,6 +17,7 @@ from transformer_jax.runs.trackers import Trackers
 from transformer_jax.runtime.preemption import AgreedInterruption, Interruption
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.tasks.task import Task, TrainingData
+from transformer_jax.training.statistics import join
 from transformer_jax.training.step import StepMetrics
 from transformer_jax.training.update import Update
 
@@ -49,8 +52,9 @@ class Counters:
     """Counters that are saved in every checkpoint, so that a resumed run has them.
 
     ``best`` is the best value of the selection metric so far. ``loss``, ``nll``, ``correct`` and ``tokens`` are sums since the
-    last line of the log, ``extras`` of loss terms by name. ``skipped`` updates were not finite and changed nothing.
-    ``num_updates``: the length of a run that was shortened to its budget, 0 while it is ``training.num_updates``.
+    last line of the log, ``extras`` of loss terms by name, ``statistics`` ratios by name. ``skipped`` updates were not finite
+    and changed nothing. ``num_updates``: the length of a run that was shortened to its budget, 0 while it is
+    ``training.num_updates``.
     """
 
     best: float | None = None
@@ -63,6 +67,7 @@ class Counters:
     skipped: int = 0
     num_updates: int = 0
     extras: dict[str, float] = field(default_factory=dict)
+    statistics: dict[str, list[float]] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> "Counters":
@@ -78,10 +83,15 @@ class Counters:
             setattr(self, name, getattr(self, name) + float(getattr(metrics.sums, name)))
         for name, value in metrics.sums.extras.items():
             self.extras[name] = self.extras.get(name, 0.0) + float(value)
+        for name, ratios in metrics.sums.statistics.items():
+            for path, ratio in ratios.items():
+                key = f"{name}/{path}".removesuffix("/")
+                before = [self.statistics[key]] if key in self.statistics else []
+                self.statistics[key] = join(name, np.asarray([*before, ratio], np.float64)).tolist()
         self.total_tokens += float(metrics.sums.tokens)
 
     def take_means(self) -> dict[str, float]:
-        """Means per target token since the last call."""
+        """Means per target token since the last call, and statistics."""
         # No tokens where all updates since were skipped.
         tokens = self.tokens or 1.0
         means = {
@@ -89,11 +99,12 @@ class Counters:
             "train/nll": self.nll / tokens,
             "train/accuracy": self.correct / tokens,
             **{f"train/{name}": value / tokens for name, value in self.extras.items()},
+            **{f"train/{name}": over / under for name, (over, under) in self.statistics.items() if under},
         }
         if self.skipped:
             means["train/skipped_updates"] = float(self.skipped)
         self.loss = self.nll = self.correct = self.tokens = 0.0
-        self.extras = {}
+        self.extras, self.statistics = {}, {}
         return means
 
     def add_validation(self, value: float, selection: Metric) -> bool:

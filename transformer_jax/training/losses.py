@@ -21,6 +21,7 @@ class LossSums(NamedTuple):
 
     ``loss`` is what training minimizes, ``nll`` the negative log-likelihood in nats (exp(nll / tokens) is the perplexity per
     token), ``correct`` the number of tokens that were the most likely one. ``extras``: loss terms by name, part of ``loss``.
+    ``statistics`` (``training.statistics``) are joined apart.
     """
 
     loss: Array
@@ -28,6 +29,7 @@ class LossSums(NamedTuple):
     correct: Array
     tokens: Array
     extras: dict[str, Array] = {}  # noqa: RUF012
+    statistics: dict[str, dict[str, Array]] = {}  # noqa: RUF012
 
     @classmethod
     def zero(cls, extras: Iterable[str] = ()) -> "LossSums":

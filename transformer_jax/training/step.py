@@ -18,6 +18,7 @@ from transformer_jax.config import ConfigError, TrainingConfig
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import batch_sharding, replicated, sharded_shapes, state_shardings
 from transformer_jax.training.state import Optimizer, TrainState, create_state
+from transformer_jax.training.statistics import Watch, joined_statistics
 
 LossFunction = Callable[[PyTree, PyTree, Array, PyTree], LossSums]
 """(params, batch, dropout key, hyperparameters) to sums over the batch; ``sums.loss`` is differentiated."""
@@ -27,6 +28,10 @@ GradientFunction = Callable[[PyTree, PyTree, Array, PyTree], tuple[PyTree, LossS
 
 MakeOptimizer = Callable[[PyTree, Array | int], optax.GradientTransformation]
 """(hyperparameters, number of updates made) to the optimizer; the structure of its state does not depend on them."""
+
+
+MakeWatch = Callable[[PyTree], Watch]
+"""Hyperparameters to the statistics of ``training.watch``."""
 
 
 class StepMetrics(NamedTuple):
@@ -54,6 +59,7 @@ def make_train_step(
     accumulation_steps: int = 1,
     mesh: Mesh | None = None,
     terms: Sequence[str] = (),
+    make_watch: MakeWatch | None = None,
 ) -> TrainStep:
     """The gradient of (sum of token losses) / (number of tokens in the global batch), and one optimizer update with it.
 
@@ -61,6 +67,7 @@ def make_train_step(
     ``accumulation_steps`` the batch is split into interleaved parts, whose gradients are added up one after another; on a
     ``mesh`` that only splits rows, devices exchange their gradients once, after the last part. When the loss or the gradient is
     not finite the parameters and the optimizer state stay as they were. ``terms``: the names of the extras of the sums.
+    ``make_watch``: statistics that the sums return.
     """
 
     def loss_and_sums(params: PyTree, rows: PyTree, key: Array, hyperparameters: PyTree) -> tuple[Array, LossSums]:
@@ -69,7 +76,7 @@ def make_train_step(
 
     gradient_of: GradientFunction = jax.grad(loss_and_sums, has_aux=True)
     if accumulation_steps > 1:
-        gradient_of = _accumulated(gradient_of, accumulation_steps, terms)
+        gradient_of = _accumulated(gradient_of, accumulation_steps, terms, make_watch)
         if mesh is not None and mesh.shape["data"] == mesh.size > 1:
             gradient_of = _psum_once(gradient_of, mesh)
 
@@ -80,6 +87,9 @@ def make_train_step(
         # The norm of the undivided gradient: the divided one is then never written.
         gradient_norm = optax.tree.norm(gradient) / tokens
         gradient = jax.tree.map(lambda leaf: leaf / tokens, gradient)
+        if make_watch:
+            found = make_watch(hyperparameters).of_update(state.params, gradient, tokens, sums.statistics)
+            sums = sums._replace(statistics=found)
         finite = jnp.isfinite(sums.loss) & jnp.isfinite(gradient_norm)
         updates, optimizer_state = optimizer.update(gradient, state.optimizer_state, state.params)
         params = optax.apply_updates(state.params, updates)
@@ -94,21 +104,27 @@ def make_train_step(
     return train_step
 
 
-def _accumulated(gradient_of: GradientFunction, parts: int, terms: Sequence[str]) -> GradientFunction:
+def _accumulated(
+    gradient_of: GradientFunction, parts: int, terms: Sequence[str], make_watch: MakeWatch | None = None
+) -> GradientFunction:
     """Gradient and sums over a batch, accumulated over ``parts`` of its rows."""
 
     def accumulated(params: PyTree, batch: PyTree, key: Array, hyperparameters: PyTree) -> tuple[PyTree, LossSums]:
         def add_part(
             carry: tuple[LossSums, PyTree], part: tuple[PyTree, Array]
-        ) -> tuple[tuple[LossSums, PyTree], None]:
+        ) -> tuple[tuple[LossSums, PyTree], PyTree]:
             rows, index = part
             gradient, sums = gradient_of(params, rows, jax.random.fold_in(key, index), hyperparameters)
-            return (carry[0] + sums, jax.tree.map(jnp.add, carry[1], gradient)), None
+            found = sums.statistics
+            if make_watch:
+                found = make_watch(hyperparameters).with_part(found, gradient, sums.tokens)
+            sums = sums._replace(statistics={})
+            return (carry[0] + sums, jax.tree.map(jnp.add, carry[1], gradient)), found
 
         zero = LossSums.zero(terms), jax.tree.map(jnp.zeros_like, params)
         interleaved_parts = jax.tree.map(lambda rows: interleaved(rows, parts), batch)
-        (sums, gradient), _ = lax.scan(add_part, zero, (interleaved_parts, jnp.arange(parts)))
-        return gradient, sums
+        (sums, gradient), found = lax.scan(add_part, zero, (interleaved_parts, jnp.arange(parts)))
+        return gradient, sums._replace(statistics=joined_statistics(found))
 
     return accumulated
 
@@ -122,8 +138,9 @@ def _psum_once(gradient_of: GradientFunction, mesh: Mesh) -> GradientFunction:
 
     def of_local_rows(*arguments: PyTree) -> tuple[PyTree, LossSums]:
         gradient, sums = gradient_of(*arguments)
-        sums, gradient = lax.psum((sums, gradient), "data")
-        return gradient, sums
+        found = joined_statistics(jax.tree.map(lambda ratio: lax.all_gather(ratio, "data"), sums.statistics))
+        sums, gradient = lax.psum((sums._replace(statistics={}), gradient), "data")
+        return gradient, sums._replace(statistics=found)
 
     specs = P(), P("data"), P(), P()
     return jax.shard_map(of_local_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from transformer_jax.training.parameters import frozen, with_frozen, without_gra
 from transformer_jax.training.schedules import Schedule, make_schedule
 from transformer_jax.training.sharding import state_shardings
 from transformer_jax.training.state import TrainState
+from transformer_jax.training.statistics import Watch
 from transformer_jax.training.step import (
     LossFunction,
     TrainStep,
@@ -53,7 +54,12 @@ class Update:
         rule = rule or UpdateRule(
             self._optimizer(hyperparameters, 0).init,
             make_train_step(
-                loss, self._optimizer, config.batching.accumulation_steps, mesh, config.training.loss_term_names
+                loss,
+                self._optimizer,
+                config.batching.accumulation_steps,
+                mesh,
+                config.training.loss_term_names,
+                partial(Watch, config) if config.training.watch else None,
             ),
         )
         self.step = rule.step

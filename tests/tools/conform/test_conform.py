@@ -101,7 +101,8 @@ def test_every_part_of_the_kit_conforms(kind, name):
         assert [finding for finding in found if not finding.holds] == []
 
 
-# Each part of the kit once, by the setting that selects it.
+# Each part of the kit that changes a model or an update once, by the setting that selects it.
+OTHERS = "statistic", "corruption"
 COMBINATIONS = (
     {
         "model.attention": "grouped_query,qk_norm,soft_cap",
@@ -131,10 +132,19 @@ COMBINATIONS = (
         "optimizer.schedule": "wsd",
     },
     {
+        "model.attention": "softmax_one",
         "model.positions": "alibi",
         "model.mixers": "ssru attention",
         "model.feed_forward": "geglu",
         "optimizer.averaging": "schedule_free",
+        "training.loss_terms": "confidence_penalty",
+    },
+    {
+        "model.attention": "mup,sigmoid",
+        "model.initialization": "mup",
+        "model.tying": "none",
+        "optimizer.name": "mup",
+        "training.loss_terms": "unigram_smoothing",
     },
     {"model.feed_forward": "relu_squared"},
 )
@@ -162,9 +172,10 @@ def test_combinations_of_the_kit_decode_are_causal_and_learn(settings):
 
 
 def test_combinations_are_the_whole_kit():
-    kinds = {kind.setting: name for name, kind in KINDS.items() if name != "rnn_attention"}
-    named = {(kinds[path], name) for each in COMBINATIONS for path, names in each.items() for name in split(names)}
-    assert named == {part for part in KIT if part[0] in KINDS}
+    kinds = {kind.setting: name for name, kind in KINDS.items() if name not in ("rnn_attention", *OTHERS)}
+    stated = [(path, name) for each in COMBINATIONS for path, names in each.items() for name in split(names)]
+    named = {(kinds[path], name) for path, name in stated if path != "model.tying"}
+    assert named == {part for part in KIT if part[0] in kinds.values()}
 
 
 def test_parts_of_models_and_loss_terms_change_the_program():
@@ -174,14 +185,17 @@ def test_parts_of_models_and_loss_terms_change_the_program():
         traced = jax.make_jaxpr(lambda key: trial.loss_sums(objective.init_params(key), rows))(jax.random.key(0))
         return re.sub("0x[0-9a-f]+", "", str(traced))
 
+    needed = {
+        "load_balance": {"model.feed_forward": "mixture_of_experts"},
+        "mup": {"optimizer.name": "mup", "model.tying": "none"},
+    }
     found = {"": program({})}
     assert found[""] == program({})
     for settings in COMBINATIONS:
         for path, names in settings.items():
             if not path.startswith("optimizer"):
                 for name in split(names):
-                    needed = {"model.feed_forward": "mixture_of_experts"} if name == "load_balance" else {}
-                    found[path, name] = program(needed | {path: name})
+                    found[path, name] = program(needed.get(name, {}) | {path: name})
     assert len(set(found.values())) == len(found)
 
 

@@ -33,6 +33,10 @@ class Tokenizer(ABC):
         del num_threads
         return [self.encode(text) for text in texts]
 
+    def encode_with_dropout(self, text: str, dropout: float, seed: int) -> list[int]:
+        """``encode`` without some merges, each left out with probability ``dropout`` (Provilkov et al. 2020); by ``seed``."""
+        raise NotImplementedError(f"{self.kind} has no merges")
+
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids without PAD, BOS and EOS."""

@@ -51,6 +51,12 @@ class SubwordTokenizer(Tokenizer):
             return [self.encode(texts[0])]
         return self._processor.encode([_escape(text) for text in texts], num_threads=num_threads)
 
+    def encode_with_dropout(self, text: str, dropout: float, seed: int) -> list[int]:
+        """See ``Tokenizer``; for the kind ``bpe``."""
+        sentencepiece.set_random_generator_seed(seed)
+        ids: list[int] = self._processor.encode(_escape(text), enable_sampling=True, alpha=dropout, nbest_size=-1)
+        return ids
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids without PAD, BOS and EOS. Bytes that are not UTF-8, which a model may generate, become U+FFFD."""
         text = self._processor.decode([int(i) for i in ids if i not in (PAD_ID, BOS_ID, EOS_ID)])

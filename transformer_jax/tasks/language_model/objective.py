@@ -13,13 +13,16 @@ from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.models.decoder_only import DecoderOnly
 from transformer_jax.models.devices import devices_of, policies_on
 from transformer_jax.models.initialization import initialized
+from transformer_jax.models.inspection import recorded
 from transformer_jax.models.interface import LogitFactors, call
 from transformer_jax.runtime.hardware import device_of
 from transformer_jax.sequence_types import Tokens
+from transformer_jax.training.corruptions import corrupted
 from transformer_jax.training.loss_terms import LossTerms
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import logit_blocks, projected_cross_entropy
 from transformer_jax.training.sharding import token_groups
+from transformer_jax.training.statistics import Watch
 
 
 class LanguageModelObjective:
@@ -53,21 +56,25 @@ class LanguageModelObjective:
     def loss(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> LossSums:
         """Label-smoothed cross entropy of a training batch, with dropout."""
         model = self.training_model(hyperparameters)
-        terms = LossTerms(self.config, hyperparameters)
+        terms, watch = LossTerms(self.config, hyperparameters), Watch(self.config, hyperparameters)
 
         def forward(key: Array) -> tuple[LogitFactors, PyTree]:
-            options: dict[str, Any] = {"train": True, "rngs": {"dropout": key}, "mutable": terms.collections}
-            result: tuple[LogitFactors, PyTree] = call(model, params, "factors", batch, **options)
+            read = corrupted(self.config, hyperparameters, batch, key)
+            options: dict[str, Any] = {"train": True, "rngs": {"dropout": key}}
+            options["mutable"] = terms.collections + watch.collections
+            result: tuple[LogitFactors, PyTree] = call(model, params, "factors", read, **options)
             return result
 
-        factors, collected = forward(key)
+        with recorded(watch.reads_activations) as activations:
+            factors, collected = forward(key)
         labels, weights = jnp.asarray(batch.ids), jnp.asarray(batch.segments != 0, jnp.float32)
         targets = labels, weights, hyperparameters.label_smoothing
         how: dict[str, Any] = {"precision": self._precision, "blocks": self._blocks, "groups": token_groups(self._mesh)}
         sums = projected_cross_entropy(*factors, *targets, terms=terms.of_logits, **how)
-        return terms.of_pass(
+        sums = terms.of_pass(
             sums, factors, collected, lambda: forward(jax.random.fold_in(key, 1))[0].hidden, targets, **how
         )
+        return sums._replace(statistics=watch.of_pass(activations))
 
     def unsmoothed_loss(self, params: PyTree, batch: Tokens, is_scored: AnyArray) -> LossSums:
         """Cross entropy of the scored tokens [B, T] of a batch, without dropout or smoothing."""

@@ -120,12 +120,13 @@ class Evaluator:
     ) -> TranslationEvaluation:
         """Translates the sources of ``pairs`` and scores them against ``references``; ``nll``: in nats, of ``tokens``."""
         started = time.perf_counter()
-        translations = [best[0] for best in self.translator.translate(params, [pair.source for pair in pairs])]
+        sources, language = [pair.source for pair in pairs], self.config.data.target_language
+        translations = [best[0] for best in self.translator.translate(params, sources)]
         seconds = time.perf_counter() - started
         hypotheses = [translation.text for translation in translations]
         report = EvaluationReport(
             split=name,
-            scores=score_translations(hypotheses, references, self.config.data.target_language, self.config.evaluation),
+            scores=score_translations(hypotheses, references, language, self.config.evaluation, sources),
             loss=nll / tokens,
             perplexity=perplexity(nll, tokens),
             tokens_per_second=sum(len(translation.token_ids) for translation in translations) / seconds,

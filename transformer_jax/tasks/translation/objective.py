@@ -15,14 +15,17 @@ from transformer_jax.models.build import build_model
 from transformer_jax.models.devices import devices_of, policies_on
 from transformer_jax.models.ensemble import Ensemble, joined_params, mean_log_probs
 from transformer_jax.models.initialization import initialized
+from transformer_jax.models.inspection import recorded
 from transformer_jax.models.interface import LogitFactors, Module, call, init_params
 from transformer_jax.precision import POLICIES, einsum
 from transformer_jax.runtime.hardware import device_of, evaluation_dtype
 from transformer_jax.sequence_types import Batch
+from transformer_jax.training.corruptions import corrupted
 from transformer_jax.training.loss_terms import LossTerms
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.projected_loss import logit_blocks, projected_cross_entropy
 from transformer_jax.training.sharding import psum_over_rows, token_groups
+from transformer_jax.training.statistics import Watch
 
 
 class TranslationObjective:
@@ -68,21 +71,25 @@ class TranslationObjective:
 
     def _loss_of_rows(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> LossSums:
         model = self.training_model(hyperparameters)
-        terms = LossTerms(self.config, hyperparameters)
+        terms, watch = LossTerms(self.config, hyperparameters), Watch(self.config, hyperparameters)
 
         def forward(key: Array) -> tuple[LogitFactors, PyTree]:
-            options: dict[str, Any] = {"train": True, "rngs": {"dropout": key}, "mutable": terms.collections}
-            result: tuple[LogitFactors, PyTree] = call(model, params, "factors", *batch, **options)
+            read = corrupted(self.config, hyperparameters, batch, key)
+            options: dict[str, Any] = {"train": True, "rngs": {"dropout": key}}
+            options["mutable"] = terms.collections + watch.collections
+            result: tuple[LogitFactors, PyTree] = call(model, params, "factors", *read, **options)
             return result
 
-        factors, collected = forward(key)
+        with recorded(watch.reads_activations) as activations:
+            factors, collected = forward(key)
         labels, weights = jnp.asarray(batch.target.ids), jnp.asarray(batch.target.segments != 0, jnp.float32)
         targets = labels, weights, hyperparameters.label_smoothing
         how: dict[str, Any] = {"precision": self._precision, "blocks": self._blocks, "groups": token_groups(self._mesh)}
         sums = projected_cross_entropy(*factors, *targets, terms=terms.of_logits, **how)
-        return terms.of_pass(
+        sums = terms.of_pass(
             sums, factors, collected, lambda: forward(jax.random.fold_in(key, 1))[0].hidden, targets, **how
         )
+        return sums._replace(statistics=watch.of_pass(activations))
 
     def _unsmoothed_loss_of_rows(self, params: PyTree, batch: Batch, key: Array, hyperparameters: None) -> LossSums:
         factors: LogitFactors = call(self.model, params, "factors", *batch, train=False)

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import EOS_ID, PAD_ID, UNK_ID, AnyArray, Array, Int, PyTree
 from transformer_jax.config import ConfigError, DataError, DecodingConfig
 from transformer_jax.config.data import padded_width
+from transformer_jax.config.plugins import registered
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.decoding.beam_search import (
@@ -263,9 +264,9 @@ def require_translatable(lengths: np.ndarray, limit: int, name: str, first: int 
 def search_for(
     model: Module, config: DecodingConfig, mesh: Mesh, num_results: int, constraint: Constraint | None = None
 ) -> SegmentedSearch:
-    """Plain or diverse beam search, as the settings say, whose inputs are source ids."""
+    """The search of the settings, plain or diverse beam search or a part, whose inputs are source ids."""
     rules = Rules(config.beam_width, num_results, config.length_penalty, stop=config.stop)
-    search = plain_search(rules)
+    search = plain_search(rules) if config.search == "beam" else registered("search")[config.search](rules)
     if config.diverse_groups > 1:
         search = diverse_search(DiverseRules(rules, config.diverse_groups, config.diversity))
     init: InitCache = partial(init_cache, model, config.beam_width)

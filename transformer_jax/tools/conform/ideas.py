@@ -41,8 +41,14 @@ KINDS = {
     "averaging": Kind("optimizer.averaging", ("translation",), is_of_training=True),
     "schedule": Kind("optimizer.schedule", ("translation",), is_of_training=True),
     "loss_term": Kind("training.loss_terms", TRANSFORMERS, is_of_training=True),
+    "corruption": Kind("training.corruptions", TRANSFORMERS, is_of_training=True),
+    "statistic": Kind("training.watch", TRANSFORMERS, is_of_training=True),
 }
-NEEDED: dict[str, dict[str, Any]] = {"load_balance": {"model": {"feed_forward": "mixture_of_experts"}}}
+NEEDED: dict[str, dict[str, Any]] = {
+    "load_balance": {"model": {"feed_forward": "mixture_of_experts"}},
+    "mup": {"optimizer": {"name": "mup"}, "model": {"tying": "none"}},
+    "gradient_noise": {"batching": {"accumulation_steps": 2}},
+}
 """Settings that parts of the kit need."""
 
 

@@ -63,6 +63,8 @@ class TranslationReader(_RunReader[TranslationTask]):
     @cached_property
     def _searches(self) -> Searches:
         decoding, model = self._trained.config.decoding, self._trained.model
+        if decoding.search != "beam":
+            raise ConfigError(f"decoding.search: {decoding.search} cannot be replayed; set it to beam")
         if decoding.diverse_groups > 1:
             raise ConfigError("decoding.diverse_groups: only a search with one group is shown; set it to 1")
         return Searches(

@@ -53,6 +53,8 @@ class Programs:
 
     def __init__(self, model: OpenedModel, length: int) -> None:
         self.decoding = model.config.decoding
+        if self.decoding.search != "beam":
+            raise ConfigError(f"decoding.search: {self.decoding.search} cannot be exported; set it to beam")
         if self.decoding.diverse_groups > 1:
             raise ConfigError("decoding.diverse_groups: the exported search has one group; set it to 1")
         self.max_length = length + self.decoding.max_extra_tokens

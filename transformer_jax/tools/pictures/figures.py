@@ -65,6 +65,7 @@ FIGURES = {
     "architecture": Figure("architecture", "draw_architecture", BASE, ".svg"),
     "schedule": Figure("training_figures", "draw_schedule", BASE),
     "smoothing": Figure("training_figures", "draw_smoothing", BASE),
+    "coordinates": Figure("coordinate_check", "draw_coordinate_check", BASE),
     "heads": Figure("run_figures", "draw_heads", ""),
     "lengths": Figure("run_figures", "draw_lengths", ""),
 }

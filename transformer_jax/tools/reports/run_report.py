@@ -160,21 +160,27 @@ def settings_table(names: Sequence[str], settings: dict[str, list[str]]) -> Tabl
     return Table(headings, rows, of_text=frozenset(range(len(headings))))
 
 
-def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Path) -> Picture | None:
-    """Draws the ``chosen`` metrics, by default the metrics of the tasks and the training loss; None if nothing is measured.
+def _below(metric: str, known: Sequence[str]) -> list[str]:
+    return [key for key in known if key == metric or key.startswith(f"{metric}/")]
 
+
+def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Path) -> Picture | None:
+    """Draws the ``chosen`` metrics, by default those of the tasks, the training loss and the watched statistics.
+
+    train/gradient_norms stands for all metrics below it. None if nothing is measured.
     Raises ConfigError for a chosen metric that no run has measured.
     """
     records = {run.name: read_metrics(RunDirectory(run.folder).metrics) for run in runs}
     found = {run: {key for each in read for key in each if each[key] is not None} for run, read in records.items()}
     known = sorted(set().union(*found.values()))
     for metric in chosen:
-        if metric.strip() not in known:
+        if not _below(metric.strip(), known):
             hint = did_you_mean(metric.strip(), known) or f"; measured: {', '.join(known) or 'none yet'}"
             raise ConfigError(f"--metrics: no run has measured {metric.strip()!r}{hint}")
     # Perplexity already shows the validation loss.
     default = [*(each.key for each in _tasks_metrics(runs) if each.name != "loss"), "train/loss"]
-    keys = [key for key in dict.fromkeys(map(str.strip, chosen or default)) if key in known]
+    default += [f"train/{name}" for run in runs for name in run.config.training.watch_names]
+    keys = list(dict.fromkeys(key for metric in map(str.strip, chosen or default) for key in _below(metric, known)))
     drawn = [run for run in runs if found[run.name] & set(keys)]
     if not drawn:
         return None

@@ -50,6 +50,8 @@ class WordVectorObjective:
         unused = {"optimizer.freeze": optimizer.freeze, "optimizer.clip_norm": optimizer.clip_norm}
         unused["training.label_smoothing"] = config.training.label_smoothing
         unused["training.loss_terms"] = config.training.loss_terms
+        unused["training.corruptions"] = config.training.corruptions
+        unused["training.watch"] = config.training.watch
         unused["optimizer.averaging"] = optimizer.averaging.replace("none", "")
         for name, value in unused.items():
             if value:

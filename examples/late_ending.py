@@ -1,0 +1,14 @@
+"""A beam search in which a hypothesis loses log-probability by ending, so that translations are longer.
+
+transformer-jax train --plugin=examples/late_ending.py --config=quickstart --config.decoding.search=late_ending \
+    --workdir=runs/late
+"""
+
+import transformer_jax
+from transformer_jax.decoding.beam_search import plain_search
+
+
+@transformer_jax.register("search", "late_ending")
+def late_ending(rules):
+    beam = plain_search(rules)
+    return beam._replace(choose=lambda state, logits: beam.choose(state, logits.at[:, :, rules.eos_id].add(-2.0)))

@@ -1,0 +1,43 @@
+"""muP: its table, and the coordinate check, in which activations do not grow with the width."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.config import ConfigError, from_dict, hyperparameters_of
+from transformer_jax.config.plugins import registered
+from transformer_jax.tools.pictures.coordinate_check import coordinate_sizes, model_of
+
+
+def test_rates_and_initial_values_follow_the_table():
+    config = model_of(64, is_mup=True)
+    adam, rates = registered("optimizer")["mup"](config.parts["mup"], hyperparameters_of(config))
+    shapes = {"embedding/table": (9, 64), "projection/table": (9, 64), "self_attention/query": (64, 2, 32)}
+    shapes |= {"self_attention/output": (2, 32, 64), "feed_forward/wide_kernel": (64, 256), "norm/scale": (64,)}
+    shapes |= {"feed_forward/narrow_kernel": (256, 64), "feed_forward/wide_bias": (256,), "positions/table": (5, 64)}
+    gradient = {path: jnp.ones(shape) for path, shape in shapes.items()}
+    updates, _ = rates.update(adam.update(gradient, adam.init(gradient))[0], rates.init(gradient))
+    found = {path: float(jnp.ravel(update)[0]) for path, update in updates.items()}
+    hidden = ("self_attention/query", "self_attention/output", "feed_forward/wide_kernel", "feed_forward/narrow_kernel")
+    expected = dict.fromkeys(shapes, 1.0) | dict.fromkeys((*hidden, "projection/table"), 0.5)
+    assert found == pytest.approx(expected | {"embedding/table": 0.5**0.5}, rel=1e-4)
+
+    initial = {path: registered("initialization")["mup"](config.parts["mup"], config.model, path) for path in shapes}
+    changed = {"projection/table": 0.5**0.5, "positions/table": 2**0.5}
+    assert initial == pytest.approx(dict.fromkeys(shapes, 1.0) | changed)
+
+
+def test_parts_that_do_not_fit_are_refused():
+    rule = registered("initialization")["mup"]
+    with pytest.raises(ConfigError, match=r"optimizer\.name=mup"):
+        rule(None, model_of(64, is_mup=False).model, "embedding/table")
+    tied = from_dict({"optimizer": {"name": "mup"}})
+    with pytest.raises(ConfigError, match=r"model\.tying: .* use none"):
+        rule(tied.parts["mup"], tied.model, "embedding/table")
+
+
+@pytest.mark.slow
+def test_activations_grow_with_the_width_only_in_the_standard_parametrization():
+    ratios = [coordinate_sizes(256, is_mup) / coordinate_sizes(32, is_mup) for is_mup in (False, True)]
+    assert ratios[0][-1] > 2
+    np.testing.assert_allclose(ratios[1], 1.0, atol=0.15)

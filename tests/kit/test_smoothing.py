@@ -1,0 +1,65 @@
+"""Other forms of label smoothing, and attention whose weights do not add up to one: the equations of their papers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.config.plugins import registered
+from transformer_jax.kit.confidence_penalty import ConfidencePenaltySettings
+from transformer_jax.kit.sigmoid import sigmoids
+from transformer_jax.kit.softmax_one import with_one
+from transformer_jax.kit.unigram_smoothing import UnigramSmoothingSettings
+from transformer_jax.layers.scaled_dot_product import modified_attention
+from transformer_jax.training.loss_terms import ForcedPass
+from transformer_jax.training.projected_loss import projected_cross_entropy, projected_sum
+
+HIDDEN, MATRIX = jax.random.normal(jax.random.key(0), (2, 5, 4)), jax.random.normal(jax.random.key(1), (7, 4))
+LABELS, WEIGHTS = jnp.array([[1, 2, 2, 3, 0], [2, 4, 6, 0, 0]]), jnp.array([[1.0, 1, 1, 1, 0], [1, 1, 1, 0, 0]])
+LOG_P = np.asarray(jax.nn.log_softmax(HIDDEN @ MATRIX.T), np.float64)
+
+
+def loss_with(term):
+    targets = MATRIX, LABELS, WEIGHTS, None
+    sums = projected_cross_entropy(HIDDEN, *targets, terms={"term": term.of_logits()})
+    forced = ForcedPass(
+        HIDDEN,
+        LABELS,
+        WEIGHTS,
+        {},
+        None,
+        None,
+        lambda function, *hidden: projected_sum(function, hidden, MATRIX, WEIGHTS),
+    )
+    value = term.of_pass(forced)
+    return float(sums.loss if value is None else sums.with_term("term", value).loss)
+
+
+def test_unigram_smoothing_is_a_cross_entropy_with_frequencies():
+    frequencies = np.bincount(np.asarray(LABELS).ravel(), np.asarray(WEIGHTS).ravel(), 7) / 7
+    targets = 0.8 * np.eye(7)[np.asarray(LABELS)] + 0.2 * frequencies
+    expected = -np.sum(np.sum(targets * LOG_P, -1) * np.asarray(WEIGHTS))
+    assert loss_with(registered("loss_term")["unigram_smoothing"](UnigramSmoothingSettings(0.2))) == pytest.approx(
+        expected
+    )
+
+
+def test_the_confidence_penalty_is_the_negative_entropy():
+    nll = -np.take_along_axis(LOG_P, np.asarray(LABELS)[..., None], -1)[..., 0]
+    expected = np.sum((nll + 0.3 * np.sum(np.exp(LOG_P) * LOG_P, -1)) * np.asarray(WEIGHTS))
+    assert loss_with(registered("loss_term")["confidence_penalty"](ConfidencePenaltySettings(0.3))) == pytest.approx(
+        expected
+    )
+
+
+def test_weights_that_do_not_add_up_to_one():
+    query, key, value = (jax.random.normal(jax.random.key(each), (1, 1, 3, 2)) for each in range(3))
+    mask = np.array([[[True, False, False], [True, True, False], [False, False, False]]])
+    scores = np.asarray(query[0, 0] @ key[0, 0].T, np.float64) / np.sqrt(2)
+    exponentials = np.exp(scores) * mask[0]
+    expected = exponentials / (1 + exponentials.sum(-1, keepdims=True))
+    _, found = modified_attention(query, key, value, mask, weights_mod=with_one)
+    np.testing.assert_allclose(found[0, 0], expected, rtol=1e-5)
+    expected = mask[0] / (1 + np.exp(-scores) * np.maximum(mask[0].sum(-1, keepdims=True), 1))
+    _, found = modified_attention(query, key, value, mask, weights_mod=sigmoids)
+    np.testing.assert_allclose(found[0, 0], expected, rtol=1e-5)

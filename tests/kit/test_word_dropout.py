@@ -1,0 +1,38 @@
+"""Word dropout: the model reads UNK for some tokens, and predicts the tokens themselves."""
+
+import jax
+import numpy as np
+
+from transformer_jax.array_types import EOS_ID, PAD_ID, UNK_ID
+from transformer_jax.config import MeshConfig, from_dict, hyperparameters_of
+from transformer_jax.kit.word_dropout import WordDropoutSettings, word_dropout
+from transformer_jax.sequence_types import Batch, Tokens
+from transformer_jax.tasks.task import objective_of
+from transformer_jax.training.sharding import make_mesh
+
+IDS = np.random.default_rng(0).integers(4, 60, (40, 30)).astype(np.int32)
+IDS[:, 28], IDS[:, 29] = EOS_ID, PAD_ID
+
+
+def test_tokens_become_unknown_at_the_rate_and_ends_stay():
+    batch = Batch(Tokens.from_ids(IDS), Tokens.from_ids(IDS))
+    found = word_dropout(WordDropoutSettings(0.3), batch, jax.random.key(0))
+    dropped = [np.asarray(side.ids) == UNK_ID for side in found]
+    assert all(abs(side[:, :28].mean() - 0.3) < 0.05 for side in dropped) and (dropped[0] != dropped[1]).any()
+    for side, was_dropped in zip(found, dropped, strict=True):
+        np.testing.assert_array_equal(side.ids[~was_dropped], IDS[~was_dropped])
+        assert not was_dropped[:, 28:].any()
+        np.testing.assert_array_equal(side.segments, batch.source.segments)
+
+
+def test_the_labels_stay():
+    model = {"d_model": 8, "d_ff": 8, "num_heads": 2, "num_layers": 1, "dropout": 0.0, "embedding_dropout": 0.0}
+    values = {"task": "language_model", "tokenizer": {"kind": "byte"}, "model": model}
+    config = from_dict(values | {"training": {"corruptions": "word_dropout"}, "parts": {"word_dropout": {"rate": 0.5}}})
+    objective = objective_of(config, make_mesh(MeshConfig(data=1), jax.devices()[:1]))
+    params, batch, key = objective.init_params(jax.random.key(0)), Tokens.from_ids(IDS[:2, :8]), jax.random.key(1)
+    sums = jax.jit(objective.loss)(params, batch, key, hyperparameters_of(config))
+    read = word_dropout(WordDropoutSettings(0.5), batch, jax.random.fold_in(key, 0xC0))
+    log_probs = jax.nn.log_softmax(objective.model.apply({"params": params}, read, train=False))
+    expected = -np.take_along_axis(np.asarray(log_probs), batch.ids[..., None], -1).sum()
+    np.testing.assert_allclose(sums.nll, expected, rtol=1e-5)

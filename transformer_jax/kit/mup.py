@@ -1,0 +1,81 @@
+"""Maximal update parametrization: the learning rate of a narrow model is right for wide ones (Yang et al. 2022, table 8)."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import optax
+
+from transformer_jax.array_types import AnyArray, Array, Float, Int
+from transformer_jax.config import Hyperparameters
+from transformer_jax.config.checks import require, setting
+from transformer_jax.config.plugins import register
+from transformer_jax.layers.modified_attention import AttentionChange
+from transformer_jax.training.sharding import path_of
+
+TABLE = (
+    # Output weights. Their layers begin at the size width^-1/2.
+    (r"projection/(embedding/)?table$", -0.5, -1.0),
+    # Input weights: embeddings are read times width^1/2 and begin at width^-1/2, learned positions are read as they are.
+    (r"embedding/table$", 0.0, -0.5),
+    (r"positions/table$", 0.5, 0.0),
+    # Hidden weights: kernels, which begin at width^-1/2.
+    (r"attention/(query|key|value|output)$|_kernel$|experts_\w+$", 0.0, -1.0),
+    # Norms and biases.
+    (r"", 0.0, 0.0),
+)
+"""Paths; exponents of width / base_width in the factor on the initial value, and in the factor on Adam's learning rate."""
+
+
+@dataclass(frozen=True)
+class MupSettings:
+    """At the base width and the base size of a head nothing changes. d_ff and the heads must grow with d_model."""
+
+    base_width: int = setting(128, "model.d_model of the model that was tuned.")
+    base_key_size: int = setting(64, "Size of its heads.")
+
+
+def exponents(path: str) -> tuple[float, float]:
+    """Of the initial value and of the rate of a parameter."""
+    return next(row[1:] for row in TABLE if re.search(row[0], path))
+
+
+@register("optimizer", "mup", settings=MupSettings)
+def adam(settings: MupSettings, hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
+    """Adam with a learning rate by kind of parameter; use another schedule than noam (Yang et al. 2022, table 8).
+
+    Decoupled weight decay is the same at all widths.
+    """
+
+    def scaled(key_path: tuple, update: AnyArray) -> AnyArray:
+        path = path_of(key_path)
+        # Of [H, K, D], [F, D], [V, D]; [E, D, F]; [D, H, K], [D, F].
+        axis = -1 if re.search(r"(output|narrow\w*|table)$", path) else 1 if "experts" in path else 0
+        width = update.shape[axis] if update.ndim > 1 else settings.base_width
+        return update * (width / settings.base_width) ** exponents(path)[1]
+
+    rates = optax.stateless(lambda updates, params: jax.tree_util.tree_map_with_path(scaled, updates))
+    return [optax.scale_by_adam(hyperparameters.b1, hyperparameters.b2, hyperparameters.epsilon), rates]
+
+
+@register("initialization", "mup")
+def initial(settings: MupSettings | None, config: Any, path: str) -> float:
+    """Smaller output weights, for optimizer.name=mup and an output that shares no embedding (Yang et al. 2022, table 8)."""
+    require(settings is not None, "model.initialization", "mup needs optimizer.name=mup")
+    is_tied = config.tying in ("all", "output")
+    require(not is_tied, "model.tying", f"mup has other output weights than embeddings, not {config.tying}; use none")
+    require(
+        config.embedding == "scaled", "model.embedding", f"mup scales embeddings; use scaled, not {config.embedding}"
+    )
+    ratio: float = config.d_model / settings.base_width  # type: ignore[union-attr]
+    return ratio ** exponents(path)[0]
+
+
+@register("attention", "mup")
+class MupAttention(AttentionChange):
+    """Scores q k / K instead of q k / sqrt(K), equal at the base size of a head (Yang et al. 2022, definition 4.1)."""
+
+    def queries(self, query_BHQK: Float[Array, "B H Q K"], positions: Int[AnyArray, "B Q"]) -> Float[Array, "B H Q K"]:
+        require(self.settings is not None, "model.attention", "mup needs optimizer.name=mup")
+        return query_BHQK * (self.settings.base_key_size / self.key_size) ** 0.5

@@ -1,0 +1,43 @@
+"""Label smoothing with frequencies of tokens instead of a uniform distribution (Pereyra et al. 2017, section 3.2)."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jax.tree_util import Partial
+
+from transformer_jax.array_types import Array, Float, Int
+from transformer_jax.config.checks import setting
+from transformer_jax.config.plugins import register
+from transformer_jax.training.loss_terms import ForcedPass, LossTerm
+
+
+@dataclass(frozen=True)
+class UnigramSmoothingSettings:
+    weight: float = setting(0.1, "Probability of all other tokens together.", below=1, program="traced")
+
+
+@register("loss_term", "unigram_smoothing", settings=UnigramSmoothingSettings)
+class UnigramSmoothing(LossTerm):
+    """Cross entropy against (1 - weight) one-hot + weight u; use label_smoothing=0 (Pereyra et al. 2017, section 3.2).
+
+    u are the frequencies of the labels of the batch (with accumulation of a part, on a mesh of ``data`` alone on one device).
+    The difference from the cross entropy is weight (z_label - sum u z).
+    """
+
+    def of_logits(self) -> Partial:
+        """weight z_label of each token."""
+        return Partial(of_label, jnp.asarray(self.settings.weight, jnp.float32))
+
+    def of_pass(self, forced: ForcedPass) -> Array:
+        """-weight sum u z, over the tokens; computes the logits once more."""
+        shares = forced.weights / jnp.maximum(jnp.sum(forced.weights), 1.0)
+
+        def mean(logits: Float[Array, "*B V"]) -> Float[Array, "*B"]:
+            frequencies = jnp.zeros(logits.shape[-1]).at[forced.labels].add(shares)
+            return logits @ frequencies
+
+        return -self.settings.weight * forced.sum_of_tokens(mean, forced.hidden)
+
+
+def of_label(weight: Array, logits: Float[Array, "*B V"], labels: Int[Array, "*B"]) -> Float[Array, "*B"]:
+    return weight * jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
