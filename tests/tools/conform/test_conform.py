@@ -25,8 +25,8 @@ from transformer_jax.tools.conform.checks import (
     findings,
 )
 from transformer_jax.tools.conform.comparison import Broken, require_near, require_same_bits
-from transformer_jax.tools.conform.ideas import KINDS, Idea, ideas_named
-from transformer_jax.tools.conform.trials import Trial, sentences, single_mesh, trial_config, with_values
+from transformer_jax.tools.conform.ideas import KINDS, Idea, ideas_named, with_values
+from transformer_jax.tools.conform.trials import Trial, sentences, single_mesh, trial_config
 
 PROPERTIES = OF_MODELS | OF_TRANSFORMERS | OF_LANGUAGE_MODELS | OF_UPDATES
 

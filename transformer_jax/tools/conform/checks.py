@@ -12,7 +12,8 @@ from transformer_jax.config.plugins import loaded_plugins
 from transformer_jax.tools.conform import model_properties as models
 from transformer_jax.tools.conform import update_properties as updates
 from transformer_jax.tools.conform.comparison import Broken
-from transformer_jax.tools.conform.trials import BY_SGD, Trial, optimized, trial_config, with_values
+from transformer_jax.tools.conform.ideas import with_values
+from transformer_jax.tools.conform.trials import BY_SGD, Trial, optimized, trial_config
 
 Property = Callable[[Trial, int], str]
 LENGTH = 6

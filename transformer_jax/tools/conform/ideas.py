@@ -14,7 +14,6 @@ from transformer_jax.config import (
 from transformer_jax.config.checks import declared
 from transformer_jax.config.errors import nearest
 from transformer_jax.config.plugins import load_plugin, registered
-from transformer_jax.tools.conform.trials import with_values
 
 TRANSFORMERS = ("translation", "language_model")
 
@@ -113,3 +112,13 @@ def _registered_by(file: str) -> list[Idea]:
 
 def _parts() -> dict[Idea, Any]:
     return {Idea(kind, name): made for kind in KINDS for name, made in registered(kind).items()}
+
+
+def with_values(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` and ``values``, which win, at every level."""
+    both = {
+        name: with_values(base[name], each)
+        for name, each in values.items()
+        if name in base and isinstance(each, Mapping)
+    }
+    return {**base, **values, **both}

@@ -20,6 +20,7 @@ from transformer_jax.models.devices import ANY_DEVICES, Devices
 from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Batch, DecodeCache, Tokens
 from transformer_jax.tasks.task import objective_of, task_class
+from transformer_jax.tools.conform.ideas import with_values
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows
 from transformer_jax.training.state import TrainState
@@ -78,16 +79,6 @@ def trial_config(model: str, values: Mapping[str, Any], *, small: bool = False) 
     return from_dict(
         with_values({"parts": {name: SMALL_PARTS[name] for name in SMALL_PARTS if name in selected}}, merged)
     )
-
-
-def with_values(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` and ``values``, which win, at every level."""
-    both = {
-        name: with_values(base[name], each)
-        for name, each in values.items()
-        if name in base and isinstance(each, Mapping)
-    }
-    return {**base, **values, **both}
 
 
 class Sentences(NamedTuple):

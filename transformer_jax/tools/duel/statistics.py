@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from functools import cache
 from statistics import fmean, stdev
 from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import t
 
 LEVEL, POWER, MOST_SEEDS = 0.05, 0.8, 10_000
 
@@ -31,35 +33,9 @@ def paired_test(differences: Sequence[float]) -> PairedTest | None:
     if not deviation:
         return PairedTest(pairs, mean, 0.0, mean, mean, float(mean == 0))
     error = deviation / math.sqrt(pairs)
-    half = t_quantile(LEVEL, pairs - 1) * error
-    return PairedTest(pairs, mean, deviation, mean - half, mean + half, t_tails(mean / error, pairs - 1))
-
-
-def t_tails(t: float, freedom: int) -> float:
-    """P(|T| > |t|) of Student's t distribution (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4)."""
-    angle = math.atan2(abs(t), math.sqrt(freedom))
-    squared = math.cos(angle) ** 2
-    is_odd = freedom % 2
-    term = total = 1.0
-    for k in range(1, (freedom - is_odd) // 2):
-        term *= squared * (2 * k - 1 + is_odd) / (2 * k + is_odd)
-        total += term
-    inside = math.sin(angle) * total
-    if is_odd:
-        inside = (angle + inside * math.cos(angle) * (freedom > 1)) * 2 / math.pi
-    return max(1 - inside, 0.0)
-
-
-@cache
-def t_quantile(tails: float, freedom: int) -> float:
-    """The t with ``P(|T| > t) = tails``."""
-    low, high = 0.0, 1.0
-    while t_tails(high, freedom) > tails:
-        high *= 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if t_tails(middle, freedom) > tails else (low, middle)
-    return high
+    half = float(t.isf(LEVEL / 2, pairs - 1)) * error
+    p = float(2 * t.sf(abs(mean) / error, pairs - 1))
+    return PairedTest(pairs, mean, deviation, mean - half, mean + half, p)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -73,17 +49,20 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def detectable(deviation: float, pairs: int, tests: int = 1) -> float:
     """The difference that ``tests`` tests (Bonferroni) find with probability 0.8; ``deviation`` is of the differences."""
-    return deviation * _quantiles(pairs, tests) / math.sqrt(pairs)
+    return deviation * float(_quantiles(np.array(pairs), tests)) / math.sqrt(pairs)
 
 
 def seeds_needed(difference: float, deviation: float, tests: int = 1) -> int:
     """The fewest pairs with which a difference is found with probability 0.8; at most 10,000."""
+    pairs = np.arange(2, MOST_SEEDS)
     ratio = abs(difference) / deviation if deviation else math.inf
-    return next((n for n in range(2, MOST_SEEDS) if _quantiles(n, tests) <= math.sqrt(n) * ratio), MOST_SEEDS)
+    enough = _quantiles(pairs, tests) <= np.sqrt(pairs) * ratio
+    return int(pairs[enough.argmax()]) if enough.any() else MOST_SEEDS
 
 
-def _quantiles(pairs: int, tests: int) -> float:
-    return t_quantile(LEVEL / tests, pairs - 1) + t_quantile(2 * (1 - POWER), pairs - 1)
+def _quantiles(pairs: np.ndarray, tests: int) -> np.ndarray:
+    quantiles: np.ndarray = t.isf(LEVEL / tests / 2, pairs - 1) + t.isf(1 - POWER, pairs - 1)
+    return quantiles
 
 
 def verdict(test: PairedTest | None, adjusted: float, sign: int, metric: str, digits: int, failures: str = "") -> str:

@@ -138,4 +138,4 @@ class GeneratedTreebank(TreeCorpus):
         return self.config.generated_pairs if split == self.config.train_split else GENERATED_TREES
 
     def fingerprint(self, split: str) -> str:
-        return generated_fingerprint(self, split, [self.form, self.seed, self.count(split)])
+        return generated_fingerprint(self, split, (self.form, self.seed, self.count(split)))
