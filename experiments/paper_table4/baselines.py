@@ -6,7 +6,7 @@
 Vertical order 1 and unlimited horizontal order is the plain treebank grammar (Charniak 1996); orders 2, 2 are in Klein and
 Manning (2003, table 1). Rules have their relative frequencies. Tags of a word: relative frequencies, interpolated with the
 frequencies of the rare words of its class (capital letters, digits, hyphens, suffixes). No tags are given. A sentence without
-a parse gets right-branching trees. NLTK has the same grammar, but its Viterbi parser in Python needs minutes for a sentence.
+a parse gets right-branching trees.
 """
 
 import argparse
