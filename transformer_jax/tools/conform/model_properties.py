@@ -39,7 +39,9 @@ def step_equals_full_pass(trial: Trial, length: int) -> str:
     targets = np.full((count, BEAMS, length), FIRST_WORD, np.int32)
     found = np.zeros((*targets.shape, VOCABULARY), np.float32)
     for position in range(length):
-        targets, found = (np.take_along_axis(each, _wide(parents[position], each), axis=1) for each in (targets, found))
+        index = parents[position][:, :, None]
+        targets = np.take_along_axis(targets, index, axis=1)
+        found = np.take_along_axis(found, index[..., None], axis=1)
         found[:, :, position] = logits[position]
         # The token that a step is given is the target of the step before it.
         targets[:, :, position - 1] = tokens[position]
@@ -47,10 +49,6 @@ def step_equals_full_pass(trial: Trial, length: int) -> str:
     full = full.reshape(found.shape)
     worst = [require_near(found[:, :, t], full[:, :, t], f"token {t + 1}") for t in range(length)]
     return max(worst, key=float)
-
-
-def _wide(index: np.ndarray, array: np.ndarray) -> np.ndarray:
-    return np.expand_dims(index, tuple(range(index.ndim, array.ndim)))
 
 
 def packed_equals_apart(trial: Trial, length: int) -> str:
