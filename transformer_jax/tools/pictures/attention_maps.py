@@ -1,5 +1,6 @@
 """Attention weights as a grid of heat maps with a row per layer and a column per head."""
 
+import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ PANEL_INCHES = 1.9
 MIN_CELL_INCHES, MAX_CELL_INCHES = 0.125, 0.34
 GAP = 0.14
 POINTS_PER_INCH = 72
+TITLE_POINTS = 12
 WIDE_LETTER = 1.65
 
 
@@ -58,9 +60,12 @@ def draw_attention(
     scale = min(max(num_columns * panel_width / 12, 1.0), 2.0)
     left = left_labels + 0.2 + 0.3 * scale * any(panels)
     right = 0.55 + 0.3 * scale
-    top = scale * (0.42 * bool(title) + (0.36 if num_columns > 1 else 0.16))
     row_gap = bottom_labels + 0.25 if repeats_columns else GAP
     width = left + num_columns * (panel_width + GAP) - GAP + right
+    letters = max(int(width / (TITLE_POINTS * scale * 0.68 / POINTS_PER_INCH)), 20)
+    title = "\n".join(part for line in title.splitlines() for part in textwrap.wrap(line, letters))
+    above = 0.42 + 0.2 * max(title.count("\n") - 1, 0) if title else 0.0
+    top = scale * (above + (0.36 if num_columns > 1 else 0.16))
     height = top + len(panels) * (panel_height + row_gap) - row_gap + (bottom_labels + 0.22)
 
     figure = canvas.blank_figure(width, height)
@@ -80,7 +85,7 @@ def draw_attention(
         text = figure.text(x, y, name, rotation=90, ha="center", va="center", color=FAINT_INK, parse_math=False)
         text.set_fontproperties(font(8.5 * scale))
     if title:
-        canvas.add_title(figure, title, points=12 * scale)
+        canvas.add_title(figure, title, points=TITLE_POINTS * scale)
     # The color scale, beside the first row of panels.
     axes = canvas.add_panel(figure, width - right + 0.18, top, 0.1 * scale, min(panel_height, 1.6 * scale))
     ramp = np.linspace(1, 0, 256)[:, None]
