@@ -4,7 +4,7 @@
     python experiments/paper_table4/baselines.py treebank --right_branching
 
 Vertical order 1 and unlimited horizontal order is the plain treebank grammar (Charniak 1996); orders 2, 2 are in Klein and
-Manning (2003, table 1). Rules have their relative frequencies. Tags of a word: relative frequencies, interpolated with the
+Manning (2003, figure 2). Rules have their relative frequencies. Tags of a word: relative frequencies, interpolated with the
 frequencies of the rare words of its class (capital letters, digits, hyphens, suffixes). No tags are given. A sentence without
 a parse gets right-branching trees.
 """

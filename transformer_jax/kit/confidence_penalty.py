@@ -19,7 +19,7 @@ class ConfidencePenaltySettings:
 
 @register("loss_term", "confidence_penalty", settings=ConfidencePenaltySettings)
 class ConfidencePenalty(LossTerm):
-    """-weight H(p), the entropy of the prediction in nats; use label_smoothing=0 (Pereyra et al. 2017, section 3.1)."""
+    """-weight H(p), the entropy of the prediction in nats; use label_smoothing=0 (Pereyra et al. 2017, section 3)."""
 
     def of_logits(self) -> Partial:
         """See ``LossTerm``."""

@@ -1,4 +1,4 @@
-"""Maximal update parametrization: the learning rate of a narrow model is right for wide ones (Yang et al. 2022, table 8)."""
+"""Maximal update parametrization: the learning rate of a narrow model is right for wide ones (Yang et al. 2022, table 3)."""
 
 import re
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ def exponents(path: str) -> tuple[float, float]:
 
 @register("optimizer", "mup", settings=MupSettings)
 def adam(settings: MupSettings, hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
-    """Adam with a learning rate by kind of parameter; use another schedule than noam (Yang et al. 2022, table 8).
+    """Adam with a learning rate by kind of parameter; use another schedule than noam (Yang et al. 2022, table 3).
 
     Decoupled weight decay is the same at all widths.
     """
@@ -61,7 +61,7 @@ def adam(settings: MupSettings, hyperparameters: Hyperparameters) -> list[optax.
 
 @register("initialization", "mup")
 def initial(settings: MupSettings | None, config: Any, path: str) -> float:
-    """Smaller output weights, for optimizer.name=mup and an output that shares no embedding (Yang et al. 2022, table 8)."""
+    """Smaller output weights, for optimizer.name=mup and an output that shares no embedding (Yang et al. 2022, table 3)."""
     require(settings is not None, "model.initialization", "mup needs optimizer.name=mup")
     is_tied = config.tying in ("all", "output")
     require(not is_tied, "model.tying", f"mup has other output weights than embeddings, not {config.tying}; use none")

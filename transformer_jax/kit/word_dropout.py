@@ -20,7 +20,7 @@ class WordDropoutSettings:
 
 @register("corruption", "word_dropout", settings=WordDropoutSettings)
 def word_dropout(settings: WordDropoutSettings, batch: Any, key: Array) -> Any:
-    """Tokens of the source and of the decoder's input become UNK; EOS stays (Bowman et al. 2016, section 3.2)."""
+    """Tokens of the source and of the decoder's input become UNK; EOS stays (Bowman et al. 2016, section 3)."""
     keys = iter(jax.random.split(key))
 
     def dropped(tokens: Tokens) -> Tokens:

@@ -59,6 +59,7 @@ def test_ideas_become_settings(tmp_path):
         (["--ideas=dot"], "model.attention is not a setting of this recipe's model"),
         (["--ideas=none"], "write positions:none or averaging:none"),
         (["--ideas=rope,rope"], "name ideas, each once"),
+        (["--ideas=rope,positions:rope"], "rope and positions:rope have the same settings"),
         (["--ideas=missing.py"], "missing.py is not a file"),
         (["--ideas=rope", "--sizes=0"], "whole numbers from 1"),
         (["--ideas=rope", "--metric=ter"], "'ter' is not measured here"),
@@ -122,7 +123,7 @@ def test_a_duel_grows_by_ideas_and_keeps_its_conditions(tmp_path, monkeypatch):
         require_same_duel(after, after, [Contender("rope", 1, {"model.positions": "rope"}, {"rope.py": "other"})])
 
 
-def test_tuning_tries_the_same_number_of_values_for_all(tmp_path, monkeypatch):
+def test_tuning_tries_the_same_number_of_values_for_all(tmp_path, tmp_path_factory, monkeypatch):
     plan = planned(tmp_path, monkeypatch, ideas=("optimizer.learning_rate=0.1",), tune="learning_rate:3")
     rates = [
         sweep_of(tmp_path, "tune").settings(point).optimizer.learning_rate
@@ -133,6 +134,8 @@ def test_tuning_tries_the_same_number_of_values_for_all(tmp_path, monkeypatch):
     chosen = {name: replace(each, tuned=each.grid[0]) for name, each in plan.planned.items()}
     replace(plan, planned=chosen).write(tmp_path)
     assert [row["optimizer.learning_rate"] for row in sweep_of(tmp_path, "2").rows.values()] == ["0.0015", "0.05"]
+    with pytest.raises(ConfigError, match="optimizer.weight_decay is 0.0"):
+        planned(tmp_path_factory.mktemp("zero"), monkeypatch, tune="weight_decay:3")
 
 
 def test_the_feed_forward_width_matches_parameters(tmp_path, monkeypatch):

@@ -65,7 +65,7 @@ def test_verdicts_say_what_the_interval_allows():
     test = PairedTest(5, 0.5, 0.3, 0.2, 0.8, 0.01)
     assert verdict(test, 0.02, 1, "BLEU", 2) == "helps: BLEU better by 0.20 to 0.80"
     assert verdict(test, 0.02, -1, "loss", 1, "1 of 5 runs of x failed") == (
-        "hurts: loss worse by 0.2 to 0.8; 1 of 5 runs of x failed, and are in no mean"
+        "hurts: loss worse by 0.2 to 0.8; 1 of 5 runs of x failed and are left out"
     )
     assert verdict(test, 0.06, 1, "BLEU", 2) == "no difference shown; BLEU may still be up to 0.80 better"
     both = PairedTest(5, 0.1, 0.3, -0.3, 0.5, 0.4)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import combinations
 from pathlib import Path
 
 from transformer_jax.config import ConfigError, ExperimentConfig, resolve
@@ -38,13 +39,17 @@ class Contender:
 def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str], sizes: Sequence[int]) -> list[Contender]:
     """The base and the ideas at each size, the base first.
 
-    Raises ConfigError where an idea is not one, is named twice, or does not fit the recipe.
+    Raises ConfigError where an idea is not one, is there twice, or does not fit the recipe.
     """
     names = [text.strip() for text in ideas]
     if not all(names) or len(set(names)) < len(names) or BASE in names:
         raise ConfigError(f"--ideas: {','.join(ideas)}: name ideas, each once, and not {BASE!r}, which is there anyway")
     base, found = resolve(recipe, overrides), []
     read = [(BASE, {}, {}), *((name, *_read_idea(name, base)) for name in names)]
+    for (first, settings, _), (second, others, _) in combinations(read[1:], 2):
+        if settings == others:
+            problem = "have the same settings; leave one out, or give their parts different names"
+            raise ConfigError(f"--ideas: {first} and {second} {problem}")
     model = declared(type(base.model))
     widths = {key: getattr(base.model, key) for key in WIDTHS if key in model and getattr(base.model, key)}
     for size in sizes:

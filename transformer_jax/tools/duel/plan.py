@@ -164,6 +164,7 @@ def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: C
             # Times compare only where the base takes turns.
             tried = [base, *(each for each in new if each != base)] if plan.equal == "time" and new else new
             widths = {each.name: _width(plan, base, each) if plan.equal == "parameters" else {} for each in tried}
+            grids = {each.name: _grid(plan, plan.config_of(each)) for each in new}
             costs = _costs(plan, tried, widths, say)
             for each in new:
                 before = plan.planned.get(base.name)
@@ -179,8 +180,8 @@ def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: C
                     raise ConfigError(f"--budget: pays {updates} updates of {each.name}; give at least {VALIDATIONS}")
                 settings = widths[each.name] | _length(plan, each, updates)
                 # Raises where the settings exclude each other.
-                grid = _grid(plan, plan.config_of(each, settings))
-                planned = Planned(each, cost, updates, settings, grid)
+                plan.config_of(each, settings)
+                planned = Planned(each, cost, updates, settings, grids[each.name])
                 plan = replace(plan, planned={**plan.planned, each.name: planned})
                 plan.write(workdir)
                 counts = (
@@ -190,13 +191,15 @@ def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: C
 
 
 def _grid(plan: Plan, config: ExperimentConfig) -> list[str]:
-    """The values to tune: powers of 2 around the value of the contender."""
+    """The values to tune: powers of 2 around the value of the contender; raises ConfigError where that is 0."""
     if not plan.tune:
         return []
     block, _, name = plan.tuned_key.rpartition(".")
     owner = config.parts[block.removeprefix("parts.")] if block.startswith("parts.") else getattr(config, block)
-    count = int(plan.tune.partition(":")[2])
-    return [f"{getattr(owner, name) * 2.0 ** (index - (count - 1) / 2):.6g}" for index in range(count)]
+    count, value = int(plan.tune.partition(":")[2]), getattr(owner, name)
+    if not value:
+        raise ConfigError(f"--tune: {plan.tuned_key} is {value}, and the grid has multiples of it; give another value")
+    return [f"{value * 2.0 ** (index - (count - 1) / 2):.6g}" for index in range(count)]
 
 
 def _length(plan: Plan, contender: Contender, updates: int) -> dict[str, str]:

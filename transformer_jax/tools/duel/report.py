@@ -28,7 +28,7 @@ BUDGETS = {
     "flops": "The runs of an idea have the FLOPs of the base's runs: the more an update has, the fewer updates.",
     "time": f"The runs of an idea have the time in updates of the base's runs, measured by pilots in turn (best of {ROUNDS}).",
     "updates": "All runs have the same number of updates; an idea may use more operations and parameters.",
-    "parameters": "All runs have the same number of updates; the feed-forward width makes the parameters equal.",
+    "parameters": "All runs have the same number of updates; the feed-forward width, a multiple of 8, matches the parameters.",
 }
 COUNTS = (
     "FLOPs are of the matrix products: forward, backward and in the optimizer, without recomputation, on the batches of the "

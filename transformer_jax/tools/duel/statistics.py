@@ -39,7 +39,7 @@ def paired_test(differences: Sequence[float]) -> PairedTest | None:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p adjusted for several tests, in their order (Holm 1979): one of all below the level is a false alarm at that level."""
+    """p adjusted for several tests, in their order (Holm 1979), which bounds the probability of any false alarm."""
     adjusted, largest = [1.0] * len(p_values), 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda each: p_values[each])):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
@@ -80,4 +80,4 @@ def verdict(test: PairedTest | None, adjusted: float, sign: int, metric: str, di
         possible = [f"{best:.{digits}f} better"] if best > 0 else []
         possible += [f"{-worst:.{digits}f} worse"] if worst < 0 else []
         words = f"no difference shown; {metric} may still be up to {' or '.join(possible)}"
-    return f"{words}; {failures}, and are in no mean" if failures else words
+    return f"{words}; {failures} and are left out" if failures else words

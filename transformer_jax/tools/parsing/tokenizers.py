@@ -28,7 +28,7 @@ class SymbolTokenizer(ListedTokenizer):
 
 
 class WordClassTokenizer(SymbolTokenizer):
-    """Words with a space between them; a word that the training text has less than twice becomes its class.
+    """Words with a space between them; a word with fewer than two occurrences in the training text becomes its class.
 
     Classes are by capital letters, digits, hyphens and suffixes, as in Petrov et al. 2006: ``unk-cap-s``, ``unk-num``.
     """

@@ -87,7 +87,7 @@ def read_trees(path: Path) -> Iterator[Located]:
                     yield Located(tree, begun)
             else:
                 open_trees[-1][0].append(part)
-                if len(open_trees[-1][0]) + bool(open_trees[-1][1]) > 2 or open_trees[-1][1]:
+                if len(open_trees[-1][0]) > 2 or open_trees[-1][1]:
                     raise DataError(
                         f"{where}: {part!r} stands beside a constituent; a word has brackets of its own, (NN word)"
                     )
