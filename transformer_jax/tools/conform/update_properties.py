@@ -79,8 +79,10 @@ def resumed_to_the_bit(trial: Trial, length: int) -> str:
 def parts_equal_whole(trial: Trial, length: int) -> str:
     """Two parts of a batch, accumulated, where there are two devices on each, make the update of the whole batch.
 
-    With a loss term that is not a sum over tokens, parts of the same rows do.
+    With a loss term that is not a sum over tokens, parts of the same rows do. Corruptions of parts have other random numbers.
     """
+    if trial.config.training.corruption_names:
+        return "not checked: each part is corrupted by its own random numbers"
     rows = trial.rows(length)
     halves = Trial(replace(trial.config, batching=replace(trial.config.batching, accumulation_steps=2)))
 
