@@ -47,8 +47,9 @@ NEEDED: dict[str, dict[str, Any]] = {
     "load_balance": {"model": {"feed_forward": "mixture_of_experts"}},
     "mup": {"optimizer": {"name": "mup"}, "model": {"tying": "none"}},
     "gradient_noise": {"batching": {"accumulation_steps": 2}},
+    **{name: {"model": {"bidirectional_encoder": False}} for name in ("dot", "scaled_dot")},
 }
-"""Settings that parts of the kit need."""
+"""Settings that parts need."""
 
 
 class Idea(NamedTuple):

@@ -56,14 +56,13 @@ def draw_coordinate_check(subject: Subject, path: Path, widths: Sequence[int] = 
     }
     panels = [
         LinePanel(
-            f"Before update {number}",
-            {name: (widths, found[:, number - 1]) for name, found in sizes.items()},
+            f"After {number} update{'s' * (number > 1)}",
+            {name: (widths, found[:, number]) for name, found in sizes.items()},
             "width",
             "root mean square",
             x_scale="log",
-            y_scale="log",
         )
-        for number in range(1, UPDATES + 1)
+        for number in range(1, UPDATES)
     ]
     draw_panels(panels, path, title="Coordinate check: hidden states after the last layer")
     table = [f"{'':>8}  {'width':>5}  root mean square before update 1 to {UPDATES}"]
