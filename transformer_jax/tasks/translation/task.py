@@ -135,7 +135,7 @@ class TranslationTask(Task):
     def begin(config: ExperimentConfig, directory: RunDirectory) -> ExperimentConfig:
         """The settings with the languages of the text, the tokenizer of BLEU and the selection metric.
 
-        Stated values stay; others are those of the run in ``directory``, or follow from the language. Raises ConfigError when a
+        Stated values stay; the run in ``directory`` gives the others, or the language for a new run. Raises ConfigError when a
         tokenizer is not installed.
         """
         if not config.scores_translations:
@@ -205,7 +205,7 @@ class TranslationTask(Task):
 
     def ensemble(self, others: Sequence[Task]) -> "TranslationTask":
         objective = EnsembleObjective([self.objective, *(other.objective for other in others)])
-        return TranslationTask(self.config, self.tokenizers, self.mesh, objective)
+        return type(self)(self.config, self.tokenizers, self.mesh, objective)
 
     @cached_property
     def evaluator(self) -> Evaluator:

@@ -1,4 +1,4 @@
-"""Parsing as translation of words into linearized trees: the data, model, loss and search are those of translation."""
+"""Parsing as translation of words into linearized trees, with the data, model, loss and search of translation."""
 
 import math
 import time
@@ -16,9 +16,7 @@ from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.sentence_pairs import SentencePair, digest
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
 from transformer_jax.evaluation.scores import perplexity
-from transformer_jax.tasks.task import Task
 from transformer_jax.tasks.translation.evaluator import Evaluator, TranslationEvaluation
-from transformer_jax.tasks.translation.objective import EnsembleObjective
 from transformer_jax.tasks.translation.task import ReferencedText, TranslationData, TranslationTask
 from transformer_jax.tasks.translation.translator import Translator
 from transformer_jax.tools.parsing.corpus import TreeCorpus
@@ -188,11 +186,6 @@ class ParsingTask(TranslationTask):
         counts = ", ".join(f"{count:,} {name}" for name, count in removed.items())
         return replace(data, warnings=(f"removed from the trees: {counts}",)) if counts else data
 
-    def ensemble(self, others: Sequence[Task]) -> "ParsingTask":
-        """The same task with an ensemble of the models of all."""
-        objective = EnsembleObjective([self.objective, *(other.objective for other in others)])
-        return ParsingTask(self.config, self.tokenizers, self.mesh, objective)
-
     @cached_property
     def evaluator(self) -> ParsingEvaluator:
         """Scores splits; data and compiled programs are kept."""
@@ -206,7 +199,7 @@ class ParsingTask(TranslationTask):
         return ParsingEvaluator(validated, self.tokenizers, self.objective, self.mesh)
 
     def parse_in_order(self, params: PyTree, sentences: Sequence[str], **options: Any) -> Iterator[list[Parse]]:
-        """The best trees of each sentence of words with spaces between them; options are those of ``translate_in_order``.
+        """The best trees of each sentence of words with spaces between them; ``options`` as for ``translate_in_order``.
 
         Round brackets are words ``-LRB-`` and ``-RRB-``, as in treebanks.
         """
