@@ -11,7 +11,7 @@ from transformer_jax.runtime.atomic_files import read_records
 def scored_checkpoints(run: RunDirectory) -> list[StoredCheckpoint]:
     """The complete checkpoints of a run, oldest first, each with its score on the validation split.
 
-    The scores are the run's own, or, if it has none, those of ``evaluate --watch``. They are never mixed: they may differ in
+    Scores come from the run's validations; if none, from ``evaluate --watch``. They are never mixed: they may differ in
     decoding and in sentences. Raises DataError when the log of ``evaluate --watch`` is damaged.
     """
     stored = stored_checkpoints(run.checkpoints)

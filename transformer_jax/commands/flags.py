@@ -1,6 +1,6 @@
 """Commands and their flags: absl flags, separate for each command, with ``--config=RECIPE`` and ``--config.KEY=VALUE``.
 
-The syntax is that of ``ml_collections.config_flags``, whose parser can override only settings that the recipe states, and
+The syntax follows ``ml_collections.config_flags``, whose parser can override only settings that the recipe states, and
 reports a misspelled key by a traceback.
 """
 

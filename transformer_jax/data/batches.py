@@ -85,7 +85,7 @@ def scoring_rows(
     """Assigns pairs to batches, one pair in each row, longest first: if memory does not suffice, the first batch fails.
 
     Widths are powers of two from 16, or two widths with ``few_shapes``, each with one number of rows. Shorter pairs fill the
-    free rows of a batch, and padding those of the last batch.
+    free rows of a batch, and padding fills the free rows of the last batch.
     """
     longer_side = np.maximum(source_lengths, target_lengths)
     order = np.argsort(-longer_side.astype(np.int64), kind="stable")

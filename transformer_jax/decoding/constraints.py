@@ -29,7 +29,7 @@ def constrained(
 ) -> tuple[InitCache, MakeStep]:
     """The cache and step of a model that only offers allowed tokens; the state is beside ``per_beam``.
 
-    Allowed tokens keep the model's own probabilities. PAD, which no search chooses, gets those of all others.
+    Allowed tokens keep the model's own probabilities. PAD, which no search chooses, gets the probability of all other tokens.
     """
 
     def init(params: PyTree, inputs: PyTree, capacity: int) -> DecodeCache:

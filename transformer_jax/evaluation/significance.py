@@ -53,7 +53,7 @@ def compare_systems(
     """Compares two translations of the same sentences by BLEU and chrF with paired bootstrap resampling (Koehn 2004).
 
     A resample draws as many sentences as there are, with replacement, the same for both systems and metrics. Resamples and
-    intervals equal those of ``sacrebleu --paired-bs``. The p-value is two-sided: how often a resampled difference is as far
+    intervals are equal to ``sacrebleu --paired-bs``. The p-value is two-sided: how often a resampled difference is as far
     from the mean of all as the measured one is from 0 (Efron and Tibshirani 1993, chapter 16). sacreBLEU takes absolute
     values first; its p-value is at most half as large: below 0.05 for one in ten pairs of equally good systems, and 0.001 for
     a system compared with itself.

@@ -173,7 +173,7 @@ class TrainingRun:
 
     @property
     def evaluated_params(self) -> PyTree:
-        """The parameters to evaluate: those of ``state``, or their average over updates."""
+        """The parameters to evaluate: from ``state``, or their average over updates."""
         return self.update.evaluation_params(self.state)
 
     @property

@@ -159,7 +159,7 @@ def require_own(folder: Path) -> None:
 
 
 def require_settings(folder: Path) -> None:
-    """Raises ConfigError, which names the keys, where the settings differ from those of the newest readable checkpoint.
+    """Raises ConfigError, which names the keys, where the settings differ from the newest readable checkpoint.
 
     Ignores settings that may change when a run resumes. Does nothing with ``--trust_config``.
     """

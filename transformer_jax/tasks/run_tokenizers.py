@@ -21,10 +21,10 @@ from transformer_jax.runtime.object_store import local_run
 def tokenizers_for_training(
     config: ExperimentConfig, run: RunDirectory, train_new: Callable[[ExperimentConfig], TokenizerPair]
 ) -> TokenizerPair:
-    """The tokenizers of a run that has checkpoints; for a new run those of ``init.run``, or new ones from ``train_new``.
+    """The tokenizers of a run that has checkpoints; for a new run, from ``init.run`` or ``train_new``.
 
     Tokenizers in a folder without checkpoints are ignored: they may be of other settings or data. Process 0 finds or trains
-    them for all. Raises ConfigError when the settings differ from those of the tokenizers of ``init.run``.
+    them for all. Raises ConfigError when the settings differ from the tokenizers of ``init.run``.
     """
 
     def find_or_train() -> TokenizerPair:

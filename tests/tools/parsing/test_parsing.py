@@ -116,7 +116,7 @@ def test_an_untrained_parser_writes_trees_over_the_words(run):
     assert not best.repairs
     assert " ".join(part.rstrip(")") for part in best.text.split() if part[0] != "(") == "Ann -LRB- sleeps -RRB-"
     assert empty.text == ""
-    # The score of the search is that of the model, constrained or not.
+    # The search reports the model's own score, constrained or not.
     ((scored,),) = [trained.task.score_texts(trained.params, ["Ann -LRB- sleeps -RRB-"], [best.symbols])]
     penalty = ((5 + len(scored.log_probs)) / 6) ** run.config.decoding.length_penalty
     assert scored.log_prob / penalty == pytest.approx(best.score, abs=1e-4)

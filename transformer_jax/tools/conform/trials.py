@@ -194,7 +194,7 @@ class Trial:
         return jax.jit(run)
 
     def decoded(self, inputs: AnyArray, tokens_LBW: AnyArray, parents_LBW: AnyArray) -> np.ndarray:
-        """Logits [L, B, W, V] of steps that are given ``tokens_LBW``, after beams continue those of ``parents_LBW``."""
+        """Logits [L, B, W, V] of decoding ``tokens_LBW``; beam w continues beam ``parents_LBW[:, :, w]`` of the step before."""
         return np.asarray(self._decoded(self.params, inputs, tokens_LBW, parents_LBW))
 
     @cached_property

@@ -36,7 +36,7 @@ TUNING_SEED = 1_000_000
 # A pilot: updates before the clock starts, updates and seconds that it takes at least, rounds where the time counts.
 FIRST_UPDATES, LEAST_UPDATES, LEAST_SECONDS, ROUNDS = 3, 10, 3.0, 3
 COUNTED_BATCHES, UNSTEADY = 64, 1.2
-SWEEP_FILE = '''"""Runs of a duel: sweep.py:N, those of its tests with N seeds; sweep.py:tune, those that choose a value."""
+SWEEP_FILE = '''"""Runs of a duel: sweep.py:N trains N seeds for the tests, sweep.py:tune one run a value of the grid."""
 
 from pathlib import Path
 

@@ -164,14 +164,12 @@ def tuned_values(
 def power_statement(results: Sequence[Result], seeds: int, ideas: int, metric: Metric, effect: float) -> str:
     """What ``seeds`` seeds can find, and how many ``effect`` needs (0: a difference as large as the noise floor).
 
-    The deviation of differences is the root mean square over the ideas tested so far; before, that of two independent runs.
+    The deviation of differences is the root mean square over the ideas tested so far; before, the value for independent runs.
     """
     base = next((each for each in results if each.is_base), None)
     finals = base.finals(metric.key) if base else []
     if len(finals) < 2:
-        return (
-            "Power: the noise floor is not known yet; it comes after the runs of the base, before those of the ideas."
-        )
+        return "Power: the noise floor is not known yet; it is measured from the base's runs, before the ideas are trained."
     floor = stdev(finals)
     found = [each.tests[0].deviation for each in results if each.tests[0] and each.tests[0].deviation]
     deviation = math.sqrt(fmean(value**2 for value in found)) if found else math.sqrt(2) * floor

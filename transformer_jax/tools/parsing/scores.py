@@ -109,7 +109,7 @@ def counts_of(gold: Sequence[Tree], predicted: Sequence[Tree]) -> np.ndarray:
 
 
 def f1_by_length(counts: np.ndarray) -> dict[str, tuple[int, float]]:
-    """The number of sentences and F1 of those of 1-10, 11-20, 21-30, 31-40, and more words, and of all of up to 40."""
+    """The number of sentences and their F1 by length: 1-10, 11-20, 21-30, 31-40, over 40 words, and 1-40."""
     words, found = counts[:, -1], {}
     for low, high in [*zip((0, *LENGTHS), (*LENGTHS, np.inf), strict=True), (0, 40)]:
         chosen = counts[(words > low) & (words <= high)]

@@ -43,7 +43,7 @@ class TreebankConfig(DataConfig):
 
 @dataclass(frozen=True)
 class ParserConfig(DecodingConfig):
-    """Decoding of trees: that of translations, perhaps constrained."""
+    """Decoding of trees, as of translations, with an optional constraint."""
 
     max_extra_tokens: int = same_setting(300, DecodingConfig, "max_extra_tokens")
     constrained: bool = setting(

@@ -165,7 +165,7 @@ def _below(metric: str, known: Sequence[str]) -> list[str]:
 
 
 def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Path) -> Picture | None:
-    """Draws the ``chosen`` metrics, by default those of the tasks, the training loss and the watched statistics.
+    """Draws the ``chosen`` metrics, by default the tasks' metrics, the training loss and the watched statistics.
 
     train/gradient_norms stands for all metrics below it. None if nothing is measured.
     Raises ConfigError for a chosen metric that no run has measured.
