@@ -72,7 +72,7 @@ def test_a_folder_of_another_model_is_refused_when_it_is_opened(tmp_path):
     described = json.loads((tmp_path / "config.json").read_text())
     pieces = json.loads((tmp_path / "shared_vocabulary.json").read_text())
     for name, content, problem in (
-        ("config.json", json.dumps(described | {"quantization": "int4"}).encode(), "quantization='int4' is none that"),
+        ("config.json", json.dumps(described | {"quantization": "int4"}).encode(), "quantization='int4' is not one of"),
         ("model.bin", (tmp_path / "model.bin").read_bytes()[:-100], "not a complete CTranslate2 model"),
         ("shared_vocabulary.json", json.dumps(pieces[::-1]).encode(), "not the vocabulary of the source tokenizer"),
     ):
@@ -82,5 +82,5 @@ def test_a_folder_of_another_model_is_refused_when_it_is_opened(tmp_path):
             open_counterpart(tmp_path, model)
         (tmp_path / name).write_bytes(whole)
     save_tokenizers(TokenizerPair(ByteTokenizer(), ByteTokenizer()), tmp_path)
-    with pytest.raises(DataError, match="source tokenizer differs from the run .260 pieces there, 400 here"):
+    with pytest.raises(DataError, match="source tokenizer differs from the run's .260 pieces there, 400 here"):
         open_counterpart(tmp_path, model)
