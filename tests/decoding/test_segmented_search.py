@@ -131,6 +131,7 @@ def test_each_result_of_a_thread_comes_before_the_threads_end():
     assert sorted(found) == list(range(6))
 
 
+@pytest.mark.slow
 def test_rows_become_fewer_and_capacities_larger(lookup_model, tables, limits):
     _, seen = segmented(lookup_model, tables, limits, 1, batches=4)
     rows, capacities = zip(*seen, strict=True)

@@ -121,6 +121,7 @@ def test_gated_layers_have_the_parameters_of_two_matrices_on_request():
     assert size() == 3 * 16 * 96
 
 
+@pytest.mark.slow
 def test_muon_orthogonalizes_matrices_and_its_state_is_sharded():
     rule = registered("optimizer")["muon"]
     config = language_model(**{"optimizer.name": "muon"})

@@ -67,6 +67,7 @@ def test_a_metric_that_stays_zero_and_a_gradient_that_explodes(cache):
     assert not signs([{**each, "train/gradient_norm": 40.0} for each in norms], clipped), "large, but not growing"
 
 
+@pytest.mark.slow
 def test_a_run_that_collapses_says_so_at_each_validation_at_its_end_and_in_the_report(cache, tmp_path, capfd):
     config = tiny_config(cache)
     config = replace(config, optimizer=replace(config.optimizer, learning_rate=2.0))

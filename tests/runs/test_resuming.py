@@ -203,6 +203,7 @@ def test_a_lock_is_not_taken_through_a_link(tmp_path):
     assert (tmp_path / "precious").read_text() == "text"
 
 
+@pytest.mark.slow
 def test_on_other_devices_it_goes_on_to_rounding(whole, cache, tmp_path):
     run = copy_until(6, whole, tmp_path / "run")
     settings = tiny_settings(cache)

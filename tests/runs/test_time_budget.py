@@ -29,6 +29,7 @@ def test_a_run_ends_when_its_budget_does(spent, seconds_per_update, current, len
     assert affordable_updates(100, spent, seconds_per_update, 500, current, 500) == length
 
 
+@pytest.mark.slow
 def test_a_shortened_run_decays_to_its_new_end_and_resumes_to_the_bit(cache, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(hooks, "affordable_updates", lambda *_: 9)
     monkeypatch.setattr(runs, "SECONDS_OF_AN_ESTIMATE", 0.0)

@@ -64,6 +64,7 @@ def watched(folder, config, pause=lambda: pytest.fail("there was nothing to wait
     return list(watch(run, replace(config, mesh=MeshConfig()), split, run.watched(split), pause=pause))
 
 
+@pytest.mark.slow
 def test_a_training_that_leaves_it_to_the_watcher_measures_only_itself(whole):
     records = read_metrics(whole / "metrics.jsonl")
     assert len(records) == 6

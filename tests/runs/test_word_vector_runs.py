@@ -32,6 +32,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_to_the_bit(whole, config, tmp_pa
     assert_same_run(run, whole, config)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(whole, config, tmp_path):
     train(config, tmp_path / "again")
     assert_same_run(tmp_path / "again", whole, config)

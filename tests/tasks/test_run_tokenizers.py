@@ -16,6 +16,7 @@ from transformer_jax.tasks.run_tokenizers import tokenizers_for_training, tokeni
 from transformer_jax.tasks.translation.task import TranslationTask
 
 
+@pytest.mark.slow
 def test_they_come_back_from_the_newest_checkpoint(tmp_path):
     settings = tiny_settings(tmp_path / "cache", num_updates=1, checkpoint_every=1, evaluate_every=1)
     settings["mesh"]["data"] = -1

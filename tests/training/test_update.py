@@ -121,6 +121,7 @@ def test_the_seed_of_the_first_state_is_a_number_too():
     np.testing.assert_array_equal(tables[0], tables[2])
 
 
+@pytest.mark.slow
 def test_recurrent_models_draw_the_same_on_all_devices_as_on_one():
     """Dropout and scheduled sampling go by a row's place in the batch, or in its part where devices add up once an update."""
     cases = [case_of("rnn", mesh) for mesh in (SINGLE, MeshConfig(data=2, fsdp=2, tensor=2), MeshConfig(data=4))]

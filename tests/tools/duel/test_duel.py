@@ -150,6 +150,7 @@ def test_the_feed_forward_width_matches_parameters(tmp_path, monkeypatch):
         planned(tmp_path, monkeypatch, "parameters", ideas=("model.d_model=64",), recipe=recipe)
 
 
+@pytest.mark.slow
 def test_results_count_failures_and_find_a_planted_harm(tmp_path, monkeypatch):
     ideas = {"harm <b>": {"model.dropout": "0.9"}, "same": {}, "fails": {"model.dropout": "0.8"}}
     contenders = [Contender("base", 1, {}, {}), *(Contender(name, 1, settings, {}) for name, settings in ideas.items())]
@@ -198,6 +199,7 @@ def test_results_count_failures_and_find_a_planted_harm(tmp_path, monkeypatch):
     assert [line["failed"] for line in lines] == ["0", "0", "0", "3"]
 
 
+@pytest.mark.slow
 def test_the_command_tunes_trains_the_base_first_and_reports(tmp_path, monkeypatch, capsys):
     """With pilots and trainings that pretend: the higher its rate, the better a run."""
     trained = []

@@ -132,6 +132,7 @@ def test_without_the_constraint_outputs_are_repaired_and_counted(run, tmp_path):
     assert all(pair.source.split()[0] in output for pair, output in zip(found.pairs, found.outputs, strict=True))
 
 
+@pytest.mark.slow
 def test_a_text_is_scored_against_trees(run, tmp_path, capsys):
     sentences, trees = tmp_path / "sentences.txt", tmp_path / "trees.mrg"
     sentences.write_text("Ann sleeps .\n")

@@ -133,6 +133,7 @@ def test_a_worker_whose_heartbeats_did_not_arrive_leaves_its_trial_to_the_other(
     assert states(study, sweep) == ["complete"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Heartbeat of storage")
 def test_the_trial_of_a_worker_killed_before_its_first_heartbeat_is_retried(training, tmp_path):
     sweep = replace(GRID, rows={"a": {}}, seeds=(3,))
@@ -142,6 +143,7 @@ def test_the_trial_of_a_worker_killed_before_its_first_heartbeat_is_retried(trai
     assert (states(study, sweep), training.folders) == (["complete"], ["0000"])
 
 
+@pytest.mark.slow
 def test_a_database_that_does_not_answer_is_asked_again(training, tmp_path, monkeypatch, capsys):
     sweep = replace(GRID, rows={"a": {}}, seeds=(3,))
     study, calls = open_study(sweep, tmp_path, "study", 1.0), itertools.count()
