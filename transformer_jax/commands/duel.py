@@ -1,5 +1,6 @@
 """``duel``: which ideas help, at equal budgets, with error bars."""
 
+import math
 import os
 import subprocess
 import sys
@@ -166,6 +167,11 @@ def _tune(
     if rows and (status := _sweep(values, workdir, "tune", folder, rows, plugins)):
         return None, status
     scores = tuned_values(plan, [*plan.planned], metric, _trials(workdir, "tune", folder))
+    for name in untuned:
+        if not any(map(math.isfinite, scores[name].values())):
+            raise ConfigError(
+                f"--tune: all runs of {name} failed; see the logs in {folder / 'workers'}, and try smaller values"
+            )
     sign = 1 if metric.direction == "maximize" else -1
     best = {name: max(scores[name].items(), key=lambda item: sign * item[1])[0] for name in untuned}
     planned = {name: replace(each, tuned=best.get(name, each.tuned)) for name, each in plan.planned.items()}

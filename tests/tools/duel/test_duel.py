@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -35,7 +36,7 @@ def read(*ideas, sizes=(1,), recipe=QUICKSTART):
 
 def test_ideas_become_settings(tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text("from transformer_jax.config.plugins import register\nregister('norm', 'mine')(print)\n")
+    file.write_text("from transformer_jax.config.plugins import register\nregister('norm', 'mine')(lambda: None)\n")
     found = read("qk_norm+soft_cap", "rope:base=1e+5;model.dropout=0.2", "schedule:cosine+model.dropout=0.9", str(file))
     assert list(found.values()) == [
         {},
@@ -44,6 +45,9 @@ def test_ideas_become_settings(tmp_path):
         {"optimizer.schedule": "cosine", "model.dropout": "0.9"},
         {"model.norm": "mine"},
     ]
+    other = shutil.copy(file, tmp_path / "other.py")
+    with pytest.raises(ConfigError, match="both register mine"):
+        read(str(file), f"{other}:model.dropout=0.2")
     larger = read("rope", sizes=(1, 2))
     assert larger["base x2"] == {"model.d_model": "256", "model.d_ff": "512", "model.num_heads": "8"}
     assert larger["rope x2"] == larger["base x2"] | {"model.positions": "rope"}

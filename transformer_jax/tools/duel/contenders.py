@@ -45,7 +45,8 @@ def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str], siz
     if not all(names) or len(set(names)) < len(names) or BASE in names:
         raise ConfigError(f"--ideas: {','.join(ideas)}: name ideas, each once, and not {BASE!r}, which is there anyway")
     base, found = resolve(recipe, overrides), []
-    read = [(BASE, {}, {}), *((name, *_read_idea(name, base)) for name in names)]
+    owners: dict[Idea, str] = {}
+    read = [(BASE, {}, {}), *((name, *_read_idea(name, base, owners)) for name in names)]
     for (first, settings, _), (second, others, _) in combinations(read[1:], 2):
         if settings == others:
             problem = "have the same settings; leave one out, or give their parts different names"
@@ -64,8 +65,11 @@ def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str], siz
     return found
 
 
-def _read_idea(text: str, base: ExperimentConfig) -> tuple[dict[str, str], dict[str, str]]:
-    """The settings of ``rope+qk_norm``, ``my_idea.py``, ``grouped_query:key_value_heads=2`` or ``model.dropout=0.2``."""
+def _read_idea(text: str, base: ExperimentConfig, owners: dict[Idea, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The settings of ``rope+qk_norm``, ``my_idea.py``, ``grouped_query:key_value_heads=2`` or ``model.dropout=0.2``.
+
+    Adds the parts of files to ``owners``, each with its file.
+    """
     settings: dict[str, str] = {}
     files: dict[str, str] = {}
     for term in PLUS.split(text):
@@ -74,6 +78,9 @@ def _read_idea(text: str, base: ExperimentConfig) -> tuple[dict[str, str], dict[
         if name.endswith(".py"):
             file = Path(name).expanduser().absolute()
             files[str(file)] = sha256(file.read_bytes()).hexdigest()
+            for part in parts:
+                if (owner := owners.setdefault(part, str(file))) != str(file):
+                    raise ConfigError(f"--ideas: {owner} and {file} both register {part.name}; give one another name")
         for part in parts:
             key = KINDS[part.kind].setting
             each = _declared(base, part.kind)

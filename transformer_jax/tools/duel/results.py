@@ -165,16 +165,16 @@ def power_statement(results: Sequence[Result], seeds: int, ideas: int, metric: M
     """What ``seeds`` seeds can find, and how many ``effect`` needs (0: a difference as large as the noise floor).
 
     The deviation of differences is the root mean square over the ideas tested so far; before, the value for independent runs.
+    The noise floor is the root mean square over the sizes.
     """
-    base = next((each for each in results if each.is_base), None)
-    finals = base.finals(metric.key) if base else []
-    if len(finals) < 2:
+    finals = [found for each in results if each.is_base and len(found := each.finals(metric.key)) > 1]
+    if not finals:
         return "Power: the noise floor is not known yet; it is measured from the base's runs, before the ideas are trained."
-    floor = stdev(finals)
+    floor = math.sqrt(fmean(stdev(each) ** 2 for each in finals))
     found = [each.tests[0].deviation for each in results if each.tests[0] and each.tests[0].deviation]
     deviation = math.sqrt(fmean(value**2 for value in found)) if found else math.sqrt(2) * floor
     if not deviation:
-        return f"Power: the base has the same {metric.label} with all {len(finals)} seeds: there is no noise."
+        return f"Power: the base has the same {metric.label} with all {len(finals[0])} seeds: there is no noise."
     needed = seeds_needed(effect or floor, deviation, ideas)
     wanted = metric.text(effect) if effect else "the noise floor"
     enough = (
@@ -182,7 +182,7 @@ def power_statement(results: Sequence[Result], seeds: int, ideas: int, metric: M
     )
     return (
         f"Power: the noise floor is {metric.text(floor)} {metric.label}, the standard deviation of the base over "
-        f"{len(finals)} seeds. {seeds} seeds and {ideas} {'idea' if ideas == 1 else 'ideas'} find a difference of "
+        f"{len(finals[0])} seeds. {seeds} seeds and {ideas} {'idea' if ideas == 1 else 'ideas'} find a difference of "
         f"{metric.text(detectable(deviation, seeds, ideas))} with probability 0.8. A difference of {wanted} needs {needed} "
         f"seeds, {enough}."
     )
