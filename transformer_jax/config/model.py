@@ -240,7 +240,7 @@ class RnnConfig:
     )
     attention_sharpness: float = setting(2.0, "sharpened: factor on the scores.")
     attention_window: int = setting(10, "local_m, local_p: D, source positions on each side of the center.")
-    max_attended_positions: int = setting(256, "location: maximum number of source positions.")
+    max_attended_positions: int = setting(128, "location: maximum number of source positions.")
     location_filters: int = setting(10, "location_sensitive: convolution filters over the previous attention weights.")
     location_taps: int = setting(21, "location_sensitive: width of a filter, in source positions.")
     d_attention: int = setting(256, "Width of additive scores.")

@@ -55,6 +55,8 @@ SMALL_PARTS: dict[str, dict[str, Any]] = {
 }
 """Settings with which parts of the kit act among a few tokens."""
 TRAINING: dict[str, Any] = {
+    # Location attention of recurrent models reads at most 128 source tokens.
+    "data": {"max_source_tokens": 128},
     "tokenizer": {"vocabulary_size": VOCABULARY},
     "optimizer": {"schedule": "constant", "learning_rate": 0.05, "warmup_updates": 1, "epsilon": 0.01},
     "training": {"num_updates": 40},
