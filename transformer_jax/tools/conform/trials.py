@@ -46,6 +46,9 @@ SIZES: dict[str, dict[str, Any]] = {
     },
 }
 """The models in which ideas are checked: their sizes, without dropout, which would hide differences."""
+# Location attention reads at most 128 source tokens, with the end of the sentence.
+BESIDE: dict[str, Any] = {"language_model": {"task": "language_model"}, "rnn": {"data": {"max_source_tokens": 127}}}
+"""What the settings of a model need beside it."""
 SMALL_PARTS: dict[str, dict[str, Any]] = {
     "gated_linear_attention": {"chunk": 2},
     "mixture_of_experts": {"num_experts": 4},
@@ -55,8 +58,6 @@ SMALL_PARTS: dict[str, dict[str, Any]] = {
 }
 """Settings with which parts of the kit act among a few tokens."""
 TRAINING: dict[str, Any] = {
-    # Location attention of recurrent models reads at most 128 source tokens.
-    "data": {"max_source_tokens": 128},
     "tokenizer": {"vocabulary_size": VOCABULARY},
     "optimizer": {"schedule": "constant", "learning_rate": 0.05, "warmup_updates": 1, "epsilon": 0.01},
     "training": {"num_updates": 40},
@@ -73,8 +74,7 @@ def trial_config(model: str, values: Mapping[str, Any], *, small: bool = False) 
 
     ``small``: parts that it selects have the settings of ``SMALL_PARTS`` unless ``values`` has others.
     """
-    task = {"task": "language_model"} if model == "language_model" else {}
-    merged = with_values({**TRAINING, "model": SIZES[model], **task}, values)
+    merged = with_values({**TRAINING, "model": SIZES[model], **BESIDE.get(model, {})}, values)
     if not small:
         return from_dict(merged)
     selected = from_dict(merged).parts
