@@ -83,7 +83,7 @@ optional_config = partial(config, required=False)
 
 def common(values: Values) -> None:
     """``--plugin=FILE`` and ``--trust_config``, which every command takes."""
-    meaning = "Python file that registers attentions, data sources, trackers ...; see docs/extending.md"
+    meaning = "Python file that registers attentions, data sources, trackers ..., one a flag; see docs/extending.md"
     repeated(PLUGIN_FLAG, [], meaning)(values)
     boolean(TRUST_FLAG, False, "use a run although its config.json or a --plugin file has changed")(values)
 

@@ -172,9 +172,15 @@ def load_plugin(file: str) -> None:
     """Runs the Python file of a plugin; raises ConfigError when it does not exist or fails."""
     path = Path(file).expanduser()
     if not path.is_file():
-        raise ConfigError(f"--plugin: {path} is not a file")
+        hint = "; repeat --plugin for each file" if "," in file else ""
+        raise ConfigError(f"--plugin: {path} is not a file{hint}")
     digest = sha256(path.read_bytes()).hexdigest()
-    names_in_file(path)
+    try:
+        names_in_file(path)
+    except ConfigError as error:
+        if str(error).startswith("register: "):
+            raise ConfigError(f"{path}: {error}") from error
+        raise
     _LOADED[str(path.absolute())] = digest
 
 

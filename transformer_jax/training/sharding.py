@@ -168,7 +168,7 @@ def state_shardings(state: PyTree, mesh: Mesh) -> PyTree:
             if axis and size % mesh.shape[axis]:
                 raise ConfigError(
                     f"mesh.{axis}: {mesh.shape[axis]} does not divide a dimension of {size} in {path} {leaf.shape}; "
-                    f"use a {axis} axis that does"
+                    f"use a {axis} axis that does, or another size"
                 )
         return NamedSharding(mesh, spec)
 
