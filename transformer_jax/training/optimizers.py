@@ -10,7 +10,7 @@ import jax
 import optax
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
-from transformer_jax.config import Hyperparameters
+from transformer_jax.config import ConfigError, Hyperparameters
 from transformer_jax.config.plugins import registered, settings_class
 from transformer_jax.training.schedules import Schedule
 from transformer_jax.training.sharding import path_of
@@ -107,6 +107,10 @@ def _rule_of_part(
 ) -> list[optax.GradientTransformation]:
     make, without_decay = registered("optimizer")[name], hyperparameters._replace(weight_decay=None)
     rule = make(parts[name], without_decay) if settings_class("optimizer", name) else make(without_decay)
+    if isinstance(rule, optax.GradientTransformation):
+        raise ConfigError(
+            f"optimizer.name={name}: the part returns one transformation; return a list, [transformation]"
+        )
     return rule if hyperparameters.weight_decay is None else [*rule, _decay(hyperparameters)]
 
 
