@@ -3,25 +3,33 @@
 make docs
 """
 
+import sys
+from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 project = html_title = "transformer_jax"
-extensions = ["myst_nb"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "README"
 include_patterns = ["*.md", "docs/*.md", "docs/tour.ipynb", "experiments/**/*.md"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["dollarmath"]
 nb_execution_mode = "off"
 html_theme = "furo"
+# Protocols and named tuples: their fields in the order of the source, without the constructors that Python makes.
+autodoc_default_options = {"member-order": "bysource", "exclude-members": "__init__, __new__"}
+autodoc_class_signature = "separated"
+autodoc_typehints = "signature"
 # Experiments are reached from benchmarks.md; tables that programs write begin where they are shown.
 suppress_warnings = ["toc.not_included", "myst.header"]
 CONTENTS = {
-    "Begin": "getting_started data python tour first_hour",
-    "Train": "training settings run_directory sweeps",
-    "Use": "evaluation explorer interop",
+    "Begin": "getting_started first_model data python tour course glossary",
+    "Train": "training settings choosing_a_size run_directory sweeps",
+    "Use": "evaluation explorer low_bleu troubleshooting",
     "More models": "language_models word_vectors parsing",
-    "Large scale": "clusters preflight roofline",
-    "Extend": "extending kit duel",
+    "Large scale": "accelerators clusters preflight roofline",
+    "Extend": "extending kit duel api",
+    "Other toolkits": "migration interop",
     "Inside": "annotated_transformer annotated_attention figures architecture paper_to_code benchmarks security",
     "Project": "../CONTRIBUTING ../CHANGELOG",
 }

@@ -11,20 +11,39 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from transformer_jax.api.trained_run import Run, load
+    from transformer_jax.api.trained_run import Attention, AttentionLayer, Run, load
     from transformer_jax.api.training import train
     from transformer_jax.config import ConfigError, DataError
     from transformer_jax.config.plugins import load_plugin, register
     from transformer_jax.runs.hooks import Callback
+    from transformer_jax.tasks.task import Evaluation
+    from transformer_jax.tasks.texts import TokenScores
 
 __version__ = "0.3.0"
-__all__ = ["Callback", "ConfigError", "DataError", "Run", "load", "load_plugin", "register", "train"]
+__all__ = [
+    "Attention",
+    "AttentionLayer",
+    "Callback",
+    "ConfigError",
+    "DataError",
+    "Evaluation",
+    "Run",
+    "TokenScores",
+    "load",
+    "load_plugin",
+    "register",
+    "train",
+]
 
 _MODULES = {
+    "Attention": "transformer_jax.api.trained_run",
+    "AttentionLayer": "transformer_jax.api.trained_run",
     "Callback": "transformer_jax.runs.hooks",
     "ConfigError": "transformer_jax.config",
     "DataError": "transformer_jax.config",
+    "Evaluation": "transformer_jax.tasks.task",
     "Run": "transformer_jax.api.trained_run",
+    "TokenScores": "transformer_jax.tasks.texts",
     "load_plugin": "transformer_jax.config.plugins",
     "register": "transformer_jax.config.plugins",
     "load": "transformer_jax.api.trained_run",
@@ -40,4 +59,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return [*__all__, "__version__"]

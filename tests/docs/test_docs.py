@@ -122,7 +122,7 @@ def test_pages_and_notebooks_are_as_new_as_the_code(annotate):
     assert stale == [], "python docs/annotate.py writes them again"
 
 
-@pytest.mark.parametrize("name", ANNOTATED)
+@pytest.mark.parametrize("name", (*ANNOTATED, "course.md"))
 def test_examples_print_what_the_page_says(annotate, name):
     names: dict[str, object] = {}
     examples = annotate.examples((ROOT / "docs" / name).read_text(encoding="utf-8"))
