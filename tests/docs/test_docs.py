@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
+import transformer_jax
 from transformer_jax.commands.flags import overrides_of, parse
 from transformer_jax.commands.registry import COMMANDS, load_command
 from transformer_jax.config.conversion import read_value
@@ -145,3 +147,19 @@ def test_every_figure_that_needs_no_run_is_drawn(tmp_path, monkeypatch):
         flags = [f"--output={Path(output).name}" if output else before for before, _, output in pairs]
         assert command.run(parse(command.flags, flags)) == 0
     assert len(list(tmp_path.iterdir())) == len(figures) > 0
+
+
+def test_the_version_stands_once_and_the_citation_has_it():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search(r"^version: (.*)$", citation, re.MULTILINE)[1] == transformer_jax.__version__
+
+
+def test_the_lock_names_the_public_index_alone():
+    sources = set(re.findall(r'(?:registry|url) = "([a-z]+://[^/"]*)', (ROOT / "uv.lock").read_text(encoding="utf-8")))
+    assert sources == {"https://pypi.org", "https://files.pythonhosted.org"}
+
+
+def test_workflows_are_yaml_and_test_the_pythons_of_make():
+    workflows = {file.stem: yaml.safe_load(file.read_text("utf-8")) for file in (ROOT / ".github/workflows").glob("*")}
+    supported = re.search(r"^SUPPORTED := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)[1]
+    assert sorted(workflows["tests"]["jobs"]["tests"]["strategy"]["matrix"]["python"]) == sorted(supported.split())
