@@ -38,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _status_of(arguments: list[str], is_process: bool) -> int:
     # Imported here because Ctrl-C may come meanwhile, too.
     from transformer_jax.config import ConfigError, DataError
+    from transformer_jax.config.plugins import line_of_plugin
     from transformer_jax.runtime.startup import keep_freed_memory, skip_missing_accelerators
 
     if is_process:
@@ -54,6 +55,12 @@ def _status_of(arguments: list[str], is_process: bool) -> int:
         if not problem:
             raise
         print(f"transformer-jax: JAX_PLATFORMS: {problem}", file=sys.stderr)
+        return USER_ERROR
+    except Exception as error:
+        where = line_of_plugin(error)
+        if not where:
+            raise
+        print(f"transformer-jax: {where}: {type(error).__name__}: {error}", file=sys.stderr)
         return USER_ERROR
 
 

@@ -93,6 +93,11 @@ def test_a_recipe_that_is_not_there_is_named_before_a_flag_that_is_left_out(caps
         (["config"], "--config: is required; --help shows an example"),
         (["config", "--confg=x"], "--confg: unknown flag; did you mean --config?"),
         (["config", "--zzz"], "--zzz: unknown flag; --help lists the flags"),
+        (["config", "--explain"], "--explain: a value is missing; write --explain=VALUE"),
+        (
+            ["translate", "runs/a", "runs/b"],
+            "unexpected argument 'runs/b'; flags are written --name=value; to join runs write --ensemble=runs/b",
+        ),
         (["config", "--config=small.py", "stray"], "unexpected argument 'stray'; flags are written --name=value"),
         (
             ["config", "--config=small.py", "--config.model.num_head=2"],

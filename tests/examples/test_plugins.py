@@ -324,6 +324,47 @@ def test_choices_and_their_explanation_know_what_was_added(capsys):
     assert "model.attention          = kerple" in capsys.readouterr().out
 
 
+MISTAKES = """
+import transformer_jax
+from jax.tree_util import Partial
+from transformer_jax.layers.modified_attention import AttentionChange
+
+
+def narrow(scores, at):
+    return scores[..., :1]
+
+
+@transformer_jax.register("attention", "narrow")
+class Narrow(AttentionChange):
+    def score_mod(self):
+        return Partial(narrow)
+
+
+@transformer_jax.register("attention", "untidy")
+class Untidy(AttentionChange):
+    def queries(self, query, positions):
+        return query + positions
+"""
+
+
+def test_a_mistake_in_a_plugin_is_one_line_that_names_its_line_and_the_shapes(tmp_path, capsys, monkeypatch):
+    (tmp_path / "mistakes.py").write_text(MISTAKES)
+    load_plugin(str(tmp_path / "mistakes.py"))
+
+    def build(attention):
+        model = build_model(TransformerConfig(**SMALL, attention=attention), 19, 19)
+        jax.eval_shape(partial(model.init, train=False), jax.random.key(0), SOURCE, TARGET)
+
+    with pytest.raises(ConfigError, match=r"mistakes.py, line 7: narrow returned \[2, 4, 6, 1\], expected .*6, 6\]"):
+        build("narrow")
+    monkeypatch.setattr("transformer_jax.__main__.run_command", lambda arguments: build(arguments[0]))
+    assert main(["untidy"]) == 2
+    assert capsys.readouterr().err.startswith(f"transformer-jax: {tmp_path / 'mistakes.py'}, line 20: ValueError: ")
+    with pytest.raises(ZeroDivisionError):
+        monkeypatch.setattr("transformer_jax.__main__.run_command", lambda arguments: 1 / 0)
+        main(["ours"])
+
+
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 def test_the_command_that_an_example_gives_states_possible_settings(file):
     words = shlex.split(ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))).partition("transformer-jax ")[2])

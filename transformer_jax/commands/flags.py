@@ -169,6 +169,9 @@ def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
         if missing and CONFIG_FLAG in values and values[CONFIG_FLAG].value:
             require_recipe(str(values[CONFIG_FLAG].value))
         problem = f"--{missing[0]}: is required; --help shows an example" if missing else str(error)
+        if problem.startswith("Missing value for flag "):
+            name = problem.removeprefix("Missing value for flag ")
+            problem = f"{name}: a value is missing; write {name}=VALUE"
         raise ConfigError(problem.removeprefix("flag ")) from None
     if values[TRUST_FLAG].value:
         os.environ["TRANSFORMER_JAX_TRUST_CONFIG"] = "1"
@@ -177,7 +180,8 @@ def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
     if ARGUMENTS_FLAG in values:
         values[ARGUMENTS_FLAG].value = rest[1:]
     elif len(rest) > 1:
-        raise ConfigError(f"unexpected argument {rest[1]!r}; flags are written --name=value")
+        hint = f"; to join runs write --ensemble={rest[1]}" if "ensemble" in values else ""
+        raise ConfigError(f"unexpected argument {rest[1]!r}; flags are written --name=value{hint}")
     return values
 
 

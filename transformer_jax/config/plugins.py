@@ -189,6 +189,13 @@ def loaded_plugins() -> dict[str, str]:
     return dict(_LOADED)
 
 
+def line_of_plugin(error: BaseException) -> str:
+    """``FILE, line N`` where a loaded file raised an error, or called what raised it; empty if none did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [frame for frame in frames if str(Path(frame.filename).absolute()) in _LOADED]
+    return f"{inside[-1].filename}, line {inside[-1].lineno}" if inside else ""
+
+
 def plugin_flags() -> str:
     """The ``--plugin`` flags of loaded files for a printed command, each after a space."""
     return "".join(f" --plugin={shlex.quote(file)}" for file in loaded_plugins())

@@ -74,7 +74,10 @@ class TextCorpus:
             raise DataError(self._how_to_name(split))
         folder = Path(absolute_path(self.directory, "data.directory"))
         if not folder.is_dir():
-            raise DataError(f"data.directory: {str(folder)!r} is not a folder")
+            raise DataError(
+                f"data.directory: {str(folder)!r} is not a folder; give the folder of the text (Multi30k: "
+                "https://github.com/multi30k/dataset, data/task1/raw)"
+            )
         table = plain_or_gzip(folder / f"{split}.tsv")
         source, target = (
             plain_or_gzip(folder / f"{split}.{language}") for language in (self.source_language, self.target_language)

@@ -1,5 +1,6 @@
 """Multi-head attention with changes in order: of queries and keys, scores, visible keys, weights, number of key heads."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
@@ -166,11 +167,16 @@ class ModifiedAttention(MultiHeadAttention):
         return self.attend_with_changes(query_BHQK, key_BGMK, cache.values, visible, positions, train=False)
 
     def _changed_queries(self, queries: Float[Array, "B Q D"], positions: Int[AnyArray, "B Q"]) -> Array:
-        changes = self.changes.values()
-        return reduce(lambda query, change: change.queries(query, positions), changes, self.project_queries(queries))
+        query_BHQK = self.project_queries(queries)
+        for change in self.changes.values():
+            changed = change.queries(query_BHQK, positions)
+            query_BHQK = _of_shape(query_BHQK, "B, H, Q, K", changed, type(change).queries)
+        return query_BHQK
 
     def _changed_keys(self, key_BGMK: Float[Array, "B G M K"], positions: Int[AnyArray, "B M"]) -> Array:
-        return reduce(lambda key, change: change.keys(key, positions), self.changes.values(), key_BGMK)
+        for change in self.changes.values():
+            key_BGMK = _of_shape(key_BGMK, "B, G, M, K", change.keys(key_BGMK, positions), type(change).keys)
+        return key_BGMK
 
     def _mods(self, method: str) -> list[Any]:
         mods = (getattr(change, method)() for change in self.changes.values())
@@ -202,7 +208,9 @@ class ModifiedAttention(MultiHeadAttention):
             dropout=self.weight_dropout.mask(train=train),
             precision=self.precision,
             score_mod=self.score_mod(),
-            weights_mod=lambda weights, scores: reduce(lambda each, mod: mod(each, scores), weights_mods, weights),
+            weights_mod=lambda weights, scores: reduce(
+                lambda each, mod: _of_shape(each, "B, H, Q, M", mod(each, scores), mod.func), weights_mods, weights
+            ),
             positions=positions,
         )
         self.sow("intermediates", "attention_weights", weights_BHQM)
@@ -223,4 +231,18 @@ def _written(cache: KVCache, new: KVCache, write_index: Int[Array, ""] | int) ->
 
 
 def _in_order(mods: list[Partial], scores: Float[Array, "B H Q M"], at: At) -> Float[Array, "B H Q M"]:
-    return reduce(lambda scores, mod: mod(scores, at).astype(jnp.float32), mods, scores)
+    for mod in mods:
+        scores = _of_shape(scores, "B, H, Q, M", mod(scores, at), mod.func).astype(jnp.float32)
+    return scores
+
+
+def _of_shape(before: Array, axes: str, changed: Array, function: Any) -> Array:
+    """``changed``; raises ConfigError, with the line of the function, unless it has the shape of ``before``."""
+    if changed.shape == before.shape:
+        return changed
+    plain = inspect.unwrap(function)
+    code = getattr(plain, "__code__", None) or type(plain).__call__.__code__
+    raise ConfigError(
+        f"{code.co_filename}, line {code.co_firstlineno}: {code.co_name} returned {list(changed.shape)}, expected [{axes}] = "
+        f"{list(before.shape)}"
+    )

@@ -1,14 +1,12 @@
 """The properties of an idea, checked one by one: a row of the table each, and the smallest case of one that fails."""
 
-import traceback
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
 from transformer_jax.config import ConfigError
-from transformer_jax.config.plugins import loaded_plugins
+from transformer_jax.config.plugins import line_of_plugin
 from transformer_jax.tools.conform import model_properties as models
 from transformer_jax.tools.conform import update_properties as updates
 from transformer_jax.tools.conform.comparison import Broken
@@ -103,7 +101,5 @@ def _words(error: Exception) -> str:
     first = next(iter(str(error).splitlines()), "")
     if isinstance(error, Broken):
         return first
-    frames = traceback.extract_tb(error.__traceback__)
-    inside = [frame for frame in frames if str(Path(frame.filename).absolute()) in loaded_plugins()]
-    where = f"{inside[-1].filename}, line {inside[-1].lineno}: " if inside else ""
-    return f"{where}{type(error).__name__}: {first}"
+    where = line_of_plugin(error)
+    return f"{where}{': ' if where else ''}{type(error).__name__}: {first}"
