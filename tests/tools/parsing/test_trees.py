@@ -6,6 +6,7 @@ import pytest
 from tools.parsing.random_trees import random_trees
 
 from transformer_jax.config import DataError
+from transformer_jax.tools.parsing.scores import bracket_counts
 from transformer_jax.tools.parsing.settings import LINEARIZATIONS
 from transformer_jax.tools.parsing.trees import normalized, read_trees, symbols_of, tree_of_symbols
 
@@ -41,6 +42,7 @@ def test_trees_of_several_lines_and_several_trees_of_a_line_are_read(tmp_path):
         ("(S (A b) c)", "line 1: 'c' stands beside a constituent"),
         ("(S a (A b))", "line 1: a word stands beside constituents"),
         ("(S (A b c))", "line 1: 'c' stands beside a constituent"),
+        ("\n" + "(S " * 3000, "line 2: more than 300 brackets are open"),
     ],
 )
 def test_an_error_names_file_line_and_remedy(tmp_path, text, problem):
@@ -86,6 +88,14 @@ def test_any_symbols_become_a_tree_over_exactly_the_words(linearization):
         tree = tree_of_symbols(draw.choices(vocabulary, k=draw.randrange(9)), words, linearization)
         assert tree.sentence.split() == words
         assert tree.children
+
+
+def test_trees_may_be_deep_and_outputs_thousands_deep(tmp_path):
+    (deep,) = read(tmp_path, "(S " * 299 + "(A b)" + ")" * 299)
+    assert len(symbols_of(normalized(deep, Counter()), "in_order")) == 2 * 299 + 1
+    tree = tree_of_symbols(["(S"] * 3000 + ["XX"], ["a"], "top_down")
+    assert (str(tree).count("(S"), tree.sentence) == (3000, "a")
+    assert bracket_counts(tree, tree)[:4] == (3000, 3000, 3000, 0)
 
 
 def test_repairs_follow_their_rules_and_are_counted():

@@ -42,17 +42,16 @@ def brackets_of(tree: Tree, is_deleted: Sequence[bool]) -> list[Bracket]:
     found: list[Bracket] = []
     before = np.concatenate([[0], np.cumsum(~np.asarray(is_deleted, bool))]).tolist()
 
-    def visit(tree: Tree, start: int) -> int:
-        if tree.word:
-            return start + 1
-        end = start
-        for child in tree.children:
-            end = visit(child, end)
-        if before[start] < before[end] and tree.label != TOP:
-            found.append(Bracket(EQUAL.get(tree.label, tree.label), before[start], before[end]))
-        return end
-
-    visit(tree, 0)
+    # A constituent comes twice, the second time with its start, after its words.
+    end, stack = 0, [(tree, -1)]
+    while stack:
+        part, start = stack.pop()
+        if part.word:
+            end += 1
+        elif start < 0:
+            stack += [(part, end), *((child, -1) for child in reversed(part.children))]
+        elif before[start] < before[end] and part.label != TOP:
+            found.append(Bracket(EQUAL.get(part.label, part.label), before[start], before[end]))
     return found
 
 

@@ -12,6 +12,7 @@ from transformer_jax.data.text_files import read_lines
 WORD = "XX"
 TOP = "TOP"
 TRACE = "-NONE-"
+MAX_DEPTH = 300
 ROOTS = ("", TOP, "ROOT", "S1")
 ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
 _PARTS = re.compile(r"[()]|[^\s()]+")
@@ -27,14 +28,27 @@ class Tree(NamedTuple):
 
     def __str__(self) -> str:
         """The tree on one line: ``(S (NP (NNP Ann)) (VP (VBZ sleeps)))``."""
-        return f"({self.label} {self.word or ' '.join(map(str, self.children))})"
+        parts: list[str] = []
+        stack: list[Tree | str] = [self]
+        while stack:
+            part = stack.pop()
+            if isinstance(part, str):
+                parts.append(part)
+            elif part.word:
+                parts.append(f" ({part.label} {part.word})")
+            else:
+                parts.append(f" ({part.label}")
+                stack += [")", *reversed(part.children)]
+        return "".join(parts)[1:]
 
     def leaves(self) -> Iterator["Tree"]:
         """The words with their parts of speech, from left to right."""
-        if self.word:
-            yield self
-        for child in self.children:
-            yield from child.leaves()
+        stack = [self]
+        while stack:
+            tree = stack.pop()
+            if tree.word:
+                yield tree
+            stack += reversed(tree.children)
 
     @property
     def sentence(self) -> str:
@@ -63,24 +77,31 @@ class Located(NamedTuple):
 
 
 def read_trees(path: Path) -> Iterator[Located]:
-    """Streams the bracketed trees of a file, plain, ``.gz`` or ``.xz``: several on a line, or one over several lines.
+    """Streams the bracketed trees of a file, plain, ``.gz`` or ``.xz``; raises DataError as ``trees_of_lines`` does."""
+    return trees_of_lines(read_lines(path), path)
 
-    Raises DataError, with file and line, on brackets that do not match, text outside of trees, empty constituents, and a word
-    beside a constituent.
+
+def trees_of_lines(lines: Iterable[str], name: str | Path) -> Iterator[Located]:
+    """Streams bracketed trees, several on a line, or one over several lines.
+
+    Raises DataError, with the name of the text and the line, on brackets that do not match, text outside of trees, empty
+    constituents, a word beside a constituent, and more than ``MAX_DEPTH`` open brackets.
     """
     # Label, children, word and first line of every open bracket.
     open_trees: list[tuple[list[str], list[Tree], int]] = []
-    for number, line in enumerate(read_lines(path), start=1):
-        where = f"{path}, line {number}"
+    for number, line in enumerate(lines, start=1):
+        where = f"{name}, line {number}"
         for part in _PARTS.findall(line):
             if part == "(":
                 open_trees.append(([], [], number))
+                if len(open_trees) > MAX_DEPTH:
+                    raise DataError(f"{where}: more than {MAX_DEPTH} brackets are open; is a closing bracket missing?")
             elif not open_trees:
                 problem = "closes no bracket" if part == ")" else "lies outside of a tree"
                 raise DataError(f"{where}: {part!r} {problem}; a tree is written (S (NP (NNP Ann)) (VP (VBZ sleeps)))")
             elif part == ")":
                 names, children, begun = open_trees.pop()
-                tree = _tree_of(names, children, f"{path}, line {begun}")
+                tree = _tree_of(names, children, f"{name}, line {begun}")
                 if open_trees:
                     open_trees[-1][1].append(tree)
                 else:
@@ -94,7 +115,7 @@ def read_trees(path: Path) -> Iterator[Located]:
     if open_trees:
         missing = len(open_trees)
         raise DataError(
-            f"{path}, line {open_trees[0][2]}: this tree lacks {missing} closing brackets at the end of the file"
+            f"{name}, line {open_trees[0][2]}: this tree lacks {missing} closing brackets at the end of the file"
         )
 
 
