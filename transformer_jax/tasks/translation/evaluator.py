@@ -18,6 +18,7 @@ from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair
 from transformer_jax.data.token_store import TokenStore, open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.evaluation.scores import EvaluationReport, perplexity, score_translations
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
 from transformer_jax.models.interface import Module
@@ -25,7 +26,7 @@ from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.runtime.hardware import few_shapes_on
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.translation.objective import EnsembleObjective, TranslationObjective
-from transformer_jax.tasks.translation.translator import Translator, require_translatable
+from transformer_jax.tasks.translation.translator import Translation, Translator, require_translatable
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
@@ -75,6 +76,15 @@ class TranslationEvaluation(NamedTuple):
         )
 
 
+class Measured(NamedTuple):
+    """A split, its loss in nats per token, its perplexity, and the seconds that decoding took."""
+
+    split: str
+    loss: float
+    perplexity: float
+    seconds: float
+
+
 class Evaluator:
     """Evaluates parameters of ``scored``, with the decoding settings of ``config``; compiled programs and data are kept."""
 
@@ -84,11 +94,14 @@ class Evaluator:
         tokenizers: TokenizerPair,
         scored: TranslationObjective | EnsembleObjective,
         mesh: Mesh,
+        constraint: Constraint | None = None,
     ) -> None:
+        """``constraint``: of beam search."""
         self.config, self.tokenizers, self._mesh = config, tokenizers, mesh
         self.evaluation_dtype = scored.evaluation_dtype
         self.translator = Translator(
-            scored.model, tokenizers, config.decoding, mesh, scored.longest_sequence, scored.evaluation_dtype
+            *(scored.model, tokenizers, config.decoding, mesh, scored.longest_sequence, scored.evaluation_dtype),
+            constraint,
         )
         self._stores: dict[str, TokenStore] = {}
         self._compiled_loss = jax.jit(scored.unsmoothed_loss, out_shardings=replicated(mesh))
@@ -120,16 +133,26 @@ class Evaluator:
     ) -> TranslationEvaluation:
         """Translates the sources of ``pairs`` and scores them against ``references``; ``nll``: in nats, of ``tokens``."""
         started = time.perf_counter()
+        translations = [best[0] for best in self.translator.translate(params, [pair.source for pair in pairs])]
+        measured = Measured(name, nll / tokens, perplexity(nll, tokens), time.perf_counter() - started)
+        return self.scored(measured, pairs, references, translations)
+
+    def scored(
+        self,
+        measured: Measured,
+        pairs: Sequence[SentencePair],
+        references: Sequence[str] | Sequence[Sequence[str]],
+        translations: Sequence[Translation],
+    ) -> TranslationEvaluation:
+        """The report of translations."""
         sources, language = [pair.source for pair in pairs], self.config.data.target_language
-        translations = [best[0] for best in self.translator.translate(params, sources)]
-        seconds = time.perf_counter() - started
         hypotheses = [translation.text for translation in translations]
         report = EvaluationReport(
-            split=name,
+            split=measured.split,
             scores=score_translations(hypotheses, references, language, self.config.evaluation, sources),
-            loss=nll / tokens,
-            perplexity=perplexity(nll, tokens),
-            tokens_per_second=sum(len(translation.token_ids) for translation in translations) / seconds,
+            loss=measured.loss,
+            perplexity=measured.perplexity,
+            tokens_per_second=sum(len(translation.token_ids) for translation in translations) / measured.seconds,
             num_sentences=len(pairs),
             decoding=self.config.decoding,
             compute_dtype=self.evaluation_dtype,

@@ -210,7 +210,7 @@ class TranslationTask(Task):
     @cached_property
     def evaluator(self) -> Evaluator:
         """Scores splits by all scores."""
-        return Evaluator(self.config, self.tokenizers, self.objective, self.mesh)
+        return self.new_evaluator(self.config)
 
     @cached_property
     def validator(self) -> Evaluator:
@@ -219,7 +219,11 @@ class TranslationTask(Task):
         decoding = decoding.in_one_group(width) if width else decoding
         evaluation = replace(self.config.evaluation, metrics=",".join(self.config.validated_scores))
         validated = replace(self.config, decoding=decoding, evaluation=evaluation)
-        return Evaluator(validated, self.tokenizers, self.objective, self.mesh)
+        return self.new_evaluator(validated)
+
+    def new_evaluator(self, config: ExperimentConfig) -> Evaluator:
+        """An evaluator with the decoding settings and scores of ``config``."""
+        return Evaluator(config, self.tokenizers, self.objective, self.mesh)
 
     @property
     def translator(self) -> Translator:

@@ -1,11 +1,9 @@
 """Parsing as translation of words into linearized trees, with the data, model, loss and search of translation."""
 
 import math
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,15 +13,21 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.sentence_pairs import SentencePair, digest
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
-from transformer_jax.evaluation.scores import perplexity
-from transformer_jax.tasks.translation.evaluator import Evaluator, TranslationEvaluation
+from transformer_jax.tasks.translation.evaluator import Evaluator, Measured, TranslationEvaluation
 from transformer_jax.tasks.translation.task import ReferencedText, TranslationData, TranslationTask
-from transformer_jax.tasks.translation.translator import Translator
+from transformer_jax.tasks.translation.translator import Translation
 from transformer_jax.tools.parsing.corpus import TreeCorpus
 from transformer_jax.tools.parsing.scores import RULES, BracketScores, counts_of, f1_by_length, scores_of
 from transformer_jax.tools.parsing.settings import ParserConfig
 from transformer_jax.tools.parsing.tokenizers import SymbolTokenizer
-from transformer_jax.tools.parsing.trees import ESCAPES, Tree, normalized, read_trees, symbols_of, tree_of_symbols
+from transformer_jax.tools.parsing.trees import (
+    ESCAPES,
+    normalized,
+    read_trees,
+    symbols_of,
+    tree_of_symbols,
+    trees_of_texts,
+)
 from transformer_jax.tools.parsing.well_formed import well_formed
 
 
@@ -106,58 +110,43 @@ def open_trees(config: ExperimentConfig) -> TreeCorpus:
     return trees
 
 
+def gold_pairs(config: ExperimentConfig, split: str) -> Iterator[SentencePair]:
+    """The sentences of a split with their trees, as text."""
+    return (SentencePair(tree.sentence, str(tree)) for tree in open_trees(config).trees(split))
+
+
 class ParsingEvaluator(Evaluator):
     """Parses splits and scores the trees; the search is perhaps constrained."""
 
-    def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, scored: Any, mesh: Any) -> None:
-        super().__init__(config, tokenizers, scored, mesh)
-        longest, dtype, constraint = scored.longest_sequence, scored.evaluation_dtype, None
-        if config.decoding.constrained:
-            constraint = well_formed(tokenizers, config.data, config.decoding, longest)
-        self.trees = open_trees(config)
-        self.translator = Translator(scored.model, tokenizers, config.decoding, mesh, longest, dtype, constraint)
+    def pairs(self, split: str, limit: int = 0) -> list[SentencePair]:
+        """Sentences and their trees, all or the first ``limit``."""
+        return list(islice(gold_pairs(self.config, split), limit or None))
 
-    def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
-        """Parses a split (its first ``limit`` sentences if above 0) and scores the trees."""
-        name = self.config.data.split_name(split)
-        gold = list(islice(self.trees.trees(name), limit or None))
-        sums = self.loss_sums(params, name, limit)
-        return self.parsed(params, name, gold, float(sums.nll), float(sums.tokens))
-
-    def parsed(
-        self, params: PyTree, name: str, gold: Sequence[Tree], nll: float, tokens: float
+    def scored(
+        self, measured: Measured, pairs: Sequence[SentencePair], references: Any, translations: Sequence[Translation]
     ) -> TranslationEvaluation:
-        """Parses the words of ``gold``, and reports with a given loss, in nats; outputs are trees, one a line."""
-        started = time.perf_counter()
-        sentences = [tree.sentence for tree in gold]
+        """The report of the trees of outputs, one a line."""
         repairs, repaired, trees = Counter[str](), 0, []
-        for sentence, (best, *_) in zip(sentences, self.translator.translate(params, sentences), strict=True):
+        for pair, output in zip(pairs, translations, strict=True):
             of_sentence = Counter[str]()
-            trees.append(self.tree(best.text, sentence, of_sentence))
+            symbols, words = output.text.split(), pair.source.split()
+            trees.append(tree_of_symbols(symbols, words, self.config.data.linearization, of_sentence))
             repairs += of_sentence
-            repaired += bool(of_sentence)
-        seconds = time.perf_counter() - started
-        counts = counts_of(gold, trees)
+            repaired += bool(+of_sentence)
+        counts = counts_of(trees_of_texts(pair.target for pair in pairs), trees)
         report: Any = ParsingReport(
-            split=name,
+            split=measured.split,
             scores=scores_of(counts.sum(axis=0)),
             by_length=f1_by_length(counts),
             repaired=repaired,
             repairs=dict(repairs.most_common()),
-            loss=nll / tokens,
-            perplexity=perplexity(nll, tokens),
-            sentences_per_second=len(gold) / seconds,
-            num_sentences=len(gold),
+            loss=measured.loss,
+            perplexity=measured.perplexity,
+            sentences_per_second=len(pairs) / measured.seconds,
+            num_sentences=len(pairs),
             decoding=self.config.decoding,
         )
-        pairs = [SentencePair(tree.sentence, str(tree)) for tree in gold]
         return TranslationEvaluation(report, [str(tree) for tree in trees], pairs)
-
-    def tree(self, symbols: str, sentence: str, repairs: Counter[str]) -> Tree:
-        """The tree of an output over the words of its sentence."""
-        found = tree_of_symbols(symbols.split(), sentence.split(), self.config.data.linearization, repairs)
-        repairs += Counter()
-        return found
 
 
 class ParsingTask(TranslationTask):
@@ -186,17 +175,12 @@ class ParsingTask(TranslationTask):
         counts = ", ".join(f"{count:,} {name}" for name, count in removed.items())
         return replace(data, warnings=(f"removed from the trees: {counts}",)) if counts else data
 
-    @cached_property
-    def evaluator(self) -> ParsingEvaluator:
-        """Scores splits; data and compiled programs are kept."""
-        return ParsingEvaluator(self.config, self.tokenizers, self.objective, self.mesh)
-
-    @cached_property
-    def validator(self) -> ParsingEvaluator:
-        """Scores splits as validations do, perhaps with fewer beams."""
-        width, decoding = self.config.training.validation_beam_width, self.config.decoding
-        validated = replace(self.config, decoding=decoding.in_one_group(width) if width else decoding)
-        return ParsingEvaluator(validated, self.tokenizers, self.objective, self.mesh)
+    def new_evaluator(self, config: ExperimentConfig) -> ParsingEvaluator:
+        """An evaluator whose search is constrained if ``decoding.constrained``."""
+        constraint = None
+        if config.decoding.constrained:
+            constraint = well_formed(self.tokenizers, config.data, config.decoding, self.objective.longest_sequence)
+        return ParsingEvaluator(config, self.tokenizers, self.objective, self.mesh, constraint)
 
     def parse_in_order(self, params: PyTree, sentences: Sequence[str], **options: Any) -> Iterator[list[Parse]]:
         """The best trees of each sentence of words with spaces between them; ``options`` as for ``translate_in_order``.
@@ -214,8 +198,9 @@ class ParsingTask(TranslationTask):
 
     def _parse(self, sentence: str, symbols: str, score: float) -> Parse:
         repairs = Counter[str]()
-        tree = self.evaluator.tree(symbols, sentence, repairs) if sentence else ""
-        return Parse(str(tree), score, symbols, dict(repairs))
+        form = self.config.data.linearization
+        tree = tree_of_symbols(symbols.split(), sentence.split(), form, repairs) if sentence else ""
+        return Parse(str(tree), score, symbols, dict(+repairs))
 
     @staticmethod
     def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> ReferencedText:
@@ -230,14 +215,14 @@ class ParsingTask(TranslationTask):
         for sentence, (tree, line) in zip(text.sources, trees, strict=True):
             if tree.sentence.split() != sentence.split():
                 raise DataError(f"{references[0]}, line {line}: a tree of other words than {sentence!r}")
-        return ReferencedText(text.sources, [trees for trees, _ in trees])
+        return ReferencedText(text.sources, [[str(tree) for tree, _ in trees]])
 
     def evaluate_text(self, params: PyTree, text: ReferencedText, name: str) -> TranslationEvaluation:
         """Scores of a text; the result is called ``text-NAME-DIGEST``."""
-        trees: Sequence[Any] = text.references
-        data = self.config.data
-        targets = [" ".join(symbols_of(each, data.linearization, has_tags=data.part_of_speech)) for each in trees]
-        scored = self.scorer.score(params, text.sources, targets)
+        data, (trees,) = self.config.data, text.references
+        forms = data.linearization, data.part_of_speech
+        symbols = [" ".join(symbols_of(tree, forms[0], has_tags=forms[1])) for tree in trees_of_texts(trees)]
+        scored = self.scorer.score(params, text.sources, symbols)
         nll, tokens = -sum(each.log_prob for each in scored), sum(len(each.pieces) for each in scored)
-        called = f"text-{name}-{digest(map(str, trees))[:8]}"
-        return self.evaluator.parsed(params, called, trees, nll, tokens)
+        pairs = [SentencePair(*pair) for pair in zip(text.sources, trees, strict=True)]
+        return self.evaluator.translated(params, f"text-{name}-{digest(trees)[:8]}", pairs, trees, nll, tokens)

@@ -119,6 +119,11 @@ def trees_of_lines(lines: Iterable[str], name: str | Path) -> Iterator[Located]:
         )
 
 
+def trees_of_texts(texts: Iterable[str]) -> list[Tree]:
+    """Trees as ``str`` writes them, one a text."""
+    return [found.tree for found in trees_of_lines(texts, "trees")]
+
+
 def _tree_of(names: list[str], children: list[Tree], where: str) -> Tree:
     label = names[0] if names else ""
     if children and len(names) < 2:
