@@ -75,7 +75,7 @@ def _from_best(run: "RunSummary") -> tuple[str, bool, float]:
     flags.overrides,
 )
 def compare(values: flags.Values) -> int:
-    """Test whether one run translates a split significantly better than another.
+    """Test whether one run translates, or parses, a split significantly better than another.
 
     Example:
         transformer-jax compare runs/small runs/large --split=test
@@ -85,24 +85,24 @@ def compare(values: flags.Values) -> int:
     run without them is evaluated now. Both must have the same references. Prints BLEU (with the tokenizer of both runs, or
     --config.evaluation.bleu_tokenizer) and chrF with 95 % confidence intervals, and the two-sided p of paired bootstrap
     resampling (Koehn 2004): the probability of a difference at least as large between equally good systems. (sacrebleu
-    --paired-bs finds the same intervals, but half of this p or less.) Then prints the sentences that differ most in sentence
-    chrF, in favor of each. Writes compare.md, compare.html, compare.csv (the scores) and compare-sentences.csv (every
-    sentence) into the output folder.
+    --paired-bs finds the same intervals, but half of this p or less.) Parsers are compared by labelled F1. Then prints the
+    sentences that differ most in sentence chrF, or F1, in favor of each. Writes compare.md, compare.html, compare.csv (the
+    scores) and compare-sentences.csv (every sentence) into the output folder.
     """
     paths = _two_paths(values)
     from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.tools.reports.run_folders import run_of, short_names
 
     configs = [run_config(values, str(run_of(path))) for path in paths]
-    for path, config in zip(paths, configs, strict=True):
-        if not config.scores_translations:
-            raise ConfigError(f"A B: {path} is of a run of task={config.task}, which has no translations; see report")
     tokenizer, *others = dict.fromkeys(config.evaluation.tokenizer(config.data.target_language) for config in configs)
     if others:
         problem = f"A is scored with {tokenizer}, B with {others[0]}; state one, for example {tokenizer}"
         raise ConfigError(f"--config.evaluation.bleu_tokenizer: {problem}")
     require_tokenizer(tokenizer, "evaluation.bleu_tokenizer")
     output = require_writable(values.output, "--output")
+    from transformer_jax.tasks.task import task_class
+
+    paired, _ = (task_class(config.task).paired_scores(config) for config in configs)
     from transformer_jax.tools.reports import comparison, translated_split
     from transformer_jax.tools.reports.document import section_text, write_report
 
@@ -122,7 +122,7 @@ def compare(values: flags.Values) -> int:
         sides.append(saved)
     names = short_names(paths)
     found = comparison.compare_sides(
-        (names[0], names[1]), (sides[0], sides[1]), values.resamples, values.seed, tokenizer
+        (names[0], names[1]), (sides[0], sides[1]), paired, values.resamples, values.seed, tokenizer
     )
     tables = {"compare.csv": comparison.scores_csv(found), "compare-sentences.csv": comparison.sentences_csv(found)}
     written = write_report(output, "compare", comparison.comparison_report(found, values.examples), tables)

@@ -73,6 +73,18 @@ def compare_systems(
     return compare_counts(counted, resamples, seed)
 
 
+class PairedScores(NamedTuple):
+    """How two systems are compared.
+
+    ``compare(first, second, references, resamples, seed)`` tests the difference on all sentences, by one or several metrics.
+    ``of_sentences(outputs, references)`` is ``sentence_metric`` of each sentence, from 0 to 100.
+    """
+
+    compare: Callable[[Sequence[str], Sequence[str], Sequence[str], int, int], list[SystemComparison]]
+    of_sentences: Callable[[Sequence[str], Sequence[str]], list[float]]
+    sentence_metric: str
+
+
 class CountedSystems(NamedTuple):
     """Counts of two systems, ``[sentences, counts]``, whose sums ``score`` turns into a score, and how they were counted."""
 

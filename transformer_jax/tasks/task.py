@@ -4,17 +4,21 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
 from transformer_jax.config.tasks import TASKS, TaskSettings, imported
+from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.texts import TextAttention, TokenScores
 from transformer_jax.training.step import UpdateRule
+
+if TYPE_CHECKING:
+    from transformer_jax.evaluation.significance import PairedScores
 
 
 @runtime_checkable
@@ -254,6 +258,16 @@ class Task(ABC):
     def evaluate_text(self, params: PyTree, text: Any, name: str) -> Evaluation:
         """Scores the result of ``open_text``; the split of the evaluation is called ``text-NAME-DIGEST``."""
         raise NotImplementedError
+
+    @staticmethod
+    def scored_pairs(config: ExperimentConfig, split: str) -> list[SentencePair]:
+        """The inputs of a split, and the references that outputs are scored against."""
+        raise NotImplementedError
+
+    @staticmethod
+    def paired_scores(config: ExperimentConfig) -> "PairedScores":
+        """How ``compare`` tests two systems; raises ConfigError where the task has no outputs."""
+        raise ConfigError(f"A B: a run of task={config.task} has no outputs to compare; see report")
 
     def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> list[TokenScores]:
         """The log-probability of each target, or of each text where the task has no targets."""

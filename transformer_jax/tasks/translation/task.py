@@ -25,6 +25,7 @@ from transformer_jax.data.sentence_pairs import Corpus, SentencePair, digest
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.token_store import TokenStore, open_token_store, unigram_entropy
 from transformer_jax.data.tokenizers import TokenizerPair, too_many_pieces, train_tokenizers
+from transformer_jax.evaluation.significance import PairedScores, compare_systems, sentence_chrf
 from transformer_jax.models.inspection import attention_maps
 from transformer_jax.models.interface import activations
 from transformer_jax.runs.run_directory import RunDirectory
@@ -261,6 +262,16 @@ class TranslationTask(Task):
         called = f"text-{name}-{digest([*sources, *(line for lines in references for line in lines)])[:8]}"
         found = self.evaluator.translated(params, called, pairs, references, nll, tokens)
         return found._replace(references=references)
+
+    @staticmethod
+    def scored_pairs(config: ExperimentConfig, split: str) -> list[SentencePair]:
+        return list(open_corpus(config.data, config.data_seed).pairs(split))
+
+    @staticmethod
+    def paired_scores(config: ExperimentConfig) -> PairedScores:
+        """By BLEU, with the tokenizer of the settings, and chrF."""
+        tokenizer = config.evaluation.tokenizer(config.data.target_language)
+        return PairedScores(partial(compare_systems, tokenizer=tokenizer), sentence_chrf, "chrF")
 
     def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> list[TokenScores]:
         return self.scorer.score(params, texts, targets or ())

@@ -8,7 +8,7 @@ import numpy as np
 
 from transformer_jax.config import DataError
 from transformer_jax.evaluation.significance import RESAMPLES, SEED, CountedSystems, SystemComparison, compare_counts
-from transformer_jax.tools.parsing.trees import TOP, Tree
+from transformer_jax.tools.parsing.trees import TOP, Tree, trees_of_texts
 
 DELETED = frozenset({",", ":", "``", "''", "."})
 EQUAL = {"PRT": "ADVP"}
@@ -118,13 +118,24 @@ def f1_by_length(counts: np.ndarray) -> dict[str, tuple[int, float]]:
     return found
 
 
+def sentence_f1(outputs: Sequence[str], references: Sequence[str]) -> list[float]:
+    """The F1 of each tree, given as text."""
+    return [scores_of(counts).f1 for counts in counts_of(trees_of_texts(references), trees_of_texts(outputs))]
+
+
 def compare_parsers(
-    gold: Sequence[Tree], first: Sequence[Tree], second: Sequence[Tree], resamples: int = RESAMPLES, seed: int = SEED
-) -> SystemComparison:
-    """F1 of two parsers of the same sentences, and of their difference, by paired bootstrap resampling (Koehn 2004)."""
+    first: Sequence[str],
+    second: Sequence[str],
+    references: Sequence[str],
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
+) -> list[SystemComparison]:
+    """F1 of two parsers of the same sentences, and of their difference, by paired bootstrap resampling (Koehn 2004).
+
+    Trees are given as text.
+    """
     signature = f"{RULES}; {resamples} resamples, seed {seed}"
-    counted = CountedSystems(
-        counts_of(gold, first), counts_of(gold, second), lambda sums: scores_of(sums).f1, signature
-    )
-    (found,) = compare_counts({"F1": counted}, resamples, seed)
-    return found
+    gold, *parsed = (trees_of_texts(texts) for texts in (references, first, second))
+    counts = [counts_of(gold, trees) for trees in parsed]
+    counted = CountedSystems(counts[0], counts[1], lambda sums: scores_of(sums).f1, signature)
+    return compare_counts({"F1": counted}, resamples, seed)

@@ -13,11 +13,20 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.sentence_pairs import SentencePair, digest
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
+from transformer_jax.evaluation.significance import PairedScores
 from transformer_jax.tasks.translation.evaluator import Evaluator, Measured, TranslationEvaluation
 from transformer_jax.tasks.translation.task import ReferencedText, TranslationData, TranslationTask
 from transformer_jax.tasks.translation.translator import Translation
 from transformer_jax.tools.parsing.corpus import TreeCorpus
-from transformer_jax.tools.parsing.scores import RULES, BracketScores, counts_of, f1_by_length, scores_of
+from transformer_jax.tools.parsing.scores import (
+    RULES,
+    BracketScores,
+    compare_parsers,
+    counts_of,
+    f1_by_length,
+    scores_of,
+    sentence_f1,
+)
 from transformer_jax.tools.parsing.settings import ParserConfig
 from transformer_jax.tools.parsing.tokenizers import SymbolTokenizer
 from transformer_jax.tools.parsing.trees import (
@@ -110,17 +119,12 @@ def open_trees(config: ExperimentConfig) -> TreeCorpus:
     return trees
 
 
-def gold_pairs(config: ExperimentConfig, split: str) -> Iterator[SentencePair]:
-    """The sentences of a split with their trees, as text."""
-    return (SentencePair(tree.sentence, str(tree)) for tree in open_trees(config).trees(split))
-
-
 class ParsingEvaluator(Evaluator):
     """Parses splits and scores the trees; the search is perhaps constrained."""
 
     def pairs(self, split: str, limit: int = 0) -> list[SentencePair]:
         """Sentences and their trees, all or the first ``limit``."""
-        return list(islice(gold_pairs(self.config, split), limit or None))
+        return ParsingTask.scored_pairs(self.config, split, limit)
 
     def scored(
         self, measured: Measured, pairs: Sequence[SentencePair], references: Any, translations: Sequence[Translation]
@@ -182,6 +186,17 @@ class ParsingTask(TranslationTask):
             constraint = well_formed(self.tokenizers, config.data, config.decoding, self.objective.longest_sequence)
         return ParsingEvaluator(config, self.tokenizers, self.objective, self.mesh, constraint)
 
+    @staticmethod
+    def scored_pairs(config: ExperimentConfig, split: str, limit: int = 0) -> list[SentencePair]:
+        """Sentences and their trees, all or the first ``limit``."""
+        trees = islice(open_trees(config).trees(split), limit or None)
+        return [SentencePair(tree.sentence, str(tree)) for tree in trees]
+
+    @staticmethod
+    def paired_scores(config: ExperimentConfig) -> PairedScores:
+        """By labelled F1."""
+        return PairedScores(compare_parsers, sentence_f1, "F1")
+
     def parse_in_order(self, params: PyTree, sentences: Sequence[str], **options: Any) -> Iterator[list[Parse]]:
         """The best trees of each sentence of words with spaces between them; ``options`` as for ``translate_in_order``.
 
@@ -225,4 +240,6 @@ class ParsingTask(TranslationTask):
         scored = self.scorer.score(params, text.sources, symbols)
         nll, tokens = -sum(each.log_prob for each in scored), sum(len(each.pieces) for each in scored)
         pairs = [SentencePair(*pair) for pair in zip(text.sources, trees, strict=True)]
-        return self.evaluator.translated(params, f"text-{name}-{digest(trees)[:8]}", pairs, trees, nll, tokens)
+        called = f"text-{name}-{digest(trees)[:8]}"
+        found = self.evaluator.translated(params, called, pairs, trees, nll, tokens)
+        return found._replace(references=text.references)

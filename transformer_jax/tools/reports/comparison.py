@@ -3,7 +3,7 @@
 from dataclasses import astuple
 from typing import NamedTuple
 
-from transformer_jax.evaluation.significance import Estimate, SystemComparison, compare_systems, sentence_chrf
+from transformer_jax.evaluation.significance import Estimate, PairedScores, SystemComparison
 from transformer_jax.tools.reports.document import Document, Section, Table, to_csv
 from transformer_jax.tools.reports.run_report import differing_settings, settings_table
 from transformer_jax.tools.reports.translated_split import TranslatedSplit, require_saved_score
@@ -18,19 +18,19 @@ UNLIKELY = 0.05
 
 
 class SentenceComparison(NamedTuple):
-    """A sentence, its two translations and the chrF of each; ``number`` counts from 1."""
+    """A sentence, its two outputs and their scores by ``Comparison.sentence_metric``; ``number`` counts from 1."""
 
     number: int
     source: str
     reference: str
     first: str
     second: str
-    first_chrf: float
-    second_chrf: float
+    first_score: float
+    second_score: float
 
     @property
     def gain(self) -> float:
-        return self.second_chrf - self.first_chrf
+        return self.second_score - self.first_score
 
 
 class Comparison(NamedTuple):
@@ -40,6 +40,7 @@ class Comparison(NamedTuple):
     sides: tuple[TranslatedSplit, TranslatedSplit]
     scores: list[SystemComparison]
     sentences: list[SentenceComparison]
+    sentence_metric: str
 
     @property
     def is_identical(self) -> bool:
@@ -49,25 +50,24 @@ class Comparison(NamedTuple):
 def compare_sides(
     names: tuple[str, str],
     sides: tuple[TranslatedSplit, TranslatedSplit],
+    paired: PairedScores,
     resamples: int,
     seed: int,
     tokenizer: str = "13a",
 ) -> Comparison:
-    """Compares translations of the same references; ``tokenizer`` is BLEU's. Shows the sources of the first side.
+    """Compares outputs for the same references; ``tokenizer`` is BLEU's. Shows the sources of the first side.
 
-    Raises DataError if translations or references have changed since the translations were scored.
+    Raises DataError if outputs or references have changed since the outputs were scored.
     """
     sources, references = zip(*sides[0].chosen.pairs, strict=True)
     first, second = (side.saved.hypotheses for side in sides)
-    scores = compare_systems(first, second, references, resamples, seed, tokenizer)
-    bleu = scores[0]
-    for side, estimate in zip(sides, (bleu.first, bleu.second), strict=True):
-        require_saved_score(side, estimate.value, tokenizer)
-    values = sentence_chrf(first, references), sentence_chrf(second, references)
+    scores = paired.compare(first, second, references, resamples, seed)
+    for side, estimate in zip(sides, (scores[0].first, scores[0].second), strict=True):
+        require_saved_score(side, estimate.value, tokenizer, scores[0].metric)
+    values = paired.of_sentences(first, references), paired.of_sentences(second, references)
     rows = zip(sources, references, first, second, *values, strict=True)
-    return Comparison(
-        names, sides, scores, [SentenceComparison(number, *row) for number, row in enumerate(rows, start=1)]
-    )
+    sentences = [SentenceComparison(number, *row) for number, row in enumerate(rows, start=1)]
+    return Comparison(names, sides, scores, sentences, paired.sentence_metric)
 
 
 def comparison_report(comparison: Comparison, examples: int) -> Document:
@@ -105,13 +105,13 @@ def scores_section(comparison: Comparison) -> Section:
 
 def examples_sections(comparison: Comparison, count: int) -> tuple[Section, ...]:
     """The ``count`` sentences most in favor of the second side, then of the first; empty if all translations are equal."""
-    sections = []
+    sections, metric = [], comparison.sentence_metric
     for sign in (1, -1) if not comparison.is_identical else ():
         name = comparison.names[sign > 0]
         favorable = [each for each in comparison.sentences if sign * each.gain > 0]
-        intro = f"{name} has the higher chrF on {len(favorable):,} of {len(comparison.sentences):,} sentences."
+        intro = f"{name} has the higher {metric} on {len(favorable):,} of {len(comparison.sentences):,} sentences."
         favorable.sort(key=lambda each: -sign * each.gain)
-        examples = (_example(comparison.names, each) for each in favorable[:count])
+        examples = (_example(comparison.names, metric, each) for each in favorable[:count])
         sections.append(Section(f"Where {name} is better", (intro, *examples)))
     return tuple(sections)
 
@@ -131,19 +131,19 @@ def scores_csv(comparison: Comparison) -> str:
 
 def sentences_csv(comparison: Comparison) -> str:
     """A line per sentence of the split."""
-    first, second = comparison.names
-    headings = ["line", "source", "reference", first, second, f"{first} chrF", f"{second} chrF", "difference"]
+    (first, second), metric = comparison.names, comparison.sentence_metric
+    headings = ["line", "source", "reference", first, second, f"{first} {metric}", f"{second} {metric}", "difference"]
     return to_csv(headings, [[*sentence, sentence.gain] for sentence in comparison.sentences])
 
 
-def _example(names: tuple[str, str], sentence: SentenceComparison) -> Table:
+def _example(names: tuple[str, str], metric: str, sentence: SentenceComparison) -> Table:
     rows = (
         ("source", "", sentence.source),
         ("reference", "", sentence.reference),
-        (names[0], f"{sentence.first_chrf:.1f}", sentence.first),
-        (names[1], f"{sentence.second_chrf:.1f}", sentence.second),
+        (names[0], f"{sentence.first_score:.1f}", sentence.first),
+        (names[1], f"{sentence.second_score:.1f}", sentence.second),
     )
-    headings = (f"line {sentence.number:,}", "chrF", f"difference {sentence.gain:+.1f}")
+    headings = (f"line {sentence.number:,}", metric, f"difference {sentence.gain:+.1f}")
     return Table(headings, rows, of_text=frozenset({0, 2}))
 
 

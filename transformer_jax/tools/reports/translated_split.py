@@ -5,7 +5,6 @@ from pathlib import Path
 
 from transformer_jax.checkpoints.selection import steps_to_average
 from transformer_jax.config import DataError, ExperimentConfig, load_run_config
-from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.atomic_files import require_writable
@@ -19,6 +18,7 @@ from transformer_jax.tasks.saved_evaluations import (
     stem_of,
     whose_parameters,
 )
+from transformer_jax.tasks.task import task_class
 from transformer_jax.tasks.trained_run import open_trained
 
 # Versions of sacreBLEU differ by less on the same translations and references.
@@ -64,9 +64,7 @@ def choose_file(file: Path, config: ExperimentConfig) -> ChosenSplit:
     saved = read_evaluation(stem_of(file))
     split = str(saved.report["split"])
     if "references" not in saved.report:
-        return ChosenSplit(
-            saved.stem, config, split, list(open_corpus(config.data, config.data_seed).pairs(split)), step=None
-        )
+        return ChosenSplit(saved.stem, config, split, _pairs(config, split), step=None)
     references = saved.report["references"]
     if len(references) > 1:
         raise DataError(f"{file}: was scored against {len(references)} references; compare takes one reference")
@@ -85,7 +83,11 @@ def choose_run(workdir: Path, config: ExperimentConfig, split: str, checkpoint: 
     trained = load_run_config(workdir)
     config = replace(config, evaluation=trained.evaluation)
     stem = workdir / evaluation_stem(name, step, average, trained, config)
-    return ChosenSplit(stem, config, name, list(open_corpus(config.data, config.data_seed).pairs(name)), step, average)
+    return ChosenSplit(stem, config, name, _pairs(config, name), step, average)
+
+
+def _pairs(config: ExperimentConfig, split: str) -> list[SentencePair]:
+    return task_class(config.task).scored_pairs(config, split)
 
 
 def require_same_references(first: ChosenSplit, second: ChosenSplit) -> None:
@@ -117,19 +119,17 @@ def saved_translations(chosen: ChosenSplit) -> TranslatedSplit | None:
 def translate_now(chosen: ChosenSplit) -> TranslatedSplit:
     """Evaluates and saves the result as evaluate does; raises ConfigError if the folder is not writable."""
     workdir = require_writable(chosen.stem.parent, "A B")
-    trained = open_trained(
-        ChosenRun(str(workdir), chosen.config, str(chosen.step)), average=chosen.average, task="translation"
-    )
+    trained = open_trained(ChosenRun(str(workdir), chosen.config, str(chosen.step)), average=chosen.average)
     scored = ScoredCheckpoint(trained.evaluate(chosen.split), trained.steps[-1], len(trained.steps))
     return TranslatedSplit(chosen, save_evaluation(chosen.stem, scored), load_run_config(workdir))
 
 
-def require_saved_score(side: TranslatedSplit, bleu: float, tokenizer: str = "13a") -> None:
-    """Raises DataError unless ``bleu`` equals the saved BLEU; does nothing if that has another ``tokenizer``."""
+def require_saved_score(side: TranslatedSplit, score: float, tokenizer: str = "13a", metric: str = "BLEU") -> None:
+    """Raises DataError unless the saved score is the same; does nothing about BLEU of another ``tokenizer``."""
     scores = side.saved.report["scores"]
-    if f"|tok:{tokenizer}" not in scores.get("bleu_signature", ""):
+    if metric == "BLEU" and f"|tok:{tokenizer}" not in scores.get("bleu_signature", ""):
         return
-    before = float(scores["bleu"])
-    if abs(before - bleu) > SAME_SCORE:
-        problem = f"had BLEU {before:.2f} when it was written and has {bleu:.2f} now: it or the data changed"
+    before = float(scores[metric.lower()])
+    if abs(before - score) > SAME_SCORE:
+        problem = f"had {metric} {before:.2f} when it was written and has {score:.2f} now: it or the data changed"
         raise DataError(f"{side.saved.stem}.txt {problem}; run evaluate again")
