@@ -157,6 +157,12 @@ def test_a_text_is_scored_against_trees(run, tmp_path, capsys):
     assert transformer_jax.load(run.workdir, "last").parse("Ann walks .") == tree
 
 
+def test_the_outline_of_a_tree_knows_the_symbol_of_every_node(run):
+    outline = open_trained(run).task.outline("a dog barks !", "(S (NP XX XX )NP (VP XX )VP )S")
+    assert outline[:3] == [(0, "S", 0), (1, "NP", 1), (2, "a", 2)]
+    assert outline[4:] == [(1, "VP", 5), (2, "barks", 6), (1, "!", -1)]
+
+
 def test_two_parsers_are_compared_by_f1(run, tmp_path, capsys):
     corpus = open_corpus(run.config.data, 0)
     gold = list(islice(corpus.trees("test"), 4))

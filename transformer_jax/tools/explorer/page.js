@@ -801,6 +801,15 @@ function inspectToken(matrix, place, panel) {
   return parts;
 }
 
+// The tree of a parser: a constituent or word a line, which chooses the token that wrote it.
+function outline(tree, chosen) {
+  return [element("h2", "tree"), ...tree.map(([depth, text, row]) => {
+    const line = element("p", element("button", text, { type: "button", disabled: row < 0, ariaPressed: row >= 0 && row === chosen, onclick: () => set({ row, column: -1 }) }));
+    line.style.paddingLeft = `${0.7 * depth}em`;
+    return line;
+  })];
+}
+
 function inspect() {
   const panel = panels[hovered ? hovered.panel : 0], place = hovered || state, view = VIEWS[state.view];
   if (view.inspect) return byId("inspector").replaceChildren(...view.inspect(panel, place));
@@ -812,6 +821,7 @@ function inspect() {
     if (matrix.measure !== state.measure) parts.push(element("p", `this model has no ${MEASURES[state.measure].name} here`));
     parts.push(element("p", "Point at a token to see where it looks and who looks at it; click to keep it. Press ? for the keys."));
   }
+  if (matrix && matrix.attention.rows === "target" && panel.reading.tree.length) parts.push(...outline(panel.reading.tree, place.row));
   byId("inspector").replaceChildren(...parts);
 }
 

@@ -64,6 +64,7 @@ class Page:
                 "tokens": reading.tokens,
                 "logProbs": [round(value, 4) for value in reading.log_probs],
                 "attentions": [self._attention(each) for each in reading.attentions],
+                "tree": reading.tree,
                 "search": None if search is None else search_to_json(search),
                 "gradients": {
                     kind: self._add((ATTENTION_KINDS[kind].rows, ATTENTION_KINDS[kind].columns), array)

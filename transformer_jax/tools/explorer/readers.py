@@ -1,10 +1,11 @@
 """Readers of trained runs for tasks that read text: attention, searches and head statistics."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -30,6 +31,9 @@ from transformer_jax.tools.explorer.head_statistics import HeadStatistics, head_
 from transformer_jax.tools.explorer.page import RunName
 from transformer_jax.tools.explorer.readings import Reading, TextReader
 from transformer_jax.tools.explorer.searches import Forced, Searches, SearchTree
+
+if TYPE_CHECKING:
+    from transformer_jax.tools.parsing.task import ParsingTask
 
 # A run that samples has a beam width of 1, which gives no tree.
 BEAMS_OF_SAMPLING = 4
@@ -107,6 +111,14 @@ class TranslationReader(_RunReader[TranslationTask]):
         return head_error_rates(weights, self._trained.tokenizers, pairs, gold, name)
 
 
+class ParsingReader(TranslationReader):
+    """Reads sentences with a parser; the reading has the tree."""
+
+    def read(self, text: str, target: str | None = None, *, with_gradients: bool = True) -> Reading:
+        found, task = super().read(text, target, with_gradients=with_gradients), cast("ParsingTask", self._trained.task)
+        return replace(found, tree=task.outline(found.text, found.translation or ""))
+
+
 class LanguageModelReader(_RunReader[LanguageModelTask]):
     """Reads and continues texts with one run; ``target`` is not used.
 
@@ -160,7 +172,7 @@ class LanguageModelReader(_RunReader[LanguageModelTask]):
 Reader = TranslationReader | LanguageModelReader
 READERS: dict[str, Callable[[Any], Reader]] = {
     "translation": TranslationReader,
-    "parsing": TranslationReader,
+    "parsing": ParsingReader,
     "language_model": LanguageModelReader,
 }
 

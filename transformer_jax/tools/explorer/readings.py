@@ -47,7 +47,7 @@ class Reading:
     """A text, its translation if any, and the tokens of every axis, attention, gradients and probabilities.
 
     ``gradients`` [Q, M] by kind of attention: gradient x input of the log-probability of the token of each row. ``log_probs``
-    [T]: of the tokens of the axis ``target``.
+    [T]: of the tokens of the axis ``target``. ``tree``: of a parser, depth, text and index of the target token of each node.
     """
 
     text: str
@@ -56,6 +56,7 @@ class Reading:
     attentions: list[AttentionReading]
     gradients: dict[str, np.ndarray] = field(default_factory=dict)
     log_probs: list[float] = field(default_factory=list)
+    tree: list[tuple[int, str, int]] = field(default_factory=list)
 
     @property
     def is_finite(self) -> bool:

@@ -211,6 +211,17 @@ class ParsingTask(TranslationTask):
 
         return parses()
 
+    def outline(self, sentence: str, symbols: str) -> list[tuple[int, str, int]]:
+        """The tree of an output, from the root: depth, label or word, and the index of the symbol that wrote it, or -1."""
+        numbered = [each if each[0] == ")" else f"{each} {index}" for index, each in enumerate(symbols.split())]
+        stack, found = [(0, tree_of_symbols(numbered, sentence.split(), self.config.data.linearization))], []
+        while stack:
+            depth, tree = stack.pop()
+            label, _, index = tree.label.partition(" ")
+            found.append((depth, tree.word or label, int(index or -1)))
+            stack += [(depth + 1, child) for child in reversed(tree.children)]
+        return found
+
     def _parse(self, sentence: str, symbols: str, score: float) -> Parse:
         repairs = Counter[str]()
         form = self.config.data.linearization
