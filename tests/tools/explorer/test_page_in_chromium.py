@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -48,7 +49,8 @@ def address(tmp_path_factory):
     page.add_reading(made_reading(SOURCE, TARGET), TREE, text=0, run=0)
     page.add_statistics([HeadStatistics("cross", {"entropy": np.array([[0.5, 1.5]])}, "ten sentences")], run=0)
     page.add_statistics([HeadStatistics("cross", {"alignment": np.array([[0.4, 0.6]])}, "gold")], run=0)
-    page.add_reading(made_reading(SOURCE, TARGET[:3], layers=1, heads=1, kinds=["cross"]), text=0, run=1)
+    recurrent = made_reading(SOURCE, TARGET[:3], layers=1, heads=1, kinds=["cross"])
+    page.add_reading(replace(recurrent, tree=[(0, "S", 1), (1, "sleeps", -1)]), text=0, run=1)
     page.add_reading(made_reading(HOSTILE, HOSTILE), text=1, run=0)
     page.add_reading(made_reading(HOSTILE, HOSTILE, layers=1, heads=1, kinds=["cross"]), text=1, run=1)
     path = tmp_path_factory.mktemp("page") / "page.html"
@@ -152,6 +154,15 @@ def test_pointing_and_searching_name_tokens(browser, address):
 
 def inspected(browser):
     return browser.evaluate("document.getElementById('inspector').textContent")
+
+
+def test_a_node_of_a_tree_chooses_its_token(browser, address):
+    browser.open(f"{address}#run=2")
+    browser.wait_for("currentMatrix(panels[0])")
+    nodes = "[...document.querySelectorAll('#inspector button')].filter((each) => ['S', 'sleeps'].includes(each.textContent))"
+    assert browser.evaluate(f"{nodes}.map((each) => each.disabled)") == [False, True]
+    browser.evaluate(f"{nodes}[0].click()")
+    assert state(browser, "row", "column") == [1, -1]
 
 
 def test_the_search_tree_says_what_the_length_penalty_did(browser, address):
