@@ -104,18 +104,21 @@ class Grammar:
         back: dict[tuple[int, int], tuple] = {}
         for start, word in enumerate(words):
             scores[start, start + 1] = self.tag_scores(word)
-            back[start, start + 1] = None, None, self.close(scores[start, start + 1])
+            back[start, start + 1] = None, self.close(scores[start, start + 1])
         _, left, right = self.binary.T
         for width in range(2, length + 1):
             for start in range(length - width + 1):
                 end = start + width
                 splits = np.arange(start + 1, end)
-                cell = scores[start, splits][:, left] + scores[splits, end][:, right]
+                first, second = scores[start, splits], scores[splits, end]
+                # The rules whose children begin and end here.
+                rules = np.flatnonzero((first.max(axis=0) > -np.inf)[left] & (second.max(axis=0) > -np.inf)[right])
+                cell = first[:, left[rules]] + second[:, right[rules]]
                 best_split = np.argmax(cell, axis=0)
-                best = cell[best_split, np.arange(len(left))] + self.binary_scores
-                tops = np.maximum.reduceat(best, self.starts)
-                scores[start, end, self.parents] = tops
-                back[start, end] = best, best_split, self.close(scores[start, end])
+                best = np.full(len(left), -np.inf)
+                best[rules] = cell[best_split, np.arange(len(rules))] + self.binary_scores[rules]
+                scores[start, end, self.parents] = np.maximum.reduceat(best, self.starts)
+                back[start, end] = (rules, best[rules], best_split), self.close(scores[start, end])
         if scores[0, length, self.ids[ROOT]] == -np.inf:
             return None
         (tree,) = self.build(words, back, 0, length, self.ids[ROOT])
@@ -139,21 +142,22 @@ class Grammar:
 
     def build(self, words: list[str], back: dict, start: int, end: int, symbol: int) -> list[Tree]:
         """The trees of a symbol over a span: several where it only exists since rules are binary."""
-        best, best_split, steps = back[start, end]
+        found, steps = back[start, end]
         chain = [symbol]
         for improved, children in reversed(steps):
             position = np.searchsorted(improved, chain[-1])
             if position < len(improved) and improved[position] == chain[-1]:
                 chain.append(children[position])
         bottom = chain[-1]
-        if best is None:
+        if found is None:
             trees = [Tree(self.names[bottom], (), words[start])]
         else:
-            rules = np.flatnonzero(self.binary[:, 0] == bottom)
-            rule = rules[np.argmax(best[rules])]
-            split = start + 1 + best_split[rule]
-            trees = self.build(words, back, start, split, self.binary[rule, 1])
-            trees = trees + self.build(words, back, split, end, self.binary[rule, 2])
+            rules, best, best_split = found
+            of_bottom = np.flatnonzero(self.binary[rules, 0] == bottom)
+            chosen = of_bottom[np.argmax(best[of_bottom])]
+            split = start + 1 + best_split[chosen]
+            _, first, second = self.binary[rules[chosen]]
+            trees = self.build(words, back, start, split, first) + self.build(words, back, split, end, second)
             if not self.names[bottom].startswith("@"):
                 trees = [Tree(self.names[bottom].partition("^")[0], tuple(trees))]
         for upper in reversed(chain[:-1]):
