@@ -49,6 +49,15 @@ def test_a_given_translation_is_read(run, tmp_path):
     assert sorted(reading["gradients"]) == ["cross", "decoder"]
 
 
+def test_a_live_page(run, tmp_path):
+    output = tmp_path / "page.html"
+    flags = ["--text=a b", "--nosearch", "--nogradients", "--live", f"--output={output}"]
+    assert main(["explore", f"--workdir={run}", *flags]) == 0
+    model = data_of(output)["model"]
+    assert model["bits"] == 16 and 0 < model["logitsError"] < 0.02
+    assert f'id="block-{model["block"]}"' in output.read_text()
+
+
 @pytest.fixture
 def taken():
     """A port that another program has."""
@@ -63,6 +72,7 @@ def test_what_cannot_be_is_told(run, tmp_path, capsys, taken):
         (["--text=a", "--target=b", "--target=c"], "--target: 2 for 1 texts"),
         (["--text=a", f"--output={tmp_path}/page.png"], "end it in .html"),
         (["--text=a", f"--against={tmp_path}"], "not a run directory"),
+        (["--text=a", "--live", "--serve"], "--live: the page computes by itself"),
         (["--text=a", "--gold=links"], "--gold: give --gold_source and --gold_target too"),
         (["--text=a\udcff"], r"--text: 'a\udcff' is not valid UTF-8"),
         (["--text=a", "--serve", f"--port={taken.getsockname()[1]}"], "cannot be used on 127.0.0.1"),

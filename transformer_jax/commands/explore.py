@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     flags.string("gold_source", None, "file of the source sentences of --gold"),
     flags.string("gold_target", None, "file of their translations"),
     flags.integer("first_word", 0, "number of the first word in the gold file", lower_bound=0, upper_bound=1),
+    flags.boolean("live", False, "the model too: edit the text and switch parts off in the page"),
     flags.boolean("serve", False, "serve the page from the run, on 127.0.0.1 only"),
     flags.integer("port", 8000, "where to serve; 0 is any free port", lower_bound=0, upper_bound=65535),
     flags.string("output", None, "the page (default: explore.html in the run directory)"),
@@ -48,12 +49,14 @@ def explore(values: flags.Values) -> int:
         transformer-jax explore --workdir=runs/m30k --text="A man is riding a red bike." --output=bike.html
         transformer-jax explore --workdir=runs/m30k --text="Two dogs play." --target="Zwei Hunde spielen." --output=dogs.html
         transformer-jax explore --workdir=runs/m30k --text="A man sleeps." --text="A dog." --against=runs/rnn,runs/m30k:500
+        transformer-jax explore --workdir=runs/m30k --text="A man is riding a red bike." --live --output=live.html
 
     Several --text make one page, as do the lines of --texts=FILE. --target gives the translation to read, one for every --text
     in order; by default each run reads its own translation. --against=RUN[:CHECKPOINT],... adds other runs or checkpoints.
-    --split averages every head over sentences of the run's data; --gold measures its alignment error rate. --serve (pip
-    install flask) writes nothing: it serves the page on 127.0.0.1, where you can request other continuations of the search and
-    other texts. docs/explorer.md explains the views.
+    --live puts a Transformer of task=translation into the page, where you can edit the text, switch off heads and layers, and
+    force words. --split averages every head over sentences of the run's data; --gold measures its alignment error rate.
+    --serve (pip install flask) writes nothing: it serves the page on 127.0.0.1, where you can request other continuations of the
+    search and other texts. docs/explorer.md explains the views.
     """
     from transformer_jax.runs.run_directory import ChosenRun
 
@@ -74,6 +77,12 @@ def explore(values: flags.Values) -> int:
         aligned = list(zip(sources, translations, strict=True)), gold
     # Mistakes are found before anything is computed.
     listener = None
+    if values.live:
+        from transformer_jax.tools.explorer.live import require_live
+
+        require_live(chosen[0].config)
+        if values.serve:
+            raise ConfigError("--live: the page computes by itself; leave --serve out")
     if values.serve:
         from transformer_jax.tools.explorer.server import listen_locally
 
@@ -120,11 +129,15 @@ def _page(
     names = [each.name for each in opened]
     page = Page(f"{Path(values.workdir).name}: attention", names, is_served=values.serve)
     for number, (each, statistics) in enumerate(zip(opened, tables, strict=True)):
+        readings = []
         for index, (text, target) in enumerate(texts):
             reading = each.reader.read(text, target, with_gradients=values.gradients)
+            readings.append(reading)
             search = each.reader.search(text, values.alternatives) if values.search else None
             page.add_reading(reading, search, text=index, run=number)
         page.add_statistics(statistics, run=number)
+        if values.live and not number:
+            page.add_model(each.reader.live_model(readings))
     return page
 
 

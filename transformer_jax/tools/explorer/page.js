@@ -6,7 +6,7 @@
 
 const page = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
-const unpacked = new Map(); // number of a block -> { steps, table }; null while it is being unpacked
+const unpacked = new Map(); // number of a block -> { length, at(place) }; null while it is being unpacked
 const unpacking = new Map(); // number of a block -> promise
 
 async function inflate(number) {
@@ -24,13 +24,16 @@ function valuesOfSteps(packed) {
     : packed.largest * (step / 255) ** 2);
 }
 
-// The array of a description, or null: then the page is drawn again when it has been unpacked.
+// The array of a description as { length, at(place) }, or null: then the page is drawn again when it has been unpacked. An array
+// that was computed in the page has its values.
 function arrayOf(packed) {
+  if (packed.values) return { length: packed.values.length, at: (place) => packed.values[place] };
   const found = unpacked.get(packed.block);
   if (found !== undefined) return found;
   unpacked.set(packed.block, null);
   unpacking.set(packed.block, inflate(packed.block).then((steps) => {
-    unpacked.set(packed.block, { steps, table: valuesOfSteps(packed) });
+    const table = valuesOfSteps(packed);
+    unpacked.set(packed.block, { length: steps.length, at: (place) => table[steps[place]] });
     unpacking.delete(packed.block);
     render();
   }));
@@ -44,7 +47,7 @@ const MEASURES = {
   weights: { name: "weights", key: "w", source: "attention weights, each row sums to 1" },
   rollout: { name: "rollout", key: "r", source: "attention rollout, from this layer back to the embeddings; Abnar and Zuidema 2020" },
   norms: { name: "norms", key: "n", source: "norm of weight times transformed value; Kobayashi et al. 2020" },
-  gradient: { name: "gradient × input", key: "x", source: "gradient x input of the log-probability of the row's token; Shrikumar et al. 2017" },
+  gradient: { name: "gradient × input", key: "x", isSigned: true, source: "gradient x input of the log-probability of the row's token; Shrikumar et al. 2017" },
 };
 const state = {
   text: 0, run: 0, beside: -1, view: "matrix", kind: "", layer: 1, head: 1, measure: "weights", zoom: 0,
@@ -54,7 +57,8 @@ const MOST_ZOOM = 24, THEMES = { "": true, light: true, dark: true }, SHADES = {
 const AS_TEXT = ["view", "kind", "measure", "palette", "theme", "shades"];
 // In the address layers, heads, texts and runs count from 1; head 0 is the mean of all.
 const FROM_ONE = ["text", "run", "beside", "row", "column", "node"];
-const initial = { ...state };
+const initial = {}; // the state without an address
+let live = null; // of a live page, see live/views.js: { settle, show, inspect, force, why, keys }
 
 const readingOf = (run) => page.readings.find((each) => each.text === state.text && each.run === run);
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
@@ -86,11 +90,13 @@ function writeAddress() {
 function settle() {
   state.text = clamp(state.text, 0, Math.max(...page.readings.map((each) => each.text)));
   state.run = clamp(state.run, 0, page.runs.length - 1);
-  if (!page.runs[state.beside]) state.beside = -1;
   state.zoom = clamp(state.zoom, -MOST_ZOOM, MOST_ZOOM);
   if (!Object.hasOwn(THEMES, state.theme)) state.theme = "";
   if (!Object.hasOwn(SHADES, state.shades)) state.shades = "linear";
   if (!Object.hasOwn(PALETTES, state.palette)) state.palette = "blue";
+  if (!readingOf(state.run)) state.run = page.readings.find((each) => each.text === state.text).run;
+  if (!readingOf(state.beside)) state.beside = -1;
+  if (live) live.settle();
   if (!Object.hasOwn(VIEWS, state.view) || !VIEWS[state.view].isThere()) state.view = Object.keys(VIEWS).find((name) => VIEWS[name].isThere()) || "matrix";
   const reading = readingOf(state.run), attention = attentionOf(reading);
   if (state.node < 0 || state.node >= (reading.search ? reading.search.nodes.length : 0)) state.node = -1;
@@ -117,7 +123,8 @@ function set(changes) {
 // ---------------------------------------------------------------- matrices
 
 function hasMeasure(reading, attention, measure) {
-  return { weights: true, norms: true, rollout: attention.rollout.length > 0, gradient: attention.kind in reading.gradients }[measure];
+  const own = { weights: true, norms: true, rollout: attention.rollout.length > 0, gradient: attention.kind in reading.gradients };
+  return measure in own ? own[measure] : MEASURES[measure].isThere(reading);
 }
 
 const matrices = new Map();
@@ -135,21 +142,22 @@ function matrixOf(reading, attention, layer, head, measure) {
   if (!values) return null;
   let largest = 0;
   for (const value of values) largest = Math.max(largest, Math.abs(value));
-  const matrix = { rows, columns, values, largest, isSigned: measure === "gradient", attention, measure };
+  const matrix = { rows, columns, values, largest, isSigned: Boolean(MEASURES[measure].isSigned), attention, measure };
   matrices.set(key, matrix);
   if (matrices.size > MATRICES_KEPT) matrices.delete(matrices.keys().next().value);
   return matrix;
 }
 
 function valuesOf(reading, attention, layer, head, measure, numRows, numColumns) {
+  if (MEASURES[measure].valuesOf) return MEASURES[measure].valuesOf(reading, attention, layer, head);
   const size = numRows * numColumns;
   const whole = { rollout: attention.rollout[layer], gradient: reading.gradients[attention.kind] }[measure];
   const packed = arrayOf(whole || attention.weights[layer]);
   if (measure === "norms") return packed && normsOf(attention, layer, head, numColumns);
   if (!packed) return null;
-  const { steps, table } = packed, values = new Float32Array(size), start = whole || !head ? 0 : (head - 1) * size;
+  const values = new Float32Array(size), start = whole || !head ? 0 : (head - 1) * size;
   const count = whole || head ? 1 : attention.heads;
-  for (let place = 0; place < size * count; place++) values[place % size] += table[steps[start + place]] / count;
+  for (let place = 0; place < size * count; place++) values[place % size] += packed.at(start + place) / count;
   return values;
 }
 
@@ -157,18 +165,18 @@ function valuesOf(reading, attention, layer, head, measure, numRows, numColumns)
 function normsOf(attention, layer, head, numColumns) {
   const [weights, norms, cosines] = [attention.weights[layer], attention.valueNorms, attention.valueCosines[layer]].map(arrayOf);
   if (!norms || !cosines) return null;
-  const { heads } = attention, size = weights.steps.length / heads, values = new Float32Array(size);
+  const { heads } = attention, size = weights.length / heads, values = new Float32Array(size);
   const chosen = head ? [head - 1] : counted(heads), added = new Float32Array(heads);
   for (let place = 0; place < size; place++) {
     const column = place % numColumns;
     let square = 0;
     for (const each of chosen) {
-      added[each] = weights.table[weights.steps[each * size + place]] * norms.table[norms.steps[(layer * heads + each) * numColumns + column]];
+      added[each] = weights.at(each * size + place) * norms.at((layer * heads + each) * numColumns + column);
       square += added[each] ** 2;
       if (head) continue;
       for (let other = 0; other < each; other++) {
         const pair = each * (each - 1) / 2 + other;
-        square += 2 * added[each] * added[other] * cosines.table[cosines.steps[pair * numColumns + column]];
+        square += 2 * added[each] * added[other] * cosines.at(pair * numColumns + column);
       }
     }
     values[place] = Math.sqrt(Math.max(square, 0));
@@ -506,7 +514,7 @@ const gridView = {
   // Rollout and gradients have no heads: one image per layer, or one in all.
   layout(panel) {
     const attention = attentionOf(panel.reading), measure = hasMeasure(panel.reading, attention, state.measure) ? state.measure : "weights";
-    const heads = { weights: attention.heads, norms: attention.heads, rollout: 1, gradient: 1 }[measure];
+    const heads = { rollout: 1, gradient: 1 }[measure] || attention.heads;
     const layers = measure === "gradient" ? 1 : attention.layers;
     const pad = 6, side = Math.min((panel.width - 40) / heads, (panel.height - 40) / layers);
     return { attention, heads, layers, pad, side: clamp(clamp(side, 56, 320) * 1.25 ** state.zoom, 24, 900) };
@@ -661,8 +669,10 @@ function inspectNode(tree, node) {
         if (isToAsk) ask(search, key, [...tokens, token]);
         inspect();
       };
-      const button = element("button", shown(piece), { type: "button", onclick: open, disabled: !isKnown && !page.served, title: isKnown || page.served ? "what the search finds with it" : "not computed ahead" });
+      const canOpen = isKnown || page.served || live;
+      const button = element("button", shown(piece), { type: "button", onclick: open, disabled: !canOpen, title: canOpen ? "what the search finds with it" : "not computed ahead" });
       const below = search.opened.has(key) ? forcedParts(search, key) : [];
+      if (live && below.length && token !== node.token && options === siblings) below.push(live.why(readingOf(state.run), tokens, [node.token, node.piece], [token, piece]));
       const row = element("tr", [element("td", button), cell(Math.exp(logProb).toFixed(3)), cell(bar, "bar")]);
       return [row, ...below.map((part) => element("tr", element("td", part, { colSpan: 3 })))];
     })));
@@ -679,6 +689,7 @@ function forcedParts(search, key) {
 }
 
 function ask(search, key, prefix) {
+  if (live) return live.force(search, key, prefix);
   search.forced[key] = { words: "asking the run …" };
   const question = JSON.stringify({ run: state.run, text: readingOf(state.run).source, prefix });
   fetch("forced", { method: "POST", headers: { "content-type": "application/json" }, body: question })
@@ -793,6 +804,7 @@ function inspectToken(matrix, place, panel) {
       parts.push(element("p", `probability of this token ${Math.exp(panel.reading.logProbs[row]).toFixed(3)}`));
     }
     parts.push(ranking(columns, along.row(row), matrix.largest, (index) => set({ column: index, row: -1 })));
+    if (live && attention.rows === "target") parts.push(...live.inspect(panel, row));
   }
   if (column >= 0) {
     parts.push(element("h2", `${name(columns[column], column)} is looked at by`));
@@ -901,6 +913,7 @@ function render() {
   document.documentElement.dataset.theme = state.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   arrangePanels();
   showControls();
+  if (live) live.show();
   const drawn = panels.map((panel) => panel.reading && drawPanel(panel));
   inspect();
   if (drawn.every(Boolean) && !performance.getEntriesByName("first view").length) performance.mark("first view");
@@ -945,7 +958,7 @@ function showControls() {
   const reading = readingOf(state.run), attention = attentionOf(reading);
   const texts = counted(1 + Math.max(...page.readings.map((each) => each.text)));
   const short = (text) => text.length > 60 ? text.slice(0, 59) + "…" : text;
-  fill("text", texts.map((index) => [index, `${index + 1}: ${short(page.readings.find((each) => each.text === index).source)}`]), state.text);
+  fill("text", texts.map((index) => [index, `${live && index === texts.length - 1 ? "live" : index + 1}: ${short(page.readings.find((each) => each.text === index).source)}`]), state.text);
   const runs = page.runs.map((run, index) => [index, `${run.name} (${run.detail})`]);
   fill("run", runs, state.run);
   fill("beside", [[-1, "nothing"], ...(runs.length > 1 ? runs : [])], state.beside);
@@ -1007,6 +1020,7 @@ function press(key) {
   for (const [name, view] of Object.entries(VIEWS)) actions[view.key] = () => view.isThere() && set({ view: name });
   for (const [name, letter] of Object.entries(KEY_OF_KIND)) actions[letter] = () => set({ kind: name });
   for (const [name, measure] of Object.entries(MEASURES)) actions[measure.key] = () => set({ measure: name });
+  if (live) Object.assign(actions, live.keys);
   if (!actions[key]) return false;
   actions[key]();
   return true;
@@ -1032,7 +1046,7 @@ function listen() {
       if (event.key === "Escape") event.target.blur();
       return;
     }
-    if (["SELECT", "INPUT"].includes(event.target.tagName) || (byId("keys").open && event.key !== "?")) return;
+    if (["SELECT", "INPUT", "SUMMARY"].includes(event.target.tagName) || (byId("keys").open && event.key !== "?")) return;
     if (press(event.key)) event.preventDefault();
   });
   window.addEventListener("hashchange", () => { readAddress(); settle(); render(); });
@@ -1113,7 +1127,10 @@ async function savePng() { (await pngPicture()).toBlob((blob) => save(blob, ".pn
 
 // ---------------------------------------------------------------- start
 
-readAddress();
-settle();
-listen();
-render();
+function start() {
+  Object.assign(initial, state);
+  readAddress();
+  settle();
+  listen();
+  render();
+}

@@ -14,6 +14,7 @@ import numpy as np
 from transformer_jax.config import DataError
 from transformer_jax.models.inspection import ATTENTION_KINDS
 from transformer_jax.tools.explorer.head_statistics import STATISTICS, HeadStatistics
+from transformer_jax.tools.explorer.live import LiveModel, code_of_tour, live_script, worker_source
 from transformer_jax.tools.explorer.readings import AttentionReading, Reading
 from transformer_jax.tools.explorer.searches import Forced, Next, SearchTree
 
@@ -24,6 +25,7 @@ STRATEGIES = (zlib.Z_DEFAULT_STRATEGY, zlib.Z_FILTERED, zlib.Z_HUFFMAN_ONLY)
 # Smaller scales would enlarge the page; at this one a weight of 0.004 is stored to within 0.0002.
 WEIGHT_SCALE = 1 / 3
 TITLES = STATISTICS | {"alignment": "alignment error rate"}
+LIVE_PARTS = ("session", "tour", "strip", "views")
 NODE_FIELDS = ("parent", "position", "token", "piece", "log_prob", "rank", "status", "score", "divisor")
 
 
@@ -87,6 +89,11 @@ class Page:
             for name, values in each.values.items()
         ]
 
+    def add_model(self, model: LiveModel) -> None:
+        """Makes the page live: ``model`` is that of the first run, whose reading of the first text must be there."""
+        self._data["model"] = model.description | {"block": len(self._packed), "code": code_of_tour()}
+        self._packed.append(base64.b64encode(zlib.compress(model.parameters, DEFLATE_LEVEL)).decode("ascii"))
+
     def _attention(self, reading: AttentionReading) -> dict[str, Any]:
         rows, columns = reading.rows, reading.columns
         rollout = () if reading.rollout is None else reading.rollout
@@ -130,10 +137,16 @@ class Page:
             files("transformer_jax.tools.explorer").joinpath(f"page.{ending}").read_text(encoding="utf-8")
             for ending in ("html", "css", "js")
         )
+        is_live = "model" in self._data
+        scripts = [script, *(live_script(f"{name}.js") for name in LIVE_PARTS if is_live), "start();"]
+        # Text that is never executed here: the page starts a worker from it.
+        worker = f'<script type="text/plain" id="worker">\n{worker_source()}</script>\n'
         return Template(html).substitute(
             title=escape(self._data["title"]),
-            style=style,
-            script=script,
+            style=style + live_script("live.css") if is_live else style,
+            script="\n".join(scripts),
+            worker=worker if is_live else "",
+            workers="blob:" if is_live else "'none'",
             connections="'self'" if self._data["served"] else "'none'",
             data=data.replace("<", "\\u003c"),
             blocks=blocks,

@@ -28,6 +28,7 @@ from transformer_jax.tasks.translation.soft_alignment import cross_attention
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tasks.translation.translator import init_cache, limits_of, require_translatable
 from transformer_jax.tools.explorer.head_statistics import HeadStatistics, head_error_rates, head_statistics
+from transformer_jax.tools.explorer.live import LiveModel, live_model
 from transformer_jax.tools.explorer.page import RunName
 from transformer_jax.tools.explorer.readings import Reading, TextReader
 from transformer_jax.tools.explorer.searches import Forced, Searches, SearchTree
@@ -63,6 +64,10 @@ class TranslationReader(_RunReader[TranslationTask]):
         }
         ids = [pair.source_ids, pair.target_ids]
         return self._read(trained.params, text, target, tokens, ids, with_gradients=with_gradients)
+
+    def live_model(self, readings: Sequence[Reading]) -> LiveModel:
+        """The model for a live page, and the error of its logits on ``readings``."""
+        return live_model(self._trained, [(each.text, each.translation or "") for each in readings])
 
     @cached_property
     def _searches(self) -> Searches:

@@ -1,0 +1,156 @@
+"use strict";
+// The live model in the page: its worker, the edits in the address, and two more runs, unchanged and changed, of one more text.
+
+const CHOICES = { positions: "positions", causal: "causal mask", padding: "padding mask", scale: "1/√d_k" };
+const model = page.model, HEADS = counted(model.settings.heads).map((head) => head + 1);
+const DEPTHS = { encoder: model.settings.encoderLayers, decoder: model.settings.decoderLayers, cross: model.settings.decoderLayers };
+const STACKS = { encoder: ["encoder"], decoder: ["decoder", "cross"] };
+const LIVE_TEXT = 1 + Math.max(...page.readings.map((each) => each.text));
+const UNCHANGED = page.runs.length, CHANGED = UNCHANGED + 1;
+const EDIT_NAMES = new Set([
+  ...Object.keys(CHOICES),
+  ...Object.entries(DEPTHS).flatMap(([kind, depth]) => counted(depth).flatMap((layer) => HEADS.map((head) => `${kind}.${layer + 1}.head.${head}`))),
+  ...Object.keys(STACKS).flatMap((stack) => counted(DEPTHS[stack]).flatMap((layer) => [`${stack}.${layer + 1}`, `${stack}.${layer + 1}.residual`])),
+]);
+const NUMBERS = {
+  beam: { least: 1, most: 8, step: 1, usual: model.search.beamWidth, title: "beams" },
+  penalty: { least: 0, most: 2, step: 0.1, usual: model.search.lengthPenalty, title: "length penalty" },
+  temperature: { least: 0.1, most: 5, step: 0.1, usual: 1, title: "temperature" },
+};
+
+// `source`: the text; `force`: ids of the first tokens; `off`: parts that are off. Empty: as in the run.
+Object.assign(state, { source: "", force: "", off: "", beam: "", penalty: "", temperature: "", tour: "", text: LIVE_TEXT, run: UNCHANGED });
+AS_TEXT.push("source", "force", "off", "beam", "penalty", "temperature", "tour");
+page.runs.push({ name: page.runs[0].name, detail: "live" }, { name: page.runs[0].name, detail: "live, changed" });
+// Until the model has read it, the live text is as the first of the page.
+const first = page.readings.find((each) => each.run === 0 && each.text === 0);
+page.readings.push({ ...first, text: LIVE_TEXT, run: UNCHANGED });
+
+const liveSource = () => state.source || first.source;
+const idsOf = (text) => text ? text.split(".").map(Number) : [];
+const editsOn = () => state.off ? state.off.split(",") : [];
+const numberOf = (name) => state[name] === "" ? NUMBERS[name].usual : Number(state[name]);
+const liveReading = (run) => page.readings.find((each) => each.text === LIVE_TEXT && each.run === run && each.targetIds);
+const isChanged = () => Boolean(state.force || state.off || state.beam || state.penalty || state.temperature);
+
+function settleLive() {
+  const known = editsOn().filter((name) => EDIT_NAMES.has(name)), target = model.tokenizers[model.tokenizers.length - 1];
+  state.off = [...new Set(known)].sort().join(",");
+  const ids = idsOf(state.force), isToken = (id, place) => Number.isInteger(id) && id >= 2 && id < target.pieces.length && (id !== 2 || place + 1 === ids.length);
+  if (!ids.every(isToken)) state.force = "";
+  for (const [name, { least, most, usual, step }] of Object.entries(NUMBERS)) {
+    const value = clamp(Math.round(Number.parseFloat(state[name]) / step) * step, least, most);
+    state[name] = state[name] === "" || Number.isNaN(value) || Math.abs(value - usual) < step / 2 ? "" : String(Number(value.toFixed(1)));
+  }
+  settleTour();
+}
+
+// ---------------------------------------------------------------- worker
+
+const waiting = new Map(); // number of a request -> { resolve, reject, progress }
+let requests = 0, loading = null;
+
+function startWorker() {
+  const script = new Blob([byId("worker").textContent], { type: "text/javascript" });
+  const worker = new Worker(URL.createObjectURL(script));
+  worker.onmessage = ({ data: { id, result, error, done } }) => {
+    const { resolve, reject, progress } = waiting.get(id);
+    if (done !== undefined) return progress && progress(done);
+    waiting.delete(id);
+    if (error !== undefined) reject(new Error(error));
+    else resolve(result);
+  };
+  worker.onerror = (event) => sayLive("the model failed: " + event.message);
+  return worker;
+}
+
+function post(worker, action, fields, progress) {
+  const id = ++requests;
+  return new Promise((resolve, reject) => {
+    waiting.set(id, { resolve, reject, progress });
+    worker.postMessage({ ...fields, id, action });
+  });
+}
+
+// The model is loaded with the first request.
+async function request(action, fields = {}, progress = null) {
+  loading = loading || (async () => {
+    const worker = startWorker(), { settings, entries, tokenizers } = model;
+    await post(worker, "load", { settings, entries, tokenizers, bytes: await inflate(model.block) });
+    return worker;
+  })();
+  return post(await loading, action, fields, progress);
+}
+
+// ---------------------------------------------------------------- readings
+
+const usualSearch = () => ({ beamWidth: NUMBERS.beam.usual, lengthPenalty: NUMBERS.penalty.usual, temperature: 1 });
+const changedSearch = () => ({ beamWidth: numberOf("beam"), lengthPenalty: numberOf("penalty"), temperature: numberOf("temperature") });
+
+function keepReading(run, reading) {
+  page.readings = page.readings.filter((each) => each.text !== LIVE_TEXT || each.run !== run);
+  if (reading) page.readings.push({ ...reading, text: LIVE_TEXT, run });
+  // Their keys are indices of readings.
+  matrices.clear();
+  thumbnails.clear();
+}
+
+let asked = "", readSource = "";
+
+// Reads the text with both models if an edit has changed; the page stays as it is until the readings are there.
+async function refresh() {
+  const question = [liveSource(), state.force, state.off, state.beam, state.penalty, state.temperature].join("\n");
+  if (question === asked) return;
+  asked = question;
+  const text = liveSource();
+  sayLive(loading ? "computing …" : "loading the model …");
+  try {
+    if (readSource !== text) {
+      const reading = await request("read", { text, edits: [], search: usualSearch(), forced: [] });
+      if (question !== asked) return;
+      readSource = text;
+      keepReading(UNCHANGED, reading);
+      keepReading(CHANGED, null);
+    }
+    const changed = isChanged() ? await request("read", { text, edits: editsOn(), search: changedSearch(), forced: idsOf(state.force) }) : null;
+    if (question !== asked) return;
+    keepReading(CHANGED, changed && { ...changed, edits: editsOn(), temperature: numberOf("temperature") });
+    sayLive("");
+    const isHere = state.text === LIVE_TEXT;
+    set(isHere && changed ? { run: CHANGED, beside: UNCHANGED } : {});
+    if (!performance.getEntriesByName("live").length) performance.mark("live");
+  } catch (error) {
+    sayLive(error.message);
+  }
+}
+
+// An edit; the live text is shown.
+const edit = (changes) => set(state.text === LIVE_TEXT ? changes : { ...changes, text: LIVE_TEXT });
+
+const toggle = (name) => edit({ off: (editsOn().includes(name) ? editsOn().filter((each) => each !== name) : [...editsOn(), name]).join(",") });
+
+// ---------------------------------------------------------------- difference
+
+// How many rows or columns of an axis can be compared: those before which both translations are the same.
+function comparable(axis, reading, other) {
+  const here = reading.tokens[axis], there = other.tokens[axis], shortest = Math.min(here.length, there.length);
+  if (axis === "source") return shortest;
+  let same = 0;
+  while (same < shortest && reading.targetIds[same] === other.targetIds[same]) same++;
+  return Math.min(same + 1, shortest);
+}
+
+MEASURES.difference = {
+  name: "difference", key: "y", isSigned: true, source: "weights minus those of the unchanged model, up to the first token that differs",
+  isThere: (reading) => reading.run === CHANGED,
+  valuesOf(reading, attention, layer, head) {
+    const other = liveReading(UNCHANGED), unchanged = other.attentions.find((each) => each.kind === attention.kind);
+    const rows = reading.tokens[attention.rows].length, columns = reading.tokens[attention.columns].length, otherColumns = other.tokens[attention.columns].length;
+    const [here, there] = [[reading, attention], [other, unchanged]].map(([each, own]) => matrixOf(each, own, layer, head, "weights").values);
+    const values = new Float32Array(rows * columns), numColumns = comparable(attention.columns, reading, other);
+    for (let row = 0; row < comparable(attention.rows, reading, other); row++) {
+      for (let column = 0; column < numColumns; column++) values[row * columns + column] = here[row * columns + column] - there[row * otherColumns + column];
+    }
+    return values;
+  },
+};
