@@ -23,7 +23,7 @@ autodoc_typehints = "signature"
 # Experiments are reached from benchmarks.md; tables that programs write begin where they are shown.
 suppress_warnings = ["toc.not_included", "myst.header"]
 CONTENTS = {
-    "Begin": "getting_started first_model data python tour course glossary",
+    "Begin": "getting_started first_model data python tour course lesson glossary",
     "Train": "training settings choosing_a_size run_directory sweeps",
     "Use": "evaluation explorer low_bleu troubleshooting",
     "More models": "language_models word_vectors parsing",

@@ -55,8 +55,8 @@ def explore(values: flags.Values) -> int:
     in order; by default each run reads its own translation. --against=RUN[:CHECKPOINT],... adds other runs or checkpoints.
     --live puts a Transformer of task=translation into the page, where you can edit the text, switch off heads and layers, and
     force words. --split averages every head over sentences of the run's data; --gold measures its alignment error rate.
-    --serve (pip install flask) writes nothing: it serves the page on 127.0.0.1, where you can request other continuations of the
-    search and other texts. docs/explorer.md explains the views.
+    --serve (pip install flask) writes nothing: it serves the page on 127.0.0.1, where you can request other continuations of
+    the search and other texts. docs/explorer.md explains the views.
     """
     from transformer_jax.runs.run_directory import ChosenRun
 

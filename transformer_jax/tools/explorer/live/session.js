@@ -35,6 +35,8 @@ const isChanged = () => Boolean(state.force || state.off || state.beam || state.
 
 function settleLive() {
   const known = editsOn().filter((name) => EDIT_NAMES.has(name)), target = model.tokenizers[model.tokenizers.length - 1];
+  // Half of a surrogate pair has no address.
+  state.source = state.source.replace(/\p{Surrogate}/gu, "\ufffd");
   state.off = [...new Set(known)].sort().join(",");
   const ids = idsOf(state.force), isToken = (id, place) => Number.isInteger(id) && id >= 2 && id < target.pieces.length && (id !== 2 || place + 1 === ids.length);
   if (!ids.every(isToken)) state.force = "";

@@ -1,0 +1,86 @@
+"""Equality and speed of the explorer's live model: captions translated by Python in float32 and by the worker in Node.
+
+    python experiments/benchmarks/live_page.py --run=runs/m30k --texts=multi30k/val.en.gz --output=results.json
+
+Needs Node. Times are CPU time of a whole answer: search, teacher-forced pass, attention, norms and rollout.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from transformer_jax.config import config_for_use
+from transformer_jax.data.text_files import read_lines
+from transformer_jax.runs.run_directory import ChosenRun
+from transformer_jax.tasks.trained_run import open_trained
+from transformer_jax.tools.explorer.live import live_model, require_live
+from transformer_jax.tools.explorer.readers import TranslationReader
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+from tools.explorer.node_worker import ask_worker
+
+READINGS = 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--run", required=True)
+    parser.add_argument("--texts", type=Path, required=True)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--output", type=Path, required=True)
+    options = parser.parse_args()
+    texts = read_lines(options.texts)[: options.count]
+    config = config_for_use(options.run, {})
+    config = replace(config, model=replace(config.model, compute_dtype="float32"))
+    require_live(config)
+    trained = open_trained(ChosenRun(options.run, config, "best"))
+    beam, penalty = config.decoding.beam_width, config.decoding.length_penalty
+    results: dict = {"run": Path(options.run).name, "texts": len(texts), "times": {}, "different": {}}
+    for width in (beam, 1):
+        trained.task.translator._config = replace(config.decoding, beam_width=width)
+        trained.task.translator._searches.clear()
+        expected = [each[0] for each in trained.task.translator.translate(trained.params, texts)]
+        if width == beam:
+            model = live_model(
+                trained, [(text, each.text) for text, each in zip(texts, expected[:READINGS], strict=False)]
+            )
+        search = {"beamWidth": width, "lengthPenalty": penalty, "temperature": 1}
+        asked = [{"action": "read", "text": text, "edits": [], "search": search, "forced": []} for text in texts]
+        told = ask_worker(model, asked)
+        answers, times = [each["result"] for each in told], [each["milliseconds"] for each in told]
+        results["different"][f"beam {width}"] = [
+            {"text": text, "python": each.text, "page": found["translation"], "scores": [each.score, found["score"]]}
+            for text, each, found in zip(texts, expected, answers, strict=True)
+            if list(each.token_ids) != found["targetIds"]
+        ]
+        lengths = [len(found["tokens"]["source"]) for found in answers]
+        results["times"][f"beam {width}, ms"] = {
+            "median": statistics.median(times),
+            "largest": max(times),
+            "median source tokens": statistics.median(lengths),
+        }
+    reader, worst = TranslationReader(trained), 0.0
+    for text, found in zip(texts[:READINGS], answers, strict=False):
+        reading = reader.read(text, found["translation"], with_gradients=False)
+        if len(reading.log_probs) == len(found["logProbs"]):
+            worst = max(worst, float(np.abs(np.subtract(reading.log_probs, found["logProbs"])).max()))
+    (effects,) = ask_worker(
+        model, [{"action": "effects", "text": texts[0], "targetIds": answers[0]["targetIds"], "edits": []}]
+    )
+    results |= {
+        "parameter bytes": len(model.parameters),
+        "largest difference of a logit": model.description["logitsError"],
+        "largest difference of a log-probability": worst,
+        "all heads switched off in turn, ms": effects["milliseconds"],
+    }
+    options.output.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    print(json.dumps(results, indent=1, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

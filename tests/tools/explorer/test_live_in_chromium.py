@@ -1,0 +1,137 @@
+"""The live page in a real browser with the network cut: edits, hostile texts and addresses."""
+
+import pytest
+from headless_chromium import browser_program, headless_chromium
+from tools.explorer.test_live import trained_run
+
+from transformer_jax.tools.explorer.live import live_model
+from transformer_jax.tools.explorer.page import Page, RunName
+from transformer_jax.tools.explorer.readers import TranslationReader
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(browser_program() is None, reason="needs Chromium (Debian package chromium)"),
+]
+HOSTILE = ["\u2581<script>throw", "</script><script>throw 1</script>", "<!--", '"&amp;', "<img src=x onerror=throw>"]
+READY = "performance.getEntriesByName('live').length > 0 && liveWords.textContent === ''"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with headless_chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    trained = trained_run(folder, normalization="pre")
+    reading = TranslationReader(trained).read("b a c", "a b", with_gradients=False)
+    model = live_model(trained, [("b a c", "a b")])
+    model.description["tokenizers"][0]["pieces"][5:10] = HOSTILE
+    page = Page("live", [RunName("run", "update 1")])
+    page.add_reading(reading, text=0, run=0)
+    page.add_model(model)
+    path = folder / "page.html"
+    path.write_text(page.html(), encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture(autouse=True)
+def nothing_logged_and_nothing_fetched(browser, address):
+    browser.messages.clear()
+    browser.requests.clear()
+    yield
+    assert browser.messages == []
+    assert [each for each in browser.requests if not each.startswith((address, "data:", "blob:", "about:"))] == []
+
+
+def open_live(browser, address, hash_=""):
+    browser.open(f"{address}#{hash_}")
+    browser.wait_for(READY)
+
+
+def translations(browser):
+    tokens = "Array.from(row.querySelectorAll('.token'), (each) => each.textContent)"
+    return browser.evaluate(f"Array.from(document.querySelectorAll('.translations .row'), (row) => {tokens})")
+
+
+def test_edits_change_the_page_and_the_address(browser, address):
+    open_live(browser, address)
+    (unchanged,) = translations(browser)
+    browser.evaluate("toggle('cross.1.head.1')")
+    browser.wait_for("liveReading(CHANGED) && liveWords.textContent === ''")
+    assert browser.evaluate("[state.run, state.beside]") == [2, 1]
+    assert len(translations(browser)) == 2
+    assert "off=cross.1.head.1" in browser.evaluate("location.hash")
+    browser.press("y")
+    assert browser.evaluate("state.measure") == "difference"
+    browser.press("z")
+    browser.wait_for("!liveReading(CHANGED) && liveWords.textContent === ''")
+    assert translations(browser) == [unchanged]
+    browser.evaluate("sourceInput.value = 'c'; sourceInput.form.requestSubmit()")
+    browser.wait_for("liveReading(UNCHANGED).source === 'c'")
+    assert browser.evaluate("readingOf(state.run).tokens.source.length") == 2
+
+
+def test_a_token_is_forced_and_explained(browser, address):
+    open_live(browser, address, "row=1&kind=cross")
+    options = "document.querySelectorAll('#inspector tr')"
+    browser.evaluate(
+        "[...document.querySelectorAll('#inspector button')].find((each) => each.textContent === 'why not?').click()"
+    )
+    browser.wait_for("document.querySelector('#inspector details')")
+    assert "falls by" in browser.evaluate("document.querySelector('#inspector details').textContent")
+    browser.evaluate(
+        f"[...{options}].filter((row) => row.querySelector('[title^=force]'))[2].querySelector('button').click()"
+    )
+    browser.wait_for("liveReading(CHANGED) && liveWords.textContent === ''")
+    assert browser.evaluate("document.querySelectorAll('.token.forced').length") == 1
+    assert browser.evaluate("liveReading(CHANGED).targetIds[0] === Number(state.force)")
+
+
+def test_head_effects_and_products(browser, address):
+    open_live(browser, address, "view=effects")
+    browser.wait_for("effectsOf(readingOf(state.run)).heads")
+    assert browser.evaluate("effectsOf(readingOf(state.run)).heads.length") == 6
+    open_live(browser, address, "view=neurons&row=1&column=1&head=1")
+    browser.wait_for("productsOf(readingOf(state.run)).query")
+    assert "Scores of this query" in browser.evaluate("byId('inspector').textContent")
+
+
+def test_the_tour_reaches_its_end(browser, address):
+    open_live(browser, address)
+    for step in range(1, 11):
+        browser.evaluate(f"goToStep({step})")
+        browser.wait_for("liveWords.textContent === ''")
+        assert f"{step} of 10" in browser.evaluate("tourBox.textContent")
+    browser.press("u")
+    assert browser.evaluate("tourBox.hidden && state.off === ''")
+
+
+def test_a_hostile_vocabulary_is_text(browser, address):
+    open_live(browser, address, "force=5.6.7.8.9")
+    browser.wait_for("liveReading(CHANGED)")
+    assert "</script><script>throw" in browser.evaluate("translations.textContent")
+    assert browser.evaluate("document.querySelectorAll('img, .translations script').length") == 0
+    browser.evaluate("sourceInput.value = '<script>throw 1</script> \\u{d800}'; sourceInput.form.requestSubmit()")
+    browser.wait_for("liveReading(UNCHANGED).source.startsWith('<script>') && liveWords.textContent === ''")
+
+
+@pytest.mark.parametrize("name", ["force", "off", "beam", "penalty", "temperature", "tour", "source"])
+def test_no_edit_in_the_address_stops_the_page(browser, address, name):
+    for word in ("__proto__", "-1", "9" * 400, "1.1.1", "2.2", "NaN"):
+        open_live(browser, address, f"{name}={word}")
+        assert len(translations(browser)[0]) > 0
+    open_live(browser, address, f"text=99&run=99&beside=99&{name}=%00")
+
+
+def test_a_worker_reaches_no_network(browser, address):
+    open_live(browser, address)
+    script = "onmessage = () => fetch('https://example.com').then(() => postMessage('reached'), () => postMessage('refused'))"
+    asked = (
+        "new Promise((done) => { const script = new Blob([%r]), worker = new Worker(URL.createObjectURL(script));"
+        " worker.onmessage = ({ data }) => done(data); worker.postMessage(1); })"
+    )
+    assert browser.evaluate(asked % script) == "refused"
+    browser.messages[:] = [each for each in browser.messages if "Content Security Policy" not in each]
