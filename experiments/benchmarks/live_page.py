@@ -10,6 +10,7 @@ import json
 import statistics
 import sys
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
-    texts = read_lines(options.texts)[: options.count]
+    texts = list(islice(read_lines(options.texts), options.count))
     config = config_for_use(options.run, {})
     config = replace(config, model=replace(config.model, compute_dtype="float32"))
     require_live(config)

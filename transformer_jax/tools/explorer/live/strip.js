@@ -114,11 +114,13 @@ function inspectLive(panel, row) {
   const { reading } = panel;
   if (!reading.options) return [];
   const prefix = reading.targetIds.slice(0, row), chosen = [reading.targetIds[row], reading.tokens.target[row]];
-  const rows = reading.options[row].map(([token, piece, logProb]) => {
+  const rows = reading.options[row].flatMap(([token, piece, logProb]) => {
     const bar = element("i");
     bar.style.width = 100 * Math.exp(logProb) + "%";
     const force = element("button", shown(piece), { type: "button", title: "force this token and let the search go on", onclick: () => edit({ force: [...prefix, token].join(".") }) });
-    return element("tr", [element("td", force), cell(Math.exp(logProb).toFixed(3)), cell(bar, "bar"), element("td", token === chosen[0] ? "" : whyLive(reading, prefix, chosen, [token, piece]))]);
+    const why = token === chosen[0] ? "" : whyLive(reading, prefix, chosen, [token, piece]), isLong = why.tagName === "DETAILS";
+    const line = element("tr", [element("td", force), cell(Math.exp(logProb).toFixed(3)), cell(bar, "bar"), element("td", isLong ? "" : why)]);
+    return isLong ? [line, element("tr", element("td", why, { colSpan: 4 }))] : [line];
   });
   const word = element("input", "", { name: "word", dir: "auto", placeholder: "another word", ariaLabel: "force another word here" });
   const form = element("form", [word, element("button", "force", { type: "submit" })]);

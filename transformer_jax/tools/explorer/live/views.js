@@ -101,7 +101,7 @@ const neuronsView = {
     const { query, key, factor } = found, attention = attentionOf(panel.reading), tokens = panel.reading.tokens;
     const x = (column) => 60 + column * (BAR_WIDTH + 30) - frame.x, y = (line) => BARS_TOP + (line + 0.5) * BAR_LINE - frame.y;
     const columns = [["query of " + shown(tokens[attention.rows][state.row]), query], ["key of " + shown(tokens[attention.columns][state.column]), key], ["product", query.map((value, index) => value * key[index])]];
-    pen.text("dimension", x(0) - 8, y(-1), { color: faint, align: "right", size: 11 });
+    pen.text("dim", x(0) - 8, y(-1), { color: faint, align: "right", size: 11 });
     columns.forEach(([title, values], column) => {
       const largest = values.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-9);
       pen.text(clipped(title, BAR_WIDTH + 20), x(column), y(-1), { color: plain, bold: true });
