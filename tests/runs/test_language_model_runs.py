@@ -79,7 +79,7 @@ def test_the_same_command_resumes_a_run_on_a_file(cache, tmp_path, monkeypatch):
 def test_commands_of_translation_refuse_it_at_once(whole, tmp_path, capsys):
     shutil.copytree(whole, tmp_path / "other")
     for command, message in (
-        (["compare", str(whole), str(tmp_path / "other")], "translation"),
+        (["compare", str(whole), str(tmp_path / "other")], "no outputs to compare"),
         (["evaluate", f"--workdir={whole}", f"--ensemble={whole}"], "task=language_model has no ensembles"),
     ):
         assert main(command) == 2

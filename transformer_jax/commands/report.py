@@ -91,18 +91,17 @@ def compare(values: flags.Values) -> int:
     """
     paths = _two_paths(values)
     from transformer_jax.runtime.atomic_files import require_writable
+    from transformer_jax.tasks.task import task_class
     from transformer_jax.tools.reports.run_folders import run_of, short_names
 
     configs = [run_config(values, str(run_of(path))) for path in paths]
+    paired, _ = (task_class(config.task).paired_scores(config) for config in configs)
     tokenizer, *others = dict.fromkeys(config.evaluation.tokenizer(config.data.target_language) for config in configs)
     if others:
         problem = f"A is scored with {tokenizer}, B with {others[0]}; state one, for example {tokenizer}"
         raise ConfigError(f"--config.evaluation.bleu_tokenizer: {problem}")
     require_tokenizer(tokenizer, "evaluation.bleu_tokenizer")
     output = require_writable(values.output, "--output")
-    from transformer_jax.tasks.task import task_class
-
-    paired, _ = (task_class(config.task).paired_scores(config) for config in configs)
     from transformer_jax.tools.reports import comparison, translated_split
     from transformer_jax.tools.reports.document import section_text, write_report
 

@@ -7,6 +7,8 @@ from transformer_jax.array_types import PyTree
 
 ROUNDING = 2e-4
 """Largest difference, relative to the largest entry of an array, that sums in another order may make."""
+# Arrays with smaller entries, relative to the largest of the tree, may be rounding of zero: gradients of key biases are.
+SMALL = 1e-3
 
 
 class Broken(Exception):
@@ -17,8 +19,9 @@ def require_near(found: PyTree, expected: PyTree, where: str = "", tolerance: fl
     """The largest relative difference as text; raises Broken, with the path of the array, when it exceeds ``tolerance``."""
     worst, path_of_worst = 0.0, ""
     pairs = zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(expected), strict=True)
+    largest = max((float(np.abs(other).max(initial=0.0)) for other in jax.tree.leaves(expected)), default=0.0)
     for path, leaf, other in ((path, np.asarray(leaf, np.float64), np.asarray(other)) for (path, leaf), other in pairs):
-        scale = max(float(np.abs(other).max(initial=0.0)), 1e-6)
+        scale = max(float(np.abs(other).max(initial=0.0)), SMALL * largest, 1e-6)
         difference = float(np.abs(leaf - other).max(initial=0.0)) / scale
         # A comparison with NaN is false, so it is asked this way round.
         if not difference <= worst:
