@@ -125,6 +125,7 @@ def _page(
 ) -> "Page":
     """The page of some texts, with the tables of each run."""
     from transformer_jax.tools.explorer.page import Page
+    from transformer_jax.tools.explorer.readers import TranslationReader
 
     names = [each.name for each in opened]
     page = Page(f"{Path(values.workdir).name}: attention", names, is_served=values.serve)
@@ -137,6 +138,7 @@ def _page(
             page.add_reading(reading, search, text=index, run=number)
         page.add_statistics(statistics, run=number)
         if values.live and not number:
+            assert isinstance(each.reader, TranslationReader)
             page.add_model(each.reader.live_model(readings))
     return page
 

@@ -66,7 +66,7 @@ def code_of_tour() -> dict[str, str]:
     """File and line of the code that each step of the guided tour names as ``module:object``."""
     found = {}
     for step, module, name in re.findall(r'(\w+): "([\w.]+):([\w.]+)"', live_script("tour.js")):
-        code = reduce(getattr, name.split("."), import_module(f"transformer_jax.{module}"))
+        code: Any = reduce(getattr, name.split("."), import_module(f"transformer_jax.{module}"))
         line = inspect.getsourcelines(inspect.unwrap(code))[1]
         found[step] = f"transformer_jax/{module.replace('.', '/')}.py:{line} {name}"
     return found
@@ -147,7 +147,7 @@ def pack_parameters(params: PyTree) -> tuple[list[dict[str, Any]], bytes, PyTree
             scales = np.abs(rows).max(axis=1, initial=0.0) / INT8_STEPS
             with np.errstate(invalid="ignore"):
                 steps = np.rint(rows / np.where(scales > 0, scales, 1)[:, None]).astype(np.int8)
-            values = (steps * scales[:, None]).reshape(array.shape)
+            values = (steps * scales[:, None]).astype(np.float32).reshape(array.shape)
             data, entry["scales"] = steps.tobytes(), [float(f"{scale:.7g}") for scale in scales]
         if not np.isfinite(values).all():
             raise DataError(f"--live: {path} has NaN, infinity, or values that have no 16-bit float")
@@ -160,8 +160,8 @@ def pack_parameters(params: PyTree) -> tuple[list[dict[str, Any]], bytes, PyTree
 def logits_error(trained: TrainedRun[TranslationTask], stored: PyTree, texts: list[tuple[str, str]]) -> float:
     """The largest difference of teacher-forced logits between the run's and the ``stored`` parameters, both in float32."""
     tokenizers = trained.tokenizers
-    sizes = [tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size]
-    model = build_model(replace(trained.config.model, compute_dtype="float32"), *sizes)
+    config = replace(trained.config.model, compute_dtype="float32")
+    model = build_model(config, tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size)
     largest = 0.0
     for source, target in texts:
         sides = [
