@@ -39,12 +39,11 @@ def main() -> None:
     config = config_for_use(options.run, {})
     config = replace(config, model=replace(config.model, compute_dtype="float32"))
     require_live(config)
-    trained = open_trained(ChosenRun(options.run, config, "best"))
     beam, penalty = config.decoding.beam_width, config.decoding.length_penalty
     results: dict = {"run": Path(options.run).name, "texts": len(texts), "times": {}, "different": {}}
     for width in (beam, 1):
-        trained.task.translator._config = replace(config.decoding, beam_width=width)
-        trained.task.translator._searches.clear()
+        decoding = replace(config.decoding, beam_width=width)
+        trained = open_trained(ChosenRun(options.run, replace(config, decoding=decoding), "best"))
         expected = [each[0] for each in trained.task.translator.translate(trained.params, texts)]
         if width == beam:
             model = live_model(
