@@ -56,6 +56,8 @@ def _status_of(arguments: list[str], is_process: bool) -> int:
             raise
         print(f"transformer-jax: JAX_PLATFORMS: {problem}", file=sys.stderr)
         return USER_ERROR
+    except OSError:
+        raise
     except Exception as error:
         where = line_of_plugin(error)
         if not where:

@@ -69,7 +69,7 @@ class TrainingConfig:
     """
 
     num_updates: int = setting(100_000, "Updates of the whole run.", program="traced")
-    label_smoothing: float = rate(0.1, "Probability given to all other tokens together (section 5.4).")
+    label_smoothing: float = rate(0.1, "Probability spread evenly over all tokens (section 5.4).")
     loss_terms: str = setting(
         "", "Terms that are added to the loss, separated by commas.", plugin="loss_term", several=True
     )

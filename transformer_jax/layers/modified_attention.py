@@ -238,11 +238,13 @@ def _in_order(mods: list[Partial], scores: Float[Array, "B H Q M"], at: At) -> F
 
 def _of_shape(before: Array, axes: str, changed: Array, function: Any) -> Array:
     """``changed``; raises ConfigError, with the line of the function, unless it has the shape of ``before``."""
-    if changed.shape == before.shape:
+    shape = getattr(changed, "shape", None)
+    if shape == before.shape:
         return changed
+    found = type(changed).__name__ if shape is None else list(shape)
     plain = inspect.unwrap(function)
     code = getattr(plain, "__code__", None) or type(plain).__call__.__code__
     raise ConfigError(
-        f"{code.co_filename}, line {code.co_firstlineno}: {code.co_name} returned {list(changed.shape)}, expected [{axes}] = "
+        f"{code.co_filename}, line {code.co_firstlineno}: {code.co_name} returned {found}, expected [{axes}] = "
         f"{list(before.shape)}"
     )

@@ -36,12 +36,13 @@ IMPLEMENTED = {
     "model.mixers": ("", "attention"),
     "tokenizer.kind": ("bpe", "unigram", "word", "character", "byte"),
     "decoding.search": ("beam",),
+    "decoding.stop": ("exact",),
     "decoding.diverse_groups": (1,),
 }
 FLOAT16_BYTES, INT8_BYTES = 8 << 20, 64 << 20
 """Largest size of the parameters in 16 bits; of those in 8 bits, beyond which a browser would have to load too much."""
 INT8_STEPS = 127
-LONGEST_SOURCE = 1024
+LONGEST, LONGEST_SOURCE = 1 << 30, 1024
 """Maximum number of source tokens in the page; longer ones take minutes."""
 
 
@@ -112,7 +113,8 @@ def live_model(trained: TrainedRun[TranslationTask], texts: list[tuple[str, str]
         "hasLogitsBias": model.logits_bias,
         "tying": model.tying,
         "maxExtraTokens": config.decoding.max_extra_tokens,
-        "maxSourceTokens": min(config.decoding.max_source_tokens, model.longest_sequence or LONGEST_SOURCE),
+        "maxSourceTokens": min(config.decoding.max_source_tokens + 1, model.longest_sequence or LONGEST_SOURCE),
+        "longest": model.longest_sequence or LONGEST,
     }
     return LiveModel(
         {

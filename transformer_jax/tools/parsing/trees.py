@@ -1,5 +1,6 @@
 """Constituency trees: read from treebank files, without traces and functional tags, and written as sequences of symbols."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -81,11 +82,11 @@ def read_trees(path: Path) -> Iterator[Located]:
     return trees_of_lines(read_lines(path), path)
 
 
-def trees_of_lines(lines: Iterable[str], name: str | Path) -> Iterator[Located]:
+def trees_of_lines(lines: Iterable[str], name: str | Path, max_depth: float = MAX_DEPTH) -> Iterator[Located]:
     """Streams bracketed trees, several on a line, or one over several lines.
 
     Raises DataError, with the name of the text and the line, on brackets that do not match, text outside of trees, empty
-    constituents, a word beside a constituent, and more than ``MAX_DEPTH`` open brackets.
+    constituents, a word beside a constituent, and more than ``max_depth`` open brackets.
     """
     # Label, children, word and first line of every open bracket.
     open_trees: list[tuple[list[str], list[Tree], int]] = []
@@ -94,8 +95,8 @@ def trees_of_lines(lines: Iterable[str], name: str | Path) -> Iterator[Located]:
         for part in _PARTS.findall(line):
             if part == "(":
                 open_trees.append(([], [], number))
-                if len(open_trees) > MAX_DEPTH:
-                    raise DataError(f"{where}: more than {MAX_DEPTH} brackets are open; is a closing bracket missing?")
+                if len(open_trees) > max_depth:
+                    raise DataError(f"{where}: more than {max_depth} brackets are open; is a closing bracket missing?")
             elif not open_trees:
                 problem = "closes no bracket" if part == ")" else "lies outside of a tree"
                 raise DataError(f"{where}: {part!r} {problem}; a tree is written (S (NP (NNP Ann)) (VP (VBZ sleeps)))")
@@ -120,8 +121,8 @@ def trees_of_lines(lines: Iterable[str], name: str | Path) -> Iterator[Located]:
 
 
 def trees_of_texts(texts: Iterable[str]) -> list[Tree]:
-    """Trees as ``str`` writes them, one a text."""
-    return [found.tree for found in trees_of_lines(texts, "trees")]
+    """Trees as ``str`` writes them, one a text, of any depth."""
+    return [found.tree for found in trees_of_lines(texts, "trees", math.inf)]
 
 
 def _tree_of(names: list[str], children: list[Tree], where: str) -> Tree:

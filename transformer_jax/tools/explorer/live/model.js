@@ -105,7 +105,7 @@ class Transformer {
   }
 
   // The encoded source: { keys, values } of every decoder layer. `record.encoder[layer]` gets weights, queries, keys and values. The source tokens
-  // in `hidden` (a Set of positions) are masked for every other position.
+  // in `hidden` (a Set of positions) are masked for every position.
   encode(ids, edits, record = null, hidden = null) {
     let sequence = ids.map((id, position) => this.embed("source", id, position, edits));
     this.encoder.forEach((layer, index) => {

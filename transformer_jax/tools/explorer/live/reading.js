@@ -20,7 +20,7 @@ function readText(live, { text, edits, search, forced }) {
     source: text, translation: target.decode(ids), tokens, targetIds: ids, seconds, score: best ? best.score : null,
     logProbs: logProbs.map((each, row) => each[ids[row]]),
     options: logProbs.map((each) => bestTokens(each, NUM_BEST).map((token) => [token, pieceOf(token), each[token]])),
-    attentions: withRollouts(attentionsOf(live.model, record, tokens)), gradients: {}, search: tree,
+    attentions: withRollouts(attentionsOf(live.model, record, tokens)), gradients: {}, tree: [], search: tree,
   };
 }
 
@@ -32,7 +32,7 @@ function sourceOf({ source, model }, text, edits) {
 }
 
 // The maximum number of tokens of a translation.
-const limitOf = (live, text) => sourceOf(live, text, new Edits()).length + live.model.settings.maxExtraTokens;
+const limitOf = (live, text) => Math.min(sourceOf(live, text, new Edits()).length + live.model.settings.maxExtraTokens, live.model.settings.longest);
 
 const SIDES = { encoder: ["source", "source"], decoder: ["target", "input"], cross: ["target", "source"] };
 

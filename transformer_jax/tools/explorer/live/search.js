@@ -3,7 +3,6 @@
 
 const NUM_BEST = 10;
 const NODE_FIELDS = ["parent", "position", "token", "piece", "log_prob", "rank", "status", "score", "divisor", "following"];
-// Rounded to 32 bits, as the search in Python adds.
 const penaltyDivisor = (length, alpha) => ((5 + length) / 6) ** alpha;
 
 // The `count` best tokens of log-probabilities, best first; of equal ones the first. PAD and BOS are never among them.

@@ -119,7 +119,7 @@ async function refresh() {
     keepReading(CHANGED, changed && { ...changed, edits: editsOn(), temperature: numberOf("temperature") });
     sayLive("");
     const isHere = state.text === LIVE_TEXT;
-    set(isHere && changed ? { run: CHANGED, beside: UNCHANGED } : {});
+    set(!isHere ? {} : changed ? { run: CHANGED, beside: UNCHANGED } : { run: UNCHANGED, beside: -1 });
     if (!performance.getEntriesByName("live").length) performance.mark("live");
   } catch (error) {
     sayLive(error.message);

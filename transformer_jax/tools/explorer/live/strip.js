@@ -40,7 +40,7 @@ function buildStrip() {
   switches.append(table, aboutModel);
   const { bits, logitsError, entries } = model, count = entries.reduce((sum, { shape }) => sum + shape.reduce((product, length) => product * length, 1), 0);
   aboutModel.textContent = `${count.toLocaleString("en")} parameters in ${bits} bits; on the texts of this page the largest difference of a logit to 32 bits is ${number(logitsError)}. ` +
-    "A switch that is pressed is off. Without the padding mask the source is padded and the padding is attended to; without the causal mask every token sees the whole prefix.";
+    "A switch that is pressed is off. Without the padding mask the source is padded and the padding is attended to; without the causal mask every token sees the whole translation, later tokens too.";
   strip.append(form, translations, switches, tourBox);
   document.querySelector("nav").before(strip);
 }

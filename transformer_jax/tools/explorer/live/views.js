@@ -6,11 +6,11 @@ const effects = new WeakMap(); // reading -> { heads, largest } or { words }
 
 // The effects of all heads on a live reading; computed when they are first looked at.
 function effectsOf(reading) {
-  if (!reading || !reading.targetIds) return { words: "heads can be switched off for the live text only: choose it as the text" };
+  if (!reading || !reading.targetIds) return { words: "heads can be switched off for the live text only: choose the live text above" };
   if (!effects.has(reading)) {
     const says = (found) => { effects.set(reading, found); render(); };
     effects.set(reading, { words: "switching off every head in turn …" });
-    request("effects", { text: reading.source, targetIds: reading.targetIds, edits: reading.edits || [] }, (done) => says({ words: `switching off every head in turn … ${Math.round(100 * done)} %` }))
+    request("effects", { slot: reading.run, text: reading.source, targetIds: reading.targetIds, edits: reading.edits || [] }, (done) => says({ words: `switching off every head in turn … ${Math.round(100 * done)} %` }))
       .then((heads) => says({ heads, largest: Math.max(1e-9, ...heads.flatMap(({ changes }) => changes.map(Math.abs))) }),
         (error) => { if (error.message === "stopped") effects.delete(reading); else says({ words: error.message }); });
   }
@@ -74,7 +74,7 @@ const products = new Map(); // question -> { words } or { query, key, scores, we
 // The query and key of the chosen pair of tokens, or words that say what to choose.
 function productsOf(reading) {
   const attention = attentionOf(reading);
-  if (!reading.targetIds) return { words: "queries and keys are computed for the live text only: choose it as the text" };
+  if (!reading.targetIds) return { words: "queries and keys are computed for the live text only: choose the live text above" };
   if (!state.head || state.row < 0 || state.column < 0) return { words: "choose one head, and a cell of its matrix (m): its query and its key are shown here" };
   const { kind, layer, head, row, column } = state;
   if (row >= reading.tokens[attention.rows].length || column >= reading.tokens[attention.columns].length) return { words: "this translation has no such token" };

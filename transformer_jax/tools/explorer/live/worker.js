@@ -1,6 +1,6 @@
 "use strict";
 // The model in a worker. A request { id, action, ... } is answered with { id, result }, { id, error } or, before, { id, done }: the
-// share that is computed. A new request with the same action stops the one before.
+// share that is computed. A new request with the same action and slot stops the one before.
 
 let live = null;
 const newest = {};
@@ -25,13 +25,13 @@ const ACTIONS = {
 };
 
 self.onmessage = async ({ data }) => {
-  const { id, action } = data;
-  newest[action] = id;
+  const { id, action, slot = 0 } = data, key = `${action} ${slot}`;
+  newest[key] = id;
   const pause = async (done) => {
     self.postMessage({ id, done });
     // Lets newer requests in.
     await new Promise((resume) => setTimeout(resume));
-    if (newest[action] !== id) throw new Error("stopped");
+    if (newest[key] !== id) throw new Error("stopped");
   };
   try {
     self.postMessage({ id, result: await ACTIONS[action](data, pause) });
