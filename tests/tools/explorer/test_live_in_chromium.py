@@ -1,7 +1,7 @@
 """The live page in a real browser with the network cut: edits, hostile texts and addresses."""
 
 import pytest
-from headless_chromium import browser_program, headless_chromium
+from headless_chromium import browser_program
 from tools.explorer.test_live import trained_run
 
 from transformer_jax.tools.explorer.live import live_model
@@ -9,17 +9,12 @@ from transformer_jax.tools.explorer.page import Page, RunName
 from transformer_jax.tools.explorer.readers import TranslationReader
 
 pytestmark = [
+    pytest.mark.usefixtures("nothing_logged_and_nothing_fetched"),
     pytest.mark.slow,
     pytest.mark.skipif(browser_program() is None, reason="needs Chromium (Debian package chromium)"),
 ]
 HOSTILE = ["\u2581<script>throw", "</script><script>throw 1</script>", "<!--", '"&amp;', "<img src=x onerror=throw>"]
 READY = "performance.getEntriesByName('live').length > 0 && liveWords.textContent === ''"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with headless_chromium() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +30,6 @@ def address(tmp_path_factory):
     path = folder / "page.html"
     path.write_text(page.html(), encoding="utf-8")
     return path.as_uri()
-
-
-@pytest.fixture(autouse=True)
-def nothing_logged_and_nothing_fetched(browser, address):
-    browser.messages.clear()
-    browser.requests.clear()
-    yield
-    assert browser.messages == []
-    assert [each for each in browser.requests if not each.startswith((address, "data:", "blob:", "about:"))] == []
 
 
 def open_live(browser, address, hash_=""):

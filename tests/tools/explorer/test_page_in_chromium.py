@@ -16,7 +16,10 @@ from transformer_jax.tools.explorer.page import Page, RunName
 from transformer_jax.tools.explorer.searches import Forced, Next, Node, SearchTree
 from transformer_jax.tools.explorer.server import listen_locally, make_app, make_local_server
 
-pytestmark = pytest.mark.skipif(browser_program() is None, reason="needs Chromium (Debian package chromium)")
+pytestmark = [
+    pytest.mark.usefixtures("nothing_logged_and_nothing_fetched"),
+    pytest.mark.skipif(browser_program() is None, reason="needs Chromium (Debian package chromium)"),
+]
 
 HOSTILE = ["\u2581<script>throw", "1</script>", "<!--", '"&amp;', "</s>"]
 SOURCE = ["\u2581A", "\u2581man", "\u2581sleeps", ".", "</s>"]
@@ -38,12 +41,6 @@ TREE = SearchTree(
 
 
 @pytest.fixture(scope="module")
-def browser():
-    with headless_chromium() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def address(tmp_path_factory):
     page = Page("made <b>up</b>", [RunName("first", "update 1"), RunName("rnn", "update 2")])
     page.add_reading(made_reading(SOURCE, TARGET), TREE, text=0, run=0)
@@ -56,15 +53,6 @@ def address(tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "page.html"
     path.write_text(page.html(), encoding="utf-8")
     return path.as_uri()
-
-
-@pytest.fixture(autouse=True)
-def nothing_logged_and_nothing_fetched(browser, address):
-    browser.messages.clear()
-    browser.requests.clear()
-    yield
-    assert browser.messages == []
-    assert [each for each in browser.requests if not each.startswith((address, "data:", "blob:", "about:"))] == []
 
 
 def state(browser, *names):

@@ -40,7 +40,7 @@ IMPLEMENTED = {
     "decoding.diverse_groups": (1,),
 }
 FLOAT16_BYTES, INT8_BYTES = 8 << 20, 64 << 20
-"""Largest size of the parameters in 16 bits; of those in 8 bits, beyond which a browser would have to load too much."""
+"""Largest size of the parameters in 16 bits, and in 8 bits."""
 INT8_STEPS = 127
 LONGEST, LONGEST_SOURCE = 1 << 30, 1024
 """Maximum number of source tokens in the page; longer ones take minutes."""

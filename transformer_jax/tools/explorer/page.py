@@ -90,7 +90,7 @@ class Page:
         ]
 
     def add_model(self, model: LiveModel) -> None:
-        """Makes the page live: ``model`` is that of the first run, whose reading of the first text must be there."""
+        """Makes the page live with the ``model`` of the first run; add the first text's reading before."""
         self._data["model"] = model.description | {"block": len(self._packed), "code": code_of_tour()}
         self._packed.append(base64.b64encode(zlib.compress(model.parameters, DEFLATE_LEVEL)).decode("ascii"))
 
