@@ -50,7 +50,7 @@ def task_and_update(config: ExperimentConfig, folder: Path, devices: int = 1) ->
     """Task and update of a run."""
     mesh = make_mesh(config.mesh, jax.devices()[:devices])
     own = task_class(config.task)
-    task = own(config, tokenizers_for_training(config, RunDirectory(folder), own.new_tokenizers), mesh)
+    task = own(config, tokenizers_for_training(config, RunDirectory(folder), own), mesh)
     return task, Update(config, task.objective.loss, task.objective.init_params, mesh, task.update_rule(task.objective))
 
 

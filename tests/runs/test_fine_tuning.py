@@ -110,9 +110,7 @@ def test_new_tokenizers_are_trained_where_no_embedding_is_taken(cache, source, t
     config = tuned(cache, source, init={"tokenizer": "new", "leave_out": "table$"}, data={"source": "grammar"})
     initial_state(config, tmp_path / "run")
     new, old = (
-        tokenizers_for_training(
-            each, RunDirectory(tmp_path / "run"), task_class(each.task).new_tokenizers
-        ).source.fingerprint()
+        tokenizers_for_training(each, RunDirectory(tmp_path / "run"), task_class(each.task)).source.fingerprint()
         for each in (config, tuned(cache, source))
     )
     assert new != old

@@ -28,7 +28,7 @@ def test_they_come_back_from_the_newest_checkpoint(tmp_path):
     for damage in (shutil.rmtree, lambda folder: (folder / "tokenizer.joint.json").write_text("{")):
         for tokenizers in (
             tokenizers_of_run,
-            lambda run: tokenizers_for_training(config, run, TranslationTask.new_tokenizers),
+            lambda run: tokenizers_for_training(config, run, TranslationTask),
         ):
             damage(run.tokenizer)
             tokenizers(run)

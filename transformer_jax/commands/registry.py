@@ -24,6 +24,7 @@ COMMANDS = {
     "quickstart": Listed("quickstart.quickstart", "train, evaluate and draw attention, in minutes, without data"),
     "train": Listed("train.train", "train a model, or resume a run that stopped"),
     "data": Listed("data.data", "check text before training: faults, shifted lines, lines that filters remove"),
+    "tokenize": Listed("tokenize.tokenize", "tokenize a corpus before training, in shards on many machines"),
     "evaluate": Listed("evaluate.evaluate", "translate a whole split and score it"),
     "translate": Listed("translate.translate", "translate lines from standard input"),
     "parse": Listed("parse.parse", "parse sentences: print their constituency trees"),

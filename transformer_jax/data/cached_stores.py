@@ -3,19 +3,21 @@
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from transformer_jax.config import DataError
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import absolute_path
 from transformer_jax.runtime.atomic_files import appearing_folder
 from transformer_jax.runtime.file_digests import changed_files, write_digests
 
 StoreType = TypeVar("StoreType")
+Ordered = TypeVar("Ordered")
 
 PARTIAL = ".partial"
 # A partial store of a killed process is removed when nothing was written to it for this long.
@@ -27,17 +29,113 @@ SECONDS_UNTIL_SHOWN = 2.0
 SECONDS_BETWEEN_PROGRESS = 15.0
 
 
+@dataclass(frozen=True)
+class Shard:
+    """Shard ``index`` (from 0) of ``count`` shards of a split, in order, each tokenized by a process of its own."""
+
+    index: int
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Shard":
+        """The shard written ``INDEX/COUNT``; raises ConfigError unless 0 <= INDEX < COUNT."""
+        index, _, count = text.partition("/")
+        if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
+            raise ConfigError(f"--shard: {text!r} is not INDEX/COUNT with 0 <= INDEX < COUNT, such as 3/64")
+        return cls(int(index), int(count))
+
+    def of(
+        self,
+        examples: Iterable[Ordered],
+        total: int,
+        size: Callable[[Ordered], int] = lambda example: 1,
+        begun: int = 0,
+    ) -> Iterator[Ordered]:
+        """The examples that begin in this shard of ``total`` units, the first at unit ``begun``."""
+        for example in examples:
+            index = min(begun * self.count // max(total, 1), self.count - 1)
+            if index > self.index:
+                return
+            if index == self.index:
+                yield example
+            begun += size(example)
+
+
+WHOLE_SPLIT = Shard(0, 1)
+
+
 def open_or_build(
     cache: str, name: str, open_store: Callable[[Path], StoreType], write: Callable[[Path], object]
 ) -> StoreType:
     """Opens the store ``name`` in ``data.cache_directory``, or builds it: ``write`` fills an empty folder.
 
     A store gets its name when it is complete; an incomplete or damaged one is replaced. Several processes may build the same
-    store: the first to finish wins. Raises DataError when the disk cannot be written.
+    store: the first to finish wins. Raises DataError when the disk cannot be written, and where shards are unfinished.
     """
-    directory = Path(absolute_path(cache, "data.cache_directory")) / name
+    directory = _directory(cache, name)
     if (store := _opened(open_store, directory)) is not None:
         return store
+    for folder in _shard_folders(directory):
+        count = int(folder.name.rpartition("-")[2])
+        # The process that was to join them may have been killed.
+        missing = ", ".join(f"{index}/{count}" for index in _missing(folder, count) or [0])
+        remedy = f"run transformer-jax tokenize with --shard={missing}, or remove the folder"
+        raise DataError(f"{folder}: the split is not tokenized yet: {remedy}")
+    return _build(directory, open_store, write)
+
+
+def build_shard(
+    cache: str,
+    name: str,
+    open_store: Callable[[Path], StoreType],
+    write: Callable[[Path, Shard], object],
+    join: Callable[[Sequence[StoreType], Path], object],
+    shard: Shard,
+) -> list[int]:
+    """Builds one shard of the store ``name``, unless that was done before; the process that completes the last joins all.
+
+    Returns the shards that are missing.
+
+    Raises DataError when the disk cannot be written, and where the split has shards of another count.
+    """
+    directory = _directory(cache, name)
+    if shard == WHOLE_SPLIT:
+        open_or_build(cache, name, open_store, lambda path: write(path, shard))
+    if _opened(open_store, directory) is not None:
+        return []
+    folder = directory.with_name(f"{directory.name}.shards-{shard.count}")
+    for other in _shard_folders(directory):
+        if other != folder:
+            raise DataError(f"{other}: the split has shards of another count; use that, or remove the folder")
+    open_or_build(
+        cache, f"{Path(name).parent}/{folder.name}/{shard.index}", open_store, lambda path: write(path, shard)
+    )
+    missing = _missing(folder, shard.count)
+    if not missing:
+        shards = [folder / str(index) for index in range(shard.count)]
+        try:
+            _build(directory, open_store, lambda path: join([open_store(each) for each in shards], path))
+        except ValueError as error:
+            # Another process may have joined and removed them meanwhile.
+            if _opened(open_store, directory) is None:
+                raise DataError(f"{error}; remove this shard and tokenize it again") from error
+        shutil.rmtree(folder, ignore_errors=True)
+    return missing
+
+
+def _directory(cache: str, name: str) -> Path:
+    return Path(absolute_path(cache, "data.cache_directory")) / name
+
+
+def _shard_folders(directory: Path) -> list[Path]:
+    return sorted(directory.parent.glob(f"{directory.name}.shards-*"))
+
+
+def _missing(folder: Path, count: int) -> list[int]:
+    return [index for index in range(count) if not (folder / str(index)).is_dir()]
+
+
+def _build(directory: Path, open_store: Callable[[Path], StoreType], write: Callable[[Path], object]) -> StoreType:
     try:
         _remove_abandoned(directory.parent)
         with appearing_folder(directory) as partial:

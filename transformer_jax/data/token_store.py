@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,8 +15,18 @@ import numpy as np
 from transformer_jax.array_types import UNK_ID
 from transformer_jax.config import DataConfig, DataError
 from transformer_jax.config.json_text import parse_json
-from transformer_jax.data.cached_stores import BuildProgress, StoreCheck, memory_map, open_or_build
+from transformer_jax.data.cached_stores import (
+    WHOLE_SPLIT,
+    BuildProgress,
+    Shard,
+    StoreCheck,
+    build_shard,
+    memory_map,
+    open_or_build,
+)
 from transformer_jax.data.pair_encoding import (
+    CHUNK_PAIRS,
+    EncodedChunk,
     Sentences,
     chunks_of,
     encoded_chunks,
@@ -165,22 +176,29 @@ def open_token_store(
     Filters apply only with ``is_training``. Raises DataError when no pair is left, with the number of pairs that each filter
     left out, and when the cache cannot be written.
     """
-    identity = {
-        "format": STORE_VERSION,
-        "split": split,
-        "corpus": corpus.fingerprint(split),
-        "languages": [corpus.source_language, corpus.target_language],
-        "tokenizers": [tokenizer.fingerprint() for tokenizer in tokenizers],
-        "filters": filter_settings(config) if is_training else None,
-    }
+    name = _pairs_name(corpus, split, tokenizers, config if is_training else None)
     write = partial(_write_pairs, corpus, split, tokenizers, config if is_training else None)
-    store = open_or_build(config.cache_directory, f"token_stores/{_name(split, identity)}", TokenStore, write)
+    store = open_or_build(config.cache_directory, name, TokenStore, write)
     if store.num_pairs == 0:
         read, dropped = store.statistics.read, store.statistics.dropped
         why = "; ".join(f"{count:,} of {read:,}: {reason}" for reason, count in dropped.items() if count)
         remedy = f"left out were {why}; look at the text, or raise data.max_*_tokens" if why else "the split is empty"
         raise DataError(f"data: no pair of the split {split!r} is left: {remedy}")
     return store
+
+
+def tokenize_pairs(
+    corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataConfig, shard: Shard
+) -> list[int]:
+    """Builds a shard of the store of a training split, as ``build_shard`` does."""
+    name = _pairs_name(corpus, split, tokenizers, config)
+    write = partial(_write_pairs, corpus, split, tokenizers, config)
+
+    def join(stores: Sequence[TokenStore], directory: Path) -> None:
+        chunks = (chunk for store in stores for chunk in _stored_chunks(store))
+        _write_chunks(split, chunks, tokenizers, directory, Counter())
+
+    return build_shard(config.cache_directory, name, TokenStore, write, join, shard)
 
 
 def open_document_store(
@@ -191,12 +209,24 @@ def open_document_store(
     Memory holds a few million characters and the longest document. Raises DataError when there is no text, and when the cache
     cannot be written.
     """
-    identity = [DOCUMENT_FORMAT_VERSION, split, source.fingerprint(split), tokenizer.fingerprint()]
     write = partial(_write_documents, source, split, tokenizer)
-    store = open_or_build(cache_directory, f"document_stores/{_name(split, identity)}", DocumentStore, write)
+    store = open_or_build(cache_directory, _documents_name(source, split, tokenizer), DocumentStore, write)
     if not store.num_documents:
         raise DataError(f"data: the split {split!r} has no text; give more, or hold out more of it with data.held_out")
     return store
+
+
+def tokenize_documents(
+    source: DocumentSource, split: str, tokenizer: Tokenizer, cache_directory: str, shard: Shard
+) -> list[int]:
+    """Builds a shard of the store of a split, as ``build_shard`` does."""
+    name = _documents_name(source, split, tokenizer)
+    write = partial(_write_documents, source, split, tokenizer)
+
+    def join(stores: Sequence[DocumentStore], directory: Path) -> None:
+        _write_document_chunks((chunk for store in stores for chunk in _stored_documents(store)), tokenizer, directory)
+
+    return build_shard(cache_directory, name, DocumentStore, write, join, shard)
 
 
 def unigram_entropy(ids: np.ndarray) -> float:
@@ -254,44 +284,114 @@ class SideWriter:
         )
 
 
+def _pairs_name(corpus: Corpus, split: str, tokenizers: TokenizerPair, filtering: DataConfig | None) -> str:
+    identity = {
+        "format": STORE_VERSION,
+        "split": split,
+        "corpus": corpus.fingerprint(split),
+        "languages": [corpus.source_language, corpus.target_language],
+        "tokenizers": [tokenizer.fingerprint() for tokenizer in tokenizers],
+        "filters": filter_settings(filtering) if filtering else None,
+    }
+    return f"token_stores/{_name(split, identity)}"
+
+
 def _write_pairs(
-    corpus: Corpus, split: str, tokenizers: TokenizerPair, filtering: DataConfig | None, directory: Path
+    corpus: Corpus,
+    split: str,
+    tokenizers: TokenizerPair,
+    filtering: DataConfig | None,
+    directory: Path,
+    shard: Shard = WHOLE_SPLIT,
 ) -> None:
-    dropped: Counter[str] = Counter(dict.fromkeys(training_filters(filtering) if filtering else (), 0))
+    pairs = corpus.count(split)
     times = filtering.segmentations if filtering and filtering.bpe_dropout else 1
-    read, progress = 0, BuildProgress(split, times * corpus.count(split))
+    progress = BuildProgress(split, times * pairs // shard.count)
+
+    def chunks() -> Iterator[EncodedChunk]:
+        for number in range(times):
+            own = shard.of(corpus.pairs(split), times * pairs, begun=number * pairs)
+            for chunk in encoded_chunks(own, tokenizers, filtering, number):
+                yield chunk
+                progress.advance(chunk.read)
+
+    dropped: Counter[str] = Counter(dict.fromkeys(training_filters(filtering) if filtering else (), 0))
+    _write_chunks(split, chunks(), tokenizers, directory, dropped)
+
+
+def _write_chunks(
+    split: str, chunks: Iterable[EncodedChunk], tokenizers: TokenizerPair, directory: Path, dropped: Counter[str]
+) -> None:
+    read = 0
     with (
         SideWriter(directory, "source", tokenizers.source) as source,
         SideWriter(directory, "target", tokenizers.target) as target,
     ):
-        for number in range(times):
-            for chunk in encoded_chunks(corpus.pairs(split), tokenizers, filtering, number):
-                read += chunk.read
-                dropped.update(chunk.dropped)
-                source.append(chunk.source)
-                target.append(chunk.target)
-                progress.advance(chunk.read)
+        for chunk in chunks:
+            read += chunk.read
+            dropped.update(chunk.dropped)
+            source.append(chunk.source)
+            target.append(chunk.target)
     counts = StoreStatistics(split, read, source.sentences, dict(dropped), source.statistics(), target.statistics())
     id_types = {"source": source.id_type.name, "target": target.id_type.name}
     _write_description(directory, {"id_types": id_types, "statistics": asdict(counts)})
 
 
-def _write_documents(source: DocumentSource, split: str, tokenizer: Tokenizer, directory: Path) -> None:
-    num_bytes, progress = 0, BuildProgress(split, source.count_bytes(split), unit="bytes")
+def _stored_chunks(store: TokenStore) -> Iterator[EncodedChunk]:
+    read, dropped = store.statistics.read, Counter(store.statistics.dropped)
+    yield EncodedChunk(
+        read, dropped, *(side.sentences(np.arange(0)) for side in (store.source_side, store.target_side))
+    )
+    for begin in range(0, store.num_pairs, CHUNK_PAIRS):
+        indices = np.arange(begin, min(begin + CHUNK_PAIRS, store.num_pairs))
+        yield EncodedChunk(0, Counter(), store.source_side.sentences(indices), store.target_side.sentences(indices))
+
+
+def _documents_name(source: DocumentSource, split: str, tokenizer: Tokenizer) -> str:
+    identity = [DOCUMENT_FORMAT_VERSION, split, source.fingerprint(split), tokenizer.fingerprint()]
+    return f"document_stores/{_name(split, identity)}"
+
+
+def _write_documents(
+    source: DocumentSource, split: str, tokenizer: Tokenizer, directory: Path, shard: Shard = WHOLE_SPLIT
+) -> None:
+    size = source.count_bytes(split)
+    progress = BuildProgress(split, size // shard.count, unit="bytes")
+
+    def chunks() -> Iterator[tuple[Sentences, list[int]]]:
+        own = shard.of(source.documents(split), size, lambda document: document.num_bytes)
+        for chunk in chunks_of(own, lambda document: len(document.text)):
+            sizes = [document.num_bytes for document in chunk]
+            yield flattened(tokenizer.encode_batch([document.text for document in chunk]), tokenizer), sizes
+            progress.advance(sum(sizes))
+
+    _write_document_chunks(chunks(), tokenizer, directory)
+
+
+def _write_document_chunks(
+    chunks: Iterable[tuple[Sentences, Sequence[int]]], tokenizer: Tokenizer, directory: Path
+) -> None:
+    """Writes chunks of documents with their sizes in bytes."""
+    num_bytes = 0
     with (
         SideWriter(directory, DOCUMENTS, tokenizer) as writer,
         open(directory / f"{DOCUMENTS}.bytes", "wb") as byte_offsets,
     ):
         np.zeros(1, np.int64).tofile(byte_offsets)
-        for chunk in chunks_of(source.documents(split), lambda document: len(document.text)):
-            encoded = tokenizer.encode_batch([document.text for document in chunk])
-            writer.append(flattened(encoded, tokenizer))
-            ends = num_bytes + np.cumsum([document.num_bytes for document in chunk], dtype=np.int64)
+        for sentences, sizes in chunks:
+            writer.append(sentences)
+            ends = num_bytes + np.cumsum(sizes, dtype=np.int64)
             ends.tofile(byte_offsets)
-            progress.advance(int(ends[-1]) - num_bytes)
             num_bytes = int(ends[-1])
     content = {"id_type": writer.id_type.name, "documents": writer.sentences, "bytes": num_bytes}
     _write_description(directory, content | {"statistics": asdict(writer.statistics())})
+
+
+def _stored_documents(store: DocumentStore) -> Iterator[tuple[Sentences, list[int]]]:
+    side, sizes = Side(store.ids, store.offsets), np.diff(store.byte_offsets).tolist()
+    for begin in range(0, store.num_documents, CHUNK_PAIRS):
+        end = min(begin + CHUNK_PAIRS, store.num_documents)
+        yield side.sentences(np.arange(begin, end)), sizes[begin:end]
 
 
 def _write_description(directory: Path, content: dict[str, object]) -> None:

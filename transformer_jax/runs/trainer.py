@@ -91,7 +91,7 @@ def run_training(
         enter(_locked(directory))
 
         task_type = task_class(config.task)  # Translation: tasks/translation/task.py.
-        task = task_type(config, tokenizers_for_training(config, directory, task_type.new_tokenizers), mesh)
+        task = task_type(config, tokenizers_for_training(config, directory, task_type), mesh)
         objective = task.objective
         update = Update(config, objective.loss, objective.init_params, mesh, task.update_rule(objective))
         _require_state_fits(update)

@@ -1,27 +1,40 @@
 """The tokenizers of a run, which are in its folder and in every checkpoint."""
 
 import base64
+import json
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import jax
 
 from transformer_jax.checkpoints.format import CheckpointError
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
-from transformer_jax.data.tokenizers import TOKENIZER_FILES, TokenizerPair, load_tokenizers, tokenizer_files
+from transformer_jax.config.plugins import loaded_plugins
+from transformer_jax.data.cached_stores import open_or_build
+from transformer_jax.data.sentence_pairs import digest
+from transformer_jax.data.tokenizers import (
+    TOKENIZER_FILES,
+    TokenizerPair,
+    load_tokenizers,
+    save_tokenizers,
+    tokenizer_files,
+)
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.distributed import from_first
 from transformer_jax.runtime.object_store import local_run
 
+if TYPE_CHECKING:
+    from transformer_jax.tasks.task import Task
 
-def tokenizers_for_training(
-    config: ExperimentConfig, run: RunDirectory, train_new: Callable[[ExperimentConfig], TokenizerPair]
-) -> TokenizerPair:
-    """The tokenizers of a run that has checkpoints; for a new run, from ``init.run`` or ``train_new``.
+
+def tokenizers_for_training(config: ExperimentConfig, run: RunDirectory, task: "type[Task]") -> TokenizerPair:
+    """The tokenizers of a run that has checkpoints; for a new run, from ``init.run``, the cache, or trained.
 
     Tokenizers in a folder without checkpoints are ignored: they may be of other settings or data. Process 0 finds or trains
     them for all. Raises ConfigError when the settings differ from the tokenizers of ``init.run``.
@@ -32,9 +45,23 @@ def tokenizers_for_training(
             return _tokenizers_of_run(run)
         if config.init.run and config.init.tokenizer == "adopt":
             return _adopted_tokenizers(config)
-        return train_new(config)
+        return new_tokenizers(config, task)
 
     return _of_first(find_or_train)
+
+
+def new_tokenizers(config: ExperimentConfig, task: "type[Task]") -> TokenizerPair:
+    """Tokenizers of the training split, from the cache if they were trained on the same text with the same settings."""
+    data = asdict(config.data) | {"cache_directory": ""}
+    text = task.open_source(config).fingerprint(config.data.train_split)
+    settings = json.dumps([data, asdict(config.tokenizer), config.data_seed], sort_keys=True)
+    name = digest([config.task, text, settings, *loaded_plugins().values()])[:32]
+    return open_or_build(
+        config.data.cache_directory,
+        f"tokenizers/{name}",
+        load_tokenizers,
+        lambda folder: save_tokenizers(task.new_tokenizers(config), folder),
+    )
 
 
 def _adopted_tokenizers(config: ExperimentConfig) -> TokenizerPair:

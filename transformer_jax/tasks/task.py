@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
 from transformer_jax.config.tasks import TASKS, TaskSettings, imported
+from transformer_jax.data.cached_stores import Shard
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.runs.run_directory import RunDirectory
@@ -228,6 +229,13 @@ class Task(ABC):
     @abstractmethod
     def training_data(self) -> TrainingData:
         """The training split, which is tokenized unless that was done before, and its batches."""
+
+    def tokenize(self, shard: Shard) -> list[int]:
+        """Tokenizes a shard of the training split and returns the missing ones; the last joins all.
+
+        Raises ConfigError where the task has no shards.
+        """
+        raise ConfigError(f"--shard: task={self.config.task} tokenizes its text at once; leave it out")
 
     @abstractmethod
     def activations(self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters) -> PyTree:

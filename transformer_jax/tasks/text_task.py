@@ -6,9 +6,10 @@ from typing import Any
 from jax.sharding import Mesh
 
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.cached_stores import Shard
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.sentence_pairs import DocumentSource
-from transformer_jax.data.token_store import DocumentStore, open_document_store
+from transformer_jax.data.token_store import DocumentStore, open_document_store, tokenize_documents
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.tasks.task import Task
@@ -42,6 +43,10 @@ class TextTask(Task):
     def identity(self) -> dict[str, str]:
         fingerprint = self.source.fingerprint(self.config.data.train_split)
         return {"training data": fingerprint, "tokenizer": self.tokenizer.fingerprint()}
+
+    def tokenize(self, shard: Shard) -> list[int]:
+        data = self.config.data
+        return tokenize_documents(self.source, data.train_split, self.tokenizer, data.cache_directory, shard)
 
     def _store(self, split: str) -> DocumentStore:
         """The tokens of a split, which is tokenized unless that was done before; stays open."""

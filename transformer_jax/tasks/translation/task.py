@@ -18,12 +18,13 @@ from transformer_jax.config.data import padded_width
 from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.batches import make_batch
+from transformer_jax.data.cached_stores import Shard
 from transformer_jax.data.corpora import open_corpus, with_languages
 from transformer_jax.data.corpus_statistics import sample_of
 from transformer_jax.data.line_shift import line_shift
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, digest
 from transformer_jax.data.text_files import read_lines
-from transformer_jax.data.token_store import TokenStore, open_token_store, unigram_entropy
+from transformer_jax.data.token_store import TokenStore, open_token_store, tokenize_pairs, unigram_entropy
 from transformer_jax.data.tokenizers import TokenizerPair, too_many_pieces, train_tokenizers
 from transformer_jax.evaluation.significance import PairedScores, compare_systems, sentence_chrf
 from transformer_jax.models.inspection import attention_maps
@@ -175,6 +176,9 @@ class TranslationTask(Task):
             store = open_token_store(self.corpus, data.train_split, self.tokenizers, data, is_training=True)
         plan = plan_batches(store.source_lengths, store.target_lengths, batching, self.config.data_seed)
         return TranslationData(store, plan, self.mesh, batching.prefetch_batches, self._warnings())
+
+    def tokenize(self, shard: Shard) -> list[int]:
+        return tokenize_pairs(self.corpus, self.config.data.train_split, self.tokenizers, self.config.data, shard)
 
     def _warnings(self) -> tuple[str, ...]:
         """On a sample of the training text: sides that are shifted, and a vocabulary that is too small."""

@@ -1,0 +1,24 @@
+"""``tokenize`` leaves tokenizers and tokens where training finds them."""
+
+import pytest
+
+from transformer_jax.__main__ import main
+from transformer_jax.config import resolve
+from transformer_jax.data import token_store
+from transformer_jax.tasks.run_tokenizers import new_tokenizers
+from transformer_jax.tasks.translation.task import TranslationTask
+from transformer_jax.training.sharding import make_mesh
+
+
+@pytest.mark.parametrize("shards", [[], ["--shard=1/2", "--shard=0/2"]])
+def test_training_tokenizes_nothing_after_it(tmp_path, monkeypatch, capsys, shards):
+    overrides = {"data.generated_pairs": "60", "tokenizer.kind": "word", "data.cache_directory": str(tmp_path)}
+    flags = ["--config=quickstart", *(f"--config.{key}={value}" for key, value in overrides.items())]
+    for each in [[shard] for shard in shards] or [[]]:
+        assert main(["tokenize", *flags, *each]) == 0
+    assert f"the training split is tokenized in {tmp_path}" in capsys.readouterr().out
+    monkeypatch.setattr(TranslationTask, "new_tokenizers", None)
+    monkeypatch.setattr(token_store, "encoded_chunks", None)
+    config = resolve("quickstart", [*overrides.items(), ("model.compute_dtype", "float32"), ("mesh.data", "-1")])
+    task = TranslationTask(config, new_tokenizers(config, TranslationTask), make_mesh(config.mesh))
+    assert task.training_data().store.num_pairs == 60

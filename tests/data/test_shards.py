@@ -1,0 +1,59 @@
+"""Shards that are tokenized apart and joined equal the store that one process writes."""
+
+import numpy as np
+import pytest
+
+from transformer_jax.config import ConfigError, DataConfig, DataError, TextDataConfig, TokenizerConfig
+from transformer_jax.data.cached_stores import Shard
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.documents import open_documents
+from transformer_jax.data.token_store import open_document_store, open_token_store, tokenize_documents, tokenize_pairs
+from transformer_jax.data.tokenizers import train_tokenizers
+from transformer_jax.data.tokenizers.listed import ByteTokenizer
+
+
+def arrays_of(folder):
+    """The content of the only store in a folder."""
+    (store,) = folder.iterdir()
+    return {file.name: file.read_bytes() for file in store.iterdir()}
+
+
+def test_pairs_with_several_segmentations(tmp_path):
+    apart, whole = (
+        DataConfig(generated_pairs=61, bpe_dropout=0.1, segmentations=2, cache_directory=str(tmp_path / name))
+        for name in ("apart", "whole")
+    )
+    corpus = open_corpus(apart, 0)
+    tokenizers = train_tokenizers(TokenizerConfig(vocabulary_size=360), corpus, "train", 0)
+    for index, missing in ((2, [0, 1, 3]), (0, [1, 3]), (3, [1])):
+        assert tokenize_pairs(corpus, "train", tokenizers, apart, Shard(index, 4)) == missing
+    with pytest.raises(DataError, match=r"not tokenized yet: run .* --shard=1/4, or remove"):
+        open_token_store(corpus, "train", tokenizers, apart, is_training=True)
+    with pytest.raises(DataError, match="shards of another count"):
+        tokenize_pairs(corpus, "train", tokenizers, apart, Shard(1, 5))
+    for _ in range(2):
+        assert tokenize_pairs(corpus, "train", tokenizers, apart, Shard(1, 4)) == []
+    assert open_token_store(corpus, "train", tokenizers, whole, is_training=True).num_pairs
+    assert arrays_of(tmp_path / "apart/token_stores") == arrays_of(tmp_path / "whole/token_stores")
+
+
+def test_documents(tmp_path):
+    source = open_documents(TextDataConfig(generated_sentences=200), 0)
+    for index in range(3):
+        tokenize_documents(source, "train", ByteTokenizer(), str(tmp_path / "apart"), Shard(index, 3))
+    store = open_document_store(source, "train", ByteTokenizer(), str(tmp_path / "whole"))
+    assert store.num_documents > 3
+    assert arrays_of(tmp_path / "apart/document_stores") == arrays_of(tmp_path / "whole/document_stores")
+
+
+def test_each_example_is_in_one_shard():
+    sizes = np.random.default_rng(0).integers(1, 9, 50).tolist()
+    for total in (sum(sizes), 30, 400):
+        shards = [list(Shard(index, 6).of(sizes, total, int)) for index in range(6)]
+        assert [each for shard in shards for each in shard] == sizes
+
+
+@pytest.mark.parametrize("text", ["3", "4/4", "-1/4", "a/b", "1/0"])
+def test_a_shard_is_written_index_of_count(text):
+    with pytest.raises(ConfigError, match="--shard: .* such as 3/64"):
+        Shard.parse(text)
