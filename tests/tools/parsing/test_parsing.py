@@ -158,7 +158,9 @@ def test_a_text_is_scored_against_trees(run, tmp_path, capsys):
 
 
 def test_the_outline_of_a_tree_knows_the_symbol_of_every_node(run):
-    outline = open_trained(run).task.outline("a dog barks !", "(S (NP XX XX )NP (VP XX )VP )S")
+    outline_of = open_trained(run).task.outline
+    assert outline_of("a dog", "(NP <unk> XX XX )NP")[1:] == [(1, "a", 2), (1, "dog", 3)]
+    outline = outline_of("a dog barks !", "(S (NP XX XX )NP (VP XX )VP )S")
     assert outline[:3] == [(0, "S", 0), (1, "NP", 1), (2, "a", 2)]
     assert outline[4:] == [(1, "VP", 5), (2, "barks", 6), (1, "!", -1)]
 

@@ -31,6 +31,7 @@ from transformer_jax.tools.parsing.settings import ParserConfig
 from transformer_jax.tools.parsing.tokenizers import SymbolTokenizer
 from transformer_jax.tools.parsing.trees import (
     ESCAPES,
+    UNKNOWN,
     normalized,
     read_trees,
     symbols_of,
@@ -213,7 +214,10 @@ class ParsingTask(TranslationTask):
 
     def outline(self, sentence: str, symbols: str) -> list[tuple[int, str, int]]:
         """The tree of an output, from the root: depth, label or word, and the index of the symbol that wrote it, or -1."""
-        numbered = [each if each[0] == ")" else f"{each} {index}" for index, each in enumerate(symbols.split())]
+        numbered = [
+            each if each[0] == ")" or each == UNKNOWN else f"{each} {index}"
+            for index, each in enumerate(symbols.split())
+        ]
         stack, found = [(0, tree_of_symbols(numbered, sentence.split(), self.config.data.linearization))], []
         while stack:
             depth, tree = stack.pop()

@@ -13,6 +13,7 @@ from transformer_jax.data.text_files import read_lines
 WORD = "XX"
 TOP = "TOP"
 TRACE = "-NONE-"
+UNKNOWN = "<unk>"
 MAX_DEPTH = 300
 ROOTS = ("", TOP, "ROOT", "S1")
 ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
@@ -207,8 +208,8 @@ def tree_of_symbols(
             repairs["constituents after no child"] += linearization == "in_order" and not siblings
             stack.append((symbol[1:], [siblings.pop()] if takes_first else []))
         elif symbol[0] != ")":
-            word = "" if symbol == "<unk>" else next(remaining, "")
-            repairs["unknown symbols" if symbol == "<unk>" else "words beyond the last"] += not word
+            word = "" if symbol == UNKNOWN else next(remaining, "")
+            repairs["unknown symbols" if symbol == UNKNOWN else "words beyond the last"] += not word
             siblings.extend([Tree(symbol, (), word)] if word else [])
         elif len(stack) == 1:
             repairs["closing brackets without opening ones"] += 1
