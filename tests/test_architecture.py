@@ -19,7 +19,8 @@ SOURCES = [file for folder in ("transformer_jax", "tests", "configs") for file i
 # The order is that of the floors; a name is looked up by its longest prefix.
 FOUNDATION = {"array_types", "sequence_types", "config", "runtime.atomic_files", "runtime.file_digests"}
 FLOORS: dict[str, set[str]] = {
-    "config": {"kit.KIT"},
+    "notebook": set(),
+    "config": {"kit.KIT", "notebook"},
     "array_types": set(),
     "sequence_types": {"array_types"},
     "precision": {"array_types"},
@@ -217,7 +218,7 @@ def test_nobody_imports_experiments_or_tests():
     assert [(file, name) for file in FILES for name, _ in imported(parse(file)) if within(name, outside)] == []
 
 
-ROOT_MODULES = {"__init__", "__main__", "array_types", "sequence_types", "precision"}
+ROOT_MODULES = {"__init__", "__main__", "array_types", "notebook", "precision", "sequence_types"}
 
 
 def test_the_package_root_holds_what_everything_shares():

@@ -1,15 +1,18 @@
 """The package as a library: train, translate, look and score in a few lines."""
 
+import base64
 import json
+import re
 import subprocess
 import sys
+from html import unescape
 
 import numpy as np
 import pytest
 from run_settings import tiny_settings
 
 import transformer_jax
-from transformer_jax import Callback, ConfigError
+from transformer_jax import Callback, ConfigError, TokenScores
 
 
 class Seen(Callback):
@@ -33,7 +36,7 @@ def trained(run):
 
 
 @pytest.mark.slow
-def test_callbacks_see_logs_validations_and_checkpoints_and_can_end_the_run(tmp_path):
+def test_callbacks_see_logs_validations_and_checkpoints_and_can_end_the_run(tmp_path, capfd):
     seen = Seen(stops_at=6)
     settings = tiny_settings(tmp_path / "cache", log_every=3) | {"mesh": {"data": 8}}
     run = transformer_jax.train(settings, tmp_path / "run", [seen], settings={"seed": 3})
@@ -41,6 +44,7 @@ def test_callbacks_see_logs_validations_and_checkpoints_and_can_end_the_run(tmp_
     assert steps == {"checkpoint": [0, 3, 6], "log": [3, 6], "validation": [6]}
     assert all(is_right for *_, is_right in seen.calls)
     assert json.loads((run.path / "outcome.json").read_text())["reason"] == "stopped"
+    assert "update 6: the callback Seen ends the run" in capfd.readouterr().err
     assert (run.config.seed, run.steps) == (3, (6,))
     assert [record["step"] for record in run.metrics if "train/loss" in record] == [3, 6]
 
@@ -63,6 +67,22 @@ def test_attention_is_arrays_with_named_axes(trained, tmp_path):
     assert attention.draw(tmp_path / "cross.png").stat().st_size > 1000
     with pytest.raises(ConfigError, match="'self' is not one of cross, encoder, decoder"):
         attention.of("self")
+
+
+def test_notebooks_show_results_as_html_with_every_text_escaped(trained):
+    script = "<script>alert('a')</script>"
+    attention = trained.attention(f"a {script}", "b a")
+    scores = TokenScores([script, "b"], [-0.5, -0.25])
+    evaluation = trained.evaluate("validation", limit=2)
+    shown = [each._repr_html_() for each in (attention, attention[0], scores, evaluation, trained, trained.config)]
+    assert [each for each in shown if "<script" in each] == []
+    assert "-0.750" in shown[2] and "BLEU" in shown[3] and str(trained.path) in shown[4] and "model.d_model" in shown[5]
+    (page,) = re.findall(r'srcdoc="([^"]*)"', shown[0])
+    (layers,) = re.findall(r'data-layers="([^"]*)"', unescape(page))
+    (cross, *_) = json.loads(unescape(layers))
+    weights = np.frombuffer(base64.b64decode(cross["weights"]), np.uint8).reshape(attention[0].weights.shape) / 255
+    np.testing.assert_allclose(weights, attention[0].weights, atol=0.5 / 255)
+    assert (cross["queries"], cross["keys"]) == (attention[0].queries, attention[0].keys)
 
 
 def test_scores_are_the_log_probabilities_that_evaluation_sums(trained):

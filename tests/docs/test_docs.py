@@ -4,6 +4,7 @@ their examples print what they say."""
 import contextlib
 import importlib.util
 import io
+import json
 import re
 import shlex
 import sys
@@ -147,6 +148,19 @@ def test_every_figure_that_needs_no_run_is_drawn(tmp_path, monkeypatch):
         flags = [f"--output={Path(output).name}" if output else before for before, _, output in pairs]
         assert command.run(parse(command.flags, flags)) == 0
     assert len(list(tmp_path.iterdir())) == len(figures) > 0
+
+
+@pytest.mark.slow
+def test_the_cells_of_the_tour_run():
+    cells = json.loads((ROOT / "docs" / "tour.ipynb").read_text(encoding="utf-8"))["cells"]
+    names: dict[str, object] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            code = (
+                "".join(cell["source"]).replace('_updates": 600', '_updates": 40').replace('every": 200', 'every": 20')
+            )
+            exec(code.replace('_updates": 100', '_updates": 10'), names)
+    assert names["other"].config.model.attention == "rectified"
 
 
 def test_the_version_stands_once_and_the_citation_has_it():

@@ -1,10 +1,13 @@
 """A trained run in Python."""
 
+import base64
+import json
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
@@ -13,6 +16,7 @@ import numpy as np
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, config_for_use
+from transformer_jax.notebook import Markup, element, folded, settings_table, table
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.object_store import local_run
@@ -54,6 +58,28 @@ class AttentionLayer(NamedTuple):
         """The mean over the heads [query, key]."""
         return self.weights.mean(axis=0)
 
+    def _repr_html_(self) -> str:
+        return _attention_view([self])
+
+
+def _attention_view(layers: Sequence[AttentionLayer]) -> Markup:
+    """A frame with a page that shows one layer and head; weights are rounded to 1/255."""
+    content = [
+        {
+            "name": f"{each.kind} {each.layer}",
+            "heads": len(each.weights),
+            "queries": each.queries,
+            "keys": each.keys,
+            "weights": base64.b64encode(np.rint(255 * each.weights).astype(np.uint8).tobytes()).decode("ascii"),
+        }
+        for each in layers
+    ]
+    page = Markup(files("transformer_jax.api").joinpath("attention.html").read_text(encoding="utf-8"))
+    body = element("body", page, **{"data-layers": json.dumps(content)})
+    height = 70 + max(20 * len(each.queries) + 8 * max(map(len, each.keys)) for each in layers)
+    style = f"width: 100%; height: {height}px; border: 0"
+    return element("iframe", srcdoc=body, title="attention weights", sandbox="allow-scripts", style=style)
+
 
 class Attention(Sequence[AttentionLayer]):
     """The attention of a model between a source and its translation, or inside the text of a language model, whose
@@ -73,6 +99,10 @@ class Attention(Sequence[AttentionLayer]):
         shapes = ", ".join(f"{each.kind} {each.layer} {list(each.weights.shape)}" for each in self.layers)
         target = "" if self.translation is None else f" -> {self.translation!r}"
         return f"Attention({self.source!r}{target}: {shapes})"
+
+    def _repr_html_(self) -> str:
+        texts = self.source if self.translation is None else f"{self.source} → {self.translation}"
+        return element("div", element("div", texts), _attention_view(self.layers))
 
     def of(self, kind: str) -> "Attention":
         """The layers of one kind; raises ConfigError when the model has none."""
@@ -104,6 +134,18 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, task={self.config.task}, checkpoint={self._checkpoint})"
+
+    def _repr_html_(self) -> str:
+        validated = [each for each in self.metrics if self.config.selection.key in each]
+        rows = [("folder", self.path), ("task", self.config.task), ("checkpoint", self._checkpoint)]
+        rows += [("last validation", f"update {each['step']:,}") for each in validated[-1:]]
+        rows += [
+            (key, f"{value:.4g}")
+            for each in validated[-1:]
+            for key, value in each.items()
+            if key.startswith("validation/")
+        ]
+        return element("div", table(rows), folded("settings", settings_table(self.config)))
 
     @property
     def path(self) -> Path:

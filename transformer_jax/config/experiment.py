@@ -20,6 +20,7 @@ from transformer_jax.config.parts import Parts, Selection, complete_parts, selec
 from transformer_jax.config.plugins import names_of
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, OWN_TASKS, TASKS, kinds_of
 from transformer_jax.config.translation import DecodingConfig
+from transformer_jax.notebook import settings_table
 
 TaskBlock = Any
 """A settings dataclass that ``TASKS[task]`` names."""
@@ -67,6 +68,9 @@ class ExperimentConfig:
         ends = schedule in ENDLESS_SCHEDULES or warmup < updates
         problem = f"{warmup} must be less than training.num_updates={updates}: the {schedule} schedule decays after the warm-up"
         require(ends, "optimizer.warmup_updates", problem)
+
+    def _repr_html_(self) -> str:
+        return settings_table(self)
 
     def _check_shards(self) -> None:
         sizes = {"data": max(self.mesh.data, 1), "fsdp": max(self.mesh.fsdp, 1)}

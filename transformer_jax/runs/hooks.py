@@ -73,7 +73,11 @@ def call_hooks(run: TrainingRun, hooks: Sequence[tuple[Due, Hook]], number: int,
     run.logged, run.validated, run.score, run.is_saved, run.has_new_length = {}, {}, None, False, False
     for is_due, hook in hooks:
         if is_due(number):
+            was_stopped = run.is_stopped
             hook(run)
+            if run.is_stopped and not was_stopped:
+                name = getattr(hook, "__qualname__", type(hook).__name__)
+                LOGGER.info("update %d: the callback %s ends the run", number, name)
 
 
 class Callback:

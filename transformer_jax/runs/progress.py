@@ -1,4 +1,4 @@
-"""The messages of a run on stderr, and its progress: a live bar, or plain lines where there is no terminal."""
+"""The messages of a run on stderr, and its progress: a live bar in terminals and notebooks, elsewhere plain lines."""
 
 import logging
 import sys
@@ -7,6 +7,7 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from transformer_jax.notebook import element
 from transformer_jax.runs.run import TrainingRun
 from transformer_jax.runtime.distributed import is_first
 
@@ -35,6 +36,7 @@ class ProgressBar:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, quiet=not is_first())
         self._last_line = 0.0
+        self._is_shown = False
         columns = (
             TextColumn("training"),
             BarColumn(),
@@ -55,14 +57,27 @@ class ProgressBar:
         self._bar.stop()
 
     def __call__(self, run: TrainingRun) -> None:
-        """Moves the bar, or writes a line every 15 seconds. The remaining time excludes compilation."""
+        """Moves the bar; without one, writes a line every 15 seconds. The remaining time excludes compilation."""
         self._bar.update(self._task, completed=run.number, total=run.num_updates)
         if "train/loss" not in run.logged:
             return
         rate = run.logged["speed/target_tokens_per_second"]
         status = f"loss {run.logged['train/loss']:.3f}  {rate:,.0f} tokens/s"
         self._bar.update(self._task, status=status)
-        if not self._console.is_terminal and time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
+        if self._console.is_terminal:
+            return
+        left = time.strftime("%H:%M:%S", time.gmtime(run.seconds_per_update * (run.num_updates - run.number)))
+        line = f"update {run.number}/{run.num_updates}  {status}  {left} left"
+        if self._console.is_jupyter:
+            self._show(element("progress", value=run.number, max=run.num_updates), line)
+        elif time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
             self._last_line = time.monotonic()
-            left = time.strftime("%H:%M:%S", time.gmtime(run.seconds_per_update * (run.num_updates - run.number)))
-            LOGGER.info("update %d/%d  %s  %s left", run.number, run.num_updates, status, left)
+            LOGGER.info("%s", line)
+
+    def _show(self, bar: str, line: str) -> None:
+        """Writes the output of this bar in a notebook, or replaces it."""
+        from IPython.display import display
+
+        content = {"text/html": element("div", bar, f" {line}"), "text/plain": line}
+        display(content, raw=True, display_id=f"progress-{id(self)}", update=self._is_shown)
+        self._is_shown = True

@@ -14,6 +14,7 @@ from transformer_jax.config.tasks import TASKS, TaskSettings, imported
 from transformer_jax.data.cached_stores import Shard
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.notebook import table
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.texts import TextAttention, TokenScores
 from transformer_jax.training.step import UpdateRule
@@ -82,6 +83,9 @@ class MeasuredSplit(WithoutOutputs):
     def rows(self) -> list[tuple[str, str, str]]:
         measured = [(name.replace("_", " "), f"{value:.4f}", "") for name, value in self.metrics.items()]
         return [("split", self.split, f"{self.num_examples:,} examples"), *measured]
+
+    def _repr_html_(self) -> str:
+        return table(self.rows())
 
 
 def finite_or_null(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int
 from transformer_jax.models.inspection import ATTENTION_KINDS, layers_by_kind
+from transformer_jax.notebook import table
 
 READING_TOKENS = 1024
 """Positions of a batch whose logits are in memory at once; a longer text is a batch of its own."""
@@ -30,6 +31,11 @@ class TokenScores(NamedTuple):
     def perplexity(self) -> float:
         """Per token: exp(-log-probability / number of tokens)."""
         return math.exp(-self.log_prob / len(self.log_probs))
+
+    def _repr_html_(self) -> str:
+        rows = [(piece, f"{log_prob:.3f}") for piece, log_prob in zip(self.pieces, self.log_probs, strict=True)]
+        total = ("sum", f"{self.log_prob:.3f}"), ("perplexity", f"{self.perplexity:.3f}")
+        return table([*rows, *total], ("token", "log-probability"))
 
 
 def token_log_probs(logits: Float[Array, "B T V"], ids: Int[AnyArray, "B T"]) -> Float[Array, "B T"]:

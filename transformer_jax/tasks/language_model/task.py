@@ -23,6 +23,7 @@ from transformer_jax.data.tokenizers import TokenizerPair, train_text_tokenizer
 from transformer_jax.evaluation.scores import perplexity
 from transformer_jax.models.inspection import attention_maps
 from transformer_jax.models.interface import activations
+from transformer_jax.notebook import table
 from transformer_jax.sequence_types import Tokens, batch_shape
 from transformer_jax.tasks.language_model.generator import Generator, generation_program
 from transformer_jax.tasks.language_model.objective import LanguageModelObjective
@@ -94,6 +95,9 @@ class LanguageModelEvaluation(WithoutOutputs):
             ("accuracy", f"{self.metrics['accuracy']:.2%}", "of tokens that were the most probable"),
             ("context", f"{self.context_length:,}", f"tokens, {overlap}"),
         ]
+
+    def _repr_html_(self) -> str:
+        return table(self.rows())
 
 
 @dataclass(frozen=True)

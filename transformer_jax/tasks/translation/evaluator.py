@@ -22,6 +22,7 @@ from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.evaluation.scores import EvaluationReport, perplexity, score_translations
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
 from transformer_jax.models.interface import Module
+from transformer_jax.notebook import table
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.runtime.hardware import few_shapes_on
 from transformer_jax.sequence_types import Batch
@@ -68,6 +69,9 @@ class TranslationEvaluation(NamedTuple):
 
     def rows(self) -> list[tuple[str, str, str]]:
         return self.report.rows()
+
+    def _repr_html_(self) -> str:
+        return table(self.rows())
 
     def examples(self, count: int) -> str:
         shown = list(zip(self.pairs, self.outputs, strict=False))[:count]
