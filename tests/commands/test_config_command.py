@@ -74,6 +74,12 @@ def test_the_spellings_of_an_override(recipe, capsys, arguments, shown):
     assert shown in capsys.readouterr().out.splitlines()
 
 
+def test_a_group_is_explained_by_its_settings(capsys):
+    assert main(["config", "--explain=mesh"]) == 0
+    printed = capsys.readouterr().out
+    assert "mesh.fsdp" in printed and "model." not in printed
+
+
 def test_a_warning_of_the_package_is_one_line_without_code():
     own = _plain_warning(warnings.formatwarning, "no font", UserWarning, flags.__file__, 3)
     assert own == "transformer-jax: WARNING: no font\n"
@@ -93,7 +99,11 @@ def test_a_recipe_that_is_not_there_is_named_before_a_flag_that_is_left_out(caps
         (["config"], "--config: is required; --help shows an example"),
         (["config", "--confg=x"], "--confg: unknown flag; did you mean --config?"),
         (["config", "--zzz"], "--zzz: unknown flag; --help lists the flags"),
-        (["config", "--explain"], "--explain: a value is missing; write --explain=VALUE"),
+        (
+            ["config", "--explain"],
+            "--explain: a value is missing; write --explain=VALUE, a setting, for example model.normalization, or a group, "
+            "such as model",
+        ),
         (
             ["translate", "runs/a", "runs/b"],
             "unexpected argument 'runs/b'; flags are written --name=value; to join runs write --ensemble=runs/b",

@@ -171,7 +171,7 @@ def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
         problem = f"--{missing[0]}: is required; --help shows an example" if missing else str(error)
         if problem.startswith("Missing value for flag "):
             name = problem.removeprefix("Missing value for flag ")
-            problem = f"{name}: a value is missing; write {name}=VALUE"
+            problem = f"{name}: a value is missing; write {name}=VALUE, {values[name.lstrip('-')].help}"
         raise ConfigError(problem.removeprefix("flag ")) from None
     if values[TRUST_FLAG].value:
         os.environ["TRANSFORMER_JAX_TRUST_CONFIG"] = "1"

@@ -48,7 +48,7 @@ def recipes(values: flags.Values) -> int:
 
 @flags.command(
     flags.optional_config,
-    flags.string("explain", None, "a setting, for example model.normalization"),
+    flags.string("explain", None, "a setting, for example model.normalization, or a group, such as model"),
     flags.boolean("list", False, "print every setting in groups, with its meaning"),
     flags.boolean("markdown", False, "--list as docs/settings.md has it"),
     flags.string("against", None, "another recipe or run directory: print only the difference"),
@@ -64,12 +64,14 @@ def config(values: flags.Values) -> int:
         transformer-jax config --list
 
     Each line is a setting that --config.KEY=VALUE changes. --explain prints the meaning, the allowed values, the default
-    and the readers of one setting; --list the meaning of all. JAX is imported only for parts of the kit.
+    and the readers of one setting; --list the meaning of all, --explain=model of a group. JAX is imported only for parts of
+    the kit.
     """
     if values.explain is not None or (values.list and not values.markdown):
         load_installed_plugins()
     if values.explain is not None:
-        print(explained(values.explain.removeprefix("--config.").removeprefix("config.")).text())
+        key = values.explain.removeprefix("--config.").removeprefix("config.")
+        print(_settings_list(key) if key in BLOCK_TITLES else explained(key).text())
         return 0
     if values.list:
         print(settings_page() if values.markdown else _settings_list(), end="")
@@ -88,9 +90,9 @@ def config(values: flags.Values) -> int:
     return 0
 
 
-def _settings_list() -> str:
-    """Every setting with its meaning, in groups."""
-    found = all_explained()
+def _settings_list(only: str = "") -> str:
+    """Every setting with its meaning, in groups, or the settings of one group."""
+    found = [each for each in all_explained() if only in ("", block_of(each.key))]
     width = max(len(each.key) for each in found)
     lines = []
     for block, group in itertools.groupby(found, key=lambda each: block_of(each.key)):

@@ -46,7 +46,7 @@ def test_what_a_gpu_can_do():
 
 
 def test_a_missing_wheel_is_named_and_another_error_is_kept():
-    with pytest.raises(ConfigError, match="nvidia-cuda-nvcc"), missing_wheels_named():
+    with pytest.raises(ConfigError, match="first pip install"), missing_wheels_named():
         raise RuntimeError("INTERNAL: No PTX compilation provider is available.\nmore")
     with pytest.raises(RuntimeError, match="out of memory"), missing_wheels_named():
         raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
@@ -75,7 +75,7 @@ def test_slices_that_no_network_connects(name, message):
 @pytest.mark.skipif(HAS_COMPILER, reason="they can be compiled for here")
 def test_without_the_plugin_it_is_named(capsys):
     assert main(["preflight", "--config=configs/quickstart.py", "--topology=h100:8"]) == 2
-    assert "needs pip install jax-cuda13-plugin==" in capsys.readouterr().err
+    assert "first pip install" in capsys.readouterr().err
 
 
 @pytest.mark.slow

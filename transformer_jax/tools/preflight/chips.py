@@ -232,6 +232,6 @@ def missing_wheels_named() -> Iterator[None]:
 def _missing_wheels(message: str) -> ConfigError:
     first_line = message.partition("\n")[0]
     return ConfigError(
-        f"--topology: {first_line}; needs pip install jax-cuda13-plugin=={jax.__version__} nvidia-cuda-nvcc "
-        "nvidia-cuda-runtime, for cuDNN attention nvidia-cudnn-cu13 too, and JAX_PLATFORMS=cpu where no GPU is"
+        f"--topology: {first_line}; first pip install 'transformer_jax[preflight-gpu]' "
+        f"jax-cuda13-plugin=={jax.__version__}, and set JAX_PLATFORMS=cpu where no GPU is"
     )

@@ -15,7 +15,7 @@ def report(program: Program, topology: Topology) -> str:
     lines = [
         f"{topology.name}: {len(topology.devices)} devices, mesh {mesh}",
         f"{program.name}: {program.rows} rows of {program.width} positions; {program.parameters:,} parameters; "
-        f"compiled in {program.compile_seconds:.0f} s",
+        f"{program.compute_dtype} computation; compiled in {program.compile_seconds:.0f} s",
         "",
         *_memory(program),
     ]
