@@ -15,7 +15,8 @@ from transformer_jax.tools.sweeps.definition import Sweep
 def get_sweep():
     return Sweep(config="small.py", seeds=(0, 1))
 """
-SLURM = ["launch", "slurm", "--gpus_per_node=8", "--nodes=2"]
+SLURM = ["launch", "slurm", "--gpus_per_node=8", "--nodes=2", "--cpus=8"]
+KUBERNETES = ["launch", "kubernetes", "--image=a/b", "--volume-claim=c", "--cpus=8", "--memory=32Gi", "--name=own"]
 TRAIN = ["--", "train", "--config=small.py", "--workdir=/shared/runs/Small"]
 SWEEP = ["--", "sweep", "--sweep=sweep.py", "--workdir=/shared/sweep", "--workers=2"]
 
@@ -31,7 +32,7 @@ def test_a_command_becomes_a_file_and_the_file_is_named(tmp_path, capsys):
     assert main([*SLURM, "--output=run.sbatch", *TRAIN, "--config.model.d_ff=64"]) == 0
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err == "written; start it with: sbatch run.sbatch\n"
+    assert captured.err == "written; start it with: mkdir -p /shared/runs/logs && sbatch run.sbatch\n"
     script = (tmp_path / "run.sbatch").read_text()
     assert "#SBATCH --job-name=small\n" in script
     assert (
@@ -60,12 +61,12 @@ def test_machines_share_what_they_compile_and_tokenize(workdir, flags, cache, ca
 def test_each_launcher_prints_what_it_writes(capsys):
     assert main([*SLURM, *TRAIN]) == 0
     assert capsys.readouterr().out.startswith("#!/bin/bash\n")
-    assert main(["launch", "kubernetes", "--tpu=v5e:4x4", "--image=a/b", "--volume-claim=c", "--name=own", *TRAIN]) == 0
+    assert main([*KUBERNETES, "--tpu=v5e:4x4", *TRAIN]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["metadata"]["name"] == "own"
 
 
 def test_a_sweep_becomes_an_array(capsys):
-    assert main(["launch", "slurm", "--gpus_per_node=1", *SWEEP, "--study=both"]) == 0
+    assert main([*SLURM[:2], "--gpus_per_node=1", "--cpus=4", *SWEEP, "--study=both"]) == 0
     script = capsys.readouterr().out
     assert "#SBATCH --array=0-1\n" in script
     cache = "--config.data.cache_directory=/shared/cache"
@@ -105,8 +106,7 @@ def test_a_mistake_is_told_before_anything_queues(arguments, message, capsys, tm
 
 def test_the_environment_of_the_workers_may_name_the_study(monkeypatch, capsys):
     monkeypatch.setenv("TRANSFORMER_JAX_SWEEP_STORAGE", "postgresql+psycopg://me:hun%40ter2@host/studies")
-    kubernetes = ["launch", "kubernetes", "--gpus_per_node=1", "--image=a/b", "--volume-claim=c", "--name=own"]
-    assert main([*kubernetes, *SWEEP]) == 0
+    assert main([*KUBERNETES, "--gpus_per_node=1", *SWEEP]) == 0
     printed = capsys.readouterr().out
     (container,) = yaml.safe_load(printed)["spec"]["template"]["spec"]["containers"]
     reference = {"secretKeyRef": {"name": "own-storage", "key": "address"}}

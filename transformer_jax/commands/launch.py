@@ -10,7 +10,7 @@ from transformer_jax.commands.sweep import flags_of_trials, sweep
 from transformer_jax.commands.train import train
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.runtime.atomic_files import write_whole
-from transformer_jax.tools.launching import Sweep, Training, name_of_workdir, shared_cache
+from transformer_jax.tools.launching import Sweep, Training, beside, logs_of, name_of_workdir
 from transformer_jax.tools.launching.kubernetes import KubernetesSettings, kubernetes_manifest
 from transformer_jax.tools.launching.skypilot import SkyPilotSettings, sky_task
 from transformer_jax.tools.launching.slurm import SlurmSettings, sbatch_script
@@ -33,7 +33,7 @@ class Launcher(NamedTuple):
 
 
 LAUNCHERS = {
-    "slurm": Launcher(SlurmSettings, sbatch_script, "sbatch"),
+    "slurm": Launcher(SlurmSettings, sbatch_script, "mkdir -p {logs} && sbatch"),
     "kubernetes": Launcher(KubernetesSettings, kubernetes_manifest, "kubectl apply --filename"),
     "skypilot": Launcher(SkyPilotSettings, sky_task, "sky jobs launch"),
 }
@@ -51,6 +51,10 @@ USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND"
     flags.string("tpu", None, "kubernetes: KIND:TOPOLOGY, such as v5e:4x4, v5p:2x2x4, v6e:2x4"),
     flags.string("image", None, "kubernetes, skypilot: a container image with transformer-jax in it"),
     flags.string("namespace", None, "kubernetes: namespace"),
+    flags.string("queue", None, "kubernetes: local queue of Kueue that starts the job"),
+    flags.string(
+        "secret", None, "kubernetes: a Secret whose entries become environment variables, such as WANDB_API_KEY"
+    ),
     flags.string(
         "volume_claim",
         None,
@@ -62,7 +66,7 @@ USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND"
     flags.string("mount_path", "/shared", "kubernetes, skypilot: mount point of the shared disk in pods and nodes"),
     flags.integer("nodes", 1, "machines of a run", lower_bound=1),
     flags.integer("gpus_per_node", None, "GPUs of each machine; 0: CPU", lower_bound=0),
-    flags.integer("cpus", None, "CPU cores of each process", lower_bound=1),
+    flags.integer("cpus", None, "CPU cores of each SLURM task, pod or node", lower_bound=1),
     flags.integer(
         "seconds_to_save", 120, "slurm, kubernetes: seconds before the end to ask a run to save", lower_bound=1
     ),
@@ -79,13 +83,13 @@ def launch(values: flags.Values) -> int:
     r"""Write a job that starts a run or a sweep on a cluster: an sbatch script, a Kubernetes manifest, or a SkyPilot task.
 
     Examples:
-        transformer-jax launch slurm --nodes=4 --gpus_per_node=8 --time=24:00:00 --output=run.sbatch \
+        transformer-jax launch slurm --nodes=4 --gpus_per_node=8 --cpus=12 --time=24:00:00 --output=run.sbatch \
             -- train --config=multi30k:tiny --config.batching.row_multiple=32 --workdir=/shared/runs/base
-        transformer-jax launch slurm --gpus_per_node=1 --time=12:00:00 \
+        transformer-jax launch slurm --gpus_per_node=1 --cpus=12 --time=12:00:00 \
             -- sweep --sweep=sweep.py --workdir=/shared/sweep --workers=16
-        transformer-jax launch kubernetes --tpu=v5e:4x4 --image=REGISTRY/IMAGE --volume_claim=runs \
+        transformer-jax launch kubernetes --tpu=v5e:4x4 --cpus=24 --memory=96Gi --image=REGISTRY/IMAGE --volume_claim=runs \
             -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
-        transformer-jax launch skypilot --gpu_type=H100 --gpus_per_node=8 --nodes=2 --spot --volume_claim=runs \
+        transformer-jax launch skypilot --gpu_type=H100 --gpus_per_node=8 --nodes=2 --spot --volume_claim=runs --image=IMAGE \
             -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
 
     After -- comes the command for one machine; --distributed is added if there are several processes, and each worker of a
@@ -112,7 +116,8 @@ def launch(values: flags.Values) -> int:
         print(content, end="")
         return 0
     write_whole(Path(values.output).expanduser(), content)
-    print(f"written; start it with: {launcher.start} {values.output}", file=sys.stderr)
+    start = launcher.start.format(logs=logs_of(workload.workdir))
+    print(f"written; start it with: {start} {values.output}", file=sys.stderr)
     return 0
 
 
@@ -140,6 +145,6 @@ def workload_of(command: list[str]) -> Training | Sweep:
 
 def _shared_cache(workdir: str, config: ExperimentConfig) -> list[str]:
     """The flag for a cache that all machines share, unless the settings state a folder."""
-    folder, own = shared_cache(workdir), getattr(type(config.data), "cache_directory", None)
+    folder, own = beside(workdir, "cache"), getattr(type(config.data), "cache_directory", None)
     is_stated = own is None or config.data.cache_directory != own
     return [] if is_stated or folder is None else [f"--config.data.cache_directory={folder}"]

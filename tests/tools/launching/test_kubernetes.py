@@ -16,7 +16,8 @@ from transformer_jax.tools.launching.kubernetes import INTERRUPTED, STARTED, Kub
 
 
 def settings(**changes: object) -> KubernetesSettings:
-    defaults = dict.fromkeys(("namespace", "tpu", "gpus_per_node", "gpu_type", "cpus", "memory"))
+    defaults = dict.fromkeys(("namespace", "queue", "secret", "tpu", "gpus_per_node", "gpu_type"))
+    defaults |= {"cpus": 8, "memory": "64Gi"}
     defaults |= {
         "name": "base",
         "image": "registry/image:1",
@@ -74,7 +75,7 @@ def test_pods_with_gpus_are_told_who_is_who(monkeypatch):
     content, job, pod = read(settings(gpus_per_node=8, nodes=4, gpu_type="nvidia-h100-80gb"), training())
     assert job["completions"] == job["parallelism"] == 4
     assert job["completionMode"] == "Indexed"
-    assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 8}
+    assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 8
     assert pod["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}
     network, [workers] = content["spec"]["network"], content["spec"]["replicatedJobs"]
     assert network == {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
@@ -96,7 +97,7 @@ def test_pods_with_tpus_leave_it_to_gke(monkeypatch):
     # Where one pod fails, all of them start again.
     assert (content["spec"]["failurePolicy"], job["backoffLimit"]) == ({"maxRestarts": 7}, 0)
     assert (pod["restartPolicy"], pod["terminationGracePeriodSeconds"]) == ("Never", 300)
-    assert pod["containers"][0]["resources"]["limits"] == {"google.com/tpu": 4}
+    assert pod["containers"][0]["resources"]["limits"]["google.com/tpu"] == 4
     assert pod["nodeSelector"] == {
         "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
         "cloud.google.com/gke-tpu-topology": "4x4",
@@ -135,16 +136,30 @@ def test_the_run_lies_on_the_volume():
 
 
 def test_workers_of_a_sweep_are_pods_of_their_own():
-    content, job, pod = read(settings(tpu="v5e:2x4", namespace="lab", memory="64Gi", cpus=8), sweep(5))
+    content, job, pod = read(settings(tpu="v5e:2x4", namespace="lab"), sweep(5))
     assert (content["apiVersion"], content["kind"]) == ("batch/v1", "Job")
-    assert content["metadata"] == {"name": "base", "namespace": "lab"}
+    assert (content["metadata"]["name"], content["metadata"]["namespace"]) == ("base", "lab")
     assert (job["completions"], job["parallelism"], job["completionMode"]) == (5, 5, "Indexed")
     assert job["backoffLimitPerIndex"] == 10
-    assert pod["containers"][0]["resources"]["limits"] == {"google.com/tpu": 8, "cpu": 8, "memory": "64Gi"}
     assert " --workers=1 &" in pod["containers"][0]["command"][2]
     for asked, flag in ((settings(tpu="v5e:4x4"), "--tpu=v5e:4x4"), (settings(gpus_per_node=1, nodes=2), "--nodes=2")):
         with pytest.raises(ConfigError, match=f"{flag}: has [24] hosts, but each worker"):
             read(asked, sweep())
+
+
+@pytest.mark.parametrize("workload", [training(), sweep(has_database=True)])
+def test_what_operators_ask_for(workload):
+    content, job, pod = read(settings(gpus_per_node=1, queue="team", secret="keys"), workload)
+    labels = content["metadata"]["labels"]
+    assert labels.pop("kueue.x-k8s.io/queue-name") == "team"
+    assert job["template"]["metadata"]["labels"] == labels
+    assert labels["app.kubernetes.io/instance"] == "base"
+    assert content["spec"]["ttlSecondsAfterFinished"] > 0
+    (container,) = pod["containers"]
+    asked = {"nvidia.com/gpu": 1, "cpu": 8, "memory": "64Gi"}
+    assert container["resources"] == {"requests": asked, "limits": asked}
+    assert container["envFrom"] == [{"secretRef": {"name": "keys"}}]
+    assert all("value" not in each for each in container.get("env", []))
 
 
 def as_a_container_runs_it(pod: dict) -> list[str]:
@@ -182,6 +197,7 @@ def test_a_training_that_is_asked_to_end_saves_and_is_not_taken_for_finished(pro
         ({"tpu": "v5e:4x4", "nodes": 2}, "--nodes: 2: the topology of --tpu sets the number of hosts"),
         ({"gpus_per_node": 1, "image": None}, "--image: is missing"),
         ({"gpus_per_node": 1, "volume_claim": None}, "--volume_claim: is missing"),
+        ({"gpus_per_node": 1, "cpus": None}, "--cpus: is missing"),
         ({"gpus_per_node": 1, "memory": "64GB"}, "--memory: '64GB'"),
         ({"gpus_per_node": 1, "name": "Base"}, "--name: 'Base' must be at most"),
     ],

@@ -63,6 +63,7 @@ def test_what_does_not_fit_is_refused():
             lambda: sky_task(SkyPilotSettings(**SKY | {"volume_claim": None}), training()),
             "--volume_claim: is missing: with",
         ),
+        (lambda: sky_task(SkyPilotSettings(**SKY | {"image": None}), training()), "--image, --setup: give one"),
         (lambda: sky_task(SkyPilotSettings(**SKY), training(workdir="/a/b")), "--workdir: /a/b is not on the volume"),
         (lambda: sky_task(SkyPilotSettings(**SKY), training(workdir="runs/a")), "--workdir: runs/a is not absolute"),
         (lambda: sky_task(SkyPilotSettings(**SKY), training(rows=8)), "batching.row_multiple: 8 is not a multiple"),

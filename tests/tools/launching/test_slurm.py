@@ -27,8 +27,14 @@ exit $worst
 
 
 def settings(**changes: object) -> SlurmSettings:
-    names = ("time", "cpus", "memory", "partition", "account", "qos", "constraint", "setup")
-    defaults = dict.fromkeys(names) | {"name": "base", "gpus_per_node": 2, "nodes": 2, "seconds_to_save": 120}
+    names = ("time", "memory", "partition", "account", "qos", "constraint", "setup")
+    defaults = dict.fromkeys(names) | {
+        "name": "base",
+        "gpus_per_node": 2,
+        "nodes": 2,
+        "cpus": 4,
+        "seconds_to_save": 120,
+    }
     return SlurmSettings(**(defaults | changes))
 
 
@@ -82,7 +88,8 @@ def test_jax_finds_all_tasks_of_a_training(started, notes, monkeypatch):
     assert ids == {0, 1, 2, 3}
     # JAX lets a task see the GPU of its local number: there must be as many, and all must be shown to each.
     assert shown == set(range(int(directives(script)["gpus-per-node"])))
-    assert "--gpu-bind=none" in (notes / "srun").read_text()
+    assert "--gpu-bind=none --cpus-per-task=4 " in (notes / "srun").read_text()
+    assert directives(script)["output"] == "/shared/runs/logs/base-%j.log"
     arguments = (notes / "arguments-3").read_text().splitlines()
     assert (arguments[:2], arguments[-1]) == (["train", "--distributed"], f"--config.data.directory={AWKWARD}")
 
@@ -104,7 +111,7 @@ def test_before_the_time_limit_all_save_and_the_job_queues_again(started, notes)
 def test_a_worker_of_a_sweep_queues_itself_again_and_not_the_array(started, notes):
     script = sbatch_script(settings(nodes=1, time="1:00:00"), sweep(3))
     assert directives(script)["array"] == "0-2"
-    assert directives(script)["output"] == "base-%A_%a.log"
+    assert directives(script)["output"] == "/shared/logs/base-%A_%a.log"
     # SLURM gives one element of an array the number of the array itself.
     job = started(script, "forever", SLURM_ARRAY_JOB_ID="5000", SLURM_ARRAY_TASK_ID="2")
     until_ready(notes, 1)
@@ -134,6 +141,7 @@ def test_a_job_that_its_owner_cancels_does_not_queue_again(started, notes):
     ("changes", "problem"),
     [
         ({"gpus_per_node": None}, "--gpus_per_node: is missing"),
+        ({"cpus": None}, "--cpus: is missing; write --cpus=8"),
         ({"partition": "a b"}, "--partition: 'a b' must be one word"),
         ({"constraint": "a\n#SBATCH --x"}, "--constraint: .* must be one word"),
         ({"memory": "64GB"}, "--memory: '64GB' is not"),

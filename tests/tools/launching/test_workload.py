@@ -2,7 +2,7 @@ import pytest
 from tools.launching.workloads import training
 
 from transformer_jax.config import ConfigError
-from transformer_jax.tools.launching import name_of_workdir, require_name
+from transformer_jax.tools.launching import logs_of, name_of_workdir, require_name
 from transformer_jax.tools.launching.kubernetes import hosts_of_slice
 
 
@@ -20,6 +20,11 @@ def test_a_mesh_and_a_batch_must_fit_the_devices():
         training(rows=3, data=3).require_fits(32)
     with pytest.raises(ConfigError, match="batching.row_multiple: 8 is not a multiple of 32"):
         training(rows=8).require_fits(32)
+
+
+def test_logs_lie_beside_the_run_where_sbatch_can_write_that():
+    found = [logs_of(each) for each in ("/shared/runs/base/", "~/runs/base", "runs/base", "/a b/base")]
+    assert found == ["/shared/runs/logs", "logs", "logs", "logs"]
 
 
 def test_names():

@@ -61,10 +61,16 @@ class Sweep:
         return [PROGRAM, "sweep", f"--sweep={self.file}", f"--workdir={self.workdir}", *self.flags, "--workers=1"]
 
 
-def shared_cache(workdir: str) -> str | None:
-    """The folder ``cache`` next to a run directory, on the same shared disk; None for a relative path."""
+def beside(workdir: str, name: str) -> str | None:
+    """The folder ``name`` next to a run directory, on the same shared disk; None for a relative path."""
     parent = workdir.rstrip("/").rpartition("/")[0]
-    return f"{parent}/cache" if is_absolute(workdir) and parent not in ("", "~") else None
+    return f"{parent}/{name}" if is_absolute(workdir) and parent not in ("", "~") else None
+
+
+def logs_of(workdir: str) -> str:
+    """The folder of job logs: next to the run directory, or ``logs`` where ``#SBATCH`` could not write that path."""
+    folder = beside(workdir, "logs") or ""
+    return folder if re.fullmatch(r"/[\w./-]+", folder) else "logs"
 
 
 def is_absolute(path: str) -> bool:
@@ -89,6 +95,13 @@ def require_name(name: str) -> None:
     if len(name) > LONGEST_NAME or not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name):
         needed = f"at most {LONGEST_NAME} lower-case letters, digits and hyphens, and begin with a letter"
         raise ConfigError(f"--name: {name!r} must be {needed}, such as base-4x8")
+
+
+def require_given(settings: object, **examples: str) -> None:
+    """Raises ConfigError that names a flag with its example if it was not given."""
+    for flag, example in examples.items():
+        if getattr(settings, flag) is None:
+            raise ConfigError(f"--{flag}: is missing; write --{flag}={example}")
 
 
 def require_words(settings: object, flags: tuple[str, ...]) -> None:

@@ -10,6 +10,8 @@ which GKE sets in the pods of a JobSet; the manifest sets nothing.
 
 When a node is drained or a spot machine is preempted, the shell of the container gets SIGTERM and passes it to the run, which
 saves and exits with status 143. The shell then fails too, the JobSet restarts all pods, and the run resumes.
+
+The queue is Kueue's (kueue.sigs.k8s.io), which starts a JobSet or Job with its label when the quota has room.
 """
 
 import math
@@ -21,7 +23,16 @@ from typing import Any, NamedTuple
 import yaml  # type: ignore[import-untyped]
 
 from transformer_jax.config import ConfigError
-from transformer_jax.tools.launching import Sweep, Training, is_absolute, require_memory, require_name, require_words
+from transformer_jax.tools.launching import (
+    PROGRAM,
+    Sweep,
+    Training,
+    is_absolute,
+    require_given,
+    require_memory,
+    require_name,
+    require_words,
+)
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
 
 Manifest = dict[str, Any]
@@ -40,6 +51,8 @@ KINDS = {
 }
 # EX_TEMPFAIL of sysexits.h.
 INTERRUPTED = 75
+# A week to read the logs; the run itself is on the volume.
+SECONDS_UNTIL_REMOVED = 7 * 24 * 3600
 STARTED = "/tmp/started"
 # It finishes a validation or compilation first.
 GRACE = "# On SIGTERM it saves and ends; "
@@ -60,6 +73,8 @@ class KubernetesSettings:
 
     name: str
     namespace: str | None
+    queue: str | None
+    secret: str | None
     image: str | None
     volume_claim: str | None
     mount_path: str
@@ -76,10 +91,9 @@ class KubernetesSettings:
 
     def __post_init__(self) -> None:
         require_name(self.name)
-        for flag in ("image", "volume_claim"):
-            if getattr(self, flag) is None:
-                raise ConfigError(f"--{flag}: is missing; --help shows an example")
-        require_words(self, ("namespace", "image", "volume_claim", "gpu_type"))
+        # Clusters with quotas refuse pods that state no CPU and memory.
+        require_given(self, image="REGISTRY/IMAGE", volume_claim="NAME", cpus="8", memory="32Gi")
+        require_words(self, ("namespace", "queue", "secret", "image", "volume_claim", "gpu_type"))
         require_memory(self.memory, "Ki|Mi|Gi|Ti|k|M|G|T")
         if (self.tpu is None) == (self.gpus_per_node is None):
             raise ConfigError("--tpu, --gpus_per_node: give one of them; --gpus_per_node=0 uses CPUs alone")
@@ -170,7 +184,12 @@ def require_on_volume(mount_path: str, workdir: str) -> None:
 
 def _metadata(settings: KubernetesSettings) -> Manifest:
     namespace = {} if settings.namespace is None else {"namespace": settings.namespace}
-    return {"name": settings.name, **namespace}
+    queue = {} if settings.queue is None else {"kueue.x-k8s.io/queue-name": settings.queue}
+    return {"name": settings.name, **namespace, "labels": _labels(settings) | queue}
+
+
+def _labels(settings: KubernetesSettings) -> dict[str, str]:
+    return {"app.kubernetes.io/name": PROGRAM, "app.kubernetes.io/instance": settings.name}
 
 
 def _job_set(settings: KubernetesSettings, hosts: Hosts, workload: Training) -> Manifest:
@@ -193,6 +212,7 @@ def _job_set(settings: KubernetesSettings, hosts: Hosts, workload: Training) -> 
         "kind": "JobSet",
         "metadata": metadata,
         "spec": {
+            "ttlSecondsAfterFinished": SECONDS_UNTIL_REMOVED,
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
             "failurePolicy": {"maxRestarts": settings.max_restarts},
             "replicatedJobs": [{"name": WORKERS, "replicas": 1, "template": {"spec": job}}],
@@ -232,6 +252,7 @@ def _sweep_job(settings: KubernetesSettings, hosts: Hosts, sweep: Sweep) -> Mani
         "kind": "Job",
         "metadata": _metadata(settings),
         "spec": {
+            "ttlSecondsAfterFinished": SECONDS_UNTIL_REMOVED,
             "completionMode": "Indexed",
             "completions": sweep.workers,
             "parallelism": sweep.workers,
@@ -254,18 +275,16 @@ def _process_environment(settings: KubernetesSettings, hosts: Hosts) -> list[Man
 
 
 def _pod(settings: KubernetesSettings, hosts: Hosts, command: list[str], environment: list[Manifest]) -> Manifest:
-    asked: dict[str, int | str] = dict(hosts.resources)
-    if settings.cpus is not None:
-        asked["cpu"] = settings.cpus
-    if settings.memory is not None:
-        asked["memory"] = settings.memory
+    asked = {**hosts.resources, "cpu": settings.cpus, "memory": settings.memory}
     container: Manifest = {
         "name": "worker",
         "image": settings.image,
         "command": ["/bin/sh", "-c", unexpanded(f"touch {STARTED}\n{SHELL.format(command=shlex.join(command))}")],
-        "resources": {"limits": asked} if asked else {},
+        "resources": {"requests": asked, "limits": asked},
         "volumeMounts": [{"name": VOLUME, "mountPath": settings.mount_path}],
     }
+    if settings.secret is not None:
+        container["envFrom"] = [{"secretRef": {"name": settings.secret}}]
     if environment:
         container["env"] = environment
     if any(variable["name"] == "JAX_COORDINATOR_ADDRESS" for variable in environment):
@@ -278,7 +297,7 @@ def _pod(settings: KubernetesSettings, hosts: Hosts, command: list[str], environ
     }
     if hosts.node_selector:
         pod["nodeSelector"] = hosts.node_selector
-    return {"spec": pod}
+    return {"metadata": {"labels": _labels(settings)}, "spec": pod}
 
 
 def unexpanded(script: str) -> str:

@@ -43,6 +43,9 @@ class SkyPilotSettings:
         if not (self.volume_claim or self.setup):
             problem = "is missing: without a volume (sky volumes ls) the run is lost with its machine"
             raise ConfigError(f"--volume_claim: {problem}; or mount a shared disk in --setup")
+        if not (self.image or self.setup):
+            problem = "give one: the machines have no transformer-jax, such as --setup='pip install ...'"
+            raise ConfigError(f"--image, --setup: {problem}")
         require_words(self, ("gpu_type", "image", "volume_claim"))
 
 

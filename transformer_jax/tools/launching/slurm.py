@@ -13,12 +13,21 @@ import shlex
 from dataclasses import dataclass
 
 from transformer_jax.config import ConfigError
-from transformer_jax.tools.launching import Sweep, Training, require_memory, require_name, require_words
+from transformer_jax.tools.launching import (
+    Sweep,
+    Training,
+    logs_of,
+    require_given,
+    require_memory,
+    require_name,
+    require_words,
+)
 
 PASSED_THROUGH = ("partition", "account", "qos", "constraint")
 
 HEADER = """#!/bin/bash
-# Written by transformer-jax launch slurm. Submit it with sbatch, from the folder that relative paths start from; logs go there.
+# Written by transformer-jax launch slurm. Submit it with sbatch, from the folder that relative paths start from, after
+# mkdir -p {logs}: without the folder of its log a job fails at once.
 # On SIGTERM it saves and ends; {grace}.
 {directives}
 {setup}
@@ -66,6 +75,8 @@ class SlurmSettings:
         require_name(self.name)
         if self.gpus_per_node is None:
             raise ConfigError("--gpus_per_node: is missing; 0 runs one process per node on its CPU")
+        # SLURM gives a task one core otherwise, which feeds no GPU.
+        require_given(self, cpus="8")
         require_memory(self.memory, "K|M|G|T")
         require_words(self, (*PASSED_THROUGH, "time"))
 
@@ -76,27 +87,28 @@ class SlurmSettings:
 
 def sbatch_script(settings: SlurmSettings, workload: Training | Sweep) -> str:
     """The script; raises ConfigError if the workload does not fit the nodes."""
+    logs = logs_of(workload.workdir)
     if isinstance(workload, Training):
         num_tasks = settings.nodes * settings.tasks_per_node
         workload.require_fits(num_tasks)
         tasks_per_node, command, array = settings.tasks_per_node, workload.command(num_tasks), []
-        log = f"{settings.name}-%j.log"
+        log = f"{logs}/{settings.name}-%j.log"
     else:
         if settings.nodes != 1:
             raise ConfigError(f"--nodes: {settings.nodes}: each worker of a sweep runs on one node; leave it out")
         tasks_per_node, command, array = 1, workload.command(), [f"--array=0-{workload.workers - 1}"]
-        log = f"{settings.name}-%A_%a.log"
+        log = f"{logs}/{settings.name}-%A_%a.log"
     lines = "\n".join(f"#SBATCH {line}" for line in [*_directives(settings, tasks_per_node), *array, f"--output={log}"])
     setup = f"\nset -e\n{settings.setup}\nset +e\n" if settings.setup else ""
     gpus = ["--gpu-bind=none"] if settings.gpus_per_node else []
     # Since version 22.05 srun no longer takes --cpus-per-task from the job.
-    cpus = [f"--cpus-per-task={settings.cpus}"] if settings.cpus is not None else []
-    run = RUN.format(srun_flags=shlex.join(["--kill-on-bad-exit=1", *gpus, *cpus]), command=shlex.join(command))
+    cpus = f"--cpus-per-task={settings.cpus}"
+    run = RUN.format(srun_flags=shlex.join(["--kill-on-bad-exit=1", *gpus, cpus]), command=shlex.join(command))
     if settings.time is not None:
         run = REQUEUED.format(run=run)
     asked = f"it gets one {settings.seconds_to_save} s before the time limit (--seconds_to_save)"
     grace = asked if settings.time is not None else "after a preemption it has the GraceTime of the partition"
-    return HEADER.format(directives=lines, setup=setup, grace=grace) + run + 'exit "$status"\n'
+    return HEADER.format(logs=logs, directives=lines, setup=setup, grace=grace) + run + 'exit "$status"\n'
 
 
 def _directives(settings: SlurmSettings, tasks_per_node: int) -> list[str]:
