@@ -52,7 +52,7 @@ DOORS: dict[str, set[str]] = {
     "optax": {"training", "kit"},
     "orbax": {"checkpoints.manager"},
     **{name: {"evaluation"} for name in ("sacrebleu", "sacremoses")},
-    "matplotlib": {"tools.pictures", "tools.sweeps.pictures"},
+    "matplotlib": {"tools.pictures"},
     "optuna": {"tools.sweeps"},
     "rich": {"runs.progress"},
     "sqlalchemy": {"tools.sweeps.study"},

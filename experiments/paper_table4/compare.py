@@ -38,7 +38,7 @@ def draw(counts: dict[str, np.ndarray], path: str) -> None:
     for name, each in counts.items():
         sums = [each[group == number].sum(axis=0) for number in np.unique(group)]
         lines[name] = [total[-1] / total[-2] for total in sums], [scores_of(total).f1 for total in sums]
-    panel = LinePanel("F1 by number of words", lines, "words (mean of the group)", "F1", legend_above=True)
+    panel = LinePanel("F1 by number of words", lines, "words (mean of the group)", "F1")
     draw_panels([panel], path)
 
 

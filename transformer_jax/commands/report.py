@@ -51,7 +51,7 @@ def report(values: flags.Values) -> int:
     curves = run_report.draw_run_curves(runs, values.metrics, output / "curves.png")
     tables = {"report.csv": run_report.report_csv(runs)}
     written = write_report(output, "report", run_report.run_report(runs, curves), tables)
-    print(to_text(run_report.results_table(runs)))
+    print("\n\n".join(to_text(table) for table in run_report.results_tables(runs)))
     warnings = [f"WARNING: {sign}" for sign in run_report.signs_of_runs(runs)]
     remarks = [*warnings, *run_report.different_text(runs), *run_report.damage(runs)]
     print("\n" + "\n".join([*remarks, *(f"  {path}" for path in written)]))

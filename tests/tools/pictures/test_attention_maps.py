@@ -1,11 +1,13 @@
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.attention_maps import draw_attention, visible_piece
+from transformer_jax.tools.pictures.canvas import MARK
 
 
 @pytest.fixture
@@ -51,7 +53,15 @@ def test_grid_of_layers_and_heads(tmp_path, drawn):
     assert [x_labels(panel) for panel in panels] == [[]] * 3 + [["␣a", "␣girl", "</s>"]] * 3
     assert {panel.images[0].get_clim() for panel in figure.axes} == {(0.0, 1.0)}
     np.testing.assert_allclose(panels[5].images[0].get_array()[3], [1 / 6, 1 / 6, 2 / 3], rtol=1e-6)
-    assert [text.get_text() for text in figure.texts] == ["layer 1", "layer 2", "costs $5 or $6"]
+    note = figure.texts[2].get_text().replace("\n", " ")
+    assert note == "Framed: layer 2, head 2, the most focused. --layer and --head draw one head alone."
+    framed = [number for number, panel in enumerate(panels) if panel.spines["left"].get_edgecolor() == to_rgba(MARK)]
+    assert framed == [4]
+    assert [text.get_text() for text in figure.texts if text is not figure.texts[2]] == [
+        "layer 1",
+        "layer 2",
+        "costs $5 or $6",
+    ]
     pixels = imread(path)
     width, height = figure.get_size_inches() * figure.dpi
     assert abs(pixels.shape[1] - width) <= 1 and abs(pixels.shape[0] - height) <= 1

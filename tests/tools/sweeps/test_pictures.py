@@ -1,10 +1,10 @@
 """The pictures of a study."""
 
-import matplotlib
 import numpy as np
 from tools.sweeps.studies import GRID
 
-from transformer_jax.tools.sweeps.pictures import draw_study
+from transformer_jax.tools.pictures import panels
+from transformer_jax.tools.sweeps import pictures
 from transformer_jax.tools.sweeps.study import TrialRow
 
 
@@ -15,17 +15,24 @@ def rows(*values: float) -> list[TrialRow]:
     ]
 
 
-def settings() -> dict:
-    """Everything that decides how other pictures look."""
-    return {name: value for name, value in matplotlib.rcParams.items() if not name.startswith("backend")}
+def test_each_trial_is_drawn_in_order_and_against_each_setting_that_varies(tmp_path, monkeypatch):
+    drawn = []
 
+    def draw(panels_of_picture, path, **options):
+        drawn.append(panels_of_picture)
+        return panels.draw_panels(panels_of_picture, path, **options)
 
-def test_pictures_are_drawn_and_change_no_others(tmp_path):
-    before = settings()
-    drawn = draw_study(GRID, rows(2.0, 1.0, 4.0), tmp_path)
-    assert [file.name for file in drawn] == ["history.png", "parallel_coordinates.png", "importance.png"]
-    assert all(file.read_bytes().startswith(b"\x89PNG") for file in drawn)
-    assert settings() == before
-    # The line of the worst trial is not white: yellow, which is the end of the colors, is in the picture.
-    pixels = matplotlib.image.imread(drawn[1])[:, :600, :3]
-    assert (np.abs(pixels - matplotlib.colormaps["viridis"](1.0)[:3]).max(-1) < 0.05).any()
+    monkeypatch.setattr(pictures, "draw_panels", draw)
+    trials = rows(2.0, 1.0, 4.0)
+    files = pictures.draw_study(GRID, trials, tmp_path)
+    assert [file.name for file in files] == ["history.png", "settings.png"]
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in files)
+    (history,), slices = drawn
+    np.testing.assert_array_equal(history.lines["trial"], [[0, 1, 2], [2.0, 1.0, 4.0]])
+    best = [2, 2, 1, 1, 1] if GRID.direction == "minimize" else [2, 2, 2, 2, 4]
+    np.testing.assert_array_equal(history.lines["best so far"], [[0, 1, 1, 2, 2], best])
+    for panel in slices:
+        name, _, importance = panel.title.partition(": importance ")
+        assert 0 <= float(importance) <= 1
+        points = sorted((each.point[name], each.value) for each in trials)
+        assert panel.lines["_"] == ([str(value) for value, _ in points], [score for _, score in points])

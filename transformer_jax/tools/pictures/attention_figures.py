@@ -82,11 +82,16 @@ def draw_scaling(subject: Subject, path: Path) -> list[str]:
     variance = lines(numbers.variance) | {"d_k": (sizes, sizes.astype(float))}
     entropy = lines(numbers.entropy) | {"uniform: ln M": (sizes[[0, -1]], [np.log(KEYS)] * 2)}
     panels = [
-        LinePanel("Variance of a score", variance, "d_k", "", dotted=("d_k",), x_scale="log", y_scale="log"),
+        LinePanel("Variance of a score", variance, "d_k", "", dotted=("d_k",), x_scale="log2", y_scale="log"),
         LinePanel(
-            f"Entropy of the softmax over {KEYS} keys", entropy, "d_k", "nats", dotted=("uniform: ln M",), x_scale="log"
+            f"Entropy of the softmax over {KEYS} keys",
+            entropy,
+            "d_k",
+            "nats",
+            dotted=("uniform: ln M",),
+            x_scale="log2",
         ),
-        LinePanel("Norm of the softmax's Jacobian", lines(numbers.gradient), "d_k", "", x_scale="log", y_scale="log"),
+        LinePanel("Norm of the softmax's Jacobian", lines(numbers.gradient), "d_k", "", x_scale="log2", y_scale="log"),
     ]
     draw_panels(panels, path, title="Scores of random queries and keys")
     table = [f"{'d_k':>5}  {'variance':>20}  {'entropy':>15}  {'gradient':>15}     each without and with 1/sqrt(d_k)"]

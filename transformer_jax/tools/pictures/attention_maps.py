@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.tools.pictures import canvas
-from transformer_jax.tools.pictures.canvas import FAINT_INK, HAIRLINE, INK, SEQUENTIAL, font
+from transformer_jax.tools.pictures.canvas import FAINT_INK, HAIRLINE, INK, MARK, SEQUENTIAL, font
 
 Pieces = Sequence[str] | Mapping[str, Sequence[str]]
 
@@ -20,7 +20,7 @@ PANEL_INCHES = 1.9
 MIN_CELL_INCHES, MAX_CELL_INCHES = 0.125, 0.34
 GAP = 0.14
 POINTS_PER_INCH = 72
-TITLE_POINTS = 12
+TITLE_POINTS, NOTE_POINTS = 12, 8.5
 WIDE_LETTER = 1.65
 
 
@@ -37,8 +37,8 @@ def draw_attention(
     As in figures 3-5 of Vaswani et al. 2017 and figure 3 of Bahdanau et al. 2015. ``weights``: arrays ``[H, Q, M]`` between 0
     and 1, by layer from top to bottom, or one array ``[Q, M]``. ``row_pieces``: the ``Q`` querying tokens (target), on the
     left; ``column_pieces``: the ``M`` attended tokens (source), below; by layer if layers differ. All panels share one color
-    scale from 0 to 1. With several heads the last column is their mean. Raises ValueError, which shows the shapes, if weights
-    and pieces do not fit.
+    scale from 0 to 1. With several heads the last column is their mean, and the most focused head has a frame. Raises
+    ValueError, which shows the shapes, if weights and pieces do not fit.
     """
     layers = _checked_layers(weights)
     rows = {name: _pieces_of(row_pieces, name, layer.shape, axis=1) for name, layer in layers.items()}
@@ -66,7 +66,12 @@ def draw_attention(
     title = "\n".join(part for line in title.splitlines() for part in textwrap.wrap(line, letters))
     above = 0.42 + 0.2 * max(title.count("\n") - 1, 0) if title else 0.0
     top = scale * (above + (0.36 if num_columns > 1 else 0.16))
-    height = top + len(panels) * (panel_height + row_gap) - row_gap + (bottom_labels + 0.22)
+    note = []
+    if focused := most_focused(layers):
+        words = f"Framed: {focused[0]}, head {focused[1]}, the most focused. --layer and --head draw one head alone."
+        note = textwrap.wrap(words, int((width - left) / (NOTE_POINTS * scale * 0.6 / POINTS_PER_INCH)))
+    below_panels = bottom_labels + 0.22 + 0.19 * scale * len(note)
+    height = top + len(panels) * (panel_height + row_gap) - row_gap + below_panels
 
     figure = canvas.blank_figure(width, height)
     for row, name in enumerate(panels):
@@ -76,14 +81,20 @@ def draw_attention(
             axes.imshow(matrix, cmap=SEQUENTIAL, vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
             axes.tick_params(length=0, pad=2.5)
             canvas.frame(axes, linewidth=0.6)
+            if focused == (name, column + 1):
+                for spine in axes.spines.values():
+                    spine.set(color=MARK, linewidth=2.2 * scale, zorder=3)
             below = columns[name] if row == len(panels) - 1 or repeats_columns else []
             canvas.name_cells(axes, [] if column else rows[name], below, label_points)
             if row == 0 and heading:
                 color, weight = (INK, "bold") if heading == MEAN else (FAINT_INK, "normal")
-                axes.set_title(heading, fontproperties=font(8.5 * scale, weight=weight), color=color, pad=5)
+                axes.set_title(heading, fontproperties=font(NOTE_POINTS * scale, weight=weight), color=color, pad=5)
         x, y = 0.22 * scale / width, 1 - (row_top + panel_height / 2) / height
         text = figure.text(x, y, name, rotation=90, ha="center", va="center", color=FAINT_INK, parse_math=False)
-        text.set_fontproperties(font(8.5 * scale))
+        text.set_fontproperties(font(NOTE_POINTS * scale))
+    if note:
+        text = figure.text(left / width, 0.09 / height, "\n".join(note), color=FAINT_INK, parse_math=False)
+        text.set_fontproperties(font(NOTE_POINTS * scale))
     if title:
         canvas.add_title(figure, title, points=TITLE_POINTS * scale)
     # The color scale, beside the first row of panels.
@@ -95,6 +106,16 @@ def draw_attention(
     axes.set_yticks([0.0, 0.5, 1.0], labels=["0", "0.5", "1"], fontproperties=font(7.5 * scale), color=FAINT_INK)
     axes.tick_params(length=2, width=0.6, color=HAIRLINE, pad=2)
     return canvas.write_png(figure, path)
+
+
+def most_focused(layers: Mapping[str, np.ndarray]) -> tuple[str, int] | None:
+    """The layer and head, from 1, whose queries give the most weight to one key, on average; None with one head in all."""
+    focus = {
+        (name, head): float(weights.max(axis=-1).mean())
+        for name, layer in layers.items()
+        for head, weights in enumerate(layer, start=1)
+    }
+    return max(focus, key=focus.__getitem__) if len(focus) > 1 else None
 
 
 def visible_piece(piece: str) -> str:

@@ -1,4 +1,7 @@
-"""The common style of all plots, and PNG output without matplotlib's global state."""
+"""The house style of all plots, and PNG output without matplotlib's global state.
+
+Text has a contrast of at least 4.5 with its background, lines one of 3 (WCAG 2.2, 1.4.3 and 1.4.11).
+"""
 
 import functools
 import io
@@ -8,20 +11,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
+from matplotlib.ticker import FuncFormatter
+from matplotlib.typing import ColorType
 
 from transformer_jax.runtime.atomic_files import write_whole
 
 INK = "#1b2733"
-FAINT_INK = "#6b7a89"
+FAINT_INK = "#5d6b79"
 HAIRLINE = "#c9d1d9"
 LINE_COLORS = ("#1b5a8a", "#d1702a", "#3c8d5a", "#8a4f9e", "#b23a48", "#6b7a89")
+MARK = LINE_COLORS[1]
 # Lightness falls evenly from white to ink, so it also prints in gray.
 SEQUENTIAL = LinearSegmentedColormap.from_list(
     "ink", ["#ffffff", "#d7e8ef", "#8fc1d4", "#3f8fb5", "#1b5a8a", "#0b2a4f"]
 )
+# From orange through white to blue, also for readers who do not tell red from green.
+SIGNED = LinearSegmentedColormap.from_list("signed", ["#b2582b", "#f3cdb4", "#ffffff", "#b5d3e0", "#1b5a8a"])
 DOTS_PER_INCH = 160
 # Metadata that would differ between equal figures.
 CHANGING = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
@@ -44,6 +52,27 @@ def font(size: int | float, *, weight: str = "normal") -> FontProperties:
     return FontProperties(family=[name for name in FONT_FAMILIES if name in installed], size=size, weight=weight)
 
 
+def contrast(one: ColorType, other: ColorType) -> float:
+    """The contrast ratio of two colors, from 1 to 21 (WCAG 2.2, relative luminance)."""
+    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(color: ColorType) -> float:
+    linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(color))
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def write_in_cells(axes: Axes, texts: Sequence[Sequence[str]], points: float) -> None:
+    """Writes texts into the cells of the matrix of ``axes``, each in black or white, whichever has more contrast."""
+    image = axes.images[0]
+    for cells, line, row in zip(image.to_rgba(image.get_array())[..., :3], texts, range(len(texts)), strict=True):
+        for cell, words, column in zip(cells, line, range(len(line)), strict=True):
+            color = "black" if contrast("black", tuple(cell)) > contrast("white", tuple(cell)) else "white"
+            text = axes.text(column, row, words, ha="center", va="center", color=color)
+            text.set_fontproperties(font(points))
+
+
 def blank_figure(width: float, height: float) -> Figure:
     """Returns a white figure of ``width`` x ``height`` inches."""
     return Figure(figsize=(width, height), dpi=DOTS_PER_INCH, facecolor="white")
@@ -57,7 +86,12 @@ def add_panel(figure: Figure, left: float, top: float, width: float, height: flo
 
 
 def style_axes(axes: Axes, x_label: str, y_label: str = "") -> None:
-    """Labels the axes; adds a faint grid, and removes ticks and the right and upper side of the frame."""
+    """Labels the axes; adds a faint grid, and removes ticks and the right and upper side of the frame.
+
+    Large numbers along x are written as 10,000.
+    """
+    if axes.get_xscale() == "linear" and not axes.xaxis.have_units():
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.10g}"))
     axes.set_xlabel(x_label, fontproperties=font(8), color=FAINT_INK)
     axes.set_ylabel(y_label, fontproperties=font(8), color=FAINT_INK)
     axes.grid(color=HAIRLINE, linewidth=0.5)

@@ -60,7 +60,7 @@ def draw_coordinate_check(subject: Subject, path: Path, widths: Sequence[int] = 
             {name: (widths, found[:, number]) for name, found in sizes.items()},
             "width",
             "root mean square",
-            x_scale="log",
+            x_scale="log2",
         )
         for number in range(1, UPDATES)
     ]

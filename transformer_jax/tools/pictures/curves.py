@@ -9,7 +9,7 @@ from typing import Literal
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.runs.run_directory import RunDirectory
@@ -22,7 +22,7 @@ from transformer_jax.tools.pictures.canvas import INK, LINE_COLORS, font
 LINE_STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 PANEL_WIDTH, PANEL_HEIGHT = 4.2, 2.4
 LEFT, TOP, RIGHT, BOTTOM = 0.7, 0.45, 0.25, 0.6
-MOST_TICKS, VALIDATION = 6, "validation/"
+MOST_TICKS = 6
 LEGEND_LINE, LEGEND_HANDLE, LEGEND_LETTER = 0.2, 0.75, 0.075
 
 Series = tuple[list[float], list[float]]
@@ -62,7 +62,7 @@ def draw_curves(
         for index, run in enumerate(runs):
             axes.add_line(_line(index, run.get(key, ([], []))))
         axes.autoscale_view()
-        _style(axes, key, _validated_at(runs))
+        _style(axes, key)
     if legend:
         _add_legend(figure, names, per_line)
     return canvas.write_png(figure, path)
@@ -127,14 +127,7 @@ def _add_legend(figure: Figure, names: Sequence[str], per_line: int) -> None:
         text.set_parse_math(False)
 
 
-def _validated_at(runs: Sequence[dict[str, Series]]) -> list[float]:
-    """Updates at which the runs were validated, the last and at most ``MOST_TICKS`` in all."""
-    found = sorted({x for run in runs for key, (xs, _) in run.items() if key.startswith(VALIDATION) for x in xs})
-    return found[::-1][:: max(math.ceil(len(found) / MOST_TICKS), 1)][::-1]
-
-
-def _style(axes: Axes, key: str, ticks: Sequence[float]) -> None:
+def _style(axes: Axes, key: str) -> None:
     axes.set_title(key, loc="left", fontproperties=font(9.5, weight="bold"), color=INK, pad=6, parse_math=False)
-    axes.xaxis.set_major_locator(FixedLocator(ticks) if ticks else MaxNLocator(MOST_TICKS, integer=True))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+    axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS, integer=True))
     canvas.style_axes(axes, "updates")

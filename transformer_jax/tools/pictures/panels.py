@@ -4,24 +4,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 
 from transformer_jax.config.errors import DataError
 from transformer_jax.tools.pictures import canvas
-from transformer_jax.tools.pictures.canvas import HAIRLINE, INK, LINE_COLORS, SEQUENTIAL, font
+from transformer_jax.tools.pictures.canvas import HAIRLINE, INK, LINE_COLORS, SEQUENTIAL, SIGNED, font
 
 COLUMNS = 3
 WIDTH, HEIGHT = 3.9, 2.7
 TOP, RIGHT, BOTTOM, LEFT = 0.45, 0.3, 0.6, 0.75
 LETTER_INCHES = 0.075
-SPACE_ABOVE = 0.3
-SIGNED_COLORS = LinearSegmentedColormap.from_list("signed", ["#b2582b", "#f3cdb4", "#ffffff", "#b5d3e0", "#1b5a8a"])
-HEAT_COLORS = LinearSegmentedColormap.from_list("counts", ["#ffffff", "#9ecae1", "#1b5a8a", "#0b2a47"])
+LEGEND_POINTS, LEGEND_LINE, LEGEND_HANDLE, LEGEND_LETTER = 7.5, 0.17, 0.5, 0.062
 MOST_CELLS = 120
 """Maximum number of rows or columns of a heat map: with more, names are illegible."""
 CELL_INCHES, CELL_LETTER_INCHES = 0.32, 0.078
@@ -30,9 +26,8 @@ LABEL_POINTS, NUMBER_POINTS = 8.5, 7.0
 
 @dataclass(frozen=True)
 class LinePanel:
-    """Lines by name, each with x and y values; lines in ``dotted`` are for comparison.
-
-    ``marks``: markers instead of a line. ``legend_above``: adds space for the legend above the lines.
+    """Lines by name, each with x and y values; lines in ``dotted`` are for comparison. ``marks``: markers instead of a
+    line. ``x_scale``: ``linear``, ``log`` or ``log2``, which has powers of 2.
     """
 
     title: str
@@ -43,27 +38,42 @@ class LinePanel:
     x_scale: str = "linear"
     y_scale: str = "linear"
     marks: str = ""
-    legend_above: bool = False
 
-    margins = LEFT, BOTTOM
+    @property
+    def _named(self) -> list[str]:
+        return [name for name in self.lines if not name.startswith("_")]
+
+    @property
+    def _names_per_line(self) -> int:
+        """Names of the legend side by side, as many as the panel is wide."""
+        return max(int(WIDTH / (LEGEND_HANDLE + LEGEND_LETTER * max(map(len, self._named), default=1))), 1)
+
+    @property
+    def margins(self) -> tuple[float, float]:
+        """Margins on the left and below, in inches; the legend is below, where it hides no line."""
+        return LEFT, BOTTOM + LEGEND_LINE * math.ceil(len(self._named) / self._names_per_line)
 
     def draw(self, axes: Axes) -> None:
         """Draws into ``axes``; names that start with ``_`` are not in the legend."""
         for number, (name, (x, y)) in enumerate(self.lines.items()):
             style = ":" if name in self.dotted else "" if self.marks else "-"
             color = LINE_COLORS[number % len(LINE_COLORS)]
-            axes.plot(x, y, label=name, color=color, linestyle=style, linewidth=1.4, marker=self.marks, markersize=4)
-        axes.set_xscale(self.x_scale, **({"base": 2} if self.x_scale == "log" else {}))
+            marker = "" if name in self.dotted else self.marks
+            axes.plot(x, y, label=name, color=color, linestyle=style, linewidth=1.4, marker=marker, markersize=4)
+        if self.x_scale != "linear":  # Setting that would also remove the names of categories.
+            axes.set_xscale("log", base=2 if self.x_scale == "log2" else 10)
         axes.set_yscale(self.y_scale)
         canvas.style_axes(axes, self.x_label, self.y_label)
-        if any(not name.startswith("_") for name in self.lines):
-            position: dict[str, Any] = {}
-            if self.legend_above:
-                low, high = axes.get_ylim()
-                is_log = self.y_scale == "log"
-                axes.set_ylim(top=high * (high / low) ** SPACE_ABOVE if is_log else high + (high - low) * SPACE_ABOVE)
-                position = {"loc": "upper left", "ncols": 2}
-            legend = axes.legend(prop=font(7.5), framealpha=0.85, edgecolor="none", labelcolor=INK, **position)
+        if self._named:
+            legend = axes.legend(
+                prop=font(LEGEND_POINTS),
+                labelcolor=INK,
+                frameon=False,
+                ncols=self._names_per_line,
+                loc="upper left",
+                bbox_to_anchor=(0.0, -BOTTOM * 0.8 / HEIGHT),
+                borderaxespad=0.0,
+            )
             for text in legend.get_texts():
                 text.set_parse_math(False)
 
@@ -94,17 +104,17 @@ class MatrixPanel:
 
     def draw(self, axes: Axes) -> None:
         limit = self.limit or float(np.abs(self.matrix).max()) or 1.0
-        colors, low = (SIGNED_COLORS, -limit) if self.is_signed else (SEQUENTIAL, 0.0)
+        colors, low = (SIGNED, -limit) if self.is_signed else (SEQUENTIAL, 0.0)
         axes.imshow(self.matrix, cmap=colors, vmin=low, vmax=limit, aspect="auto", interpolation="nearest")
         canvas.style_axes(axes, self.x_label, self.y_label)
         axes.grid(False)
         canvas.name_cells(axes, self.rows, self.columns, points=7.5)
         for spine in axes.spines.values():
             spine.set_visible(True)
-        for (row, column), value in np.ndenumerate(self.matrix) if self.numbers else ():
-            color = "white" if abs(value) > 0.6 * limit else INK
-            text = axes.text(column, row, format(value, self.numbers), ha="center", va="center", color=color)
-            text.set_fontproperties(font(7))
+        if self.numbers:
+            # z: no -0.0.
+            texts = [[format(value, f"z{self.numbers}") for value in row] for row in self.matrix]
+            canvas.write_in_cells(axes, texts, NUMBER_POINTS)
 
 
 Panel = LinePanel | MatrixPanel
@@ -141,7 +151,7 @@ def draw_heat_map(
     if matrix.shape != (len(rows), len(columns)):
         raise ValueError(f"{len(rows)} rows and {len(columns)} columns do not name a matrix {matrix.shape}")
     # 2, 0.5, 0.33: short enough for a cell.
-    texts = [[f"{value:.2f}".rstrip("0").rstrip(".") for value in row] for row in matrix]
+    texts = [[f"{value:.2f}".rstrip("0").rstrip(".") if value else "" for value in row] for row in matrix]
     longest = max((len(text) for row in texts for text in row), default=1)
     cell = max(CELL_INCHES, longest * NUMBER_POINTS * 0.65 / 72 + 0.1)
     left = 0.25 + CELL_LETTER_INCHES * max(map(len, rows))
@@ -152,15 +162,12 @@ def draw_heat_map(
     figure = canvas.blank_figure(max(left + width + 0.2, 0.4 + 0.11 * len(title)), top + height + bottom)
     axes = canvas.add_panel(figure, left, top, width, height)
     highest = float(matrix.max()) or 1.0
-    axes.imshow(matrix, cmap=HEAT_COLORS, vmin=0, vmax=highest, aspect="auto")
+    axes.imshow(matrix, cmap=SEQUENTIAL, vmin=0, vmax=highest, aspect="auto")
     canvas.name_cells(axes, rows, columns, LABEL_POINTS)
     axes.tick_params(length=0, pad=3)
     for spine in axes.spines.values():
         spine.set_color(HAIRLINE)
-    for row, column in zip(*np.nonzero(matrix), strict=True):
-        color = "white" if matrix[row, column] > 0.45 * highest else INK
-        text = axes.text(column, row, texts[row][column], ha="center", va="center", color=color)
-        text.set_fontproperties(font(NUMBER_POINTS))
+    canvas.write_in_cells(axes, texts, NUMBER_POINTS)
     if title:
         canvas.add_title(figure, title)
     return canvas.write_png(figure, path)

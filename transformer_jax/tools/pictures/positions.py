@@ -127,7 +127,7 @@ def _panels(numbers: PositionNumbers) -> list[Panel]:
     matrix = shift_matrix(SHOWN_SHIFT, table.shape[1])[:width, :width]
     return [
         MatrixPanel("PE(position, column)", table[:SHOWN_POSITIONS], "column", "position", is_signed=True),
-        LinePanel("Four of its columns", curves, "position", "", legend_above=True),
+        LinePanel("Four of its columns", curves, "position", ""),
         LinePanel("PE(p) · PE(p + k), for every p", {"_": (positions, numbers.dots)}, "k", ""),
         MatrixPanel(f"M_{SHOWN_SHIFT}, first {width} rows and columns", matrix, is_signed=True),
         LinePanel(
@@ -136,11 +136,8 @@ def _panels(numbers: PositionNumbers) -> list[Panel]:
             "position p",
             "",
             dotted=(f"M_{SHOWN_SHIFT} PE(p)",),
-            legend_above=True,
         ),
-        LinePanel(
-            "Largest |PE(p + k) - M_k PE(p)|", errors, "k", "", dotted=("1e-5",), y_scale="log", legend_above=True
-        ),
+        LinePanel("Largest |PE(p + k) - M_k PE(p)|", errors, "k", "", dotted=("1e-5",), y_scale="log"),
     ]
 
 

@@ -48,10 +48,13 @@ def draw_schedule(subject: Subject, path: Path) -> list[str]:
     config = subject.config
     numbers = schedule_numbers(config)
     update, rate = numbers.peak
-    others = {}
+    others: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for name in SCHEDULES if config.optimizer.warmup_updates < config.training.num_updates else ():
         other = schedule_numbers(config, name)
-        others[name] = (other.updates, other.rate / other.rate.max())
+        shape = other.rate / other.rate.max()
+        # Of two lines that coincide one would hide the other.
+        equal = next((each for each, (_, found) in others.items() if np.allclose(found, shape, atol=1e-3)), "")
+        others[f"{equal}, {name}" if equal else name] = others.pop(equal) if equal else (other.updates, shape)
     panels = [
         LinePanel(f"{subject.name}: {config.optimizer.schedule}", {"_": tuple(numbers)}, "update", "learning rate"),
         LinePanel("All schedules with this warm-up, over their peaks", others, "update", ""),

@@ -15,9 +15,10 @@ from transformer_jax.tools.reports.run_summary import RunSummary
 
 Value = float | int | None
 
-# Heading in the tables, name in the CSV, format, and value.
-COLUMNS: tuple[tuple[str, str, str, Callable[[RunSummary], Value]], ...] = (
-    ("at update", "best_update", "{:,}", lambda run: run.best_update),
+Column = tuple[str, str, str, Callable[[RunSummary], Value]]
+"""Heading in the tables, name in the CSV, format, and value."""
+AT_UPDATE: Column = ("at update", "best_update", "{:,}", lambda run: run.best_update)
+COLUMNS: tuple[Column, ...] = (
     ("updates", "updates", "{:,}", lambda run: run.updates),
     ("target tokens", "target_tokens", "{:,}", lambda run: run.target_tokens),
     ("parameters", "parameters", "{:,}", lambda run: run.parameters),
@@ -25,10 +26,10 @@ COLUMNS: tuple[tuple[str, str, str, Callable[[RunSummary], Value]], ...] = (
     ("time", "seconds", "", lambda run: run.seconds),
 )
 MEANING = (
-    "Metrics are from the best validation, after the update shown. Perplexities are comparable only between runs with the "
-    "same tokenizer. Target tokens are the total over training; tokens/s is the median of the logged target tokens per second. "
-    "Time is the total in goodput.json. Columns that name a split have the scores of the best checkpoint on the whole split. "
-    "An empty cell is not known, or not yet."
+    "Metrics are from the best validation, after the update shown. Columns that name a split have the score of the best "
+    "checkpoint on the whole split; all its scores are under Evaluations. Perplexities are comparable only between runs "
+    "with the same tokenizer. Target tokens are the total over training; tokens/s is the median of the logged target "
+    "tokens per second. Time is the total in goodput.json. An empty cell is not known, or not yet."
 )
 
 # Settings that decide which text a validation scores; a generated validation split depends on no seed.
@@ -65,7 +66,7 @@ def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
     )
     scoring = dict.fromkeys(run.config.scoring for run in runs if run.config.scoring)
     sections = [
-        Section("Results", (results_table(runs), *signs_of_runs(runs), *different_text(runs), *scoring, MEANING)),
+        Section("Results", (*results_tables(runs), *signs_of_runs(runs), *different_text(runs), *scoring, MEANING)),
         Section("Curves", (curves or "Nothing was measured yet.",)),
         Section("Settings that differ", (settings_table([run.name for run in runs], settings) if settings else equal,)),
         Section("Best checkpoints", (paths, *damage(runs))),
@@ -75,20 +76,23 @@ def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
     return Document("1 run" if len(runs) == 1 else f"{len(runs)} runs", tuple(sections))
 
 
-def results_table(runs: Sequence[RunSummary]) -> Table:
-    """A row per run: metrics, ``COLUMNS``, and scores of the best checkpoint on every evaluated split."""
-    metrics, split_metrics = _metrics_of(runs), _split_metrics(runs)
-    labels, split_labels = [each.label for each in metrics], [f"{split} {each.label}" for split, each in split_metrics]
-    rows = [
+def results_tables(runs: Sequence[RunSummary]) -> tuple[Table, Table]:
+    """Two tables with a row per run: scores, of splits by the metric that selects checkpoints; and size, speed and time."""
+    metrics = _metrics_of(runs)
+    selecting = {run.config.selection for run in runs}
+    splits = [(split, each) for split, each in _split_metrics(runs) if each in selecting]
+    labels = [*(each.label for each in metrics), AT_UPDATE[0], *(f"{split} {each.label}" for split, each in splits)]
+    scores = [
         (
             run.name,
             *(_score(each, run.metrics.get(each.name)) for each in metrics),
-            *(_text(form, read(run)) for _, _, form, read in COLUMNS),
-            *(_score(each, run.score_of_best(split, each.name)) for split, each in split_metrics),
+            _text(AT_UPDATE[2], run.best_update),
+            *(_score(each, run.score_of_best(split, each.name)) for split, each in splits),
         )
         for run in runs
     ]
-    return Table(("run", *labels, *(column[0] for column in COLUMNS), *split_labels), tuple(rows))
+    costs = [(run.name, *(_text(form, read(run)) for _, _, form, read in COLUMNS)) for run in runs]
+    return Table(("run", *labels), tuple(scores)), Table(("run", *(each[0] for each in COLUMNS)), tuple(costs))
 
 
 def report_csv(runs: Sequence[RunSummary]) -> str:
@@ -101,14 +105,14 @@ def report_csv(runs: Sequence[RunSummary]) -> str:
         [
             run.name,
             *(run.metrics.get(each.name) for each in metrics),
-            *(read(run) for _, _, _, read in COLUMNS),
+            *(read(run) for _, _, _, read in (AT_UPDATE, *COLUMNS)),
             *(run.score_of_best(split, each.name) for split, each in split_metrics),
             *(values[number] for values in settings.values()),
             *(run.best_checkpoint, run.folder),
         ]
         for number, run in enumerate(runs)
     ]
-    columns = [column[1] for column in COLUMNS]
+    columns = [column[1] for column in (AT_UPDATE, *COLUMNS)]
     return to_csv(["run", *names, *columns, *split_names, *settings, "best_checkpoint", "folder"], rows)
 
 

@@ -10,8 +10,7 @@ from transformer_jax.tools.sweeps.study import TrialRow
 
 CAPTIONS = {
     "history": "Metric of the trials, by number",
-    "parallel_coordinates": "Settings and metric, a line per trial",
-    "importance": "Importance of the settings: how much the better trials differ in them (PED-ANOVA, Watanabe et al. 2023)",
+    "settings": "Metric against each setting; importance: how better trials differ in it (PED-ANOVA, Watanabe et al. 2023)",
 }
 
 

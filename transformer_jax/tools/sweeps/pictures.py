@@ -1,78 +1,73 @@
-"""Plots of a study, drawn by Optuna: optimization history, parallel coordinates, importance of the settings."""
+"""Plots of a study: the score of each trial in order, and against each setting, with the importance of the setting."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.trial import TrialState
 
+from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
 from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform, Range, Sweep
 from transformer_jax.tools.sweeps.study import TrialRow
 
 
 def draw_study(sweep: Sweep, trials: Sequence[TrialRow], folder: Path) -> list[Path]:
-    """Draws history.png, and parallel_coordinates.png and importance.png if trials differ; returns the paths.
+    """Draws history.png, and settings.png if complete trials differ; returns the paths.
 
     Importance is PED-ANOVA's (Watanabe et al. 2023): how much the better trials differ from the others in a setting.
     """
-    study = _drawable_study(sweep, trials)
-    done = [trial for trial in trials if trial.state == "complete"]
+    done = [trial for trial in trials if trial.state == "complete" and trial.has_value]
     if not done:
         return []
-    varied = sorted({name for trial in done for name, value in trial.point.items() if value != done[0].point.get(name)})
-    # pyplot must not look for a screen.
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib.collections import LineCollection
-    from optuna.visualization import matplotlib as drawing
-
-    def parallel_coordinates(study: optuna.Study, params: list[str], target_name: str) -> Any:
-        axes = drawing.plot_parallel_coordinate(study, params=params, target_name=target_name)
-        # Optuna truncates long names, draws the worst trial white, and clips lines at the frame.
-        axes.set_xticklabels([target_name, *params], rotation=330, ha="left")
-        for lines in (each for each in axes.collections if isinstance(each, LineCollection)):
-            lines.set_cmap("viridis" if sweep.direction == "minimize" else "viridis_r")
-            lines.set_clip_on(False)
-        return axes
-
-    # Optuna sets a global style.
-    with matplotlib.rc_context():
-        drawn = [_write(folder / "history.png", drawing.plot_optimization_history, study, target_name=sweep.metric)]
-        if varied and len({trial.value for trial in done}) > 1:
-            plots: dict[str, Callable[..., Any]] = {
-                "parallel_coordinates.png": parallel_coordinates,
-                "importance.png": drawing.plot_param_importances,
-            }
-            for name, plot in plots.items():
-                drawn.append(_write(folder / name, plot, study, params=varied, target_name=sweep.metric))
-    return [file for file in drawn if file is not None]
+    numbers, values = np.array([each.number for each in done]), np.array([each.value for each in done])
+    best = (np.minimum if sweep.direction == "minimize" else np.maximum).accumulate(values)
+    # Steps: the best score holds until the next trial that is better.
+    steps = np.repeat(numbers, 2)[1:], np.repeat(best, 2)[:-1]
+    history = {"trial": (numbers, values), "best so far": steps}
+    panel = LinePanel("Trials in order", history, "trial", sweep.metric, dotted=("best so far",), marks="o")
+    drawn = [draw_panels([panel], folder / "history.png")]
+    varied = sorted({name for each in done for name, value in each.point.items() if value != done[0].point.get(name)})
+    if varied and len(set(values)) > 1:
+        panels = [_slice(sweep, done, *each) for each in importances(sweep, done, varied).items()]
+        drawn.append(draw_panels(panels, folder / "settings.png", title="Score against each setting"))
+    return drawn
 
 
-def _drawable_study(sweep: Sweep, trials: Sequence[TrialRow]) -> optuna.Study:
-    """A study in memory with each trial once, at its number; the points of a grid are its parameters."""
-    seen = {name: list(dict.fromkeys(t.point[name] for t in trials if name in t.point)) for name in sweep.axes()}
+def _slice(sweep: Sweep, done: Sequence[TrialRow], name: str, importance: float | None) -> LinePanel:
+    """The trials against one setting; values to choose from are categories."""
+    points = sorted((each.point[name], each.value) for each in done if name in each.point)
+    is_chosen = sweep.is_grid or isinstance(sweep.space[name], Choice)
+    values = [str(value) if is_chosen else value for value, _ in points]
+    return LinePanel(
+        name if importance is None else f"{name}: importance {importance:.2f}",
+        {"_": (values, [score for _, score in points])},
+        "",
+        sweep.metric,
+        x_scale="linear" if is_chosen or not isinstance(sweep.space[name], LogUniform) else "log",
+        marks="o",
+    )
+
+
+def importances(sweep: Sweep, done: Sequence[TrialRow], varied: Sequence[str]) -> dict[str, float | None]:
+    """The importance of each setting, the largest first; None where there are too few trials."""
+    seen = {name: list(dict.fromkeys(each.point[name] for each in done if name in each.point)) for name in sweep.axes()}
     study = optuna.create_study(direction=sweep.direction)
-    for trial in trials:
-        if not trial.has_value:
-            # Later trials keep their numbers.
-            study.add_trial(optuna.create_trial(state=TrialState.FAIL))
-            continue
-        study.add_trial(
-            optuna.create_trial(
-                state=TrialState.COMPLETE if trial.state == "complete" else TrialState.PRUNED,
-                value=trial.value,
-                params=dict(trial.point),
-                distributions={
-                    name: CategoricalDistribution(seen[name]) if sweep.is_grid else _distribution(sweep.space[name])
-                    for name in trial.point
-                },
-            )
-        )
-    return study
+    for each in done:
+        distributions = {
+            name: CategoricalDistribution(seen[name]) if sweep.is_grid else _distribution(sweep.space[name])
+            for name in each.point
+        }
+        study.add_trial(optuna.create_trial(value=each.value, params=dict(each.point), distributions=distributions))
+    with warnings.catch_warnings():
+        # Optuna warns that this is experimental.
+        warnings.simplefilter("ignore")
+        try:
+            found = optuna.importance.get_param_importances(study, params=list(varied))
+        except (ValueError, RuntimeError):
+            return dict.fromkeys(varied)
+    return dict(found)
 
 
 def _distribution(values: Range) -> BaseDistribution:
@@ -81,20 +76,3 @@ def _distribution(values: Range) -> BaseDistribution:
     if isinstance(values, Integers):
         return IntDistribution(values.low, values.high, step=values.step)
     return FloatDistribution(values.low, values.high, log=isinstance(values, LogUniform))
-
-
-def _write(path: Path, draw: Callable[..., Any], study: optuna.Study, **options: Any) -> Path | None:
-    """Draws and writes a plot; returns its path, or None if there are too few trials."""
-    from matplotlib import pyplot
-
-    with warnings.catch_warnings():
-        # Optuna warns that these functions are experimental.
-        warnings.simplefilter("ignore")
-        try:
-            axes = draw(study, **options)
-        except (ValueError, RuntimeError):
-            return None
-        axes.figure.set_size_inches(10, 5.5)
-        axes.figure.savefig(path, dpi=120, bbox_inches="tight")
-        pyplot.close("all")
-    return path
