@@ -16,6 +16,7 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["dollarmath"]
 nb_execution_mode = "off"
 html_theme = "furo"
+html_static_path = html_css_files = ["site.css"]
 # Protocols and named tuples: their fields in the order of the source, without the constructors that Python makes.
 autodoc_default_options = {"member-order": "bysource", "exclude-members": "__init__, __new__"}
 autodoc_class_signature = "separated"
@@ -42,6 +43,14 @@ def with_contents(app: Any, page: str, source: list[str]) -> None:
         source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {part}\n\n{entries}\n```\n"
 
 
+# For readers with a keyboard alone: wide code can be scrolled, and the captions of the side bar have a level.
+REACHABLE = """addEventListener("DOMContentLoaded", () => {
+  for (const each of document.querySelectorAll("pre")) each.tabIndex = 0;
+  for (const each of document.querySelectorAll("[role=heading]")) each.ariaLevel = 2;
+});"""
+
+
 def setup(app: Any) -> None:
     """Sphinx calls it."""
+    app.add_js_file(None, body=REACHABLE)
     app.connect("source-read", with_contents)
