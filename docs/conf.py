@@ -37,7 +37,9 @@ CONTENTS = {
 
 
 def with_contents(app: Any, page: str, source: list[str]) -> None:
-    """Adds the contents of the side bar to the README."""
+    """Adds the contents of the side bar to the README. Search leaves out tables of results, and what changed."""
+    if "/results/" in page or page == "CHANGELOG":
+        source[0] = f"---\nnosearch: true\n---\n{source[0]}"
     for part, pages in CONTENTS.items() if page == root_doc else ():
         entries = "\n".join(f"docs/{name}".replace("docs/../", "") for name in pages.split())
         source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {part}\n\n{entries}\n```\n"
