@@ -35,4 +35,5 @@ def test_each_trial_is_drawn_in_order_and_against_each_setting_that_varies(tmp_p
         name, _, importance = panel.title.partition(": importance ")
         assert 0 <= float(importance) <= 1
         points = sorted((each.point[name], each.value) for each in trials)
-        assert panel.lines["_"] == ([str(value) for value, _ in points], [score for _, score in points])
+        values, scores = panel.lines["_"]
+        assert list(zip(values, scores, strict=True)) == [(str(value), score) for value, score in points]

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
@@ -66,7 +67,8 @@ def _luminance(color: ColorType) -> float:
 def write_in_cells(axes: Axes, texts: Sequence[Sequence[str]], points: float) -> None:
     """Writes texts into the cells of the matrix of ``axes``, each in black or white, whichever has more contrast."""
     image = axes.images[0]
-    for cells, line, row in zip(image.to_rgba(image.get_array())[..., :3], texts, range(len(texts)), strict=True):
+    colors = image.to_rgba(np.asarray(image.get_array()))[..., :3]
+    for cells, line, row in zip(colors, texts, range(len(texts)), strict=True):
         for cell, words, column in zip(cells, line, range(len(line)), strict=True):
             color = "black" if contrast("black", tuple(cell)) > contrast("white", tuple(cell)) else "white"
             text = axes.text(column, row, words, ha="center", va="center", color=color)

@@ -39,10 +39,10 @@ def _slice(sweep: Sweep, done: Sequence[TrialRow], name: str, importance: float 
     """The trials against one setting; values to choose from are categories."""
     points = sorted((each.point[name], each.value) for each in done if name in each.point)
     is_chosen = sweep.is_grid or isinstance(sweep.space[name], Choice)
-    values = [str(value) if is_chosen else value for value, _ in points]
+    values = np.array([str(value) if is_chosen else value for value, _ in points])
     return LinePanel(
         name if importance is None else f"{name}: importance {importance:.2f}",
-        {"_": (values, [score for _, score in points])},
+        {"_": (values, np.array([score for _, score in points]))},
         "",
         sweep.metric,
         x_scale="linear" if is_chosen or not isinstance(sweep.space[name], LogUniform) else "log",
