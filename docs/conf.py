@@ -17,6 +17,7 @@ myst_enable_extensions = ["dollarmath"]
 nb_execution_mode = "off"
 html_theme = "furo"
 html_static_path = html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).with_name("search.js"))
 # Protocols and named tuples: their fields in the order of the source, without the constructors that Python makes.
 autodoc_default_options = {"member-order": "bysource", "exclude-members": "__init__, __new__"}
 autodoc_class_signature = "separated"
