@@ -14,7 +14,7 @@ from typing import Any
 
 from transformer_jax.config import TransformerConfig
 from transformer_jax.config.checks import declared
-from transformer_jax.config.plugins import EXTENSIONS, registered, settings_class
+from transformer_jax.config.plugins import EXTENSIONS, registered, setting_of, settings_class
 from transformer_jax.kit import KIT
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.layers.site import Site
@@ -56,7 +56,7 @@ def page() -> str:
 def table(kind: str) -> str:
     """The parts of a kind, under the setting that selects them."""
     titles = ["name", "idea", "paper", "settings", *(["backends"] if kind in WITH_BACKENDS else [])]
-    lines = [f"## {re.split('[: ]', EXTENSIONS[kind])[0]}\n", row(titles), row(["---"] * len(titles))]
+    lines = [f"## {setting_of(kind)}\n", row(titles), row(["---"] * len(titles))]
     for name in (name for owner, name in KIT if owner == kind):
         made = registered(kind)[name]
         columns = [

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _status_of(arguments: list[str], is_process: bool) -> int:
     # Imported here because Ctrl-C may come meanwhile, too.
     from transformer_jax.config import ConfigError, DataError
-    from transformer_jax.config.plugins import line_of_plugin
+    from transformer_jax.config.plugins import is_of_plugin, line_of_plugin
     from transformer_jax.runtime.startup import keep_freed_memory, skip_missing_accelerators
 
     if is_process:
@@ -62,6 +62,8 @@ def _status_of(arguments: list[str], is_process: bool) -> int:
         where = line_of_plugin(error)
         if not where:
             raise
+        if not is_of_plugin(error):
+            traceback.print_exception(error)
         print(f"transformer-jax: {where}: {type(error).__name__}: {error}", file=sys.stderr)
         return USER_ERROR
 

@@ -165,3 +165,19 @@ def test_an_explanation_has_meanings_values_defaults_and_readers(capsys):
 def test_the_page_of_settings_is_not_stale():
     page = (Path(__file__).resolve().parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
     assert page == settings_page(), "transformer-jax config --list --markdown > docs/settings.md"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "meant"),
+    [
+        ("norm", "rmsnrm", "rmsnorm"),
+        ("attention", "grouped_qery", "grouped_query"),
+        ("attention", "rop", "model.positions=rope"),
+        ("normalization", "rmsnorm", "model.norm=rmsnorm"),
+    ],
+)
+def test_a_misspelled_part_is_told_its_name_and_its_setting(key, value, meant):
+    with pytest.raises(
+        ConfigError, match=rf"^model\.{key}: '{value}' is not one of .*, .* \(did you mean {meant}\?\); a pl"
+    ):
+        from_dict({"model": {key: value}})

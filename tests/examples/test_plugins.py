@@ -328,6 +328,7 @@ MISTAKES = """
 import transformer_jax
 from jax.tree_util import Partial
 from transformer_jax.layers.modified_attention import AttentionChange
+from transformer_jax.precision import einsum
 
 
 def narrow(scores, at):
@@ -344,6 +345,12 @@ class Narrow(AttentionChange):
 class Untidy(AttentionChange):
     def queries(self, query, positions):
         return query + positions
+
+
+@transformer_jax.register("attention", "misled")
+class Misled(AttentionChange):
+    def queries(self, query, positions):
+        return einsum("B", query, None, None)
 """
 
 
@@ -355,11 +362,15 @@ def test_a_mistake_in_a_plugin_is_one_line_that_names_its_line_and_the_shapes(tm
         model = build_model(TransformerConfig(**SMALL, attention=attention), 19, 19)
         jax.eval_shape(partial(model.init, train=False), jax.random.key(0), SOURCE, TARGET)
 
-    with pytest.raises(ConfigError, match=r"mistakes.py, line 7: narrow returned \[2, 4, 6, 1\], expected .*6, 6\]"):
+    with pytest.raises(ConfigError, match=r"mistakes.py, line 8: narrow returned \[2, 4, 6, 1\], expected .*6, 6\]"):
         build("narrow")
     monkeypatch.setattr("transformer_jax.__main__.run_command", lambda arguments: build(arguments[0]))
     assert main(["untidy"]) == 2
-    assert capsys.readouterr().err.startswith(f"transformer-jax: {tmp_path / 'mistakes.py'}, line 20: ValueError: ")
+    assert capsys.readouterr().err.startswith(f"transformer-jax: {tmp_path / 'mistakes.py'}, line 21: ValueError: ")
+    assert main(["misled"]) == 2
+    traceback, line = capsys.readouterr().err.split("transformer-jax: ")
+    assert traceback.startswith("Traceback") and "precision.py" in traceback, "the package failed below the plugin"
+    assert line.startswith(f"{tmp_path / 'mistakes.py'}, line 27: ")
     with pytest.raises(ZeroDivisionError):
         monkeypatch.setattr("transformer_jax.__main__.run_command", lambda arguments: 1 / 0)
         main(["ours"])

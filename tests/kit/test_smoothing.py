@@ -11,6 +11,7 @@ from transformer_jax.kit.sigmoid import sigmoids
 from transformer_jax.kit.softmax_one import with_one
 from transformer_jax.kit.unigram_smoothing import UnigramSmoothingSettings
 from transformer_jax.layers.scaled_dot_product import modified_attention
+from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.loss_terms import ForcedPass
 from transformer_jax.training.projected_loss import projected_cross_entropy, projected_sum
 
@@ -22,14 +23,11 @@ LOG_P = np.asarray(jax.nn.log_softmax(HIDDEN @ MATRIX.T), np.float64)
 def loss_with(term):
     targets = MATRIX, LABELS, WEIGHTS, None
     sums = projected_cross_entropy(HIDDEN, *targets, terms={"term": term.of_logits()})
-    forced = ForcedPass(
-        HIDDEN,
-        LABELS,
-        WEIGHTS,
-        {},
-        None,
-        None,
-        lambda function, *hidden: projected_sum(function, hidden, MATRIX, WEIGHTS),
+    forced = ForcedPass(*[None] * len(ForcedPass._fields))._replace(
+        hidden=HIDDEN,
+        target=Tokens.from_ids(np.asarray(LABELS)),
+        weights=WEIGHTS,
+        sum_of_tokens=lambda function, *hidden: projected_sum(function, hidden, MATRIX, WEIGHTS),
     )
     value = term.of_pass(forced)
     return float(sums.loss if value is None else sums.with_term("term", value).loss)

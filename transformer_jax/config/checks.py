@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
-from transformer_jax.config.errors import ConfigError, PluginNeeded
-from transformer_jax.config.plugins import OWN_NAMES, is_registered, names_of
+from transformer_jax.config.errors import ConfigError, PluginNeeded, nearest
+from transformer_jax.config.plugins import EXTENSIONS, OWN_NAMES, is_registered, names_of, setting_of
 
 LARGEST = 2**31 - 1
 """Default upper bound of numbers, which are 32-bit integers on the device."""
@@ -129,10 +129,23 @@ def require_choice(key: str, value: str, choices: tuple[str, ...], plugin: str =
     """Raises ConfigError unless ``value`` is one of ``choices``, or registered by a plugin of this kind."""
     if value in choices or (plugin and is_registered(plugin, value)):
         return
-    problem = f"{key}: {value!r} is not one of {', '.join((*choices, *(names_of(plugin) if plugin else ())))}"
+    known = (*choices, *(names_of(plugin) if plugin else ()))
+    meant = nearest(value, known) or _named_elsewhere(key, value)
+    problem = f"{key}: {value!r} is not one of {', '.join(known)}{f' (did you mean {meant}?)' if meant else ''}"
     if plugin:
         raise PluginNeeded(f"{problem}; a plugin may add it: --plugin=FILE.py")
     raise ConfigError(problem)
+
+
+def _named_elsewhere(key: str, value: str) -> str | None:
+    """Another setting of the same block, with the name of its part that ``value`` resembles: ``model.positions=rope``."""
+    block = key.rpartition(".")[0]
+    for kind in EXTENSIONS:
+        other = setting_of(kind)
+        name = nearest(value, (*OWN_NAMES[kind], *names_of(kind))) if other != key else None
+        if name and other.rpartition(".")[0] == block:
+            return f"{other}={name}"
+    return None
 
 
 def require_pattern(key: str, text: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from transformer_jax.config.checks import check_settings, declared
 from transformer_jax.config.errors import ConfigError, nearest
-from transformer_jax.config.plugins import EXTENSIONS, kind_with_settings, names_with_settings, settings_class
+from transformer_jax.config.plugins import kind_with_settings, names_with_settings, setting_of, settings_class
 
 
 class Parts(Mapping[str, Any]):
@@ -68,7 +68,7 @@ def complete_parts(stated: Mapping[str, Any], selected: list[Selection]) -> Part
     for name in stated:
         if name not in found:
             kind = kind_with_settings(name) or ""
-            by = EXTENSIONS[kind].partition(":")[0].partition(" ")[0] if kind else "any setting"
+            by = setting_of(kind) if kind else "any setting"
             raise ConfigError(f"parts.{name}: no setting selects this part; set {by}={name}, or leave its settings out")
     return Parts(found)
 

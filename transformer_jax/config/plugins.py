@@ -7,6 +7,7 @@ The kit (``transformer_jax.kit``) registers its parts in the same way, on first 
 
 import importlib
 import inspect
+import re
 import runpy
 import shlex
 import sys
@@ -46,7 +47,9 @@ EXTENSIONS = {
     "word_table": "init.embeddings: path of a file -> table of words and their vectors",
     "tracker": "training.trackers: run folder, settings, first update -> Tracker",
 }
-KINDS_WITH_PARAMETERS = ("attention", "rnn_attention", "positions", "mixer", "norm", "residual", "feed_forward", "task")
+KINDS_WITH_PARAMETERS = (
+    *("attention", "rnn_attention", "positions", "mixer", "norm", "residual", "feed_forward", "loss_term", "task"),
+)
 LOGGED_KINDS = ("loss_term", "statistic")
 LOGGED = ("loss", "nll", "accuracy", "tokens", "gradient_norm", "learning_rate", "target_tokens", "skipped_updates")
 """Metrics train/NAME of every run; parts of ``LOGGED_KINDS`` add others."""
@@ -97,6 +100,11 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
         return made
 
     return add
+
+
+def setting_of(kind: str) -> str:
+    """The setting that selects parts of a kind: ``model.norm``."""
+    return re.split("[: ]", EXTENSIONS[kind])[0]
 
 
 def registered(kind: str) -> Mapping[str, Any]:
@@ -191,9 +199,20 @@ def loaded_plugins() -> dict[str, str]:
 
 def line_of_plugin(error: BaseException) -> str:
     """``FILE, line N`` where a loaded file raised an error, or called what raised it; empty if none did."""
-    frames = traceback.extract_tb(error.__traceback__)
-    inside = [frame for frame in frames if str(Path(frame.filename).absolute()) in _LOADED]
+    inside = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_loaded(frame.filename)]
     return f"{inside[-1].filename}, line {inside[-1].lineno}" if inside else ""
+
+
+def is_of_plugin(error: BaseException) -> bool:
+    """Whether a loaded file, or a library that it called, raised an error, and no code of this package that it called."""
+    package = Path(__file__).parents[1]
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    ours_or_loaded = [file for file in files if _is_loaded(file) or Path(file).is_relative_to(package)]
+    return bool(ours_or_loaded) and _is_loaded(ours_or_loaded[-1])
+
+
+def _is_loaded(file: str) -> bool:
+    return str(Path(file).absolute()) in _LOADED
 
 
 def plugin_flags() -> str:

@@ -37,6 +37,7 @@ KIT: dict[tuple[str, str], str] = {
     ("loss_term", "r_drop"): "r_drop",
     ("loss_term", "confidence_penalty"): "confidence_penalty",
     ("loss_term", "unigram_smoothing"): "unigram_smoothing",
+    ("loss_term", "multi_token"): "multi_token",
     ("feed_forward", "mixture_of_experts"): "mixture_of_experts",
     ("loss_term", "load_balance"): "mixture_of_experts",
     ("optimizer", "mup"): "mup",

@@ -63,5 +63,5 @@ class Buckets:
 
 @register("positions", "t5", settings=T5Settings)
 def t5(settings: T5Settings, config: TransformerLayersConfig, site: Site) -> AttentionChange | None:
-    """Relative biases in self-attention, no positions in the embeddings."""
+    """Relative biases in self-attention, no positions in the embeddings; every layer has a table, where T5 shares one."""
     return RelativeBiases.of(settings, config, site) if site.kind == "self" else None

@@ -35,7 +35,7 @@ class UnigramSmoothing(LossTerm):
         shares = forced.weights / jnp.maximum(jnp.sum(forced.weights), 1.0)
 
         def mean(logits: Float[Array, "*B V"]) -> Float[Array, "*B"]:
-            frequencies = jnp.zeros(logits.shape[-1]).at[forced.labels].add(shares)
+            frequencies = jnp.zeros(logits.shape[-1]).at[jnp.asarray(forced.target.ids)].add(shares)
             return logits @ frequencies
 
         return -self.settings.weight * forced.sum_of_tokens(mean, forced.hidden)

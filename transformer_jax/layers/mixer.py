@@ -10,6 +10,7 @@ from jax import lax
 from transformer_jax.array_types import Array, Float, Int
 from transformer_jax.layers.attention import LayerCache, Slots
 from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.part_shapes import of_shape
 from transformer_jax.layers.site import Site
 from transformer_jax.precision import FLOAT32, Precision
 
@@ -55,7 +56,7 @@ class Mixer(nn.Module):
     ) -> Float[Array, "B L D"]:
         """Outputs of all positions; ``memory`` is ``queries``, as in self-attention."""
         del memory, train
-        return self.run(queries, jnp.asarray(mask.query_segments))[0]
+        return self._run(queries, mask)[0]
 
     def cache_spec(self, rows: int, num_slots: int, beams: int) -> LayerCache:
         """Shape and type of the states of all beams."""
@@ -64,8 +65,7 @@ class Mixer(nn.Module):
 
     def prefill(self, inputs: Float[Array, "B P D"], mask: SentenceMask, cache: LayerCache) -> LayerCache:
         """``cache`` with the state after a prompt in every beam."""
-        _, state = self.run(inputs, jnp.asarray(mask.query_segments))
-        return cache._replace(beams=jnp.broadcast_to(state[:, None], cache.beams.shape))
+        return cache._replace(beams=jnp.broadcast_to(self._run(inputs, mask)[1][:, None], cache.beams.shape))
 
     def step(
         self, inputs: Float[Array, "B W D"], cache: LayerCache, slots: Slots
@@ -73,7 +73,14 @@ class Mixer(nn.Module):
         """One more position in each beam; there are no cache slots."""
         del slots
         outputs, states = self.advance(inputs, cache.beams)
-        return outputs, cache._replace(beams=states)
+        outputs = of_shape(outputs, inputs.shape, "B, W, D", type(self).advance)
+        return outputs, cache._replace(beams=of_shape(states, cache.beams.shape, "B, W, ...", type(self).advance))
+
+    def _run(self, inputs: Float[Array, "B L D"], mask: SentenceMask) -> tuple[Array, Array]:
+        outputs, state = self.run(inputs, jnp.asarray(mask.query_segments))
+        shape = len(inputs), *self.state_shape
+        of_run = type(self).run
+        return of_shape(outputs, inputs.shape, "B, L, D", of_run), of_shape(state, shape, "B, ...", of_run)
 
 
 def linear_recurrence(

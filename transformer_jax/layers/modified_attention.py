@@ -1,6 +1,5 @@
 """Multi-head attention with changes in order: of queries and keys, scores, visible keys, weights, number of key heads."""
 
-import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
@@ -16,6 +15,7 @@ from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAtten
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.masks import SentenceMask, Window
+from transformer_jax.layers.part_shapes import of_shape
 from transformer_jax.layers.scaled_dot_product import At, modified_attention
 from transformer_jax.layers.site import Site
 
@@ -170,12 +170,12 @@ class ModifiedAttention(MultiHeadAttention):
         query_BHQK = self.project_queries(queries)
         for change in self.changes.values():
             changed = change.queries(query_BHQK, positions)
-            query_BHQK = _of_shape(query_BHQK, "B, H, Q, K", changed, type(change).queries)
+            query_BHQK = of_shape(changed, query_BHQK.shape, "B, H, Q, K", type(change).queries)
         return query_BHQK
 
     def _changed_keys(self, key_BGMK: Float[Array, "B G M K"], positions: Int[AnyArray, "B M"]) -> Array:
         for change in self.changes.values():
-            key_BGMK = _of_shape(key_BGMK, "B, G, M, K", change.keys(key_BGMK, positions), type(change).keys)
+            key_BGMK = of_shape(change.keys(key_BGMK, positions), key_BGMK.shape, "B, G, M, K", type(change).keys)
         return key_BGMK
 
     def _mods(self, method: str) -> list[Any]:
@@ -209,7 +209,7 @@ class ModifiedAttention(MultiHeadAttention):
             precision=self.precision,
             score_mod=self.score_mod(),
             weights_mod=lambda weights, scores: reduce(
-                lambda each, mod: _of_shape(each, "B, H, Q, M", mod(each, scores), mod.func), weights_mods, weights
+                lambda each, mod: of_shape(mod(each, scores), each.shape, "B, H, Q, M", mod.func), weights_mods, weights
             ),
             positions=positions,
         )
@@ -232,19 +232,5 @@ def _written(cache: KVCache, new: KVCache, write_index: Int[Array, ""] | int) ->
 
 def _in_order(mods: list[Partial], scores: Float[Array, "B H Q M"], at: At) -> Float[Array, "B H Q M"]:
     for mod in mods:
-        scores = _of_shape(scores, "B, H, Q, M", mod(scores, at), mod.func).astype(jnp.float32)
+        scores = of_shape(mod(scores, at), scores.shape, "B, H, Q, M", mod.func).astype(jnp.float32)
     return scores
-
-
-def _of_shape(before: Array, axes: str, changed: Array, function: Any) -> Array:
-    """``changed``; raises ConfigError, with the line of the function, unless it has the shape of ``before``."""
-    shape = getattr(changed, "shape", None)
-    if shape == before.shape:
-        return changed
-    found = type(changed).__name__ if shape is None else list(shape)
-    plain = inspect.unwrap(function)
-    code = getattr(plain, "__code__", None) or type(plain).__call__.__code__
-    raise ConfigError(
-        f"{code.co_filename}, line {code.co_firstlineno}: {code.co_name} returned {found}, expected [{axes}] = "
-        f"{list(before.shape)}"
-    )

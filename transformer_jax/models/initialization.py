@@ -1,20 +1,23 @@
 """Initialization of a whole model by a part: a factor, or another initializer, by the path of a parameter."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config.plugins import registered
+from transformer_jax.layers.part_shapes import checked_parts
 
 
-def initialized(params: PyTree, config: Any, parts: Mapping[str, Any], key: Array) -> PyTree:
-    """``params`` as ``model.initialization`` begins, from the initial ones of the layers.
+def initialized(init: Callable[[Array], PyTree], config: Any, parts: Mapping[str, Any], key: Array) -> PyTree:
+    """Parameters as ``model.initialization`` begins, from the initial ones of the layers, ``init(key)``.
 
     A part takes its settings, the settings of the model and the path of a parameter; it returns a factor on the initial value,
-    or an initializer (key, shape, type) that replaces it.
+    or an initializer (key, shape, type) that replaces it. Raises ConfigError where a part of the model returns a wrong shape.
     """
+    with checked_parts(config.d_model):
+        params = init(key)
     name = config.initialization
     if name == "xavier":
         return params

@@ -1,35 +1,43 @@
 """Terms that parts add to the training loss."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from jax.tree_util import Partial
 
-from transformer_jax.array_types import Array, Float, Hidden, Int, PyTree
-from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, parts_with
+from transformer_jax.array_types import Array, Float, Hidden, PyTree
+from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
 from transformer_jax.config.plugins import registered
+from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.projected_loss import projected_cross_entropy, projected_sum
 
 SOWN = "losses"
 """The collection into which modules sow scalars for loss terms."""
+LOSS_TERMS = "loss_terms"
+"""The parameters of loss terms, beside the modules of the model."""
 
 
 class ForcedPass(NamedTuple):
     """The teacher-forced pass of a training batch: logits are ``hidden`` times the transposed output matrix.
 
-    ``sown``: the scalars that modules sowed into ``losses``. ``again()``: the hidden states of another pass, with other dropout
-    masks. ``cross_entropy(hidden)``: the training loss of hidden states, without terms. ``sum_of_tokens(function, *hidden)``:
-    the sum over tokens of ``function(*logits)``, with logits [..., V] in float32 of every argument, in blocks.
+    ``weights``: 1 on tokens of ``target``, 0 on padding. ``sown``: the scalars that modules sowed into ``losses``. ``again()``:
+    the hidden states of another pass, with other dropout masks. ``cross_entropy(hidden, labels, weights)``: the training loss
+    of hidden states, without terms, by default of ``target``. ``sum_of_tokens(function, *hidden)``: the sum over tokens of
+    ``function(*logits)``, with logits [..., V] in float32 of every argument, in blocks. ``config``: of the run.
+    ``params``: of the term, from ``init_params``. ``key``: of the dropout of the pass; fold a number into it.
     """
 
     hidden: Hidden
-    labels: Int[Array, "B T"]
+    target: Tokens
     weights: Float[Array, "B T"]
     sown: PyTree
     again: Callable[[], Hidden]
-    cross_entropy: Callable[[Hidden], LossSums]
+    cross_entropy: Callable[..., LossSums]
     sum_of_tokens: Callable[..., Array]
+    config: ExperimentConfig
+    model: Any
+    params: PyTree
+    key: Array
 
 
 class LossTerm:
@@ -52,6 +60,10 @@ class LossTerm:
         """
         return None
 
+    def init_params(self, config: ExperimentConfig, model: Any, key: Array) -> PyTree:
+        """Parameters of its own, beside those of the model; they are trained and saved, and decoding does not use them."""
+        return {}
+
     def of_pass(self, forced: ForcedPass) -> Array | None:
         """A sum over the tokens of the batch."""
         return None
@@ -63,6 +75,7 @@ class LossTerms:
     def __init__(self, config: ExperimentConfig, hyperparameters: Hyperparameters) -> None:
         parts = parts_with(config, hyperparameters)
         names = config.training.loss_term_names
+        self._config = config
         self._terms: dict[str, LossTerm] = {name: registered("loss_term")[name](parts.get(name)) for name in names}
 
     @property
@@ -75,27 +88,15 @@ class LossTerms:
         """The terms that ``projected_cross_entropy`` adds."""
         return {name: found for name, term in self._terms.items() if (found := term.of_logits()) is not None}
 
-    def of_pass(
-        self,
-        sums: LossSums,
-        factors: tuple[Hidden, Array],
-        collected: Mapping[str, PyTree],
-        again: Callable[[], Hidden],
-        targets: tuple[Array, Array, Number],
-        **how: Any,
-    ) -> LossSums:
-        """``sums`` and the other terms; ``targets``: labels, weights, smoothing, ``how``: of ``projected_cross_entropy``."""
-        (hidden, matrix), (labels, weights, _) = factors, targets
-        forced = ForcedPass(
-            hidden,
-            labels,
-            weights,
-            collected.get(SOWN, {}),
-            again,
-            cross_entropy=lambda hidden: projected_cross_entropy(hidden, matrix, *targets, **how),
-            sum_of_tokens=lambda function, *hidden: projected_sum(function, hidden, matrix, weights, **how),
-        )
+    def init_params(self, model: Any, key: Array) -> dict[str, PyTree]:
+        """``{"loss_terms": {name: parameters}}`` of the terms that have some."""
+        found = {name: term.init_params(self._config, model, key) for name, term in self._terms.items()}
+        found = {name: params for name, params in found.items() if params}
+        return {LOSS_TERMS: found} if found else {}
+
+    def of_pass(self, sums: LossSums, forced: ForcedPass) -> LossSums:
+        """``sums`` and the other terms."""
         for name, term in self._terms.items():
-            value = term.of_pass(forced)
+            value = term.of_pass(forced._replace(params=forced.params.get(name, {})))
             sums = sums if value is None else sums.with_term(name, value)
         return sums

@@ -138,7 +138,7 @@ COMBINATIONS = (
         "model.mixers": "ssru attention",
         "model.feed_forward": "geglu",
         "optimizer.averaging": "schedule_free",
-        "training.loss_terms": "confidence_penalty",
+        "training.loss_terms": "confidence_penalty,multi_token",
     },
     {
         "model.attention": "mup,sigmoid",

@@ -14,18 +14,14 @@ from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
 from transformer_jax.models.build import build_model
 from transformer_jax.models.devices import devices_of, policies_on
 from transformer_jax.models.ensemble import Ensemble, joined_params, mean_log_probs
-from transformer_jax.models.initialization import initialized
-from transformer_jax.models.inspection import recorded
 from transformer_jax.models.interface import LogitFactors, Module, call, init_params
 from transformer_jax.precision import POLICIES, einsum
 from transformer_jax.runtime.hardware import device_of, evaluation_dtype
 from transformer_jax.sequence_types import Batch
-from transformer_jax.training.corruptions import corrupted
-from transformer_jax.training.loss_terms import LossTerms
+from transformer_jax.tasks.training_loss import initial_params, training_loss
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.projected_loss import logit_blocks, projected_cross_entropy
 from transformer_jax.training.sharding import psum_over_rows, token_groups
-from transformer_jax.training.statistics import Watch
 
 
 class TranslationObjective:
@@ -54,11 +50,16 @@ class TranslationObjective:
             self.loss = psum_over_rows(self._loss_of_rows, mesh)
             self._unsmoothed_loss = psum_over_rows(self._unsmoothed_loss_of_rows, mesh)
 
+    @property
+    def _how(self) -> dict[str, Any]:
+        """Division of the logits; inside of ``shard_map`` rows are local."""
+        return {"blocks": self._blocks, "groups": token_groups(self._mesh)}
+
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""
         # On any devices: its batch is one row, which cannot be split.
-        model, parts = self.config.model, self.config.parts
-        return initialized(init_params(build_model(model, *self._vocabularies, parts=parts), key), model, parts, key)
+        model = build_model(self.config.model, *self._vocabularies, parts=self.config.parts)
+        return initial_params(self.config, model, init_params, key)
 
     def training_model(self, hyperparameters: Hyperparameters) -> Module:
         """``model``, with hyperparameters that may be traced."""
@@ -71,32 +72,15 @@ class TranslationObjective:
 
     def _loss_of_rows(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> LossSums:
         model = self.training_model(hyperparameters)
-        terms, watch = LossTerms(self.config, hyperparameters), Watch(self.config, hyperparameters)
-
-        def forward(key: Array) -> tuple[LogitFactors, PyTree]:
-            read = corrupted(self.config, hyperparameters, batch, key)
-            options: dict[str, Any] = {"train": True, "rngs": {"dropout": key}}
-            options["mutable"] = terms.collections + watch.collections
-            result: tuple[LogitFactors, PyTree] = call(model, params, "factors", *read, **options)
-            return result
-
-        with recorded(watch.reads_activations) as activations:
-            factors, collected = forward(key)
-        labels, weights = jnp.asarray(batch.target.ids), jnp.asarray(batch.target.segments != 0, jnp.float32)
-        targets = labels, weights, hyperparameters.label_smoothing
-        how: dict[str, Any] = {"precision": self._precision, "blocks": self._blocks, "groups": token_groups(self._mesh)}
-        sums = projected_cross_entropy(*factors, *targets, terms=terms.of_logits, **how)
-        sums = terms.of_pass(
-            sums, factors, collected, lambda: forward(jax.random.fold_in(key, 1))[0].hidden, targets, **how
+        return training_loss(
+            self.config, hyperparameters, model, params, batch, key, precision=self._precision, **self._how
         )
-        return sums._replace(statistics=watch.of_pass(activations))
 
     def _unsmoothed_loss_of_rows(self, params: PyTree, batch: Batch, key: Array, hyperparameters: None) -> LossSums:
         factors: LogitFactors = call(self.model, params, "factors", *batch, train=False)
         labels, weights = jnp.asarray(batch.target.ids), jnp.asarray(batch.target.segments != 0, jnp.float32)
-        blocks, groups = self._blocks, token_groups(self._mesh)
         return projected_cross_entropy(
-            *factors, labels, weights, None, precision=self._evaluation_precision, blocks=blocks, groups=groups
+            *factors, labels, weights, None, precision=self._evaluation_precision, **self._how
         )
 
 

@@ -1,0 +1,65 @@
+"""Multi-token prediction: the loss is its equation, and the model is the one without it."""
+
+import jax
+import numpy as np
+import pytest
+
+from transformer_jax.config import ConfigError, MeshConfig, from_dict, hyperparameters_of
+from transformer_jax.kit.multi_token import Head
+from transformer_jax.models.interface import call
+from transformer_jax.sequence_types import Tokens
+from transformer_jax.tasks.task import objective_of
+from transformer_jax.training.sharding import make_mesh
+
+SIZES = {"d_model": 8, "d_ff": 8, "num_heads": 2, "dropout": 0.0, "embedding_dropout": 0.0}
+# The bias of the logits is a column of the output matrix that the heads do not have.
+LANGUAGE_MODEL = {
+    "task": "language_model",
+    "tokenizer": {"kind": "byte"},
+    "model": {**SIZES, "num_layers": 1, "logits_bias": True},
+}
+# Two sentences in the first row, and padding.
+ROWS = Tokens(
+    np.array([[5, 6, 7, 2, 8, 9, 2], [9, 5, 2, 0, 0, 0, 0]], np.int32),
+    np.array([[1, 1, 1, 1, 2, 2, 2], [1, 1, 1, 0, 0, 0, 0]], np.int32),
+    np.array([[0, 1, 2, 3, 0, 1, 2], [0, 1, 2, 0, 0, 0, 0]], np.int32),
+)
+
+
+def objective(values, terms):
+    values = values | {"training": {"loss_terms": terms, "label_smoothing": 0.0}}
+    if terms:
+        values |= {"parts": {"multi_token": {"tokens": 3, "weight": 0.5}}}
+    return objective_of(from_dict(values), make_mesh(MeshConfig(data=1), jax.devices()[:1]))
+
+
+def test_heads_predict_the_tokens_after_the_next_one_beside_the_parameters_of_the_model():
+    made, base = objective(LANGUAGE_MODEL, "multi_token"), objective(LANGUAGE_MODEL, "")
+    params, plain = (jax.jit(each.init_params)(jax.random.key(0)) for each in (made, base))
+    jax.tree.map(np.testing.assert_array_equal, {name: params[name] for name in plain}, plain)
+    heads = params["loss_terms"]["multi_token"]
+    assert heads.keys() == {"head_2", "head_3"}
+    hyperparameters = hyperparameters_of(made.config)
+
+    @jax.jit
+    def losses(params):
+        model = made.training_model(hyperparameters)
+        hidden, matrix = call(model, params, "factors", ROWS, train=False)
+        found = [Head(model.parts).apply({"params": heads[each]}, hidden[..., :8], ROWS, train=False) for each in heads]
+        logits = [each @ matrix[:, :8].T + matrix[:, 8][None, None] for each in found]
+        return made.loss(params, ROWS, jax.random.key(1), hyperparameters), [jax.nn.log_softmax(z) for z in logits]
+
+    sums, log_probs = losses(params)
+    expected = 0.0
+    for distance, of_head in enumerate(log_probs, 1):
+        for row, position in np.ndindex(2, 7 - distance):
+            segment = ROWS.segments[row, position]
+            if segment and ROWS.segments[row, position + distance] == segment:
+                expected -= 0.5 * of_head[row, position, ROWS.ids[row, position + distance]]
+    assert float(sums.extras["multi_token"]) == pytest.approx(float(expected), rel=1e-5)
+    assert float(sums.loss) == pytest.approx(float(sums.nll + expected), rel=1e-5)
+
+
+def test_a_recurrent_model_has_no_layer_for_a_head():
+    with pytest.raises(ConfigError, match="training.loss_terms: multi_token needs a Transformer"):
+        jax.eval_shape(objective({"model": {"kind": "rnn"}}, "multi_token").init_params, jax.random.key(0))
