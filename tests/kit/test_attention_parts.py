@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from transformer_jax.config import ConfigError, DecoderOnlyConfig, GenerationConfig, MeshConfig
+from transformer_jax.config import ConfigError, DecoderOnlyConfig, MeshConfig
 from transformer_jax.config.plugins import register, registered
 from transformer_jax.kit.alibi import LinearBiases
 from transformer_jax.kit.cosine import CosineAttention, CosineSettings
@@ -18,7 +18,7 @@ from transformer_jax.kit.multi_query import MultiQuery
 from transformer_jax.kit.rope import RopeSettings, RotaryPositions
 from transformer_jax.kit.shaw import with_relative_keys
 from transformer_jax.kit.sliding_window import SlidingWindow, SlidingWindowSettings
-from transformer_jax.kit.soft_cap import SoftCapSettings, capped
+from transformer_jax.kit.soft_cap import capped
 from transformer_jax.kit.t5 import Buckets, T5Settings
 from transformer_jax.kit.talking_heads import TalkingHeads
 from transformer_jax.layers.attention import MultiHeadAttention
@@ -27,7 +27,6 @@ from transformer_jax.layers.modified_attention import AttentionChange, ModifiedA
 from transformer_jax.layers.scaled_dot_product import At
 from transformer_jax.layers.site import Site
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
-from transformer_jax.tasks.language_model.generator import PromptDecoder
 from transformer_jax.training.sharding import make_mesh, state_shardings
 
 SITE = Site("decoder", "self", 2, is_causal=True)
@@ -137,21 +136,6 @@ def test_heads_talk_before_and_after_the_softmax():
     weights = jax.nn.softmax(jnp.where(MASK.array()[:, None], scores, -jnp.inf))
     expected = jnp.einsum("BHQM,HJ->BJQM", weights, after)
     np.testing.assert_allclose(sown["intermediates"]["attention_weights"][0], expected, atol=1e-4)
-
-
-def test_beam_search_finds_the_same_whatever_the_batch():
-    """With changes of every sort; the shorter prompt begins with padding."""
-    config = DecoderOnlyConfig(**SMALL, positions="t5", attention="grouped_query,soft_cap,sliding_window,talking_heads")
-    parts = {"t5": T5Settings(4, 4), "grouped_query": GroupedQuerySettings(2), "soft_cap": SoftCapSettings(2.0)}
-    parts["sliding_window"] = SlidingWindowSettings(4)
-    model = build_decoder_only(config, 19, parts=parts)
-    params = jax.tree.map(lambda leaf: 3 * leaf, init_decoder_only(model, jax.random.key(0)))
-    decoder = PromptDecoder(model, GenerationConfig(beam_width=3, max_new_tokens=6))
-    found = jax.jit(partial(decoder.continuations, params, key=jax.random.key(0)))
-    together = found(jnp.array([[0, 0, 0, 1, 5], [1, 7, 8, 9, 4]]), jnp.array([0, 1]))
-    alone = found(jnp.array([[1, 5]]), jnp.array([0]))
-    np.testing.assert_array_equal(together[0][0], alone[0][0])
-    np.testing.assert_allclose(together[2][0], alone[2][0], rtol=1e-4)
 
 
 def test_a_part_that_reads_its_layer_is_refused_where_layers_are_scanned():

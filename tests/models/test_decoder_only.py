@@ -11,13 +11,7 @@ from jitted_model import JittedModel, random_params
 
 from transformer_jax.array_types import BOS_ID
 from transformer_jax.config import ConfigError, DecoderOnlyConfig
-from transformer_jax.kit.cosine import CosineSettings
-from transformer_jax.kit.gated_linear_attention import GatedLinearAttentionSettings
-from transformer_jax.kit.grouped_query import GroupedQuerySettings
-from transformer_jax.kit.rope import RopeSettings
-from transformer_jax.kit.shaw import ShawSettings
 from transformer_jax.kit.sliding_window import SlidingWindowSettings
-from transformer_jax.kit.soft_cap import SoftCapSettings
 from transformer_jax.kit.t5 import T5Settings
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.models.decoder_only import prompt_positions
@@ -30,24 +24,10 @@ VARIANTS = {
     "default": {},
     "post-norm, sinusoids, untied": {"normalization": "post", "positions": "sinusoidal", "tying": "none"},
     "other head sizes, bfloat16": {"d_key": 6, "d_value": 10, "compute_dtype": "bfloat16"},
-    "grouped_query, qk_norm, rope": {"attention": "grouped_query,qk_norm", "positions": "rope"},
-    "multi_query, cosine, alibi": {"attention": "multi_query,cosine", "positions": "alibi"},
-    "sliding_window, soft_cap, t5": {"attention": "sliding_window,soft_cap", "positions": "t5", "tying": "none"},
-    "talking_heads, shaw": {"attention": "talking_heads", "positions": "shaw", "normalization": "post"},
-    "ssru": {"mixers": "ssru", "positions": "none"},
-    "gated linear attention, then attention": {"mixers": "gated_linear_attention attention"},
+    "sliding_window, talking_heads, t5": {"attention": "sliding_window,talking_heads", "positions": "t5"},
+    "ssru, then attention": {"mixers": "ssru attention"},
 }
-"""Together they have all attentions, positions and mixers of the kit."""
-PARTS = {
-    "grouped_query": GroupedQuerySettings(2),
-    "rope": RopeSettings(base=50.0, share=0.5),
-    "cosine": CosineSettings(),
-    "sliding_window": SlidingWindowSettings(3),
-    "soft_cap": SoftCapSettings(0.5),
-    "t5": T5Settings(buckets=4, max_distance=4),
-    "shaw": ShawSettings(2),
-    "gated_linear_attention": GatedLinearAttentionSettings(chunk=2),
-}
+PARTS = {"sliding_window": SlidingWindowSettings(3), "t5": T5Settings(buckets=4, max_distance=4)}
 TOKENS = Tokens.from_ids(np.array([[5, 6, 2, 0, 0, 0, 0, 0], [8, 9, 10, 11, 12, 13, 14, 2]], np.int32))
 PACKED = Tokens(
     np.array([[5, 6, 2, 8, 9, 10, 11, 12, 13, 14, 2, 0]], np.int32),
@@ -96,7 +76,7 @@ def test_steps_after_a_prefilled_prompt_equal_the_full_forward_pass(name, full):
     assert_steps_equal(name, full, jnp.array([[0, 0, 0, BOS_ID], [BOS_ID, 8, 9, 10]]), (0, 3))
 
 
-@pytest.mark.parametrize("name", ["default", "gated linear attention, then attention"], scope="module")
+@pytest.mark.parametrize("name", ["default", "ssru, then attention"], scope="module")
 def test_steps_without_a_prompt_equal_the_full_forward_pass(name, full):
     assert_steps_equal(name, full, jnp.zeros((1, 0), jnp.int32), (-1,))
 
@@ -116,10 +96,9 @@ def test_packed_documents_and_padding_do_not_see_each_other(name, full):
     np.testing.assert_allclose(packed[3:11], full[1], atol=2e-4)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in VARIANTS if name in ("default", "ssru") or "attention" in VARIANTS[name]]
-)
-def test_scanned_and_rematerialized_layers_compute_the_same(name):
+def test_scanned_and_rematerialized_layers_compute_the_same():
+    name = "sliding_window, talking_heads, t5"
+
     def gradient(**settings):
         model = build_decoder_only(DecoderOnlyConfig(**(SMALL | VARIANTS[name] | settings)), VOCABULARY, parts=PARTS)
         return jax.jit(jax.grad(lambda variables: model.apply(variables, TOKENS, train=False).var()))(made(name)[1])

@@ -89,12 +89,10 @@ class MultiHeadAttention(nn.Module):
 
     def cache_spec(self, rows: int, num_slots: int, beams: int) -> LayerCache:
         """Shapes and types of the cache of ``num_slots`` cache slots a row."""
-        del beams
         return LayerCache(kv_spec(rows, self.num_heads, num_slots, self.key_size, self.value_size, self.precision))
 
     def cache_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> KVCache:
         """The cache of a whole ``memory``, such as an encoded source."""
-        del positions
         keys, values = self.project_memory(memory)
         return KVCache(jnp.swapaxes(keys, 2, 3).astype(self.precision.compute), values.astype(self.precision.compute))
 

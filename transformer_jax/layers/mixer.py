@@ -55,12 +55,10 @@ class Mixer(nn.Module):
         self, queries: Float[Array, "B L D"], memory: Float[Array, "B L D"], mask: SentenceMask, *, train: bool
     ) -> Float[Array, "B L D"]:
         """Outputs of all positions; ``memory`` is ``queries``, as in self-attention."""
-        del memory, train
         return self._run(queries, mask)[0]
 
     def cache_spec(self, rows: int, num_slots: int, beams: int) -> LayerCache:
         """Shape and type of the states of all beams."""
-        del num_slots
         return LayerCache((), jax.ShapeDtypeStruct((rows, beams, *self.state_shape), jnp.float32))
 
     def prefill(self, inputs: Float[Array, "B P D"], mask: SentenceMask, cache: LayerCache) -> LayerCache:
@@ -71,7 +69,6 @@ class Mixer(nn.Module):
         self, inputs: Float[Array, "B W D"], cache: LayerCache, slots: Slots
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
         """One more position in each beam; there are no cache slots."""
-        del slots
         outputs, states = self.advance(inputs, cache.beams)
         outputs = of_shape(outputs, inputs.shape, "B, W, D", type(self).advance)
         return outputs, cache._replace(beams=of_shape(states, cache.beams.shape, "B, W, ...", type(self).advance))

@@ -61,7 +61,6 @@ def _forward(
 def _backward(
     epsilon: float, precision: Precision, residuals: tuple[Array, ...], gradient: Array
 ) -> tuple[Array, Array, Array]:
-    del epsilon
     hidden, scale = residuals[0], residuals[3]
     # Merged into rows: on a CPU the broadcast scale of the forward pass would otherwise be stored.
     rows = (-1,) if precision.merges_positions else hidden.shape[:-1]

@@ -28,7 +28,6 @@ class Residual(nn.Module):
     @classmethod
     def of(cls, settings: Any, config: Any, site: Site, **options: Any) -> "Residual":
         """The residual connection at a site; ``settings`` of its part, ``config`` of the model, ``options``: the fields."""
-        del settings, config, site
         return cls(**options)
 
     def setup(self) -> None:

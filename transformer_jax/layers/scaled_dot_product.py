@@ -47,7 +47,6 @@ def _softmax_forward(scores: Array, dtype: str) -> tuple[Array, Array]:
 
 
 def _softmax_backward(dtype: str, weights: Array, gradient: Array) -> tuple[Array]:
-    del dtype
     weights, gradient = weights.astype(jnp.float32), gradient.astype(jnp.float32)
     return (weights * (gradient - jnp.sum(gradient * weights, axis=-1, keepdims=True)),)
 

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import EOS_ID, Array, PyTree
 from transformer_jax.config import (
-    ConfigError,
     DecoderOnlyConfig,
     Rates,
     RnnConfig,
@@ -46,7 +45,7 @@ from transformer_jax.models.build_rnn import build_rnn
 from transformer_jax.models.decoder_only import DecoderOnly
 from transformer_jax.models.devices import ANY_DEVICES, Devices, identity
 from transformer_jax.models.interface import tied_embeddings
-from transformer_jax.models.layer_stack import STACKS, layer_sites
+from transformer_jax.models.layer_stack import STACKS, Unrolled, layer_sites
 from transformer_jax.models.rnn import RnnSeq2Seq
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.models.transformer_layers import LayerParts
@@ -55,14 +54,12 @@ from transformer_jax.sequence_types import Tokens
 
 def _feed_forward(module: Callable[..., nn.Module], activation: Activation) -> Callable[..., nn.Module]:
     def make(settings: None, config: TransformerLayersConfig, site: Site, **options: Any) -> nn.Module:
-        del settings, site
         return module(config.d_ff, activation, **options)
 
     return make
 
 
 def _layer_norm(settings: None, config: TransformerLayersConfig, site: Site, **options: Any) -> nn.Module:
-    del settings, site
     return LayerNorm(config.norm_epsilon, **options)
 
 
@@ -256,20 +253,11 @@ def _attention_maker(
 def _change_attention(config: TransformerLayersConfig, parts: Mapping[str, Any]) -> bool:
     """Whether positions of a plugin or of the kit change the attention of any layer."""
     make, settings = registered("positions")[config.positions], parts.get(config.positions)
-    stack = STACKS[config.scan_layers, config.rematerialize]
-    sites = layer_sites(stack, Site("decoder", "self", config.decoder_depth, True))
+    sites = layer_sites(Unrolled(), Site("decoder", "self", config.decoder_depth, True))
     if isinstance(config, TransformerConfig):
         sites += [site.of("cross") for site in sites]
-        sites += layer_sites(stack, Site("encoder", "self", config.num_encoder_layers, False))
-
-    def changes(site: Site) -> bool:
-        try:
-            return make(settings, config, site) is not None
-        except ConfigError:
-            # It reads the layer of scanned layers, which is refused where the attention is made.
-            return True
-
-    return any(changes(site) for site in sites)
+        sites += layer_sites(Unrolled(), Site("encoder", "self", config.num_encoder_layers, False))
+    return any(make(settings, config, site) is not None for site in sites)
 
 
 def _positions(config: TransformerLayersConfig, site: Site, parts: Mapping[str, Any]) -> nn.Module:

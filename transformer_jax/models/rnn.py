@@ -190,8 +190,7 @@ class RnnSeq2Seq(nn.Module):
         prepared = cache.per_sentence
         state, advanced = self.decoder.advance(self.decoder.read(tokens), positions, beams.state, prepared, train=False)
         written = self.decoder.write(tokens, advanced, prepared, train=False)
-        hidden = written.output
-        logits = self.projection.logits(hidden)
+        logits = self.projection.logits(written.output)
         return logits, DecodeCache(RnnPerBeam(state, beams.length + 1), prepared)
 
     def _begin(self, memory: RnnMemory, *, beams: int) -> tuple[PyTree, DecoderState]:

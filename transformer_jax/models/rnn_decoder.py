@@ -81,6 +81,18 @@ class PlainDecoder(nn.Module):
         return Written(self.output_dropout(advanced, train=train), None)
 
 
+def _token_by_token(
+    decoder: PlainDecoder, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
+) -> PyTree:
+    """``advance_all`` as a scan of ``advance``, for attention that depends on the previous token."""
+
+    def advance(decoder: PlainDecoder, state: DecoderState, at: PyTree) -> tuple[DecoderState, PyTree]:
+        read, positions = at
+        return decoder.advance(read, positions, state, prepared, train=train)
+
+    return over_time(advance, decoder, state, (read, positions))[1]
+
+
 class LuongDecoder(PlainDecoder):
     """Attends with the new state: output tanh(W [c; h]) (Luong et al. 2015, section 3, equation 5).
 
@@ -130,10 +142,7 @@ class InputFeedingDecoder(LuongDecoder):
         output = self._combined(attended.context, top, train=train)
         return DecoderState(layers, output, attended.state), (output, attended.weights)
 
-    def advance_all(
-        self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
-    ) -> PyTree:
-        return _token_by_token(self, read, positions, state, prepared, train=train)
+    advance_all = _token_by_token
 
     def write(self, tokens: DecoderInputs, advanced: PyTree, prepared: PyTree, *, train: bool) -> Written:
         return Written(*advanced)
@@ -174,10 +183,7 @@ class BahdanauDecoder(PlainDecoder):
         _, layers = self.stack(read + self.stack.read_rest(attended.context), state.layers, train=train)
         return DecoderState(layers, (), attended.state), (previous, attended.context, attended.weights)
 
-    def advance_all(
-        self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
-    ) -> PyTree:
-        return _token_by_token(self, read, positions, state, prepared, train=train)
+    advance_all = _token_by_token
 
     def write(self, tokens: DecoderInputs, advanced: PyTree, prepared: PyTree, *, train: bool) -> Written:
         """The maxout layer is the output."""
@@ -186,15 +192,3 @@ class BahdanauDecoder(PlainDecoder):
         readout = einsum("BQC,CN->BQN", inputs, self.readout_kernel, self.precision)
         output = jnp.max(readout.reshape(*readout.shape[:-1], self.output_size, 2), axis=-1)
         return Written(self.output_dropout(output, train=train), weights)
-
-
-def _token_by_token(
-    decoder: PlainDecoder, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
-) -> PyTree:
-    """``advance_all`` as a scan of ``advance``, for attention that depends on the previous token."""
-
-    def advance(decoder: PlainDecoder, state: DecoderState, at: PyTree) -> tuple[DecoderState, PyTree]:
-        read, positions = at
-        return decoder.advance(read, positions, state, prepared, train=train)
-
-    return over_time(advance, decoder, state, (read, positions))[1]

@@ -1,7 +1,6 @@
 """Learning rates as functions of the update, counted from 1 as the paper counts its steps."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -17,80 +16,57 @@ Schedule = Callable[[AnyArray | int], Any]
 """(number of the update) to the rate, float32; computed by NumPy, on the host, unless a JAX array is given."""
 
 
-def noam(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
+def noam(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> Any:
     """factor * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (Vaswani et al. 2017, equation 3)."""
-
-    def rate(step: AnyArray | int) -> Any:
-        step, xp = float32_step(step)
-        return (
-            hyperparameters.learning_rate
-            * d_model**-0.5
-            * xp.minimum(step**-0.5, step * hyperparameters.warmup_updates**-1.5)
-        )
-
-    return rate
+    return (
+        hyperparameters.learning_rate
+        * d_model**-0.5
+        * xp.minimum(step**-0.5, step * hyperparameters.warmup_updates**-1.5)
+    )
 
 
-def inverse_square_root(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
+def inverse_square_root(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> Any:
     """The shape of ``noam`` with the peak stated: ``learning_rate`` after ``warmup_updates``."""
-
-    def rate(step: AnyArray | int) -> Any:
-        step, xp = float32_step(step)
-        warmup = hyperparameters.warmup_updates
-        return hyperparameters.learning_rate * xp.minimum(step / warmup, (warmup / step) ** 0.5)
-
-    return rate
+    warmup = hyperparameters.warmup_updates
+    return hyperparameters.learning_rate * xp.minimum(step / warmup, (warmup / step) ** 0.5)
 
 
-def cosine(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
+def cosine(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> Any:
     """Linear warm-up to ``learning_rate``, then half a cosine down to 0 at the last update (Loshchilov and Hutter 2017)."""
-
-    def rate(step: AnyArray | int) -> Any:
-        step, xp = float32_step(step)
-        warmup = hyperparameters.warmup_updates
-        done = xp.clip((step - warmup) / (hyperparameters.num_updates - warmup), 0.0, 1.0)
-        return hyperparameters.learning_rate * xp.minimum(step / warmup, 0.5 * (1.0 + xp.cos(np.pi * done)))
-
-    return rate
+    warmup = hyperparameters.warmup_updates
+    done = xp.clip((step - warmup) / (hyperparameters.num_updates - warmup), 0.0, 1.0)
+    return hyperparameters.learning_rate * xp.minimum(step / warmup, 0.5 * (1.0 + xp.cos(np.pi * done)))
 
 
-def linear(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
+def linear(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> Any:
     """Linear warm-up to ``learning_rate``, then in a straight line down to 1e-4 of it at the last update (word2vec.c)."""
-
-    def rate(step: AnyArray | int) -> Any:
-        step, xp = float32_step(step)
-        warmup = hyperparameters.warmup_updates
-        left = (hyperparameters.num_updates - step) / (hyperparameters.num_updates - warmup)
-        return hyperparameters.learning_rate * xp.minimum(step / warmup, xp.maximum(left, 1e-4))
-
-    return rate
+    warmup = hyperparameters.warmup_updates
+    left = (hyperparameters.num_updates - step) / (hyperparameters.num_updates - warmup)
+    return hyperparameters.learning_rate * xp.minimum(step / warmup, xp.maximum(left, 1e-4))
 
 
-def constant(hyperparameters: Hyperparameters, d_model: int) -> Schedule:
+def constant(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> Any:
     """Linear warm-up to ``learning_rate``, then that."""
-
-    def rate(step: AnyArray | int) -> Any:
-        step, xp = float32_step(step)
-        return hyperparameters.learning_rate * xp.minimum(step / hyperparameters.warmup_updates, 1.0)
-
-    return rate
+    return hyperparameters.learning_rate * xp.minimum(step / hyperparameters.warmup_updates, 1.0)
 
 
-SCHEDULES = {
-    "noam": noam,
-    "inverse_square_root": inverse_square_root,
-    "cosine": cosine,
-    "linear": linear,
-    "constant": constant,
-}
+SCHEDULES = {each.__name__: each for each in (noam, inverse_square_root, cosine, linear, constant)}
+"""Of the update, the hyperparameters, the width, and the NumPy that computes."""
 
 
 def make_schedule(
     name: str, hyperparameters: Hyperparameters, d_model: int, parts: Mapping[str, Any] = MappingProxyType({})
 ) -> Schedule:
     """The schedule of that name; ``parts``: the settings of parts."""
-    make = SCHEDULES[name] if name in SCHEDULES else partial(registered("schedule")[name], parts.get(name))
-    return make(hyperparameters, d_model)
+    if name not in SCHEDULES:
+        schedule: Schedule = registered("schedule")[name](parts.get(name), hyperparameters, d_model)
+        return schedule
+
+    def rate(step: AnyArray | int) -> Any:
+        number, xp = float32_step(step)
+        return SCHEDULES[name](number, hyperparameters, d_model, xp)
+
+    return rate
 
 
 def float32_step(step: AnyArray | int) -> tuple[Any, Any]:

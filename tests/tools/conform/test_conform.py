@@ -15,6 +15,7 @@ from transformer_jax.config import ConfigError
 from transformer_jax.config.plugins import load_plugin, register
 from transformer_jax.kit import KIT
 from transformer_jax.layers.modified_attention import AttentionChange
+from transformer_jax.models.build import init_decoder_only
 from transformer_jax.tasks.task import objective_of
 from transformer_jax.tools.conform.checks import (
     OF_LANGUAGE_MODELS,
@@ -26,6 +27,7 @@ from transformer_jax.tools.conform.checks import (
 )
 from transformer_jax.tools.conform.comparison import Broken, require_near, require_same_bits
 from transformer_jax.tools.conform.ideas import KINDS, Idea, ideas_named, with_values
+from transformer_jax.tools.conform.model_properties import left_padding_changes_nothing
 from transformer_jax.tools.conform.trials import Trial, sentences, single_mesh, trial_config
 
 PROPERTIES = OF_MODELS | OF_TRANSFORMERS | OF_LANGUAGE_MODELS | OF_UPDATES
@@ -36,6 +38,16 @@ import transformer_jax
 class Mine: pass
 transformer_jax.register("attention", "mine")(Mine)
 transformer_jax.register("optimizer", "mine")(lambda hyperparameters: [])
+"""
+
+
+INCOMPLETE = """
+import transformer_jax
+from transformer_jax.layers.modified_attention import AttentionChange
+
+@transformer_jax.register("positions", "incomplete")
+def incomplete(settings, model, site):
+    return AttentionChange(site=site)
 """
 
 
@@ -165,11 +177,20 @@ def split(names):
 
 
 @pytest.mark.parametrize("settings", COMBINATIONS[:-1])
-def test_combinations_of_the_kit_decode_are_causal_and_learn(settings):
+def test_combinations_of_the_kit_keep_the_promises_of_decoding_and_learn(settings):
     trial = Trial(config_of(settings))
-    names = "a decoding step equals the full pass", "causal by gradient", "learns a batch"
+    names = ["a decoding step equals the full pass", "causal by gradient", "packed equals apart"]
+    names += [*OF_LANGUAGE_MODELS, "learns a batch"]
     found = [checked(trial, "language_model", name, PROPERTIES[name]) for name in names]
     assert [each for each in found if not each.holds] == []
+
+
+def test_the_cache_of_a_window_is_a_ring_that_holds_one_window_also_after_a_longer_prompt():
+    trial = Trial(config_of({"model.attention": "grouped_query,sliding_window", "model.positions": "rope"}))
+    params = trial.params
+    cache = jax.eval_shape(lambda: trial.start(params, jnp.ones((2, 9), jnp.int32), 2, 8)).kv_cache
+    assert {leaf.shape for leaf in jax.tree.leaves(cache)} == {(2, 2, 4, 6), (2, 2, 6, 4)}
+    assert left_padding_changes_nothing(trial, 14)
 
 
 def test_combinations_are_the_whole_kit():
@@ -228,3 +249,20 @@ def test_not_a_number_and_other_bits_are_differences():
 def test_the_command_needs_one_idea(capsys):
     assert main(["conform"]) == 2
     assert "give one idea, as in transformer-jax conform rope" in capsys.readouterr().err
+
+
+def test_a_model_that_cannot_be_built_is_one_finding_with_the_line(tmp_path):
+    file = tmp_path / "incomplete.py"
+    file.write_text(INCOMPLETE)
+    load_plugin(str(file))
+    (found,) = findings("language_model", {"model": {"positions": "incomplete"}})
+    assert (found.name, found.holds) == ("model and loss can be built", False)
+    assert f"{file}, line 7: TypeError: " in found.detail and "num_heads" in found.detail
+
+
+def test_models_have_the_settings_of_their_parts_and_the_base_has_none():
+    idea, stated = Idea("attention", "grouped_query"), {"parts": {"grouped_query": {"key_value_heads": 1}}}
+    trial = Trial(trial_config("language_model", idea.settings(stated)))
+    shapes = jax.eval_shape(lambda: init_decoder_only(trial.model, jax.random.key(0)))
+    assert shapes["decoder_layers_0"]["self_attention"]["key"].shape == (16, 1, 4)
+    assert not trial_config("language_model", idea.settings_without(stated)).parts

@@ -77,13 +77,9 @@ def findings(
         yield checked(trial, model, name, check)
 
 
+@optimized(False)
 def checked(trial: Trial, model: str, name: str, check: Property) -> Finding:
     """A property, at the shortest length where it fails."""
-    with optimized(False):
-        return _checked(trial, model, name, check)
-
-
-def _checked(trial: Trial, model: str, name: str, check: Property) -> Finding:
     try:
         return Finding(model, name, True, check(trial, LENGTH))
     except Exception as error:

@@ -3,17 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from transformer_jax.config import (
-    ConfigError,
-    DecoderOnlyConfig,
-    OptimizerConfig,
-    RnnConfig,
-    TrainingConfig,
-    TransformerConfig,
-)
-from transformer_jax.config.checks import declared
+from transformer_jax.config import ConfigError
 from transformer_jax.config.errors import nearest
-from transformer_jax.config.plugins import load_plugin, registered
+from transformer_jax.config.plugins import OWN_NAMES, load_plugin, names_of, registered
 
 TRANSFORMERS = ("translation", "language_model")
 
@@ -87,18 +79,9 @@ def ideas_named(text: str) -> list[Idea]:
     return found
 
 
-def names(kind: str) -> tuple[str, ...]:
+def names(kind: str) -> list[str]:
     """All parts of a kind: of the core, of the kit and of plugins."""
-    path, _, key = KINDS[kind].setting.partition(".")
-    blocks = {
-        "optimizer": (OptimizerConfig,),
-        "training": (TrainingConfig,),
-        "model": (RnnConfig,) if kind == "rnn_attention" else BLOCKS,
-    }
-    return tuple(dict.fromkeys(name for block in blocks[path] for name in declared(block)[key].values))
-
-
-BLOCKS = (TransformerConfig, DecoderOnlyConfig)
+    return [*sorted(OWN_NAMES[kind]), *names_of(kind)]
 
 
 def _registered_by(file: str) -> list[Idea]:
