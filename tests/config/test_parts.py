@@ -125,6 +125,8 @@ def test_a_resumed_run_may_change_what_its_part_declares_as_changeable():
         register("norm", "mine", settings=Settings)
     with pytest.raises(ConfigError, match="norm 'rmsnorm' is in the kit; use another name"):
         register("norm", "rmsnorm")(object)
+    with pytest.raises(ConfigError, match="metric 'mine' would not get its settings"):
+        register("metric", "mine", settings=Settings)
     with pytest.raises(ConfigError, match="attention 'multi_head' is in the core; use another name"):
         register("attention", "multi_head")
     with pytest.raises(ConfigError, match="the log has another train/nll"):

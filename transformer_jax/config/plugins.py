@@ -50,6 +50,10 @@ EXTENSIONS = {
 KINDS_WITH_PARAMETERS = (
     *("attention", "rnn_attention", "positions", "mixer", "norm", "residual", "feed_forward", "loss_term", "task"),
 )
+KINDS_WITHOUT_SETTINGS = (
+    *("rnn_attention", "data_source", "tokenizer", "task", "sharding", "search", "metric", "word_table"),
+)
+"""Their objects are not called with settings of a part."""
 LOGGED_KINDS = ("loss_term", "statistic")
 LOGGED = ("loss", "nll", "accuracy", "tokens", "gradient_norm", "learning_rate", "target_tokens", "skipped_updates")
 """Metrics train/NAME of every run; parts of ``LOGGED_KINDS`` add others."""
@@ -76,11 +80,13 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
 
     ``settings``: a frozen dataclass of fields made by ``config.setting``, which a run has at ``parts.NAME.FIELD``.
 
-    Raises ConfigError when there is no such kind, and when the name is taken: by the core, the kit, the settings of another
-    kind, or a metric of the log.
+    Raises ConfigError when there is no such kind, or it has no settings, and when the name is taken: by the core, the kit, the
+    settings of another kind, or a metric of the log.
     """
     if kind not in EXTENSIONS:
         raise ConfigError(f"register: {kind!r} is not one of {', '.join(EXTENSIONS)}")
+    if settings and kind in KINDS_WITHOUT_SETTINGS:
+        raise ConfigError(f"register: {kind} {name!r} would not get its settings; parts of this kind have none")
     others = [other for other, taken in _SETTINGS if taken == name and other != kind]
     if settings and others:
         raise ConfigError(f"register: parts.{name} are already the settings of {others[0]} {name!r}; use another name")
