@@ -14,7 +14,7 @@ from transformer_jax.config import ConfigError
 # Paths of the parts of a model that return arrays of the shape of their first argument: norms, residual connections and
 # sublayers; and of positions, which return hidden states for integers.
 LIKE_THEIR_INPUT = r"\w+_layers_\d+/(feed_forward|\w+_residual(/\w*norm)?)|\w+_norm"
-POSITIONS = r"(\w+_)?positions"
+PATH_OF_POSITIONS = r"(\w+_)?positions"
 
 
 def of_shape(returned: Any, shape: tuple[int, ...], axes: str, function: Any) -> Array:
@@ -41,7 +41,7 @@ def checked_parts(d_model: int) -> Iterator[None]:
             function = getattr(type(context.module), context.method_name)
             if re.fullmatch(LIKE_THEIR_INPUT, path):
                 return of_shape(returned, arguments[0].shape, "B, L, D", function)
-            if re.fullmatch(POSITIONS, path):
+            if re.fullmatch(PATH_OF_POSITIONS, path):
                 return of_shape(returned, (*arguments[0].shape, d_model), "B, L, D", function)
         return returned
 
