@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import Array, Hidden, PyTree
+from transformer_jax.array_types import AnyArray, Array, Hidden, PyTree
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.config.checks import require, setting
 from transformer_jax.config.plugins import register
@@ -69,13 +69,13 @@ class MultiToken(LossTerm):
         trunk, ones = forced.hidden[..., :width], forced.hidden[..., width:]
         for i in self.ahead:
             params, rngs = {"params": forced.params[f"head_{i}"]}, {"dropout": jax.random.fold_in(forced.key, i)}
-            hidden = Head(forced.model.parts).apply(params, trunk, forced.target, train=True, rngs=rngs)
+            hidden: Any = Head(forced.model.parts).apply(params, trunk, forced.target, train=True, rngs=rngs)
             labels, later = (_moved(rows, i - 1) for rows in (forced.target.ids, segments))
             weights = forced.weights * (later == segments)
             total += forced.cross_entropy(jnp.concatenate([hidden, ones], -1), labels, weights).loss
         return self.settings.weight * total
 
 
-def _moved(rows: Array, distance: int) -> Array:
+def _moved(rows: AnyArray, distance: int) -> Array:
     """[B, T], each entry ``distance`` positions earlier, with zeros at the end."""
     return jnp.pad(jnp.asarray(rows), ((0, 0), (0, distance)))[:, distance:]

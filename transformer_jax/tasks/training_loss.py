@@ -44,8 +44,8 @@ def training_loss(
     weights = jnp.asarray(target.segments != 0, jnp.float32)
 
     def cross_entropy(hidden: Array, labels: Any = target.ids, weights: Array = weights, **options: Any) -> LossSums:
-        targets = jnp.asarray(labels), weights, hyperparameters.label_smoothing
-        return projected_cross_entropy(hidden, matrix, *targets, **options, **how)
+        smoothing = hyperparameters.label_smoothing
+        return projected_cross_entropy(hidden, matrix, jnp.asarray(labels), weights, smoothing, **options, **how)
 
     forced = ForcedPass(
         hidden,

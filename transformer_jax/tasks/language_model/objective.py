@@ -62,5 +62,5 @@ class LanguageModelObjective:
     def unsmoothed_loss(self, params: PyTree, batch: Tokens, is_scored: AnyArray) -> LossSums:
         """Cross entropy of the scored tokens [B, T] of a batch, without dropout or smoothing."""
         factors: LogitFactors = call(self._model_of_rows, params, "factors", batch, train=False)
-        targets = jnp.asarray(batch.ids), jnp.asarray(is_scored, jnp.float32), None
-        return projected_cross_entropy(*factors, *targets, precision=self._precision.wide, **self._how)
+        labels, weights = jnp.asarray(batch.ids), jnp.asarray(is_scored, jnp.float32)
+        return projected_cross_entropy(*factors, labels, weights, None, precision=self._precision.wide, **self._how)
