@@ -5,17 +5,21 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, hyperparameters_of
 from transformer_jax.models.initialization import initialized
 from transformer_jax.models.inspection import recorded
 from transformer_jax.models.interface import LogitFactors, Module, call
+from transformer_jax.precision import Precision
+from transformer_jax.runtime.hardware import device_of
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.corruptions import corrupted
 from transformer_jax.training.loss_terms import LOSS_TERMS, SOWN, ForcedPass, LossTerms
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.projected_loss import projected_cross_entropy, projected_sum
+from transformer_jax.training.projected_loss import logit_blocks, projected_cross_entropy, projected_sum
+from transformer_jax.training.sharding import token_groups
 from transformer_jax.training.statistics import Watch
 
 
@@ -62,6 +66,12 @@ def training_loss(
     )
     sums = terms.of_pass(cross_entropy(hidden, terms=terms.of_logits), forced)
     return sums._replace(statistics=watch.of_pass(activations))
+
+
+def logit_options(mesh: Mesh, precision: Precision) -> dict[str, Any]:
+    """Options of ``projected_cross_entropy`` on ``mesh``; inside of ``shard_map`` each device has its own rows."""
+    blocks = logit_blocks(mesh, device_of(mesh).platform)
+    return {"precision": precision, "blocks": blocks, "groups": token_groups(mesh)}
 
 
 def _sides(batch: PyTree) -> list[Tokens]:

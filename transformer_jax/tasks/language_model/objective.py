@@ -1,7 +1,6 @@
 """The language model of a run and its loss."""
 
 from functools import partial
-from typing import Any
 
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -12,12 +11,10 @@ from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.models.decoder_only import DecoderOnly
 from transformer_jax.models.devices import devices_of, policies_on
 from transformer_jax.models.interface import LogitFactors, call
-from transformer_jax.runtime.hardware import device_of
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.training_loss import initial_params, training_loss
+from transformer_jax.tasks.training_loss import initial_params, logit_options, training_loss
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.projected_loss import logit_blocks, projected_cross_entropy
-from transformer_jax.training.sharding import token_groups
+from transformer_jax.training.projected_loss import projected_cross_entropy
 
 
 class LanguageModelObjective:
@@ -35,12 +32,7 @@ class LanguageModelObjective:
         self.model = self._build(devices_of(config.model, mesh))
         self._model_of_rows = self._build(self._devices)
         self._precision = policies_on(mesh)[config.model.compute_dtype]
-        self._blocks, self._mesh = logit_blocks(mesh, device_of(mesh).platform), mesh
-
-    @property
-    def _how(self) -> dict[str, Any]:
-        """Division of the logits; inside of ``shard_map`` rows are local."""
-        return {"blocks": self._blocks, "groups": token_groups(self._mesh)}
+        self._mesh = mesh
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""
@@ -54,13 +46,13 @@ class LanguageModelObjective:
 
     def loss(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> LossSums:
         """Label-smoothed cross entropy of a training batch, with dropout."""
-        model = self.training_model(hyperparameters)
-        return training_loss(
-            self.config, hyperparameters, model, params, batch, key, precision=self._precision, **self._how
-        )
+        model, how = self.training_model(hyperparameters), logit_options(self._mesh, self._precision)
+        return training_loss(self.config, hyperparameters, model, params, batch, key, **how)
 
     def unsmoothed_loss(self, params: PyTree, batch: Tokens, is_scored: AnyArray) -> LossSums:
         """Cross entropy of the scored tokens [B, T] of a batch, without dropout or smoothing."""
         factors: LogitFactors = call(self._model_of_rows, params, "factors", batch, train=False)
         labels, weights = jnp.asarray(batch.ids), jnp.asarray(is_scored, jnp.float32)
-        return projected_cross_entropy(*factors, labels, weights, None, precision=self._precision.wide, **self._how)
+        return projected_cross_entropy(
+            *factors, labels, weights, None, **logit_options(self._mesh, self._precision.wide)
+        )

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +17,10 @@ from transformer_jax.models.interface import LogitFactors, Module, call, init_pa
 from transformer_jax.precision import POLICIES, einsum
 from transformer_jax.runtime.hardware import device_of, evaluation_dtype
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.training_loss import initial_params, training_loss
+from transformer_jax.tasks.training_loss import initial_params, logit_options, training_loss
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
-from transformer_jax.training.projected_loss import logit_blocks, projected_cross_entropy
-from transformer_jax.training.sharding import psum_over_rows, token_groups
+from transformer_jax.training.projected_loss import projected_cross_entropy
+from transformer_jax.training.sharding import psum_over_rows
 
 
 class TranslationObjective:
@@ -43,17 +42,12 @@ class TranslationObjective:
         self.model = build_model(evaluated, *self._vocabularies, on_devices(evaluated), parts=config.parts)
         policies = policies_on(mesh)
         self._precision, self._evaluation_precision = policies[of_model], policies[self.evaluation_dtype].wide
-        self._blocks, self._mesh = logit_blocks(mesh, device_of(mesh).platform), mesh
+        self._mesh = mesh
         self.loss: Callable[[PyTree, Batch, Array, Hyperparameters], LossSums] = self._loss_of_rows
         self._unsmoothed_loss: Callable[[PyTree, Batch, Array, None], LossSums] = self._unsmoothed_loss_of_rows
         if config.model.is_recurrent and mesh.size > 1:
             self.loss = psum_over_rows(self._loss_of_rows, mesh)
             self._unsmoothed_loss = psum_over_rows(self._unsmoothed_loss_of_rows, mesh)
-
-    @property
-    def _how(self) -> dict[str, Any]:
-        """Division of the logits; inside of ``shard_map`` rows are local."""
-        return {"blocks": self._blocks, "groups": token_groups(self._mesh)}
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""
@@ -71,17 +65,14 @@ class TranslationObjective:
         return self._unsmoothed_loss(params, batch, jax.random.key(0), None)
 
     def _loss_of_rows(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> LossSums:
-        model = self.training_model(hyperparameters)
-        return training_loss(
-            self.config, hyperparameters, model, params, batch, key, precision=self._precision, **self._how
-        )
+        model, how = self.training_model(hyperparameters), logit_options(self._mesh, self._precision)
+        return training_loss(self.config, hyperparameters, model, params, batch, key, **how)
 
     def _unsmoothed_loss_of_rows(self, params: PyTree, batch: Batch, key: Array, hyperparameters: None) -> LossSums:
         factors: LogitFactors = call(self.model, params, "factors", *batch, train=False)
         labels, weights = jnp.asarray(batch.target.ids), jnp.asarray(batch.target.segments != 0, jnp.float32)
-        return projected_cross_entropy(
-            *factors, labels, weights, None, precision=self._evaluation_precision, **self._how
-        )
+        how = logit_options(self._mesh, self._evaluation_precision)
+        return projected_cross_entropy(*factors, labels, weights, None, **how)
 
 
 class EnsembleObjective:
