@@ -9,14 +9,13 @@ import pytest
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.decoding import segmented_search
-from transformer_jax.decoding.beam_search import Rules, beam_search
+from transformer_jax.decoding.beam_search import Hypotheses, Rules, beam_search, run_search
 from transformer_jax.decoding.prompts import cache_after_prompt, left_padded, step_after_prompt
 from transformer_jax.decoding.sampling import (
     SamplingRule,
     cache_with_keys,
     next_token_log_probs,
     row_keys,
-    sample,
     sampled_search,
     step_beside_keys,
 )
@@ -69,6 +68,13 @@ def test_top_p_keeps_the_smallest_set_of_that_mass(p):
         assert of_all[kept].min() >= of_all[~kept].max()
 
 
+def sample(step, cache, keys, limits, length, rule):
+    """A sample for each row, by its key."""
+    cache = cache_with_keys(cache, keys[:, None])
+    found = run_search(sampled_search(Rules(1, 1, 0.0), rule), step_beside_keys(step), cache, limits, length)
+    return Hypotheses(*(leaf[:, 0] for leaf in found))
+
+
 @pytest.fixture
 def draw(lookup_model):
     """Samples of a table for each row."""
@@ -76,14 +82,7 @@ def draw(lookup_model):
     @partial(jax.jit, static_argnames="rule")
     def compiled(tables, seed, row_ids, limits, rule):
         cache = lookup_model.make_cache(tables, 1, LENGTH)
-        return sample(
-            lookup_model.step,
-            cache,
-            keys=row_keys(jax.random.key(seed), row_ids),
-            max_lengths=limits,
-            max_length=LENGTH,
-            rule=rule,
-        )
+        return sample(lookup_model.step, cache, row_keys(jax.random.key(seed), row_ids), limits, LENGTH, rule)
 
     def drawn(tables, seed=0, row_ids=None, limits=None, rule=PLAIN):
         rows = np.arange(len(tables)) if row_ids is None else np.asarray(row_ids)
@@ -96,7 +95,7 @@ def draw(lookup_model):
 def test_temperature_0_is_greedy_and_log_probs_are_those_of_the_model(draw, lookup_model):
     tables = lookup_model.random_tables(5, VOCABULARY, eos_bias=1.0)
     found = draw(tables, rule=SamplingRule(0.0))
-    for table, ids, length, log_prob in zip(tables, *found, strict=True):
+    for table, ids, log_prob, length in zip(tables, found.ids, found.log_probs, found.lengths, strict=True):
         tokens = np.asarray(ids)[:length].tolist()
         for position, token in enumerate(tokens):
             logits = table[lookup_model.context_of(tokens[:position])].copy()
@@ -158,10 +157,9 @@ def test_a_prompt_is_continued_by_sampling_and_by_beam_search_alike(lookup_model
 
     continued = step_after_prompt(step)
     cache = cache_after_prompt(lookup_model.make_cache(tables, 1, 4), last)
-    options = {"max_lengths": limits, "max_length": 4}
-    keys = row_keys(jax.random.key(0), jnp.arange(4))
-    sampled = sample(continued, cache, keys=keys, rule=SamplingRule(0.0), **options)
-    searched = beam_search(continued, cache, beam_width=1, length_penalty=0.0, **options)
+    sampled = sample(continued, cache, row_keys(jax.random.key(0), jnp.arange(4)), limits, 4, SamplingRule(0.0))
+    options = {"max_lengths": limits, "max_length": 4, "beam_width": 1, "length_penalty": 0.0}
+    searched = beam_search(continued, cache, **options)
     np.testing.assert_array_equal(np.asarray(sampled.ids)[[0, 3], 0], 4)
     # The last token of a search may only be EOS.
     np.testing.assert_array_equal(sampled.ids[:, :3], searched.ids[:, 0, :3])
@@ -175,6 +173,10 @@ SAMPLES, MOST, RULE = 3, 11, SamplingRule(1.2, 5)
 KEY = jax.random.key(3)
 
 
+def keys_of(numbers):
+    return jax.vmap(row_keys, in_axes=(0, None))(row_keys(KEY, jnp.asarray(numbers)), jnp.arange(SAMPLES))
+
+
 def test_samples_in_segments_are_those_of_each_copy_alone(lookup_model, monkeypatch):
     for name, value in {"SEGMENT": 4, "FIRST_CAPACITY": 4, "MIN_ROWS": 1}.items():
         monkeypatch.setattr(segmented_search, name, value)
@@ -183,8 +185,7 @@ def test_samples_in_segments_are_those_of_each_copy_alone(lookup_model, monkeypa
 
     def init_cache(params, inputs, capacity):
         tables, numbers = inputs
-        copies = jnp.broadcast_to(jnp.arange(SAMPLES)[None], (len(numbers), SAMPLES))
-        return cache_with_keys(lookup_model.make_cache(tables, SAMPLES, capacity), KEY, numbers, copies)
+        return cache_with_keys(lookup_model.make_cache(tables, SAMPLES, capacity), keys_of(numbers))
 
     rules = sampled_search(Rules(SAMPLES, SAMPLES, 0.6), RULE)
     search = SegmentedSearch(init_cache, lambda params: step_beside_keys(lookup_model.step), rules)
@@ -196,16 +197,9 @@ def test_samples_in_segments_are_those_of_each_copy_alone(lookup_model, monkeypa
     }
     assert sorted(found) == [0, 2, 3] and {drawn.ids.shape[1] for drawn in found.values()} == {4, MOST}
 
-    alone = sample(
-        lookup_model.step,
-        lookup_model.make_cache(np.repeat(tables, SAMPLES, axis=0), 1, MOST),
-        keys=jax.vmap(row_keys, in_axes=(0, None))(row_keys(KEY, jnp.asarray(numbers)), jnp.arange(SAMPLES)).reshape(
-            -1
-        ),
-        max_lengths=jnp.repeat(jnp.asarray(limits), SAMPLES),
-        max_length=MOST,
-        rule=RULE,
-    )
+    copies = lookup_model.make_cache(np.repeat(tables, SAMPLES, axis=0), 1, MOST)
+    keys, of_copies = keys_of(numbers).reshape(-1), jnp.repeat(jnp.asarray(limits), SAMPLES)
+    alone = sample(lookup_model.step, copies, keys, of_copies, MOST, RULE)
     for sentence, drawn in found.items():
         copies = slice(sentence * SAMPLES, (sentence + 1) * SAMPLES)
         np.testing.assert_array_equal(drawn.ids, alone.ids[copies, : drawn.ids.shape[1]])
@@ -217,7 +211,7 @@ def test_samples_in_segments_are_those_of_each_copy_alone(lookup_model, monkeypa
 
 def test_samples_cannot_be_forced(lookup_model):
     cache = cache_with_keys(
-        lookup_model.make_cache(lookup_model.random_tables(1, 6), 1, 4), KEY, jnp.zeros(1, int), jnp.zeros((1, 1), int)
+        lookup_model.make_cache(lookup_model.random_tables(1, 6), 1, 4), keys_of(np.zeros(1, int))[:, :1]
     )
     with pytest.raises(ValueError, match="cannot be forced"):
         sampled_search(Rules(1, 1, 0.0), RULE).start(cache, jnp.array([4]), 4, jnp.array([[3]]))

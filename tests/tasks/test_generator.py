@@ -85,7 +85,8 @@ def test_characters_of_several_bytes_are_never_shown_in_part(model, monkeypatch)
         asked.append(arguments)
         state = real(*arguments)
         token = next(coming, EOS_ID)
-        return state._replace(last_ids=jnp.full_like(state.last_ids, token), is_done=jnp.array([token == EOS_ID]))
+        alive = state.alive._replace(last_ids=jnp.full_like(state.alive.last_ids, token))
+        return state._replace(alive=alive, is_done=jnp.array([token == EOS_ID]))
 
     monkeypatch.setattr(generate, "_next", told)
     seen = [(piece, len(asked)) for piece in generate.stream(model[1], "x")]

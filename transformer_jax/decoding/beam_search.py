@@ -120,9 +120,7 @@ def beam_search(
     shape.
     """
     rules = Rules(beam_width, beam_width if num_results is None else num_results, length_penalty, bos_id, eos_id, stop)
-    start, choose, results = plain_search(rules)
-    state = start(cache, jnp.clip(max_lengths, 0, max_length), max_length, forced)
-    return results(search_until(lambda state: search_next(step, state, choose), state, max_length))
+    return run_search(plain_search(rules), step, cache, jnp.clip(max_lengths, 0, max_length), max_length, forced)
 
 
 def plain_search(rules: Rules) -> Search:
@@ -188,6 +186,19 @@ def search_until(
         return (state.position < until) & (jnp.sum(state.is_done) < min_done)
 
     return jax.lax.while_loop(is_running, advance, state)
+
+
+def run_search(
+    search: Search,
+    step: DecodeStep,
+    cache: DecodeCache,
+    limits: Int[Array, "B"],
+    capacity: int,
+    forced: Int[Array, "B P"] | None = None,
+) -> Hypotheses:
+    """The hypotheses of a whole search; ``limits`` are at most ``capacity``. See ``start_search``."""
+    state = search.start(cache, limits, capacity, forced)
+    return search.results(search_until(lambda state: search_next(step, state, search.choose), state, capacity))
 
 
 def search_next(step: DecodeStep, state: Any, choose: Choose) -> Any:

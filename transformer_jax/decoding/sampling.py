@@ -1,4 +1,4 @@
-"""Sampling from a model known only as a step function: temperature, top-k, top-p, and the loop over tokens."""
+"""Sampling from a model known only as a step function, in the form of a search: temperature, top-k, top-p."""
 
 from functools import partial
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Bool, Float, Int, PyTree
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Bool, Float, Int
 from transformer_jax.decoding.beam_search import (
     BeamState,
     DecodeStep,
@@ -26,29 +26,6 @@ class SamplingRule(NamedTuple):
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
-
-
-class Samples(NamedTuple):
-    """One continuation a row.
-
-    ``ids`` int32 ``[B, T]``, padded with PAD, ending with EOS unless the limit came first; ``lengths`` int32 ``[B]``, tokens
-    with EOS; ``log_probs`` float32 ``[B]``, of the model itself, whatever the rule.
-    """
-
-    ids: Int[Array, "B T"]
-    lengths: Int[Array, "B"]
-    log_probs: Float[Array, "B"]
-
-
-class SamplingState(NamedTuple):
-    """The state of the loop: ``position`` is the number of tokens chosen so far, ``last_ids`` the newest of each row."""
-
-    position: Int[Array, ""]
-    last_ids: Int[Array, "B"]
-    is_done: Bool[Array, "B"]
-    log_probs: Float[Array, "B"]
-    per_beam: PyTree
-    kv_cache: PyTree
 
 
 def next_token_log_probs(logits: Float[Array, "B V"], rule: SamplingRule) -> Float[Array, "B V"]:
@@ -74,44 +51,6 @@ def next_token_log_probs(logits: Float[Array, "B V"], rule: SamplingRule) -> Flo
     return jax.nn.log_softmax(logits, axis=-1)
 
 
-def start_sampling(cache: DecodeCache, limits: Int[Array, "B"]) -> SamplingState:
-    """The state before the first token; a row with a limit of 0 is done."""
-    rows = limits.shape[0]
-    return SamplingState(
-        position=jnp.zeros((), jnp.int32),
-        last_ids=jnp.full((rows,), BOS_ID, jnp.int32),
-        is_done=limits <= 0,
-        log_probs=jnp.zeros((rows,), jnp.float32),
-        per_beam=jax.tree.map(jnp.asarray, cache.per_beam),
-        kv_cache=cache.kv_cache,
-    )
-
-
-def sample_next(
-    step: DecodeStep,
-    state: SamplingState,
-    per_sentence: PyTree,
-    limits: Int[Array, "B"],
-    keys: Array,
-    rule: SamplingRule,
-) -> SamplingState:
-    """One more token in every row that is not done; PAD in those that are.
-
-    ``keys`` [B], a key for each row, are folded with the position, so a row does not depend on which others there are.
-    """
-    logits, cache = step(state.last_ids[:, None], DecodeCache(state.per_beam, per_sentence, state.kv_cache))
-    drawn, log_probs = draw(logits[:, 0], keys, state.position, rule)
-    position = state.position + 1
-    return SamplingState(
-        position=position,
-        last_ids=jnp.where(state.is_done, PAD_ID, drawn),
-        is_done=state.is_done | (drawn == EOS_ID) | (position >= limits),
-        log_probs=state.log_probs + jnp.where(state.is_done, 0.0, log_probs),
-        per_beam=cache.per_beam,
-        kv_cache=cache.kv_cache,
-    )
-
-
 def draw(
     logits: Float[Array, "B V"], keys: Array, position: Int[Array, ""], rule: SamplingRule
 ) -> tuple[Int[Array, "B"], Float[Array, "B"]]:
@@ -127,45 +66,14 @@ def row_keys(key: Array, row_ids: Int[Array, "B"]) -> Array:
     return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, row_ids)
 
 
-def sample(
-    step: DecodeStep,
-    cache: DecodeCache,
-    *,
-    keys: Array,
-    max_lengths: Int[Array, "B"],
-    max_length: int,
-    rule: SamplingRule,
-) -> Samples:
-    """A continuation of at most ``min(max_lengths[b], max_length)`` tokens for each row; ``cache`` is for one beam.
-
-    ``max_length`` and ``rule`` are static. ``keys`` [B]: the result of a row depends on its own, and not on what else is in the
-    batch.
-    """
-    limits = jnp.clip(max_lengths, 0, max_length)
-
-    def is_running(carry: tuple[SamplingState, Array]) -> Bool[Array, ""]:
-        state, _ = carry
-        return (state.position < max_length) & ~jnp.all(state.is_done)
-
-    def advance(carry: tuple[SamplingState, Array]) -> tuple[SamplingState, Array]:
-        state, ids = carry
-        following = sample_next(step, state, cache.per_sentence, limits, keys, rule)
-        return following, ids.at[:, state.position].set(following.last_ids)
-
-    nothing = jnp.full((limits.shape[0], max_length), PAD_ID, jnp.int32)
-    state, ids = jax.lax.while_loop(is_running, advance, (start_sampling(cache, limits), nothing))
-    return Samples(ids, jnp.sum(ids != PAD_ID, axis=1, dtype=jnp.int32), state.log_probs)
-
-
 def _marked(index: Int[Array, "B K"], marks: Bool[Array, "B K"], size: int) -> Bool[Array, "B V"]:
     """``marks`` in the columns, of ``size``, that ``index`` names; false in the others."""
     rows = jnp.arange(index.shape[0])[:, None]
     return jnp.zeros((index.shape[0], size), bool).at[rows, index].set(marks)
 
 
-def cache_with_keys(cache: DecodeCache, key: Array, row_ids: Int[Array, "B"], copies: Int[Array, "B W"]) -> DecodeCache:
-    """The cache for sampling, with a key [B, W] for each sample, by the numbers of its row and of its copy."""
-    keys = jax.vmap(row_keys)(row_keys(key, row_ids), copies)
+def cache_with_keys(cache: DecodeCache, keys: Array) -> DecodeCache:
+    """The cache for sampling, with a key for each sample, [B, W]."""
     return cache._replace(per_sentence=(cache.per_sentence, keys))
 
 

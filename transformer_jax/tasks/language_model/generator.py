@@ -2,32 +2,30 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Int, PyTree
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Int, PyTree
 from transformer_jax.config import DataError, ExperimentConfig, GenerationConfig
 from transformer_jax.config.data import padded_width
 from transformer_jax.data.documents import SEPARATORS
 from transformer_jax.data.tokenizers import Tokenizer
-from transformer_jax.decoding.beam_search import DecodeStep, Rules, beam_search, plain_search, search_next
+from transformer_jax.decoding.beam_search import BeamState, Rules, plain_search, search_next, search_until
 from transformer_jax.decoding.prompts import cache_after_prompt, left_padded, step_after_prompt
 from transformer_jax.decoding.sampling import (
     SamplingRule,
-    SamplingState,
+    cache_with_keys,
     row_keys,
-    sample,
-    sample_next,
-    start_sampling,
+    sampled_search,
+    step_beside_keys,
 )
 from transformer_jax.decoding.source_batches import rows_of_full_batch, source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.runtime.hardware import batch_tokens_on
-from transformer_jax.sequence_types import DecodeCache
 from transformer_jax.tasks.task import DecodingProgram
 from transformer_jax.training.sharding import put_rows, replicated, row_groups, unshard_fsdp
 
@@ -144,14 +142,12 @@ class Generator:
         params = unshard_fsdp(params, self._mesh, self._compute_dtype)
         rows = row_groups(self._mesh)
         ids = left_padded([encoded], rows, self._width(len(encoded)))
-        state, shared, keys = self._start(
-            params, *put_rows((ids, np.zeros(rows, np.int32)), self._mesh), jax.random.key(seed)
-        )
+        state = self._start(params, *put_rows((ids, np.zeros(rows, np.int32)), self._mesh), jax.random.key(seed))
         token_ids: list[int] = []
         written = ""
         while True:
-            state = self._next(params, state, shared, keys)
-            token_ids.append(int(state.last_ids[0]))
+            state = self._next(params, state)
+            token_ids.append(int(state.alive.last_ids[0, 0]))
             is_last = bool(state.is_done[0])
             text = self._text_after(encoded, token_ids)
             complete = text if is_last else text.rstrip(UNFINISHED_CHARACTERS)
@@ -177,21 +173,9 @@ class PromptDecoder:
 
     def __init__(self, model: Module, config: GenerationConfig) -> None:
         self._model, self._config = model, config
-        self._rule = SamplingRule(config.temperature, config.top_k, config.top_p)
-
-    def step(self, params: PyTree) -> DecodeStep:
-        """The step of the model; the first one reads the last token of a prompt."""
-        return step_after_prompt(partial(call, self._model, params, "decode_step"))
-
-    def cache(self, params: PyTree, ids: Int[Array, "B P"]) -> DecodeCache:
-        """The cache after all tokens of the prompts but the last."""
-        sizes = {"beam_width": self._config.beam_width, "max_length": self._config.max_new_tokens}
-        cache = call(self._model, params, "init_cache", ids[:, :-1], **sizes)
-        return cache_after_prompt(cache, ids[:, -1])
-
-    def limits(self, ids: Int[Array, "B P"]) -> Int[Array, "B"]:
-        """The length limit of each row; 0 for a row of padding."""
-        return jnp.where(ids[:, -1] == 0, 0, self._config.max_new_tokens)
+        rules = Rules(config.beam_width, 1, config.length_penalty)
+        rule = SamplingRule(config.temperature, config.top_k, config.top_p)
+        self._search = sampled_search(rules, rule) if config.beam_width == 1 else plain_search(rules)
 
     def continuations(
         self, params: PyTree, ids: Int[Array, "B P"], row_ids: Int[Array, "B"], key: Array
@@ -200,43 +184,36 @@ class PromptDecoder:
 
         Beam search always ends with EOS; a sample may be cut at ``max_new_tokens``.
         """
-        config, cache = self._config, self.cache(params, ids)
-        limits: dict[str, Any] = {"max_lengths": self.limits(ids), "max_length": config.max_new_tokens}
-        if config.beam_width == 1:
-            found = sample(self.step(params), cache, keys=row_keys(key, row_ids), rule=self._rule, **limits)
-            return found.ids, found.lengths, found.log_probs
-        rules: dict[str, Any] = {"beam_width": config.beam_width, "length_penalty": config.length_penalty}
-        best = beam_search(self.step(params), cache, num_results=1, **limits, **rules)
-        return best.ids[:, 0], best.lengths[:, 0], best.log_probs[:, 0]
+        state = self.start(params, ids, row_ids, key)
+        state = search_until(partial(self.next, params), state, self._config.max_new_tokens)
+        found = self._search.results(state)
+        return found.ids[:, 0], found.lengths[:, 0], found.log_probs[:, 0]
 
-    def start(
-        self, params: PyTree, ids: Int[Array, "B P"], row_ids: Int[Array, "B"], key: Array
-    ) -> tuple[SamplingState, PyTree, Array]:
-        """The state of sampling before the first token, the arrays that all steps share, and a key for each row."""
-        cache, limits = self.cache(params, ids), self.limits(ids)
-        return start_sampling(cache, limits), (cache.per_sentence, limits), row_keys(key, row_ids)
+    def start(self, params: PyTree, ids: Int[Array, "B P"], row_ids: Int[Array, "B"], key: Array) -> BeamState:
+        """The state before the first token: the model has read all tokens of the prompts but the last."""
+        length = self._config.max_new_tokens
+        sizes = {"beam_width": self._config.beam_width, "max_length": length}
+        cache = cache_after_prompt(call(self._model, params, "init_cache", ids[:, :-1], **sizes), ids[:, -1])
+        limits = jnp.where(ids[:, -1] == PAD_ID, 0, length)
+        # Beam search does not read the keys.
+        state: BeamState = self._search.start(cache_with_keys(cache, row_keys(key, row_ids)[:, None]), limits, length)
+        return state
 
-    def next(self, params: PyTree, state: SamplingState, shared: PyTree, keys: Array) -> SamplingState:
-        """Samples one more token in every row."""
-        per_sentence, limits = shared
-        return sample_next(self.step(params), state, per_sentence, limits, keys, self._rule)
+    def next(self, params: PyTree, state: BeamState) -> BeamState:
+        """One more token in every row; the first step of the model reads the last token of a prompt."""
+        step = step_after_prompt(partial(call, self._model, params, "decode_step"))
+        after: BeamState = search_next(step_beside_keys(step), state, self._search.choose)
+        return after
 
 
 def generation_program(model: Module, config: GenerationConfig, width: int, mesh: Mesh) -> DecodingProgram:
     """The decoding of ``Generator`` for a full batch of prompts of ``width`` tokens."""
     batch_tokens = batch_tokens_on(mesh, config.batch_tokens)
     rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), config.max_new_tokens
-    decoder, search = PromptDecoder(model, config), plain_search(Rules(config.beam_width, 1, config.length_penalty))
+    decoder = PromptDecoder(model, config)
 
-    def start(params: PyTree, ids: Int[Array, "B P"], capacity: int) -> PyTree:
-        if config.beam_width == 1:
-            return decoder.start(params, ids, jnp.arange(rows), jax.random.key(0))
-        return search.start(decoder.cache(params, ids), decoder.limits(ids), capacity)
-
-    def step(params: PyTree, state: PyTree) -> PyTree:
-        if config.beam_width == 1:
-            return decoder.next(params, *state), *state[1:]
-        return search_next(decoder.step(params), state, search.choose)
+    def start(params: PyTree, ids: Int[Array, "B P"], capacity: int) -> BeamState:
+        return decoder.start(params, ids, jnp.arange(rows), jax.random.key(0))
 
     inputs = jax.ShapeDtypeStruct((rows, width), jnp.int32)
-    return DecodingProgram(rows, width, config.beam_width, inputs, start, step, [(max_length, max_length)])
+    return DecodingProgram(rows, width, config.beam_width, inputs, start, decoder.next, [(max_length, max_length)])

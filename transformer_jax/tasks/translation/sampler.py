@@ -9,7 +9,13 @@ import numpy as np
 
 from transformer_jax.array_types import Array, Int, PyTree
 from transformer_jax.decoding.beam_search import DecodeStep, Rules
-from transformer_jax.decoding.sampling import SamplingRule, cache_with_keys, sampled_search, step_beside_keys
+from transformer_jax.decoding.sampling import (
+    SamplingRule,
+    cache_with_keys,
+    row_keys,
+    sampled_search,
+    step_beside_keys,
+)
 from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch
 from transformer_jax.models.interface import Module
 from transformer_jax.sequence_types import DecodeCache
@@ -90,8 +96,8 @@ def _cache_of_samples(
 ) -> DecodeCache:
     """The encoded sources before the first token, with a key for each sample."""
     (params, key), (source_ids, numbers) = params_and_key, inputs
-    copies = numbers[:, 1:] + jnp.arange(samples)[None]
-    return cache_with_keys(init_cache(model, samples, params, source_ids, capacity), key, numbers[:, 0], copies)
+    keys = jax.vmap(row_keys)(row_keys(key, numbers[:, 0]), numbers[:, 1:] + jnp.arange(samples)[None])
+    return cache_with_keys(init_cache(model, samples, params, source_ids, capacity), keys)
 
 
 def _step(model: Module, params_and_key: PyTree) -> DecodeStep:
