@@ -96,13 +96,13 @@ def run_command(arguments: list[str]) -> int:
     """
     from transformer_jax import __version__
     from transformer_jax.commands import flags
-    from transformer_jax.commands.registry import command_help, current_name, load_command, overview
+    from transformer_jax.commands.registry import command_help, load_command, overview
     from transformer_jax.commands.stored_runs import names_addresses, run_on_copies
 
     if not arguments or arguments[0] in (*HELP_FLAGS, "help"):
-        print(command_help(current_name(arguments[1])) if len(arguments) > 1 else overview())
+        print(command_help(arguments[1]) if len(arguments) > 1 else overview())
         return 0
-    name, *rest = current_name(arguments[0]), *arguments[1:]
+    name, *rest = arguments
     if name == "--version":
         print(__version__)
         return 0

@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import sys
 import textwrap
 from typing import Any, NamedTuple
 
@@ -52,18 +51,6 @@ COMMANDS = {
     "recipes": Listed("settings.recipes", "list the recipes that come with the package"),
     "config": Listed("settings.config", "print the settings of a recipe or a run, or how two differ"),
 }
-
-FORMER_NAMES = {"compile": "preflight"}
-"""Former names of commands, accepted for one release."""
-
-
-def current_name(name: str) -> str:
-    """The name of a command; for a former one a warning goes to stderr."""
-    if name not in FORMER_NAMES:
-        return name
-    new = FORMER_NAMES[name]
-    print(f"transformer-jax: {name} is now {new}; the next release no longer accepts the old name", file=sys.stderr)
-    return new
 
 
 def load_command(name: str) -> flags.Command:

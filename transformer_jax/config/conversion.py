@@ -33,8 +33,6 @@ RENAMED: dict[int, dict[str, str]] = {
     2: {"data.file": "data.train"},
 }
 """By the last schema version with them: old keys, and their names in the next version."""
-DEPRECATED = {old: new for renamed in RENAMED.values() for old, new in renamed.items()}
-"""Old keys that recipes and the command line still accept, with a warning."""
 REMOVED: dict[str, object] = {"decoding.shortlist": ""}
 """Removed settings, with the value that had no effect."""
 # How versions without this block scored all languages.
@@ -238,11 +236,10 @@ def join_key(path: str, name: str) -> str:
 
 
 def type_of(key: str) -> type:
-    """The type of the setting at a dotted key, which may be an old name.
+    """The type of the setting at a dotted key.
 
     Raises ConfigError for an unknown key, with the nearest one, and for a block.
     """
-    key = current_key(key)
     path, _, name = key.rpartition(".")
     if key == PARTS or path == PARTS:
         block_at(key)
@@ -261,6 +258,8 @@ def unknown_key(key: str) -> ConfigError:
     """The error for a key that does not exist, with the nearest keys or all keys of the block."""
     if key in REMOVED:
         return ConfigError(f"{key}: was removed; leave it out")
+    if new_names := [renamed[key] for renamed in RENAMED.values() if key in renamed]:
+        return ConfigError(f"{key}: unknown key; it is {new_names[0]} now")
     path, _, name = key.rpartition(".")
     if path.startswith(f"{PARTS}."):
         names = list(fields_of(settings_of_part(path.removeprefix(f"{PARTS}."))))
@@ -296,9 +295,7 @@ def apply_overrides(
     config = ConfigDict(copy.deepcopy(values))
     # Types are checked by the settings dataclasses, not by the values in the recipe.
     with config.unlocked(), config.ignore_type():
-        _rename_deprecated(config)
-        for given, text in overrides:
-            key = current_key(given, warn=True)
+        for key, text in overrides:
             value = read_value(key, text)
             *path, name = key.split(".")
             block = config
@@ -357,30 +354,3 @@ def read_value(key: str, text: str) -> str | int | float | bool:
         return BOOLEANS[text.lower()] if kind is bool else kind(text)
     except (KeyError, ValueError):
         raise ConfigError(f"{key}: expected {EXPECTED[kind]}, found {text!r}") from None
-
-
-def current_key(key: str, *, warn: bool = False) -> str:
-    """The current name of a key, which may be an old name."""
-    new = DEPRECATED.get(key, key)
-    if warn and new != key:
-        _warn(key, new)
-    return new
-
-
-def _rename_deprecated(config: ConfigDict) -> None:
-    """Moves settings of a recipe, with references, from old keys to new ones; raises ConfigError if it has both."""
-    for old, new in DEPRECATED.items():
-        path, _, name = old.partition(".")
-        block = config.get(path)
-        if not isinstance(block, ConfigDict) or name not in block:
-            continue
-        new_name = new.partition(".")[2]
-        if new_name in block:
-            raise ConfigError(f"{old}: is the old name of {new}, which the recipe states too; remove it")
-        block[new_name] = block.get_ref(name)
-        del block[name]
-        _warn(old, new)
-
-
-def _warn(old: str, new: str) -> None:
-    warnings.warn(f"{old} is now {new}; the next release no longer accepts the old name", FutureWarning, stacklevel=3)

@@ -5,15 +5,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from transformer_jax.config.checks import declared
-from transformer_jax.config.conversion import (
-    PARTS,
-    block_at,
-    current_key,
-    fields_of,
-    keys_of_parts,
-    leaf_keys,
-    type_of,
-)
+from transformer_jax.config.conversion import PARTS, block_at, fields_of, keys_of_parts, leaf_keys, type_of
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.plugins import EXTENSIONS, kind_with_settings, registered
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, TASKS, kinds_of
@@ -84,8 +76,7 @@ class Explained(NamedTuple):
 
 def explained(key: str) -> Explained:
     """The explanation of the setting ``key``; raises ConfigError, with the nearest key, if there is none."""
-    kind, key = type_of(key), current_key(key)
-    return Explained(key, kind.__name__, tuple(_readers(key)))
+    return Explained(key, type_of(key).__name__, tuple(_readers(key)))
 
 
 def all_explained() -> list[Explained]:

@@ -20,15 +20,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from transformer_jax.config.checks import declared
-from transformer_jax.config.conversion import (
-    PARTS,
-    apply_overrides,
-    current_key,
-    difference,
-    from_dict,
-    from_json,
-    to_dict,
-)
+from transformer_jax.config.conversion import PARTS, apply_overrides, difference, from_dict, from_json, to_dict
 from transformer_jax.config.data import DataConfig
 from transformer_jax.config.errors import ConfigError, PluginNeeded, nearest
 from transformer_jax.config.experiment import ExperimentConfig
@@ -126,7 +118,7 @@ def load_recipe(spec: str) -> ConfigDict:
 
 def with_own_text(spec: str, overrides: Iterable[tuple[str, str]]) -> str:
     """Adds the variant ``OWN_TEXT`` if ``overrides`` name text files: ``language_model`` becomes ``language_model:text``."""
-    if ":" in spec or not {current_key(key) for key, _ in overrides} & {"data.train", "data.directory"}:
+    if ":" in spec or not {key for key, _ in overrides} & {"data.train", "data.directory"}:
         return spec
     variant = names_in_file(find_recipe(spec)).get("OWN_TEXT")
     return f"{spec}:{variant}" if variant else spec

@@ -39,15 +39,6 @@ def test_what_does_not_fit(capsys):
     assert "--config.model.rematerialize" in text
 
 
-def test_its_former_name_warns(capsys):
-    assert main(["help", "compile"]) == 0
-    found = capsys.readouterr()
-    assert "Usage: transformer-jax preflight" in found.out
-    assert "compile is now preflight; the next release no longer accepts the old name" in found.err
-    assert main(["compile"]) == 2
-    assert "--config: is required" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_json(capsys):
     assert main([*PREFLIGHT, "--topology=v5e:1x2", "--json"]) == 0

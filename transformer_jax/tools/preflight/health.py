@@ -26,7 +26,7 @@ from transformer_jax.runtime.hardware import host_usage
 from transformer_jax.runtime.startup import available_cores
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.task import objective_of, task_class
-from transformer_jax.tools.preflight.compiler_faults import FAULTS, known_faults, relative_error, reproduced
+from transformer_jax.tools.preflight.compiler_faults import relative_error, reproduced
 from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, replicated, row_groups
 from transformer_jax.training.update import Update
 
@@ -86,16 +86,13 @@ def checks(config: ExperimentConfig, folder: Path) -> Iterator[Check]:
     Every process makes every check, and a row combines their results. Raises ConfigError if the mesh does not fit the devices.
     """
     yield checked("versions", versions, must_agree=True)
-    yield checked("published faults", faults_of_this_release)
     yield checked("devices", devices)
     yield checked("memory", memory)
     mesh = make_mesh(config.mesh)
     config = fitted(config, mesh)
     batch = random_batch(config, rounded_up(8, 2 * row_groups(mesh)), rounded_up(16, mesh.shape["context"]))
-    found = reproduced()
-    for fault in FAULTS:
-        if fault.issue in found:
-            yield of_all(Check(fault.issue, not found[fault.issue], found[fault.issue] or "right"))
+    for issue, problem in reproduced().items():
+        yield of_all(Check(issue, not problem, problem or "right"))
     # Computed inside the first check that needs it, which then reports an error.
     compiled = cache(lambda: after_one_update(config, mesh, batch))
 
@@ -151,16 +148,6 @@ def versions() -> str:
     """Versions of Python and of the packages that compute."""
     packages = (f"{name} {metadata.version(name)}" for name in REPORTED_PACKAGES[:6])
     return ", ".join((f"Python {platform.python_version()}", f"transformer_jax {__version__}", *packages))
-
-
-def faults_of_this_release() -> str:
-    """Raises Unsound if the installed jaxlib has known faults."""
-    version = metadata.version("jaxlib")
-    found = known_faults(version, jax.default_backend())
-    if found:
-        listed = "; ".join(f"{fault.issue}: {fault.effect}" for fault in found)
-        raise Unsound(f"jaxlib {version}: {listed}; install jax>=0.12")
-    return f"none known in jaxlib {version}"
 
 
 def devices() -> str:
