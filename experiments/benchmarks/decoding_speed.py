@@ -34,7 +34,7 @@ import jax
 
 from transformer_jax.config import DecodingConfig, config_for_use
 from transformer_jax.data.text_files import read_lines
-from transformer_jax.evaluation import score_translations
+from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.runs.run_directory import ChosenRun
 from transformer_jax.runtime.compilation_cache import start_jax
 from transformer_jax.runtime.hardware import batch_tokens_on

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
-from transformer_jax.decoding import Hypotheses, beam_search, length_penalty_divisor
+from transformer_jax.decoding.beam_search import Hypotheses, beam_search, length_penalty_divisor
 from transformer_jax.sequence_types import DecodeCache
 
 

@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import EOS_ID
-from transformer_jax.decoding import beam_search
+from transformer_jax.decoding.beam_search import beam_search
 from transformer_jax.decoding.constraints import Constraint, constrained
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.decoding import beam_search
+from transformer_jax.decoding.beam_search import beam_search
 from transformer_jax.models.ensemble import Ensemble, mean_log_probs
 from transformer_jax.models.interface import call
 

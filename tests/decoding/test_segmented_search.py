@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import TransformerConfig
-from transformer_jax.decoding import Hypotheses, beam_search, segmented_search
-from transformer_jax.decoding.beam_search import Rules, plain_search
+from transformer_jax.decoding import segmented_search
+from transformer_jax.decoding.beam_search import Hypotheses, Rules, beam_search, plain_search
 from transformer_jax.decoding.segmented_search import SearchBatch, SearchDevices, SegmentedSearch, capacities_of
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import call, init_params

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from transformer_jax.config import DataError, DecodingConfig, from_dict
-from transformer_jax.evaluation import EvaluationReport, score_translations
+from transformer_jax.evaluation.scores import EvaluationReport, score_translations
 from transformer_jax.tasks.saved_evaluations import (
     ScoredCheckpoint,
     ensemble_suffix,

@@ -15,6 +15,9 @@ from transformer_jax.commands.run_flags import (
     run_flags,
 )
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.data.text_files import read_lines
+from transformer_jax.evaluation.text_table import text_table
+from transformer_jax.runtime.atomic_files import write_whole
 
 if TYPE_CHECKING:
     from transformer_jax.evaluation.word_alignment import GoldAlignment
@@ -49,8 +52,6 @@ def align(values: flags.Values) -> int:
     import numpy as np
 
     from transformer_jax.evaluation import word_alignment
-    from transformer_jax.evaluation.text_table import text_table
-    from transformer_jax.runtime.atomic_files import write_whole
 
     require_task(values.workdir, "translation")
     require_attention(config, "cross", values.layer, values.head)
@@ -104,7 +105,6 @@ def read_pairs(
     source: str, target: str, gold: str | None, first_word: int
 ) -> "tuple[list[str], list[str], list[GoldAlignment]]":
     """The sentences of both files, and their gold alignments, if given; raises DataError where the numbers of lines differ."""
-    from transformer_jax.data.text_files import read_lines
     from transformer_jax.evaluation.word_alignment import read_gold
 
     sources, targets = (list(read_lines(Path(name))) for name in (source, target))

@@ -10,6 +10,7 @@ from transformer_jax.commands.run_flags import (
     run_flags,
 )
 from transformer_jax.config import ConfigError
+from transformer_jax.runtime.atomic_files import require_writable_file
 
 KINDS = ("cross", "encoder", "decoder")
 PICTURES = (".png", ".pdf", ".svg")
@@ -51,8 +52,6 @@ def attention(values: flags.Values) -> int:
     path = output_path(values, f"attention-{kind}.png")
     if path.suffix not in PICTURES:
         raise ConfigError(f"--output: must end in {', '.join(PICTURES)} (got {path})")
-    from transformer_jax.runtime.atomic_files import require_writable_file
-
     require_writable_file(path, "--output")
     # This imports JAX.
     from transformer_jax.tasks.task import task_that_reads_texts

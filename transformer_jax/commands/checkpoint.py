@@ -1,21 +1,19 @@
 import shlex
-from typing import TYPE_CHECKING
 
+from transformer_jax.checkpoints.format import bytes_in, remove
+from transformer_jax.checkpoints.selection import scored_checkpoints, selection_of
 from transformer_jax.commands import flags
 from transformer_jax.commands.flags import Action
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, split_checkpoint
 from transformer_jax.commands.settings import difference_text
 from transformer_jax.config import ConfigError, difference, load_run_config
 from transformer_jax.config.plugins import plugin_flags
+from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runtime.object_store import with_addresses
 from transformer_jax.runtime.startup import program_name
 
-if TYPE_CHECKING:
-    from transformer_jax.runs.run_directory import RunDirectory
 
-
-def _existing(run: str) -> "RunDirectory":
-    from transformer_jax.runs.run_directory import RunDirectory
-
+def _existing(run: str) -> RunDirectory:
     directory = RunDirectory(run)
     directory.require_run("RUN")
     return directory
@@ -65,10 +63,7 @@ def _average(values: flags.Values, runs: list[str]) -> None:
 
 
 def _prune(values: flags.Values, runs: list[str]) -> None:
-    from transformer_jax.checkpoints.format import bytes_in, remove
-    from transformer_jax.checkpoints.selection import scored_checkpoints, selection_of
     from transformer_jax.runs.checkpoint_tools import bytes_text, count_text, to_remove
-    from transformer_jax.runtime.object_store import with_addresses
 
     run_directory = _existing(runs[0])
     with run_directory.locked(f"prune: another process is training in {run_directory.path}; prune when it has ended"):

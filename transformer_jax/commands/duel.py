@@ -14,7 +14,9 @@ from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError, Metric, resolve
 from transformer_jax.config.conversion import type_of
 from transformer_jax.config.sizing import seconds_of
+from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.tools.duel.contenders import BASE, EQUAL, Contender, read_contenders
+from transformer_jax.tools.sweeps.workers import end_with_parent, share_cores
 
 if TYPE_CHECKING:
     from transformer_jax.tools.reports.document import Section
@@ -63,7 +65,6 @@ def duel(values: flags.Values) -> int:
     if find_spec("optuna") is None:
         raise ConfigError("duel: needs Optuna; pip install optuna")
     contenders, metric = _checked(values)
-    from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.tools.duel.plan import Plan, make_plan, read_plan, require_same_duel
 
     workdir = require_writable(Path(values.workdir).expanduser().absolute(), "--workdir")
@@ -73,8 +74,6 @@ def duel(values: flags.Values) -> int:
     if found:
         require_same_duel(found, stated, contenders)
     if PLANNER in os.environ:
-        from transformer_jax.tools.sweeps.workers import end_with_parent, share_cores
-
         end_with_parent()
         share_cores(0, max(values.workers, 1))
         make_plan(stated, contenders, workdir, lambda line: print(line, flush=True))

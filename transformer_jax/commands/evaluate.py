@@ -10,6 +10,9 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import chosen_runs, ensemble_flag, open_runs, run_config, run_flags
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config
 from transformer_jax.config.plugins import plugin_flags
+from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.runtime.object_store import with_addresses
 from transformer_jax.runtime.startup import program_name
 
 
@@ -80,7 +83,6 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
 
     text = _given_text(values, config)
     from transformer_jax.runtime.distributed import is_first, join_processes, require_same
-    from transformer_jax.runtime.object_store import with_addresses
     from transformer_jax.tasks.saved_evaluations import (
         ScoredCheckpoint,
         ensemble_suffix,
@@ -126,8 +128,6 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
 
 
 def _results(values: flags.Values) -> Path:
-    from transformer_jax.runtime.atomic_files import require_writable
-
     return require_writable(values.output or values.workdir, "--output" if values.output else "--workdir")
 
 
@@ -148,7 +148,6 @@ def _watch(values: flags.Values, config: ExperimentConfig) -> int:
         if values[name].present:
             problem = "--watch scores each checkpoint alone, in one process, and keeps a log; leave it out"
             raise ConfigError(f"--{name}: {problem}")
-    from transformer_jax.runs.run_directory import RunDirectory
     from transformer_jax.runs.watch import watch
     from transformer_jax.runtime.compilation_cache import start_jax
 

@@ -5,6 +5,8 @@ from typing import Any
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, open_runs, run_config
 from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.runs.run_directory import ChosenRun
+from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.tools.pictures.figures import FIGURES, Subject, find_figure
 
 
@@ -49,7 +51,6 @@ def figure(values: flags.Values) -> int:
             f"--output: {path}: figure {names[0]} writes {figure.ending} files; end the name in {figure.ending}"
         )
     subject = subject_of(values, figure.recipe)
-    from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.runtime.compilation_cache import start_jax
 
     require_writable(path.parent, "--output")
@@ -74,7 +75,5 @@ def subject_of(values: flags.Values, recipe: str) -> Subject:
 
 def _run(values: flags.Values, workdir: str) -> tuple[ExperimentConfig, Callable[[], Any]]:
     """The settings of a run, and a function that restores it."""
-    from transformer_jax.runs.run_directory import ChosenRun
-
     config = run_config(values, workdir)
     return config, lambda: open_runs([ChosenRun(workdir, config, values.checkpoint)])

@@ -5,6 +5,7 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import chosen_runs, open_runs, require_task, run_config, run_flags
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import LARGEST_SEED
+from transformer_jax.data.text_files import as_one_line, read_lines
 
 SAMPLING_FLAGS = ("temperature", "top_k", "top_p")
 DECODING_FLAGS = ("max_new_tokens", "beam_width", *SAMPLING_FLAGS)
@@ -48,8 +49,6 @@ def generate(values: flags.Values) -> int:
     require_task(values.workdir, "language_model")
     values.config_override += [f"decoding.{name}={values[name].value}" for name in stated]
     config = run_config(values)
-    from transformer_jax.data.text_files import as_one_line, read_lines
-
     prompts = None if values.prompts is None else list(read_lines(Path(values.prompts)))
     if prompts == []:
         raise DataError(f"{values.prompts}: the file is empty; expected a prompt a line")

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import run_config, run_flags
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, difference
+from transformer_jax.data.text_files import read_lines
+from transformer_jax.evaluation.text_table import text_table
+from transformer_jax.runtime.atomic_files import appearing_folder, require_writable
 from transformer_jax.tools.interop.formats import EXPORTED, IMPORTED, format_module, open_counterpart
 
 if TYPE_CHECKING:
@@ -53,8 +56,6 @@ def export(values: flags.Values) -> int:
     for name in (name for names in OPTIONS.values() for name in names):
         if values[name].present and name not in options:
             raise ConfigError(f"--{name}: not an option of --format={values.format}; leave it out")
-    from transformer_jax.runtime.atomic_files import appearing_folder, require_writable
-
     require_writable(output.parent, "--output")
     model = _open(values, config)
     texts = _texts_to_compare(values, model)
@@ -92,8 +93,6 @@ def import_model(values: flags.Values) -> int:
     languages = {name: values[name].value for name in LANGUAGES if values[name].value is not None}
     if languages and values.format != "huggingface":
         raise ConfigError(f"--{next(iter(languages))}: not an option of --format={values.format}; leave it out")
-    from transformer_jax.runtime.atomic_files import appearing_folder, require_writable
-
     require_writable(workdir.parent, "--workdir")
     found = format_module(values.format).read(source, **languages)
     config = flags.resolve_config(values, base=found.config)
@@ -141,8 +140,6 @@ def _open(values: flags.Values, config: ExperimentConfig) -> "OpenedModel":
 
 def _texts_to_compare(values: flags.Values, model: "OpenedModel") -> list[str]:
     """Sentences of --text, or of the validation split of the run; with --no_verify none where the split cannot be read."""
-    from transformer_jax.data.text_files import read_lines
-
     if values.text is not None:
         texts = [line for line in read_lines(Path(values.text).expanduser()) if line.strip()][: values.sentences]
         if not texts:
@@ -157,7 +154,6 @@ def _texts_to_compare(values: flags.Values, model: "OpenedModel") -> list[str]:
 
 
 def _compare(model: "OpenedModel", folder: Path, texts: list[str]) -> int:
-    from transformer_jax.evaluation.text_table import text_table
     from transformer_jax.tools.interop.parity import compare
 
     found = compare(model, open_counterpart(folder, model), texts)

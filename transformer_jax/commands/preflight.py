@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.runtime.atomic_files import require_local
 
 if TYPE_CHECKING:
     from transformer_jax.tools.preflight.chips import Topology
@@ -161,7 +162,6 @@ def doctor(values: flags.Values) -> int:
 
 
 def _diagnosed(values: flags.Values) -> int:
-    from transformer_jax.runtime.atomic_files import require_local
     from transformer_jax.runtime.distributed import join_processes, require_same, say
     from transformer_jax.tools.preflight.health import checks, small_config
 

@@ -8,6 +8,8 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, run_config
 from transformer_jax.config import ConfigError
 from transformer_jax.config.languages import require_tokenizer
+from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.tools.reports.run_folders import find_runs, run_of, short_names
 
 if TYPE_CHECKING:
     from transformer_jax.tools.reports.run_summary import RunSummary
@@ -37,9 +39,6 @@ def report(values: flags.Values) -> int:
     """
     if not values.arguments:
         raise ConfigError("RUN: give one or several run directories; --help shows an example")
-    from transformer_jax.runtime.atomic_files import require_writable
-    from transformer_jax.tools.reports.run_folders import find_runs, short_names
-
     folders = find_runs(values.arguments)
     output = require_writable(values.output, "--output")
     from transformer_jax.tools.reports import run_report
@@ -90,9 +89,7 @@ def compare(values: flags.Values) -> int:
     scores) and compare-sentences.csv (every sentence) into the output folder.
     """
     paths = _two_paths(values)
-    from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.tasks.task import task_class
-    from transformer_jax.tools.reports.run_folders import run_of, short_names
 
     configs = [run_config(values, str(run_of(path))) for path in paths]
     paired, _ = (task_class(config.task).paired_scores(config) for config in configs)

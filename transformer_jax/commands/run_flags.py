@@ -4,11 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig, config_for_use, load_run_config, on_any_devices
+from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
+from transformer_jax.runtime.atomic_files import require_writable
 
 if TYPE_CHECKING:
-    from transformer_jax.runs.run_directory import ChosenRun
     from transformer_jax.tasks.trained_run import TrainedRun
 
 CHECKPOINT_MEANING = "best (by the metric of the task, on the validation split), last, or the number of an update"
@@ -35,9 +37,6 @@ def run_config(values: flags.Values, workdir: str | None = None) -> ExperimentCo
 
     Raises ConfigError when there is no such run or checkpoint, or an override does not fit the trained model.
     """
-    from transformer_jax.checkpoints.selection import chosen_step
-    from transformer_jax.runs.run_directory import RunDirectory
-
     is_only_run = workdir is None
     workdir = values.workdir if workdir is None else workdir
     run = RunDirectory(workdir)
@@ -49,13 +48,11 @@ def run_config(values: flags.Values, workdir: str | None = None) -> ExperimentCo
     return config
 
 
-def chosen_runs(values: flags.Values, config: ExperimentConfig) -> "list[ChosenRun]":
+def chosen_runs(values: flags.Values, config: ExperimentConfig) -> list[ChosenRun]:
     """The run of --workdir with ``config``, and the runs of --ensemble with the same devices and decoding settings.
 
     Raises ConfigError when one is not a run, is of another task, or cannot have these decoding settings.
     """
-    from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
-
     chosen = [ChosenRun(values.workdir, config, values.checkpoint)]
     for text in values.ensemble if "ensemble" in values else ():
         folder, checkpoint = split_checkpoint(text, "--ensemble")
@@ -72,7 +69,7 @@ def chosen_runs(values: flags.Values, config: ExperimentConfig) -> "list[ChosenR
     return chosen
 
 
-def open_runs(runs: "list[ChosenRun]", average: int = 1) -> "TrainedRun[Any]":
+def open_runs(runs: list[ChosenRun], average: int = 1) -> "TrainedRun[Any]":
     """``open_trained``, imported on use since it imports JAX."""
     from transformer_jax.tasks.trained_run import open_trained
 
@@ -81,9 +78,6 @@ def open_runs(runs: "list[ChosenRun]", average: int = 1) -> "TrainedRun[Any]":
 
 def output_path(values: flags.Values, default: str) -> Path:
     """The path of --output, or ``default`` in the run directory; raises ConfigError if its folder cannot be written."""
-    from transformer_jax.runs.run_directory import RunDirectory
-    from transformer_jax.runtime.atomic_files import require_writable
-
     path = Path(values.output or RunDirectory(values.workdir).path / default).expanduser()
     require_writable(path.parent, "--output" if values.output else "--workdir")
     return path
@@ -102,8 +96,6 @@ def require_attention(config: ExperimentConfig, kind: str, layer: int, head: int
 
 def require_task(workdir: str, *tasks: str) -> None:
     """Raises ConfigError unless ``workdir`` is a run of one of these tasks."""
-    from transformer_jax.runs.run_directory import RunDirectory
-
     RunDirectory(workdir).require_run()
     found = load_run_config(workdir).task
     if found not in tasks:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import chosen_runs, ensemble_flag, open_runs, run_config, run_flags
+from transformer_jax.data.text_files import read_lines
 
 
 @flags.command(
@@ -30,7 +31,6 @@ def score(values: flags.Values) -> int:
     """
     config = run_config(values)
     runs = chosen_runs(values, config)
-    from transformer_jax.data.text_files import read_lines
     from transformer_jax.tasks.task import task_that_reads_texts
 
     task = task_that_reads_texts(config, f"--workdir: {values.workdir}")

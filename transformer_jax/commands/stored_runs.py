@@ -8,6 +8,7 @@ from typing import Any
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import is_address
+from transformer_jax.runtime.object_store import StoredFolder, copy_to_read, folder_to_train, with_addresses
 
 # Flags that name runs. ``init_from`` stays an address, which is recorded as the origin of the parameters.
 RUN_FLAGS = ("workdir", "ensemble", "others", "config", "against", flags.ARGUMENTS_FLAG)
@@ -25,8 +26,6 @@ def names_addresses(name: str, values: flags.Values) -> bool:
 
 def run_on_copies(name: str, run: Callable[[flags.Values], int], values: flags.Values) -> int:
     """Runs a command on local folders and uploads its files; its ConfigError and DataError name addresses."""
-    from transformer_jax.runtime.object_store import with_addresses
-
     for flag in ("distributed", "watch"):
         if flag in values and values[flag].value:
             raise ConfigError(f"--{flag}: not with a run in an object store; use a folder that all processes see")
@@ -39,8 +38,6 @@ def run_on_copies(name: str, run: Callable[[flags.Values], int], values: flags.V
 
 
 def _run(name: str, run: Callable[[flags.Values], int], values: flags.Values) -> int:
-    from transformer_jax.runtime.object_store import StoredFolder, copy_to_read, folder_to_train
-
     is_written = name == "train" or (name == "checkpoint" and values.arguments[:1] == ["prune"] and not values.dry_run)
     copies: list[StoredFolder] = []
     with ExitStack() as held:

@@ -6,6 +6,16 @@ from pathlib import Path
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
+from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.tools.sweeps.definition import load_sweep
+from transformer_jax.tools.sweeps.workers import (
+    end_with_parent,
+    gpu_environments,
+    gpus,
+    log_file,
+    run_workers,
+    share_cores,
+)
 
 # Exit statuses of a command that SIGINT or SIGTERM stopped.
 INTERRUPTED = 130, 143
@@ -62,17 +72,7 @@ def sweep(values: flags.Values) -> int:
     """
     if find_spec("optuna") is None:
         raise ConfigError("sweep: needs Optuna; pip install optuna cmaes")
-    from transformer_jax.runtime.atomic_files import require_writable
-    from transformer_jax.tools.sweeps.definition import load_sweep
     from transformer_jax.tools.sweeps.study import UNREACHABLE, answered, open_study, retry_failed, trial_rows
-    from transformer_jax.tools.sweeps.workers import (
-        end_with_parent,
-        gpu_environments,
-        gpus,
-        log_file,
-        run_workers,
-        share_cores,
-    )
 
     sweep = load_sweep(values.sweep, flags.overrides_of(values), values.rows)
     workdir = require_writable(Path(values.workdir).expanduser().absolute(), "--workdir")

@@ -9,12 +9,15 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import split_checkpoint
 from transformer_jax.config import DataError, ExperimentConfig
 from transformer_jax.config.plugins import plugin_flags
+from transformer_jax.runs.run_directory import RunDirectory, require_own
+from transformer_jax.runs.trackers import require_libraries
+from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.runtime.object_store import with_addresses
 from transformer_jax.runtime.startup import program_name
 
 if TYPE_CHECKING:
     from transformer_jax.runs.hooks import ProfiledSteps
     from transformer_jax.runs.run import Outcome
-    from transformer_jax.runs.run_directory import RunDirectory
 
 
 @flags.command(
@@ -84,7 +87,6 @@ def train_and_report(
     """Trains and prints the result; returns the exit status."""
     from transformer_jax.checkpoints.save_failure import SaveFailed, record_failure
     from transformer_jax.runs.run import TrainingDiverged
-    from transformer_jax.runs.run_directory import RunDirectory
     from transformer_jax.runs.trainer import run_training
     from transformer_jax.runtime.distributed import ending_with_others, say
     from transformer_jax.runtime.preemption import ending_at_once
@@ -104,9 +106,8 @@ def train_and_report(
     return 128 + outcome.signal if outcome.signal else 0
 
 
-def summary(outcome: "Outcome", run: "RunDirectory", config: ExperimentConfig, seconds: float) -> str:
+def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, seconds: float) -> str:
     """The outcome of a run, its folder, and commands to try next, as text."""
-    from transformer_jax.runtime.object_store import with_addresses
     from transformer_jax.tasks.task import task_class
 
     if outcome.reason == "interrupted":
@@ -142,9 +143,6 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> 
     folder later.
     """
     from transformer_jax.data.corpora import require_readable
-    from transformer_jax.runs.run_directory import RunDirectory, require_own
-    from transformer_jax.runs.trackers import require_libraries
-    from transformer_jax.runtime.atomic_files import require_writable
 
     require_libraries(config)
     if config.data.source == "text":

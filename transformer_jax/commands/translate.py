@@ -20,6 +20,8 @@ from transformer_jax.commands.run_flags import (
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.config.checks import LARGEST_SEED
 from transformer_jax.config.translation import SMALLEST_TEMPERATURE, temperature_problem
+from transformer_jax.data.text_files import read_lines, sentence_of_line
+from transformer_jax.runtime.atomic_files import require_writable_file
 
 if TYPE_CHECKING:
     from transformer_jax.tasks.trained_run import TrainedRun
@@ -100,9 +102,6 @@ def open_for_lines(values: flags.Values, config: ExperimentConfig, *, is_sampled
         if not values[flag].value and stream is None:
             raise ConfigError(f"--{flag}: standard {flag} is closed; give a file")
     runs = chosen_runs(values, config)
-    from transformer_jax.data.text_files import read_lines
-    from transformer_jax.runtime.atomic_files import require_writable_file
-
     if values.input and not Path(values.input).expanduser().is_fifo():
         for _ in read_lines(Path(values.input)):
             pass  # A line that cannot be read is reported before the model is restored.
@@ -113,7 +112,6 @@ def open_for_lines(values: flags.Values, config: ExperimentConfig, *, is_sampled
 
 def decode_lines(values: flags.Values, decode: Callable[..., Any]) -> int:
     """Writes the results of ``decode``, a method like ``Translator.translate_in_order``, for the lines of the input; 0."""
-    from transformer_jax.data.text_files import read_lines
     from transformer_jax.tasks.translation.translator import SentenceTooLong
 
     name = values.input or "standard input"
@@ -182,8 +180,6 @@ def lines_as_they_come(source: BinaryIO, name: str) -> Iterator[str | None]:
 
     So a person at a terminal, or a program that writes into a pipe now and then, is answered.
     """
-    from transformer_jax.data.text_files import sentence_of_line
-
     rest, numbers = b"", itertools.count(1)
     while data := source.read1(BYTES_AT_ONCE):  # type: ignore[attr-defined]  # of every buffered stream
         *lines, rest = (rest + data).split(b"\n")

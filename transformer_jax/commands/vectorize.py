@@ -3,6 +3,9 @@ from pathlib import Path
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
+from transformer_jax.data.text_files import read_lines
+from transformer_jax.evaluation.text_table import text_table
+from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.tools.word_vectors.vectorizers import KINDS, Counted, CountingConfig
 
 
@@ -49,8 +52,6 @@ def vectorize(values: flags.Values) -> int:
     path, stem = Path(values.input).expanduser(), Path(values.output).expanduser()
     if stem.is_dir() or values.output.endswith("/"):
         raise ConfigError(f"--output: {stem} is a folder; give the files a name in it, for example {stem / 'counts'}")
-    from transformer_jax.evaluation.text_table import text_table
-    from transformer_jax.runtime.atomic_files import require_writable
     from transformer_jax.tools.word_vectors.vectorizers import count_corpus
 
     require_writable(stem.parent, "--output")
@@ -83,7 +84,6 @@ def vectorize(values: flags.Values) -> int:
 
 def _draw(values: flags.Values, path: Path, config: CountingConfig, counted: Counted) -> list[str]:
     """Draws the pictures, for a few short documents; returns their paths."""
-    from transformer_jax.data.text_files import read_lines
     from transformer_jax.tools.pictures.panels import draw_heat_map, require_drawable
     from transformer_jax.tools.word_vectors.vectorizers import cooccurrence_table
 

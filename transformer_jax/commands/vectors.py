@@ -6,6 +6,8 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.flags import Action
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, require_task
 from transformer_jax.config import ConfigError, DataError, load_run_config
+from transformer_jax.evaluation.text_table import text_table
+from transformer_jax.runtime.atomic_files import write_whole
 
 if TYPE_CHECKING:
     from transformer_jax.tools.word_vectors.neighbors import Neighbor
@@ -34,7 +36,6 @@ def _evaluate(values: flags.Values, _: list[str]) -> None:
     names = values.test_sets or ([of_run] if of_run else [])
     if not names:
         raise ConfigError("--test_sets: is required; give files of analogies or judged pairs, or folders of them")
-    from transformer_jax.runtime.atomic_files import write_whole
     from transformer_jax.tools.word_vectors.evaluation import evaluate_vectors, read_test_sets
 
     report = evaluate_vectors(_load(values), read_test_sets(names))
@@ -78,7 +79,6 @@ def _convert(values: flags.Values, _: list[str]) -> None:
 
 
 def _map(values: flags.Values, _: list[str]) -> None:
-    from transformer_jax.runtime.atomic_files import write_whole
     from transformer_jax.tools.pictures.word_map import draw_word_map, word_map_page
     from transformer_jax.tools.word_vectors.neighbors import neighbors_of_rows
     from transformer_jax.tools.word_vectors.projection import project
@@ -116,8 +116,6 @@ def _picture(values: flags.Values, words: list[str]) -> None:
 
 
 def _listed(found: "list[Neighbor]") -> str:
-    from transformer_jax.evaluation.text_table import text_table
-
     if not found:
         return "  no other word has a vector"
     return text_table([("  " + word, f"{cosine:.4f}") for word, cosine in found], "lr")

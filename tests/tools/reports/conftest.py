@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from transformer_jax.config import DecodingConfig, from_dict, to_json
-from transformer_jax.evaluation import EvaluationReport, score_translations
+from transformer_jax.evaluation.scores import EvaluationReport, score_translations
 from transformer_jax.tasks.saved_evaluations import SavedEvaluation, ScoredCheckpoint, save_evaluation
 from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
 
