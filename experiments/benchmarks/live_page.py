@@ -19,7 +19,7 @@ from transformer_jax.config import config_for_use
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.runs.run_directory import ChosenRun
 from transformer_jax.tasks.trained_run import open_trained
-from transformer_jax.tools.explorer.live import live_model, require_live
+from transformer_jax.tools.explorer.live import live_model, logits_error, require_live
 from transformer_jax.tools.explorer.readers import TranslationReader
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
@@ -46,9 +46,9 @@ def main() -> None:
         trained = open_trained(ChosenRun(options.run, replace(config, decoding=decoding), "best"))
         expected = [each[0] for each in trained.task.translator.translate(trained.params, texts)]
         if width == beam:
-            model = live_model(
-                trained, [(text, each.text) for text, each in zip(texts, expected[:READINGS], strict=False)]
-            )
+            model = live_model(trained)
+            read = [(text, each.text) for text, each in zip(texts, expected[:READINGS], strict=False)]
+            error = logits_error(trained, read)
         search = {"beamWidth": width, "lengthPenalty": penalty, "temperature": 1}
         asked = [{"action": "read", "text": text, "edits": [], "search": search, "forced": []} for text in texts]
         told = ask_worker(model, asked)
@@ -69,12 +69,17 @@ def main() -> None:
         reading = reader.read(text, found["translation"], with_gradients=False)
         if len(reading.log_probs) == len(found["logProbs"]):
             worst = max(worst, float(np.abs(np.subtract(reading.log_probs, found["logProbs"])).max()))
-    (effects,) = ask_worker(
-        model, [{"action": "effects", "text": texts[0], "targetIds": answers[0]["targetIds"], "edits": []}]
-    )
+    heads = [
+        f"{kind}.{layer + 1}.head.{head + 1}"
+        for kind, (layers, count) in config.model.attention_counts.items()
+        for layer in range(layers)
+        for head in range(count)
+    ]
+    asked = {"action": "effects", "text": texts[0], "targetIds": answers[0]["targetIds"], "edits": [], "names": heads}
+    (effects,) = ask_worker(model, [asked])
     results |= {
         "parameter bytes": len(model.parameters),
-        "largest difference of a logit": model.description["logitsError"],
+        "largest difference of a logit": error,
         "largest difference of a log-probability": worst,
         "all heads switched off in turn, ms": effects["milliseconds"],
     }

@@ -53,10 +53,10 @@ def explore(values: flags.Values) -> int:
 
     Several --text make one page, as do the lines of --texts=FILE. --target gives the translation to read, one for every --text
     in order; by default each run reads its own translation. --against=RUN[:CHECKPOINT],... adds other runs or checkpoints.
-    --live puts a Transformer of task=translation into the page, where you can edit the text, switch off heads and layers, and
-    force words. --split averages every head over sentences of the run's data; --gold measures its alignment error rate.
-    --serve (pip install flask) writes nothing: it serves the page on 127.0.0.1, where you can request other continuations of
-    the search and other texts. docs/explorer.md explains the views.
+    --live puts the model of a translation run or language model into the page, where you can edit the text, switch off heads
+    and layers, and force words. --split averages every head over sentences of the run's data; --gold measures its alignment
+    error rate. --serve (pip install flask) writes nothing: it serves the page on 127.0.0.1, where you can request other
+    continuations of the search and other texts. docs/explorer.md explains the views.
     """
     from transformer_jax.runs.run_directory import ChosenRun
 
@@ -125,11 +125,12 @@ def _page(
 ) -> "Page":
     """The page of some texts, with the tables of each run."""
     from transformer_jax.tools.explorer.page import Page
-    from transformer_jax.tools.explorer.readers import TranslationReader
 
     names = [each.name for each in opened]
     page = Page(f"{Path(values.workdir).name}: attention", names, is_served=values.serve)
     for number, (each, statistics) in enumerate(zip(opened, tables, strict=True)):
+        # Before the readings: a model that does not fit is refused at once.
+        model = each.reader.live_model() if values.live and not number else None
         readings = []
         for index, (text, target) in enumerate(texts):
             reading = each.reader.read(text, target, with_gradients=values.gradients)
@@ -137,9 +138,8 @@ def _page(
             search = each.reader.search(text, values.alternatives) if values.search else None
             page.add_reading(reading, search, text=index, run=number)
         page.add_statistics(statistics, run=number)
-        if values.live and not number:
-            assert isinstance(each.reader, TranslationReader)
-            page.add_model(each.reader.live_model(readings))
+        if model:
+            page.add_model(model, each.reader.logits_error(readings))
     return page
 
 

@@ -6,17 +6,21 @@ import jax
 import numpy as np
 import pytest
 from run_settings import tiny_settings
+from tasks.language_model_settings import language_model_config
 from tools.explorer.node_worker import ask_worker, node_program
 
+from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import ConfigError, DataError, TokenizerConfig, from_dict
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.tokenizers import train_tokenizer, train_tokenizers
+from transformer_jax.tasks.language_model.reading import axes_of
+from transformer_jax.tasks.language_model.task import LanguageModelTask
 from transformer_jax.tasks.trained_run import TrainedRun
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tools.explorer import live
 from transformer_jax.tools.explorer.live import code_of_tour, live_model, pack_parameters, require_live, tokenizer_table
 from transformer_jax.tools.explorer.page import Page, RunName
-from transformer_jax.tools.explorer.readers import TranslationReader
+from transformer_jax.tools.explorer.readers import LanguageModelReader, TranslationReader
 from transformer_jax.training.sharding import make_mesh
 
 needs_node = pytest.mark.skipif(node_program() is None, reason="needs Node")
@@ -27,13 +31,22 @@ READ = {"action": "read", "text": "b a c", "edits": [], "search": SEARCH, "force
 
 def trained_run(cache, **model):
     settings = tiny_settings(cache)
-    settings["model"] |= model
+    settings["model"] = model if "kind" in model else settings["model"] | model
     config = from_dict(settings)
-    mesh = make_mesh(config.mesh, jax.devices()[:1])
     tokenizers = train_tokenizers(config.tokenizer, open_corpus(config.data, 0), config.data.train_split, 0)
-    task = TranslationTask(config, tokenizers, mesh)
+    return with_noise(TranslationTask(config, tokenizers, make_mesh(config.mesh, jax.devices()[:1])))
+
+
+def trained_language_model(cache, parts=None, **model):
+    decoding = {"max_new_tokens": 6, "beam_width": 3}
+    config = language_model_config(cache, model=model, decoding=decoding, parts=parts or {})
+    tokenizers = LanguageModelTask.new_tokenizers(config)
+    return with_noise(LanguageModelTask(config, tokenizers, make_mesh(config.mesh, jax.devices()[:1])))
+
+
+def with_noise(task):
+    """Untrained parameters; biases and norms that change something, and values that float16 does not round to nothing."""
     params = jax.jit(task.objective.init_params)(jax.random.key(0))
-    # Biases and norms that change something, and a larger model than float16 rounds to nothing.
     noise = np.random.default_rng(0)
     params = jax.tree.map(lambda leaf: leaf + 0.3 * noise.standard_normal(leaf.shape).astype(np.float32), params)
     return TrainedRun(task, params, (1,))
@@ -56,7 +69,8 @@ def require_equal(reading, found):
     for expected, attention in zip(reading.attentions, found["attentions"], strict=True):
         for name, values in (("weights", expected.weights), ("rollout", expected.rollout)):
             computed = [each["values"] for each in attention[name]]
-            np.testing.assert_allclose(computed, values.reshape(len(values), -1), atol=0.01)
+            expected_values = [] if values is None else values.reshape(len(values), -1)
+            np.testing.assert_allclose(computed, expected_values, atol=0.01)
         cosines = [each["values"] for each in attention["valueCosines"]]
         np.testing.assert_allclose(cosines, expected.value_cosines.reshape(len(cosines), -1), atol=0.02)
         norms = attention["valueNorms"]["values"]
@@ -70,13 +84,31 @@ VARIANTS = [
     {"normalization": "pre", "positions": "learned", "feed_forward": "gated_silu", "tying": "output"},
     {"logits_bias": True, "feed_forward": "exact_gelu", "tying": "embeddings", "embedding": "zero_padding"},
     {"feed_forward": "silu", "d_key": 6, "d_value": 10, "logits_bias": True, "normalization": "pre"},
+    {"positions": "rope", "attention": "multi_query,qk_norm", "norm": "rmsnorm", "feed_forward": "relu_squared"},
+]
+RNN = {"kind": "rnn", "d_embedding": 12, "d_hidden": 12, "d_attention": 10}
+LOCATION = {"attention": "location_sensitive", "wiring": "bahdanau", "cell": "gru", "location_taps": 4}
+LAYERS = {"num_encoder_layers": 2, "num_decoder_layers": 2}
+ONE_WAY = {"bidirectional_encoder": False, "decoder_start": "last"}
+RECURRENT_VARIANTS = [
+    {"attention": "dot", "reverse_source": True, **LAYERS, **ONE_WAY},
+    {"attention": "scaled_dot", "input_feeding": False, "tying": "output", **ONE_WAY},
+    {"attention": "general", "cell": "gru", **LAYERS},
+    {"attention": "additive", "wiring": "bahdanau", "decoder_start": "zeros", "d_readout": 6},
+    {"attention": "normalized_additive", "tying": "all"},
+    {"attention": "location", "max_attended_positions": 50},
+    {"attention": "local_m", "attention_window": 1},
+    {"attention": "local_p", "attention_window": 2},
+    {**LOCATION, "attention_weights": "sharpened"},
+    {**LOCATION, "attention_weights": "smoothed"},
+    {"attention": "cumulative_location_sensitive", "cell": "gru"},
 ]
 
 
 @needs_node
 def test_a_reading_and_an_ablation_are_equal(trained_tiny):
     answers = ask_worker(
-        live_model(trained_tiny, []),
+        live_model(trained_tiny),
         [{**READ, "forced": FORCED}, {**READ, "forced": FORCED, "edits": ["cross.1.head.2"]}],
     )
     read, changed = (each["result"] for each in answers)
@@ -92,14 +124,43 @@ def test_a_reading_and_an_ablation_are_equal(trained_tiny):
 
 @needs_node
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", VARIANTS)
+@pytest.mark.parametrize("settings", [*VARIANTS, *({**RNN, **each} for each in RECURRENT_VARIANTS)])
 def test_every_variant_is_equal(tmp_path, settings):
-    trained = trained_run(tmp_path, **settings)
+    require_equal_to_python(trained_run(tmp_path, **settings))
+
+
+@needs_node
+def test_an_rnn_is_equal(tmp_path):
+    trained = trained_run(tmp_path, **RNN, **LOCATION)
+    require_equal_to_python(trained)
+    names = ["cross.1.head.1", "start", "backward", "location"]
+    asked = {"text": "b a c", "targetIds": FORCED, "edits": []}
+    place = {"kind": "cross", "layer": 1, "head": 1, "row": 1, "column": 2}
+    answers = ask_worker(
+        live_model(trained),
+        [
+            {**READ, "forced": FORCED},
+            {"action": "effects", **asked, "names": names},
+            {"action": "neurons", **asked, **place},
+            {"action": "contrast", **asked, "prefix": FORCED[:1], "chosen": 7, "other": 8},
+        ],
+    )
+    read, effects, pair, why = (each["result"] for each in answers)
+    assert all(np.abs(changes).max() > 1e-3 for changes in effects), dict(zip(names, effects, strict=True))
+    weights = np.reshape(read["attentions"][0]["weights"][0]["values"], (-1, 4))
+    assert pair["weights"] == pytest.approx(weights[1].tolist(), abs=1e-5)
+    assert sum(pair["terms"]) == pytest.approx(pair["scores"][2], abs=1e-5)
+    assert [name for name, _ in pair["columns"]] == ["query", "key", "location"]
+    assert len(why["source"]) == 4 and len(why["target"]) == 2
+    assert read["states"]["source"]["size"] == 24 and read["states"]["target"]["size"] == 12
+
+
+def require_equal_to_python(trained):
     require_live(trained.config)
     reader = TranslationReader(trained)
     tree = reader.search("b a c", 0)
     best = tree.nodes[tree.hypotheses()[0]]
-    answers = ask_worker(live_model(trained, []), [READ, {**READ, "forced": FORCED[:2]}])
+    answers = ask_worker(live_model(trained), [READ, {**READ, "forced": FORCED[:2]}])
     assert all("error" not in each for each in answers), answers
     read, forced = (each["result"] for each in answers)
     assert tuple(read["targetIds"]) == tree.prefix(tree.hypotheses()[0])
@@ -109,9 +170,74 @@ def test_every_variant_is_equal(tmp_path, settings):
     assert forced["score"] == pytest.approx(reader.forced("b a c", FORCED[:2]).score, abs=0.02)
 
 
+LANGUAGE_MODELS = [
+    {},
+    {"positions": "sinusoidal", "tying": "none", "logits_bias": True, "attention": "biased", "normalization": "post"},
+    {"positions": "rope", "feed_forward": "geglu", "attention": "qk_norm", "d_key": 6},
+]
+GROUPED = {
+    "num_heads": 4,
+    "attention": "grouped_query",
+    "norm": "rmsnorm",
+    "positions": "rope",
+    "feed_forward": "swiglu",
+}
+
+
+@needs_node
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", LANGUAGE_MODELS)
+def test_every_language_model_is_equal(tmp_path, settings):
+    require_equal_continuation(trained_language_model(tmp_path, **settings))
+
+
+@needs_node
+def test_a_language_model_with_parts_is_equal(tmp_path):
+    parts = {"grouped_query": {"key_value_heads": 2}, "rope": {"share": 0.5}, "swiglu": {"match_parameters": True}}
+    trained = trained_language_model(tmp_path, parts, num_layers=2, **GROUPED)
+    require_equal_continuation(trained)
+    prompt = [*trained.task.tokenizer.encode("a d"), 9]
+    search = live_model(trained).description["search"] | {"temperature": 1}
+    asked = {"text": "a d", "edits": [], "search": search}
+    answers = ask_worker(
+        live_model(trained),
+        [
+            {"action": "read", **asked, "forced": prompt},
+            {"action": "read", **asked, "forced": [*prompt, EOS_ID]},
+            {"action": "read", **asked, "text": "a" * 32, "forced": []},
+            {"action": "read", **asked, "forced": prompt, "edits": ["decoder.1"]},
+            {"action": "contrast", **asked, "prefix": prompt, "chosen": 7, "other": 8},
+        ],
+    )
+    changed, over, too_long, skipped, why = answers
+    assert changed["result"]["targetIds"][:4] == prompt and changed["result"]["given"] == 4
+    assert over["result"]["targetIds"] == [*prompt, EOS_ID]
+    assert too_long["error"].startswith("32 tokens; the model was trained on 32")
+    of_layer = np.reshape(
+        skipped["result"]["attentions"][0]["rollout"][0]["values"], (-1, len(skipped["result"]["targetIds"]))
+    )
+    np.testing.assert_array_equal(of_layer, np.eye(len(of_layer)), "a layer that is off passes its input on")
+    assert why["result"]["source"] == [] and len(why["result"]["target"]) == 5
+
+
+def require_equal_continuation(trained):
+    require_live(trained.config)
+    reader, model = LanguageModelReader(trained), live_model(trained)
+    tree = reader.search("a d", 0)
+    prompt, ending = trained.task.tokenizer.encode("a d"), tree.prefix(tree.hypotheses()[0])
+    search = {**model.description["search"], "temperature": 1}
+    (answer,) = ask_worker(model, [{"action": "read", "text": "a d", "edits": [], "search": search, "forced": []}])
+    read = answer["result"]
+    assert read["targetIds"] == [*prompt, *ending]
+    assert [node[2] for node in read["search"]["nodes"]] == [node.token for node in tree.nodes]
+    assert read["score"] == pytest.approx(tree.nodes[tree.hypotheses()[0]].score, abs=0.02)
+    tokens = axes_of(trained.task.tokenizer, read["targetIds"])
+    require_equal(reader._read(trained.params, "", None, tokens, [read["targetIds"]], with_gradients=False), read)
+
+
 @needs_node
 def test_effects_and_contrasts(trained_tiny):
-    (read,) = ask_worker(model := live_model(trained_tiny, []), [{**READ, "forced": FORCED}])
+    (read,) = ask_worker(model := live_model(trained_tiny), [{**READ, "forced": FORCED}])
     ids = read["result"]["targetIds"]
     asked = {"text": "b a c", "targetIds": ids, "edits": []}
     names = [
@@ -124,27 +250,35 @@ def test_effects_and_contrasts(trained_tiny):
         "encoder.1.residual",
         "decoder.1.residual",
     ]
-    heads, why, pair, *edited = ask_worker(
+    parts = ["encoder.1.head.1", "decoder.1.head.2"]
+    heads, why, pair, alone, *edited = ask_worker(
         model,
         [
-            {"action": "effects", **asked},
+            {"action": "effects", **asked, "names": parts},
             {"action": "contrast", **asked, "prefix": ids[:1], "chosen": ids[1], "other": 9},
             {"action": "neurons", **asked, "kind": "cross", "layer": 1, "head": 2, "row": 1, "column": 2},
+            {"action": "contrast", **asked, "prefix": [], "chosen": ids[0], "other": 9},
             *({**READ, "edits": [name], "forced": ids} for name in names),
         ],
     )
-    assert len(heads["result"]) == 6
     changed = ask_worker(model, [{**READ, "edits": ["decoder.1.head.2"], "forced": ids}])[0]["result"]
     differences = np.subtract(changed["logProbs"], read["result"]["logProbs"])
-    assert heads["result"][3]["changes"] == pytest.approx(differences.tolist(), abs=1e-5)
-    assert heads["result"][3]["kind"] == "decoder" and heads["result"][3]["head"] == 2
+    assert heads["result"][1] == pytest.approx(differences.tolist(), abs=1e-5)
     assert len(why["result"]["source"]) == 4 and len(why["result"]["target"]) == 2
-    product = pair["result"]["factor"] * np.dot(pair["result"]["query"], pair["result"]["key"])
+    assert alone["result"]["target"] == [], "<s> alone cannot be masked"
+    product = pair["result"]["factor"] * np.sum(pair["result"]["terms"])
     assert product == pytest.approx(pair["result"]["scores"][2], abs=1e-5)
     weights = np.reshape(read["result"]["attentions"][2]["weights"][0]["values"], (2, len(ids), 4))
     assert pair["result"]["weights"] == pytest.approx(weights[1, 1].tolist(), abs=1e-5)
     for name, each in zip(names, edited, strict=True):
         assert each["result"]["logProbs"] != read["result"]["logProbs"], name
+    for number, share in ((4, 1.0), (6, 0.0)):
+        (weights,) = edited[number]["result"]["attentions"][0]["weights"]
+        (rollout,) = edited[number]["result"]["attentions"][0]["rollout"]
+        mean = np.reshape(weights["values"], (2, 4, 4)).mean(axis=0)
+        np.testing.assert_allclose(
+            np.reshape(rollout["values"], (4, 4)), share * np.eye(4) + (1 - share) * mean, atol=1e-5
+        )
     assert len(edited[2]["result"]["tokens"]["source"]) == 16, "the padding is attended to"
 
 
@@ -165,7 +299,7 @@ def test_tokenizers_are_equal(kind, trained_tiny):
     text = ["Ein Hund bellt, der Mann schl\u00e4ft.", "ein  Mann x_1 a b c \u4f60"] * 3
     config = TokenizerConfig(kind=kind, vocabulary_size={"bpe": 320, "unigram": 287}.get(kind, 40))
     tokenizer = train_tokenizer(config, text)
-    model = live_model(trained_tiny, [])
+    model = live_model(trained_tiny)
     table = model._replace(description={**model.description, "tokenizers": [tokenizer_table(tokenizer)]})
     ids = [tokenizer.encode(each) for each in TEXTS]
     answers = ask_worker(
@@ -181,9 +315,12 @@ def test_tokenizers_are_equal(kind, trained_tiny):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({"norm": "rmsnorm"}, "model.norm=rmsnorm is not implemented in the page; it implements layer_norm"),
-        ({"attention": "rectified"}, "model.attention=rectified"),
-        ({"kind": "rnn"}, "model.kind=rnn"),
+        (
+            {"normalization": "rezero"},
+            "model.normalization=rezero is not implemented in the page; it implements post, pre",
+        ),
+        ({"attention": "qk_norm,soft_cap"}, "model.attention=qk_norm,soft_cap"),
+        ({"kind": "rnn", "attention": "none"}, "model.attention=none"),
     ],
 )
 def test_what_javascript_lacks_is_refused_by_name(tmp_path, model, message):
@@ -212,23 +349,24 @@ def test_parameters_that_do_not_fit(monkeypatch, trained_tiny):
 def test_8_bits_and_their_error(monkeypatch, trained_tiny):
     monkeypatch.setattr(live, "FLOAT16_BYTES", 8)
     reader = TranslationReader(trained_tiny)
-    model = reader.live_model([reader.read("b a c", "a b", with_gradients=False)])
-    assert 0 < model.description["logitsError"] < 1
+    model = reader.live_model()
+    error = reader.logits_error([reader.read("b a c", "a b", with_gradients=False)])
+    assert 0 < error < 1
     (read,) = ask_worker(model, [READ])
     expected = reader.read("b a c", read["result"]["translation"], with_gradients=False)
-    assert read["result"]["logProbs"] == pytest.approx(expected.log_probs, abs=4 * model.description["logitsError"])
+    assert read["result"]["logProbs"] == pytest.approx(expected.log_probs, abs=4 * error)
 
 
 def test_every_step_of_the_tour_names_code():
     found = code_of_tour()
-    assert len(found) == 10
+    assert {"embedding", "search", "rope", "alignment"} <= set(found)
     assert all(place.startswith("transformer_jax/") for place in found.values())
 
 
 def test_a_page_of_a_hostile_tokenizer_has_no_markup(trained_tiny):
     reader = TranslationReader(trained_tiny)
     reading = reader.read("b a c", "a b", with_gradients=False)
-    model = live_model(trained_tiny, [])
+    model = live_model(trained_tiny)
     model.description["tokenizers"][0]["pieces"][5] = "</script><script>alert(1)</script>"
     page = Page("page", [RunName("run", "update 1")])
     page.add_reading(reading, text=0, run=0)

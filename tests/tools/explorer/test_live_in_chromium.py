@@ -22,7 +22,7 @@ def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     trained = trained_run(folder, normalization="pre")
     reading = TranslationReader(trained).read("b a c", "a b", with_gradients=False)
-    model = live_model(trained, [("b a c", "a b")])
+    model = live_model(trained)
     model.description["tokenizers"][0]["pieces"][5:10] = HOSTILE
     page = Page("live", [RunName("run", "update 1")])
     page.add_reading(reading, text=0, run=0)

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from importlib import import_module
@@ -16,34 +17,51 @@ from transformer_jax.array_types import EOS_ID, PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.data.tokenizers.subword import sentencepiece_processor
-from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.trained_run import TrainedRun
-from transformer_jax.tasks.translation.task import TranslationTask
 
-WORKER = ("tensor", "attention", "model", "tokenizer", "search", "reading", "worker")
+WORKER = (
+    *("tensor", "layers", "attention", "transformer", "rnn_attention", "recurrent"),
+    *("tokenizer", "search", "reading", "ablation", "worker"),
+)
 """The modules of the worker, in order: one script."""
 
-# Choices of settings that the JavaScript implements.
-IMPLEMENTED = {
-    "model.kind": ("transformer",),
+# Choices of settings that the JavaScript implements; of several names each must be one of them.
+TRANSFORMER = {
     "model.normalization": ("post", "pre"),
-    "model.norm": ("layer_norm",),
-    "model.positions": ("sinusoidal", "fairseq", "learned", "none"),
-    "model.feed_forward": ("relu", "gelu", "exact_gelu", "silu", "gated_gelu", "gated_silu"),
-    "model.attention": ("multi_head", "biased", "unscaled"),
+    "model.norm": ("layer_norm", "rmsnorm"),
+    "model.positions": ("sinusoidal", "fairseq", "learned", "none", "rope"),
+    "model.feed_forward": (
+        *("relu", "gelu", "exact_gelu", "silu", "gated_gelu", "gated_silu"),
+        *("swiglu", "geglu", "reglu", "relu_squared"),
+    ),
+    "model.attention": ("multi_head", "biased", "unscaled", "grouped_query", "multi_query", "qk_norm"),
     "model.mixers": ("", "attention"),
+}
+RECURRENT = {
+    "model.attention": (
+        *("dot", "scaled_dot", "general", "additive", "normalized_additive", "concat", "location"),
+        *("local_m", "local_p", "location_sensitive", "cumulative_location_sensitive"),
+    )
+}
+TRANSLATION = {
     "tokenizer.kind": ("bpe", "unigram", "word", "character", "byte"),
     "decoding.search": ("beam",),
     "decoding.stop": ("exact",),
     "decoding.diverse_groups": (1,),
+}
+IMPLEMENTED = {
+    "translation": {"model.kind": ("transformer", "rnn"), **TRANSLATION},
+    "language_model": {"model.kind": ("decoder_only",), "tokenizer.kind": ("bpe", "unigram", "byte")},
 }
 FLOAT16_BYTES, INT8_BYTES = 8 << 20, 64 << 20
 """Largest size of the parameters in 16 bits, and in 8 bits."""
 INT8_STEPS = 127
 LONGEST, LONGEST_SOURCE = 1 << 30, 1024
 """Maximum number of source tokens in the page; longer ones take minutes."""
+NEW_TOKENS, BEAMS_OF_SAMPLING = 30, 4
+"""Of a language model: tokens that the page adds to a prompt, and beams where the run samples."""
 
 
 class LiveModel(NamedTuple):
@@ -75,58 +93,108 @@ def code_of_tour() -> dict[str, str]:
 
 def require_live(config: ExperimentConfig) -> None:
     """Raises ConfigError, with the setting, unless the JavaScript implements the model, its tokenizer and its search."""
-    if config.task != "translation":
-        raise ConfigError(f"--live: a run of task={config.task}; the live page translates, with task=translation")
-    for name, choices in IMPLEMENTED.items():
+    if config.task not in IMPLEMENTED:
+        raise ConfigError(f"--live: a run of task={config.task}; the live page takes {' and '.join(IMPLEMENTED)}")
+    parts = RECURRENT if config.model.is_recurrent else TRANSFORMER
+    for name, choices in (IMPLEMENTED[config.task] | parts).items():
         block, _, setting = name.partition(".")
         value = getattr(getattr(config, block), setting)
-        if value not in choices:
-            known = ", ".join(str(choice) or "''" for choice in choices)
-            raise ConfigError(f"--live: {name}={value} is not implemented in the page; it implements {known}")
+        for each in map(str.strip, value.split(",")) if isinstance(value, str) else (value,):
+            if each not in choices:
+                known = ", ".join(str(choice) or "''" for choice in choices)
+                raise ConfigError(f"--live: {name}={value} is not implemented in the page; it implements {known}")
 
 
-def live_model(trained: TrainedRun[TranslationTask], texts: list[tuple[str, str]]) -> LiveModel:
+def live_model(trained: TrainedRun[Any]) -> LiveModel:
     """The model of a run that ``require_live`` accepts.
 
-    ``texts``: pairs for which the largest difference of the logits to the model in float32 is measured and stored. Raises
-    DataError for parameters that have no 16-bit value, ConfigError for too many.
+    Raises DataError for parameters that have no 16-bit value, ConfigError for too many.
     """
-    config, model = trained.config, trained.config.model
-    entries, parameters, stored = pack_parameters(trained.params)
-    tokenizers = [trained.tokenizers.source, trained.tokenizers.target]
-    if tokenizers[0] is tokenizers[1]:
-        tokenizers.pop()
-    settings = {
+    config = trained.config
+    entries, parameters, _ = pack_parameters(trained.params)
+    source, target = trained.tokenizers
+    is_alone = config.task == "language_model"
+    settings = _recurrent_settings(config) if config.model.is_recurrent else _transformer_settings(config)
+    search = {"beamWidth": config.decoding.beam_width, "lengthPenalty": config.decoding.length_penalty}
+    if is_alone:
+        length = min(config.decoding.max_new_tokens, NEW_TOKENS)
+        search |= {"beamWidth": beams_of(config.decoding.beam_width), "length": length}
+        settings |= {"contextLength": config.batching.context_length}
+    else:
+        longest = config.model.longest_sequence
+        settings |= {
+            "maxExtraTokens": config.decoding.max_extra_tokens,
+            "maxSourceTokens": min(config.decoding.max_source_tokens + 1, longest or LONGEST_SOURCE),
+            "longest": longest or LONGEST,
+        }
+    return LiveModel(
+        {
+            "settings": {"kind": config.model.kind, "tying": config.model.tying, **settings},
+            "entries": entries,
+            "tokenizers": [tokenizer_table(each) for each in ([source] if source is target else [source, target])],
+            "search": search,
+            "bits": 8 if "scales" in entries[0] else 16,
+        },
+        parameters,
+    )
+
+
+def beams_of(beam_width: int) -> int:
+    """The beams of the search that is shown: a run that samples has a width of 1, which gives no tree."""
+    return beam_width if beam_width > 1 else BEAMS_OF_SAMPLING
+
+
+def _transformer_settings(config: ExperimentConfig) -> dict[str, Any]:
+    model, parts, changes = config.model, config.parts, config.model.attention
+    key_heads = 1 if "multi_query" in changes else model.num_heads
+    if "grouped_query" in changes:
+        key_heads = parts["grouped_query"].key_value_heads
+    is_gated = model.feed_forward in parts
+    rope = parts.get("rope")
+    return {
         "width": model.d_model,
-        "inner": model.d_ff,
+        "inner": parts[model.feed_forward].width(model.d_ff) if is_gated else model.d_ff,
         "heads": model.num_heads,
+        "keyHeads": key_heads,
         "keySize": model.head_key_size,
         "valueSize": model.head_value_size,
-        "encoderLayers": model.num_encoder_layers,
-        "decoderLayers": model.num_decoder_layers,
+        "encoderLayers": getattr(model, "num_encoder_layers", 0),
+        "decoderLayers": model.decoder_depth,
         "isScaled": model.attention != "unscaled",
         "normalization": model.normalization,
+        "norm": model.norm,
         "positions": model.positions,
+        "rope": rope and {"base": rope.base, "pairs": int(model.head_key_size * rope.share) // 2},
         "feedForward": model.feed_forward,
         "embedding": model.embedding,
         "epsilon": model.norm_epsilon,
         "hasLogitsBias": model.logits_bias,
-        "tying": model.tying,
-        "maxExtraTokens": config.decoding.max_extra_tokens,
-        "maxSourceTokens": min(config.decoding.max_source_tokens + 1, model.longest_sequence or LONGEST_SOURCE),
-        "longest": model.longest_sequence or LONGEST,
     }
-    return LiveModel(
-        {
-            "settings": settings,
-            "entries": entries,
-            "tokenizers": [tokenizer_table(each) for each in tokenizers],
-            "search": {"beamWidth": config.decoding.beam_width, "lengthPenalty": config.decoding.length_penalty},
-            "bits": 8 if "scales" in entries[0] else 16,
-            "logitsError": logits_error(trained, stored, texts),
-        },
-        parameters,
-    )
+
+
+def _recurrent_settings(config: ExperimentConfig) -> dict[str, Any]:
+    model = config.model
+    return {
+        "cell": model.cell,
+        "heads": 1,
+        "encoderLayers": model.num_encoder_layers,
+        "decoderLayers": model.num_decoder_layers,
+        "hiddenSize": model.d_hidden,
+        "memorySize": model.d_memory,
+        "isBidirectional": model.bidirectional_encoder,
+        "reversesSource": model.reverse_source,
+        "decoderStart": model.decoder_start,
+        "attention": model.attention,
+        "wiring": model.wiring,
+        "feedsInput": model.input_feeding,
+        "normalizer": model.attention_weights,
+        "sharpness": model.attention_sharpness,
+        "window": model.attention_window,
+        "filters": model.location_filters if model.attention.endswith("location_sensitive") else 0,
+        "taps": model.location_taps,
+        "embedding": "scaled",
+        "hasLogitsBias": False,
+    }
 
 
 def pack_parameters(params: PyTree) -> tuple[list[dict[str, Any]], bytes, PyTree]:
@@ -159,18 +227,23 @@ def pack_parameters(params: PyTree) -> tuple[list[dict[str, Any]], bytes, PyTree
     return entries, b"".join(chunks), jax.tree_util.tree_unflatten(structure, stored)
 
 
-def logits_error(trained: TrainedRun[TranslationTask], stored: PyTree, texts: list[tuple[str, str]]) -> float:
-    """The largest difference of teacher-forced logits between the run's and the ``stored`` parameters, both in float32."""
-    tokenizers = trained.tokenizers
-    config = replace(trained.config.model, compute_dtype="float32")
-    model = build_model(config, tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size)
+def logits_error(trained: TrainedRun[Any], texts: Sequence[tuple[str, ...]]) -> float:
+    """The largest difference of teacher-forced logits between the run's and the page's parameters, both in float32.
+
+    ``texts``: source and target, or the text alone.
+    """
+    config, (source, target) = trained.config, trained.tokenizers
+    config = replace(config, model=replace(config.model, compute_dtype="float32"))
+    sizes = source.vocabulary_size, target.vocabulary_size
+    model = type(trained.task).new_objective(config, sizes, trained.mesh).model
+    _, _, stored = pack_parameters(trained.params)
     largest = 0.0
-    for source, target in texts:
-        sides = [
+    for sides in texts:
+        inputs = [
             Tokens.from_ids(jnp.asarray([[*each.encode(text), EOS_ID]], jnp.int32))
-            for each, text in zip(tokenizers, (source, target), strict=True)
+            for each, text in zip(trained.tokenizers[-len(sides) :], sides, strict=True)
         ]
-        exact, rounded = (call(model, params, "__call__", *sides, train=False) for params in (trained.params, stored))
+        exact, rounded = (call(model, params, "__call__", *inputs, train=False) for params in (trained.params, stored))
         largest = max(largest, float(jnp.abs(exact - rounded).max()))
     return largest
 

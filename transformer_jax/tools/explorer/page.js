@@ -58,7 +58,7 @@ const AS_TEXT = ["view", "kind", "measure", "palette", "theme", "shades"];
 // In the address layers, heads, texts and runs count from 1; head 0 is the mean of all.
 const FROM_ONE = ["text", "run", "beside", "row", "column", "node"];
 const initial = {}; // the state without an address
-let live = null; // of a live page, see live/views.js: { settle, show, inspect, force, why, keys }
+let live = null; // of a live page, see live/views.js: { settle, show, inspect, force, why, isComputing, keys }
 
 const readingOf = (run) => page.readings.find((each) => each.text === state.text && each.run === run);
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
@@ -104,7 +104,8 @@ function settle() {
   state.kind = attention.kind;
   state.layer = clamp(state.layer, 1, attention.layers);
   state.head = clamp(state.head, 0, attention.heads);
-  if (!Object.hasOwn(MEASURES, state.measure) || !hasMeasure(reading, attention, state.measure)) state.measure = "weights";
+  // A live page has a measure of changes before it has computed them.
+  if (!Object.hasOwn(MEASURES, state.measure) || !(hasMeasure(reading, attention, state.measure) || (live && live.isComputing()))) state.measure = "weights";
   for (const side of ["row", "column"]) {
     if (state[side] < 0 || state[side] >= reading.tokens[attention[side + "s"]].length) state[side] = -1;
   }

@@ -89,9 +89,10 @@ class Page:
             for name, values in each.values.items()
         ]
 
-    def add_model(self, model: LiveModel) -> None:
+    def add_model(self, model: LiveModel, logits_error: float = 0.0) -> None:
         """Makes the page live with the ``model`` of the first run; add the first text's reading before."""
-        self._data["model"] = model.description | {"block": len(self._packed), "code": code_of_tour()}
+        own = {"block": len(self._packed), "code": code_of_tour(), "logitsError": logits_error}
+        self._data["model"] = model.description | own
         self._packed.append(base64.b64encode(zlib.compress(model.parameters, DEFLATE_LEVEL)).decode("ascii"))
 
     def _attention(self, reading: AttentionReading) -> dict[str, Any]:

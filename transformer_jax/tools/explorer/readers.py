@@ -28,7 +28,7 @@ from transformer_jax.tasks.translation.soft_alignment import cross_attention
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tasks.translation.translator import init_cache, limits_of, require_translatable
 from transformer_jax.tools.explorer.head_statistics import HeadStatistics, head_error_rates, head_statistics
-from transformer_jax.tools.explorer.live import LiveModel, live_model
+from transformer_jax.tools.explorer.live import LiveModel, beams_of, live_model, logits_error
 from transformer_jax.tools.explorer.page import RunName
 from transformer_jax.tools.explorer.readings import Reading, TextReader
 from transformer_jax.tools.explorer.searches import Forced, Searches, SearchTree
@@ -36,14 +36,20 @@ from transformer_jax.tools.explorer.searches import Forced, Searches, SearchTree
 if TYPE_CHECKING:
     from transformer_jax.tools.parsing.task import ParsingTask
 
-# A run that samples has a beam width of 1, which gives no tree.
-BEAMS_OF_SAMPLING = 4
-
 
 class _RunReader(Generic[AnyTask]):
     def __init__(self, trained: TrainedRun[AnyTask]) -> None:
         self._trained = trained
         self._read = TextReader(trained.model, trained.config.model.longest_sequence)
+
+    def live_model(self) -> LiveModel:
+        """The model for a live page."""
+        return live_model(self._trained)
+
+    def logits_error(self, readings: Sequence[Reading]) -> float:
+        """The largest error of the logits of a live page on ``readings``."""
+        texts = [(each.text, *([] if each.translation is None else [each.translation])) for each in readings]
+        return logits_error(self._trained, texts)
 
 
 class TranslationReader(_RunReader[TranslationTask]):
@@ -64,10 +70,6 @@ class TranslationReader(_RunReader[TranslationTask]):
         }
         ids = [pair.source_ids, pair.target_ids]
         return self._read(trained.params, text, target, tokens, ids, with_gradients=with_gradients)
-
-    def live_model(self, readings: Sequence[Reading]) -> LiveModel:
-        """The model for a live page, and the error of its logits on ``readings``."""
-        return live_model(self._trained, [(each.text, each.translation or "") for each in readings])
 
     @cached_property
     def _searches(self) -> Searches:
@@ -139,7 +141,7 @@ class LanguageModelReader(_RunReader[LanguageModelTask]):
     @cached_property
     def _searches(self) -> Searches:
         decoding, model = self._trained.config.decoding, self._trained.model
-        beams = decoding.beam_width if decoding.beam_width > 1 else BEAMS_OF_SAMPLING
+        beams = beams_of(decoding.beam_width)
 
         def init_cache(params: PyTree, ids: Int[Array, "B P"], capacity: int) -> DecodeCache:
             cache = call(model, params, "init_cache", ids[:, :-1], beam_width=beams, max_length=capacity)

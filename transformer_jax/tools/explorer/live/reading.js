@@ -1,50 +1,84 @@
 "use strict";
-// What the page shows of one text: translation, attention, search, and how much every head and token matters.
+// What the page shows of one text: its translation or continuation, attention and search.
+
+// `live`: { model, task, source, target }: the model, what it does, and the tokenizers. Of a text a task says its source ids, null without a
+// source, and how it begins: { given, forced, limit }, the target tokens before the search, the tokens that the search begins with, and its
+// largest number of tokens.
+
+// Translates a source.
+class Translation {
+  constructor({ settings }, source) { Object.assign(this, { settings, source }); }
+
+  // Without its mask, the source has as much padding as in a batch of this width.
+  sourceIds(text, edits) {
+    const ids = [...this.source.encode(text), EOS], { maxSourceTokens } = this.settings;
+    if (ids.length > maxSourceTokens) throw new Error(`${ids.length} source tokens; the limit is ${maxSourceTokens}`);
+    return edits.isOn("padding") ? ids : [...ids, ...Array(Math.max(8, 16 * Math.ceil(ids.length / 16) - ids.length)).fill(PAD)];
+  }
+
+  begin(text, forced) {
+    const { maxExtraTokens, longest } = this.settings;
+    return { given: [], forced, limit: Math.min(this.source.encode(text).length + 1 + maxExtraTokens, longest) };
+  }
+}
+
+// Continues a prompt by `length` tokens; forced tokens stand in its stead.
+class Continuation {
+  constructor({ settings }, source) { Object.assign(this, { settings, source }); }
+
+  sourceIds() { return null; }
+
+  begin(text, forced, length) {
+    const isOver = forced[forced.length - 1] === EOS, given = isOver ? forced.slice(0, -1) : forced.length ? forced : this.source.encode(text), { contextLength } = this.settings;
+    if (given.length >= contextLength) throw new Error(`${given.length} tokens; the model was trained on ${contextLength}, one of them new`);
+    return { given, forced: isOver ? [EOS] : [], limit: Math.min(length, contextLength - given.length) };
+  }
+}
+
+// The encoded source of a text, null without one.
+function encodeText({ model, task }, text, edits, record = null, hidden = null) {
+  const ids = task.sourceIds(text, edits);
+  return ids && model.encode(ids, edits, record, hidden);
+}
+
+// The best translation or continuation of a text: { ids, given, hypotheses, search }.
+function searchText(live, { text, edits, search, forced }) {
+  const { model, target, task } = live, changed = new Edits(edits), { given, forced: first, limit } = task.begin(text, forced, search.length);
+  const encoded = encodeText(live, text, changed), empty = model.start(encoded, changed);
+  const cache = given.length ? model.decode([BOS, ...given.slice(0, -1)], empty, encoded, changed).cache : empty;
+  const found = beamSearch((id, before) => model.step(id, before, encoded, changed), cache, {
+    ...search, forced: first, limit, begin: given.length ? given[given.length - 1] : BOS, pieceOf: (token) => target.pieces[token],
+  });
+  return { ...found, given, ids: found.hypotheses.length ? found.hypotheses[0].ids : [EOS] };
+}
 
 // A reading in the form of page.py, with arrays of plain numbers: { values } in place of packed blocks.
-function readText(live, { text, edits, search, forced }) {
-  const { model, source, target } = live, changed = new Edits(edits), sourceIds = sourceOf(live, text, changed);
-  const encoded = model.encode(sourceIds, changed), pieceOf = (token) => target.pieces[token];
-  const started = performance.now();
-  const { hypotheses, search: tree } = beamSearch((id, cache) => model.step(id, cache, encoded, changed), model.emptyCache(), {
-    ...search, forced, pieceOf, limit: limitOf(live, text),
-  });
-  const seconds = (performance.now() - started) / 1000, best = hypotheses[0], ids = best ? best.ids : [EOS];
-  const record = { encoder: [], decoder: [], cross: [] };
-  const logits = model.teacherForced(ids, model.encode(sourceIds, changed, record), changed, record);
-  const tokens = {
-    source: sourceIds.map((id) => source.pieces[id]), target: ids.map(pieceOf), input: ["<s>", ...ids.slice(0, -1).map(pieceOf)],
-  };
-  const logProbs = logits.map((each) => logSoftmax(each, search.temperature));
+function readText(live, asked) {
+  const { model, task, source, target } = live, { text, search } = asked, edits = new Edits(asked.edits), started = performance.now();
+  const found = searchText(live, asked), [best] = found.hypotheses, seconds = (performance.now() - started) / 1000, ids = [...found.given, ...found.ids];
+  const record = { encoder: [], decoder: [], cross: [] }, logits = model.teacherForced(ids, encodeText(live, text, edits, record), edits, record);
+  const sourceIds = task.sourceIds(text, edits), pieceOf = (token) => target.pieces[token];
+  const tokens = { ...sourceIds ? { source: sourceIds.map((id) => source.pieces[id]) } : {}, target: ids.map(pieceOf), input: ["<s>", ...ids.slice(0, -1).map(pieceOf)] };
+  const logProbs = logits.map((each) => logSoftmax(each, search.temperature)), flat = (vectors) => ({ values: joined(...vectors), size: vectors[0].length });
   return {
-    source: text, translation: target.decode(ids), tokens, targetIds: ids, seconds, score: best ? best.score : null,
+    source: text, translation: target.decode(found.ids), tokens, targetIds: ids, given: found.given.length, seconds, score: best ? best.score : null,
     logProbs: logProbs.map((each, row) => each[ids[row]]),
     options: logProbs.map((each) => bestTokens(each, NUM_BEST).map((token) => [token, pieceOf(token), each[token]])),
-    attentions: withRollouts(attentionsOf(live.model, record, tokens)), gradients: {}, tree: [], search: tree,
+    attentions: withRollouts(attentionsOf(model, record, tokens), record), gradients: {}, tree: [], search: found.search,
+    states: record.states ? { source: flat(record.states.source), target: flat(record.states.target) } : null,
   };
 }
-
-// Source ids, with padding where its mask is off: as much as a batch of this width has.
-function sourceOf({ source, model }, text, edits) {
-  const ids = [...source.encode(text), EOS], { maxSourceTokens } = model.settings;
-  if (ids.length > maxSourceTokens) throw new Error(`${ids.length} source tokens; the limit is ${maxSourceTokens}`);
-  return edits.isOn("padding") ? ids : [...ids, ...Array(Math.max(8, 16 * Math.ceil(ids.length / 16) - ids.length)).fill(PAD)];
-}
-
-// The maximum number of tokens of a translation.
-const limitOf = (live, text) => Math.min(sourceOf(live, text, new Edits()).length + live.model.settings.maxExtraTokens, live.model.settings.longest);
 
 const SIDES = { encoder: ["source", "source"], decoder: ["target", "input"], cross: ["target", "source"] };
 
 function attentionsOf(model, record, tokens) {
-  return Object.entries(SIDES).map(([kind, [rows, columns]]) => {
-    const layers = record[kind], { heads } = model.settings, numRows = tokens[rows].length, numColumns = tokens[columns].length;
-    const attention = (layer) => kind === "encoder" ? model.encoder[layer].self : kind === "cross" ? model.decoder[layer].cross : model.decoder[layer].self;
+  return Object.keys(model.kinds).map((kind) => {
+    const [rows, columns] = SIDES[kind], layers = record[kind], { heads } = model.settings, numRows = tokens[rows].length, numColumns = tokens[columns].length;
     const valueNorms = new Float32Array(layers.length * heads * numColumns);
     const valueCosines = layers.map(({ values }, layer) => {
       const cosines = new Float32Array(heads * (heads - 1) / 2 * numColumns);
       values.forEach((value, column) => {
-        const vectors = Array.from({ length: heads }, (_, head) => attention(layer).transformed(value, head));
+        const vectors = counted(heads).map((head) => model.valueThroughOutput(kind, layer, value, head));
         const norms = vectors.map((vector) => Math.sqrt(dot(vector, 0, vector, 0, vector.length)));
         norms.forEach((norm, head) => {
           valueNorms[(layer * heads + head) * numColumns + column] = norm;
@@ -70,85 +104,37 @@ function stacked(weights, heads, numRows, numColumns) {
   return whole;
 }
 
-// Attention rollout (Abnar and Zuidema 2020) of the encoder, and of the decoder to both sides, as readings.py.
-function withRollouts(attentions) {
-  const [encoder, decoder, cross] = attentions;
+// Attention rollout (Abnar and Zuidema 2020) of self-attention, and of a decoder to both sides, as readings.py; none of an RNN. A layer keeps
+// half of its state; all of it where it is off, nothing where its residual connections are.
+function withRollouts(attentions, record) {
+  const { encoder, decoder, cross } = Object.fromEntries(attentions.map((each) => [each.kind, each]));
+  const found = { encoder: [], decoder: [], cross: [] };
+  const kept = ({ kind }, layer) => record[kind][layer].isSkipped ? 1 : record[kind][layer].hasResidual ? 0.5 : 0;
   const mean = (attention, layer) => {
     const { values } = attention.weights[layer], size = values.length / attention.heads;
     return Float32Array.from({ length: size }, (_, place) => counted(attention.heads).reduce((sum, head) => sum + values[head * size + place], 0) / attention.heads);
   };
-  const width = (attention) => Math.round(Math.sqrt(mean(attention, 0).length));
   const identity = (size) => Float32Array.from({ length: size * size }, (_, place) => place % (size + 1) ? 0 : 1);
-  const half = (left, right) => left.map((value, place) => (value + right[place]) / 2);
+  const mixed = (share, left, right) => left.map((value, place) => share * value + (1 - share) * right[place]);
   const product = (left, right, inner) => {
     const rows = left.length / inner, columns = right.length / inner, result = new Float32Array(rows * columns);
     for (let row = 0; row < rows; row++) result.set(times(left.subarray(row * inner, (row + 1) * inner), { rows: inner, columns, data: right }), row * columns);
     return result;
   };
-  const source = width(encoder), target = width(decoder), own = { encoder: [], decoder: [], cross: [] };
-  let toSource = identity(source);
-  for (const layer of counted(encoder.layers)) own.encoder.push(toSource = product(half(mean(encoder, layer), identity(source)), toSource, source));
-  let toTarget = identity(target), across = new Float32Array(target * source);
-  for (const layer of counted(decoder.layers)) {
-    const mixing = half(mean(decoder, layer), identity(target));
-    toTarget = scaled(product(mixing, toTarget, target), 0.5);
-    across = half(product(mixing, across, target), product(mean(cross, layer), toSource, source));
-    own.decoder.push(toTarget);
-    own.cross.push(across);
+  const width = (attention) => Math.round(Math.sqrt(attention.weights[0].values.length / attention.heads));
+  const mixing = (attention, layer) => mixed(kept(attention, layer), identity(width(attention)), mean(attention, layer));
+  let toSource = encoder && identity(width(encoder));
+  for (const layer of counted(encoder ? encoder.layers : 0)) found.encoder.push(toSource = product(mixing(encoder, layer), toSource, width(encoder)));
+  let toTarget = decoder && identity(width(decoder)), across = encoder && new Float32Array(width(decoder) * width(encoder));
+  for (const layer of counted(decoder ? decoder.layers : 0)) {
+    toTarget = product(mixing(decoder, layer), toTarget, width(decoder));
+    if (cross) {
+      const share = kept(cross, layer);
+      toTarget = scaled(toTarget, share);
+      across = mixed(share, product(mixing(decoder, layer), across, width(decoder)), product(mean(cross, layer), toSource, width(encoder)));
+      found.cross.push(across);
+    }
+    found.decoder.push(toTarget);
   }
-  return attentions.map((each) => ({ ...each, rollout: own[each.kind].map((values) => ({ values })) }));
-}
-
-const counted = (count) => Array.from({ length: count }, (_, index) => index);
-
-// Log-probabilities of the tokens `ids` under `edits`; tokens of the source and inputs of the decoder can be hidden.
-function scoreTokens(live, text, ids, edits, hidden = null, erased = null) {
-  const { model } = live, encoded = model.encode(sourceOf(live, text, edits), edits, null, hidden);
-  return model.teacherForced(ids, encoded, edits, null, erased).map((logits) => logSoftmax(logits));
-}
-
-// The change of the log-probability of every target token without each head: [{ kind, layer, head, changes }]. `pause` is awaited
-// after each head with the share that is done; it may throw to stop.
-async function headEffects(live, { text, targetIds, edits }, pause) {
-  const { model } = live, base = new Edits(edits), before = scoreTokens(live, text, targetIds, base), found = [];
-  const depths = { encoder: model.encoder.length, decoder: model.decoder.length, cross: model.decoder.length };
-  const names = Object.entries(depths).flatMap(([kind, layers]) => counted(layers).flatMap((layer) => counted(model.settings.heads).map((head) => ({ kind, layer: layer + 1, head: head + 1 }))));
-  for (const name of names) {
-    const after = scoreTokens(live, text, targetIds, base.with(`${name.kind}.${name.layer}.head.${name.head}`));
-    found.push({ ...name, changes: after.map((each, row) => each[targetIds[row]] - before[row][targetIds[row]]) });
-    await pause(found.length / names.length);
-  }
-  return found;
-}
-
-// Why `chosen` and not `other` at a position: how much the difference of their log-probabilities falls when a token of the source,
-// or of the prefix, is masked everywhere.
-async function contrast(live, { text, prefix, chosen, other, edits }, pause) {
-  const base = new Edits(edits), ids = [...prefix, chosen], sourceIds = sourceOf(live, text, base);
-  const difference = (hidden, erased) => {
-    const last = scoreTokens(live, text, ids, base, hidden, erased)[prefix.length];
-    return last[chosen] - last[other];
-  };
-  const whole = difference(null, null), total = sourceIds.length + ids.length, source = [], target = [];
-  for (const place of counted(sourceIds.length)) {
-    source.push(whole - difference(new Set([place]), null));
-    await pause(source.length / total);
-  }
-  for (const place of counted(ids.length)) {
-    target.push(whole - difference(null, new Set([place])));
-    await pause((source.length + target.length) / total);
-  }
-  return { difference: whole, source, target };
-}
-
-// Query and key of a head for a pair of tokens, and all its scores in that row: { query, key, scores, factor }.
-function neurons(live, { text, targetIds, edits, kind, layer, head, row, column }) {
-  const { model } = live, changed = new Edits(edits), record = { encoder: [], decoder: [], cross: [] };
-  model.teacherForced(targetIds, model.encode(sourceOf(live, text, changed), changed, record), changed, record);
-  const { queries, keys } = record[kind][layer - 1], { keySize, isScaled } = model.settings;
-  if (!queries) return null;
-  const ofHead = (vector) => vector.subarray((head - 1) * keySize, head * keySize), factor = isScaled && changed.isOn("scale") ? keySize ** -0.5 : 1;
-  const visible = kind === "decoder" && changed.isOn("causal") ? row + 1 : keys.length, query = ofHead(queries[row]);
-  const scores = keys.slice(0, visible).map((key) => factor * dot(query, 0, ofHead(key), 0, keySize));
-  return { query: query.slice(), key: ofHead(keys[column]).slice(), scores, weights: softmax(Float32Array.from(scores)), factor, isVisible: column < visible };
+  return attentions.map((each) => ({ ...each, rollout: found[each.kind].map((values) => ({ values })) }));
 }

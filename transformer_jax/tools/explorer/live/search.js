@@ -19,14 +19,14 @@ function bestTokens(logProbs, count) {
 }
 
 // Searches from step(id, state) -> { logits, cache }. Returns finished hypotheses { ids, logProb, score }, best first, and the tree
-// of all prefixes as page.py writes it. `forced`: tokens that every hypothesis begins with.
-function beamSearch(step, cache, { beamWidth, lengthPenalty, temperature = 1, limit, forced = [], pieceOf }) {
+// of all prefixes as page.py writes it. `begin`: the token before the first. `forced`: tokens that every hypothesis begins with.
+function beamSearch(step, cache, { beamWidth, lengthPenalty, temperature = 1, limit, begin = BOS, forced = [], pieceOf }) {
   let alive = [{ ids: [], logProb: 0, cache, node: -1 }], finished = [], numFinished = 0;
   const nodes = [], first = [];
   for (let position = 0; position < limit; position++) {
     const candidates = [], only = position + 1 >= limit ? EOS : forced[position];
     alive.forEach((beam, parent) => {
-      const { logits, cache: after } = step(beam.ids.length ? beam.ids[beam.ids.length - 1] : BOS, beam.cache);
+      const { logits, cache: after } = step(beam.ids.length ? beam.ids[beam.ids.length - 1] : begin, beam.cache);
       const logProbs = logSoftmax(logits, temperature), best = bestTokens(logProbs, Math.max(2 * beamWidth, NUM_BEST));
       const following = beam.node < 0 ? first : nodes[beam.node].following;
       following.push(...best.slice(0, NUM_BEST).map((token) => [token, pieceOf(token), logProbs[token]]));

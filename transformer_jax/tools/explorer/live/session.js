@@ -1,26 +1,41 @@
 "use strict";
 // The live model in the page: its worker, the edits in the address, and two more runs, unchanged and changed, of one more text.
 
-const CHOICES = { positions: "positions", causal: "causal mask", padding: "padding mask", scale: "1/√d_k" };
-const model = page.model, HEADS = counted(model.settings.heads).map((head) => head + 1);
-const DEPTHS = { encoder: model.settings.encoderLayers, decoder: model.settings.decoderLayers, cross: model.settings.decoderLayers };
-const STACKS = { encoder: ["encoder"], decoder: ["decoder", "cross"] };
+const model = page.model, { settings } = model, HEADS = counted(settings.heads).map((head) => head + 1);
+// Parts of each kind of model that can be switched off, see `Edits`: in the whole model, and the kinds of attention of every layer of a stack.
+const SWITCHES = {
+  transformer: {
+    whole: { positions: "positions", causal: "causal mask", padding: "padding mask", scale: "1/√d_k" },
+    stacks: { encoder: ["encoder"], decoder: ["decoder", "cross"] },
+  },
+  decoder_only: { whole: { positions: "positions", causal: "causal mask", scale: "1/√d_k" }, stacks: { decoder: ["decoder"] } },
+  rnn: {
+    whole: {
+      "cross.1.head.1": "attention", start: "first state", ...settings.isBidirectional ? { backward: "backward encoder" } : {},
+      ...settings.wiring === "luong" && settings.feedsInput ? { feeding: "input feeding" } : {}, ...settings.filters ? { location: "location features" } : {},
+    },
+    stacks: {},
+  },
+};
+const { whole: CHOICES, stacks: STACKS } = SWITCHES[settings.kind], isTranslation = settings.kind !== "decoder_only";
+const DEPTHS = { encoder: settings.encoderLayers, decoder: settings.decoderLayers, cross: settings.decoderLayers };
 const LIVE_TEXT = 1 + Math.max(...page.readings.map((each) => each.text));
 const UNCHANGED = page.runs.length, CHANGED = UNCHANGED + 1;
+const HEAD_NAMES = Object.values(STACKS).flat().flatMap((kind) => counted(DEPTHS[kind]).flatMap((layer) => HEADS.map((head) => `${kind}.${layer + 1}.head.${head}`)));
 const EDIT_NAMES = new Set([
-  ...Object.keys(CHOICES),
-  ...Object.entries(DEPTHS).flatMap(([kind, depth]) => counted(depth).flatMap((layer) => HEADS.map((head) => `${kind}.${layer + 1}.head.${head}`))),
+  ...Object.keys(CHOICES), ...HEAD_NAMES,
   ...Object.keys(STACKS).flatMap((stack) => counted(DEPTHS[stack]).flatMap((layer) => [`${stack}.${layer + 1}`, `${stack}.${layer + 1}.residual`])),
 ]);
 const NUMBERS = {
   beam: { least: 1, most: 8, step: 1, usual: model.search.beamWidth, title: "beams" },
   penalty: { least: 0, most: 2, step: 0.1, usual: model.search.lengthPenalty, title: "length penalty" },
   temperature: { least: 0.1, most: 5, step: 0.1, usual: 1, title: "temperature" },
+  ...isTranslation ? {} : { length: { least: 1, most: settings.contextLength, step: 1, usual: model.search.length, title: "new tokens" } },
 };
 
 // `source`: the text; `force`: ids of the first tokens; `off`: parts that are off. Empty: as in the run.
-Object.assign(state, { source: "", force: "", off: "", beam: "", penalty: "", temperature: "", tour: "", text: LIVE_TEXT, run: UNCHANGED });
-AS_TEXT.push("source", "force", "off", "beam", "penalty", "temperature", "tour");
+Object.assign(state, { source: "", force: "", off: "", beam: "", penalty: "", temperature: "", length: "", tour: "", text: LIVE_TEXT, run: UNCHANGED });
+AS_TEXT.push("source", "force", "off", "beam", "penalty", "temperature", "length", "tour");
 page.runs.push({ name: page.runs[0].name, detail: "live" }, { name: page.runs[0].name, detail: "live, changed" });
 // Until the model has read it, the live text is as the first of the page.
 const first = page.readings.find((each) => each.run === 0 && each.text === 0);
@@ -31,7 +46,7 @@ const idsOf = (text) => text ? text.split(".").map(Number) : [];
 const editsOn = () => state.off ? state.off.split(",") : [];
 const numberOf = (name) => state[name] === "" ? NUMBERS[name].usual : Number(state[name]);
 const liveReading = (run) => page.readings.find((each) => each.text === LIVE_TEXT && each.run === run && each.targetIds);
-const isChanged = () => Boolean(state.force || state.off || state.beam || state.penalty || state.temperature);
+const isChanged = () => ["force", "off", "beam", "penalty", "temperature", "length"].some((name) => state[name]);
 
 function settleLive() {
   const known = editsOn().filter((name) => EDIT_NAMES.has(name)), target = model.tokenizers[model.tokenizers.length - 1];
@@ -40,6 +55,7 @@ function settleLive() {
   state.off = [...new Set(known)].sort().join(",");
   const ids = idsOf(state.force), isToken = (id, place) => Number.isInteger(id) && id >= 2 && id < target.pieces.length && (id !== 2 || place + 1 === ids.length);
   if (!ids.every(isToken)) state.force = "";
+  if (isTranslation) state.length = "";
   for (const [name, { least, most, usual, step }] of Object.entries(NUMBERS)) {
     const value = clamp(Math.round(Number.parseFloat(state[name]) / step) * step, least, most);
     state[name] = state[name] === "" || Number.isNaN(value) || Math.abs(value - usual) < step / 2 ? "" : String(Number(value.toFixed(1)));
@@ -77,7 +93,7 @@ function post(worker, action, fields, progress) {
 // The model is loaded with the first request.
 async function request(action, fields = {}, progress = null) {
   loading = loading || (async () => {
-    const worker = startWorker(), { settings, entries, tokenizers } = model;
+    const worker = startWorker(), { entries, tokenizers } = model;
     await post(worker, "load", { settings, entries, tokenizers, bytes: await inflate(model.block) });
     return worker;
   })();
@@ -86,8 +102,8 @@ async function request(action, fields = {}, progress = null) {
 
 // ---------------------------------------------------------------- readings
 
-const usualSearch = () => ({ beamWidth: NUMBERS.beam.usual, lengthPenalty: NUMBERS.penalty.usual, temperature: 1 });
-const changedSearch = () => ({ beamWidth: numberOf("beam"), lengthPenalty: numberOf("penalty"), temperature: numberOf("temperature") });
+const usualSearch = () => ({ ...model.search, temperature: 1 });
+const changedSearch = () => ({ beamWidth: numberOf("beam"), lengthPenalty: numberOf("penalty"), temperature: numberOf("temperature"), length: isTranslation ? 0 : numberOf("length") });
 
 function keepReading(run, reading) {
   page.readings = page.readings.filter((each) => each.text !== LIVE_TEXT || each.run !== run);
@@ -99,9 +115,11 @@ function keepReading(run, reading) {
 
 let asked = "", readSource = "";
 
+const isComputing = () => isChanged() && !liveReading(CHANGED);
+
 // Reads the text with both models if an edit has changed; the page stays as it is until the readings are there.
 async function refresh() {
-  const question = [liveSource(), state.force, state.off, state.beam, state.penalty, state.temperature].join("\n");
+  const question = [liveSource(), state.force, state.off, state.beam, state.penalty, state.temperature, state.length].join("\n");
   if (question === asked) return;
   asked = question;
   const text = liveSource();

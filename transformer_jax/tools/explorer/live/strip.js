@@ -2,7 +2,8 @@
 // The strip of a live page: source text, both translations token by token, and the switches.
 
 const strip = element("section", [], { id: "live", ariaLabel: "live model" });
-const sourceInput = element("input", "", { name: "source", dir: "auto", maxLength: 20000, ariaLabel: "source text" });
+const WORDS = isTranslation ? { source: "source", run: "translate", result: "translation" } : { source: "prompt", run: "continue", result: "text" };
+const sourceInput = element("input", "", { name: "source", dir: "auto", maxLength: 20000, ariaLabel: `${WORDS.source} text` });
 const liveWords = element("span", "", { className: "words", role: "status" });
 const translations = element("div", [], { className: "translations" });
 const switches = element("details", element("summary", "switches"));
@@ -13,13 +14,13 @@ function sayLive(text) { liveWords.textContent = text; }
 
 function buildStrip() {
   const form = element("form", [
-    element("label", ["source ", sourceInput]), element("button", "translate", { type: "submit" }),
+    element("label", [WORDS.source + " ", sourceInput]), element("button", WORDS.run, { type: "submit" }),
     ...Object.entries(NUMBERS).map(([name, { least, most, step, title }]) => {
       numberInputs[name] = element("input", "", { type: "number", min: least, max: most, step, onchange: (event) => edit({ [name]: event.target.value }) });
       return element("label", [title + " ", numberInputs[name]]);
     }),
     element("button", "reset", { type: "button", title: "undo all edits (z)", onclick: reset }),
-    element("button", "tour", { type: "button", title: "from a word to its translation in ten steps (u)", onclick: tour }),
+    element("button", "tour", { type: "button", title: `from a word to ${isTranslation ? "its translation" : "the next"} in ${STEPS.length} steps (u)`, onclick: tour }),
     liveWords,
   ]);
   form.addEventListener("submit", (event) => {
@@ -40,14 +41,15 @@ function buildStrip() {
   switches.append(table, aboutModel);
   const { bits, logitsError, entries } = model, count = entries.reduce((sum, { shape }) => sum + shape.reduce((product, length) => product * length, 1), 0);
   aboutModel.textContent = `${count.toLocaleString("en")} parameters in ${bits} bits; on the texts of this page the largest difference of a logit to 32 bits is ${number(logitsError)}. ` +
-    "A switch that is pressed is off. Without the padding mask the source is padded and the padding is attended to; without the causal mask every token sees the whole translation, later tokens too.";
+    "A switch that is pressed is off." + ("padding" in CHOICES ? " Without the padding mask the source is padded and the padding is attended to." : "") +
+    ("causal" in CHOICES ? ` Without the causal mask every token sees the whole ${WORDS.result}, later tokens too.` : "");
   strip.append(form, translations, switches, tourBox);
   document.querySelector("nav").before(strip);
 }
 
 const switchOf = (name, title) => element("button", title, { type: "button", value: name, title: name, className: "switch", onclick: () => toggle(name) });
 
-const reset = () => edit({ source: "", force: "", off: "", beam: "", penalty: "", temperature: "" });
+const reset = () => edit({ source: "", force: "", off: "", beam: "", penalty: "", temperature: "", length: "" });
 
 function showStrip() {
   if (document.activeElement !== sourceInput) sourceInput.value = state.text === LIVE_TEXT ? liveSource() : readingOf(state.run).source;
@@ -58,34 +60,35 @@ function showStrip() {
   const [unchanged, changed] = [UNCHANGED, CHANGED].map(liveReading);
   const same = unchanged && changed ? commonTokens(unchanged.targetIds, changed.targetIds) : null;
   translations.replaceChildren(
-    ...unchanged ? [translationRow(changed ? "unchanged" : "translation", unchanged, same && same[0])] : [],
+    ...unchanged ? [translationRow(changed ? "unchanged" : WORDS.result, unchanged, same && same[0])] : [],
     ...changed ? [translationRow("changed", changed, same && same[1])] : [],
   );
   showTour();
   refresh();
 }
 
-// A row of tokens; the bar below a token is its probability, and the tokens outside of `same` differ between the models.
+// A row of tokens; the bar below a token is its probability, and the tokens outside of `same` differ between the models. The tokens of a
+// prompt are given.
 function translationRow(title, reading, same) {
-  const forced = reading.run === CHANGED ? idsOf(state.force).length : 0, place = hovered || state;
+  const forced = reading.run === CHANGED ? idsOf(state.force).length : 0, given = forced ? 0 : reading.given, place = hovered || state;
   const tokens = reading.tokens.target.map((piece, index) => {
     const probability = Math.exp(reading.logProbs[index]), isDifferent = same && !same.has(index);
     const chip = element("button", shown(piece), {
-      type: "button", className: ["token", isDifferent ? "differs" : "", index < forced ? "forced" : "", state.run === reading.run && place.row === index ? "marked" : ""].join(" "),
-      title: `token ${index + 1}, probability ${probability.toFixed(3)}${isDifferent ? ", differs" : ""}${index < forced ? ", forced" : ""}`,
+      type: "button", className: ["token", isDifferent ? "differs" : "", index < forced ? "forced" : index < given ? "given" : "", state.run === reading.run && place.row === index ? "marked" : ""].join(" "),
+      title: `token ${index + 1}, probability ${probability.toFixed(3)}${isDifferent ? ", differs" : ""}${index < forced ? ", forced" : index < given ? ", given" : ""}`,
       onclick: () => chooseToken(reading, index),
     });
     chip.style.setProperty("--share", 100 * probability + "%");
     return chip;
   });
-  const total = reading.logProbs.reduce((sum, value) => sum + value, 0);
+  const total = reading.logProbs.slice(reading.given).reduce((sum, value) => sum + value, 0);
   return element("div", [element("b", title), ...tokens, element("span", ` log p ${fixed(total)}, ${Math.round(1000 * reading.seconds)} ms`, { className: "words" })], { className: "row" });
 }
 
 // A token of a translation, with what else could be there, in the inspector.
 function chooseToken(reading, index) {
   const isThere = attentionOf(readingOf(state.run)).rows === "target" && ["matrix", "lines", "grid"].includes(state.view);
-  edit({ run: reading.run, beside: liveReading(CHANGED) ? UNCHANGED + CHANGED - reading.run : -1, ...isThere ? {} : { kind: "cross", view: state.view === "effects" ? "effects" : "matrix" }, row: index, column: -1 });
+  edit({ run: reading.run, beside: liveReading(CHANGED) ? UNCHANGED + CHANGED - reading.run : -1, ...isThere ? {} : { kind: isTranslation ? "cross" : "decoder", view: state.view === "effects" ? "effects" : "matrix" }, row: index, column: -1 });
 }
 
 // The indices that belong to a longest common subsequence, on both sides.
@@ -126,8 +129,9 @@ function inspectLive(panel, row) {
   const form = element("form", [word, element("button", "force", { type: "submit" })]);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    // A word after the first begins with a space, which the tokenizer adds.
-    const ids = word.value.trim() ? await request("encode", { text: word.value.trim() }) : [];
+    // Tokenizers of words put a space before a text. With characters and bytes the word begins with one where the token in its place does.
+    const isSpace = ["character", "byte"].includes(model.tokenizers[model.tokenizers.length - 1].kind) && /^( |<0x20>)/.test(chosen[1]);
+    const ids = word.value.trim() ? await request("encode", { text: (isSpace ? " " : "") + word.value.trim() }) : [];
     if (ids.length) edit({ force: [...prefix, ...ids].join(".") });
   });
   return [
@@ -156,14 +160,20 @@ function whyLive(reading, prefix, chosen, other) {
   return element("details", [
     element("summary", "why"),
     element("p", `log p(${shown(chosen[1])}) − log p(${shown(other[1])}) = ${number(found.difference)}. With a token masked everywhere this falls by`),
-    ranking(reading.tokens.source, Float32Array.from(found.source), largest, none), element("p", "and with a token of the prefix masked by"),
-    ranking(inputs, Float32Array.from(found.target), largest, none),
+    ...found.source.length ? [ranking(reading.tokens.source, Float32Array.from(found.source), largest, none)] : [],
+    element("p", !found.target.length ? "The prefix is <s> alone, which cannot be masked." : found.source.length ? "and with a token of the prefix masked by" : ""),
+    ...found.target.length ? [ranking(inputs, Float32Array.from(found.target), largest, none)] : [],
   ], { open: true });
 }
+
+// The tokens before the first of the search tree: a prompt.
+const givenTo = (reading) => (reading.targetIds || []).slice(0, reading.given || 0);
+
+const whyInTree = (reading, tokens, chosen, other) => whyLive(reading, [...givenTo(reading), ...tokens], chosen, other);
 
 function forceLive(search, key, prefix) {
   const reading = readingOf(state.run), settings = reading.run === CHANGED ? changedSearch() : usualSearch();
   search.forced[key] = { words: "computing …" };
-  request("force", { text: reading.source, edits: reading.edits || [], search: settings, forced: prefix })
+  request("force", { text: reading.source, edits: reading.edits || [], search: settings, forced: [...givenTo(reading), ...prefix] })
     .then((answer) => { search.forced[key] = answer; }, (error) => { search.forced[key] = { words: error.message + ".", failed: true }; }).then(inspect);
 }

@@ -1,6 +1,8 @@
 "use strict";
 // Vectors are Float32Arrays, a sequence is an array of vectors. A matrix is { rows, columns, data }, stored by row.
 
+const counted = (count) => Array.from({ length: count }, (_, index) => index);
+
 // The parameters by path: { shape, values } of blobs in 16-bit floats, or in 8 bits with a scale for each row.
 function unpackParameters(entries, bytes) {
   const found = new Map();
@@ -94,8 +96,26 @@ function layerNorm(vector, scale, bias, epsilon) {
   return vector.map((value, index) => (value - mean) * inverse * scale[index] + bias[index]);
 }
 
+// scale x / sqrt(mean of x² + epsilon).
+function rmsNorm(vector, scale, epsilon) {
+  const inverse = 1 / Math.sqrt(dot(vector, 0, vector, 0, vector.length) / vector.length + epsilon);
+  return vector.map((value, index) => value * inverse * scale[index]);
+}
+
+// Vectors one after the other.
+function joined(...vectors) {
+  const whole = new Float32Array(vectors.reduce((sum, { length }) => sum + length, 0));
+  let place = 0;
+  for (const vector of vectors) {
+    whole.set(vector, place);
+    place += vector.length;
+  }
+  return whole;
+}
+
 function softmax(scores) {
   const largest = scores.reduce((most, value) => Math.max(most, value), -Infinity);
+  if (largest === -Infinity) return new Float32Array(scores.length);
   const powers = scores.map((value) => Math.exp(value - largest));
   return scaled(powers, 1 / powers.reduce((sum, value) => sum + value, 0));
 }
@@ -120,9 +140,10 @@ function erf(value) {
 
 const sigmoid = (value) => 1 / (1 + Math.exp(-value));
 const gelu = (value) => 0.5 * value * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (value + 0.044715 * value ** 3)));
+const relu = (value) => Math.max(value, 0), silu = (value) => value * sigmoid(value);
+// By the name of the feed-forward layer; gated ones have a third matrix.
 const ACTIVATIONS = {
-  relu: (value) => Math.max(value, 0),
-  gelu, gated_gelu: gelu,
-  exact_gelu: (value) => 0.5 * value * (1 + erf(value / Math.SQRT2)),
-  silu: (value) => value * sigmoid(value), gated_silu: (value) => value * sigmoid(value),
+  relu, reglu: relu, relu_squared: (value) => relu(value) ** 2,
+  gelu, gated_gelu: gelu, geglu: gelu, exact_gelu: (value) => 0.5 * value * (1 + erf(value / Math.SQRT2)),
+  silu, gated_silu: silu, swiglu: silu,
 };

@@ -5,21 +5,22 @@
 let live = null;
 const newest = {};
 
+const MODELS = { transformer: Transformer, decoder_only: Transformer, rnn: RnnSeq2Seq };
+
 const ACTIONS = {
   load({ settings, entries, bytes, tokenizers }) {
-    const [source, target] = tokenizers.map(makeTokenizer);
-    live = { model: new Transformer(settings, unpackParameters(entries, bytes)), source, target: target || source };
+    const [source, target = source] = tokenizers.map(makeTokenizer), model = new MODELS[settings.kind](settings, unpackParameters(entries, bytes));
+    live = { model, source, target, task: new (settings.kind === "decoder_only" ? Continuation : Translation)(model, source) };
     return { loaded: entries.length };
   },
   read: (request) => readText(live, request),
   encode: ({ text }) => live.target.encode(text),
   decode: ({ ids }) => live.target.decode(ids),
   force(request) {
-    const { translation, search, score } = readText(live, request);
-    const best = search.nodes[search.hypotheses[0]];
-    return { text: translation, score, logProb: best ? best[search.fields.indexOf("log_prob")] : null };
+    const { ids, hypotheses } = searchText(live, request);
+    return hypotheses.length ? { text: live.target.decode(ids), score: hypotheses[0].score, logProb: hypotheses[0].logProb } : { text: "", score: null, logProb: null };
   },
-  effects: (request, pause) => headEffects(live, request, pause),
+  effects: (request, pause) => effects(live, request, pause),
   contrast: (request, pause) => contrast(live, request, pause),
   neurons: (request) => neurons(live, request),
 };

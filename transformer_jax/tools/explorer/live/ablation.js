@@ -1,0 +1,41 @@
+"use strict";
+// What changes when something is taken away: a head, a token of the source or of the prefix; and how a query and a key make a score.
+
+// Log-probabilities at every one of the tokens `ids` under `edits`.
+const scoreTokens = ({ model }, encoded, ids, edits) => model.teacherForced(ids, encoded, edits).map((logits) => logSoftmax(logits));
+
+// The change of the log-probability of every target token without each of the parts `names` (see `Edits`): a list for each part. `pause` is
+// awaited after each with the share that is done; it may throw to stop.
+async function effects(live, { text, targetIds, edits: others, names }, pause) {
+  const base = new Edits(others), before = scoreTokens(live, encodeText(live, text, base), targetIds, base), found = [];
+  for (const name of names) {
+    const edits = base.with(name), after = scoreTokens(live, encodeText(live, text, edits), targetIds, edits);
+    found.push(after.map((each, row) => each[targetIds[row]] - before[row][targetIds[row]]));
+    await pause(found.length / names.length);
+  }
+  return found;
+}
+
+// Why `chosen` and not `other` at a position: how much the difference of their log-probabilities falls when a token of the source,
+// or of the prefix, is masked everywhere. A prefix of <s> alone cannot be masked: a decoder must see something.
+async function contrast(live, { text, prefix, chosen, other, edits }, pause) {
+  const base = new Edits(edits), ids = [...prefix, chosen], sourceIds = live.task.sourceIds(text, base) || [];
+  const difference = (hidden, erased) => {
+    const last = live.model.logits(live.model.hiddenStates(ids, encodeText(live, text, base, null, hidden), base, null, erased)[prefix.length]);
+    return last[chosen] - last[other];
+  };
+  const whole = difference(null, null), found = { source: [], target: [] };
+  const masked = [...counted(sourceIds.length).map((place) => ["source", place]), ...counted(prefix.length ? ids.length : 0).map((place) => ["target", place])];
+  for (const [number, [side, place]] of masked.entries()) {
+    found[side].push(whole - (side === "source" ? difference(new Set([place]), null) : difference(null, new Set([place]))));
+    await pause((number + 1) / masked.length);
+  }
+  return { difference: whole, ...found };
+}
+
+// Query and key of a head for a pair of tokens, see `Attention.pair`.
+function neurons(live, { text, targetIds, edits, kind, layer, head, row, column }) {
+  const changed = new Edits(edits), record = { encoder: [], decoder: [], cross: [] };
+  live.model.teacherForced(targetIds, encodeText(live, text, changed, record), changed, record);
+  return live.model.pair(record, kind, layer - 1, head - 1, row, column, changed);
+}
