@@ -18,6 +18,7 @@ endif
 # Two test processes already fill two cores; more than four gain little, since compilation itself is threaded.
 TEST_FLAGS ?= -n logical --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 QUICKSTART ?= runs/quickstart
+LIVE_PAGE := build/extra/live.html
 
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 VENV := .venv-$(VERSION)
@@ -33,7 +34,7 @@ help:
 	@echo "make test         run the tests but the slow ones, which train whole runs"
 	@echo "make test-all     run all tests"
 	@echo "make check        lint, format, types, all tests"
-	@echo "make docs         build the pages of docs/ into build/site; no broken link"
+	@echo "make docs         build the pages of docs/ into build/site, with a live page of the quickstart run; no broken link"
 	@echo "make setup        only create the environment ($(VENV))"
 	@echo "make clean        remove environments and caches (never runs/)"
 	@echo "Add PYTHON=python3.12 to choose an interpreter; now it is $(PYTHON) ($(VERSION))."
@@ -57,10 +58,19 @@ types: setup
 
 check: lint types test-all
 
-docs: setup
+docs: setup $(LIVE_PAGE)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'sphinx>=8' 'myst-nb>=1.3' 'furo>=2025.7'
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/site
 	@cp build/site/README.html build/site/index.html
+
+# The site has a live page of the quickstart run, which is trained if there is none.
+$(LIVE_PAGE): $(QUICKSTART)/outcome.json
+	@mkdir -p $(dir $@)
+	@$(BIN)/transformer-jax explore --workdir=$(QUICKSTART) --text="every good tree that watches the dog opens the big river" \
+	  --live --checkpoints=all --output=$@
+
+$(QUICKSTART)/outcome.json: | setup
+	@$(BIN)/transformer-jax quickstart --workdir=$(QUICKSTART)
 
 setup: $(STAMP)
 

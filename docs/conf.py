@@ -18,6 +18,9 @@ nb_execution_mode = "off"
 html_theme = "furo"
 html_static_path = html_css_files = ["site.css"]
 html_search_scorer = str(Path(__file__).with_name("search.js"))
+# Written by the Makefile.
+LIVE_PAGE = Path(__file__).resolve().parent.parent / "build" / "extra" / "live.html"
+html_extra_path = [str(LIVE_PAGE.parent)] if LIVE_PAGE.is_file() else []
 # Protocols and named tuples: their fields in the order of the source, without the constructors that Python makes.
 autodoc_default_options = {"member-order": "bysource", "exclude-members": "__init__, __new__"}
 autodoc_class_signature = "separated"
@@ -38,9 +41,12 @@ CONTENTS = {
 
 
 def with_contents(app: Any, page: str, source: list[str]) -> None:
-    """Adds the contents of the side bar to the README. Search leaves out tables of results, and what changed."""
+    """Adds the contents of the side bar and the live page to the README. Search leaves out tables of results and changes."""
     if "/results/" in page or page == "CHANGELOG":
         source[0] = f"---\nnosearch: true\n---\n{source[0]}"
+    if page == root_doc and LIVE_PAGE.is_file():
+        link = f'<a href="{LIVE_PAGE.name}">Try the model of the quickstart in your browser.</a>'
+        source[0] = source[0].replace("\n## Start\n", f"\n{link}\n\n## Start\n", 1)
     for part, pages in CONTENTS.items() if page == root_doc else ():
         entries = "\n".join(f"docs/{name}".replace("docs/../", "") for name in pages.split())
         source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {part}\n\n{entries}\n```\n"

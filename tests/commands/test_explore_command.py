@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from transformer_jax.__main__ import main
+from transformer_jax.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 
@@ -58,6 +59,21 @@ def test_a_live_page(run, tmp_path):
     assert f'id="block-{model["block"]}"' in output.read_text()
 
 
+def test_the_checkpoints_of_a_run(run, tmp_path):
+    output = tmp_path / "page.html"
+    flags = ["--text=a b c d", "--nosearch", "--nogradients", "--checkpoints=all", f"--output={output}"]
+    assert main(["explore", f"--workdir={run}", "--checkpoint=last", *flags]) == 0
+    data = data_of(output)
+    updates = data["checkpoints"]["updates"]
+    assert list(updates.values()) == RunDirectory(run).checkpoint_steps()
+    assert {each["translation"] for each in data["readings"]} == {data["readings"][0]["translation"]}
+    weights = {each["run"]: each["attentions"][0]["weights"][0] for each in data["readings"]}
+    before = [weights[int(number)].get("before") for number in updates]
+    assert before == [None, *(weights[int(number)]["block"] for number in list(updates)[:-1])]
+    titles = [(each["kind"], each["title"].split()[0]) for each in data["checkpoints"]["curves"]]
+    assert titles == [(kind, name) for kind in ("encoder", "decoder", "cross") for name in ("entropy", "confidence:")]
+
+
 @pytest.fixture
 def taken():
     """A port that another program has."""
@@ -73,6 +89,9 @@ def test_what_cannot_be_is_told(run, tmp_path, capsys, taken):
         (["--text=a", f"--output={tmp_path}/page.png"], "end it in .html"),
         (["--text=a", f"--against={tmp_path}"], "not a run directory"),
         (["--text=a", "--live", "--serve"], "--live: the page computes by itself"),
+        (["--text=a", "--checkpoints=1,2"], "no checkpoint '1'"),
+        (["--text=a", "--checkpoints=last"], "--checkpoints: 1 of"),
+        (["--text=a", "--checkpoints=all", "--serve"], "--checkpoints: the server reads with one"),
         (["--text=a", "--gold=links"], "--gold: give --gold_source and --gold_target too"),
         (["--text=a\udcff"], r"--text: 'a\udcff' is not valid UTF-8"),
         (["--text=a", "--serve", f"--port={taken.getsockname()[1]}"], "cannot be used on 127.0.0.1"),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from transformer_jax.tools.explorer.head_statistics import HeadStatistics
     from transformer_jax.tools.explorer.page import Page
     from transformer_jax.tools.explorer.readers import OpenedReader, Reader
+    from transformer_jax.tools.explorer.readings import Reading
     from transformer_jax.tools.explorer.searches import Forced
 
     Aligned = tuple[list[tuple[str, str]], list[GoldAlignment]]
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     flags.string("gold_source", None, "file of the source sentences of --gold"),
     flags.string("gold_target", None, "file of their translations"),
     flags.integer("first_word", 0, "number of the first word in the gold file", lower_bound=0, upper_bound=1),
+    flags.string("checkpoints", None, "all, or updates: 500,1000; a slider over these checkpoints of the run"),
     flags.boolean("live", False, "the model too: edit the text and switch parts off in the page"),
     flags.boolean("serve", False, "serve the page from the run, on 127.0.0.1 only"),
     flags.integer("port", 8000, "where to serve; 0 is any free port", lower_bound=0, upper_bound=65535),
@@ -53,12 +55,13 @@ def explore(values: flags.Values) -> int:
 
     Several --text make one page, as do the lines of --texts=FILE. --target gives the translation to read, one for every --text
     in order; by default each run reads its own translation. --against=RUN[:CHECKPOINT],... adds other runs or checkpoints.
+    --checkpoints=all reads the texts with every checkpoint that the run keeps (training.keep_last), each with the same target.
     --live puts the model of a translation run or language model into the page, where you can edit the text, switch off heads
     and layers, and force words. --split averages every head over sentences of the run's data; --gold measures its alignment
     error rate. --serve (pip install flask) writes nothing: it serves the page on 127.0.0.1, where you can request other
     continuations of the search and other texts. docs/explorer.md explains the views.
     """
-    from transformer_jax.runs.run_directory import ChosenRun
+    from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 
     chosen = [ChosenRun(values.workdir, run_config(values), values.checkpoint)]
     for text in values.against:
@@ -76,6 +79,7 @@ def explore(values: flags.Values) -> int:
         sources, translations, gold = read_pairs(*names, values.first_word)
         aligned = list(zip(sources, translations, strict=True)), gold
     # Mistakes are found before anything is computed.
+    checkpoints = _checkpoints(values)
     listener = None
     if values.live:
         from transformer_jax.tools.explorer.live import require_live
@@ -91,16 +95,38 @@ def explore(values: flags.Values) -> int:
         raise ConfigError(f"--output: {path} is not the name of a page; end it in .html")
 
     from transformer_jax.runtime.atomic_files import write_whole
-    from transformer_jax.tools.explorer.readers import open_reader
+    from transformer_jax.tools.explorer.readers import open_checkpoints, open_reader
 
     opened = [open_reader(each, values.average) for each in chosen]
+    opened += open_checkpoints(opened[0], RunDirectory(values.workdir), checkpoints)
     tables = [_tables(values, each.reader, aligned) for each in opened]
-    page = _page(values, opened, tables, list(zip(texts, targets, strict=True)))
+    page = _page(values, opened, tables, list(zip(texts, targets, strict=True)), checkpoints)
     if listener:
         return _serve(values, opened, tables, page, listener)
     write_whole(path, page.html())
     print(path)
     return 0
+
+
+def _checkpoints(values: flags.Values) -> list[int]:
+    """The updates of --checkpoints, oldest first; raises ConfigError unless there are two of them, and no --serve."""
+    from transformer_jax.checkpoints.selection import chosen_step
+    from transformer_jax.runs.run_directory import RunDirectory
+
+    if not values.checkpoints:
+        return []
+    run = RunDirectory(values.workdir)
+    names = map(str.strip, values.checkpoints.split(","))
+    steps = (
+        run.checkpoint_steps() if values.checkpoints == "all" else sorted({chosen_step(run, each) for each in names})
+    )
+    if len(steps) < 2:
+        raise ConfigError(
+            f"--checkpoints: {len(steps)} of {run.path}; a slider needs two (training.keep_last keeps more)"
+        )
+    if values.serve:
+        raise ConfigError("--checkpoints: the server reads with one checkpoint; leave --serve out")
+    return steps
 
 
 def _tables(values: flags.Values, reader: "Reader", aligned: "Aligned | None") -> "list[HeadStatistics]":
@@ -122,25 +148,48 @@ def _page(
     opened: "list[OpenedReader]",
     tables: "list[list[HeadStatistics]]",
     texts: list[tuple[str, str | None]],
+    checkpoints: "Sequence[int]" = (),
 ) -> "Page":
-    """The page of some texts, with the tables of each run."""
+    """The page of some texts, with the tables of each run; the last of ``opened`` are ``checkpoints`` of the first."""
     from transformer_jax.tools.explorer.page import Page
 
-    names = [each.name for each in opened]
-    page = Page(f"{Path(values.workdir).name}: attention", names, is_served=values.serve)
+    first = len(opened) - len(checkpoints)
+    updates = {first + number: update for number, update in enumerate(checkpoints)}
+    page = Page(
+        f"{Path(values.workdir).name}: attention", [each.name for each in opened], updates, is_served=values.serve
+    )
+    readings: dict[int, list[Reading]] = {}
     for number, (each, statistics) in enumerate(zip(opened, tables, strict=True)):
         # Before the readings: a model that does not fit is refused at once.
         model = each.reader.live_model() if values.live and not number else None
-        readings = []
+        is_checkpoint = number in updates
         for index, (text, target) in enumerate(texts):
-            reading = each.reader.read(text, target, with_gradients=values.gradients)
-            readings.append(reading)
-            search = each.reader.search(text, values.alternatives) if values.search else None
+            # All checkpoints read one target, so that their attention can be compared.
+            chosen = readings[0][index].translation if is_checkpoint else target
+            reading = each.reader.read(text, chosen, with_gradients=values.gradients and not is_checkpoint)
+            readings.setdefault(number, []).append(reading)
+            search = each.reader.search(text, values.alternatives) if values.search and not is_checkpoint else None
             page.add_reading(reading, search, text=index, run=number)
         page.add_statistics(statistics, run=number)
         if model:
-            page.add_model(model, each.reader.logits_error(readings))
+            page.add_model(model, each.reader.logits_error(readings[number]))
+    _add_curves(page, [readings[number] for number in updates], [tables[number] for number in updates])
     return page
+
+
+def _add_curves(page: "Page", readings: "list[list[Reading]]", tables: "list[list[HeadStatistics]]") -> None:
+    """Adds the curves over checkpoints: of every text, and of the statistics of all sentences."""
+    from transformer_jax.tools.explorer.page import TITLES
+    from transformer_jax.tools.explorer.readings import CURVES, curve_points
+
+    for text, of_text in enumerate(zip(*readings, strict=True)):
+        for attentions in zip(*(each.attentions for each in of_text), strict=True):
+            points = [curve_points(each.weights) for each in attentions]
+            for name, title in CURVES.items():
+                page.add_curves(attentions[0].kind, title, [each[name] for each in points], text=text)
+    for of_kind in zip(*tables, strict=True):
+        for name in of_kind[0].values:
+            page.add_curves(of_kind[0].kind, TITLES[name], [each.values[name] for each in of_kind], text=None)
 
 
 def _serve(

@@ -2,11 +2,11 @@
 
 import pytest
 from headless_chromium import browser_program
-from tools.explorer.test_live import trained_run
+from tools.explorer.test_live import LOCATION, RNN, trained_language_model, trained_run
 
 from transformer_jax.tools.explorer.live import live_model
 from transformer_jax.tools.explorer.page import Page, RunName
-from transformer_jax.tools.explorer.readers import TranslationReader
+from transformer_jax.tools.explorer.readers import LanguageModelReader, TranslationReader
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_logged_and_nothing_fetched"),
@@ -17,11 +17,25 @@ HOSTILE = ["\u2581<script>throw", "</script><script>throw 1</script>", "<!--", '
 READY = "performance.getEntriesByName('live').length > 0 && liveWords.textContent === ''"
 
 
+KINDS = {
+    "transformer": (lambda folder: trained_run(folder, normalization="pre"), TranslationReader, "cross.1.head.1", 6),
+    "rnn": (lambda folder: trained_run(folder, **RNN, **LOCATION), TranslationReader, "cross.1.head.1", 4),
+    "language_model": (trained_language_model, LanguageModelReader, "decoder.1.head.1", 2),
+}
+"""By kind of model: a run, its reader, a part that can be off, and the number of parts whose effects are shown."""
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
+def address(tmp_path_factory, kind):
     folder = tmp_path_factory.mktemp("page")
-    trained = trained_run(folder, normalization="pre")
-    reading = TranslationReader(trained).read("b a c", "a b", with_gradients=False)
+    make, reader, *_ = KINDS[kind]
+    trained = make(folder)
+    reading = reader(trained).read("b a c", "a b", with_gradients=False)
     model = live_model(trained)
     model.description["tokenizers"][0]["pieces"][5:10] = HOSTILE
     page = Page("live", [RunName("run", "update 1")])
@@ -42,26 +56,29 @@ def translations(browser):
     return browser.evaluate(f"Array.from(document.querySelectorAll('.translations .row'), (row) => {tokens})")
 
 
-def test_edits_change_the_page_and_the_address(browser, address):
+def test_edits_change_the_page_and_the_address(browser, address, kind):
     open_live(browser, address)
     (unchanged,) = translations(browser)
-    browser.evaluate("toggle('cross.1.head.1')")
+    part = KINDS[kind][2]
+    browser.evaluate(f"toggle('{part}')")
     browser.wait_for("liveReading(CHANGED) && liveWords.textContent === ''")
     assert browser.evaluate("[state.run, state.beside]") == [2, 1]
     assert len(translations(browser)) == 2
-    assert "off=cross.1.head.1" in browser.evaluate("location.hash")
+    assert f"off={part}" in browser.evaluate("location.hash")
     browser.press("y")
     assert browser.evaluate("state.measure") == "difference"
+    open_live(browser, address, browser.evaluate("location.hash.slice(1)"))
+    assert browser.evaluate("[state.measure, state.run]") == ["difference", 2]
     browser.press("z")
     browser.wait_for("!liveReading(CHANGED) && liveWords.textContent === ''")
     assert translations(browser) == [unchanged]
     browser.evaluate("sourceInput.value = 'c'; sourceInput.form.requestSubmit()")
     browser.wait_for("liveReading(UNCHANGED).source === 'c'")
-    assert browser.evaluate("readingOf(state.run).tokens.source.length") == 2
+    assert browser.evaluate("readingOf(state.run).tokens.input[0]") == "<s>"
 
 
 def test_a_token_is_forced_and_explained(browser, address):
-    open_live(browser, address, "row=1&kind=cross")
+    open_live(browser, address, "row=1")
     options = "document.querySelectorAll('#inspector tr')"
     browser.evaluate(
         "[...document.querySelectorAll('#inspector button')].find((each) => each.textContent === 'why not?').click()"
@@ -76,21 +93,28 @@ def test_a_token_is_forced_and_explained(browser, address):
     assert browser.evaluate("liveReading(CHANGED).targetIds[0] === Number(state.force)")
 
 
-def test_head_effects_and_products(browser, address):
+def test_effects_and_products(browser, address, kind):
     open_live(browser, address, "view=effects")
-    browser.wait_for("effectsOf(readingOf(state.run)).heads")
-    assert browser.evaluate("effectsOf(readingOf(state.run)).heads.length") == 6
+    browser.wait_for("effectsOf(readingOf(state.run)).changes")
+    assert browser.evaluate("effectsOf(readingOf(state.run)).changes.length") == KINDS[kind][3]
     open_live(browser, address, "view=neurons&row=1&column=1&head=1")
-    browser.wait_for("productsOf(readingOf(state.run)).query")
+    browser.wait_for("productsOf(readingOf(state.run)).terms")
     assert "Scores of this query" in browser.evaluate("byId('inspector').textContent")
+    open_live(browser, address, "view=search&node=2")
+    assert browser.evaluate("[state.view, state.node]") == ["search", 1]
+    if kind == "rnn":
+        open_live(browser, address, "view=states")
+        assert browser.evaluate("[state.view, readingOf(state.run).states.target.size]") == ["states", 12]
 
 
 def test_the_tour_reaches_its_end(browser, address):
     open_live(browser, address)
-    for step in range(1, 11):
+    steps = browser.evaluate("STEPS.length")
+    assert steps >= 8
+    for step in range(1, steps + 1):
         browser.evaluate(f"goToStep({step})")
         browser.wait_for("liveWords.textContent === ''")
-        assert f"{step} of 10" in browser.evaluate("tourBox.textContent")
+        assert f"{step} of {steps}" in browser.evaluate("tourBox.textContent")
     browser.press("u")
     assert browser.evaluate("tourBox.hidden && state.off === ''")
 
@@ -104,9 +128,10 @@ def test_a_hostile_vocabulary_is_text(browser, address):
     browser.wait_for("liveReading(UNCHANGED).source.startsWith('<script>') && liveWords.textContent === ''")
 
 
-@pytest.mark.parametrize("name", ["force", "off", "beam", "penalty", "temperature", "tour", "source"])
+@pytest.mark.parametrize("name", ["force", "off", "beam", "penalty", "temperature", "length", "tour", "source"])
 def test_no_edit_in_the_address_stops_the_page(browser, address, name):
-    for word in ("__proto__", "-1", "9" * 400, "1.1.1", "2.2", "NaN"):
+    # A source of 400 tokens is too long for the language model.
+    for word in ("__proto__", "-1", "9" * (20 if name == "source" else 400), "1.1.1", "2.2", "NaN"):
         open_live(browser, address, f"{name}={word}")
         assert len(translations(browser)[0]) > 0
     open_live(browser, address, f"text=99&run=99&beside=99&{name}=%00")

@@ -13,6 +13,7 @@ from tools.explorer.made_readings import made_reading
 from transformer_jax.config import DataError
 from transformer_jax.tools.explorer.head_statistics import HeadStatistics
 from transformer_jax.tools.explorer.page import Page, RunName
+from transformer_jax.tools.explorer.readings import curve_points
 from transformer_jax.tools.explorer.searches import Forced, Next, Node, SearchTree
 from transformer_jax.tools.explorer.server import listen_locally, make_app, make_local_server
 
@@ -114,6 +115,47 @@ def test_values_on_the_page_are_those_of_the_model(browser, address):
     cosines += np.swapaxes(cosines, 0, 1) + np.eye(4)[:, :, None]
     expected = np.sqrt(np.einsum("HQM,GQM,HGM->QM", added, added, cosines))
     assert found == pytest.approx(expected.ravel().tolist(), abs=0.02)
+
+
+def sharpened(reading, power):
+    """A reading with other weights."""
+    changed = [each.weights**power for each in reading.attentions]
+    changed = [weights / weights.sum(axis=-1, keepdims=True) for weights in changed]
+    attentions = [replace(each, weights=weights) for each, weights in zip(reading.attentions, changed, strict=True)]
+    return replace(reading, attentions=attentions)
+
+
+def test_a_slider_over_checkpoints(browser, address, tmp_path):
+    names = [RunName("run", f"update {update}") for update in (30, 10, 20, 30)]
+    page = Page("run", names, {1: 10, 2: 20, 3: 30})
+    readings = [sharpened(made_reading(SOURCE, TARGET), power) for power in (3, 1, 2, 3)]
+    for run, reading in enumerate(readings):
+        page.add_reading(reading, text=0, run=run)
+    page.add_curves(
+        "cross", "entropy", [curve_points(each.attentions[2].weights)["entropy"] for each in readings[1:]], text=0
+    )
+    path = tmp_path / "page.html"
+    path.write_text(page.html(), encoding="utf-8")
+    browser.requests.clear()
+    browser.open(f"{path.as_uri()}#kind=cross&layer=2&head=3")
+    for expected in (3, 2, 1):
+        browser.press(",")
+        browser.wait_for("currentMatrix(panels[0])")
+        assert state(browser, "run") == [expected]
+        found = browser.evaluate("Array.from(currentMatrix(panels[0]).values)")
+        assert found == pytest.approx(readings[expected].attentions[2].weights[1, 2].ravel().tolist(), abs=0.006)
+    assert browser.evaluate("[slider.value, sliderWords.textContent]") == ["0", "update 10"]
+    browser.evaluate("slider.value = 2; slider.dispatchEvent(new Event('input'))")
+    assert state(browser, "run") == [3]
+    browser.press("f")
+    assert colors(browser) > 20
+    (chart,) = browser.evaluate(
+        "trainingView.charts(panels[0]).map(({ values, across, up }) => [across(20), up(values[1][0][2])])"
+    )
+    place = browser.evaluate(f"trainingView.at(panels[0], {chart[0]}, {chart[1]})")
+    assert (place["layer"], place["head"], place["index"]) == (1, 3, 1)
+    assert all(each.startswith(path.as_uri()) for each in browser.requests)
+    browser.requests.clear()
 
 
 def test_pointing_and_searching_name_tokens(browser, address):

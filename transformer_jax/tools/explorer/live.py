@@ -17,7 +17,8 @@ from transformer_jax.array_types import EOS_ID, PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.data.tokenizers.subword import sentencepiece_processor
-from transformer_jax.models.interface import call
+from transformer_jax.models.build import build_decoder_only, build_model
+from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.trained_run import TrainedRun
 
@@ -73,18 +74,18 @@ class LiveModel(NamedTuple):
 
 def worker_source() -> str:
     """The script of the worker."""
-    return "\n".join(live_script(f"{name}.js") for name in WORKER)
+    return "\n".join(part_of_page(f"live/{name}.js") for name in WORKER)
 
 
-def live_script(name: str) -> str:
-    """A file of the live page."""
-    return files("transformer_jax.tools.explorer").joinpath("live", name).read_text(encoding="utf-8")
+def part_of_page(name: str) -> str:
+    """A file of the page: HTML, style or script."""
+    return files("transformer_jax.tools.explorer").joinpath(name).read_text(encoding="utf-8")
 
 
 def code_of_tour() -> dict[str, str]:
     """File and line of the code that each step of the guided tour names as ``module:object``."""
     found = {}
-    for step, module, name in re.findall(r'(\w+): "([\w.]+):([\w.]+)"', live_script("tour.js")):
+    for step, module, name in re.findall(r'(\w+): "([\w.]+):([\w.]+)"', part_of_page("live/tour.js")):
         code: Any = reduce(getattr, name.split("."), import_module(f"transformer_jax.{module}"))
         line = inspect.getsourcelines(inspect.unwrap(code))[1]
         found[step] = f"transformer_jax/{module.replace('.', '/')}.py:{line} {name}"
@@ -232,10 +233,14 @@ def logits_error(trained: TrainedRun[Any], texts: Sequence[tuple[str, ...]]) -> 
 
     ``texts``: source and target, or the text alone.
     """
-    config, (source, target) = trained.config, trained.tokenizers
-    config = replace(config, model=replace(config.model, compute_dtype="float32"))
-    sizes = source.vocabulary_size, target.vocabulary_size
-    model = type(trained.task).new_objective(config, sizes, trained.mesh).model
+    config, parts = replace(trained.config.model, compute_dtype="float32"), trained.config.parts
+    source, target = (each.vocabulary_size for each in trained.tokenizers)
+    is_alone = trained.config.task == "language_model"
+    model: Module = (
+        build_decoder_only(config, target, parts=parts)
+        if is_alone
+        else build_model(config, source, target, parts=parts)
+    )
     _, _, stored = pack_parameters(trained.params)
     largest = 0.0
     for sides in texts:

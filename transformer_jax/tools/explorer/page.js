@@ -6,13 +6,19 @@
 
 const page = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
+const described = new Map(page.readings.flatMap(({ attentions }) => attentions.flatMap(({ weights, rollout }) => [...weights, ...rollout].map((each) => [each.block, each]))));
 const unpacked = new Map(); // number of a block -> { length, at(place) }; null while it is being unpacked
 const unpacking = new Map(); // number of a block -> promise
 
-async function inflate(number) {
-  const text = atob(byId("block-" + number).textContent);
-  const bytes = new Uint8Array(text.length);
+function bytesOf(base64) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
+  const text = atob(base64), bytes = new Uint8Array(text.length);
   for (let place = 0; place < text.length; place++) bytes[place] = text.charCodeAt(place);
+  return bytes;
+}
+
+async function inflate(number) {
+  const bytes = bytesOf(byId("block-" + number).textContent);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
@@ -24,6 +30,16 @@ function valuesOfSteps(packed) {
     : packed.largest * (step / 255) ** 2);
 }
 
+// The bytes of a description; some are stored as differences to another block.
+const stored = new Map(); // number of a block -> promise
+function stepsOf({ block, before }) {
+  if (!stored.has(block)) {
+    const whole = before === undefined ? inflate(block) : Promise.all([inflate(block), stepsOf(described.get(before))]).then(([steps, earlier]) => steps.map((step, place) => step + earlier[place]));
+    stored.set(block, whole);
+  }
+  return stored.get(block);
+}
+
 // The array of a description as { length, at(place) }, or null: then the page is drawn again when it has been unpacked. An array
 // that was computed in the page has its values.
 function arrayOf(packed) {
@@ -31,7 +47,7 @@ function arrayOf(packed) {
   const found = unpacked.get(packed.block);
   if (found !== undefined) return found;
   unpacked.set(packed.block, null);
-  unpacking.set(packed.block, inflate(packed.block).then((steps) => {
+  unpacking.set(packed.block, stepsOf(packed).then((steps) => {
     const table = valuesOfSteps(packed);
     unpacked.set(packed.block, { length: steps.length, at: (place) => table[steps[place]] });
     unpacking.delete(packed.block);
@@ -58,6 +74,8 @@ const AS_TEXT = ["view", "kind", "measure", "palette", "theme", "shades"];
 // In the address layers, heads, texts and runs count from 1; head 0 is the mean of all.
 const FROM_ONE = ["text", "run", "beside", "row", "column", "node"];
 const initial = {}; // the state without an address
+// What scripts of other parts do when the page is drawn, and their keys.
+const onRender = [], otherKeys = {};
 let live = null; // of a live page, see live/views.js: { settle, show, inspect, force, why, isComputing, keys }
 
 const readingOf = (run) => page.readings.find((each) => each.text === state.text && each.run === run);
@@ -112,8 +130,9 @@ function settle() {
 }
 
 function set(changes) {
-  if ("text" in changes || "kind" in changes) Object.assign(state, { row: -1, column: -1 });
-  if ("text" in changes || "run" in changes) state.node = -1;
+  const isNew = (name) => name in changes && changes[name] !== state[name];
+  if (isNew("text") || isNew("kind")) Object.assign(state, { row: -1, column: -1 });
+  if (isNew("text") || isNew("run")) state.node = -1;
   Object.assign(state, changes);
   hovered = null;
   settle();
@@ -295,6 +314,14 @@ class CanvasPen {
     context.stroke();
     context.globalAlpha = 1;
   }
+  line(points, color, thickness) {
+    const context = this.context;
+    context.strokeStyle = color;
+    context.lineWidth = thickness;
+    context.beginPath();
+    points.forEach(([x, y], index) => index ? context.lineTo(x, y) : context.moveTo(x, y));
+    context.stroke();
+  }
   bitmap(image, x, y, width, height) {
     this.context.imageSmoothingEnabled = false;
     this.context.drawImage(image, x, y, width, height);
@@ -328,6 +355,9 @@ class SvgPen {
   curve(x1, y1, x2, y2, color, opacity, thickness) {
     const bend = (x2 - x1) / 2;
     this.parts.push(`<path d="M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}" fill="none" stroke="${color}" stroke-opacity="${opacity.toFixed(3)}" stroke-width="${thickness}"/>`);
+  }
+  line(points, color, thickness) {
+    this.parts.push(`<polyline points="${points.map((point) => point.join()).join(" ")}" fill="none" stroke="${color}" stroke-width="${thickness}"/>`);
   }
   bitmap(image, x, y, width, height) {
     this.parts.push(`<image x="${x}" y="${y}" width="${width}" height="${height}" preserveAspectRatio="none" style="image-rendering:pixelated" href="${image.toDataURL("image/png")}"/>`);
@@ -914,6 +944,7 @@ function render() {
   document.documentElement.dataset.theme = state.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   arrangePanels();
   showControls();
+  for (const show of onRender) show();
   if (live) live.show();
   const drawn = panels.map((panel) => panel.reading && drawPanel(panel));
   inspect();
@@ -1021,7 +1052,7 @@ function press(key) {
   for (const [name, view] of Object.entries(VIEWS)) actions[view.key] = () => view.isThere() && set({ view: name });
   for (const [name, letter] of Object.entries(KEY_OF_KIND)) actions[letter] = () => set({ kind: name });
   for (const [name, measure] of Object.entries(MEASURES)) actions[measure.key] = () => set({ measure: name });
-  if (live) Object.assign(actions, live.keys);
+  Object.assign(actions, otherKeys, live ? live.keys : {});
   if (!actions[key]) return false;
   actions[key]();
   return true;

@@ -3,9 +3,8 @@
 import base64
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
-from importlib.resources import files
 from string import Template
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ import numpy as np
 from transformer_jax.config import DataError
 from transformer_jax.models.inspection import ATTENTION_KINDS
 from transformer_jax.tools.explorer.head_statistics import STATISTICS, HeadStatistics
-from transformer_jax.tools.explorer.live import LiveModel, code_of_tour, live_script, worker_source
+from transformer_jax.tools.explorer.live import LiveModel, code_of_tour, part_of_page, worker_source
 from transformer_jax.tools.explorer.readings import AttentionReading, Reading
 from transformer_jax.tools.explorer.searches import Forced, Next, SearchTree
 
@@ -24,6 +23,8 @@ DEFLATE_LEVEL, WINDOW_BITS, MEMORY_LEVEL = 9, 15, 9
 STRATEGIES = (zlib.Z_DEFAULT_STRATEGY, zlib.Z_FILTERED, zlib.Z_HUFFMAN_ONLY)
 # Smaller scales would enlarge the page; at this one a weight of 0.004 is stored to within 0.0002.
 WEIGHT_SCALE = 1 / 3
+# Of all weights of a page with checkpoints, so that they can be stored as differences.
+WEIGHT_SCALE_OF_CHECKPOINTS = 1.0
 TITLES = STATISTICS | {"alignment": "alignment error rate"}
 LIVE_PARTS = ("session", "tour", "strip", "views")
 NODE_FIELDS = ("parent", "position", "token", "piece", "log_prob", "rank", "status", "score", "divisor")
@@ -40,10 +41,17 @@ class Page:
     """Collects the content of the page; ``html`` renders it.
 
     Arrays are quantized to 8 bits with square-root steps, deflated and base64-encoded; the page unpacks each on first use.
+    ``checkpoints``: update by run number, for the runs that are checkpoints of one run. Their weights are stored as differences
+    to the run before, whose texts and targets are the same.
     """
 
-    def __init__(self, title: str, runs: list[RunName], *, is_served: bool = False) -> None:
+    def __init__(
+        self, title: str, runs: list[RunName], checkpoints: Mapping[int, int] | None = None, *, is_served: bool = False
+    ) -> None:
         self._packed: list[str] = []
+        self._steps: dict[int, np.ndarray] = {}
+        self._checkpoints = dict(sorted((checkpoints or {}).items()))
+        self._weight_scale = WEIGHT_SCALE_OF_CHECKPOINTS if checkpoints else WEIGHT_SCALE
         self._data: dict[str, Any] = {
             "title": title,
             "served": is_served,
@@ -51,12 +59,15 @@ class Page:
             "readings": [],
             "statistics": [],
         }
+        if checkpoints:
+            self._data["checkpoints"] = {"updates": checkpoints, "curves": []}
 
     def add_reading(self, reading: Reading, search: SearchTree | None = None, *, text: int, run: int) -> None:
         """Adds reading and search of text number ``text`` by run number ``run``; raises DataError for NaN or infinity."""
         if not reading.is_finite:
             name = self._data["runs"][run]["name"]
             raise DataError(f"text {text + 1}, {reading.text!r}: NaN or infinity in the model of {name}")
+        before = self._attentions_before(text, run)
         self._data["readings"].append(
             {
                 "text": text,
@@ -65,7 +76,7 @@ class Page:
                 "translation": reading.translation,
                 "tokens": reading.tokens,
                 "logProbs": [round(value, 4) for value in reading.log_probs],
-                "attentions": [self._attention(each) for each in reading.attentions],
+                "attentions": [self._attention(each, before.get(each.kind)) for each in reading.attentions],
                 "tree": reading.tree,
                 "search": None if search is None else search_to_json(search),
                 "gradients": {
@@ -74,6 +85,19 @@ class Page:
                 },
             }
         )
+
+    def _attentions_before(self, text: int, run: int) -> dict[str, Any]:
+        """The attentions of the checkpoint before, by kind; empty if there is none."""
+        earlier = [each for each in self._checkpoints if each < run] if run in self._checkpoints else []
+        found = [
+            each for each in self._data["readings"] if earlier and (each["text"], each["run"]) == (text, earlier[-1])
+        ]
+        return {each["kind"]: each for reading in found for each in reading["attentions"]}
+
+    def add_curves(self, kind: str, title: str, values: Sequence[np.ndarray], *, text: int | None) -> None:
+        """Adds values [L, H] of the heads at every checkpoint, in their order; of one text, or None for all."""
+        curve = {"kind": kind, "title": title, "text": text, "values": np.round(np.stack(values), 4).tolist()}
+        self._data["checkpoints"]["curves"].append(curve)
 
     def add_statistics(self, statistics: Sequence[HeadStatistics], *, run: int) -> None:
         """Adds the head statistics of run number ``run``, one table each."""
@@ -95,25 +119,39 @@ class Page:
         self._data["model"] = model.description | own
         self._packed.append(base64.b64encode(zlib.compress(model.parameters, DEFLATE_LEVEL)).decode("ascii"))
 
-    def _attention(self, reading: AttentionReading) -> dict[str, Any]:
+    def _attention(self, reading: AttentionReading, before: dict[str, Any] | None) -> dict[str, Any]:
         rows, columns = reading.rows, reading.columns
         rollout = () if reading.rollout is None else reading.rollout
-        return {
+        described: dict[str, Any] = {
             "kind": reading.kind,
             "rows": rows,
             "columns": columns,
             "layers": len(reading.weights),
             "heads": reading.weights.shape[1],
-            "weights": [self._add(("head", rows, columns), layer, WEIGHT_SCALE) for layer in reading.weights],
             "valueNorms": self._add(("layer", "head", columns), reading.value_norms),
             "valueCosines": [self._add(("pair", columns), layer) for layer in reading.value_cosines],
-            "rollout": [self._add((rows, columns), layer, WEIGHT_SCALE) for layer in rollout],
         }
+        squares = {"weights": (("head", rows, columns), reading.weights), "rollout": ((rows, columns), rollout)}
+        for name, (axes, layers) in squares.items():
+            # The sum of a row may be a rounding error above 1.
+            described[name] = [
+                self._add(axes, np.minimum(layer, 1.0), self._weight_scale, before and before[name][index]["block"])
+                for index, layer in enumerate(layers)
+            ]
+        return described
 
-    def _add(self, axes: tuple[str, ...], values: np.ndarray, least_scale: float = 0.0) -> dict[str, Any]:
-        """Packs an array; returns its description: axes, shape, largest magnitude, whether it is signed, block number."""
+    def _add(
+        self, axes: tuple[str, ...], values: np.ndarray, least_scale: float = 0.0, before: int | None = None
+    ) -> dict[str, Any]:
+        """Packs an array; returns its description: axes, shape, largest magnitude, whether it is signed, block number.
+
+        ``before``: the block of an array of the same scale and shape, to which the differences are stored.
+        """
         steps, largest = quantized(values, least_scale)
-        data = np.ascontiguousarray(steps).tobytes()
+        block = len(self._packed)
+        if self._checkpoints and least_scale:
+            self._steps[block] = steps
+        data = np.ascontiguousarray(steps if before is None else steps - self._steps[before]).tobytes()
         deflate = [
             zlib.compressobj(DEFLATE_LEVEL, zlib.DEFLATED, WINDOW_BITS, MEMORY_LEVEL, each) for each in STRATEGIES
         ]
@@ -124,7 +162,8 @@ class Page:
             "shape": list(values.shape),
             "largest": largest,
             "signed": bool((values < 0).any()),
-            "block": len(self._packed) - 1,
+            "block": block,
+            **({} if before is None else {"before": before}),
         }
 
     def html(self) -> str:
@@ -134,17 +173,15 @@ class Page:
             f'<script type="text/plain" id="block-{number}">{packed}</script>'
             for number, packed in enumerate(self._packed)
         )
-        html, style, script = (
-            files("transformer_jax.tools.explorer").joinpath(f"page.{ending}").read_text(encoding="utf-8")
-            for ending in ("html", "css", "js")
-        )
+        html, style, script = (part_of_page(f"page.{ending}") for ending in ("html", "css", "js"))
         is_live = "model" in self._data
-        scripts = [script, *(live_script(f"{name}.js") for name in LIVE_PARTS if is_live), "start();"]
+        parts = ["training"] * ("checkpoints" in self._data) + [f"live/{name}" for name in LIVE_PARTS if is_live]
+        scripts = [script, *(part_of_page(f"{name}.js") for name in parts), "start();"]
         # Text that is never executed here: the page starts a worker from it.
         worker = f'<script type="text/plain" id="worker">\n{worker_source()}</script>\n'
         return Template(html).substitute(
             title=escape(self._data["title"]),
-            style=style + live_script("live.css") if is_live else style,
+            style=style + part_of_page("live/live.css") if is_live else style,
             script="\n".join(scripts),
             worker=worker if is_live else "",
             workers="blob:" if is_live else "'none'",

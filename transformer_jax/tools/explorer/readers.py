@@ -1,11 +1,12 @@
 """Readers of trained runs for tasks that read text: attention, searches and head statistics."""
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,11 +19,11 @@ from transformer_jax.decoding.prompts import cache_after_prompt, step_after_prom
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.evaluation.word_alignment import GoldAlignment
 from transformer_jax.models.interface import call
-from transformer_jax.runs.run_directory import ChosenRun
+from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.sequence_types import DecodeCache
 from transformer_jax.tasks.language_model.reading import axes_of, ids_of_text
 from transformer_jax.tasks.language_model.task import LanguageModelTask
-from transformer_jax.tasks.trained_run import AnyTask, TrainedRun, open_trained
+from transformer_jax.tasks.trained_run import AnyTask, TrainedRun, open_trained, restored_params
 from transformer_jax.tasks.translation.pairs import encode_pairs, tokens_of_pair
 from transformer_jax.tasks.translation.soft_alignment import cross_attention
 from transformer_jax.tasks.translation.task import TranslationTask
@@ -41,6 +42,13 @@ class _RunReader(Generic[AnyTask]):
     def __init__(self, trained: TrainedRun[AnyTask]) -> None:
         self._trained = trained
         self._read = TextReader(trained.model, trained.config.model.longest_sequence)
+
+    def at_checkpoint(self, run: RunDirectory, step: int) -> Self:
+        """A reader of another checkpoint of the run, with the same compiled programs."""
+        task, other = self._trained.task, copy(self)
+        params, steps = restored_params(run, task.objective.init_params, task.mesh, str(step), 1)
+        other._trained = replace(self._trained, params=params, steps=tuple(steps))
+        return other
 
     def live_model(self) -> LiveModel:
         """The model for a live page."""
@@ -189,6 +197,12 @@ class OpenedReader(NamedTuple):
 
     name: RunName
     reader: Reader
+
+
+def open_checkpoints(opened: OpenedReader, run: RunDirectory, steps: Sequence[int]) -> list[OpenedReader]:
+    """Readers of the checkpoints ``steps`` of a run, oldest first."""
+    named = [RunName(opened.name.name, f"update {step:,}") for step in steps]
+    return [OpenedReader(name, opened.reader.at_checkpoint(run, step)) for name, step in zip(named, steps, strict=True)]
 
 
 def open_reader(chosen: ChosenRun, average: int) -> OpenedReader:

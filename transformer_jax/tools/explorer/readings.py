@@ -107,6 +107,20 @@ class TextReader:
         return Tokens.from_ids(np.pad(np.asarray([ids], np.int32), ((0, 0), (0, width - len(ids)))))
 
 
+# Titles of the curves over checkpoints, of every head.
+CURVES = {
+    "entropy": "entropy in bits, mean over the rows",
+    "confidence": "confidence: mean of the largest weight of a row (Voita et al. 2019)",
+}
+
+
+def curve_points(weights_LHQM: np.ndarray) -> dict[str, np.ndarray]:
+    """Entropy and confidence [L, H] of every head on one text, see ``CURVES``."""
+    logs = np.log2(np.where(weights_LHQM > 0, weights_LHQM, 1.0))
+    entropy = -(weights_LHQM * logs).sum(axis=-1).mean(axis=-1)
+    return {"entropy": entropy, "confidence": weights_LHQM.max(axis=-1).mean(axis=-1)}
+
+
 def attention_readings(records: Mapping[str, AttentionRecord], lengths: Mapping[str, int]) -> list[AttentionReading]:
     """Readings of the first row of a batch for every kind of attention, truncated to the ``lengths`` of the token axes."""
     readings = []

@@ -64,7 +64,8 @@ function showStrip() {
     ...changed ? [translationRow("changed", changed, same && same[1])] : [],
   );
   showTour();
-  refresh();
+  // The page is drawn before the model is unpacked.
+  setTimeout(refresh);
 }
 
 // A row of tokens; the bar below a token is its probability, and the tokens outside of `same` differ between the models. The tokens of a
