@@ -35,11 +35,11 @@ def address(tmp_path_factory, kind):
     folder = tmp_path_factory.mktemp("page")
     make, reader, *_ = KINDS[kind]
     trained = make(folder)
-    reading = reader(trained).read("b a c", "a b", with_gradients=False)
+    opened = reader(trained)
     model = live_model(trained)
     model.description["tokenizers"][0]["pieces"][5:10] = HOSTILE
     page = Page("live", [RunName("run", "update 1")])
-    page.add_reading(reading, text=0, run=0)
+    page.add_reading(opened.read("b a c", "a b", with_gradients=False), opened.search("b a c", 0), text=0, run=0)
     page.add_model(model)
     path = folder / "page.html"
     path.write_text(page.html(), encoding="utf-8")

@@ -41,10 +41,9 @@ function encodeText({ model, task }, text, edits, record = null, hidden = null) 
   return ids && model.encode(ids, edits, record, hidden);
 }
 
-// The best translation or continuation of a text: { ids, given, hypotheses, search }.
-function searchText(live, { text, edits, search, forced }) {
-  const { model, target, task } = live, changed = new Edits(edits), { given, forced: first, limit } = task.begin(text, forced, search.length);
-  const encoded = encodeText(live, text, changed), empty = model.start(encoded, changed);
+// The best translation or continuation of an encoded text: { ids, given, hypotheses, search }.
+function searchText({ model, target, task }, { text, edits, search, forced }, encoded) {
+  const changed = new Edits(edits), { given, forced: first, limit } = task.begin(text, forced, search.length), empty = model.start(encoded, changed);
   const cache = given.length ? model.decode([BOS, ...given.slice(0, -1)], empty, encoded, changed).cache : empty;
   const found = beamSearch((id, before) => model.step(id, before, encoded, changed), cache, {
     ...search, forced: first, limit, begin: given.length ? given[given.length - 1] : BOS, pieceOf: (token) => target.pieces[token],
@@ -55,8 +54,9 @@ function searchText(live, { text, edits, search, forced }) {
 // A reading in the form of page.py, with arrays of plain numbers: { values } in place of packed blocks.
 function readText(live, asked) {
   const { model, task, source, target } = live, { text, search } = asked, edits = new Edits(asked.edits), started = performance.now();
-  const found = searchText(live, asked), [best] = found.hypotheses, seconds = (performance.now() - started) / 1000, ids = [...found.given, ...found.ids];
-  const record = { encoder: [], decoder: [], cross: [] }, logits = model.teacherForced(ids, encodeText(live, text, edits, record), edits, record);
+  const record = { encoder: [], decoder: [], cross: [] }, encoded = encodeText(live, text, edits, record);
+  const found = searchText(live, asked, encoded), [best] = found.hypotheses, seconds = (performance.now() - started) / 1000, ids = [...found.given, ...found.ids];
+  const logits = model.teacherForced(ids, encoded, edits, record);
   const sourceIds = task.sourceIds(text, edits), pieceOf = (token) => target.pieces[token];
   const tokens = { ...sourceIds ? { source: sourceIds.map((id) => source.pieces[id]) } : {}, target: ids.map(pieceOf), input: ["<s>", ...ids.slice(0, -1).map(pieceOf)] };
   const logProbs = logits.map((each) => logSoftmax(each, search.temperature)), flat = (vectors) => ({ values: joined(...vectors), size: vectors[0].length });

@@ -14,7 +14,7 @@ function sayLive(text) { liveWords.textContent = text; }
 
 function buildStrip() {
   const form = element("form", [
-    element("label", [WORDS.source + " ", sourceInput]), element("button", WORDS.run, { type: "submit" }),
+    element("label", [WORDS.source, sourceInput], { className: "source" }), element("button", WORDS.run, { type: "submit" }),
     ...Object.entries(NUMBERS).map(([name, { least, most, step, title }]) => {
       numberInputs[name] = element("input", "", { type: "number", min: least, max: most, step, onchange: (event) => edit({ [name]: event.target.value }) });
       return element("label", [title + " ", numberInputs[name]]);

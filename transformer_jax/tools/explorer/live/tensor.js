@@ -113,11 +113,15 @@ function joined(...vectors) {
   return whole;
 }
 
+// Zeros where all scores are -Infinity.
 function softmax(scores) {
-  const largest = scores.reduce((most, value) => Math.max(most, value), -Infinity);
-  if (largest === -Infinity) return new Float32Array(scores.length);
-  const powers = scores.map((value) => Math.exp(value - largest));
-  return scaled(powers, 1 / powers.reduce((sum, value) => sum + value, 0));
+  const powers = new Float32Array(scores.length);
+  let largest = -Infinity, sum = 0;
+  for (let index = 0; index < scores.length; index++) if (scores[index] > largest) largest = scores[index];
+  if (largest === -Infinity) return powers;
+  for (let index = 0; index < scores.length; index++) sum += powers[index] = Math.exp(scores[index] - largest);
+  for (let index = 0; index < scores.length; index++) powers[index] /= sum;
+  return powers;
 }
 
 // Log-probabilities of logits divided by a temperature.

@@ -17,7 +17,7 @@ const ACTIONS = {
   encode: ({ text }) => live.target.encode(text),
   decode: ({ ids }) => live.target.decode(ids),
   force(request) {
-    const { ids, hypotheses } = searchText(live, request);
+    const { ids, hypotheses } = searchText(live, request, encodeText(live, request.text, new Edits(request.edits)));
     return hypotheses.length ? { text: live.target.decode(ids), score: hypotheses[0].score, logProb: hypotheses[0].logProb } : { text: "", score: null, logProb: null };
   },
   effects: (request, pause) => effects(live, request, pause),
