@@ -64,9 +64,9 @@ docs: setup $(LIVE_PAGE)
 	@cp build/site/README.html build/site/index.html
 
 # The site has a live page of the quickstart run, which is trained if there is none.
-$(LIVE_PAGE): $(QUICKSTART)/outcome.json
+$(LIVE_PAGE): $(QUICKSTART)/outcome.json | setup
 	@mkdir -p $(dir $@)
-	@$(BIN)/transformer-jax explore --workdir=$(QUICKSTART) --text="every good tree that watches the dog opens the big river" \
+	@$(BIN)/transformer-jax explore --workdir=$(QUICKSTART) --text="the teacher sees the big dog in the garden" \
 	  --live --checkpoints=all --output=$@
 
 $(QUICKSTART)/outcome.json: | setup

@@ -77,7 +77,7 @@ def test_edits_change_the_page_and_the_address(browser, address, kind):
     assert browser.evaluate("readingOf(state.run).tokens.input[0]") == "<s>"
 
 
-def test_a_token_is_forced_and_explained(browser, address):
+def test_a_token_is_forced_and_explained(browser, address, kind):
     open_live(browser, address, "row=1")
     options = "document.querySelectorAll('#inspector tr')"
     browser.evaluate(
@@ -91,6 +91,13 @@ def test_a_token_is_forced_and_explained(browser, address):
     browser.wait_for("liveReading(CHANGED) && liveWords.textContent === ''")
     assert browser.evaluate("document.querySelectorAll('.token.forced').length") == 1
     assert browser.evaluate("liveReading(CHANGED).targetIds[0] === Number(state.force)")
+    if kind == "language_model":
+        # The word replaces a space of "b a c", and begins with one.
+        open_live(browser, address, "row=2")
+        browser.evaluate("document.querySelector('[name=word]').value = 'x'")
+        browser.evaluate("document.querySelector('[name=word]').form.requestSubmit()")
+        browser.wait_for("state.force !== ''")
+        assert browser.evaluate("state.force.split('.').map(Number)") == [byte + 4 for byte in b"b x"]
 
 
 def test_effects_and_products(browser, address, kind):

@@ -28,8 +28,9 @@ WORKER = (
 )
 """The modules of the worker, in order: one script."""
 
+Choices = dict[str, tuple[Any, ...]]
 # Choices of settings that the JavaScript implements; of several names each must be one of them.
-TRANSFORMER = {
+TRANSFORMER: Choices = {
     "model.normalization": ("post", "pre"),
     "model.norm": ("layer_norm", "rmsnorm"),
     "model.positions": ("sinusoidal", "fairseq", "learned", "none", "rope"),
@@ -40,19 +41,19 @@ TRANSFORMER = {
     "model.attention": ("multi_head", "biased", "unscaled", "grouped_query", "multi_query", "qk_norm"),
     "model.mixers": ("", "attention"),
 }
-RECURRENT = {
+RECURRENT: Choices = {
     "model.attention": (
         *("dot", "scaled_dot", "general", "additive", "normalized_additive", "concat", "location"),
         *("local_m", "local_p", "location_sensitive", "cumulative_location_sensitive"),
     )
 }
-TRANSLATION = {
+TRANSLATION: Choices = {
     "tokenizer.kind": ("bpe", "unigram", "word", "character", "byte"),
     "decoding.search": ("beam",),
     "decoding.stop": ("exact",),
     "decoding.diverse_groups": (1,),
 }
-IMPLEMENTED = {
+IMPLEMENTED: dict[str, Choices] = {
     "translation": {"model.kind": ("transformer", "rnn"), **TRANSLATION},
     "language_model": {"model.kind": ("decoder_only",), "tokenizer.kind": ("bpe", "unigram", "byte")},
 }

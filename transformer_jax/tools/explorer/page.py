@@ -135,7 +135,9 @@ class Page:
         for name, (axes, layers) in squares.items():
             # The sum of a row may be a rounding error above 1.
             described[name] = [
-                self._add(axes, np.minimum(layer, 1.0), self._weight_scale, before and before[name][index]["block"])
+                self._add(
+                    axes, np.minimum(layer, 1.0), self._weight_scale, before[name][index]["block"] if before else None
+                )
                 for index, layer in enumerate(layers)
             ]
         return described

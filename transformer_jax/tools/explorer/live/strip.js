@@ -47,7 +47,7 @@ function buildStrip() {
   document.querySelector("nav").before(strip);
 }
 
-const switchOf = (name, title) => element("button", title, { type: "button", value: name, title: name, className: "switch", onclick: () => toggle(name) });
+const switchOf = (name, title) => element("button", title, { type: "button", value: name, title: name, ariaLabel: titleOf(name), className: "switch", onclick: () => toggle(name) });
 
 const reset = () => edit({ source: "", force: "", off: "", beam: "", penalty: "", temperature: "", length: "" });
 
@@ -83,7 +83,7 @@ function translationRow(title, reading, same) {
     return chip;
   });
   const total = reading.logProbs.slice(reading.given).reduce((sum, value) => sum + value, 0);
-  return element("div", [element("b", title), ...tokens, element("span", ` log p ${fixed(total)}, ${Math.round(1000 * reading.seconds)} ms`, { className: "words" })], { className: "row" });
+  return element("div", [element("b", title), ...tokens, element("span", ` log p ${fixed(total)}, ${Math.round(1000 * reading.seconds)} ms`, { className: "words" })], { className: "row", role: "group", ariaLabel: title });
 }
 
 // A token of a translation, with what else could be there, in the inspector.
