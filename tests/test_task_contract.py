@@ -57,16 +57,3 @@ def test_the_loop_records_sweeps_reports_and_preflight_know_no_task():
         for name in names_of_tasks(module_name(file), parse(file))
     ]
     assert found == []
-
-
-def test_knowing_a_task_is_found():
-    for source in (
-        'key = "validation/bleu"',
-        "import tasks.translation",
-        "run.language_model",
-        "def bleu(): ...",
-        "f(bleu=1)",
-    ):
-        assert names_of_tasks("runs.trainer", ast.parse(source))
-    assert names_of_tasks("runs.trainer", ast.parse('"""Such as ``validation/bleu``."""\nimport sacrebleu')) == []
-    assert names_of_tasks("tasks.translation.task", ast.parse('key = "bleu"')) == []

@@ -3,12 +3,7 @@
 import pytest
 
 from transformer_jax.config import ConfigError, ExperimentConfig, from_dict, languages, may_change
-from transformer_jax.config.languages import (
-    UNDETERMINED,
-    bleu_tokenizer_of,
-    language_of_file,
-    language_of_text,
-)
+from transformer_jax.config.languages import UNDETERMINED, bleu_tokenizer_of, language_of_file, language_of_text
 
 
 @pytest.mark.parametrize(

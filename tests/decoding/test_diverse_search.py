@@ -10,10 +10,7 @@ import pytest
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.decoding import segmented_search
 from transformer_jax.decoding.beam_search import Hypotheses, Rules, beam_search, search_next, search_until
-from transformer_jax.decoding.diverse_search import (
-    DiverseRules,
-    diverse_search,
-)
+from transformer_jax.decoding.diverse_search import DiverseRules, diverse_search
 from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch
 
 WIDTH, MOST = 4, 10

@@ -5,12 +5,7 @@ import pytest
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.languages import is_installed
-from transformer_jax.evaluation.scores import (
-    Scores,
-    perplexity,
-    score_translations,
-    with_split_compounds,
-)
+from transformer_jax.evaluation.scores import Scores, perplexity, score_translations, with_split_compounds
 from transformer_jax.evaluation.text_table import text_table
 
 LINES = ["Das ist ein Haus.", "Ein Mädchen klettert in ein Spielhaus aus Holz.", "Zwei Männer gehen nach Hause."]

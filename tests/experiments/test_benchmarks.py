@@ -1,6 +1,5 @@
 """What the benchmarks count, and the other side of the training benchmark. Nothing is timed here."""
 
-import math
 import os
 import subprocess
 import sys
@@ -16,19 +15,7 @@ from transformer_jax.config import TransformerConfig
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import init_params
 from transformer_jax.sequence_types import Batch, Tokens
-
-
-def flops_of_products(jaxpr) -> float:
-    total = 0.0
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "dot_general":
-            (contracted, _), _ = equation.params["dimension_numbers"]
-            left = equation.invars[0].aval.shape
-            total += 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[axis] for axis in contracted)
-        for value in equation.params.values():
-            inner = getattr(value, "jaxpr", value)
-            total += flops_of_products(inner) if hasattr(inner, "eqns") else 0.0
-    return total
+from transformer_jax.tools.preflight.program import product_flops
 
 
 def test_the_formula_counts_every_product_of_the_model(benchmark_module):
@@ -40,8 +27,8 @@ def test_the_formula_counts_every_product_of_the_model(benchmark_module):
     rows, source_width, target_width = 3, 5, 7
     batch = Batch(*(Tokens.from_ids(np.full((rows, width), 4, np.int32)) for width in (source_width, target_width)))
     params = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
-    traced = jax.make_jaxpr(lambda params: model.apply({"params": params}, *batch, train=False))(params)
-    assert workload.padded_flops(batch, config, 17) == 3 * flops_of_products(traced.jaxpr)
+    forward = product_flops(lambda params: model.apply({"params": params}, *batch, train=False), params)
+    assert workload.padded_flops(batch, config, 17) == 3 * forward
     assert workload.useful_flops(batch, config, 17) == workload.padded_flops(batch, config, 17)
 
 

@@ -44,14 +44,3 @@ def test_what_happens_to_a_process_costs_nothing_but_time(faults, undisturbed, k
         verdict = fault("transformer", undisturbed, random.Random(5))
     # A run may be over before a signal comes.
     assert verdict.kind in ["resumed", faults("judges").NOT_STRUCK], verdict
-
-
-def test_the_judges_see_what_they_forbid(faults, tmp_path):
-    judges = faults("judges")
-    assert judges.judge_refusal(2, "transformer-jax: a is b\n").is_good
-    assert judges.judge_refusal(1, "Traceback (most recent call last):\n").kind == "traceback"
-    assert judges.judge_refusal(1, "").kind == "traceback"
-    assert judges.judge(0, "", tmp_path, tmp_path, 4).kind == "lost"
-    inputs = faults("inputs")
-    unexpected = inputs.BadInput("flag", ("nonsense",), "another message")
-    assert inputs.verdict_of(unexpected, tmp_path / "a").kind == "wrong"

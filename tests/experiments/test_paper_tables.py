@@ -60,20 +60,3 @@ def test_every_row_of_table_2_keeps_the_checkpoints_that_it_averages(script, sca
         assert config.training.num_updates // config.training.checkpoint_every >= average_of(scale, name)
         if scale == "paper":
             assert config.data.name.endswith(f"{name[-2:].lower()}-en")
-
-
-@pytest.mark.parametrize(
-    ("paper", "ours", "base", "words"),
-    [
-        (5.0, [7.0, 8.0], [5.0, 6.0], "as the paper"),
-        (5.0, [3.0, 4.0], [5.0, 6.0], "opposite"),
-        (5.0, [5.5, 8.0], [5.0, 6.0], "as the paper (?)"),
-        (5.0, [4.0, 5.0], [5.0, 6.0], "opposite (?)"),
-        (4.0, [3.0, 4.0], [5.0, 6.0], "as the paper"),
-        (4.5, [7.0, 8.0], [5.0, 6.0], "paper: none"),
-        (5.0, [7.0], [5.0, 6.0], "as the paper (?)"),
-    ],
-)
-def test_direction_beside_a_base_of_4_5(script, paper, ours, base, words):
-    effects = script("effects")
-    assert effects.effect(paper, 4.5, effects.spread(ours), effects.spread(base)).words() == words

@@ -8,10 +8,7 @@ import jax
 import numpy as np
 import pytest
 from run_settings import tiny_config, tiny_settings
-from run_steps import (
-    session,
-    train,
-)
+from run_steps import session, train
 
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import ConfigError, DataError, from_dict

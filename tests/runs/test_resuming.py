@@ -11,16 +11,7 @@ import jax
 import numpy as np
 import pytest
 from run_settings import UPDATES, tiny_config, tiny_settings
-from run_steps import (
-    assert_same_run,
-    copy_until,
-    finished,
-    metrics_of,
-    on_devices,
-    session,
-    start,
-    train,
-)
+from run_steps import assert_same_run, copy_until, finished, metrics_of, on_devices, session, start, train
 
 from transformer_jax.checkpoints import save_failure
 from transformer_jax.checkpoints.format import stored_checkpoints

@@ -4,13 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from transformer_jax.config.checks import check_settings, require, setting
-from transformer_jax.config.data import (
-    BatchingConfig,
-    DataConfig,
-    TokenizerConfig,
-    padded_width,
-    require_rows_fit,
-)
+from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig, padded_width, require_rows_fit
 from transformer_jax.config.model import RnnConfig, TransformerConfig
 
 # Logits divided by a smaller temperature overflow.

@@ -55,8 +55,6 @@ class Rules(NamedTuple):
     beam_width: int
     num_results: int
     length_penalty: float | Float[Array, ""]
-    bos_id: int = BOS_ID
-    eos_id: int = EOS_ID
     stop: str = "exact"
 
 
@@ -95,8 +93,6 @@ def beam_search(
     beam_width: int,
     length_penalty: float | Float[Array, ""],
     num_results: int | None = None,
-    bos_id: int = BOS_ID,
-    eos_id: int = EOS_ID,
     stop: str = "exact",
     forced: Int[Array, "B P"] | None = None,
 ) -> Hypotheses:
@@ -119,7 +115,7 @@ def beam_search(
     ``per_sentence`` never changes. Raises ValueError for impossible sizes and for leaves of ``per_beam`` of another
     shape.
     """
-    rules = Rules(beam_width, beam_width if num_results is None else num_results, length_penalty, bos_id, eos_id, stop)
+    rules = Rules(beam_width, beam_width if num_results is None else num_results, length_penalty, stop)
     return run_search(plain_search(rules), step, cache, jnp.clip(max_lengths, 0, max_length), max_length, forced)
 
 
@@ -143,7 +139,7 @@ def start_search(
     log_probs = jnp.full((batch_size, beam_width), -jnp.inf, jnp.float32).at[:, 0].set(0.0)
     alive = Alive(
         ids=jnp.full((batch_size, beam_width, capacity), PAD_ID, jnp.int32),
-        last_ids=jnp.full((batch_size, beam_width), rules.bos_id, jnp.int32),
+        last_ids=jnp.full((batch_size, beam_width), BOS_ID, jnp.int32),
         log_probs=log_probs,
     )
     nothing = jnp.full((batch_size, num_results), -jnp.inf, jnp.float32)
@@ -212,7 +208,7 @@ def search_next(step: DecodeStep, state: Any, choose: Choose) -> Any:
 def advance_by_one(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> BeamState:
     """Returns the state with one more token on every alive prefix; ``state.cache`` is the cache after the step."""
     candidates, parents = expand(state, logits, rules)
-    is_eos = candidates.last_ids == rules.eos_id
+    is_eos = candidates.last_ids == EOS_ID
 
     newly = finish(candidates, is_eos, state.position + 1, rules)
     finished = where_sentences(state.is_done, state.finished, best_finished(state.finished, newly, rules.num_results))
@@ -241,8 +237,8 @@ def expand(
     prefixes, logits = state.alive.log_probs, logits.astype(jnp.float32)
     count = min(2 * rules.beam_width, rules.beam_width * logits.shape[2])
     normalizers = normalizers_of(logits) if normalizers is None else normalizers
-    best = best_continuations(prefixes, logits, normalizers, count, (PAD_ID, rules.bos_id))
-    only = jnp.where(state.position + 1 >= state.limits, rules.eos_id, PAD_ID)
+    best = best_continuations(prefixes, logits, normalizers, count, (PAD_ID, BOS_ID))
+    only = jnp.where(state.position + 1 >= state.limits, EOS_ID, PAD_ID)
     if num_forced := state.forced.shape[1]:
         forced = state.forced[:, jnp.minimum(state.position, num_forced - 1)]
         only = jnp.where((state.position < num_forced) & (forced != PAD_ID), forced, only)

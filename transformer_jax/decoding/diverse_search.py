@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import Array, Bool, Float, Int
+from transformer_jax.array_types import EOS_ID, Array, Bool, Float, Int
 from transformer_jax.decoding.beam_search import (
     Alive,
     BeamState,
@@ -182,7 +182,7 @@ def _advance_group(
         log_probs=jnp.where(order > -jnp.inf, _log_probs(before, logits, normalizers, parents, tokens), -jnp.inf)
     )
 
-    is_eos = tokens == of_group.eos_id
+    is_eos = tokens == EOS_ID
     newly = finish(candidates, is_eos, state.position + 1, of_group)
     finished = where_sentences(is_done, finished, best_finished(finished, newly, size))
     lowered_log_probs, survivors = jax.lax.top_k(jnp.where(is_eos, -jnp.inf, order), size)

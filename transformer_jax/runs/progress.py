@@ -33,8 +33,8 @@ LOGGER.addHandler(_StandardError())
 class ProgressBar:
     """A hook and context manager that shows updates, loss, tokens per second and remaining time."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True, quiet=not is_first())
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, quiet=not is_first())
         self._last_line = 0.0
         self._is_shown = False
         columns = (

@@ -22,7 +22,7 @@ IDS_FILE = "trackers.json"
 
 @runtime_checkable
 class Tracker(Protocol):
-    """Receives every record of ``metrics.jsonl``."""
+    """Receives every record of ``metrics.jsonl``; a subclass needs no ``sync``."""
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Records ``metrics`` measured after ``step`` updates."""
@@ -34,7 +34,7 @@ class Tracker(Protocol):
         """Called once, at the end."""
 
 
-class TensorBoard:
+class TensorBoard(Tracker):
     """Events in the folder of the run; TensorBoard ignores events of a killed run beyond ``first_update``.
 
     Written in this thread: in the thread of ``SummaryWriter`` an error, as on a full disk, would not stop the run.
@@ -56,14 +56,11 @@ class TensorBoard:
             self._events.write_event(self._event(wall_time=now, step=step, summary=self._scalar(name, value)))
         self._events.flush()
 
-    def sync(self) -> None:
-        pass
-
     def close(self) -> None:
         self._events.close()
 
 
-class WeightsAndBiases:
+class WeightsAndBiases(Tracker):
     """A run of Weights & Biases; ``WANDB_MODE=offline`` keeps it in the folder, for ``wandb sync``.
 
     It ignores steps that were logged before, which a resumed run repeats.
@@ -84,14 +81,11 @@ class WeightsAndBiases:
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         self._run.log(dict(metrics), step=step)
 
-    def sync(self) -> None:
-        pass
-
     def close(self) -> None:
         self._run.finish()
 
 
-class Mlflow:
+class Mlflow(Tracker):
     """A run of MLflow, at ``MLFLOW_TRACKING_URI`` or in ``mlruns.db`` beside the folder."""
 
     def __init__(self, folder: Path, config: ExperimentConfig, first_update: int) -> None:
@@ -114,14 +108,11 @@ class Mlflow:
         for name, value in metrics.items():
             self._client.log_metric(self._id, name, value, step=step)
 
-    def sync(self) -> None:
-        pass
-
     def close(self) -> None:
         self._client.set_terminated(self._id)
 
 
-class Trackio:
+class Trackio(Tracker):
     """A run of Trackio, in its local database."""
 
     def __init__(self, folder: Path, config: ExperimentConfig, first_update: int) -> None:
@@ -131,9 +122,6 @@ class Trackio:
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         self._trackio.log(dict(metrics), step=step)
-
-    def sync(self) -> None:
-        pass
 
     def close(self) -> None:
         self._trackio.finish()

@@ -5,12 +5,7 @@ import pytest
 from tools.word_vectors.word_vectors_settings import ROYAL
 
 from transformer_jax.config import DataError
-from transformer_jax.tools.word_vectors.evaluation import (
-    WordTestSets,
-    evaluate_vectors,
-    read_test_sets,
-    spearman,
-)
+from transformer_jax.tools.word_vectors.evaluation import WordTestSets, evaluate_vectors, read_test_sets, spearman
 
 
 def analogies(**sections):

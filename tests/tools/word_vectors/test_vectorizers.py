@@ -8,11 +8,7 @@ import pytest
 from libraries import library
 
 from transformer_jax.config import DataError
-from transformer_jax.tools.word_vectors.vectorizers import (
-    CountingConfig,
-    count_corpus,
-    count_documents,
-)
+from transformer_jax.tools.word_vectors.vectorizers import CountingConfig, count_corpus, count_documents
 
 library("sklearn", "vectors")
 scipy_sparse = library("scipy.sparse", "vectors")

@@ -16,16 +16,7 @@ from typing import NamedTuple, TypeVar
 from transformer_jax.config import ConfigError
 from transformer_jax.data.sentence_pairs import SentencePair, generated_fingerprint
 from transformer_jax.data.synthetic import lexicon
-from transformer_jax.data.synthetic.lexicon import (
-    ANIMATE,
-    BE,
-    Adjective,
-    Determiner,
-    Noun,
-    Preposition,
-    Pronoun,
-    Verb,
-)
+from transformer_jax.data.synthetic.lexicon import ANIMATE, BE, Adjective, Determiner, Noun, Preposition, Pronoun, Verb
 from transformer_jax.data.synthetic.symbols import held_out_split, split_random, split_size
 
 MIN_WORDS, MAX_WORDS = 3, 16

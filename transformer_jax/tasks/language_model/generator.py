@@ -16,13 +16,7 @@ from transformer_jax.data.documents import SEPARATORS
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.decoding.beam_search import BeamState, Rules, plain_search, search_next, search_until
 from transformer_jax.decoding.prompts import cache_after_prompt, left_padded, step_after_prompt
-from transformer_jax.decoding.sampling import (
-    SamplingRule,
-    cache_with_keys,
-    row_keys,
-    sampled_search,
-    step_beside_keys,
-)
+from transformer_jax.decoding.sampling import SamplingRule, cache_with_keys, row_keys, sampled_search, step_beside_keys
 from transformer_jax.decoding.source_batches import rows_of_full_batch, source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.runtime.hardware import batch_tokens_on

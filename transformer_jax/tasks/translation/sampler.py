@@ -9,13 +9,7 @@ import numpy as np
 
 from transformer_jax.array_types import Array, Int, PyTree
 from transformer_jax.decoding.beam_search import DecodeStep, Rules
-from transformer_jax.decoding.sampling import (
-    SamplingRule,
-    cache_with_keys,
-    row_keys,
-    sampled_search,
-    step_beside_keys,
-)
+from transformer_jax.decoding.sampling import SamplingRule, cache_with_keys, row_keys, sampled_search, step_beside_keys
 from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch
 from transformer_jax.models.interface import Module
 from transformer_jax.sequence_types import DecodeCache

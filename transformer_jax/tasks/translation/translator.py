@@ -136,12 +136,10 @@ class Translator:
 
         return in_order()
 
-    def translate_ids(
-        self, params: PyTree, sources: Sequence[list[int]], *, num_results: int = 1, prefix: str = ""
-    ) -> list[list[Translation]]:
-        """``translate`` for token ids that end with EOS, none of them EOS alone."""
+    def translate_ids(self, params: PyTree, sources: Sequence[list[int]]) -> list[list[Translation]]:
+        """The best translation of each source, whose token ids end with EOS, and are not EOS alone."""
         results: list[list[Translation]] = [[] for _ in sources]
-        for index, translations in self._search(params, sources, num_results, self.prefix_ids(prefix)):
+        for index, translations in self._search(params, sources, 1, self.prefix_ids("")):
             results[index] = translations
         return results
 
