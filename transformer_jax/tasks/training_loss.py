@@ -1,5 +1,6 @@
 """The loss of a training batch: cross entropy, terms of the loss, watched statistics."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, hyperparameters_of
+from transformer_jax.models.devices import policies_on
 from transformer_jax.models.initialization import initialized
 from transformer_jax.models.inspection import recorded
 from transformer_jax.models.interface import LogitFactors, Module, call
@@ -23,55 +25,58 @@ from transformer_jax.training.sharding import token_groups
 from transformer_jax.training.statistics import Watch
 
 
-def training_loss(
-    config: ExperimentConfig,
-    hyperparameters: Hyperparameters,
-    model: Module,
-    params: PyTree,
-    batch: PyTree,
-    key: Array,
-    **how: Any,
-) -> LossSums:
-    """Label-smoothed cross entropy of a ``Batch``, or of ``Tokens``, with dropout; ``how``: of ``projected_cross_entropy``."""
-    terms, watch = LossTerms(config, hyperparameters), Watch(config, hyperparameters)
+class TrainedObjective(ABC):
+    """A model on the devices of ``mesh``, and the loss of its training."""
 
-    def forward(key: Array) -> tuple[LogitFactors, PyTree]:
-        read = corrupted(config, hyperparameters, batch, key)
-        options: dict[str, Any] = {"train": True, "rngs": {"dropout": key}}
-        options["mutable"] = terms.collections + watch.collections
-        result: tuple[LogitFactors, PyTree] = call(model, params, "factors", *_sides(read), **options)
-        return result
+    def __init__(self, config: ExperimentConfig, mesh: Mesh) -> None:
+        self.config, self.mesh = config, mesh
+        self._policies = policies_on(mesh)
+        self._blocks = logit_blocks(mesh, device_of(mesh).platform)
 
-    with recorded(watch.reads_activations) as activations:
-        (hidden, matrix), collected = forward(key)
-    target = _sides(batch)[-1]
-    weights = jnp.asarray(target.segments != 0, jnp.float32)
+    @abstractmethod
+    def training_model(self, hyperparameters: Hyperparameters) -> Module:
+        """The model, with hyperparameters that may be traced."""
 
-    def cross_entropy(hidden: Array, labels: Any = target.ids, weights: Array = weights, **options: Any) -> LossSums:
-        smoothing = hyperparameters.label_smoothing
-        return projected_cross_entropy(hidden, matrix, jnp.asarray(labels), weights, smoothing, **options, **how)
+    def logit_options(self, precision: Precision) -> dict[str, Any]:
+        """Options of ``projected_cross_entropy``; inside of ``shard_map`` each device has its own rows."""
+        return {"precision": precision, "blocks": self._blocks, "groups": token_groups(self.mesh)}
 
-    forced = ForcedPass(
-        hidden,
-        target,
-        weights,
-        collected.get(SOWN, {}),
-        again=lambda: forward(jax.random.fold_in(key, 1))[0].hidden,
-        cross_entropy=cross_entropy,
-        sum_of_tokens=lambda function, *hidden: projected_sum(function, hidden, matrix, weights, **how),
-        config=config,
-        model=model,
-        params=params.get(LOSS_TERMS, {}),
-        key=key,
-    )
-    sums = terms.of_pass(cross_entropy(hidden, terms=terms.of_logits), forced)
-    return sums._replace(statistics=watch.of_pass(activations))
+    def training_loss(self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters) -> LossSums:
+        """Label-smoothed cross entropy of a ``Batch``, or of ``Tokens``, with dropout."""
+        config, model = self.config, self.training_model(hyperparameters)
+        terms, watch = LossTerms(config, hyperparameters), Watch(config, hyperparameters)
+        how = self.logit_options(self._policies[config.model.compute_dtype])
 
+        def forward(key: Array) -> tuple[LogitFactors, PyTree]:
+            read = corrupted(config, hyperparameters, batch, key)
+            options: dict[str, Any] = {"train": True, "rngs": {"dropout": key}}
+            options["mutable"] = terms.collections + watch.collections
+            result: tuple[LogitFactors, PyTree] = call(model, params, "factors", *_sides(read), **options)
+            return result
 
-def logit_options(mesh: Mesh, precision: Precision) -> dict[str, Any]:
-    """Options of ``projected_cross_entropy`` on ``mesh``; inside of ``shard_map`` each device has its own rows."""
-    blocks = logit_blocks(mesh, device_of(mesh).platform)
-    return {"precision": precision, "blocks": blocks, "groups": token_groups(mesh)}
+        with recorded(watch.reads_activations) as activations:
+            (hidden, matrix), collected = forward(key)
+        target, smoothing = _sides(batch)[-1], hyperparameters.label_smoothing
+        labels, weights = jnp.asarray(target.ids), jnp.asarray(target.segments != 0, jnp.float32)
+
+        def cross_entropy(hidden: Array, labels: Any = labels, weights: Array = weights) -> LossSums:
+            return projected_cross_entropy(hidden, matrix, jnp.asarray(labels), weights, smoothing, **how)
+
+        forced = ForcedPass(
+            hidden,
+            target,
+            weights,
+            collected.get(SOWN, {}),
+            again=lambda: forward(jax.random.fold_in(key, 1))[0].hidden,
+            cross_entropy=cross_entropy,
+            sum_of_tokens=lambda function, *hidden: projected_sum(function, hidden, matrix, weights, **how),
+            config=config,
+            model=model,
+            params=params.get(LOSS_TERMS, {}),
+            key=key,
+        )
+        sums = projected_cross_entropy(hidden, matrix, labels, weights, smoothing, terms=terms.of_logits, **how)
+        return terms.of_pass(sums, forced)._replace(statistics=watch.of_pass(activations))
 
 
 def _sides(batch: PyTree) -> list[Tokens]:

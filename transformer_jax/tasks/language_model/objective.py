@@ -9,15 +9,15 @@ from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.models.decoder_only import DecoderOnly
-from transformer_jax.models.devices import devices_of, policies_on
+from transformer_jax.models.devices import devices_of
 from transformer_jax.models.interface import LogitFactors, call
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.training_loss import initial_params, logit_options, training_loss
+from transformer_jax.tasks.training_loss import TrainedObjective, initial_params
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import projected_cross_entropy
 
 
-class LanguageModelObjective:
+class LanguageModelObjective(TrainedObjective):
     """A model for a vocabulary of this size, on the devices of ``mesh``, and its loss.
 
     ``model`` decodes: it takes prompts too, which are padded on the left.
@@ -26,13 +26,12 @@ class LanguageModelObjective:
     """
 
     def __init__(self, config: ExperimentConfig, vocabulary: int, mesh: Mesh) -> None:
-        self.config = config
+        super().__init__(config, mesh)
         self._devices = devices_of(config.model, mesh, one_sentence=config.batching.kind == "split")
         self._build = partial(build_decoder_only, config.model, vocabulary, parts=config.parts)
         self.model = self._build(devices_of(config.model, mesh))
         self._model_of_rows = self._build(self._devices)
-        self._precision = policies_on(mesh)[config.model.compute_dtype]
-        self._mesh = mesh
+        self.loss = self.training_loss
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""
@@ -44,15 +43,9 @@ class LanguageModelObjective:
         parts = parts_with(self.config, hyperparameters)
         return self._build(self._devices, hyperparameters.rates, parts=parts)
 
-    def loss(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> LossSums:
-        """Label-smoothed cross entropy of a training batch, with dropout."""
-        model, how = self.training_model(hyperparameters), logit_options(self._mesh, self._precision)
-        return training_loss(self.config, hyperparameters, model, params, batch, key, **how)
-
     def unsmoothed_loss(self, params: PyTree, batch: Tokens, is_scored: AnyArray) -> LossSums:
         """Cross entropy of the scored tokens [B, T] of a batch, without dropout or smoothing."""
         factors: LogitFactors = call(self._model_of_rows, params, "factors", batch, train=False)
         labels, weights = jnp.asarray(batch.ids), jnp.asarray(is_scored, jnp.float32)
-        return projected_cross_entropy(
-            *factors, labels, weights, None, **logit_options(self._mesh, self._precision.wide)
-        )
+        how = self.logit_options(self._policies[self.config.model.compute_dtype].wide)
+        return projected_cross_entropy(*factors, labels, weights, None, **how)

@@ -11,19 +11,19 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
 from transformer_jax.models.build import build_model
-from transformer_jax.models.devices import devices_of, policies_on
+from transformer_jax.models.devices import devices_of
 from transformer_jax.models.ensemble import Ensemble, joined_params, mean_log_probs
 from transformer_jax.models.interface import LogitFactors, Module, call, init_params
 from transformer_jax.precision import POLICIES, einsum
 from transformer_jax.runtime.hardware import device_of, evaluation_dtype
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.training_loss import initial_params, logit_options, training_loss
+from transformer_jax.tasks.training_loss import TrainedObjective, initial_params
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.projected_loss import projected_cross_entropy
 from transformer_jax.training.sharding import psum_over_rows
 
 
-class TranslationObjective:
+class TranslationObjective(TrainedObjective):
     """A model for vocabularies of these sizes, on the devices of ``mesh``, and its loss.
 
     ``model`` evaluates (decoding and loss) in the precision ``evaluation_dtype``; ``training_model`` trains.
@@ -33,20 +33,18 @@ class TranslationObjective:
     """
 
     def __init__(self, config: ExperimentConfig, source_vocabulary: int, target_vocabulary: int, mesh: Mesh) -> None:
-        self.config, self.longest_sequence = config, config.model.longest_sequence
+        super().__init__(config, mesh)
+        self.longest_sequence = config.model.longest_sequence
         on_devices = partial(devices_of, mesh=mesh, one_sentence=config.batching.kind != "packed")
         self._devices, self._vocabularies = on_devices(config.model), (source_vocabulary, target_vocabulary)
         stated, of_model = config.decoding.compute_dtype, config.model.compute_dtype
         self.evaluation_dtype = evaluation_dtype(stated, of_model, device_of(mesh))
         evaluated = replace(config.model, compute_dtype=self.evaluation_dtype)
         self.model = build_model(evaluated, *self._vocabularies, on_devices(evaluated), parts=config.parts)
-        policies = policies_on(mesh)
-        self._precision, self._evaluation_precision = policies[of_model], policies[self.evaluation_dtype].wide
-        self._mesh = mesh
-        self.loss: Callable[[PyTree, Batch, Array, Hyperparameters], LossSums] = self._loss_of_rows
+        self.loss: Callable[[PyTree, Batch, Array, Hyperparameters], LossSums] = self.training_loss
         self._unsmoothed_loss: Callable[[PyTree, Batch, Array, None], LossSums] = self._unsmoothed_loss_of_rows
         if config.model.is_recurrent and mesh.size > 1:
-            self.loss = psum_over_rows(self._loss_of_rows, mesh)
+            self.loss = psum_over_rows(self.training_loss, mesh)
             self._unsmoothed_loss = psum_over_rows(self._unsmoothed_loss_of_rows, mesh)
 
     def init_params(self, key: Array) -> PyTree:
@@ -64,14 +62,10 @@ class TranslationObjective:
         """Cross entropy without dropout or smoothing, for validation."""
         return self._unsmoothed_loss(params, batch, jax.random.key(0), None)
 
-    def _loss_of_rows(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> LossSums:
-        model, how = self.training_model(hyperparameters), logit_options(self._mesh, self._precision)
-        return training_loss(self.config, hyperparameters, model, params, batch, key, **how)
-
     def _unsmoothed_loss_of_rows(self, params: PyTree, batch: Batch, key: Array, hyperparameters: None) -> LossSums:
         factors: LogitFactors = call(self.model, params, "factors", *batch, train=False)
         labels, weights = jnp.asarray(batch.target.ids), jnp.asarray(batch.target.segments != 0, jnp.float32)
-        how = logit_options(self._mesh, self._evaluation_precision)
+        how = self.logit_options(self._policies[self.evaluation_dtype].wide)
         return projected_cross_entropy(*factors, labels, weights, None, **how)
 
 
