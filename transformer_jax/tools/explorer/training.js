@@ -30,26 +30,26 @@ const trainingView = {
   charts(panel) {
     const own = page.checkpoints.curves.filter(({ kind }) => kind === state.kind), seen = own.some(({ text }) => text === state.text) ? state.text : 0;
     const curves = own.filter(({ text }) => text === null || text === seen).map((curve) => curve.text === state.text || curve.text === null ? curve : { ...curve, title: `text 1: ${curve.title}` });
-    const columns = Math.max(1, Math.floor(panel.width / CHART.width));
+    const width = Math.min(CHART.width, panel.width), columns = Math.floor(panel.width / width) || 1;
     return curves.map((curve, index) => {
       const all = curve.values.flat(2), low = Math.min(0, ...all), high = Math.max(1e-9, ...all);
-      const x = (index % columns) * CHART.width, y = Math.floor(index / columns) * CHART.height;
-      const first = UPDATES[0], span = UPDATES[UPDATES.length - 1] - first, room = CHART.width - CHART.left - CHART.right, height = CHART.height - CHART.top - CHART.bottom;
+      const x = (index % columns) * width, y = Math.floor(index / columns) * CHART.height;
+      const first = UPDATES[0], span = UPDATES[UPDATES.length - 1] - first, room = width - CHART.left - CHART.right, height = CHART.height - CHART.top - CHART.bottom;
       return {
-        ...curve, x, y, low, high, across: (update) => x + CHART.left + (update - first) / span * room,
+        ...curve, x, y, width, low, high, across: (update) => x + CHART.left + (update - first) / span * room,
         up: (value) => y + CHART.top + (1 - (value - low) / (high - low)) * height,
       };
     });
   },
   extent(panel) {
     const charts = this.charts(panel);
-    return { width: Math.max(300, ...charts.map(({ x }) => x + CHART.width)), height: Math.max(60, ...charts.map(({ y }) => y + CHART.height)) };
+    return { width: Math.max(0, ...charts.map(({ x, width }) => x + width)), height: Math.max(60, ...charts.map(({ y }) => y + CHART.height)) };
   },
   draw(pen, panel, frame) {
     const [plain, faint, line, mark] = ["ink", "faint", "line", "mark"].map(ink), charts = this.charts(panel), here = checkpointHere();
-    for (const { title, values, x, y, low, high, across, up } of charts) {
+    for (const { title, values, x, y, width, low, high, across, up } of charts) {
       const at = (update, value) => [across(update) - frame.x, up(value) - frame.y], last = UPDATES.length - 1;
-      pen.text(title, x + 10 - frame.x, y + 16 - frame.y, { color: plain, bold: true });
+      pen.text(clipped(title, width - 40), x + 10 - frame.x, y + 16 - frame.y, { color: plain, bold: true });
       for (const value of [low, high]) pen.text(number(value), x + CHART.left - 6 - frame.x, up(value) - frame.y, { color: faint, size: 10, align: "right" });
       for (const value of [low, high]) pen.line([at(UPDATES[0], value), at(UPDATES[last], value)], line, 1);
       UPDATES.forEach((update, index) => {
@@ -68,7 +68,7 @@ const trainingView = {
   // The head whose curve is nearest.
   at(panel, x, y) {
     const frame = frameOf(panel), [left, top] = [x + frame.x, y + frame.y];
-    const chart = this.charts(panel).find((each) => left >= each.x && left < each.x + CHART.width && top >= each.y && top < each.y + CHART.height);
+    const chart = this.charts(panel).find((each) => left >= each.x && left < each.x + each.width && top >= each.y && top < each.y + CHART.height);
     if (!chart) return null;
     const nearest = (values, distance) => values.reduce((best, value) => distance(value) < distance(best) ? value : best);
     const index = nearest([...UPDATES.keys()], (each) => Math.abs(chart.across(UPDATES[each]) - left));
