@@ -29,6 +29,7 @@ class Tracker(Protocol):
 
     def sync(self) -> None:
         """Called at every checkpoint: makes the records so far durable."""
+        return None
 
     def close(self) -> None:
         """Called once, at the end."""
