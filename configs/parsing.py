@@ -98,32 +98,36 @@ def wsj_semi(config: ConfigDict) -> None:
 def wsj_sample(config: ConfigDict) -> None:
     """A model for the 5 % sample that NLTK distributes: ``train``, ``valid`` and ``test.mrg``, 3,396, 273 and 245 trees.
 
-    Constituents are opened after their first child, words are their parts of speech in the output.
+    Constituents are opened after their first child, words are their positions and parts of speech in the output. With more
+    dropout, or without the positions, the attention does not find the words in as many updates.
     """
     config.data = {"source": "treebank", "directory": "treebank", "validation_split": "valid"}
-    config.data.update(linearization="in_order", part_of_speech=True, max_source_tokens=63, max_target_tokens=191)
+    config.data.update(linearization="in_order", part_of_speech=True, word_positions=True)
+    config.data.update(max_source_tokens=63, max_target_tokens=255)
     config.tokenizer = {"kind": "word_class", "vocabulary_size": 8000, "joint": False}
     config.batching = {"tokens_per_update": 2048, "num_buckets": 4}
     config.model = {
-        "num_encoder_layers": 3,
+        "num_encoder_layers": 2,
         "num_decoder_layers": 2,
         "d_model": 128,
         "d_ff": 384,
         "num_heads": 4,
         "tying": "output",
-        "dropout": 0.2,
-        "embedding_dropout": 0.2,
+        "dropout": 0.1,
+        "embedding_dropout": 0.0,
         "compute_dtype": "auto",
     }
-    config.optimizer = {"schedule": "cosine", "learning_rate": 2e-3, "warmup_updates": 500}
+    config.optimizer = {"schedule": "cosine", "learning_rate": 1.5e-3, "warmup_updates": 500}
     config.training = {"num_updates": 5000, "evaluate_every": 1000, "checkpoint_every": 500, "keep_last": 5}
     config.training.update(validation_sentences=100, validation_beam_width=1)
-    config.decoding = {"beam_width": 8, "length_penalty": 0.3, "max_extra_tokens": 150}
+    config.decoding = {"beam_width": 8, "length_penalty": 0.3, "max_extra_tokens": 200}
 
 
 def wsj_sample_rnn(config: ConfigDict) -> None:
-    """The same with a GRU that attends by content and by the location of its last attention (Chorowski et al. 2015)."""
+    """A GRU that attends by content and by the location of its last attention (Chorowski et al. 2015), without positions."""
     wsj_sample(config)
+    config.data.update(word_positions=False, max_target_tokens=191)
+    config.decoding.max_extra_tokens = 150
     config.model = {
         "kind": "rnn",
         "cell": "gru",

@@ -69,13 +69,15 @@ def test_the_three_linearizations_of_a_tree(tmp_path):
     }
     assert {name: " ".join(symbols_of(tree, name)) for name in LINEARIZATIONS} == expected
     assert " ".join(symbols_of(tree, "top_down", has_tags=True)) == "(S (NP DT NN ) (VP VBZ ) )"
+    assert " ".join(symbols_of(tree, "in_order", has_positions=True)) == "@0 XX (NP @1 XX ) (S @2 XX (VP ) )"
 
 
+@pytest.mark.parametrize("has_positions", [False, True])
 @pytest.mark.parametrize("linearization", LINEARIZATIONS)
-def test_every_tree_is_recovered_from_its_symbols(linearization):
+def test_every_tree_is_recovered_from_its_symbols(linearization, has_positions):
     for tree in random_trees(300):
         repairs = Counter()
-        symbols = symbols_of(tree, linearization)
+        symbols = symbols_of(tree, linearization, has_positions=has_positions)
         assert tree_of_symbols(symbols, tree.sentence.split(), linearization, repairs) == tree
         assert not +repairs
 

@@ -18,12 +18,14 @@ from transformer_jax.tools.parsing.well_formed import well_formed
 class Automaton:
     """The constraint for sentences of some numbers of words, with a function that says which sequences it accepts."""
 
-    def __init__(self, linearization, extra):
+    def __init__(self, linearization, extra, has_positions=False):
         closing = [")S", ")NP"] if linearization == "brackets" else [")"]
-        self.symbols = ["(S", "(NP", *closing, "XX"]
+        self.extra = extra
+        self.symbols = ["(S", "(NP", *closing, "XX", *(f"@{number}" for number in range(8 * has_positions))]
         words = SymbolTokenizer([f"w{number}" for number in range(8)])
         self.tokenizers = TokenizerPair(words, SymbolTokenizer(self.symbols))
-        settings = TreebankConfig(linearization=linearization), ParserConfig(max_extra_tokens=extra)
+        data = TreebankConfig(linearization=linearization, word_positions=has_positions)
+        settings = data, ParserConfig(max_extra_tokens=extra)
         self.start, advance, allowed = well_formed(self.tokenizers, *settings, None)
 
         def next_of(state, ids):
@@ -70,13 +72,25 @@ def test_exactly_the_linearizations_of_trees_are_allowed(linearization):
     assert accepted.any()
 
 
+def test_a_position_is_the_next_and_stands_before_a_word():
+    automaton = Automaton("top_down", 300, has_positions=True)
+    tree = ["(S", "@0", "XX", "(NP", "@1", "XX", ")", ")"]
+    variants = [tree, [each for each in tree if each != "@1"], [*tree[:2], "@1", *tree[2:]]]
+    variants += [
+        [*tree[:number], wrong, *tree[number + 1 :]] for number in (1, 4) for wrong in ("@2", "XX", "@0", "@1")
+    ]
+    accepted = automaton.accepts(variants, [2] * len(variants))
+    assert [each for each, is_accepted in zip(variants, accepted, strict=True) if is_accepted] == [tree, tree, tree]
+
+
+@pytest.mark.parametrize("has_positions", [False, True])
 @pytest.mark.parametrize("linearization", LINEARIZATIONS)
-def test_every_tree_is_allowed_and_whatever_is_chosen_ends_within_the_limit(linearization):
-    automaton = Automaton(linearization, extra=6)
+def test_every_tree_is_allowed_and_whatever_is_chosen_ends_within_the_limit(linearization, has_positions):
+    automaton = Automaton(linearization, 6 + 2 * has_positions, has_positions)
     trees = [tree for tree in random_trees(60, longest=6) if "TOP" not in str(tree) and "VP" not in str(tree)]
-    symbols = [symbols_of(tree, linearization) for tree in trees]
+    symbols = [symbols_of(tree, linearization, has_positions=has_positions) for tree in trees]
     counts = [len(tree.sentence.split()) for tree in trees]
-    fits = [len(each) < count + 6 for each, count in zip(symbols, counts, strict=True)]
+    fits = [len(each) < count + automaton.extra for each, count in zip(symbols, counts, strict=True)]
     assert automaton.accepts(symbols, counts).tolist() == fits
     assert any(fits)
     assert not all(fits)
@@ -86,10 +100,10 @@ def test_every_tree_is_allowed_and_whatever_is_chosen_ends_within_the_limit(line
     source = np.where(np.arange(5)[None] < num_words[:, None], 4, PAD_ID)
     state, last = automaton.start(jnp.asarray(source), 1), jnp.full((rows, 1), BOS_ID)
     has_ended = np.zeros(rows, bool)
-    for step in range(4 + 6):
+    for step in range(4 + automaton.extra):
         state, allowed = automaton.next(state, last)
         options = np.asarray(allowed)[:, 0]
-        running = ~has_ended & (step < num_words + 6)
+        running = ~has_ended & (step < num_words + automaton.extra)
         assert options[running].any(axis=1).all()
         chosen = np.argmax(options * generator.random(options.shape), axis=1)
         has_ended |= chosen == EOS_ID

@@ -21,6 +21,12 @@ GENERATED_TREES = 500
 _RANGE = re.compile(r"(\d+)-(\d+)")
 
 
+def linearized(tree: Tree, config: TreebankConfig) -> str:
+    """The symbols of a tree, with spaces between them."""
+    has = {"has_tags": config.part_of_speech, "has_positions": config.word_positions}
+    return " ".join(symbols_of(tree, config.linearization, **has))
+
+
 class TreeCorpus(ABC):
     """A ``Corpus`` of trees; ``removed(split)`` counts what was removed from them."""
 
@@ -46,8 +52,7 @@ class TreeCorpus(ABC):
     def pairs(self, split: str) -> Iterator[SentencePair]:
         """The words of each tree, and its symbols."""
         for tree in self.trees(split):
-            symbols = symbols_of(tree, self.config.linearization, has_tags=self.config.part_of_speech)
-            yield SentencePair(tree.sentence, " ".join(symbols))
+            yield SentencePair(tree.sentence, linearized(tree, self.config))
 
     def count(self, split: str) -> int:
         """The number of trees."""
@@ -56,7 +61,8 @@ class TreeCorpus(ABC):
     @property
     def form(self) -> str:
         """The linearization, for digests."""
-        return f"{self.config.linearization} {self.config.part_of_speech}"
+        positions = " positions" * self.config.word_positions
+        return f"{self.config.linearization} {self.config.part_of_speech}{positions}"
 
 
 class Treebank(TreeCorpus):

@@ -34,6 +34,9 @@ class TreebankConfig(DataConfig):
         choices=LINEARIZATIONS,
     )
     part_of_speech: bool = setting(False, "Words of a linearized tree are their parts of speech instead of XX.")
+    word_positions: bool = setting(
+        False, "The position of each word in the sentence, modulo 64, is written before it: @0 XX, @1 XX."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -17,7 +17,7 @@ from transformer_jax.evaluation.significance import PairedScores
 from transformer_jax.tasks.translation.evaluator import Evaluator, Measured, TranslationEvaluation
 from transformer_jax.tasks.translation.task import ReferencedText, TranslationData, TranslationTask
 from transformer_jax.tasks.translation.translator import Translation
-from transformer_jax.tools.parsing.corpus import TreeCorpus
+from transformer_jax.tools.parsing.corpus import TreeCorpus, linearized
 from transformer_jax.tools.parsing.scores import (
     RULES,
     BracketScores,
@@ -34,7 +34,6 @@ from transformer_jax.tools.parsing.trees import (
     UNKNOWN,
     normalized,
     read_trees,
-    symbols_of,
     tree_of_symbols,
     trees_of_texts,
 )
@@ -215,7 +214,7 @@ class ParsingTask(TranslationTask):
     def outline(self, sentence: str, symbols: str) -> list[tuple[int, str, int]]:
         """The tree of an output, from the root: depth, label or word, and the index of the symbol that wrote it, or -1."""
         numbered = [
-            each if each[0] == ")" or each == UNKNOWN else f"{each} {index}"
+            each if each[0] in ")@" or each == UNKNOWN else f"{each} {index}"
             for index, each in enumerate(symbols.split())
         ]
         stack, found = [(0, tree_of_symbols(numbered, sentence.split(), self.config.data.linearization))], []
@@ -249,9 +248,8 @@ class ParsingTask(TranslationTask):
 
     def evaluate_text(self, params: PyTree, text: ReferencedText, name: str) -> TranslationEvaluation:
         """Scores of a text; the result is called ``text-NAME-DIGEST``."""
-        data, (trees,) = self.config.data, text.references
-        forms = data.linearization, data.part_of_speech
-        symbols = [" ".join(symbols_of(tree, forms[0], has_tags=forms[1])) for tree in trees_of_texts(trees)]
+        (trees,) = text.references
+        symbols = [linearized(tree, self.config.data) for tree in trees_of_texts(trees)]
         scored = self.scorer.score(params, text.sources, symbols)
         nll, tokens = -sum(each.log_prob for each in scored), sum(len(each.pieces) for each in scored)
         pairs = [SentencePair(*pair) for pair in zip(text.sources, trees, strict=True)]

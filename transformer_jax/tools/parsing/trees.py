@@ -1,5 +1,6 @@
 """Constituency trees: read from treebank files, without traces and functional tags, and written as sequences of symbols."""
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -14,6 +15,8 @@ WORD = "XX"
 TOP = "TOP"
 TRACE = "-NONE-"
 UNKNOWN = "<unk>"
+POSITIONS = 64
+"""Positions of words are written modulo this number."""
 MAX_DEPTH = 300
 ROOTS = ("", TOP, "ROOT", "S1")
 ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
@@ -166,19 +169,24 @@ def _without_traces(tree: Tree, counts: Counter[str]) -> Tree | None:
     return Tree(label, children) if children else None
 
 
-def symbols_of(tree: Tree, linearization: str, *, has_tags: bool = False) -> list[str]:
+def symbols_of(tree: Tree, linearization: str, *, has_tags: bool = False, has_positions: bool = False) -> list[str]:
     """The tree as symbols: ``(NP`` opens, ``)`` closes, ``XX`` is a word (or its part of speech, where it ``has_tags``).
 
     ``brackets``: depth first, with the label also where a constituent closes, ``)NP`` (Vinyals et al. 2015, figure 2).
     ``top_down``: the same with ``)`` (Dyer et al. 2016). ``in_order``: a constituent is opened after its first child (Liu and
-    Zhang 2017).
+    Zhang 2017). ``has_positions``: ``@0``, ``@1``, ... before the words.
     """
-    if tree.word:
-        return [tree.label if has_tags else WORD]
-    opening, closing = f"({tree.label}", f"){tree.label}" if linearization == "brackets" else ")"
-    first, *others = (symbols_of(child, linearization, has_tags=has_tags) for child in tree.children)
-    begin = [*first, opening] if linearization == "in_order" else [opening, *first]
-    return [*begin, *(symbol for child in others for symbol in child), closing]
+    positions = itertools.count()
+
+    def written(tree: Tree) -> list[str]:
+        if tree.word:
+            return [f"@{next(positions) % POSITIONS}"] * has_positions + [tree.label if has_tags else WORD]
+        opening, closing = f"({tree.label}", f"){tree.label}" if linearization == "brackets" else ")"
+        first, *others = map(written, tree.children)
+        begin = [*first, opening] if linearization == "in_order" else [opening, *first]
+        return [*begin, *(symbol for child in others for symbol in child), closing]
+
+    return written(tree)
 
 
 def tree_of_symbols(
@@ -207,6 +215,8 @@ def tree_of_symbols(
             takes_first = linearization == "in_order" and siblings
             repairs["constituents after no child"] += linearization == "in_order" and not siblings
             stack.append((symbol[1:], [siblings.pop()] if takes_first else []))
+        elif symbol[0] == "@":
+            continue
         elif symbol[0] != ")":
             word = "" if symbol == UNKNOWN else next(remaining, "")
             repairs["unknown symbols" if symbol == UNKNOWN else "words beyond the last"] += not word

@@ -11,20 +11,23 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.tools.parsing.settings import ParserConfig, TreebankConfig
 from transformer_jax.tools.parsing.tokenizers import word_starts
+from transformer_jax.tools.parsing.trees import POSITIONS
 
 MAX_DEPTH = 64
-START, OPEN, CLOSE, WORD, OTHER = range(5)
+START, OPEN, CLOSE, WORD, POSITION, OTHER = range(6)
 
 
 class Prefix(NamedTuple):
     """What a hypothesis has written: the kind of its ``last`` symbol, the labels of ``depth`` open constituents.
 
-    ``words`` are still to come, in ``room`` tokens with EOS. ``labels`` [B, W, 64] are ids of opening symbols, or empty.
+    ``words`` are still to come, after ``written`` ones, in ``room`` tokens with EOS. ``labels`` [B, W, 64] are ids of opening
+    symbols, or empty.
     """
 
     last: Int[Array, "B W"]
     depth: Int[Array, "B W"]
     words: Int[Array, "B W"]
+    written: Int[Array, "B W"]
     room: Int[Array, "B W"]
     labels: Int[Array, "B W M"]
 
@@ -39,11 +42,14 @@ def well_formed(
     """
     in_order = data.linearization == "in_order"
     symbols = tokenizers.target.pieces(range(NUM_SPECIAL_IDS, tokenizers.target.vocabulary_size))
-    kinds = np.array([OTHER] * NUM_SPECIAL_IDS + [{"(": OPEN, ")": CLOSE}.get(each[0], WORD) for each in symbols])
+    kinds = np.array(
+        [OTHER] * NUM_SPECIAL_IDS + [{"(": OPEN, ")": CLOSE, "@": POSITION}.get(each[0], WORD) for each in symbols]
+    )
     opening = {symbol[1:]: number for number, symbol in enumerate(symbols, NUM_SPECIAL_IDS) if symbol[0] == "("}
     # The opening symbol that each closing symbol needs.
     partners = np.array([-1] * NUM_SPECIAL_IDS + [opening.get(each[1:], -1) for each in symbols])
-    has_labels = data.linearization == "brackets"
+    has_labels, has_positions = data.linearization == "brackets", data.word_positions
+    position_of = np.array([-1] * NUM_SPECIAL_IDS + [int(each[1:]) if each[0] == "@" else -1 for each in symbols])
     begins_word = np.array(word_starts(tokenizers.source))
 
     def start(source_ids: Int[Array, "B S"], beam_width: int) -> Prefix:
@@ -52,28 +58,32 @@ def well_formed(
         room = room if longest is None else jnp.minimum(room, longest)
         words, room = (jnp.tile(each[:, None], (1, beam_width)) for each in (words, room))
         zeros = jnp.zeros_like(words)
-        return Prefix(zeros, zeros, words, room, jnp.zeros((*words.shape, MAX_DEPTH if has_labels else 0), jnp.int32))
+        return Prefix(
+            zeros, zeros, words, zeros, room, jnp.zeros((*words.shape, MAX_DEPTH if has_labels else 0), jnp.int32)
+        )
 
     def advance(state: Prefix, token_ids: Int[Array, "B W"]) -> Prefix:
         kind = jnp.asarray(kinds)[token_ids]
         opens, closes, is_word = (kind == each for each in (OPEN, CLOSE, WORD))
         is_top = jax.nn.one_hot(state.depth, state.labels.shape[2], dtype=bool)
         labels = jnp.where(is_top & opens[:, :, None], token_ids[:, :, None], state.labels)
-        after = Prefix(kind, state.depth + opens - closes, state.words - is_word, state.room - 1, labels)
+        depth, words, written = state.depth + opens - closes, state.words - is_word, state.written + is_word
+        after = Prefix(kind, depth, words, written, state.room - 1, labels)
         is_start = token_ids == BOS_ID
         return jax.tree.map(
             lambda old, new: jnp.where(jnp.expand_dims(is_start, tuple(range(2, old.ndim))), old, new), state, after
         )
 
     def allowed(state: Prefix) -> Bool[Array, "B W V"]:
-        last, depth, words, room, labels = state
-        is_start, is_closed = last == START, (depth == 0) & (last == CLOSE)
+        last, depth, words, written, room, labels = state
+        is_start, is_closed, is_position = last == START, (depth == 0) & (last == CLOSE), last == POSITION
+        needed = 2 * words - is_position if has_positions else words
         # Tokens that the shortest completion needs, EOS included, after opening one constituent more.
-        is_deeper = (depth < MAX_DEPTH) & (room - 1 >= words + depth + 2)
+        is_deeper = (depth < MAX_DEPTH) & (room - 1 >= needed + depth + 2)
         if in_order:
             may_open = is_deeper & ((last == WORD) | (last == CLOSE))
             # What closes the last open constituent too early needs another around it.
-            may_close = (depth > 0) & ((depth > 1) | (words == 0) | (room - 1 >= words + 3))
+            may_close = (depth > 0) & ((depth > 1) | (words == 0) | (room - 1 >= needed + 3))
             may_write = (words > 0) & (is_start | (depth > 0))
             may_end = is_closed & (words == 0)
         else:
@@ -81,8 +91,14 @@ def well_formed(
             may_close = (depth > 0) & (last != OPEN) & ((depth > 1) | (words == 0))
             may_write = (words > 0) & (depth > 0)
             may_end = is_closed
-        of_kind = jnp.stack([jnp.zeros_like(may_end), may_open, may_close, may_write, jnp.zeros_like(may_end)], axis=2)
-        found = of_kind[:, :, jnp.asarray(kinds)]
+        never = jnp.zeros_like(may_end)
+        may = [never, may_open & ~is_position, may_close & ~is_position, may_write, never, never]
+        if has_positions:
+            may[WORD], may[POSITION] = is_position, may_write & ~is_position
+        found = jnp.stack(may, axis=2)[:, :, jnp.asarray(kinds)]
+        if has_positions:
+            is_next = jnp.asarray(position_of)[None, None] == (written % POSITIONS)[:, :, None]
+            found = found & ((jnp.asarray(kinds) != POSITION)[None, None] | is_next)
         if has_labels:
             top = jnp.take_along_axis(labels, jnp.clip(depth - 1, 0)[:, :, None], axis=2)
             fits = (jnp.asarray(kinds) != CLOSE)[None, None] | (jnp.asarray(partners)[None, None] == top)
