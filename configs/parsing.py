@@ -7,8 +7,8 @@
     transformer-jax train --config=parsing:wsj_sample --config.data.directory=treebank --workdir=runs/wsj_sample
 
 ``quick``: test F1 97.98 with beam 4, on two cores that some twenty other programs shared. ``wsj_sample``: test F1 69.69 in 9
-CPU minutes; ``wsj_sample_rnn``: 80.9 in 10, the mean of three seeds; both by the last checkpoint. ``wsj`` and ``wsj_semi`` are not
-yet run, on any hardware. See docs/parsing.md and experiments/paper_table4.
+CPU minutes; ``wsj_sample_rnn``: 80.9 in 10, the mean of three seeds; both by the last checkpoint. ``wsj`` and ``wsj_semi`` are
+not yet run, on any hardware. See docs/parsing.md and experiments/paper_table4.
 """
 
 from ml_collections import ConfigDict
