@@ -5,6 +5,7 @@ from types import ModuleType, SimpleNamespace
 
 from rich.console import Console
 
+from transformer_jax.runs import progress
 from transformer_jax.runs.progress import ProgressBar
 
 
@@ -15,7 +16,8 @@ def test_a_notebook_has_one_line_that_is_replaced(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     logged = {"train/loss": 2.0, "speed/target_tokens_per_second": 1000.0}
-    with ProgressBar(Console(force_jupyter=True)) as bar:
+    monkeypatch.setattr(progress, "Console", lambda **_: Console(force_jupyter=True))
+    with ProgressBar() as bar:
         for number in (10, 20):
             bar(SimpleNamespace(number=number, num_updates=40, logged=logged, seconds_per_update=1.0))
     (first, made), (second, replaced) = calls
