@@ -27,7 +27,7 @@ def test_pairs_with_several_segmentations(tmp_path):
     tokenizers = train_tokenizers(TokenizerConfig(vocabulary_size=360), corpus, "train", 0)
     for index, missing in ((2, [0, 1, 3]), (0, [1, 3]), (3, [1])):
         assert tokenize_pairs(corpus, "train", tokenizers, apart, Shard(index, 4)) == missing
-    with pytest.raises(DataError, match=r"not tokenized yet: run .* --shard=1/4, or remove"):
+    with pytest.raises(DataError, match=r"1 of 4 shards of the split .* --shard=1/4, or remove"):
         open_token_store(corpus, "train", tokenizers, apart, is_training=True)
     with pytest.raises(DataError, match="shards of another count"):
         tokenize_pairs(corpus, "train", tokenizers, apart, Shard(1, 5))

@@ -23,6 +23,6 @@ def test_a_notebook_has_one_line_that_is_replaced(monkeypatch, capsys):
     (first, made), (second, replaced) = calls
     assert (made["update"], replaced["update"]) == (False, True)
     assert made["display_id"] == replaced["display_id"]
-    assert second["text/plain"] == "update 20/40  loss 2.000  1,000 tokens/s  00:00:20 left"
+    assert second["text/plain"] == "update 20/40  loss 2.000  1,000 tokens/s  0:00:20 left"
     assert '<progress value="10" max="40">' in first["text/html"]
     assert "update" not in capsys.readouterr().err

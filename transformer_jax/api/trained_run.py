@@ -25,6 +25,8 @@ from transformer_jax.tasks.texts import TokenScores
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
 
 _FLAG = re.compile(r"(?<![\w-])--(?:config\.)?(?=[a-z])")
+# Attention weights in the output of a notebook, which is saved with it.
+MAX_SHOWN = 4_000_000
 
 
 @contextmanager
@@ -64,6 +66,10 @@ class AttentionLayer(NamedTuple):
 
 def _attention_view(layers: Sequence[AttentionLayer]) -> Markup:
     """A frame with a page that shows one layer and head; weights are rounded to 1/255."""
+    number = sum(each.weights.size for each in layers)
+    if number > MAX_SHOWN:
+        text = f"{number:,} weights are too many for a notebook: use draw(path), or transformer-jax explore"
+        return element("p", text)
     content = [
         {
             "name": f"{each.kind} {each.layer}",
@@ -140,7 +146,7 @@ class Run:
         rows = [("folder", self.path), ("task", self.config.task), ("checkpoint", self._checkpoint)]
         rows += [("last validation", f"update {each['step']:,}") for each in validated[-1:]]
         rows += [
-            (key, f"{value:.4g}")
+            (key, "not finite" if value is None else f"{value:.4g}")
             for each in validated[-1:]
             for key, value in each.items()
             if key.startswith("validation/")

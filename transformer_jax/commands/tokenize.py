@@ -18,9 +18,10 @@ def tokenize(values: flags.Values) -> int:
     trained first, on a sample of tokenizer.training_sentences, unless the cache has them.
 
     With --shard one process tokenizes one of COUNT equal shards: start one for each, as jobs of an array, in any order and
-    on any machines that share the cache; run the first alone if they should not all train the tokenizers. The process that
-    completes the last shard joins them. The result is the same as without shards. A shard that exists is not tokenized
-    again, so a job that was killed can be repeated. Until all shards are joined, training names the missing ones and ends.
+    on any machines that share the cache and the files of the text (a copy has another digest); run the first alone if they
+    should not all train the tokenizers. The process that completes the last shard joins them. The result is the same as
+    without shards. A shard that exists is not tokenized again, so a job that was killed can be repeated. Until all shards
+    are joined, training names missing ones and ends.
     """
     import jax
 

@@ -78,9 +78,10 @@ def open_or_build(
     for folder in _shard_folders(directory):
         count = int(folder.name.rpartition("-")[2])
         # The process that was to join them may have been killed.
-        missing = ", ".join(f"{index}/{count}" for index in _missing(folder, count) or [0])
-        remedy = f"run transformer-jax tokenize with --shard={missing}, or remove the folder"
-        raise DataError(f"{folder}: the split is not tokenized yet: {remedy}")
+        missing = _missing(folder, count) or [0]
+        listed = ", ".join(f"--shard={index}/{count}" for index in missing[:3])
+        remedy = f"run transformer-jax tokenize once for each shard, {listed}, or remove the folder"
+        raise DataError(f"{folder}: {len(missing)} of {count} shards of the split are to be tokenized: {remedy}")
     return _build(directory, open_store, write)
 
 
@@ -112,9 +113,15 @@ def build_shard(
     )
     missing = _missing(folder, shard.count)
     if not missing:
-        shards = [folder / str(index) for index in range(shard.count)]
+
+        def join_sound(path: Path) -> None:
+            stores = [open_store(folder / str(index)) for index in range(shard.count)]
+            join(stores, path)
+            for store in stores:
+                store.check.finish()
+
         try:
-            _build(directory, open_store, lambda path: join([open_store(each) for each in shards], path))
+            _build(directory, open_store, join_sound)
         except ValueError as error:
             # Another process may have joined and removed them meanwhile.
             if _opened(open_store, directory) is None:

@@ -3,6 +3,7 @@
 import logging
 import sys
 import time
+from datetime import timedelta
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -66,7 +67,7 @@ class ProgressBar:
         self._bar.update(self._task, status=status)
         if self._console.is_terminal:
             return
-        left = time.strftime("%H:%M:%S", time.gmtime(run.seconds_per_update * (run.num_updates - run.number)))
+        left = timedelta(seconds=round(run.seconds_per_update * (run.num_updates - run.number)))
         line = f"update {run.number}/{run.num_updates}  {status}  {left} left"
         if self._console.is_jupyter:
             self._show(element("progress", value=run.number, max=run.num_updates), line)

@@ -237,9 +237,9 @@ class Task(ABC):
     def tokenize(self, shard: Shard) -> list[int]:
         """Tokenizes a shard of the training split and returns the missing ones; the last joins all.
 
-        Raises ConfigError where the task has no shards.
+        Raises ConfigError where the task is not tokenized before.
         """
-        raise ConfigError(f"--shard: task={self.config.task} tokenizes its text at once; leave it out")
+        raise ConfigError(f"tokenize: task={self.config.task} tokenizes when training begins; start train")
 
     @abstractmethod
     def activations(self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters) -> PyTree:

@@ -21,6 +21,7 @@ from transformer_jax.runtime.compilation_cache import start_jax
 from transformer_jax.runtime.distributed import from_first, say
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.task import Evaluation, Task, task_class
+from transformer_jax.training.loss_terms import LOSS_TERMS
 from transformer_jax.training.sharding import make_mesh, sharded_shapes
 
 AnyTask = TypeVar("AnyTask", bound=Task)
@@ -107,10 +108,13 @@ def restored_params(
 ) -> tuple[PyTree, list[int]]:
     """The mean parameters of the last ``average`` checkpoints up to ``checkpoint``, on their devices, and their steps.
 
+    Without those of loss terms, which only training uses.
+
     Raises CheckpointError when there is no such checkpoint, or not enough to average.
     """
     like = sharded_shapes(jax.eval_shape(init_params, jax.random.key(0)), mesh)
     # Process 0 chooses for all: a run may be adding checkpoints.
     steps = from_first(lambda: steps_to_average(run, checkpoint, average))
     with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
-        return checkpoints.restore_average(steps, like), steps
+        params = checkpoints.restore_average(steps, like)
+    return {name: value for name, value in params.items() if name != LOSS_TERMS}, steps

@@ -92,6 +92,15 @@ def test_any_symbols_become_a_tree_over_exactly_the_words(linearization):
         assert tree.children
 
 
+def test_wrong_positions_count_and_a_tag_may_begin_like_one(tmp_path):
+    repairs = Counter()
+    tree = tree_of_symbols(["(S", "@0", "XX", "@0", "XX", ")"], ["a", "b"], "top_down", repairs)
+    assert (str(tree), +repairs) == ("(S (XX a) (XX b))", {"positions of another word": 1})
+    (tagged,) = read(tmp_path, "(S (NP (@ bob)) (VP (V runs)))")
+    symbols = symbols_of(tagged, "brackets", has_tags=True)
+    assert tree_of_symbols(symbols, ["bob", "runs"], "brackets") == tagged
+
+
 def test_trees_may_be_deep_and_outputs_thousands_deep(tmp_path):
     (deep,) = read(tmp_path, "(S " * 299 + "(A b)" + ")" * 299)
     assert len(symbols_of(normalized(deep, Counter()), "in_order")) == 2 * 299 + 1

@@ -83,6 +83,11 @@ def test_a_position_is_the_next_and_stands_before_a_word():
     assert [each for each, is_accepted in zip(variants, accepted, strict=True) if is_accepted] == [tree, tree, tree]
 
 
+def test_a_sentence_may_be_longer_than_those_of_the_training_text():
+    longer = [f"@{number % 8} XX" for number in range(11)]
+    assert Automaton("top_down", 300, has_positions=True).accepts([f"(S {' '.join(longer)} )".split()], [11]).all()
+
+
 @pytest.mark.parametrize("has_positions", [False, True])
 @pytest.mark.parametrize("linearization", LINEARIZATIONS)
 def test_every_tree_is_allowed_and_whatever_is_chosen_ends_within_the_limit(linearization, has_positions):

@@ -32,6 +32,7 @@ from transformer_jax.tools.parsing.tokenizers import SymbolTokenizer
 from transformer_jax.tools.parsing.trees import (
     ESCAPES,
     UNKNOWN,
+    is_position,
     normalized,
     read_trees,
     tree_of_symbols,
@@ -214,7 +215,7 @@ class ParsingTask(TranslationTask):
     def outline(self, sentence: str, symbols: str) -> list[tuple[int, str, int]]:
         """The tree of an output, from the root: depth, label or word, and the index of the symbol that wrote it, or -1."""
         numbered = [
-            each if each[0] in ")@" or each == UNKNOWN else f"{each} {index}"
+            each if each[0] == ")" or each == UNKNOWN or is_position(each) else f"{each} {index}"
             for index, each in enumerate(symbols.split())
         ]
         stack, found = [(0, tree_of_symbols(numbered, sentence.split(), self.config.data.linearization))], []

@@ -21,6 +21,7 @@ MAX_DEPTH = 300
 ROOTS = ("", TOP, "ROOT", "S1")
 ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
 _PARTS = re.compile(r"[()]|[^\s()]+")
+_POSITION = re.compile(r"@\d+( |$)")
 _TAGS = re.compile(r"(?<=.)[-=|].*")
 
 
@@ -189,6 +190,11 @@ def symbols_of(tree: Tree, linearization: str, *, has_tags: bool = False, has_po
     return written(tree)
 
 
+def is_position(symbol: str) -> bool:
+    """Whether a symbol is the position of a word, ``@17``."""
+    return bool(_POSITION.match(symbol))
+
+
 def tree_of_symbols(
     symbols: Iterable[str], words: Sequence[str], linearization: str, repairs: Counter[str] | None = None
 ) -> Tree:
@@ -198,11 +204,11 @@ def tree_of_symbols(
     are dropped. 2. A closing bracket of another label closes the innermost constituent. 3. At the end missing closing
     brackets are added. 4. Missing words go into the constituent that was open last, before its missing bracket. 5. Several
     roots, or a word alone, get the root TOP, which scores ignore. 6. ``in_order``: a constituent opened after no child has
-    only the following ones. ``repairs`` counts what was repaired.
+    only the following ones. 7. Positions of words are dropped; wrong ones count. ``repairs`` counts what was repaired.
     """
     repairs = Counter() if repairs is None else repairs
     stack: list[tuple[str, list[Tree]]] = [("", [])]
-    remaining = iter(words)
+    remaining, written = iter(words), 0
 
     def close() -> None:
         label, children = stack.pop()
@@ -215,12 +221,14 @@ def tree_of_symbols(
             takes_first = linearization == "in_order" and siblings
             repairs["constituents after no child"] += linearization == "in_order" and not siblings
             stack.append((symbol[1:], [siblings.pop()] if takes_first else []))
-        elif symbol[0] == "@":
-            continue
+        elif is_position(symbol):
+            number = int(symbol.partition(" ")[0][1:])
+            repairs["positions of another word"] += number != written % POSITIONS
         elif symbol[0] != ")":
             word = "" if symbol == UNKNOWN else next(remaining, "")
             repairs["unknown symbols" if symbol == UNKNOWN else "words beyond the last"] += not word
             siblings.extend([Tree(symbol, (), word)] if word else [])
+            written += 1
         elif len(stack) == 1:
             repairs["closing brackets without opening ones"] += 1
         else:

@@ -11,7 +11,7 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.tools.parsing.settings import ParserConfig, TreebankConfig
 from transformer_jax.tools.parsing.tokenizers import word_starts
-from transformer_jax.tools.parsing.trees import POSITIONS
+from transformer_jax.tools.parsing.trees import POSITIONS, is_position
 
 MAX_DEPTH = 64
 START, OPEN, CLOSE, WORD, POSITION, OTHER = range(6)
@@ -42,14 +42,16 @@ def well_formed(
     """
     in_order = data.linearization == "in_order"
     symbols = tokenizers.target.pieces(range(NUM_SPECIAL_IDS, tokenizers.target.vocabulary_size))
-    kinds = np.array(
-        [OTHER] * NUM_SPECIAL_IDS + [{"(": OPEN, ")": CLOSE, "@": POSITION}.get(each[0], WORD) for each in symbols]
-    )
+    kind_of = {"(": OPEN, ")": CLOSE}
+    kinds_of_symbols = [POSITION if is_position(each) else kind_of.get(each[0], WORD) for each in symbols]
+    kinds = np.array([OTHER] * NUM_SPECIAL_IDS + kinds_of_symbols)
     opening = {symbol[1:]: number for number, symbol in enumerate(symbols, NUM_SPECIAL_IDS) if symbol[0] == "("}
     # The opening symbol that each closing symbol needs.
     partners = np.array([-1] * NUM_SPECIAL_IDS + [opening.get(each[1:], -1) for each in symbols])
     has_labels, has_positions = data.linearization == "brackets", data.word_positions
-    position_of = np.array([-1] * NUM_SPECIAL_IDS + [int(each[1:]) if each[0] == "@" else -1 for each in symbols])
+    position_of = np.array([-1] * NUM_SPECIAL_IDS + [int(each[1:]) if is_position(each) else -1 for each in symbols])
+    # Fewer than POSITIONS where no sentence of the training text is as long.
+    known = int(position_of.max()) + 1
     begins_word = np.array(word_starts(tokenizers.source))
 
     def start(source_ids: Int[Array, "B S"], beam_width: int) -> Prefix:
@@ -97,7 +99,7 @@ def well_formed(
             may[WORD], may[POSITION] = is_position, may_write & ~is_position
         found = jnp.stack(may, axis=2)[:, :, jnp.asarray(kinds)]
         if has_positions:
-            is_next = jnp.asarray(position_of)[None, None] == (written % POSITIONS)[:, :, None]
+            is_next = jnp.asarray(position_of)[None, None] == (written % POSITIONS % known)[:, :, None]
             found = found & ((jnp.asarray(kinds) != POSITION)[None, None] | is_next)
         if has_labels:
             top = jnp.take_along_axis(labels, jnp.clip(depth - 1, 0)[:, :, None], axis=2)

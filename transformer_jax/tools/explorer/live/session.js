@@ -161,7 +161,7 @@ function comparable(axis, reading, other) {
 }
 
 MEASURES.difference = {
-  name: "difference", key: "y", isSigned: true, source: "weights minus those of the unchanged model, up to the first token that differs",
+  name: "difference", key: "y", isSigned: true, source: "weights minus the weights of the unchanged model, up to the first token that differs",
   isThere: (reading) => reading.run === CHANGED,
   valuesOf(reading, attention, layer, head) {
     const other = liveReading(UNCHANGED), unchanged = other.attentions.find((each) => each.kind === attention.kind);

@@ -4,7 +4,7 @@
 
 const TOUR_TEXTS = {
   embedding: { title: "A word becomes a vector", source: "Vaswani et al. 2017, section 3.4",
-    text: "The text is cut into tokens, and every token is a row of the embedding matrix, times √d_model. The buttons above are tokens: change the text and see them change." },
+    text: "The text is cut into tokens, and every token is a row of the embedding matrix, which the paper multiplies by √d_model. The buttons above are tokens: change the text and see them change." },
   positions: { title: "Where it stands", source: "Vaswani et al. 2017, section 3.5",
     text: "Attention alone does not know the order of the tokens.",
     of: {
