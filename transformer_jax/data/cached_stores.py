@@ -95,7 +95,7 @@ def build_shard(
 ) -> list[int]:
     """Builds one shard of the store ``name``, unless that was done before; the process that completes the last joins all.
 
-    Returns the shards that are missing.
+    ``join`` writes one store from all, in order, and raises ValueError at a damaged one. Returns the shards that are missing.
 
     Raises DataError when the disk cannot be written, and where the split has shards of another count.
     """
@@ -113,15 +113,9 @@ def build_shard(
     )
     missing = _missing(folder, shard.count)
     if not missing:
-
-        def join_sound(path: Path) -> None:
-            stores = [open_store(folder / str(index)) for index in range(shard.count)]
-            join(stores, path)
-            for store in stores:
-                store.check.finish()
-
+        shards = [folder / str(index) for index in range(shard.count)]
         try:
-            _build(directory, open_store, join_sound)
+            _build(directory, open_store, lambda path: join([open_store(each) for each in shards], path))
         except ValueError as error:
             # Another process may have joined and removed them meanwhile.
             if _opened(open_store, directory) is None:

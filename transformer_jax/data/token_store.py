@@ -197,6 +197,8 @@ def tokenize_pairs(
     def join(stores: Sequence[TokenStore], directory: Path) -> None:
         chunks = (chunk for store in stores for chunk in _stored_chunks(store))
         _write_chunks(split, chunks, tokenizers, directory, Counter())
+        for store in stores:
+            store.check.finish()
 
     return build_shard(config.cache_directory, name, TokenStore, write, join, shard)
 
@@ -225,6 +227,8 @@ def tokenize_documents(
 
     def join(stores: Sequence[DocumentStore], directory: Path) -> None:
         _write_document_chunks((chunk for store in stores for chunk in _stored_documents(store)), tokenizer, directory)
+        for store in stores:
+            store.check.finish()
 
     return build_shard(cache_directory, name, DocumentStore, write, join, shard)
 
