@@ -102,6 +102,7 @@ def build_shard(
     directory = _directory(cache, name)
     if shard == WHOLE_SPLIT:
         open_or_build(cache, name, open_store, lambda path: write(path, shard))
+        return []
     if _opened(open_store, directory) is not None:
         return []
     folder = directory.with_name(f"{directory.name}.shards-{shard.count}")

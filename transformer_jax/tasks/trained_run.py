@@ -108,7 +108,7 @@ def restored_params(
 ) -> tuple[PyTree, list[int]]:
     """The mean parameters of the last ``average`` checkpoints up to ``checkpoint``, on their devices, and their steps.
 
-    Without those of loss terms, which only training uses.
+    Parameters of loss terms are left out: only training uses them.
 
     Raises CheckpointError when there is no such checkpoint, or not enough to average.
     """

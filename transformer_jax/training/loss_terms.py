@@ -61,7 +61,7 @@ class LossTerm:
         return None
 
     def init_params(self, config: ExperimentConfig, model: Any, key: Array) -> PyTree:
-        """Parameters of its own, beside those of the model; they are trained and saved, and decoding does not use them."""
+        """The parameters of the term. They are trained and saved beside the model; decoding does not use them."""
         return {}
 
     def of_pass(self, forced: ForcedPass) -> Array | None:

@@ -1,4 +1,4 @@
-"""The house style: what is drawn can be read."""
+"""Text, lines and cells of every picture contrast with their background."""
 
 import numpy as np
 import pytest

@@ -21,7 +21,7 @@ MAX_DEPTH = 300
 ROOTS = ("", TOP, "ROOT", "S1")
 ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
 _PARTS = re.compile(r"[()]|[^\s()]+")
-_POSITION = re.compile(r"@\d+( |$)")
+_POSITION = re.compile(r"@\d+")
 _TAGS = re.compile(r"(?<=.)[-=|].*")
 
 
@@ -192,7 +192,7 @@ def symbols_of(tree: Tree, linearization: str, *, has_tags: bool = False, has_po
 
 def is_position(symbol: str) -> bool:
     """Whether a symbol is the position of a word, ``@17``."""
-    return bool(_POSITION.match(symbol))
+    return bool(_POSITION.fullmatch(symbol))
 
 
 def tree_of_symbols(
@@ -222,8 +222,7 @@ def tree_of_symbols(
             repairs["constituents after no child"] += linearization == "in_order" and not siblings
             stack.append((symbol[1:], [siblings.pop()] if takes_first else []))
         elif is_position(symbol):
-            number = int(symbol.partition(" ")[0][1:])
-            repairs["positions of another word"] += number != written % POSITIONS
+            repairs["positions of another word"] += int(symbol[1:]) != written % POSITIONS
         elif symbol[0] != ")":
             word = "" if symbol == UNKNOWN else next(remaining, "")
             repairs["unknown symbols" if symbol == UNKNOWN else "words beyond the last"] += not word
