@@ -1,6 +1,7 @@
 """Comparison of runs: ``report`` and ``compare``."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         "metrics to draw, separated by commas: names of metrics.jsonl (default: the validation metrics of the task, and "
         "train/loss)",
     ),
+    flags.boolean("fit", False, "fit the loss as a function of parameters and tokens, and predict the largest run"),
 )
 def report(values: flags.Values) -> int:
     """Compare runs: scores, settings that differ, learning curves, the best checkpoint of each.
@@ -33,7 +35,8 @@ def report(values: flags.Values) -> int:
         transformer-jax report sweeps/dropout/trials --output=reports/dropout --metrics=validation/bleu,train/accuracy
 
     RUN is a run directory, or a folder with run directories in it, such as the trials of a sweep. Runs may still be in
-    progress, and their models may be of different kinds. The best validation score comes first. Prints the table and writes
+    progress, and their models may be of different kinds. The best validation score comes first. --fit adds a scaling law of the
+    finished runs (Hoffmann et al. 2022) without the one of most FLOPs, whose loss it predicts. Prints the table and writes
     report.md, report.csv, report.html (a single file with the picture) and curves.png into the output folder. Nothing is
     trained or translated; the table includes scores that transformer-jax evaluate wrote.
     """
@@ -42,15 +45,24 @@ def report(values: flags.Values) -> int:
     folders = find_runs(values.arguments)
     output = require_writable(values.output, "--output")
     from transformer_jax.tools.reports import run_report
-    from transformer_jax.tools.reports.document import to_text, write_report
+    from transformer_jax.tools.reports.document import Section, section_text, to_text, write_report
     from transformer_jax.tools.reports.run_summary import summarize
 
     runs = [summarize(folder, name) for folder, name in zip(folders, short_names(folders), strict=True)]
     runs.sort(key=_from_best)
+    scaling: list[Section] = []
+    if values.fit:
+        from transformer_jax.tools.reports.scaling_law import scaling_section
+
+        scaling.append(scaling_section(runs, output / "scaling.png"))
     curves = run_report.draw_run_curves(runs, values.metrics, output / "curves.png")
     tables = {"report.csv": run_report.report_csv(runs)}
-    written = write_report(output, "report", run_report.run_report(runs, curves), tables)
+    document = run_report.run_report(runs, curves)
+    document = replace(document, sections=(*scaling, *document.sections))
+    written = write_report(output, "report", document, tables)
     print("\n\n".join(to_text(table) for table in run_report.results_tables(runs)))
+    for section in scaling:
+        print("\n" + section_text(section))
     warnings = [f"WARNING: {sign}" for sign in run_report.signs_of_runs(runs)]
     remarks = [*warnings, *run_report.different_text(runs), *run_report.damage(runs)]
     print("\n" + "\n".join([*remarks, *(f"  {path}" for path in written)]))

@@ -36,6 +36,7 @@ class RunSummary:
     the run made none, from ``evaluate --watch``. ``best_checkpoint`` is the best checkpoint still on disk. The scores of
     ``damaged`` checkpoints cannot be read. ``signs``: evidence that the model does not learn. ``tokens_per_second`` is the
     median of the logged values, ``seconds`` the total in ``goodput.json``.
+    ``is_finished``: it made all its updates.
     """
 
     name: str
@@ -50,6 +51,7 @@ class RunSummary:
     seconds: float | None
     best_checkpoint: Path | None
     damaged: tuple[Path, ...]
+    is_finished: bool
     signs: tuple[str, ...]
     evaluations: tuple[SavedScores, ...]
 
@@ -92,7 +94,8 @@ def summarize(folder: Path, name: str) -> RunSummary:
     speed = "speed/target_tokens_per_second"
     speeds = [each[speed] for each in records if each.get(speed) is not None]
     outcome = _read_json(run.outcome)
-    signs = outcome.get("signs") if isinstance(outcome, dict) else None
+    outcome = outcome if isinstance(outcome, dict) else {}
+    signs = outcome.get("signs")
     return RunSummary(
         name=f"{name} (parameters only)" if is_model_alone else name,
         folder=folder,
@@ -106,6 +109,7 @@ def summarize(folder: Path, name: str) -> RunSummary:
         seconds=_seconds(run.goodput),
         best_checkpoint=None if step is None else run.checkpoints / str(step),
         damaged=tuple(each.folder for each in stored if not each.is_sound),
+        is_finished=outcome.get("reason") == "finished",
         signs=tuple(map(str, signs if isinstance(signs, list) else signs_of(run, config))),
         evaluations=tuple(
             SavedScores(file.name, report["split"], whose_parameters(report), report["metrics"], signature_of(report))

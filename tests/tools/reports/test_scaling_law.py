@@ -1,0 +1,63 @@
+"""Scaling laws: exact recovery, the held-out run, and runs that do not count."""
+
+import itertools
+import json
+
+import pytest
+
+from transformer_jax.__main__ import main
+from transformer_jax.tools.reports.scaling_law import Point, ScalingLaw, bootstrap, fit
+
+LAW = ScalingLaw(irreducible=1.5, n0=1e5, alpha=0.4, d0=1e6, beta=0.3)
+SIZES, DURATIONS = (1e5, 3e5, 1e6, 3e6), (1e6, 4e6, 16e6)
+
+
+def points(law: ScalingLaw = LAW) -> list[Point]:
+    return [Point("run", int(n), int(d), law.loss(n, d)) for n, d in itertools.product(SIZES, DURATIONS)]
+
+
+def test_recovers_the_law_of_exact_losses_and_resists_one_bad_run():
+    assert fit(points()) == pytest.approx(LAW, rel=0.02)
+    diverged = [*points()[:-1], points()[-1]._replace(loss=9.0)]
+    assert fit(diverged) == pytest.approx(LAW, rel=0.1)
+    assert all(law == pytest.approx(LAW, rel=0.1) for law in bootstrap(points(), LAW)[:5])
+
+
+def test_optimal_size_has_the_least_loss_of_its_flops():
+    """Hoffmann et al. 2022, equation 4: scaling N by C^a along the optimum leaves the derivative zero."""
+
+    def best(flops: float) -> float:
+        sizes = [1.01**power for power in range(700, 2500)]
+        return min(sizes, key=lambda size: LAW.loss(size, flops / 6 / size))
+
+    assert best(1e18) / best(1e16) == pytest.approx(100**LAW.optimal_exponent, rel=0.02)
+
+
+@pytest.fixture
+def write_runs(make_run):
+    def write(chosen: list[Point]) -> None:
+        for number, point in enumerate(chosen):
+            losses = {"train/target_tokens": point.tokens, "validation/loss": point.loss, "validation/bleu": 1.0}
+            run = make_run(f"runs/{number}", records=[{"step": 5, **losses}])
+            (run / "run.json").write_text(json.dumps([{"parameters": point.parameters}]))
+            if point.name != "unfinished":
+                (run / "outcome.json").write_text(json.dumps({"reason": "finished"}))
+
+    return write
+
+
+def test_report_predicts_the_largest_run_without_fitting_it(write_runs, tmp_path, capsys):
+    largest, unfinished = Point("run", 10**7, 64 * 10**6, 7.0), Point("unfinished", 10**8, 10**8, 1.0)
+    write_runs([*points(), largest, unfinished])
+    assert main(["report", str(tmp_path / "runs"), "--fit", f"--output={tmp_path / 'out'}"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"Predicted loss {LAW.loss(*largest[1:3]):.3f}" in printed
+    assert "reached 7.000" in printed
+    assert "not validated at the end: 13." in printed
+    assert (tmp_path / "out" / "scaling.png").stat().st_size > 10_000
+
+
+def test_too_few_sizes_are_refused(write_runs, tmp_path, capsys):
+    write_runs([point for point in points() if point.parameters < 1e6])
+    assert main(["report", str(tmp_path / "runs"), "--fit", f"--output={tmp_path / 'out'}"]) == 2
+    assert "3 or more numbers of parameters" in capsys.readouterr().err
