@@ -8,7 +8,8 @@
         --config.data.directory=multi30k
     transformer-jax report runs/scaling_translation/trials --fit --output=runs/scaling_translation/report
 
-Twelve runs of four sizes and three durations each, and a thirteenth, larger and longer than all of them.
+Twelve runs of four sizes and three durations each, and a thirteenth, larger and longer than all of them. ``rates`` compares
+learning rates at four widths, with and without muP; rates.py draws them.
 """
 
 from transformer_jax.tools.sweeps.definition import Sweep
@@ -34,6 +35,18 @@ TRANSLATION = {
     "batching.tokens_per_update": 1024,
     "training.validation_sentences": 0,
     "training.label_smoothing": 0.0,
+}
+
+WIDTHS, RATES = (32, 64, 128, 256), (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2)
+CONSTANT_RATE = {
+    "model.num_layers": 2,
+    "model.num_heads": 4,
+    "model.tying": "none",
+    "optimizer.name": "adam",
+    "optimizer.weight_decay": 0.0,
+    "optimizer.schedule": "constant",
+    "optimizer.warmup_updates": 20,
+    "training.num_updates": 200,
 }
 
 
@@ -90,6 +103,32 @@ def duration(updates: int) -> dict[str, object]:
     return {"training.num_updates": updates, "optimizer.warmup_updates": min(updates // 10, 200)}
 
 
+def rates() -> Sweep:
+    """Language models of two layers with Adam and a constant rate, in the standard parametrization and in muP.
+
+    muP has the base width 32, at which both are equal but for the initial values of the output layer.
+    """
+    mup = {
+        "model.initialization": "mup",
+        "model.attention": "mup",
+        "optimizer.name": "mup",
+        "parts.mup.base_width": 32,
+        "parts.mup.base_key_size": 8,
+    }
+    rows = {
+        f"{name} {width} {rate:g}": {
+            "model.d_model": width,
+            "model.d_ff": 4 * width,
+            "optimizer.learning_rate": rate,
+        }
+        | settings
+        for name, settings in (("standard", {}), ("muP", mup))
+        for width in WIDTHS
+        for rate in RATES
+    }
+    return Sweep(config="language_model:enwiki", overrides=COMMON | LANGUAGE_MODEL | CONSTANT_RATE, rows=rows)
+
+
 def get_sweep(variant: str = "language_model") -> Sweep:
-    """The runs of ``language_model`` or ``translation``."""
-    return {"language_model": language_model, "translation": translation}[variant]()
+    """The runs of ``language_model``, ``translation`` or ``rates``."""
+    return {"language_model": language_model, "translation": translation, "rates": rates}[variant]()

@@ -49,6 +49,13 @@ def test_the_command_line_changes_all_trials_and_chooses_rows(tmp_path):
         load_sweep(file, [("model.d_f", "1")])
 
 
+def test_metric_is_of_the_task_though_only_rows_make_the_settings_valid(tmp_path):
+    rows = '{"no decay": {"optimizer.weight_decay": 0.0}}'
+    overrides = '{"optimizer.name": "adam", "data.train": "text"}'
+    sweep = load_sweep(write(tmp_path, f'Sweep(config="language_model:enwiki", overrides={overrides}, rows={rows})'))
+    assert sweep.metric == "validation/bits_per_byte"
+
+
 @pytest.mark.parametrize(
     ("expression", "message"),
     [

@@ -111,7 +111,8 @@ class Sweep:
 
     def __post_init__(self) -> None:
         if not self.metric:
-            object.__setattr__(self, "metric", _selection_key(self.config, self.overrides))
+            first_row = next(iter(self.rows.values()), {})
+            object.__setattr__(self, "metric", _selection_key(self.config, {**self.overrides, **first_row}))
         for name, value, choices in (
             ("metric", self.metric, tuple(_directions())),
             ("sampler", self.sampler, SAMPLERS),
