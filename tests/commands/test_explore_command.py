@@ -71,7 +71,7 @@ def test_the_checkpoints_of_a_run(run, tmp_path):
     before = [weights[int(number)].get("before") for number in updates]
     assert before == [None, *(weights[int(number)]["block"] for number in list(updates)[:-1])]
     titles = [(each["kind"], each["title"].split()[0]) for each in data["checkpoints"]["curves"]]
-    assert titles == [(kind, name) for kind in ("encoder", "decoder", "cross") for name in ("entropy", "confidence:")]
+    assert titles == [(kind, name) for kind in ("encoder", "decoder", "cross") for name in ("entropy", "importance:")]
 
 
 @pytest.fixture

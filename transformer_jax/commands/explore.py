@@ -166,7 +166,9 @@ def _page(
         for index, (text, target) in enumerate(texts):
             # All checkpoints read one target, so that their attention can be compared.
             chosen = readings[0][index].translation if is_checkpoint else target
-            reading = each.reader.read(text, chosen, with_gradients=values.gradients and not is_checkpoint)
+            reading = each.reader.read(
+                text, chosen, with_gradients=values.gradients and not is_checkpoint, with_importance=is_checkpoint
+            )
             readings.setdefault(number, []).append(reading)
             search = each.reader.search(text, values.alternatives) if values.search and not is_checkpoint else None
             page.add_reading(reading, search, text=index, run=number)
@@ -183,10 +185,10 @@ def _add_curves(page: "Page", readings: "list[list[Reading]]", tables: "list[lis
     from transformer_jax.tools.explorer.readings import CURVES, curve_points
 
     for text, of_text in enumerate(zip(*readings, strict=True)):
-        for attentions in zip(*(each.attentions for each in of_text), strict=True):
-            points = [curve_points(each.weights) for each in attentions]
-            for name, title in CURVES.items():
-                page.add_curves(attentions[0].kind, title, [each[name] for each in points], text=text)
+        points = [curve_points(each) for each in of_text]
+        for kind, curves in points[0].items() if points else ():
+            for name in curves:
+                page.add_curves(kind, CURVES[name], [each[kind][name] for each in points], text=text)
     for of_kind in zip(*tables, strict=True):
         for name in of_kind[0].values:
             page.add_curves(of_kind[0].kind, TITLES[name], [each.values[name] for each in of_kind], text=None)

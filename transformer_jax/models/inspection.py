@@ -146,6 +146,26 @@ def recorded(is_on: bool = True) -> Iterator[Activations]:
         yield found
 
 
+def head_counts(params: PyTree) -> dict[str, int]:
+    """The number of heads of every multi-head attention by module path, in natural order (layer 10 after layer 9)."""
+    counts = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        *module, name = (str(key.key) for key in path)
+        if name == "output" and module[-1].endswith("attention"):
+            counts["/".join(module)] = leaf.shape[0]
+    return {path: counts[path] for path in sorted(counts, key=natural_order)}
+
+
+def without_head(params: PyTree, attention: str, head: int) -> PyTree:
+    """The parameters with zeros for ``head`` in the output projection [H, U, D] of ``attention``."""
+
+    def masked(path: Sequence[jax.tree_util.DictKey], leaf: jax.Array) -> jax.Array:
+        here = "/".join(str(key.key) for key in path)
+        return leaf.at[head].set(0.0) if here == f"{attention}/output" else leaf
+
+    return jax.tree_util.tree_map_with_path(masked, params)
+
+
 def target_log_probs(model: Module, params: PyTree, *inputs: Tokens) -> Float[Array, " T"]:
     """Log-probability of every token of the last of ``inputs``, each of one row."""
     logits = model.apply({"params": params}, *inputs, train=False)

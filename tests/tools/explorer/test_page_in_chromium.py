@@ -131,9 +131,7 @@ def test_a_slider_over_checkpoints(browser, address, tmp_path):
     readings = [sharpened(made_reading(SOURCE, TARGET), power) for power in (3, 1, 2, 3)]
     for run, reading in enumerate(readings):
         page.add_reading(reading, text=0, run=run)
-    page.add_curves(
-        "cross", "entropy", [curve_points(each.attentions[2].weights)["entropy"] for each in readings[1:]], text=0
-    )
+    page.add_curves("cross", "entropy", [curve_points(each)["cross"]["entropy"] for each in readings[1:]], text=0)
     path = tmp_path / "page.html"
     path.write_text(page.html(), encoding="utf-8")
     browser.requests.clear()

@@ -1,5 +1,8 @@
 """The explorer reads small models: their search, averages and error rates of heads."""
 
+from copy import copy
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -11,8 +14,11 @@ from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.tokenizers import train_tokenizers
 from transformer_jax.evaluation.word_alignment import read_gold
+from transformer_jax.models.inspection import ATTENTION_KINDS, head_counts, target_log_probs, without_head
+from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.language_model.task import LanguageModelTask
 from transformer_jax.tasks.trained_run import TrainedRun
+from transformer_jax.tasks.translation.pairs import tokens_of_pair
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tools.explorer.readers import LanguageModelReader, TranslationReader
 from transformer_jax.training.sharding import make_mesh
@@ -53,6 +59,24 @@ def test_averages_are_of_the_split(translation):
     assert all(np.isfinite(values).all() for statistics in kinds.values() for values in statistics.values())
 
 
+def test_the_head_that_matters_is_the_most_important(translation):
+    trained, planted = translation._trained, copy(translation)
+    pair = tokens_of_pair(trained.tokenizers, "a b c", "c b a")
+    inputs = [Tokens.from_ids(np.array([ids], np.int32)) for ids in (pair.source_ids, pair.target_ids)]
+    gain = jax.jit(jax.grad(lambda params: target_log_probs(trained.model, params, *inputs).sum()))(trained.params)
+    for kind, of_kind in ATTENTION_KINDS.items():
+        path = next(path for path in head_counts(trained.params) if of_kind.matches(path))
+        (layer, name), params = path.split("/"), without_head(trained.params, path, 0)
+        direction = gain[layer][name]["output"][1]
+        output = params[layer][name]["output"].at[1].set(4 * direction / np.linalg.norm(direction))
+        params = {**params, layer: {**params[layer], name: {**params[layer][name], "output": output}}}
+        planted._trained = replace(trained, params=params)
+        found = planted.read("a b c", "c b a", with_gradients=False, with_importance=True).importance
+        assert {each: values.shape for each, values in found.items()} == dict.fromkeys(ATTENTION_KINDS, (1, 2))
+        assert found[kind][0, 0] == 0, "its output is zero"
+        assert found[kind][0, 1] == max(values.max() for values in found.values()) > 0.5
+
+
 @pytest.fixture(scope="module")
 def language_model(tmp_path_factory):
     decoding = {"max_new_tokens": 4, "beam_width": 3}
@@ -64,7 +88,7 @@ def language_model(tmp_path_factory):
 
 def test_a_text_is_read_causally(language_model):
     reading = LanguageModelReader(language_model).read("a dog", with_gradients=False)
-    assert reading.translation is None
+    assert reading.translation is None and reading.importance == {}
     assert reading.tokens["input"] == ["<s>", *reading.tokens["target"][:-1]]
     (attention,) = reading.attentions
     weights = attention.weights[0]
@@ -75,6 +99,21 @@ def test_a_text_is_read_causally(language_model):
         LanguageModelReader(language_model).read("x" * 40)
     with pytest.raises(ConfigError, match="no source to align"):
         LanguageModelReader(language_model).error_rates([], [], "gold")
+
+
+def test_the_importance_is_the_rise_of_its_loss(language_model):
+    reader, masked = (
+        LanguageModelReader(replace(language_model, params=params))
+        for params in (
+            language_model.params,
+            without_head(language_model.params, "decoder_layers_0/self_attention", 1),
+        )
+    )
+    reading, without = (each.read("a dog", with_gradients=False, with_importance=True) for each in (reader, masked))
+    assert reading.importance["decoder"][0, 1] == pytest.approx(
+        sum(reading.log_probs) - sum(without.log_probs), abs=1e-5
+    )
+    assert without.importance["decoder"][0, 1] == 0
 
 
 def test_its_search_is_that_of_the_generator(language_model):

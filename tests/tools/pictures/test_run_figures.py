@@ -11,15 +11,8 @@ from transformer_jax.config import DataError, resolve
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.layers.masks import SentenceMask
-from transformer_jax.tools.pictures.run_figures import (
-    ROWS,
-    Scores,
-    head_counts,
-    head_importance,
-    loss_by_length,
-    names_of,
-    without_head,
-)
+from transformer_jax.models.inspection import head_counts, without_head
+from transformer_jax.tools.pictures.run_figures import ROWS, Scores, head_importance, loss_by_length, names_of
 from transformer_jax.training.losses import LossSums
 
 INPUTS = jax.random.normal(jax.random.key(0), (1, 4, 8))

@@ -63,8 +63,11 @@ class _RunReader(Generic[AnyTask]):
 class TranslationReader(_RunReader[TranslationTask]):
     """Reads pairs with one run; raises DataError for a side longer than ``decoding.max_source_tokens``."""
 
-    def read(self, text: str, target: str | None = None, *, with_gradients: bool = True) -> Reading:
-        """A teacher-forced pass over a text and its translation, by default the translation of the run."""
+    def read(self, text: str, target: str | None = None, **options: bool) -> Reading:
+        """A teacher-forced pass over a text and its translation, by default the translation of the run.
+
+        ``options``: ``with_gradients`` and ``with_importance``, see ``TextReader``.
+        """
         trained = self._trained
         if target is None:
             target = trained.task.translator.translate(trained.params, [text], name="--text")[0][0].text
@@ -77,7 +80,7 @@ class TranslationReader(_RunReader[TranslationTask]):
             "input": ["<s>", *pair.target_pieces[:-1]],
         }
         ids = [pair.source_ids, pair.target_ids]
-        return self._read(trained.params, text, target, tokens, ids, with_gradients=with_gradients)
+        return self._read(trained.params, text, target, tokens, ids, **options)
 
     @cached_property
     def _searches(self) -> Searches:
@@ -129,8 +132,8 @@ class TranslationReader(_RunReader[TranslationTask]):
 class ParsingReader(TranslationReader):
     """Reads sentences with a parser; the reading has the tree."""
 
-    def read(self, text: str, target: str | None = None, *, with_gradients: bool = True) -> Reading:
-        found, task = super().read(text, target, with_gradients=with_gradients), cast("ParsingTask", self._trained.task)
+    def read(self, text: str, target: str | None = None, **options: bool) -> Reading:
+        found, task = super().read(text, target, **options), cast("ParsingTask", self._trained.task)
         return replace(found, tree=task.outline(found.text, found.translation or ""))
 
 
@@ -140,11 +143,11 @@ class LanguageModelReader(_RunReader[LanguageModelTask]):
     Raises DataError if a text, plus ``decoding.max_new_tokens`` in a search, exceeds the context length in training.
     """
 
-    def read(self, text: str, target: str | None = None, *, with_gradients: bool = True) -> Reading:
+    def read(self, text: str, target: str | None = None, **options: bool) -> Reading:
         tokenizer = self._trained.task.tokenizer
         ids = ids_of_text(tokenizer, text, self._trained.config.batching.context_length)
         tokens = axes_of(tokenizer, ids)
-        return self._read(self._trained.params, text, None, tokens, [ids], with_gradients=with_gradients)
+        return self._read(self._trained.params, text, None, tokens, [ids], **options)
 
     @cached_property
     def _searches(self) -> Searches:

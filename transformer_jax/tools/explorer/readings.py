@@ -14,8 +14,10 @@ from transformer_jax.models.inspection import (
     AttentionRecord,
     attention_records,
     gradients_times_inputs,
+    head_counts,
     layers_by_kind,
     target_log_probs,
+    without_head,
 )
 from transformer_jax.models.interface import Module
 from transformer_jax.sequence_types import Tokens
@@ -48,6 +50,8 @@ class Reading:
 
     ``gradients`` [Q, M] by kind of attention: gradient x input of the log-probability of the token of each row. ``log_probs``
     [T]: of the tokens of the axis ``target``. ``tree``: of a parser, depth, text and index of the target token of each node.
+    ``importance`` [L, H] by kind, of a model with heads: the loss of the target, in nats, without the head minus the loss with
+    it (Michel et al. 2019, section 3.2, with the loss as the score).
     """
 
     text: str
@@ -57,11 +61,12 @@ class Reading:
     gradients: dict[str, np.ndarray] = field(default_factory=dict)
     log_probs: list[float] = field(default_factory=list)
     tree: list[tuple[int, str, int]] = field(default_factory=list)
+    importance: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def is_finite(self) -> bool:
         """Whether every number is finite."""
-        found = [np.asarray(self.log_probs), *self.gradients.values()]
+        found = [np.asarray(self.log_probs), *self.gradients.values(), *self.importance.values()]
         for each in self.attentions:
             found += [each.weights, each.value_norms, each.value_cosines]
         return all(bool(np.isfinite(values).all()) for values in found)
@@ -88,6 +93,7 @@ class TextReader:
         sides: Sequence[list[int]],
         *,
         with_gradients: bool = True,
+        with_importance: bool = False,
     ) -> Reading:
         """Reads the ids of all sides, the target last; ``tokens`` are the pieces of every axis."""
         inputs = [self._padded(ids) for ids in sides]
@@ -99,8 +105,20 @@ class TextReader:
             found = jax.device_get(self._gradients(params, *inputs))
             for kind, values, length in zip(("cross", "decoder")[-len(sides) :], found, lengths, strict=True):
                 gradients[kind] = np.asarray(values, np.float32)[: lengths[-1], :length]
+        importance: dict[str, np.ndarray] = {}
+        if with_importance:
+            changes = {
+                path: [
+                    log_probs - self._log_probs(without_head(params, path, head), *inputs)[: lengths[-1]]
+                    for head in range(count)
+                ]
+                for path, count in head_counts(params).items()
+            }
+            importance = {kind: np.sum(list(each.values()), axis=-1) for kind, each in layers_by_kind(changes).items()}
         readings = attention_readings(records, {name: len(pieces) for name, pieces in tokens.items()})
-        return Reading(text, translation, tokens, with_rollout(readings), gradients, log_probs.tolist())
+        return Reading(
+            text, translation, tokens, with_rollout(readings), gradients, log_probs.tolist(), importance=importance
+        )
 
     def _padded(self, ids: list[int]) -> Tokens:
         width = padded_width(len(ids), self._longest)
@@ -110,15 +128,19 @@ class TextReader:
 # Titles of the curves over checkpoints, of every head.
 CURVES = {
     "entropy": "entropy in bits, mean over the rows",
-    "confidence": "confidence: mean of the largest weight of a row (Voita et al. 2019)",
+    "importance": "importance: rise of the loss without the head, in nats",
 }
 
 
-def curve_points(weights_LHQM: np.ndarray) -> dict[str, np.ndarray]:
-    """Entropy and confidence [L, H] of every head on one text, see ``CURVES``."""
-    logs = np.log2(np.where(weights_LHQM > 0, weights_LHQM, 1.0))
-    entropy = -(weights_LHQM * logs).sum(axis=-1).mean(axis=-1)
-    return {"entropy": entropy, "confidence": weights_LHQM.max(axis=-1).mean(axis=-1)}
+def curve_points(reading: Reading) -> dict[str, dict[str, np.ndarray]]:
+    """For every kind of attention, entropy and importance [L, H] of every head on one text, see ``CURVES``."""
+    points = {}
+    for each in reading.attentions:
+        logs = np.log2(np.where(each.weights > 0, each.weights, 1.0))
+        points[each.kind] = {"entropy": -(each.weights * logs).sum(axis=-1).mean(axis=-1)}
+        if each.kind in reading.importance:
+            points[each.kind]["importance"] = reading.importance[each.kind]
+    return points
 
 
 def attention_readings(records: Mapping[str, AttentionRecord], lengths: Mapping[str, int]) -> list[AttentionReading]:

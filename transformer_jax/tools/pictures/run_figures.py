@@ -14,9 +14,9 @@ import numpy as np
 
 from transformer_jax.array_types import EOS_ID, PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
-from transformer_jax.config.errors import natural_order
 from transformer_jax.data.batches import token_rows
 from transformer_jax.data.pair_encoding import joined
+from transformer_jax.models.inspection import head_counts, without_head
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tools.pictures.figures import Subject
 from transformer_jax.tools.pictures.panels import LinePanel, MatrixPanel, Panel, draw_panels
@@ -49,26 +49,6 @@ class HeadImportance(NamedTuple):
             if path.startswith(f"{side}_layers") and path.endswith(f"{name}_attention")
         ]
         return np.array(rows)
-
-
-def head_counts(params: PyTree) -> dict[str, int]:
-    """The number of heads of every multi-head attention by module path, in natural order (layer 10 after layer 9)."""
-    counts = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        *module, name = (str(key.key) for key in path)
-        if name == "output" and module[-1].endswith("attention"):
-            counts["/".join(module)] = leaf.shape[0]
-    return {path: counts[path] for path in sorted(counts, key=natural_order)}
-
-
-def without_head(params: PyTree, attention: str, head: int) -> PyTree:
-    """The parameters with zeros for ``head`` in the output projection [H, U, D] of ``attention``."""
-
-    def masked(path: Sequence[jax.tree_util.DictKey], leaf: jax.Array) -> jax.Array:
-        here = "/".join(str(key.key) for key in path)
-        return leaf.at[head].set(0.0) if here == f"{attention}/output" else leaf
-
-    return jax.tree_util.tree_map_with_path(masked, params)
 
 
 def head_importance(params: PyTree, evaluate: Callable[[PyTree], Scores]) -> HeadImportance:
