@@ -1,6 +1,7 @@
 """Multi-token prediction: the loss is its equation, and the model is the one without it."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -11,12 +12,13 @@ from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.task import objective_of
 from transformer_jax.training.sharding import make_mesh
 
+CAP = 0.5
 SIZES = {"d_model": 8, "d_ff": 8, "num_heads": 2, "dropout": 0.0, "embedding_dropout": 0.0}
 # The bias of the logits is a column of the output matrix that the heads do not have.
 LANGUAGE_MODEL = {
     "task": "language_model",
     "tokenizer": {"kind": "byte"},
-    "model": {**SIZES, "num_layers": 1, "logits_bias": True},
+    "model": {**SIZES, "num_layers": 1, "logits_bias": True, "projection": "soft_capped"},
 }
 # Two sentences in the first row, and padding.
 ROWS = Tokens(
@@ -28,8 +30,9 @@ ROWS = Tokens(
 
 def objective(values, terms):
     values = values | {"training": {"loss_terms": terms, "label_smoothing": 0.0}}
+    values |= {"parts": {"soft_capped": {"cap": CAP}}} if "projection" in values["model"] else {}
     if terms:
-        values |= {"parts": {"multi_token": {"tokens": 3, "weight": 0.5}}}
+        values["parts"] = values.get("parts", {}) | {"multi_token": {"tokens": 3, "weight": 0.5}}
     return objective_of(from_dict(values), make_mesh(MeshConfig(data=1), jax.devices()[:1]))
 
 
@@ -44,10 +47,11 @@ def test_heads_predict_the_tokens_after_the_next_one_beside_the_parameters_of_th
     @jax.jit
     def losses(params):
         model = made.training_model(hyperparameters)
-        hidden, matrix = call(model, params, "factors", ROWS, train=False)
+        hidden, matrix, _ = call(model, params, "factors", ROWS, train=False)
         found = [Head(model.parts).apply({"params": heads[each]}, hidden[..., :8], ROWS, train=False) for each in heads]
         logits = [each @ matrix[:, :8].T + matrix[:, 8][None, None] for each in found]
-        return made.loss(params, ROWS, jax.random.key(1), hyperparameters), [jax.nn.log_softmax(z) for z in logits]
+        capped = [CAP * jnp.tanh(z / CAP) for z in logits]
+        return made.loss(params, ROWS, jax.random.key(1), hyperparameters), [jax.nn.log_softmax(z) for z in capped]
 
     sums, log_probs = losses(params)
     expected = 0.0

@@ -12,6 +12,7 @@ from jitted_model import JittedModel, random_params
 from transformer_jax.array_types import BOS_ID
 from transformer_jax.config import ConfigError, DecoderOnlyConfig
 from transformer_jax.kit.sliding_window import SlidingWindowSettings
+from transformer_jax.kit.soft_cap import SoftCappedSettings
 from transformer_jax.kit.t5 import T5Settings
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.models.decoder_only import prompt_positions
@@ -20,14 +21,19 @@ from transformer_jax.training.state import count_parameters
 
 VOCABULARY = 19
 SMALL = {"num_layers": 2, "d_model": 16, "d_ff": 32, "num_heads": 4, "max_positions": 16}
+CAPPED = "post-norm, sinusoids, untied, capped"
 VARIANTS = {
     "default": {},
-    "post-norm, sinusoids, untied": {"normalization": "post", "positions": "sinusoidal", "tying": "none"},
+    CAPPED: {"normalization": "post", "positions": "sinusoidal", "tying": "none", "projection": "soft_capped"},
     "other head sizes, bfloat16": {"d_key": 6, "d_value": 10, "compute_dtype": "bfloat16"},
     "sliding_window, talking_heads, t5": {"attention": "sliding_window,talking_heads", "positions": "t5"},
     "ssru, then attention": {"mixers": "ssru attention"},
 }
-PARTS = {"sliding_window": SlidingWindowSettings(3), "t5": T5Settings(buckets=4, max_distance=4)}
+PARTS = {
+    "soft_capped": SoftCappedSettings(2.0),
+    "sliding_window": SlidingWindowSettings(3),
+    "t5": T5Settings(buckets=4, max_distance=4),
+}
 TOKENS = Tokens.from_ids(np.array([[5, 6, 2, 0, 0, 0, 0, 0], [8, 9, 10, 11, 12, 13, 14, 2]], np.int32))
 PACKED = Tokens(
     np.array([[5, 6, 2, 8, 9, 10, 11, 12, 13, 14, 2, 0]], np.int32),
@@ -114,10 +120,11 @@ def test_an_array_of_another_rank_or_type_is_refused_where_annotations_are_check
             prompt_positions(wrong)
 
 
-def test_factors_multiply_to_the_logits():
-    model, variables = made("default")
-    hidden, matrix = model.apply(variables, TOKENS, train=False, method="factors")
-    np.testing.assert_allclose(hidden @ matrix.T, model.apply(variables, TOKENS, train=False), atol=1e-5)
+@pytest.mark.parametrize(("name", "mod"), [("default", lambda z: z), (CAPPED, lambda z: 2 * np.tanh(z / 2))])
+def test_factors_multiply_to_the_logits(name, mod):
+    model, variables = made(name)
+    hidden, matrix, _ = model.apply(variables, TOKENS, train=False, method="factors")
+    np.testing.assert_allclose(mod(hidden @ matrix.T), model.apply(variables, TOKENS, train=False), atol=1e-5)
 
 
 def test_as_many_parameters_as_gpt_2_small_without_its_biases():

@@ -26,7 +26,8 @@ TARGET = np.array([[7, 6, 5, 11, 2], [9, 8, 2, 0, 0]] * 2, np.int32)
 @pytest.fixture(scope="module")
 def configs(tmp_path_factory):
     settings = tiny_settings(tmp_path_factory.mktemp("cache"))
-    return [from_dict(settings), from_dict(settings | {"model": RNN})]
+    capped = {"model": settings["model"] | {"projection": "soft_capped"}, "parts": {"soft_capped": {"cap": 1.0}}}
+    return [from_dict(settings | capped), from_dict(settings | {"model": RNN})]
 
 
 @pytest.fixture(scope="module")

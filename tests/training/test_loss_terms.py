@@ -31,9 +31,10 @@ def objective(terms: str, dropout: float):
             "num_layers": 1,
             "dropout": dropout,
             "embedding_dropout": dropout,
+            "projection": "soft_capped",
         },
         "training": {"loss_terms": terms},
-        "parts": {name: {"weight": 0.5} for name in terms.split(",") if name},
+        "parts": {name: {"weight": 0.5} for name in terms.split(",") if name} | {"soft_capped": {"cap": 2.0}},
     }
     return objective_of(from_dict(values), make_mesh(MeshConfig(data=1), jax.devices()[:1]))
 

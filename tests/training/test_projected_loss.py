@@ -1,13 +1,16 @@
 """The loss without the logits equals the loss of the logits: value, reports and gradients, however it is cut."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 
 from transformer_jax.precision import POLICIES
 from transformer_jax.training.losses import label_smoothed_cross_entropy
-from transformer_jax.training.projected_loss import LogitBlocks, projected_cross_entropy
+from transformer_jax.training.projected_loss import LogitBlocks, projected_cross_entropy, projected_sum
 
 ROWS, WIDTH, D_MODEL, VOCABULARY = 4, 7, 5, 11
 HIDDEN = jax.random.normal(jax.random.key(0), (ROWS, WIDTH, D_MODEL))
@@ -39,6 +42,29 @@ def test_it_equals_the_loss_of_the_logits(columns, groups, smoothing):
     )
     for mine, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-5)
+
+
+def test_changed_logits_have_gradients_and_every_sum_reads_them():
+    def chunked(logit_mod, scale, function):
+        terms = {"term": Partial(lambda logits, labels: jnp.sum(jnp.square(logits), -1))}
+        how = {"blocks": LogitBlocks(2 * ROWS * VOCABULARY, 8), "groups": (2, 3), "logit_mod": logit_mod}
+        sums = projected_cross_entropy(HIDDEN * scale, MATRIX, LABELS, WEIGHTS, 0.1, terms=terms, **how)
+        of_tokens = projected_sum(function, [HIDDEN * scale], MATRIX, WEIGHTS, **how)
+        return 3 * sums.loss + of_tokens, sums
+
+    def direct(logit_mod, scale, function):
+        logits = logit_mod(jnp.einsum("BTD,VD->BTV", HIDDEN * scale, MATRIX))
+        sums = label_smoothed_cross_entropy(logits, LABELS, WEIGHTS, 0.1)
+        sums = sums.with_term("term", jnp.sum(jnp.sum(jnp.square(logits), -1) * WEIGHTS))
+        return 3 * sums.loss + jnp.sum(function(logits) * WEIGHTS), sums
+
+    arguments = Partial(lambda cap, logits: cap * jnp.tanh(logits / cap), jnp.float32(1.5)), jnp.float32(1.0)
+    found, expected = (
+        jax.value_and_grad(each, (0, 1), has_aux=True)(*arguments, partial(jax.nn.logsumexp, axis=-1))
+        for each in (chunked, direct)
+    )
+    for mine, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5)
 
 
 def test_the_logits_of_all_tokens_never_exist():

@@ -71,7 +71,7 @@ def grouped_loss(mesh: jax.sharding.Mesh) -> Callable[..., LossSums]:
         # Two columns of every row at a time.
         groups = token_groups(mesh)
         blocks = LogitBlocks(2 * len(labels) * VOCABULARY // groups[0])
-        return projected_cross_entropy(*factors, labels, weights, 0.1, blocks=blocks, groups=groups)
+        return projected_cross_entropy(*factors[:2], labels, weights, 0.1, blocks=blocks, groups=groups)
 
     return loss
 

@@ -98,6 +98,12 @@ class TransformerLayersConfig:
     )
     norm_epsilon: float = setting(1e-6, "Added to the variance, or mean square, in norms.")
     logits_bias: bool = setting(False, "The output projection has a bias, as in many public checkpoints.")
+    projection: str = setting(
+        "linear",
+        "Output layer: the product with the matrix of tying (linear), or a part around it.",
+        choices=("linear",),
+        plugin="projection",
+    )
     dropout: float = rate(0.1, "Dropout rate of residual connections.")
     embedding_dropout: float = rate(0.1, EMBEDDING_DROPOUT)
     attention_dropout: float = rate(0.0, "Dropout rate of attention weights.")

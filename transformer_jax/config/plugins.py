@@ -31,6 +31,7 @@ EXTENSIONS = {
     "norm": "model.norm: settings, model settings, site, precision -> module, x -> norm of x",
     "residual": "model.normalization: a subclass of layers.residual.Residual",
     "feed_forward": "model.feed_forward: settings, model settings, site, dropout, precision -> module",
+    "projection": "model.projection: a layers.embedding.Projection",
     "initialization": "model.initialization: settings, model settings, path -> factor or initializer",
     "data_source": "data.source of translation: settings, seed -> Corpus",
     "tokenizer": "tokenizer.kind: a class with train and from_bytes, as ListedTokenizer, or its module:Class",
@@ -48,7 +49,8 @@ EXTENSIONS = {
     "tracker": "training.trackers: run folder, settings, first update -> Tracker",
 }
 KINDS_WITH_PARAMETERS = (
-    *("attention", "rnn_attention", "positions", "mixer", "norm", "residual", "feed_forward", "loss_term", "task"),
+    *("attention", "rnn_attention", "positions", "mixer", "norm", "residual", "feed_forward"),
+    *("projection", "loss_term", "task"),
 )
 KINDS_WITHOUT_SETTINGS = (
     *("rnn_attention", "data_source", "tokenizer", "task", "sharding", "search", "metric", "word_table"),

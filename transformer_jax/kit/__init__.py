@@ -23,6 +23,7 @@ KIT: dict[tuple[str, str], str] = {
     ("residual", "sandwich"): "sandwich",
     ("residual", "rezero"): "rezero",
     ("residual", "deepnorm"): "deepnorm",
+    ("projection", "soft_capped"): "soft_cap",
     ("initialization", "deepnorm"): "deepnorm",
     ("feed_forward", "swiglu"): "gated_linear_units",
     ("feed_forward", "geglu"): "gated_linear_units",

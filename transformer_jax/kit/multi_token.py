@@ -57,7 +57,9 @@ class MultiToken(LossTerm):
 
     def init_params(self, config: ExperimentConfig, model: Any, key: Array) -> PyTree:
         """See ``LossTerm``."""
-        require(not config.model.is_recurrent, "training.loss_terms", "multi_token needs a Transformer")
+        fits = not config.model.is_recurrent and config.model.projection in ("linear", "soft_capped")
+        needed = "multi_token needs a Transformer, and model.projection=linear or soft_capped"
+        require(fits, "training.loss_terms", needed)
         hidden, target = jnp.zeros((1, 2, config.model.d_model)), Tokens.from_ids(jnp.ones((1, 2), jnp.int32))
         init = partial(Head(model.parts).init, train=False)
         return {f"head_{i}": init(jax.random.fold_in(key, i), hidden, target)["params"] for i in self.ahead}

@@ -1,13 +1,14 @@
-"""Soft-capped attention logits (Gemma 2, 2024, section 2)."""
+"""Soft-capped logits, of attention and of the output (Gemma 2, 2024, section 2)."""
 
 from dataclasses import dataclass
 
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
-from transformer_jax.array_types import Array, Float
+from transformer_jax.array_types import Array, Float, Hidden
 from transformer_jax.config.checks import setting
 from transformer_jax.config.plugins import register
+from transformer_jax.layers.embedding import LogitFactors, Projection
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.layers.scaled_dot_product import At
 
@@ -22,8 +23,26 @@ class SoftCap(AttentionChange):
     """cap tanh(score / cap)."""
 
     def score_mod(self) -> Partial:
-        return Partial(capped, jnp.asarray(self.settings.cap, jnp.float32))
+        return Partial(capped_scores, jnp.asarray(self.settings.cap, jnp.float32))
 
 
-def capped(cap: Float[Array, ""], scores: Float[Array, "B H Q M"], at: At) -> Float[Array, "B H Q M"]:
-    return cap * jnp.tanh(scores / cap)
+@dataclass(frozen=True)
+class SoftCappedSettings:
+    cap: float = setting(30.0, "Logits stay between -cap and cap.", program="traced")
+
+
+@register("projection", "soft_capped", settings=SoftCappedSettings)
+class SoftCapped(Projection):
+    """cap tanh(logit / cap) of the logits of the output."""
+
+    def factors(self, hidden: Hidden) -> LogitFactors:
+        cap = jnp.asarray(self.settings.cap, jnp.float32)
+        return self.embedding.factors(hidden)._replace(logit_mod=Partial(capped, cap))
+
+
+def capped_scores(cap: Float[Array, ""], scores: Float[Array, "B H Q M"], at: At) -> Float[Array, "B H Q M"]:
+    return capped(cap, scores)
+
+
+def capped(cap: Float[Array, ""], logits: Array) -> Array:
+    return cap * jnp.tanh(logits / cap)

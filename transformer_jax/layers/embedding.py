@@ -1,12 +1,15 @@
 """Token embeddings and the projection to logits that may share their matrix (Vaswani et al. 2017, section 3.4)."""
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jax.tree_util import Partial
 
-from transformer_jax.array_types import PAD_ID, AnyArray, Array, Float, Int
+from transformer_jax.array_types import PAD_ID, AnyArray, Array, Float, Hidden, Int, Logits
 from transformer_jax.layers.initialization import embedding_normal
+from transformer_jax.layers.site import Site
 from transformer_jax.precision import FLOAT32, Precision, einsum
 
 Lookup = Callable[[Float[Array, "V D"], Int[Array, "B L"]], Float[Array, "B L D"]]
@@ -15,6 +18,23 @@ Lookup = Callable[[Float[Array, "V D"], Int[Array, "B L"]], Float[Array, "B L D"
 
 def rows_of_table(table: Float[Array, "V D"], token_ids: Int[Array, "B L"]) -> Float[Array, "B L D"]:
     return table[token_ids]
+
+
+class LogitFactors(NamedTuple):
+    """Logits before they are multiplied: ``hidden`` [B, T, D] times ``matrix`` [V, D] transposed, then ``logit_mod``.
+
+    ``logit_mod``: ``Partial(function, *arrays)``, an elementwise ``function(*arrays, logits)`` of float32 logits [..., V]; None
+    changes nothing.
+    """
+
+    hidden: Hidden
+    matrix: Float[Array, "V D"]
+    logit_mod: Partial | None = None
+
+    def logits(self, precision: Precision) -> Logits:
+        """All logits at once."""
+        product = einsum("BTD,VD->BTV", self.hidden, self.matrix, precision)
+        return product if self.logit_mod is None else self.logit_mod(product)
 
 
 class Embedding(nn.Module):
@@ -36,8 +56,9 @@ class Embedding(nn.Module):
         """Hidden states times the transposed matrix, float32."""
         return einsum("BLD,VD->BLV", hidden, self.table, self.precision.wide)
 
-    def factors(self, hidden: Float[Array, "B L D"]) -> tuple[Float[Array, "B L D"], Float[Array, "V D"]]:
-        return hidden, self.table
+    def factors(self, hidden: Hidden) -> LogitFactors:
+        """The two factors of ``logits``."""
+        return LogitFactors(hidden, self.table)
 
 
 class ZeroPaddingEmbedding(Embedding):
@@ -67,8 +88,27 @@ class BiasedProjection(nn.Module):
         """Hidden states times the transposed matrix plus the bias, float32."""
         return self.embedding.logits(hidden) + self.logits_bias[None, None]
 
-    def factors(self, hidden: Float[Array, "B L D"]) -> tuple[Float[Array, "B L E"], Float[Array, "V E"]]:
+    def factors(self, hidden: Hidden) -> LogitFactors:
         """The two factors of ``logits``: the bias is one more column of the matrix, and hidden states get a column of ones."""
-        hidden, table = self.embedding.factors(hidden)
+        hidden, table, _ = self.embedding.factors(hidden)
         ones = jnp.ones((*hidden.shape[:2], 1), hidden.dtype)
-        return jnp.concatenate([hidden, ones], -1), jnp.concatenate([table, self.logits_bias[:, None]], -1)
+        columns = jnp.concatenate([table, self.logits_bias[:, None]], -1)
+        return LogitFactors(jnp.concatenate([hidden, ones], -1), columns)
+
+
+class Projection(nn.Module):
+    """An output layer around ``embedding``, the product with the matrix that ``model.tying`` chooses; override ``factors``."""
+
+    settings: Any
+    config: Any
+    site: Site
+    embedding: Embedding | BiasedProjection
+    precision: Precision
+
+    def factors(self, hidden: Hidden) -> LogitFactors:
+        """What the loss computes the logits from, a chunk of tokens at a time."""
+        return self.embedding.factors(hidden)
+
+    def logits(self, hidden: Hidden) -> Logits:
+        """All logits at once, float32."""
+        return self.factors(hidden).logits(self.precision.wide)

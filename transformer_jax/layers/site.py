@@ -5,7 +5,7 @@ from typing import Literal
 
 from transformer_jax.config import ConfigError
 
-SiteKind = Literal["self", "cross", "feed_forward", "embedding"]
+SiteKind = Literal["self", "cross", "feed_forward", "embedding", "projection"]
 
 
 @dataclass(frozen=True)

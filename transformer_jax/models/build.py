@@ -27,7 +27,13 @@ from transformer_jax.layers.attention_variants import (
     RectifiedAttention,
     UnscaledAttention,
 )
-from transformer_jax.layers.embedding import BiasedProjection, Embedding, UnscaledEmbedding, ZeroPaddingEmbedding
+from transformer_jax.layers.embedding import (
+    BiasedProjection,
+    Embedding,
+    Projection,
+    UnscaledEmbedding,
+    ZeroPaddingEmbedding,
+)
 from transformer_jax.layers.feed_forward import Activation, FeedForward, GatedFeedForward, in_float32, relu
 from transformer_jax.layers.mixer import Mixer
 from transformer_jax.layers.modified_attention import ModifiedAttention
@@ -122,7 +128,7 @@ def build_model(
     return Transformer(
         source_embedding=source_embedding,
         target_embedding=target_embedding,
-        projection=BiasedProjection(projection) if config.logits_bias else projection,
+        projection=_projection(config, on, parts, projection),
         source_positions=_positions(config, Site("encoder", "embedding", config.num_encoder_layers, False), parts),
         target_positions=_positions(config, Site("decoder", "embedding", config.num_decoder_layers, True), parts),
         parts=_layer_parts(config, on, rates, parts),
@@ -147,7 +153,7 @@ def build_decoder_only(
     _, embedding, projection = tied_embeddings(config.tying, make, make, vocabulary, vocabulary)
     return DecoderOnly(
         embedding=embedding,
-        projection=BiasedProjection(projection) if config.logits_bias else projection,
+        projection=_projection(config, on, parts, projection),
         positions=_positions(config, Site("decoder", "embedding", config.num_layers, True), parts),
         parts=_layer_parts(config, on, rates, parts),
         num_layers=config.num_layers,
@@ -165,6 +171,18 @@ def init_decoder_only(model: DecoderOnly, key: Array) -> PyTree:
 def _embedding_maker(config: TransformerLayersConfig, on: Devices) -> Callable[..., Embedding]:
     precision = on.policies[config.compute_dtype]
     return partial(EMBEDDINGS[config.embedding], d_model=config.d_model, precision=precision, lookup=on.lookup)
+
+
+def _projection(
+    config: TransformerLayersConfig, on: Devices, parts: Mapping[str, Any], embedding: Embedding
+) -> Embedding | BiasedProjection | Projection:
+    plain, name = BiasedProjection(embedding) if config.logits_bias else embedding, config.projection
+    if name == "linear":
+        return plain
+    site = Site("decoder", "projection", config.decoder_depth, True, part=name)
+    make, precision = registered("projection")[name], on.policies[config.compute_dtype]
+    made: Projection = make(parts.get(name), config, site, embedding=plain, precision=precision)
+    return made
 
 
 def _layer_parts(config: TransformerLayersConfig, on: Devices, rates: Rates, parts: Mapping[str, Any]) -> LayerParts:

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from transformer_jax.array_types import PAD_ID, Array, Bool, Float, Hidden, Int, Logits, TokenIds
 from transformer_jax.layers.attention import Slots, empty_cache
 from transformer_jax.layers.dropout import Dropout, Rate
-from transformer_jax.layers.embedding import BiasedProjection, Embedding
+from transformer_jax.layers.embedding import BiasedProjection, Embedding, LogitFactors, Projection
 from transformer_jax.layers.masks import SentenceMask, with_written_slots
 from transformer_jax.layers.site import Site
-from transformer_jax.models.interface import LogitFactors, shift_right
+from transformer_jax.models.interface import shift_right
 from transformer_jax.models.layer_stack import LayerStack, Unrolled, layer_sites
 from transformer_jax.models.transformer import layer_caches, with_layer_caches
 from transformer_jax.models.transformer_layers import CausalLayer, LayerParts
@@ -28,7 +28,7 @@ class DecoderOnly(nn.Module):
     """Causal layers between an embedding and logits; ``embedding`` and ``projection`` may be the same module."""
 
     embedding: Embedding
-    projection: Embedding | BiasedProjection
+    projection: Embedding | BiasedProjection | Projection
     positions: nn.Module
     parts: LayerParts
     num_layers: int
@@ -47,7 +47,7 @@ class DecoderOnly(nn.Module):
 
     def factors(self, tokens: Tokens, *, train: bool) -> LogitFactors:
         """The two factors of the logits."""
-        return LogitFactors(*self.projection.factors(self.hidden_states(tokens, train=train)))
+        return self.projection.factors(self.hidden_states(tokens, train=train))
 
     def hidden_states(self, tokens: Tokens, *, train: bool) -> Hidden:
         """Runs the layers over ``tokens`` [B, T] shifted right by one."""

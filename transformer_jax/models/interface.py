@@ -1,24 +1,17 @@
 """Interface of a sequence model for training, decoding and evaluation."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Float, Hidden, Int, Logits, PyTree
-from transformer_jax.layers.embedding import Embedding
+from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Float, Int, Logits, PyTree
+from transformer_jax.layers.embedding import Embedding, LogitFactors
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
 # A Linen module with the methods of ``SequenceModel``.
 Module = nn.Module
-
-
-class LogitFactors(NamedTuple):
-    """Teacher-forced logits before they are multiplied: ``hidden`` [B, T, D] times ``matrix`` [V, D] transposed."""
-
-    hidden: Hidden
-    matrix: Float[Array, "V D"]
 
 
 class SequenceModel(Protocol):

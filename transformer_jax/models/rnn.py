@@ -9,9 +9,9 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Float, Hidden, Int, Logits, PyTree
 from transformer_jax.layers.dropout import Dropout, Rate, dropout_keys
-from transformer_jax.layers.embedding import Embedding
+from transformer_jax.layers.embedding import Embedding, LogitFactors
 from transformer_jax.layers.initialization import xavier_uniform
-from transformer_jax.models.interface import LogitFactors, shift_right
+from transformer_jax.models.interface import shift_right
 from transformer_jax.models.rnn_decoder import DecoderInputs, DecoderState, PlainDecoder
 from transformer_jax.models.rnn_layers import RnnEncoder, mirrored, over_time
 from transformer_jax.precision import FLOAT32, Precision, einsum
@@ -159,7 +159,7 @@ class RnnSeq2Seq(nn.Module):
     def factors(self, source: Tokens, target: Tokens, *, train: bool) -> LogitFactors:
         """The two factors of the teacher-forced logits."""
         hidden = self.decode_hidden(target, self.encode(source, train=train), train=train)
-        return LogitFactors(hidden, self.projection.table)
+        return self.projection.factors(hidden)
 
     def decode_hidden(self, target: Tokens, memory: RnnMemory, *, train: bool) -> Hidden:
         """Runs the decoder over target tokens [B, T] shifted right by one, as a scan over time."""

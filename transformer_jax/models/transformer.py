@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from transformer_jax.array_types import Array, Bool, Float, Hidden, Int, Logits, PyTree, TokenIds
 from transformer_jax.layers.attention import KVCache, LayerCache, Slots, empty_cache
 from transformer_jax.layers.dropout import Dropout, Rate
-from transformer_jax.layers.embedding import BiasedProjection, Embedding
+from transformer_jax.layers.embedding import BiasedProjection, Embedding, LogitFactors, Projection
 from transformer_jax.layers.masks import SentenceMask, with_written_slots
 from transformer_jax.layers.site import Site
-from transformer_jax.models.interface import LogitFactors, shift_right
+from transformer_jax.models.interface import shift_right
 from transformer_jax.models.layer_stack import LayerStack, Unrolled, layer_sites
 from transformer_jax.models.transformer_layers import DecoderLayer, EncoderLayer, LayerParts
 from transformer_jax.sequence_types import DecodeCache, Tokens
@@ -53,7 +53,7 @@ class Transformer(nn.Module):
 
     source_embedding: Embedding
     target_embedding: Embedding
-    projection: Embedding | BiasedProjection
+    projection: Embedding | BiasedProjection | Projection
     source_positions: nn.Module
     target_positions: nn.Module
     parts: LayerParts
@@ -89,7 +89,7 @@ class Transformer(nn.Module):
     def factors(self, source: Tokens, target: Tokens, *, train: bool) -> LogitFactors:
         """The two factors of the teacher-forced logits."""
         hidden = self.decode_hidden(target, self.encode(source, train=train), train=train)
-        return LogitFactors(*self.projection.factors(hidden))
+        return self.projection.factors(hidden)
 
     def decode_hidden(self, target: Tokens, memory: Memory, *, train: bool) -> Hidden:
         """Runs the decoder stack over target tokens [B, T] shifted right by one."""

@@ -7,13 +7,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
+from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, hyperparameters_of
+from transformer_jax.layers.embedding import LogitFactors
 from transformer_jax.models.devices import policies_on
 from transformer_jax.models.initialization import initialized
 from transformer_jax.models.inspection import recorded
-from transformer_jax.models.interface import LogitFactors, Module, call
+from transformer_jax.models.interface import Module, call
 from transformer_jax.precision import Precision
 from transformer_jax.runtime.hardware import device_of
 from transformer_jax.sequence_types import Tokens
@@ -37,15 +39,15 @@ class TrainedObjective(ABC):
     def training_model(self, hyperparameters: Hyperparameters) -> Module:
         """The model, with hyperparameters that may be traced."""
 
-    def logit_options(self, precision: Precision) -> dict[str, Any]:
+    def logit_options(self, precision: Precision, logit_mod: Partial | None) -> dict[str, Any]:
         """Options of ``projected_cross_entropy``; inside of ``shard_map`` each device has its own rows."""
-        return {"precision": precision, "blocks": self._blocks, "groups": token_groups(self.mesh)}
+        options = {"precision": precision, "blocks": self._blocks, "logit_mod": logit_mod}
+        return {**options, "groups": token_groups(self.mesh)}
 
     def training_loss(self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters) -> LossSums:
         """Label-smoothed cross entropy of a ``Batch``, or of ``Tokens``, with dropout."""
         config, model = self.config, self.training_model(hyperparameters)
         terms, watch = LossTerms(config, hyperparameters), Watch(config, hyperparameters)
-        how = self.logit_options(self._policies[config.model.compute_dtype])
 
         def forward(key: Array) -> tuple[LogitFactors, PyTree]:
             read = corrupted(config, hyperparameters, batch, key)
@@ -55,7 +57,8 @@ class TrainedObjective(ABC):
             return result
 
         with recorded(watch.reads_activations) as activations:
-            (hidden, matrix), collected = forward(key)
+            (hidden, matrix, logit_mod), collected = forward(key)
+        how = self.logit_options(self._policies[config.model.compute_dtype], logit_mod)
         target, smoothing = _sides(batch)[-1], hyperparameters.label_smoothing
         labels, weights = jnp.asarray(target.ids), jnp.asarray(target.segments != 0, jnp.float32)
 

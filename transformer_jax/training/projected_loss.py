@@ -62,6 +62,7 @@ def projected_cross_entropy(
     precision: Precision = FLOAT32,
     blocks: LogitBlocks = SMALL_BLOCKS,
     groups: tuple[int, int] = (1, 1),
+    logit_mod: Partial | None = None,
     terms: LogitTerms | None = None,
 ) -> LossSums:
     """``label_smoothed_cross_entropy`` of the logits ``hidden matrixᵀ``, of which ``blocks.at_once`` exist at a time.
@@ -69,7 +70,8 @@ def projected_cross_entropy(
     Value and gradient of a chunk of columns are computed together, so nothing is computed twice. ``groups``: numbers of equal
     parts of rows and columns; each part adds up its own gradient of ``matrix``. With a part for every device that has tokens of
     the batch, devices exchange that gradient once, and not once a chunk.
-    ``precision``: of the products and of the logits, as in ``einsum``. ``terms`` are added to the loss and are the extras.
+    ``precision``: of the products and of the logits, as in ``einsum``. ``logit_mod``: see ``LogitFactors``. ``terms`` are added
+    to the loss and are the extras.
     """
     row_groups, column_groups = groups
     chunked = _chunks_of(labels.shape, blocks.at_once, len(matrix), groups)
@@ -79,7 +81,7 @@ def projected_cross_entropy(
     matrices = filled if count == 1 else jnp.broadcast_to(filled, (count, *filled.shape))
     options = _LogitOptions(len(matrix), precision)
     arrays = chunked(hidden), matrices, chunked(labels), chunked(weights), smoothing
-    return LossSums(*_chunked_loss(options, *arrays, terms or {}))
+    return LossSums(*_chunked_loss(options, *arrays, terms or {}, logit_mod))
 
 
 def projected_sum(
@@ -91,6 +93,7 @@ def projected_sum(
     precision: Precision = FLOAT32,
     blocks: LogitBlocks = SMALL_BLOCKS,
     groups: tuple[int, int] = (1, 1),
+    logit_mod: Partial | None = None,
 ) -> Array:
     """Sum over the tokens of ``function(*logits)`` [...], with float32 logits [..., V] of each of ``hidden``.
 
@@ -100,7 +103,8 @@ def projected_sum(
 
     @jax.checkpoint
     def add(total: Array, chunk: tuple[list[Array], Array]) -> tuple[Array, None]:
-        logits = [einsum("GND,VD->GNV", each, matrix, precision.of_logits).astype(jnp.float32) for each in chunk[0]]
+        products = [einsum("GND,VD->GNV", each, matrix, precision.of_logits) for each in chunk[0]]
+        logits = [_modified(logit_mod, each).astype(jnp.float32) for each in products]
         return total + jnp.sum(function(*logits) * chunk[1]), None
 
     return lax.scan(add, jnp.zeros((), jnp.float32), ([chunked(each) for each in hidden], chunked(weights)))[0]
@@ -143,17 +147,23 @@ def _chunked_loss(
     weights: Array,
     smoothing: Number,
     terms: LogitTerms,
+    logit_mod: Partial | None,
 ) -> LossSums:
     """Sums over all chunks; leaves [chunks, groups, N, ...], matrices [groups, V, D], or [V, D] for one group."""
     rounded = options.precision.rounded(matrices)
 
     def add(total: LossSums, chunk: tuple[Array, Array, Array]) -> tuple[LossSums, None]:
         hidden_chunk, labels_chunk, weights_chunk = chunk
-        logits = einsum(_product(rounded), hidden_chunk, rounded, options.precision.of_logits)
+        logits = _modified(logit_mod, einsum(_product(rounded), hidden_chunk, rounded, options.precision.of_logits))
         sums = label_smoothed_cross_entropy(logits, labels_chunk, weights_chunk, smoothing, options.vocabulary)
         return total + _with_terms(sums, terms, logits, labels_chunk, weights_chunk, options.vocabulary), None
 
     return lax.scan(add, LossSums.zero(terms), (hidden, labels, weights))[0]
+
+
+def _modified(logit_mod: Partial | None, logits: Array) -> Array:
+    """Other logits, computed in float32, in the type of ``logits``."""
+    return logits if logit_mod is None else logit_mod(logits.astype(jnp.float32)).astype(logits.dtype)
 
 
 def _with_terms(
@@ -177,39 +187,42 @@ def _forward(
     weights: Array,
     smoothing: Number,
     terms: LogitTerms,
-) -> tuple[LossSums, tuple[Array, Array]]:
+    logit_mod: Partial | None,
+) -> tuple[LossSums, tuple[Array, Array, Partial | None]]:
     precision = options.precision.of_logits
     # Once, and not in every chunk.
     rounded = precision.rounded(matrices)
 
-    def add(total: tuple[LossSums, Array], chunk: tuple[Array, Array, Array]) -> tuple[tuple[LossSums, Array], Array]:
+    def add(total: tuple, chunk: tuple[Array, Array, Array]) -> tuple[tuple, Array]:
         hidden_chunk, labels_chunk, weights_chunk = chunk
 
-        def loss_and_sums(logits: Array) -> tuple[Array, LossSums]:
+        def loss_and_sums(product: Array, logit_mod: Partial | None) -> tuple[Array, LossSums]:
+            logits = _modified(logit_mod, product)
             sums = label_smoothed_cross_entropy(logits, labels_chunk, weights_chunk, smoothing, options.vocabulary)
             sums = _with_terms(sums, terms, logits, labels_chunk, weights_chunk, options.vocabulary)
             return sums.loss, sums
 
         factors = precision.rounded(hidden_chunk), rounded
-        logits = einsum(_product(rounded), *factors, precision)
-        logits_gradient, sums = jax.grad(loss_and_sums, has_aux=True)(logits)
+        product = einsum(_product(rounded), *factors, precision)
+        gradients, sums = jax.grad(loss_and_sums, (0, 1), has_aux=True)(product, logit_mod)
         dtypes = str(hidden.dtype), str(matrices.dtype)
         hidden_gradient, matrices_gradient = einsum_gradients(
-            _product(rounded), precision, dtypes, factors, logits_gradient
+            _product(rounded), precision, dtypes, factors, gradients[0]
         )
-        return (total[0] + sums, total[1] + matrices_gradient), hidden_gradient
+        mod_gradient = jax.tree.map(jnp.add, total[2], gradients[1])
+        return (total[0] + sums, total[1] + matrices_gradient, mod_gradient), hidden_gradient
 
-    zero = LossSums.zero(terms), jnp.zeros_like(matrices)
-    (sums, matrices_gradient), hidden_gradient = lax.scan(add, zero, (hidden, labels, weights))
-    return sums, (hidden_gradient, matrices_gradient)
+    zero = LossSums.zero(terms), jnp.zeros_like(matrices), jax.tree.map(jnp.zeros_like, logit_mod)
+    (sums, *of_weights), hidden_gradient = lax.scan(add, zero, (hidden, labels, weights))
+    return sums, (hidden_gradient, *of_weights)
 
 
 def _backward(
-    options: _LogitOptions, gradients: tuple[Array, Array], cotangent: LossSums
-) -> tuple[Array, Array, None, None, None, None]:
+    options: _LogitOptions, gradients: tuple[Array, Array, Partial | None], cotangent: LossSums
+) -> tuple[Array, Array, None, None, None, None, Partial | None]:
     """Only the loss has a gradient; the other sums are reports."""
-    of_hidden, of_matrices = gradients
-    return (of_hidden * cotangent.loss).astype(of_hidden.dtype), of_matrices * cotangent.loss, None, None, None, None
+    of_hidden, of_matrices, of_mod = jax.tree.map(lambda each: (each * cotangent.loss).astype(each.dtype), gradients)
+    return of_hidden, of_matrices, None, None, None, None, of_mod
 
 
 _chunked_loss.defvjp(_forward, _backward)

@@ -317,6 +317,10 @@ def test_tokenizers_are_equal(kind, trained_tiny):
     ("model", "message"),
     [
         (
+            {"projection": "soft_capped"},
+            "model.projection=soft_capped is not implemented in the page; it implements linear",
+        ),
+        (
             {"normalization": "rezero"},
             "model.normalization=rezero is not implemented in the page; it implements post, pre",
         ),

@@ -58,7 +58,11 @@ def test_outputs_and_greedy_translations_are_the_same(variant, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"attention": "rectified"}, {"embedding": "zero_padding"}, {"d_key": 4}, {"positions": "none"}]
+    "settings",
+    [
+        *({"attention": "rectified"}, {"embedding": "zero_padding"}, {"d_key": 4}, {"positions": "none"}),
+        {"projection": "soft_capped"},
+    ],
 )
 def test_a_setting_that_the_specification_lacks_is_named(settings, tmp_path):
     model = opened(small_model(**settings))

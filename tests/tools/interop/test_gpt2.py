@@ -72,6 +72,7 @@ def test_what_gpt2_lacks_is_named(tmp_path):
         {"positions": "sinusoidal"},
         {"feed_forward": "gated_silu"},
         {"logits_bias": True},
+        {"projection": "soft_capped"},
     ):
         with pytest.raises(ConfigError, match=rf"model.{next(iter(settings))}: .* GPT-2"):
             exported(tmp_path, **settings)

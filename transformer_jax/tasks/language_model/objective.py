@@ -10,7 +10,7 @@ from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.models.decoder_only import DecoderOnly
 from transformer_jax.models.devices import devices_of
-from transformer_jax.models.interface import LogitFactors, call
+from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.training_loss import TrainedObjective, initial_params
 from transformer_jax.training.losses import LossSums
@@ -45,7 +45,7 @@ class LanguageModelObjective(TrainedObjective):
 
     def unsmoothed_loss(self, params: PyTree, batch: Tokens, is_scored: AnyArray) -> LossSums:
         """Cross entropy of the scored tokens [B, T] of a batch, without dropout or smoothing."""
-        factors: LogitFactors = call(self._model_of_rows, params, "factors", batch, train=False)
+        hidden, matrix, logit_mod = call(self._model_of_rows, params, "factors", batch, train=False)
         labels, weights = jnp.asarray(batch.ids), jnp.asarray(is_scored, jnp.float32)
-        how = self.logit_options(self._policies[self.config.model.compute_dtype].wide)
-        return projected_cross_entropy(*factors, labels, weights, None, **how)
+        how = self.logit_options(self._policies[self.config.model.compute_dtype].wide, logit_mod)
+        return projected_cross_entropy(hidden, matrix, labels, weights, None, **how)

@@ -10,11 +10,12 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
+from transformer_jax.layers.embedding import LogitFactors
 from transformer_jax.models.build import build_model
 from transformer_jax.models.devices import devices_of
 from transformer_jax.models.ensemble import Ensemble, joined_params, mean_log_probs
-from transformer_jax.models.interface import LogitFactors, Module, call, init_params
-from transformer_jax.precision import POLICIES, einsum
+from transformer_jax.models.interface import Module, call, init_params
+from transformer_jax.precision import POLICIES
 from transformer_jax.runtime.hardware import device_of, evaluation_dtype
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.training_loss import TrainedObjective, initial_params
@@ -63,10 +64,10 @@ class TranslationObjective(TrainedObjective):
         return self._unsmoothed_loss(params, batch, jax.random.key(0), None)
 
     def _unsmoothed_loss_of_rows(self, params: PyTree, batch: Batch, key: Array, hyperparameters: None) -> LossSums:
-        factors: LogitFactors = call(self.model, params, "factors", *batch, train=False)
+        hidden, matrix, logit_mod = call(self.model, params, "factors", *batch, train=False)
         labels, weights = jnp.asarray(batch.target.ids), jnp.asarray(batch.target.segments != 0, jnp.float32)
-        how = self.logit_options(self._policies[self.evaluation_dtype].wide)
-        return projected_cross_entropy(*factors, labels, weights, None, **how)
+        how = self.logit_options(self._policies[self.evaluation_dtype].wide, logit_mod)
+        return projected_cross_entropy(hidden, matrix, labels, weights, None, **how)
 
 
 class EnsembleObjective:
@@ -83,12 +84,12 @@ class EnsembleObjective:
         """Cross entropy of the mean probabilities; logits are in memory for one column of tokens at a time."""
         names = joined_params(self._members)
         factors = [call(member.model, params[name], "factors", *batch, train=False) for name, member in names.items()]
-        matrices = [each.matrix for each in factors]
         precisions = [POLICIES[member.evaluation_dtype].wide for member in self._members]
 
         def loss_of_column(column: tuple[list[Array], Array, Array]) -> LossSums:
             hidden, labels, weights = column
-            logits = [einsum("BTD,VD->BTV", *each) for each in zip(hidden, matrices, precisions, strict=True)]
+            members = zip(factors, hidden, precisions, strict=True)
+            logits = [each._replace(hidden=own).logits(precision) for each, own, precision in members]
             return label_smoothed_cross_entropy(mean_log_probs(logits), labels, weights, None)
 
         sums = jax.lax.map(loss_of_column, _columns(factors, batch))

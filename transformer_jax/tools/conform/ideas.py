@@ -26,6 +26,7 @@ KINDS = {
     "norm": Kind("model.norm", TRANSFORMERS),
     "residual": Kind("model.normalization", TRANSFORMERS),
     "feed_forward": Kind("model.feed_forward", TRANSFORMERS),
+    "projection": Kind("model.projection", TRANSFORMERS),
     "initialization": Kind("model.initialization", TRANSFORMERS),
     "rnn_attention": Kind("model.attention", ("rnn",)),
     "optimizer": Kind("optimizer.name", ("translation",), is_of_training=True),

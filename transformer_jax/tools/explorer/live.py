@@ -40,6 +40,7 @@ TRANSFORMER: Choices = {
     ),
     "model.attention": ("multi_head", "biased", "unscaled", "grouped_query", "multi_query", "qk_norm"),
     "model.mixers": ("", "attention"),
+    "model.projection": ("linear",),
 }
 RECURRENT: Choices = {
     "model.attention": (

@@ -170,6 +170,7 @@ def require_settings(config: TransformerLayersConfig, problem: str, choices: Map
         "embedding": ("scaled", "unscaled"),
         "norm": ("layer_norm",),
         "normalization": ("post", "pre"),
+        "projection": ("linear",),
     }
     fitting = {name: getattr(config, name) in values for name, values in {**both, **choices}.items()}
     fitting |= {"d_key": config.head_key_size == width, "d_value": config.head_value_size == width}
