@@ -21,6 +21,7 @@ import numpy as np
 from transformer_jax.layers.attention_backends import AttentionBackend, CudnnAttention, EinsumAttention
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention
 from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.scaled_dot_product import AttentionOptions
 from transformer_jax.precision import POLICIES
 
 BACKENDS = {"cudnn": CudnnAttention(), "blockwise": BlockwiseAttention()}
@@ -82,7 +83,7 @@ def outputs(
     @jax.jit
     def run(mask: SentenceMask, *arrays: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
         def value(*arrays: jax.Array) -> tuple[jax.Array, jax.Array]:
-            heads = jnp.where(is_token, backend(*arrays, mask, dropout=None, precision=POLICIES[policy]), 0.0)
+            heads = jnp.where(is_token, backend(*arrays, mask, AttentionOptions(precision=POLICIES[policy])), 0.0)
             return jnp.sum(heads * direction), heads
 
         return jax.grad(value, argnums=(0, 1, 2), has_aux=True)(*arrays)

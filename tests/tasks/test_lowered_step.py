@@ -12,6 +12,7 @@ from jax.tree_util import Partial
 from transformer_jax.config import ExperimentConfig, MeshConfig, TransformerConfig, from_dict, hyperparameters_of
 from transformer_jax.layers.attention_backends import BY_HEAD, CudnnAttention, TpuFlashAttention
 from transformer_jax.layers.masks import SentenceMask, Window
+from transformer_jax.layers.scaled_dot_product import AttentionOptions
 from transformer_jax.models import devices
 from transformer_jax.models.interface import call
 from transformer_jax.precision import POLICIES
@@ -152,7 +153,7 @@ def kernels(backend, platform: str, mask_mod, score_mod=None) -> tuple[list[str]
     def loss(query, key, segments):
         mask = SentenceMask(segments, segments, is_causal=True, mask_mod=mask_mod)
         precision = POLICIES["bfloat16"]
-        return jnp.sum(backend(query, key, key, mask, dropout=None, precision=precision, score_mod=score_mod) ** 2)
+        return jnp.sum(backend(query, key, key, mask, AttentionOptions(None, precision, score_mod)) ** 2)
 
     lowered = jax.jit(jax.grad(loss, argnums=(0, 1))).trace(query, key, segments).lower(lowering_platforms=(platform,))
     program = lowered.as_text()
@@ -175,7 +176,7 @@ def test_packed_rows_keep_their_mask():
 
     def attend(query, segments):
         mask = SentenceMask(segments, segments)
-        return CudnnAttention()(query, query, query, mask, dropout=None, precision=POLICIES["bfloat16"])
+        return CudnnAttention()(query, query, query, mask, AttentionOptions(precision=POLICIES["bfloat16"]))
 
     program = jax.jit(attend).trace(heads, segments).lower(lowering_platforms=("cuda",)).as_text()
     assert f"{ROWS}x{SOURCE}x{SOURCE}xi1" in program

@@ -12,7 +12,7 @@ from transformer_jax.layers.attention_backends import ByLength
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.masks import SentenceMask
-from transformer_jax.layers.scaled_dot_product import AttentionBackend, scaled_dot_product_attention
+from transformer_jax.layers.scaled_dot_product import AttentionBackend, AttentionOptions, scaled_dot_product_attention
 from transformer_jax.precision import FLOAT32, Precision, einsum
 
 
@@ -84,7 +84,7 @@ class MultiHeadAttention(nn.Module):
         if self.is_mutable_collection("intermediates"):
             return self.attend_in_full(query_BHQK, keys, values, mask.array(), train=train)
         dropout = self.weight_dropout.mask(train=train)
-        heads_BHQU = self.backend(query_BHQK, keys, values, mask, dropout=dropout, precision=self.precision)
+        heads_BHQU = self.backend(query_BHQK, keys, values, mask, AttentionOptions(dropout, self.precision))
         return self.merge_heads(heads_BHQU)
 
     def cache_spec(self, rows: int, num_slots: int, beams: int) -> LayerCache:

@@ -1,6 +1,6 @@
 """Backends of scaled dot-product attention for accelerators, long sequences and sharded sequences.
 
-Each equals ``EinsumAttention`` to rounding and has the options of ``AttentionBackend``. What a kernel cannot take, blockwise
+Each equals ``EinsumAttention`` to rounding and has its ``AttentionOptions``. What a kernel cannot take, blockwise
 attention computes instead, and the log says so once.
 """
 
@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
 from math import gcd
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +20,7 @@ from transformer_jax.array_types import AnyArray, Array, Int
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention, padded
 from transformer_jax.layers.masks import SentenceMask, Window
 from transformer_jax.layers.mesh_axes import ROW_AXES, is_one_device, splits
-from transformer_jax.layers.scaled_dot_product import AttentionBackend, EinsumAttention, ScoreMod
+from transformer_jax.layers.scaled_dot_product import AttentionBackend, AttentionOptions, EinsumAttention, ScoreMod
 
 # Partitions of queries, keys, values and outputs [B, H, L, K].
 BY_POSITION = P(ROW_AXES, "tensor", "context")
@@ -37,9 +36,9 @@ class ByLength:
     long: AttentionBackend = field(default_factory=BlockwiseAttention)
     limit: int = 256 * 256
 
-    def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, **options: Any) -> Array:
+    def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
         backend = self.short if q.shape[2] * k.shape[2] <= self.limit else self.long
-        return backend(q, k, v, mask, **options)
+        return backend(q, k, v, mask, options)
 
 
 @cache
@@ -60,10 +59,10 @@ class CudnnAttention:
 
     one_sentence: bool = False
 
-    def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, **options: Any) -> Array:
-        obstacle = self._obstacle(mask, options.get("score_mod"))
+    def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
+        obstacle = self._obstacle(mask, options.score_mod)
         if obstacle:
-            return blockwise_instead("cudnn", obstacle)(q, k, v, mask, **options)
+            return blockwise_instead("cudnn", obstacle)(q, k, v, mask, options)
         q, k, v = (jnp.swapaxes(each, 1, 2).astype(jnp.bfloat16) for each in (q, k, v))
         attend = partial(jax.nn.dot_product_attention, q, k, v, implementation="cudnn", scale=q.shape[-1] ** -0.5)
         if self.one_sentence:
@@ -81,7 +80,7 @@ class CudnnAttention:
             )
         else:
             heads = attend(mask=mask.array()[:, None])
-        return jnp.swapaxes(heads, 1, 2).astype(options["precision"].output)
+        return jnp.swapaxes(heads, 1, 2).astype(options.precision.output)
 
     def _obstacle(self, mask: SentenceMask, score_mod: ScoreMod | None) -> str | None:
         """What cuDNN cannot take."""
@@ -121,10 +120,10 @@ class TpuFlashAttention:
     heads: P
     block: int = 512
 
-    def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, **options: Any) -> Array:
-        obstacle, precision = _obstacle_of_rows(mask, options.get("score_mod")), options["precision"]
+    def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
+        obstacle, precision = _obstacle_of_rows(mask, options.score_mod), options.precision
         if obstacle:
-            return blockwise_instead("tpu_flash", obstacle)(q, k, v, mask, **options)
+            return blockwise_instead("tpu_flash", obstacle)(q, k, v, mask, options)
         attend = on_each_device(partial(self._on_one_device, window=mask.window), self.mesh, self.heads)
         q = q * q.shape[-1] ** -0.5
         operands = (each.astype(precision.compute) for each in (q, k, v))
@@ -181,17 +180,17 @@ class RowBlockAttention:
     heads: P
     scores: int = 2**22
 
-    def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, **options: Any) -> Array:
-        if options["dropout"] is not None:
-            return EinsumAttention()(q, k, v, mask, **options)
-        obstacle = _obstacle_of_rows(mask, options.get("score_mod"))
+    def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
+        if options.dropout is not None:
+            return EinsumAttention()(q, k, v, mask, options)
+        obstacle = _obstacle_of_rows(mask, options.score_mod)
         if obstacle:
-            return blockwise_instead("row blocks", obstacle)(q, k, v, mask, **options)
+            return blockwise_instead("row blocks", obstacle)(q, k, v, mask, options)
 
         def attend(operands: tuple[Array, ...]) -> Array:
             q, k, v, queries, keys = operands
             block_mask = SentenceMask(queries, keys, mask.is_causal, mask_mod=mask.mask_mod)
-            return EinsumAttention()(q, k, v, block_mask, **options)
+            return EinsumAttention()(q, k, v, block_mask, options)
 
         def attend_in_blocks(*operands: Array) -> Array:
             rows, num_heads, num_queries = query_shape = operands[0].shape[:3]
@@ -226,10 +225,10 @@ class AllToAllAttention:
     backend: AttentionBackend
     mesh: Mesh
 
-    def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, **options: Any) -> Array:
+    def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
         k, v = (self._repeated(each) for each in (k, v))
         q, k, v = (self._by_head(each) for each in (q, k, v))
-        heads = self.backend(q, k, v, mask, **options)
+        heads = self.backend(q, k, v, mask, options)
         if splits(heads.shape[2], self.mesh):
             return self._exchanged(heads, (2, 1), (BY_HEAD, BY_POSITION))
         return self._constrained(heads, WHOLE_SEQUENCES)

@@ -19,6 +19,7 @@ from transformer_jax.layers.masks import MaskMod, SentenceMask, Window, segment_
 from transformer_jax.layers.scaled_dot_product import (
     MASKED_SCORE,
     At,
+    AttentionOptions,
     ScoreMod,
     by_key_head,
     scores_of,
@@ -43,12 +44,10 @@ class BlockwiseAttention:
         k: Float[Array, "B G M K"],
         v: Float[Array, "B G M U"],
         mask: SentenceMask,
-        *,
-        dropout: DropoutMask | None,
-        precision: Precision,
-        score_mod: ScoreMod | None = None,
+        options: AttentionOptions,
     ) -> Float[Array, "B H Q U"]:
         """See ``AttentionBackend``; zeros where a query sees nothing."""
+        dropout, precision, score_mod = options
         queries, keys = q.shape[2], k.shape[2]
         blocks = min(self.query_block, queries), min(self.key_block, keys)
         shape = Blocks(*blocks, queries, keys, mask.window, mask.is_causal, mask.mask_mod, precision.wide)

@@ -16,7 +16,7 @@ from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.masks import SentenceMask, Window
 from transformer_jax.layers.part_shapes import of_shape
-from transformer_jax.layers.scaled_dot_product import At, modified_attention
+from transformer_jax.layers.scaled_dot_product import At, AttentionOptions, modified_attention
 from transformer_jax.layers.site import Site
 
 
@@ -113,15 +113,8 @@ class ModifiedAttention(MultiHeadAttention):
         if self.is_mutable_collection("intermediates") or self._mods("weights_mod"):
             every = query_BHQK, key_BGMK, value_BGMU, mask.array(), mask.positions
             return self.attend_with_changes(*every, train=train)
-        heads_BHQU = self.backend(
-            query_BHQK,
-            key_BGMK,
-            value_BGMU,
-            mask,
-            dropout=self.weight_dropout.mask(train=train),
-            precision=self.precision,
-            score_mod=self.score_mod(),
-        )
+        options = AttentionOptions(self.weight_dropout.mask(train=train), self.precision, self.score_mod())
+        heads_BHQU = self.backend(query_BHQK, key_BGMK, value_BGMU, mask, options)
         return self.merge_heads(heads_BHQU)
 
     def cache_spec(self, rows: int, num_slots: int, beams: int) -> LayerCache:
@@ -205,9 +198,7 @@ class ModifiedAttention(MultiHeadAttention):
             key_BGMK,
             value_BGMU,
             mask,
-            dropout=self.weight_dropout.mask(train=train),
-            precision=self.precision,
-            score_mod=self.score_mod(),
+            AttentionOptions(self.weight_dropout.mask(train=train), self.precision, self.score_mod()),
             weights_mod=lambda weights, scores: reduce(
                 lambda each, mod: of_shape(mod(each, scores), each.shape, "B, H, Q, M", mod.func), weights_mods, weights
             ),

@@ -72,15 +72,21 @@ ScoreMod = Callable[[Float[Array, "B H Q M"], At], Float[Array, "B H Q M"]]
 ``function(*arrays, scores, at)`` with a block of float32 scores. Arrays with a gradient must be among ``arrays``."""
 
 
+class AttentionOptions(NamedTuple):
+    """Options of every backend: ``score_mod`` changes the scores, ``dropout`` masks the weights [B, H, Q, M]."""
+
+    dropout: DropoutMask | None = None
+    precision: Precision = FLOAT32
+    score_mod: ScoreMod | None = None
+
+
 def modified_attention(
     query_BHQK: Float[Array, "B H Q K"],
     key_BGMK: Float[Array, "B G M K"],
     value_BGMU: Float[Array, "B G M U"],
     mask_BQM: Bool[Array, "#B #Q M"],
+    options: AttentionOptions,
     *,
-    dropout: DropoutMask | None = None,
-    precision: Precision = FLOAT32,
-    score_mod: ScoreMod | None = None,
     weights_mod: Callable[[Float[Array, "B H Q M"], Float[Array, "B H Q M"]], Float[Array, "B H Q M"]] | None = None,
     positions: tuple[Int[AnyArray, "#B Q"], Int[AnyArray, "#B M"]] | None = None,
 ) -> tuple[Float[Array, "B H Q U"], Float[Array, "B H Q M"]]:
@@ -89,6 +95,7 @@ def modified_attention(
     Query head h uses key head h // (H / G) (Ainslie et al. 2023, section 2.2). ``score_mod`` reads ``positions`` of queries and
     keys; None: indices in the row. ``weights_mod`` changes the weights after the softmax; it reads them and the masked scores.
     """
+    dropout, precision, score_mod = options
     scaled_query = query_BHQK * query_BHQK.shape[-1] ** -0.5
     scores_BHQM = scores_of(scaled_query, key_BGMK, precision.wide)
     if score_mod is not None:
@@ -136,39 +143,18 @@ class AttentionBackend(Protocol):
         k: Float[Array, "B G M K"],
         v: Float[Array, "B G M U"],
         mask: SentenceMask,
-        *,
-        dropout: DropoutMask | None,
-        precision: Precision,
-        score_mod: ScoreMod | None = None,
+        options: AttentionOptions,
     ) -> Float[Array, "B H Q U"]:
-        """Output of every query; G divides H, ``score_mod`` changes the scores, ``dropout`` masks the weights [B, H, Q, M]."""
+        """Output of every query; G divides H."""
 
 
 @dataclass(frozen=True)
 class EinsumAttention:
     """All scores at once: the reference for other backends, and the fastest for short sequences. Takes everything."""
 
-    def __call__(
-        self,
-        q: Array,
-        k: Array,
-        v: Array,
-        mask: SentenceMask,
-        *,
-        dropout: DropoutMask | None,
-        precision: Precision,
-        score_mod: ScoreMod | None = None,
-    ) -> Array:
+    def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
         """See ``AttentionBackend``."""
+        dropout, precision, score_mod = options
         if score_mod is None and k.shape[1] == q.shape[1]:
             return scaled_dot_product_attention(q, k, v, mask.array(), dropout=dropout, precision=precision)[0]
-        return modified_attention(
-            q,
-            k,
-            v,
-            mask.array(),
-            dropout=dropout,
-            precision=precision,
-            score_mod=score_mod,
-            positions=mask.positions,
-        )[0]
+        return modified_attention(q, k, v, mask.array(), options, positions=mask.positions)[0]
