@@ -76,6 +76,38 @@ def test_what_is_drawn_depends_on_the_line_and_its_number_alone(run):
     assert first == [together[0].split("\t")[2], together[3].split("\t")[2]]
 
 
+def test_the_translation_of_least_risk_is_a_function_of_the_line_and_the_seed(run):
+    lines, flags = ["a b c", "d e f g", "", "a b c", "c"], ("--mbr=chrf", "--samples=12", "--config.decoding.epsilon=0")
+    text = "".join(f"{line}\n" for line in lines).encode()
+    together = translate(run, text, *flags).stdout.decode().split("\n")
+    assert together[0] == together[3] and together[2] == ""
+    alone = [translate(run, f"{line}\n".encode(), *flags).stdout.decode().rstrip("\n") for line in lines[:2]]
+    assert alone == together[:2]
+    assert translate(run, text, *flags, "--lines_at_once=1").stdout.decode().split("\n") == together
+    assert translate(run, text, *flags, "--seed=1").stdout.decode().split("\n") != together
+    best = [row.split("\t") for row in translate(run, text, *flags, "--n_best=3").stdout.decode().splitlines()]
+    first = [row for row in best if row[0] == "1"]
+    assert len(first) == len({row[2] for row in first}) == 3 and first[0][2] == together[0]
+    assert 100 > float(first[0][1]) >= float(first[1][1]) >= float(first[2][1]) > 0
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--mbr=chrf", "--prefix=d"),
+        ("--mbr=chrf", "--temperature=1"),
+        ("--mbr=ter",),
+        ("--samples=4",),
+        ("--mbr=bleu", "--samples=2", "--n_best=3"),
+        ("--mbr=chrf", "--config.decoding.diverse_groups=2"),
+    ],
+)
+def test_flags_that_do_not_go_with_least_risk_are_refused(run, flags):
+    result = translate(run, b"a\n", *flags)
+    assert result.returncode == 2 and result.stdout == b""
+    assert flags[-1].split("=")[0].strip("-").removeprefix("config.").encode() in result.stderr
+
+
 def test_a_prefix_begins_every_translation(run):
     lines = translate(run, b"a b c\n\nd e f\n", "--prefix=d c").stdout.decode().split("\n")
     assert lines[0].startswith("d c") and lines[1] == "" and lines[2].startswith("d c")

@@ -92,6 +92,14 @@ def draw(lookup_model):
     return drawn
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 0.05, 0.2, 0.99])
+def test_epsilon_keeps_tokens_that_are_probable_enough_or_the_best(epsilon):
+    found, whole = probabilities(SamplingRule(epsilon=epsilon)), choosable(LOGITS)
+    kept = (whole >= epsilon) | (whole == whole.max(-1, keepdims=True))
+    np.testing.assert_array_equal(found > 0, kept & (whole > 0))
+    np.testing.assert_allclose(found, kept * whole / np.sum(kept * whole, -1, keepdims=True), rtol=1e-5)
+
+
 def test_temperature_0_is_greedy_and_log_probs_are_those_of_the_model(draw, lookup_model):
     tables = lookup_model.random_tables(5, VOCABULARY, eos_bias=1.0)
     found = draw(tables, rule=SamplingRule(0.0))

@@ -4,6 +4,7 @@ import select
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 BYTES_AT_ONCE = 1 << 16
 FIRST_LINES = 256
-SAMPLING_FLAGS = "temperature", "top_k", "top_p"
+SAMPLING_FLAGS = "temperature", "top_k", "top_p", "epsilon"
 
 
 def lines_flags(values: flags.Values) -> None:
@@ -49,7 +50,10 @@ def lines_flags(values: flags.Values) -> None:
     flags.number(
         "top_p", None, "sample from the fewest tokens with this total probability", lower_bound=1e-6, upper_bound=1.0
     ),
+    flags.number("epsilon", None, "sample from the tokens with at least this probability", lower_bound=0, upper_bound=1.0),
     flags.integer("seed", 0, "seed of the sampling", lower_bound=0, upper_bound=LARGEST_SEED),
+    flags.string("mbr", "", "chrf or bleu: the sample with the best score beside the other samples (decoding.mbr)"),
+    flags.integer("samples", None, "samples of each line for --mbr (decoding.samples)", lower_bound=1),
 )
 def translate(values: flags.Values) -> int:
     """Translate lines: from standard input to standard output, from files, or as they are typed.
@@ -60,19 +64,23 @@ def translate(values: flags.Values) -> int:
         transformer-jax translate --workdir=runs/a --ensemble=runs/b,runs/c:4000 < input.en
         transformer-jax translate --workdir=runs/m30k --temperature=0.8 --top_k=50 --seed=1 --n_best=5 < input.en
         transformer-jax translate --workdir=runs/m30k --prefix="Eine Frau" < input.en
+        transformer-jax translate --workdir=runs/m30k --mbr=chrf --samples=16 < input.en
 
     One line in, one line out, in the same order; an empty line stays empty. With --n_best=N every line in gives up to N lines
     out (an empty one gives one): line number, score (length-normalized log-probability) and translation, separated by tabs.
     Lines that are waiting are translated together, up to --lines_at_once, and each is written once all before it are; the first
     256 come first, so that output begins early. Typed lines are answered one by one.
-    With --temperature, --top_k or --top_p translations are sampled, without beam search: the same --seed, lines and flags give
+    With --temperature, --top_k, --top_p or --epsilon translations are sampled, without beam search: the same --seed, lines and flags give
     the same text, and --n_best=N samples N, the first of them the same for every N. With --prefix every translation begins
     with that text; spaces at its end are dropped, and its last word may continue. A prefix with unknown tokens is refused.
+    With --mbr (minimum Bayes risk decoding) --samples of each line are drawn, of tokens with a probability of at least
+    decoding.epsilon, and the one with the highest mean score, with all samples as references, is its translation; --n_best prints
+    these means. Equal lines have equal translations.
     With --ensemble the models of several runs, of any kind, translate as one: every next token has the mean of their
     probabilities. They must share their tokenizers. TensorFlow is not needed.
     """
     require_task(values.workdir, "translation", "parsing")
-    config = run_config(values)
+    config = with_minimum_risk(values, run_config(values))
     sampling: dict[str, Any] = {name: values[name].value for name in SAMPLING_FLAGS if values[name].value is not None}
     if sampling and values.prefix:
         raise ConfigError("--prefix: beam search continues a prefix, sampling does not; leave out one of them")
@@ -84,17 +92,37 @@ def translate(values: flags.Values) -> int:
         from transformer_jax.decoding.sampling import SamplingRule
         from transformer_jax.tasks.translation.sampler import Sampler
 
-        return decode_lines(values, Sampler(trained, SamplingRule(**sampling), values.seed).translate)
+        sampler = Sampler(trained.task.translator, SamplingRule(**sampling), values.seed)
+        return decode_lines(values, partial(sampler.translate, trained.params))
     trained.task.translator.prefix_ids(values.prefix)
     return decode_lines(
         values, partial(trained.task.translator.translate_in_order, trained.params, prefix=values.prefix)
     )
 
 
+def with_minimum_risk(values: flags.Values, config: ExperimentConfig) -> ExperimentConfig:
+    """The settings with --mbr, --samples and --seed; raises ConfigError for flags that do not go together."""
+    decoding = config.decoding
+    stated = {"mbr": values.mbr or decoding.mbr, "samples": values.samples or decoding.samples}
+    if values["seed"].present:
+        stated["sampling_seed"] = values.seed
+    try:
+        decoding = replace(decoding, **stated)
+    except ConfigError as error:
+        raise ConfigError(f"--mbr: {error}") from None
+    if values.samples and not decoding.mbr:
+        raise ConfigError("--samples: only --mbr draws several samples to choose from; give --mbr=chrf, or --n_best")
+    for name in (*SAMPLING_FLAGS, "prefix"):
+        if decoding.mbr and values[name].present:
+            raise ConfigError(f"--{name}: --mbr chooses among samples by decoding.epsilon; leave out one of them")
+    return replace(config, decoding=decoding)
+
+
 def open_for_lines(values: flags.Values, config: ExperimentConfig, *, is_sampled: bool = False) -> "TrainedRun[Any]":
     """Restores the runs, once it is known that the input can be read and the output written."""
-    if values.n_best > config.decoding.beam_width and not is_sampled:
-        raise ConfigError(f"--n_best: {values.n_best} is more than decoding.beam_width={config.decoding.beam_width}")
+    if values.n_best > config.decoding.max_results and not is_sampled:
+        name = "samples" if config.decoding.mbr else "beam_width"
+        raise ConfigError(f"--n_best: {values.n_best} is more than decoding.{name}={config.decoding.max_results}")
     paths = [Path(name).expanduser() for name in (values.input, values.output) if name]
     if len(paths) == 2 and all(path.exists() for path in paths) and paths[0].samefile(paths[1]):
         raise ConfigError(f"--output: {values.output} is what --input reads; write to another file")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from transformer_jax.config.checks import check_settings, require, setting
+from transformer_jax.config.checks import LARGEST_SEED, check_settings, require, setting
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig, padded_width, require_rows_fit
 from transformer_jax.config.model import RnnConfig, TransformerConfig
 
@@ -41,6 +41,19 @@ class DecodingConfig:
     diversity: float = setting(
         0.5, "Log-probability that a token loses for each beam of an earlier group that has just chosen it.", at_least=0
     )
+    mbr: Literal["", "chrf", "bleu"] = setting(
+        "",
+        "Minimum Bayes risk decoding (Eikema and Aziz 2020): instead of beam search, the sample with the highest mean of this "
+        "score of sentences, with all samples as references; empty: off.",
+    )
+    samples: int = setting(16, "Samples of each sentence for decoding.mbr.", at_most=1000)
+    epsilon: float = setting(
+        0.02,
+        "Samples of decoding.mbr have no token with a lower probability (Hewitt et al. 2022); 0: unbiased samples.",
+        at_least=0,
+        below=1,
+    )
+    sampling_seed: int = setting(0, "Seed of the samples of decoding.mbr.", at_least=0, at_most=LARGEST_SEED)
     compute_dtype: Literal["model", "float32", "float32_exact", "tf32", "bfloat16"] = setting(
         "model",
         "Precision of decoding and of the loss in evaluation; model: model.compute_dtype, but float32 on CPUs, where "
@@ -60,10 +73,18 @@ class DecodingConfig:
         require(self.beam_width % self.diverse_groups == 0, "decoding.diverse_groups", problem)
         problem = f"{self.diverse_groups} groups are of decoding.search=beam, not {self.search}; use 1"
         require(self.diverse_groups == 1 or self.search == "beam", "decoding.diverse_groups", problem)
+        is_plain = self.search == "beam" and self.diverse_groups == 1
+        problem = f"{self.mbr} chooses among samples, without decoding.search and decoding.diverse_groups; leave them out"
+        require(not self.mbr or is_plain, "decoding.mbr", problem)
+
+    @property
+    def max_results(self) -> int:
+        """The largest number of results of a sentence."""
+        return self.samples if self.mbr else self.beam_width
 
     def in_one_group(self, beam_width: int) -> "DecodingConfig":
         """The same settings with plain beam search of this width."""
-        return replace(self, beam_width=beam_width, diverse_groups=1)
+        return replace(self, beam_width=beam_width, diverse_groups=1, mbr="")
 
 
 def check_translation(

@@ -1,4 +1,4 @@
-"""Sampling from a model known only as a step function, in the form of a search: temperature, top-k, top-p."""
+"""Sampling from a model known only as a step function, in the form of a search: temperature, top-k, top-p, epsilon."""
 
 from functools import partial
 from typing import NamedTuple
@@ -21,18 +21,20 @@ from transformer_jax.sequence_types import DecodeCache
 
 
 class SamplingRule(NamedTuple):
-    """Static: ``temperature`` 0 is greedy, ``top_k`` 0 and ``top_p`` 1 cut nothing."""
+    """Static: ``temperature`` 0 is greedy, ``top_k`` 0, ``top_p`` 1 and ``epsilon`` 0 cut nothing."""
 
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+    epsilon: float = 0.0
 
 
 def next_token_log_probs(logits: Float[Array, "B V"], rule: SamplingRule) -> Float[Array, "B V"]:
     """Log-probabilities that are sampled from, float32, normalized; -inf for tokens that are cut, and always for PAD and BOS.
 
     First the temperature, then the ``top_k`` most probable, then of these the smallest set with a mass of at least ``top_p``
-    (nucleus sampling, Holtzman et al. 2020, section 3.1). Of equal logits the lower ids are kept.
+    (nucleus sampling, Holtzman et al. 2020, section 3.1), then of these all with a probability of at least ``epsilon``, or the
+    most probable (Hewitt et al. 2022, section 3.2). Of equal logits the lower ids are kept.
     """
     ids = jnp.arange(logits.shape[-1])
     is_choosable = (ids != PAD_ID) & (ids != BOS_ID)
@@ -48,6 +50,9 @@ def next_token_log_probs(logits: Float[Array, "B V"], rule: SamplingRule) -> Flo
         probabilities = jnp.take_along_axis(jax.nn.softmax(logits, axis=-1), order, axis=-1)
         mass_before = jnp.cumsum(probabilities, axis=-1) - probabilities
         logits = jnp.where(_marked(order, mass_before < rule.top_p, logits.shape[-1]), logits, -jnp.inf)
+    if rule.epsilon > 0:
+        threshold = jnp.log(rule.epsilon) + jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+        logits = jnp.where(logits >= jnp.minimum(threshold, logits.max(axis=-1, keepdims=True)), logits, -jnp.inf)
     return jax.nn.log_softmax(logits, axis=-1)
 
 

@@ -222,6 +222,8 @@ class EvaluationReport:
             how += f", {self.decoding.diverse_groups} groups with diversity {self.decoding.diversity:g}"
         search = "greedy" if self.decoding.beam_width == 1 else how
         search += f", search {self.decoding.search}" if self.decoding.search != "beam" else ""
+        if self.decoding.mbr:
+            search = f"minimum Bayes risk by {self.decoding.mbr}, {self.decoding.samples} samples"
         most = f"source + {self.decoding.max_extra_tokens}"
         return [
             ("split", self.split, f"{self.num_sentences:,} sentences, none left out"),

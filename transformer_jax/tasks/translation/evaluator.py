@@ -19,6 +19,7 @@ from transformer_jax.data.sentence_pairs import Corpus, SentencePair
 from transformer_jax.data.token_store import TokenStore, open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.constraints import Constraint
+from transformer_jax.evaluation.expected_utility import utility_of
 from transformer_jax.evaluation.scores import EvaluationReport, perplexity, score_translations
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
 from transformer_jax.models.interface import Module
@@ -27,6 +28,7 @@ from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.runtime.hardware import few_shapes_on
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.translation.objective import EnsembleObjective, TranslationObjective
+from transformer_jax.tasks.translation.sampler import MinimumRiskTranslator
 from transformer_jax.tasks.translation.translator import Translation, Translator, require_translatable
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import put_rows, replicated, row_groups
@@ -103,10 +105,12 @@ class Evaluator:
         """``constraint``: of beam search."""
         self.config, self.tokenizers, self._mesh = config, tokenizers, mesh
         self.evaluation_dtype = scored.evaluation_dtype
-        self.translator = Translator(
-            *(scored.model, tokenizers, config.decoding, mesh, scored.longest_sequence, scored.evaluation_dtype),
-            constraint,
-        )
+        parts = scored.model, tokenizers, config.decoding, mesh, scored.longest_sequence, scored.evaluation_dtype
+        if config.decoding.mbr:
+            utility = utility_of(config.decoding.mbr, config.evaluation.tokenizer(config.data.target_language))
+            self.translator: Translator = MinimumRiskTranslator(*parts, constraint, utility=utility)
+        else:
+            self.translator = Translator(*parts, constraint)
         self._stores: dict[str, TokenStore] = {}
         self._compiled_loss = jax.jit(scored.unsmoothed_loss, out_shardings=replicated(mesh))
 

@@ -1,23 +1,25 @@
-"""Sampled translations."""
+"""Sampled translations, and of several samples those of least Bayes risk."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from zlib import crc32
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import Array, Int, PyTree
+from transformer_jax.config import ConfigError
 from transformer_jax.decoding.beam_search import DecodeStep, Rules
 from transformer_jax.decoding.sampling import SamplingRule, cache_with_keys, row_keys, sampled_search, step_beside_keys
 from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch
+from transformer_jax.evaluation.expected_utility import Utility, expected_utilities
 from transformer_jax.models.interface import Module
 from transformer_jax.sequence_types import DecodeCache
-from transformer_jax.tasks.trained_run import TrainedRun
-from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tasks.translation.translator import (
     NOTHING,
     Translation,
+    Translator,
     devices_of_search,
     encode_sources,
     init_cache,
@@ -31,16 +33,15 @@ MAX_SAMPLES = 8
 
 
 class Sampler:
-    """Samples translations from one model by one rule; compiled programs are kept."""
+    """Samples translations from the model of a translator by one rule; compiled programs are kept."""
 
-    def __init__(self, trained: TrainedRun[TranslationTask], rule: SamplingRule, seed: int = 0) -> None:
-        self._trained, self._rule = trained, rule
-        params = unshard_fsdp(trained.params, trained.mesh, trained.task.objective.evaluation_dtype)
-        self._params = params, jax.random.key(seed)
+    def __init__(self, translator: Translator, rule: SamplingRule, seed: int = 0) -> None:
+        self._translator, self._rule = translator, rule
+        self._key = jax.random.key(seed)
         self._searches: dict[int, SegmentedSearch] = {}
 
     def translate(
-        self, sentences: Sequence[str], *, num_results: int = 1, name: str = "sentence", first: int = 1
+        self, params: PyTree, sentences: Sequence[str], *, num_results: int = 1, name: str = "sentence", first: int = 1
     ) -> list[list[Translation]]:
         """``num_results`` translations of each sentence, in the order of ``sentences``; of an empty one, one empty text.
 
@@ -49,40 +50,84 @@ class Sampler:
 
         Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens``.
         """
-        tokenizers, limit = self._trained.tokenizers, self._trained.config.decoding.max_source_tokens
-        nonempty, sources = encode_sources(tokenizers.source, sentences, limit, name, first)
+        tokenizer, limit = self._translator.tokenizers.source, self._translator.config.max_source_tokens
+        nonempty, sources = encode_sources(tokenizer, sentences, limit, name, first)
+        results: list[list[Translation]] = [[NOTHING] for _ in sentences]
+        for index, translations in self.samples(params, sources, [each + first - 1 for each in nonempty], num_results):
+            results[nonempty[index]] = translations
+        return results
+
+    def samples(
+        self, params: PyTree, sources: Sequence[list[int]], numbers: Sequence[int], num_results: int
+    ) -> Iterator[tuple[int, list[Translation]]]:
+        """Yields the index of each source and its samples, which depend on its number, when they are done."""
+        params = unshard_fsdp(params, self._translator.mesh, self._translator.compute_dtype), self._key
         in_row = -(-num_results // -(-num_results // MAX_SAMPLES))
-        parts = [(number, copy) for number in range(len(nonempty)) for copy in range(0, num_results, in_row)]
-        numbers = np.array([(nonempty[number] + first - 1, copy) for number, copy in parts], np.int32).reshape(-1, 2)
-        drawn: list[list[Translation]] = [[] for _ in parts]
-        batches = self._batches([sources[number] for number, _ in parts], numbers)
-        for indices, samples in self._search_for(in_row).search(self._params, batches):
-            for row, index in enumerate(indices):
+        parts = [(index, copy) for index in range(len(sources)) for copy in range(0, num_results, in_row)]
+        row_numbers = np.array([(numbers[index], copy) for index, copy in parts], np.int32).reshape(-1, 2)
+        drawn: dict[int, dict[int, list[Translation]]] = {}
+        batches = self._batches([sources[index] for index, _ in parts], row_numbers)
+        for rows, samples in self._search_for(in_row).search(params, batches):
+            for row, part in enumerate(rows):
+                index, copy = parts[part]
                 each_sample = zip(samples.ids[row], samples.scores[row], samples.lengths[row], strict=True)
-                drawn[index] = [
-                    translation_of(ids[:length], float(score), tokenizers) for ids, score, length in each_sample
+                of_source = drawn.setdefault(index, {})
+                of_source[copy] = [
+                    translation_of(ids[:length], float(score), self._translator.tokenizers)
+                    for ids, score, length in each_sample
                 ]
-        results: list[list[Translation]] = [[] if each.strip() else [NOTHING] for each in sentences]
-        for (number, _), translations in zip(parts, drawn, strict=True):
-            results[nonempty[number]] += translations
-        return [each[:num_results] for each in results]
+                if len(of_source) * in_row >= num_results:
+                    yield index, [each for copy in sorted(of_source) for each in of_source[copy]][:num_results]
+                    del drawn[index]
 
     def _batches(self, sources: Sequence[list[int]], numbers: np.ndarray) -> Iterator[SearchBatch]:
         """Sources with ``numbers`` [N, 2]: the number of the sentence, and of the first sample of the row."""
-        for batch in self._trained.task.translator.batches(sources, []):
+        for batch in self._translator.batches(sources, []):
             of_batch = np.where(batch.indices[:, None] >= 0, numbers[batch.indices], 0)
             shape = jax.ShapeDtypeStruct(of_batch.shape, of_batch.dtype)
-            inputs = batch.inputs, put_rows(of_batch, self._trained.mesh)
+            inputs = batch.inputs, put_rows(of_batch, self._translator.mesh)
             yield batch._replace(inputs=inputs, padded_inputs=(batch.padded_inputs, shape))
 
     def _search_for(self, samples: int) -> SegmentedSearch:
         """The search for rows of ``samples`` samples, which keeps compiled programs."""
         if samples not in self._searches:
-            model, mesh = self._trained.model, self._trained.mesh
-            rules = Rules(samples, samples, self._trained.config.decoding.length_penalty)
+            model, mesh = self._translator.model, self._translator.mesh
+            rules = Rules(samples, samples, self._translator.config.length_penalty)
             init, search = partial(_cache_of_samples, model, samples), sampled_search(rules, self._rule)
             self._searches[samples] = SegmentedSearch(init, partial(_step, model), search, devices_of_search(mesh))
         return self._searches[samples]
+
+
+class MinimumRiskTranslator(Translator):
+    """Translates by the samples of highest expected utility (``decoding.mbr``) instead of by beam search.
+
+    The score of a translation is its expected utility, from 0 to 100. A translation depends only on its source and
+    ``decoding.sampling_seed``.
+    """
+
+    def __init__(self, *options: object, utility: Utility) -> None:
+        """``options``: of a ``Translator``. Raises ConfigError for a constraint, which samples cannot obey."""
+        super().__init__(*options)
+        if self.constraint is not None:
+            raise ConfigError(
+                f"decoding.mbr: {self.config.mbr} chooses among samples, which no constraint limits; leave it out"
+            )
+        self._utility = utility
+        self._sampler = Sampler(self, SamplingRule(epsilon=self.config.epsilon), self.config.sampling_seed)
+
+    def prefix_ids(self, prefix: str) -> list[int]:
+        if prefix.strip():
+            raise ConfigError("prefix: beam search continues a prefix, decoding.mbr does not; leave out one of them")
+        return []
+
+    def _search(
+        self, params: PyTree, sources: Sequence[list[int]], num_results: int, prefix_ids: list[int]
+    ) -> Iterator[tuple[int, list[Translation]]]:
+        numbers = [crc32(np.asarray(ids, np.int32).tobytes()) >> 1 for ids in sources]
+        for index, samples in self._sampler.samples(params, sources, numbers, self.config.samples):
+            texts = [each.text for each in samples]
+            best = expected_utilities(texts, self._utility).most_common(num_results)
+            yield index, [samples[texts.index(text)]._replace(score=value) for text, value in best]
 
 
 def _cache_of_samples(

@@ -88,13 +88,13 @@ class Translator:
 
         ``constraint``, whose inputs are source ids: what beam search may choose.
         """
-        self._tokenizers = tokenizers
-        self._config = config
-        self._mesh = mesh
-        self._model = model
+        self.tokenizers = tokenizers
+        self.config = config
+        self.mesh = mesh
+        self.model = model
         self._longest = longest
-        self._compute_dtype = compute_dtype
-        self._constraint = constraint
+        self.compute_dtype = compute_dtype
+        self.constraint = constraint
         self._searches: dict[int, SegmentedSearch] = {}
 
     def translate(self, params: PyTree, sentences: Sequence[str], **options: Any) -> list[list[Translation]]:
@@ -120,7 +120,7 @@ class Translator:
         ``decoding.max_source_tokens``; the message has ``name`` and the number of the sentence, counted from ``first``.
         """
         nonempty, sources = encode_sources(
-            self._tokenizers.source, sentences, self._config.max_source_tokens, name, first
+            self.tokenizers.source, sentences, self.config.max_source_tokens, name, first
         )
         results: list[list[Translation] | None] = [[NOTHING] for _ in sentences]
         for index in nonempty:
@@ -147,7 +147,7 @@ class Translator:
         self, params: PyTree, sources: Sequence[list[int]], num_results: int, prefix_ids: list[int]
     ) -> Iterator[tuple[int, list[Translation]]]:
         """Yields the index of each source and its translations, when they are done."""
-        params = unshard_fsdp(params, self._mesh, self._compute_dtype)
+        params = unshard_fsdp(params, self.mesh, self.compute_dtype)
         search = self._search_for(num_results)
         for indices, hypotheses in search.search(params, self.batches(sources, prefix_ids)):
             for row, index in enumerate(indices):
@@ -155,16 +155,16 @@ class Translator:
 
     def batches(self, sources: Sequence[list[int]], prefix_ids: list[int]) -> Iterator[SearchBatch]:
         """Batches of all sources; inputs are ids [B, S]; batches of the same shape follow each other."""
-        extra, groups = self._config.max_extra_tokens + len(prefix_ids), row_groups(self._mesh)
-        max_rows = MAX_BEAMS.get(device_of(self._mesh).platform)
+        extra, groups = self.config.max_extra_tokens + len(prefix_ids), row_groups(self.mesh)
+        max_rows = MAX_BEAMS.get(device_of(self.mesh).platform)
         if max_rows is not None:
-            max_rows = MIN_ROWS if len(sources) <= MIN_ROWS_UP_TO else max(max_rows // self._config.beam_width, 1)
+            max_rows = MIN_ROWS if len(sources) <= MIN_ROWS_UP_TO else max(max_rows // self.config.beam_width, 1)
         for of_batch, ids in source_batches(
             sources,
-            batch_tokens=batch_tokens_on(self._mesh, self._config.batch_tokens),
+            batch_tokens=batch_tokens_on(self.mesh, self.config.batch_tokens),
             row_multiple=groups,
             max_rows=max_rows,
-            few_shapes=few_shapes_on(self._mesh) and len(sources) <= SENTENCES_OF_A_VALIDATION,
+            few_shapes=few_shapes_on(self.mesh) and len(sources) <= SENTENCES_OF_A_VALIDATION,
         ):
             rows, width = ids.shape
             width = max(padded_width(MIN_SOURCE_COLUMNS, self._longest), width)
@@ -174,14 +174,14 @@ class Translator:
             forced = np.tile(np.array(prefix_ids, np.int32), (rows, 1)) if prefix_ids else None
             limits = np.minimum(limits_of(ids, extra), np.int32(max_length))
             padded = jax.ShapeDtypeStruct((rows, width), np.int32)
-            yield SearchBatch(indices, put_rows(ids, self._mesh), limits, max_length, forced, padded)
+            yield SearchBatch(indices, put_rows(ids, self.mesh), limits, max_length, forced, padded)
 
     def prefix_ids(self, prefix: str) -> list[int]:
         """The tokens of a prefix of translations, without white space at its end.
 
         Raises ConfigError when they decode to other text, as where the vocabulary lacks a character.
         """
-        target = self._tokenizers.target
+        target = self.tokenizers.target
         ids = target.encode(prefix.rstrip())
         written = target.decode(ids)
         if prefix.strip() and (UNK_ID in ids or written.split() != prefix.split()):
@@ -192,7 +192,7 @@ class Translator:
         """Made once for each number of results: it keeps compiled programs."""
         if num_results not in self._searches:
             self._searches[num_results] = search_for(
-                self._model, self._config, self._mesh, num_results, self._constraint
+                self.model, self.config, self.mesh, num_results, self.constraint
             )
         return self._searches[num_results]
 
@@ -200,7 +200,7 @@ class Translator:
         translations = []
         for ids, score, length in zip(found.ids[row], found.scores[row], found.lengths[row], strict=True):
             if length:
-                translations.append(translation_of(ids[:length], float(score), self._tokenizers))
+                translations.append(translation_of(ids[:length], float(score), self.tokenizers))
         # Search finds nothing where no probability is a number; the sentence still needs a line.
         return translations or [NOTHING]
 
