@@ -78,7 +78,7 @@ def measured(folder: Path, pairs: int, batches: int) -> dict:
     for kind in ("buckets", "packed"):
         batching = replace(config.batching, kind=kind, packed_length=256)
         started = time.perf_counter()
-        plan = plan_batches(store.source_lengths, store.target_lengths, batching, config.data_seed)
+        plan = plan_batches(store.lengths(), batching, config.data_seed)
         plan.batch(0)
         result["plan_seconds"][kind] = time.perf_counter() - started
         result["batches_per_second"][kind] = read_speed(store, plan, batches)

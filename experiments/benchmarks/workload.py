@@ -109,7 +109,7 @@ def record(config: ExperimentConfig, folder: Path, num_batches: int) -> list[tup
         tokenizers = train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.data_seed)
         store = open_token_store(corpus, config.data.train_split, tokenizers, config.data, is_training=True)
         vocabulary = tokenizers.target.vocabulary_size
-    plan = plan_batches(store.source_lengths, store.target_lengths, config.batching, config.data_seed)
+    plan = plan_batches(store.lengths(), config.batching, config.data_seed)
     arrays = {}
     for update in range(num_batches):
         for side, tokens in zip(SIDES, make_batch(store, plan, update), strict=True):

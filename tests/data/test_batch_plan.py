@@ -23,7 +23,7 @@ def lengths_of(number, seed=0):
 
 def make_plan(kind, number=500, seed=0, **settings):
     config = BatchingConfig(**{"tokens_per_update": 512} | SETTINGS[kind] | settings)
-    return plan_batches(*lengths_of(number), config, seed)
+    return plan_batches(lengths_of(number), config, seed)
 
 
 def epoch_of(plan, epoch):
@@ -124,7 +124,7 @@ def test_an_update_has_the_tokens_that_were_asked_for_and_little_padding(
     source, target = lengths_like(number, *like)
     settings = {"packed_length": packed_length, "width_multiple": width_multiple}
     config = BatchingConfig(kind="packed", count="tokens", tokens_per_update=tokens, **settings)
-    plan = plan_batches(source, target, config, seed=0)
+    plan = plan_batches(np.stack([source, target]), config, seed=0)
     assert max(plan.padding_share) <= 0.1
     assert len(plan.shapes) <= 4
     assert all(width % width_multiple == 0 for _, *widths in plan.shapes for width in widths)
@@ -140,7 +140,7 @@ def test_a_run_of_an_earlier_version_has_the_batches_that_it_had(kind, digest):
     saved = load_run_config(OLD_RUN).batching
     assert saved.count == "positions"
     config = replace(saved, kind=kind, tokens_per_update=512, num_buckets=5, packed_length=64)
-    plan = plan_batches(*lengths_of(500), config, seed=0)
+    plan = plan_batches(lengths_of(500), config, seed=0)
     found = hashlib.sha256()
     for batch in [*epoch_of(plan, 0), *epoch_of(plan, 1)]:
         for part in batch:

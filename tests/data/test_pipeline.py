@@ -27,7 +27,7 @@ def store(store_of):
 def make_plan(store, kind):
     count = {"kind": "packed", "count": "tokens", "width_multiple": 8} if kind == "tokens" else {"kind": kind}
     config = BatchingConfig(tokens_per_update=256, packed_length=16 if kind == "tokens" else 32, num_buckets=3, **count)
-    return plan_batches(store.source_lengths, store.target_lengths, config, seed=3)
+    return plan_batches(store.lengths(), config, seed=3)
 
 
 def training_batches(store, plan, start_update, parts=ALL_ROWS):

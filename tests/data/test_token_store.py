@@ -32,8 +32,8 @@ def test_sentences_end_with_eos_and_nothing_is_dropped_outside_training(store_of
         [7, 7, 12, 7, EOS_ID],
     ]
     assert [ids_of(store.target_side, index) for index in range(3)] == [[5, 4, EOS_ID], [11, EOS_ID], [6, EOS_ID]]
-    assert store.source_lengths.tolist() == [4, 1, 5]
-    assert store.target_lengths.tolist() == [3, 2, 2]
+    assert store.lengths().tolist() == [[4, 1, 5], [3, 2, 2]]
+    assert store.lengths(2).tolist() == [[4, 1], [3, 2]]
 
 
 @pytest.mark.parametrize(("vocabulary_size", "expected"), [(2**16, np.uint16), (2**16 + 1, np.int32)])

@@ -10,7 +10,8 @@ import numpy as np
 
 from transformer_jax.config import BatchingConfig, ConfigError
 from transformer_jax.data.buckets import choose_buckets, max_rows, rows_of
-from transformer_jax.data.packing import filled_widths, pack_rows, pack_tightly, row_widths
+from transformer_jax.data.orders import blocks, index_type, random_order
+from transformer_jax.data.packing import filled_widths, pack_rows, pack_tightly, row_widths, tokens_of
 
 # Updates searched for the order of the first use of shapes; later shapes are compiled in time in any order.
 SHAPES_LOOKED_FOR = 100
@@ -47,13 +48,26 @@ class Sides(NamedTuple):
 
 
 class RowGroup(NamedTuple):
-    """Rows of one width: row ``r`` holds ``pairs[offsets[r]:offsets[r + 1]]``; ``sizes``: number of rows of each batch."""
+    """Rows of one width: row ``r`` holds ``pairs[offsets[r]:offsets[r + 1]]``, or ``pairs[r]`` if ``offsets`` is None.
+
+    ``sizes``: number of rows of each batch.
+    """
 
     source_width: int
     target_width: int
     pairs: np.ndarray
-    offsets: np.ndarray
+    offsets: np.ndarray | None
     sizes: list[int]
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.pairs) if self.offsets is None else len(self.offsets) - 1
+
+    def spans(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """First position in ``pairs``, and number of pairs, of each of ``rows``."""
+        if self.offsets is None:
+            return rows, np.ones(len(rows), np.int64)
+        return self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
 
 
 class BatchPlan:
@@ -80,12 +94,15 @@ class BatchPlan:
         self._group_of_batch = np.repeat(np.arange(len(groups)), [len(each) for each in sizes])
         self._rows_of_batch = np.concatenate(sizes)
         self._first_row = np.concatenate([np.cumsum([0, *each[:-1]]) for each in sizes])
-        shapes = [(rows, group.source_width, group.target_width) for group in groups for rows in group.sizes]
-        self.batches = dict(Counter(shapes))
+        self.batches: dict[Shape, int] = Counter()
+        for group in groups:
+            for rows, count in Counter(group.sizes).items():
+                self.batches[rows, group.source_width, group.target_width] += count
+        self.batches = dict(self.batches)
         self.shapes: list[Shape] = list(self.batches)
-        self.batches_per_epoch = len(shapes)
+        self.batches_per_epoch = len(self._rows_of_batch)
         tokens = lengths.sum(axis=1, dtype=np.int64).tolist()
-        positions = [sum(shape[0] * shape[side] for shape in shapes) for side in (1, 2)]
+        positions = [sum(count * shape[0] * shape[side] for shape, count in self.batches.items()) for side in (1, 2)]
         self.tokens_per_update = Sides(*(each / self.batches_per_epoch for each in tokens))
         self.padding_share = Sides(*(1 - kept / of for kept, of in zip(tokens, positions, strict=True)))
         # Prefetching reads two epochs at their border.
@@ -101,10 +118,11 @@ class BatchPlan:
         group = self._groups[self._group_of_batch[chosen]]
         first, size = int(self._first_row[chosen]), int(self._rows_of_batch[chosen])
         rows = row_orders[self._group_of_batch[chosen]][first : first + size]
+        firsts, held = group.spans(rows)
         sizes = np.zeros(size, np.int64)
-        sizes[: len(rows)] = group.offsets[rows + 1] - group.offsets[rows]
+        sizes[: len(rows)] = held
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        begins = np.repeat(group.offsets[rows] - offsets[: len(rows)], sizes[: len(rows)])
+        begins = np.repeat(firsts - offsets[: len(rows)], held)
         return BatchRows(
             (size, group.source_width, group.target_width), group.pairs[begins + np.arange(len(begins))], offsets
         )
@@ -143,47 +161,54 @@ class BatchPlan:
 
     def _epoch(self, epoch: int) -> tuple[np.ndarray, ...]:
         """The order of the batches of an epoch, and of the rows of each group."""
-        numbers = [len(group.offsets) - 1 for group in self._groups]
+        numbers = [group.num_rows for group in self._groups]
         if self._shuffles_batches:
             numbers.insert(0, self.batches_per_epoch)
         orders = [random_order(number, self.seed, epoch, stream) for stream, number in enumerate(numbers)]
         return tuple(orders) if self._shuffles_batches else (np.arange(self.batches_per_epoch), *orders)
 
 
-def plan_batches(
-    source_lengths: np.ndarray, target_lengths: np.ndarray, config: BatchingConfig, seed: int
-) -> BatchPlan:
-    """The plan for pairs of these lengths, EOS included.
+def plan_batches(lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
+    """The plan for pairs of ``lengths`` [2, pairs], EOS included.
 
     Raises ConfigError when a pair is longer than a packed row, and ValueError when there is no pair.
     """
-    if not len(source_lengths):
+    if not lengths.shape[1]:
         raise ValueError("no pairs to make batches of")
-    return PLANS[config.kind, config.count](np.stack([source_lengths, target_lengths]), config, seed)
+    return PLANS[config.kind, config.count](lengths, config, seed)
 
 
 def bucket_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
     """Batches of pairs of similar lengths, one pair in each row."""
     limits = config.num_buckets, config.tokens_per_update, config.row_multiple, config.width_step
     buckets = choose_buckets(lengths, *limits)
-    bucket_of = np.searchsorted([bucket.widest for bucket in buckets], lengths.max(axis=0))
-    by_bucket = np.argsort(bucket_of, kind="stable")
-    starts = np.searchsorted(bucket_of[by_bucket], np.arange(len(buckets) + 1)).tolist()
+    bucket_of = np.searchsorted([bucket.widest for bucket in buckets], np.arange(buckets[-1].widest + 1))
+    members: list[list[np.ndarray]] = [[] for _ in buckets]
+    for begin, end in blocks(lengths.shape[1]):
+        of_pair = bucket_of[lengths[:, begin:end].max(axis=0)]
+        for number, found in enumerate(members):
+            found.append((np.flatnonzero(of_pair == number) + begin).astype(index_type(lengths.shape[1])))
     groups = []
-    for bucket, (start, end) in zip(buckets, itertools.pairwise(starts), strict=True):
-        widths, offsets = (bucket.source_width, bucket.target_width), np.arange(end - start + 1)
-        groups.append(RowGroup(*widths, by_bucket[start:end], offsets, [bucket.rows] * bucket.num_batches))
+    for bucket, found in zip(buckets, members, strict=True):
+        pairs = np.concatenate(found)
+        found.clear()
+        groups.append(
+            RowGroup(bucket.source_width, bucket.target_width, pairs, None, [bucket.rows] * bucket.num_batches)
+        )
     return BatchPlan(lengths, seed, groups)
 
 
 def packed_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
     """Several pairs in each row, packed once in a random order; each epoch shuffles the rows."""
-    order = random_order(lengths.shape[1], seed, epoch=0, stream=PACKING_STREAM)
     groups = []
     widths = row_widths(lengths, config.packed_length, config.width_step)
-    for members, sides in filled_widths(lengths, order, widths, config.tokens_per_update):
+    # Without a name here, so that it is freed early.
+    by_width = filled_widths(
+        lengths, random_order(lengths.shape[1], seed, 0, PACKING_STREAM), widths, config.tokens_per_update
+    )
+    for members, sides in by_width:
         pairs, offsets = pack_tightly(lengths, members, sides)
-        batches = round(lengths[:, members].sum() / 2 / config.tokens_per_update)
+        batches = round(tokens_of(lengths, pairs) / 2 / config.tokens_per_update)
         limit = max_rows(max(sides), config.tokens_per_update, config.row_multiple)
         sizes = even_sizes(len(offsets) - 1, batches, limit, config.row_multiple)
         groups.append(RowGroup(*sides, pairs, offsets, sizes))
@@ -220,19 +245,3 @@ def even_sizes(rows: int, batches: int, limit: int, multiple: int) -> list[int]:
     batches = min(max(batches, -(-rows // limit)), units)
     size, larger = divmod(units, batches)
     return [(size + 1) * multiple] * larger + [size * multiple] * (batches - larger)
-
-
-def random_order(number: int, seed: int, epoch: int, stream: int) -> np.ndarray:
-    """A random permutation of ``number`` indices that is the same in every version of NumPy.
-
-    It sorts the raw output of a counter-based generator (Philox, Salmon et al. 2011), which NumPy keeps stable, unlike
-    ``Generator.permutation``. ``stream`` separates the orders of one epoch.
-    """
-    generator = np.random.Philox(key=np.array([seed, epoch], np.uint64), counter=np.array([0, 0, 0, stream], np.uint64))
-    return np.argsort(generator.random_raw(number), kind="stable")
-
-
-@lru_cache(maxsize=2)
-def epoch_order(number: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of an epoch; the cache holds two, since prefetching reads two at their border."""
-    return random_order(number, seed, epoch, stream=0)

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from transformer_jax.data.orders import blocks
+
 # Maximum number of distinct widths, whose square is the amount of work; a larger step merges more of them.
 MAX_CANDIDATES = 512
 
@@ -42,17 +44,20 @@ def choose_buckets(
 
         positions[k][j] = min_i positions[k-1][i] + num_batches(i, j) * rows(i, j) * (source_width + target_width)
     """
-    longer_side = lengths.max(axis=0)
+    pairs_of, longest_of = _by_longer_side(lengths)
+    occurring = np.flatnonzero(pairs_of)
     step = width_multiple
-    while len(np.unique(rounded_up(longer_side, step))) > MAX_CANDIDATES:
+    while len(np.unique(rounded_up(occurring, step))) > MAX_CANDIDATES:
         step *= 2
-    candidates, candidate_of, counts = np.unique(rounded_up(longer_side, step), return_inverse=True, return_counts=True)
+    candidates, candidate_of = np.unique(rounded_up(occurring, step), return_inverse=True)
     number = len(candidates)
+    counts = np.zeros(number, np.int64)
+    np.add.at(counts, candidate_of, pairs_of[occurring])
     # Entry [i, j] describes the bucket from candidate i to candidate j: widths, batches and positions in an epoch.
     widths = []
-    for side in lengths:
+    for longest_of_side in longest_of:
         longest = np.zeros(number, np.int64)
-        np.maximum.at(longest, candidate_of, side)
+        np.maximum.at(longest, candidate_of, longest_of_side[occurring])
         by_start = np.triu(np.broadcast_to(longest, (number, number)))
         widths.append(rounded_up(np.maximum.accumulate(by_start, axis=1), width_multiple))
     # The widest candidate of a bucket determines its rows.
@@ -75,6 +80,21 @@ def choose_buckets(
         buckets.append(Bucket(*map(int, found)))
         used, end = used - 1, start
     return buckets[::-1]
+
+
+def _by_longer_side(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """By the length of the longer side of a pair, from 0: number of pairs, and longest source and target."""
+    size = int(lengths.max()) + 1
+    counts, longest = np.zeros(size, np.int64), np.zeros((2, size), np.int64)
+    for begin, end in blocks(lengths.shape[1]):
+        block = lengths[:, begin:end]
+        longer = block.max(axis=0).astype(np.int64)
+        counts += np.bincount(longer, minlength=size)
+        for found, side in zip(longest, block, strict=True):
+            # Distinct pairs of lengths are few, and np.maximum.at is slow.
+            both = np.unique(longer << 32 | side)
+            np.maximum.at(found, both >> 32, both & (1 << 32) - 1)
+    return counts, longest
 
 
 def rounded_up(lengths: np.ndarray, step: int) -> np.ndarray:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from transformer_jax.data.buckets import rounded_up
+from transformer_jax.data.orders import blocks, index_type, sorted_indices
 
 Widths = tuple[int, int]
 """Positions of a row: source side, target side."""
@@ -30,18 +31,17 @@ def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int
     Raises ValueError for a pair that is longer than a row.
     """
     number = len(order)
-    needs = lengths[:, order].astype(np.int32)
     width = np.array(widths, np.int32)[:, None]
-    if (needs > width).any():
-        raise ValueError(f"a pair is longer than the {widths} positions of a row")
     lanes = lanes or max(number // LANE_PAIRS, 1)
     free = np.broadcast_to(width[:, :, None], (2, lanes, OPEN_ROWS)).copy()
     open_rows = np.arange(lanes * OPEN_ROWS).reshape(lanes, OPEN_ROWS)
     next_row = open_rows.size
-    row_of_pair = np.zeros(number, np.int64)
+    row_of_pair = np.zeros(number, index_type(number + next_row))
     none = max(widths) + 1
     for start in range(0, number, lanes):
-        needed = needs[:, start : start + lanes]
+        needed = lengths[:, order[start : start + lanes]].astype(np.int32)
+        if (needed > width).any():
+            raise ValueError(f"a pair is longer than the {widths} positions of a row")
         lane = np.arange(needed.shape[1])
         source_left, target_left = free[:, : len(lane)] - needed[:, :, None]
         fits = np.minimum(source_left, target_left) >= 0
@@ -54,16 +54,27 @@ def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int
             next_row += len(full)
         free[:, lane, slot] -= needed
         row_of_pair[start : start + lanes] = open_rows[lane, slot]
-    by_row = np.argsort(row_of_pair, kind="stable")
-    sizes = np.unique(row_of_pair, return_counts=True)[1]
-    return order[by_row], np.concatenate([[0], np.cumsum(sizes)])
+    pairs, sizes, filled = np.empty_like(order), [], 0
+    unused_bits = np.uint64(64 - next_row.bit_length())
+    for part in sorted_indices(lambda begin, end: row_of_pair[begin:end].astype(np.uint64) << unused_bits, number):
+        pairs[filled : filled + len(part)] = order[part]
+        sizes.append(np.unique(row_of_pair[part], return_counts=True)[1])
+        filled += len(part)
+    return pairs, np.concatenate([[0], np.cumsum(np.concatenate(sizes))]).astype(row_of_pair.dtype)
 
 
 def pack_tightly(lengths: np.ndarray, order: np.ndarray, widths: Widths) -> tuple[np.ndarray, np.ndarray]:
     """``pack_rows`` with longer pairs first, so that shorter ones fill the gaps."""
-    filled = lengths[0, order] / widths[0] + lengths[1, order] / widths[1]
-    order = order[np.argsort(-filled, kind="stable")]
-    return pack_rows(lengths, order, widths, lanes=max(round(filled.sum() / 2 / LANE_ROWS), 1))
+    filled = np.empty(len(order))
+    for begin, end in blocks(len(order)):
+        source, target = lengths[:, order[begin:end]]
+        filled[begin:end] = source / widths[0] + target / widths[1]
+    lanes = max(round(filled.sum() / 2 / LANE_ROWS), 1)
+    # Positive floats are in the order of their bits.
+    longest_first = sorted_indices(lambda begin, end: ~filled[begin:end].view(np.uint64), len(order))
+    order = np.concatenate([order[part] for part in longest_first])
+    del filled
+    return pack_rows(lengths, order, widths, lanes)
 
 
 def row_widths(lengths: np.ndarray, packed_length: int, multiple: int) -> list[Widths]:
@@ -93,17 +104,28 @@ def filled_widths(
     Rows of each width except the narrowest fill whole batches of ``tokens_per_update``, while shorter pairs remain.
     """
     for number in reversed(range(1, len(widths))):
-        fits = (lengths[:, order] <= np.array(widths[number - 1])[:, None]).all(axis=0)
+        fits = np.empty(len(order), bool)
+        for begin, end in blocks(len(order)):
+            fits[begin:end] = (lengths[:, order[begin:end]] <= np.array(widths[number - 1])[:, None]).all(axis=0)
         long, short = order[~fits], order[fits]
         if not len(long):
             continue
-        tokens = lengths[:, long].sum(dtype=np.int64) / 2
+        tokens = tokens_of(lengths, long) / 2
         # In the worst case each long pair has its own row.
         least = max(tokens, len(long) * sum(widths[number]) / 2 * FILLED)
         missing = math.ceil(least / tokens_per_update) * tokens_per_update - tokens
-        filling = np.cumsum(lengths[:, short].sum(axis=0), dtype=np.int64) / 2
-        end = int(np.searchsorted(filling, missing))
-        yield np.concatenate([long, short[:end]]), widths[number]
-        order = short[end:]
+        taken, filling = 0, np.zeros(1)
+        for begin, end in blocks(len(short)):
+            if filling[-1] >= missing:
+                break
+            filling = filling[-1] + np.cumsum(lengths[:, short[begin:end]].sum(axis=0), dtype=np.int64) / 2
+            taken = begin + int(np.searchsorted(filling, missing))
+        yield np.concatenate([long, short[:taken]]), widths[number]
+        order = short[taken:]
     if len(order):
         yield order, widths[0]
+
+
+def tokens_of(lengths: np.ndarray, pairs: np.ndarray) -> int:
+    """The tokens of both sides of some pairs."""
+    return sum(int(lengths[:, pairs[begin:end]].sum(dtype=np.int64)) for begin, end in blocks(len(pairs)))

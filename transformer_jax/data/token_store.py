@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from transformer_jax.data.cached_stores import (
     memory_map,
     open_or_build,
 )
+from transformer_jax.data.orders import blocks
 from transformer_jax.data.pair_encoding import (
     CHUNK_PAIRS,
     EncodedChunk,
@@ -133,15 +134,15 @@ class TokenStore:
         )
         self.check = StoreCheck(directory)
 
-    @cached_property
-    def source_lengths(self) -> np.ndarray:
-        """Tokens of each source sentence, int32 ``[num_pairs]``."""
-        return np.diff(self.source_side.offsets).astype(np.int32)
-
-    @cached_property
-    def target_lengths(self) -> np.ndarray:
-        """Tokens of each target sentence, int32 ``[num_pairs]``."""
-        return np.diff(self.target_side.offsets).astype(np.int32)
+    def lengths(self, number: int | None = None) -> np.ndarray:
+        """Source and target tokens of the first ``number`` pairs (default: all), uint16 or int32 ``[2, pairs]``."""
+        number = self.num_pairs if number is None else min(number, self.num_pairs)
+        longest = max(self.statistics.source.longest, self.statistics.target.longest)
+        found = np.empty((2, number), np.uint16 if longest < 1 << 16 else np.int32)
+        for row, side in zip(found, (self.source_side, self.target_side), strict=True):
+            for begin, end in blocks(number):
+                row[begin:end] = np.diff(side.offsets[begin : end + 1])
+        return found
 
 
 class DocumentStore:

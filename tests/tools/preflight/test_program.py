@@ -70,7 +70,7 @@ def test_the_step_of_a_recipe_on_pretended_devices():
 def test_the_batch_of_counted_tokens_is_the_largest_that_a_plan_may_have():
     packed = BatchingConfig(kind="packed", count="tokens", tokens_per_update=900, packed_length=8, width_multiple=8)
     lengths = np.random.default_rng(0).integers(9, 17, 500)
-    plan = plan_batches(lengths, lengths, packed, 0)
+    plan = plan_batches(np.stack([lengths, lengths]), packed, 0)
     size = batch_size(replace(CONFIG, batching=packed))
     assert size == (64, 16) and size[0] * size[1] >= 900 / 0.9
     assert max(rows for rows, *_ in plan.shapes) == 64, "no two pairs fit into a row, so that a third is padding"

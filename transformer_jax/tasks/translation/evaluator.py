@@ -187,8 +187,7 @@ class Evaluator:
         if split not in self._stores:
             with first_goes_first():
                 store = open_token_store(self.corpus, split, self.tokenizers, self.config.data, is_training=False)
-            lengths = np.maximum(store.source_lengths, store.target_lengths)
-            require_translatable(lengths, self.config.decoding.max_source_tokens, f"split {split!r}, pair")
+            require_translatable(store.lengths().max(axis=0), self.config.decoding.max_source_tokens, f"split {split!r}, pair")
             self._stores[split] = store
         return self._stores[split]
 
@@ -219,7 +218,7 @@ def _entropy_shares(
 
 def first_pairs(store: TokenStore, row_multiple: int) -> Batch | None:
     """The first ``PAIRS`` pairs of at most one of ``WIDTHS`` tokens, in a batch of that width; None where all are longer."""
-    longer_side = np.maximum(store.source_lengths[: 4 * PAIRS], store.target_lengths[: 4 * PAIRS])
+    longer_side = store.lengths(4 * PAIRS).max(axis=0)
     width = next((width for width in WIDTHS if np.mean(longer_side <= width) > 0.5), WIDTHS[-1])
     pairs = np.flatnonzero(longer_side <= width)[:PAIRS]
     if not len(pairs):

@@ -174,7 +174,7 @@ class TranslationTask(Task):
         data, batching = self.config.data, self.config.batching
         with first_goes_first():
             store = open_token_store(self.corpus, data.train_split, self.tokenizers, data, is_training=True)
-        plan = plan_batches(store.source_lengths, store.target_lengths, batching, self.config.data_seed)
+        plan = plan_batches(store.lengths(), batching, self.config.data_seed)
         return TranslationData(store, plan, self.mesh, batching.prefetch_batches, self._warnings())
 
     def tokenize(self, shard: Shard) -> list[int]:

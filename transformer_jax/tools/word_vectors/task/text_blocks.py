@@ -7,7 +7,7 @@ import numpy as np
 
 from transformer_jax.array_types import EOS_ID, NUM_SPECIAL_IDS, PAD_ID
 from transformer_jax.config import DataError
-from transformer_jax.data.batch_plan import epoch_order
+from transformer_jax.data.orders import epoch_order
 from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.tools.word_vectors.task.hierarchical_softmax import TOP_NODES, RowPaths, TreeBlock, huffman_tree
 from transformer_jax.tools.word_vectors.task.settings import SPANS_IN_UPDATE, BlockConfig, Word2vecConfig
