@@ -4,10 +4,15 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import ConfigError, DataConfig, DataError, TextDataConfig, TokenizerConfig
-from transformer_jax.data.cached_stores import Shard
+from transformer_jax.data.cached_stores import Shard, build_shard
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
-from transformer_jax.data.token_store import open_document_store, open_token_store, tokenize_documents, tokenize_pairs
+from transformer_jax.data.token_store import (
+    open_document_store,
+    open_token_store,
+    tokenization_of_documents,
+    tokenization_of_pairs,
+)
 from transformer_jax.data.tokenizers import train_tokenizers
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
 
@@ -25,14 +30,15 @@ def test_pairs_with_several_segmentations(tmp_path):
     )
     corpus = open_corpus(apart, 0)
     tokenizers = train_tokenizers(TokenizerConfig(vocabulary_size=360), corpus, "train", 0)
+    work = tokenization_of_pairs(corpus, "train", tokenizers, apart)
     for index, missing in ((2, [0, 1, 3]), (0, [1, 3]), (3, [1])):
-        assert tokenize_pairs(corpus, "train", tokenizers, apart, Shard(index, 4)) == missing
+        assert build_shard(work, apart.cache_directory, Shard(index, 4)) == missing
     with pytest.raises(DataError, match=r"1 of 4 shards of the split .* --shard=1/4, or remove"):
         open_token_store(corpus, "train", tokenizers, apart, is_training=True)
     with pytest.raises(DataError, match="shards of another count"):
-        tokenize_pairs(corpus, "train", tokenizers, apart, Shard(1, 5))
+        build_shard(work, apart.cache_directory, Shard(1, 5))
     for _ in range(2):
-        assert tokenize_pairs(corpus, "train", tokenizers, apart, Shard(1, 4)) == []
+        assert build_shard(work, apart.cache_directory, Shard(1, 4)) == []
     assert open_token_store(corpus, "train", tokenizers, whole, is_training=True).num_pairs
     assert arrays_of(tmp_path / "apart/token_stores") == arrays_of(tmp_path / "whole/token_stores")
 
@@ -40,7 +46,9 @@ def test_pairs_with_several_segmentations(tmp_path):
 def test_documents(tmp_path):
     source = open_documents(TextDataConfig(generated_sentences=200), 0)
     for index in range(3):
-        tokenize_documents(source, "train", ByteTokenizer(), str(tmp_path / "apart"), Shard(index, 3))
+        build_shard(
+            tokenization_of_documents(source, "train", ByteTokenizer()), str(tmp_path / "apart"), Shard(index, 3)
+        )
     store = open_document_store(source, "train", ByteTokenizer(), str(tmp_path / "whole"))
     assert store.num_documents > 3
     assert arrays_of(tmp_path / "apart/document_stores") == arrays_of(tmp_path / "whole/document_stores")

@@ -5,6 +5,7 @@ from transformer_jax.commands import flags
 
 @flags.command(
     flags.config,
+    flags.string("output", "", "folder or address (s3://, gs://) of a store for data.store (default: the cache)"),
     flags.string("shard", None, "INDEX/COUNT, such as 3/64: only this shard; indices begin with 0"),
 )
 def tokenize(values: flags.Values) -> int:
@@ -12,22 +13,25 @@ def tokenize(values: flags.Values) -> int:
 
     Example:
         transformer-jax tokenize --config=transformer_base --config.data.cache_directory=/shared/cache
-        transformer-jax tokenize --config=transformer_base --config.data.cache_directory=/shared/cache --shard=3/64
+        transformer-jax tokenize --config=transformer_base --output=s3://bucket/tokens --shard=3/64
 
-    Training with the same settings of data and tokenizer finds the result in data.cache_directory. The tokenizers are
-    trained first, on a sample of tokenizer.training_sentences, unless the cache has them.
+    Training with the same settings of data and tokenizer finds the result in data.cache_directory, or with --output in
+    data.store. The tokenizers are trained first, on a sample of tokenizer.training_sentences, unless cache or store have them.
 
-    With --shard one process tokenizes one of COUNT equal shards: start one for each, as jobs of an array, in any order and
-    on any machines that share the cache and the files of the text (a copy has another digest); run the first alone if they
-    should not all train the tokenizers. The process that completes the last shard joins them. The result is the same as
-    without shards. A shard that exists is not tokenized again, so a job that was killed can be repeated. Until all shards
-    are joined, training names missing ones and ends.
+    With --shard one process tokenizes one of COUNT equal shards: start one for each, as jobs of an array, in any order and on
+    any machines; run the first alone if they should not all train the tokenizers. A shard that exists is not tokenized again,
+    so a job that was killed can be repeated. The process that completes the last shard finishes the store; until then training
+    names missing shards and ends. The result is the same as without shards.
+
+    With --output each machine may have its own copy of the text: the files need the same name and content. Without it they must
+    share the files of the text and data.cache_directory.
     """
     import jax
 
-    from transformer_jax.config import MeshConfig
-    from transformer_jax.data.cached_stores import WHOLE_SPLIT, Shard
+    from transformer_jax.config import ConfigError, MeshConfig
+    from transformer_jax.data.cached_stores import WHOLE_SPLIT, Shard, build_shard
     from transformer_jax.data.corpora import with_languages
+    from transformer_jax.data.shared_stores import upload_shard
     from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.runtime.hardware import resolve_for_device, settings_on
     from transformer_jax.tasks.run_tokenizers import new_tokenizers
@@ -36,15 +40,18 @@ def tokenize(values: flags.Values) -> int:
 
     shard = Shard.parse(values.shard) if values.shard is not None else WHOLE_SPLIT
     config, remark = with_languages(flags.resolve_config(values))
+    if config.data.store:
+        raise ConfigError("data.store: is read by train; tokenize writes --output")
     print(remark, end="\n" * bool(remark))
     start_jax(config.data.cache_directory)
     config = resolve_for_device(
         replace(config, data=config.data.absolute()), lambda: settings_on(jax.local_devices()[0])
     )
     task_type = task_class(config.task)
-    task = task_type(config, new_tokenizers(config, task_type), make_mesh(MeshConfig()))
-    missing = task.tokenize(shard)
-    where = f"the training split is tokenized in {config.data.cache_directory}"
+    tokenizers = new_tokenizers(config, task_type, values.output)
+    work, cache = task_type(config, tokenizers, make_mesh(MeshConfig())).tokenization(), config.data.cache_directory
+    missing = upload_shard(work, values.output, cache, shard) if values.output else build_shard(work, cache, shard)
+    where = f"the training split is tokenized in {values.output or cache}"
     if missing:
         listed = ", ".join(f"{index}/{shard.count}" for index in missing)
         where = f"shard {values.shard} is tokenized; missing: {listed}"

@@ -143,10 +143,13 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> 
     folder later.
     """
     from transformer_jax.data.corpora import require_readable
+    from transformer_jax.data.shared_stores import finished_manifest
 
     require_libraries(config)
+    if config.data.store:
+        finished_manifest(config.data.store)
     if config.data.source == "text":
-        needed = ["train", *["validation"] * bool(config.training.evaluate_every)]
+        needed = [*["train"] * (not config.data.store), *["validation"] * bool(config.training.evaluate_every)]
         named = [split for split in ("validation", "test") if getattr(config.data, split, "")]
         for split in dict.fromkeys([*needed, *named]):
             require_readable(config, split, is_whole=True)

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from transformer_jax.config.checks import LARGEST_SEED, absolute_path, check_settings, require, setting
+from transformer_jax.config.checks import LARGEST_SEED, absolute_path, check_settings, is_address, require, setting
 from transformer_jax.config.languages import language_of_file
 
 # Their targets may equal their sources.
@@ -25,6 +25,11 @@ class SourceConfig:
     train_split: str = setting("train", "Name of the training split in the data.", changeable=True)
     validation_split: str = setting("validation", "Name of the validation split in the data.", changeable=True)
     test_split: str = setting("test", "Name of the test split in the data.", changeable=True)
+    store: str = setting(
+        "",
+        "Folder or address (s3://, gs://) of the training split that tokenize --output wrote, in place of its text.",
+        changeable=True,
+    )
     cache_directory: str = setting(
         "~/.cache/transformer_jax", "Folder for tokenized corpora and compiled programs.", changeable=True
     )
@@ -46,8 +51,9 @@ class SourceConfig:
         return False
 
     def absolute(self) -> "SourceConfig":
-        """The same settings with absolute paths; raises ConfigError at addresses of object stores."""
+        """The same settings with absolute paths; raises ConfigError at addresses of object stores, except for ``store``."""
         paths: dict[str, Any] = {"directory": absolute_path(self.directory, "data.directory")}
+        paths["store"] = self.store if is_address(self.store) else absolute_path(self.store, "data.store")
         for name in ("train", "validation", "test"):
             text = getattr(self, name)
             # A comma outside of braces separates two files.

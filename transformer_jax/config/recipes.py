@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from transformer_jax.config.checks import declared
+from transformer_jax.config.checks import declared, unasked
 from transformer_jax.config.conversion import PARTS, apply_overrides, difference, from_dict, from_json, to_dict
 from transformer_jax.config.data import DataConfig
 from transformer_jax.config.errors import ConfigError, PluginNeeded, nearest
@@ -202,8 +202,12 @@ def _missing_plugins(starts: Path) -> str:
 
 
 def without_its_cache(config: ExperimentConfig) -> ExperimentConfig:
-    """The settings of a run with the default cache: its own may hold untrusted compiled programs."""
-    return replace(config, data=replace(config.data, cache_directory=DataConfig.cache_directory))
+    """The settings of a run with the default cache: its own may hold untrusted compiled programs.
+
+    An address of a store is marked as not to be opened.
+    """
+    data = replace(config.data, cache_directory=DataConfig.cache_directory, store=unasked(config.data.store))
+    return replace(config, data=data)
 
 
 def on_any_devices(config: ExperimentConfig) -> ExperimentConfig:

@@ -3,11 +3,11 @@
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -85,20 +85,31 @@ def open_or_build(
     return _build(directory, open_store, write)
 
 
-def build_shard(
-    cache: str,
-    name: str,
-    open_store: Callable[[Path], StoreType],
-    write: Callable[[Path, Shard], object],
-    join: Callable[[Sequence[StoreType], Path], object],
-    shard: Shard,
-) -> list[int]:
-    """Builds one shard of the store ``name``, unless that was done before; the process that completes the last joins all.
+@dataclass(frozen=True)
+class Tokenization(Generic[StoreType]):
+    """How a split is tokenized.
 
-    ``join`` writes one store from all, in order, and raises ValueError at a damaged one. Returns the shards that are missing.
-
-    Raises DataError when the disk cannot be written, and where the split has shards of another count.
+    ``kind``: a folder in the cache, and ``name()`` of its store there. ``settings``: everything but the text that determines the content; ``text()``: a
+    digest of the text that its copies share. ``write`` fills an empty folder with a shard. ``join`` fills one from all shards,
+    in order, each read once; it raises ValueError or DataError at a damaged one.
     """
+
+    kind: str
+    name: Callable[[], str]
+    settings: Mapping[str, object]
+    text: Callable[[], str]
+    open_store: Callable[[Path], StoreType]
+    write: Callable[[Path, Shard], object]
+    join: Callable[[Iterable[StoreType], Path], object]
+
+
+def build_shard(work: Tokenization[StoreType], cache: str, shard: Shard) -> list[int]:
+    """Builds one shard of a store, unless that was done before; the process that completes the last joins all.
+
+    Returns the shards that are missing. Raises DataError when the disk cannot be written, and where the split has shards of
+    another count.
+    """
+    name, open_store, write = f"{work.kind}/{work.name()}", work.open_store, work.write
     directory = _directory(cache, name)
     if shard == WHOLE_SPLIT:
         open_or_build(cache, name, open_store, lambda path: write(path, shard))
@@ -116,7 +127,7 @@ def build_shard(
     if not missing:
         shards = [folder / str(index) for index in range(shard.count)]
         try:
-            _build(directory, open_store, lambda path: join([open_store(each) for each in shards], path))
+            _build(directory, open_store, lambda path: work.join([open_store(each) for each in shards], path))
         except ValueError as error:
             # Another process may have joined and removed them meanwhile.
             if _opened(open_store, directory) is None:

@@ -66,7 +66,14 @@ class _TextFile:
 
     def fingerprint(self, split: str) -> str:
         """Digest of the file's content."""
-        return digest([self.documents_are, hash_file(self.file(split))])
+        return self._digest(split, with_time=True)
+
+    def content_fingerprint(self, split: str) -> str:
+        """The same without the modification time of a large file, so that copies of it have the same."""
+        return self._digest(split, with_time=False)
+
+    def _digest(self, split: str, *, with_time: bool) -> str:
+        return digest([self.documents_are, hash_file(self.file(split), with_time=with_time)])
 
 
 @dataclass(frozen=True)
@@ -136,10 +143,9 @@ class NamedTexts(_TextFile):
             return size
         return self._boundary() if split == "train" else size - self._boundary()
 
-    def fingerprint(self, split: str) -> str:
-        """Digest of the file's content and of the part held out."""
+    def _digest(self, split: str, *, with_time: bool) -> str:
         cut = [split, str(self.held_out)] if self._is_cut(split) else []
-        return digest([self.documents_are, *cut, hash_file(self.file(split))])
+        return digest([self.documents_are, *cut, hash_file(self.file(split), with_time=with_time)])
 
     def _is_cut(self, split: str) -> bool:
         return split in ("train", "validation") and "validation" not in self.files

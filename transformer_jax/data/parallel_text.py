@@ -58,9 +58,17 @@ class TextCorpus:
 
     def fingerprint(self, split: str) -> str:
         """Digest of the content of the split's files and of the part held out, whatever their folder."""
+        return self._digest(split, with_time=True)
+
+    def content_fingerprint(self, split: str) -> str:
+        """The same without the modification time of large files, so that copies of them have the same."""
+        return self._digest(split, with_time=False)
+
+    def _digest(self, split: str, *, with_time: bool) -> str:
         is_held = self._is_held_out(split)
         name = self.train if is_held else split
-        content = digest(f"{path.name.removeprefix(name)} {hash_file(path)}" for path in self.files(name))
+        hashes = [(path.name, hash_file(path, with_time=with_time)) for path in self.files(name)]
+        content = digest(f"{file.removeprefix(name)} {hashed}" for file, hashed in hashes)
         if not self.held_out or name != self.train:
             return content
         return digest([content, "held out" if is_held else "training", str(self.held_out), str(self.seed)])

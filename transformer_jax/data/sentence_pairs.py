@@ -60,6 +60,12 @@ class DocumentSource(Protocol):
         """Hexadecimal digest that changes when the content of the split changes."""
 
 
+def content_of(source: Corpus | DocumentSource, split: str) -> str:
+    """A digest of a split that copies of its files share; a source has ``content_fingerprint`` if ``fingerprint`` is none."""
+    found: str = getattr(source, "content_fingerprint", source.fingerprint)(split)
+    return found
+
+
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """``"; did you mean 'train'?"`` if one of ``choices`` is close to ``word``, else an empty string."""
     close = nearest(word, choices)

@@ -145,13 +145,13 @@ def count_sound_lines(path: Path) -> int | None:
     return lines + (last != b"\n")
 
 
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file's content, or above 256 MiB of its size, modification time and 256 samples."""
+def hash_file(path: Path, *, with_time: bool = True) -> str:
+    """SHA-256 of a file's content, or above 256 MiB of its size, 256 samples and, ``with_time``, modification time."""
     size = path.stat().st_size
     with open(path, "rb") as file:
         if size <= WHOLE_HASH_BYTES:
             return hashlib.file_digest(file, "sha256").hexdigest()
-        hasher = hashlib.sha256(f"{size} {path.stat().st_mtime_ns}".encode())
+        hasher = hashlib.sha256(f"{size} {path.stat().st_mtime_ns if with_time else ''}".encode())
         for index in range(_NUM_SAMPLES):
             file.seek(index * (size - _SAMPLE_BYTES) // (_NUM_SAMPLES - 1))
             hasher.update(file.read(_SAMPLE_BYTES))

@@ -20,7 +20,7 @@ from transformer_jax.data.cached_stores import (
     BuildProgress,
     Shard,
     StoreCheck,
-    build_shard,
+    Tokenization,
     memory_map,
     open_or_build,
 )
@@ -36,7 +36,8 @@ from transformer_jax.data.pair_encoding import (
     id_type,
     training_filters,
 )
-from transformer_jax.data.sentence_pairs import Corpus, DocumentSource
+from transformer_jax.data.sentence_pairs import Corpus, DocumentSource, content_of
+from transformer_jax.data.shared_stores import open_shared
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 
 # Part of every key: raise it when the meaning of files, filters or the order of pairs changes.
@@ -44,6 +45,7 @@ STORE_VERSION = 2
 DOCUMENT_FORMAT_VERSION = 1
 STORE_FILE = "store.json"
 DOCUMENTS = "documents"
+PAIR_STORES, DOCUMENT_STORES = "token_stores", "document_stores"
 SIDES = ("source", "target")
 COUNTED_TOKENS = 10_000_000
 # Upper ends of the bars of a histogram: 1-5, 6-10, ...
@@ -134,6 +136,15 @@ class TokenStore:
         )
         self.check = StoreCheck(directory)
 
+    def counts(self) -> dict[str, int]:
+        """Pairs read, kept and left out, and tokens of both sides."""
+        found, dropped = (
+            self.statistics,
+            {f"left out: {reason}": count for reason, count in self.statistics.dropped.items()},
+        )
+        counts = {"pairs read": found.read, "pairs": found.kept, **dropped}
+        return counts | {f"{side} tokens": getattr(found, side).tokens for side in SIDES}
+
     def lengths(self, number: int | None = None) -> np.ndarray:
         """Source and target tokens of the first ``number`` pairs (default: all), uint16 or int32 ``[2, pairs]``."""
         number = self.num_pairs if number is None else min(number, self.num_pairs)
@@ -163,10 +174,13 @@ class DocumentStore:
         self.byte_offsets = memory_map(directory / f"{DOCUMENTS}.bytes", "int64", self.num_documents + 1)
         self.check = StoreCheck(directory)
 
+    def counts(self) -> dict[str, int]:
+        """Documents, their bytes and their tokens."""
+        return {"documents": self.num_documents, "bytes": self.num_bytes, "tokens": self.num_tokens}
+
     def to_json(self) -> dict[str, object]:
         """A JSON object of counts."""
-        counts = {"documents": self.num_documents, "bytes": self.num_bytes, "tokens": self.num_tokens}
-        return counts | {"bytes_per_token": self.num_bytes / self.num_tokens}
+        return self.counts() | {"bytes_per_token": self.num_bytes / self.num_tokens}
 
 
 def open_token_store(
@@ -177,9 +191,12 @@ def open_token_store(
     Filters apply only with ``is_training``. Raises DataError when no pair is left, with the number of pairs that each filter
     left out, and when the cache cannot be written.
     """
+    if is_training and config.store:
+        work = tokenization_of_pairs(corpus, split, tokenizers, config)
+        return open_shared(work, config.store, config.cache_directory)
     name = _pairs_name(corpus, split, tokenizers, config if is_training else None)
     write = partial(_write_pairs, corpus, split, tokenizers, config if is_training else None)
-    store = open_or_build(config.cache_directory, name, TokenStore, write)
+    store = open_or_build(config.cache_directory, f"{PAIR_STORES}/{name}", TokenStore, write)
     if store.num_pairs == 0:
         read, dropped = store.statistics.read, store.statistics.dropped
         why = "; ".join(f"{count:,} of {read:,}: {reason}" for reason, count in dropped.items() if count)
@@ -188,20 +205,19 @@ def open_token_store(
     return store
 
 
-def tokenize_pairs(
-    corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataConfig, shard: Shard
-) -> list[int]:
-    """Builds a shard of the store of a training split, as ``build_shard`` does."""
-    name = _pairs_name(corpus, split, tokenizers, config)
-    write = partial(_write_pairs, corpus, split, tokenizers, config)
+def tokenization_of_pairs(
+    corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataConfig
+) -> Tokenization[TokenStore]:
+    """How a training split is tokenized."""
 
-    def join(stores: Sequence[TokenStore], directory: Path) -> None:
+    def join(stores: Iterable[TokenStore], directory: Path) -> None:
         chunks = (chunk for store in stores for chunk in _stored_chunks(store))
         _write_chunks(split, chunks, tokenizers, directory, Counter())
-        for store in stores:
-            store.check.finish()
 
-    return build_shard(config.cache_directory, name, TokenStore, write, join, shard)
+    settings = _pairs_settings(corpus, split, tokenizers, config)
+    name = partial(_pairs_name, corpus, split, tokenizers, config)
+    write = partial(_write_pairs, corpus, split, tokenizers, config)
+    return Tokenization(PAIR_STORES, name, settings, partial(content_of, corpus, split), TokenStore, write, join)
 
 
 def open_document_store(
@@ -213,25 +229,25 @@ def open_document_store(
     cannot be written.
     """
     write = partial(_write_documents, source, split, tokenizer)
-    store = open_or_build(cache_directory, _documents_name(source, split, tokenizer), DocumentStore, write)
+    name = f"{DOCUMENT_STORES}/{_documents_name(source, split, tokenizer)}"
+    store = open_or_build(cache_directory, name, DocumentStore, write)
     if not store.num_documents:
         raise DataError(f"data: the split {split!r} has no text; give more, or hold out more of it with data.held_out")
     return store
 
 
-def tokenize_documents(
-    source: DocumentSource, split: str, tokenizer: Tokenizer, cache_directory: str, shard: Shard
-) -> list[int]:
-    """Builds a shard of the store of a split, as ``build_shard`` does."""
-    name = _documents_name(source, split, tokenizer)
-    write = partial(_write_documents, source, split, tokenizer)
+def tokenization_of_documents(source: DocumentSource, split: str, tokenizer: Tokenizer) -> Tokenization[DocumentStore]:
+    """How a split of documents is tokenized."""
 
-    def join(stores: Sequence[DocumentStore], directory: Path) -> None:
+    def join(stores: Iterable[DocumentStore], directory: Path) -> None:
         _write_document_chunks((chunk for store in stores for chunk in _stored_documents(store)), tokenizer, directory)
-        for store in stores:
-            store.check.finish()
 
-    return build_shard(cache_directory, name, DocumentStore, write, join, shard)
+    settings = {"format": DOCUMENT_FORMAT_VERSION, "split": split, "tokenizer": tokenizer.fingerprint()}
+    name, write = (
+        partial(_documents_name, source, split, tokenizer),
+        partial(_write_documents, source, split, tokenizer),
+    )
+    return Tokenization(DOCUMENT_STORES, name, settings, partial(content_of, source, split), DocumentStore, write, join)
 
 
 def unigram_entropy(ids: np.ndarray) -> float:
@@ -289,16 +305,22 @@ class SideWriter:
         )
 
 
-def _pairs_name(corpus: Corpus, split: str, tokenizers: TokenizerPair, filtering: DataConfig | None) -> str:
-    identity = {
+def _pairs_settings(
+    corpus: Corpus, split: str, tokenizers: TokenizerPair, filtering: DataConfig | None
+) -> dict[str, object]:
+    """Everything but the text that determines the content of a store."""
+    return {
         "format": STORE_VERSION,
         "split": split,
-        "corpus": corpus.fingerprint(split),
         "languages": [corpus.source_language, corpus.target_language],
         "tokenizers": [tokenizer.fingerprint() for tokenizer in tokenizers],
         "filters": filter_settings(filtering) if filtering else None,
     }
-    return f"token_stores/{_name(split, identity)}"
+
+
+def _pairs_name(corpus: Corpus, split: str, tokenizers: TokenizerPair, filtering: DataConfig | None) -> str:
+    identity = _pairs_settings(corpus, split, tokenizers, filtering) | {"corpus": corpus.fingerprint(split)}
+    return _name(split, identity)
 
 
 def _write_pairs(
@@ -350,11 +372,12 @@ def _stored_chunks(store: TokenStore) -> Iterator[EncodedChunk]:
     for begin in range(0, store.num_pairs, CHUNK_PAIRS):
         indices = np.arange(begin, min(begin + CHUNK_PAIRS, store.num_pairs))
         yield EncodedChunk(0, Counter(), store.source_side.sentences(indices), store.target_side.sentences(indices))
+    store.check.finish()
 
 
 def _documents_name(source: DocumentSource, split: str, tokenizer: Tokenizer) -> str:
     identity = [DOCUMENT_FORMAT_VERSION, split, source.fingerprint(split), tokenizer.fingerprint()]
-    return f"document_stores/{_name(split, identity)}"
+    return _name(split, identity)
 
 
 def _write_documents(
@@ -397,6 +420,7 @@ def _stored_documents(store: DocumentStore) -> Iterator[tuple[Sentences, list[in
     for begin in range(0, store.num_documents, CHUNK_PAIRS):
         end = min(begin + CHUNK_PAIRS, store.num_documents)
         yield side.sentences(np.arange(begin, end)), sizes[begin:end]
+    store.check.finish()
 
 
 def _write_description(directory: Path, content: dict[str, object]) -> None:

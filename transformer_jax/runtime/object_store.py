@@ -14,15 +14,16 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from hashlib import sha256
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.checks import is_address, is_unasked, without_mark
-from transformer_jax.runtime.atomic_files import locked
+from transformer_jax.config.checks import absolute_path, is_address, is_unasked, without_mark
+from transformer_jax.runtime.atomic_files import locked, write_whole
 from transformer_jax.runtime.background import in_background
 
 SCRATCH = "TRANSFORMER_JAX_SCRATCH"
@@ -193,14 +194,85 @@ class StoredFolder:
                 if self._files.exists(f"{self._root}/{name}"):
                     self._files.rm_file(f"{self._root}/{name}")
 
-    @contextmanager
-    def _store_errors(self) -> Iterator[None]:
-        """Raises StoreError for every exception of the store's library."""
-        try:
-            yield
-        except Exception as error:
-            reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
-            raise StoreError(f"{self.address}: {reason}") from error
+    def _store_errors(self) -> AbstractContextManager[None]:
+        return _store_errors(self.address)
+
+
+class SharedFolder:
+    """Files below ``address``, an absolute path or an address of an object store, for jobs on several machines.
+
+    Raises ConfigError, which names ``key``, at an address that the user did not name, and StoreError where a store or disk
+    refuses.
+    """
+
+    def __init__(self, address: str, key: str) -> None:
+        if is_unasked(address):
+            address = without_mark(address)
+            raise ConfigError(
+                f"{key}: {address} comes from the settings of a run; name it yourself: --config.{key}={address}"
+            )
+        self._is_local = not is_address(address)
+        self.address = absolute_path(address, key) if self._is_local else address.rstrip("/")
+        if self._is_local:
+            import fsspec
+
+            self._files, self._root = fsspec.filesystem("file", auto_mkdir=True), self.address
+        else:
+            self._files, self._root = _opened(self.address)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The sizes of the files in a folder, by name, sorted."""
+        where = f"{self._root}/{folder}"
+        with _store_errors(self.address):
+            self._files.invalidate_cache()
+            found = self._files.ls(where, detail=True) if self._files.isdir(where) else []
+        return {
+            Path(each["name"]).name: each["size"]
+            for each in sorted(found, key=itemgetter("name"))
+            if each["type"] == "file"
+        }
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder."""
+        return list(self.sizes(folder))
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a file; None where there is none."""
+        with _store_errors(self.address):
+            self._files.invalidate_cache()
+            path = f"{self._root}/{name}"
+            return self._files.cat_file(path) if self._files.isfile(path) else None
+
+    def write(self, name: str, content: str) -> None:
+        """Writes or replaces a file atomically."""
+        with _store_errors(self.address):
+            if self._is_local:
+                write_whole(Path(self._root) / name, content)
+            else:
+                self._files.pipe_file(f"{self._root}/{name}", content.encode())
+
+    def put(self, folder: Path, name: str) -> None:
+        """Copies the files in a local folder to the folder ``name``."""
+        here = sorted(file for file in folder.iterdir() if file.is_file())
+        with _store_errors(self.address):
+            self._files.put([str(file) for file in here], [f"{self._root}/{name}/{file.name}" for file in here])
+
+    def get(self, name: str, files: Iterable[str], folder: Path) -> None:
+        """Copies some files of the folder ``name`` to a local folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        files = list(files)
+        with _store_errors(self.address):
+            self._files.get([f"{self._root}/{name}/{file}" for file in files], [str(folder / file) for file in files])
+
+
+@contextmanager
+def _store_errors(address: str) -> Iterator[None]:
+    """Raises StoreError for every exception of the store's library."""
+    try:
+        yield
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+        raise StoreError(f"{address}: {reason}") from error
 
 
 def fetch_arrays(folder: Path, items: Iterable[str]) -> None:

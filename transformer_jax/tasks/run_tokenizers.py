@@ -4,7 +4,8 @@ import base64
 import json
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig, loa
 from transformer_jax.config.plugins import loaded_plugins
 from transformer_jax.data.cached_stores import open_or_build
 from transformer_jax.data.sentence_pairs import digest
+from transformer_jax.data.shared_stores import shared_tokenizers
 from transformer_jax.data.tokenizers import (
     TOKENIZER_FILES,
     TokenizerPair,
@@ -50,9 +52,21 @@ def tokenizers_for_training(config: ExperimentConfig, run: RunDirectory, task: "
     return _of_first(find_or_train)
 
 
-def new_tokenizers(config: ExperimentConfig, task: "type[Task]") -> TokenizerPair:
-    """Tokenizers of the training split, from the cache if they were trained on the same text with the same settings."""
+def new_tokenizers(config: ExperimentConfig, task: "type[Task]", output: str = "") -> TokenizerPair:
+    """Tokenizers of the training split, from the cache if they were trained on the same text with the same settings.
+
+    With ``data.store`` the ones in the store; with ``output`` the ones in that store, trained if it has none. Raises ConfigError
+    where a store has tokenizers of other settings.
+    """
+    if output or config.data.store:
+        settings = asdict(config.tokenizer) | {"data.seed": config.data_seed}
+        trained = (
+            partial(new_tokenizers, replace(config, data=replace(config.data, store="")), task) if output else None
+        )
+        key = "--output" if output else "data.store"
+        return shared_tokenizers(output or config.data.store, settings, key, trained)
     data = asdict(config.data) | {"cache_directory": ""}
+    del data["store"]
     text = task.open_source(config).fingerprint(config.data.train_split)
     settings = json.dumps([data, asdict(config.tokenizer), config.data_seed], sort_keys=True)
     name = digest([config.task, text, settings, *loaded_plugins().values()])[:32]

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
 from transformer_jax.config.tasks import TASKS, TaskSettings, imported
-from transformer_jax.data.cached_stores import Shard
+from transformer_jax.data.cached_stores import Tokenization
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.notebook import table
@@ -234,11 +234,8 @@ class Task(ABC):
     def training_data(self) -> TrainingData:
         """The training split, which is tokenized unless that was done before, and its batches."""
 
-    def tokenize(self, shard: Shard) -> list[int]:
-        """Tokenizes a shard of the training split and returns the missing ones; the last joins all.
-
-        Raises ConfigError where the task is not tokenized before.
-        """
+    def tokenization(self) -> Tokenization[Any]:
+        """How the training split is tokenized; raises ConfigError where that is only done by training itself."""
         raise ConfigError(f"tokenize: task={self.config.task} tokenizes when training begins; start train")
 
     @abstractmethod

@@ -6,10 +6,11 @@ from typing import Any
 from jax.sharding import Mesh
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.cached_stores import Shard
+from transformer_jax.data.cached_stores import Tokenization
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.sentence_pairs import DocumentSource
-from transformer_jax.data.token_store import DocumentStore, open_document_store, tokenize_documents
+from transformer_jax.data.shared_stores import open_shared, shared_digest
+from transformer_jax.data.token_store import DocumentStore, open_document_store, tokenization_of_documents
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.tasks.task import Task
@@ -41,12 +42,12 @@ class TextTask(Task):
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        fingerprint = self.source.fingerprint(self.config.data.train_split)
+        data = self.config.data
+        fingerprint = shared_digest(data.store) if data.store else self.source.fingerprint(data.train_split)
         return {"training data": fingerprint, "tokenizer": self.tokenizer.fingerprint()}
 
-    def tokenize(self, shard: Shard) -> list[int]:
-        data = self.config.data
-        return tokenize_documents(self.source, data.train_split, self.tokenizer, data.cache_directory, shard)
+    def tokenization(self) -> Tokenization[DocumentStore]:
+        return tokenization_of_documents(self.source, self.config.data.train_split, self.tokenizer)
 
     def _store(self, split: str) -> DocumentStore:
         """The tokens of a split, which is tokenized unless that was done before; stays open."""
@@ -55,5 +56,8 @@ class TextTask(Task):
         return self._stores[split]
 
     def _open_store(self, source: DocumentSource, split: str) -> DocumentStore:
+        data = self.config.data
         with first_goes_first():
-            return open_document_store(source, split, self.tokenizer, self.config.data.cache_directory)
+            if data.store and split == data.train_split:
+                return open_shared(self.tokenization(), data.store, data.cache_directory)
+            return open_document_store(source, split, self.tokenizer, data.cache_directory)

@@ -187,7 +187,9 @@ class Evaluator:
         if split not in self._stores:
             with first_goes_first():
                 store = open_token_store(self.corpus, split, self.tokenizers, self.config.data, is_training=False)
-            require_translatable(store.lengths().max(axis=0), self.config.decoding.max_source_tokens, f"split {split!r}, pair")
+            require_translatable(
+                store.lengths().max(axis=0), self.config.decoding.max_source_tokens, f"split {split!r}, pair"
+            )
             self._stores[split] = store
         return self._stores[split]
 

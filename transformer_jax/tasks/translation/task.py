@@ -18,13 +18,14 @@ from transformer_jax.config.data import padded_width
 from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.batches import make_batch
-from transformer_jax.data.cached_stores import Shard
+from transformer_jax.data.cached_stores import Tokenization
 from transformer_jax.data.corpora import open_corpus, with_languages
 from transformer_jax.data.corpus_statistics import sample_of
 from transformer_jax.data.line_shift import line_shift
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, digest
 from transformer_jax.data.text_files import read_lines
-from transformer_jax.data.token_store import TokenStore, open_token_store, tokenize_pairs, unigram_entropy
+from transformer_jax.data.shared_stores import shared_digest
+from transformer_jax.data.token_store import TokenStore, open_token_store, tokenization_of_pairs, unigram_entropy
 from transformer_jax.data.tokenizers import TokenizerPair, too_many_pieces, train_tokenizers
 from transformer_jax.evaluation.significance import PairedScores, compare_systems, sentence_chrf
 from transformer_jax.models.inspection import attention_maps
@@ -164,8 +165,9 @@ class TranslationTask(Task):
 
     @cached_property
     def identity(self) -> dict[str, str]:
+        data = self.config.data
         return {
-            "training data": self.corpus.fingerprint(self.config.data.train_split),
+            "training data": shared_digest(data.store) if data.store else self.corpus.fingerprint(data.train_split),
             "source tokenizer": self.tokenizers.source.fingerprint(),
             "target tokenizer": self.tokenizers.target.fingerprint(),
         }
@@ -177,13 +179,13 @@ class TranslationTask(Task):
         plan = plan_batches(store.lengths(), batching, self.config.data_seed)
         return TranslationData(store, plan, self.mesh, batching.prefetch_batches, self._warnings())
 
-    def tokenize(self, shard: Shard) -> list[int]:
-        return tokenize_pairs(self.corpus, self.config.data.train_split, self.tokenizers, self.config.data, shard)
+    def tokenization(self) -> Tokenization[TokenStore]:
+        return tokenization_of_pairs(self.corpus, self.config.data.train_split, self.tokenizers, self.config.data)
 
     def _warnings(self) -> tuple[str, ...]:
         """On a sample of the training text: sides that are shifted, and a vocabulary that is too small."""
         data = self.config.data
-        if data.source != "text" or jax.process_index():
+        if data.source != "text" or data.store or jax.process_index():
             return ()
         sample = sample_of(self.corpus.pairs(data.train_split), self.corpus.count(data.train_split))
         languages = data.source_language, data.target_language

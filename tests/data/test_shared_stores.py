@@ -1,0 +1,144 @@
+"""Stores that jobs with their own copies of a text write in shards, into a folder or an object store."""
+
+import json
+import os
+import shutil
+
+import fsspec
+import pytest
+
+from transformer_jax.__main__ import main
+from transformer_jax.config import ConfigError, DataError, resolve
+from transformer_jax.data import text_files, token_store
+from transformer_jax.data.shared_stores import finished_manifest
+from transformer_jax.runtime import object_store
+from transformer_jax.tasks.run_tokenizers import new_tokenizers
+from transformer_jax.tasks.task import task_class
+from transformer_jax.training.sharding import make_mesh
+
+SHARDS = 3
+
+
+@pytest.fixture(params=["folder", "memory://bucket/tokens"])
+def address(request, tmp_path):
+    yield str(tmp_path / "store") if request.param == "folder" else request.param
+    if request.param != "folder":
+        fsspec.filesystem("memory").store.clear()
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """``machine(number)``: the flags on a machine with its own cache and copy of the text, which counts as large."""
+    monkeypatch.setattr(text_files, "WHOLE_HASH_BYTES", 0)
+    monkeypatch.setattr(text_files, "_SAMPLE_BYTES", 8)
+
+    def flags(number, pairs=40, **settings):
+        folder = tmp_path / f"machine{number}"
+        folder.mkdir(exist_ok=True)
+        for language in ("en", "de"):
+            text = folder / f"train.{language}"
+            text.write_text("".join(f"{language} {'a b c'[: 1 + line % 5]} {line % 7}\n" for line in range(pairs)))
+            os.utime(text, (number, number))
+        stated = {"data.source": "text", "data.train": f"{folder}/train.{{en,de}}", "tokenizer.kind": "word"}
+        stated |= {"data.cache_directory": f"{folder}/cache", **settings}
+        return [("model.compute_dtype", "float32"), ("data.seed", "0"), *stated.items()]
+
+    return flags
+
+
+def tokenize(flags, address, index, count=SHARDS):
+    given = [f"--config.{name}={value}" for name, value in flags]
+    return main(["tokenize", "--config=quickstart", *given, f"--output={address}", f"--shard={index}/{count}"])
+
+
+def opened(flags, address):
+    config = resolve("quickstart", [*flags, ("data.store", address)])
+    task = task_class(config.task)
+    return task(config, new_tokenizers(config, task), make_mesh(config.mesh)).training_data().store
+
+
+def test_machines_with_copies_of_the_text_fill_one_store_and_training_needs_none(
+    address, machine, monkeypatch, capsys, tmp_path
+):
+    for number, index in enumerate((0, 2)):
+        assert tokenize(machine(number), address, index) == 0
+    assert "missing: 1/3" in capsys.readouterr().out
+    with pytest.raises(DataError, match=r"1 of 3 shards are missing \(1\); run .* --output=.* --shard=1/3"):
+        finished_manifest(address)
+    with monkeypatch.context() as killed:
+        # Without a method to describe the shard: its files are in the store, and their description is not.
+        killed.setattr(object_store.SharedFolder, "write", None)
+        with pytest.raises(TypeError):
+            tokenize(machine(2), address, 1)
+    for _ in range(2):
+        assert tokenize(machine(3), address, 1) == 0
+        manifest = finished_manifest(address)
+    assert manifest["counts"]["pairs read"] == 40 and list(manifest["shards"]) == ["0-of-3", "1-of-3", "2-of-3"]
+    flags = machine(4)
+    for name in ("train.en", "train.de"):
+        (tmp_path / "machine4" / name).unlink()
+    monkeypatch.setattr(token_store, "encoded_chunks", None)
+    first = opened(flags, address)
+    assert opened(flags, address).statistics == first.statistics
+    monkeypatch.undo()
+    whole = opened_alone(machine(5))
+    assert first.statistics == whole.statistics
+    for name in ("source", "target"):
+        ours, theirs = (getattr(store, f"{name}_side") for store in (first, whole))
+        assert ours.ids.tolist() == theirs.ids.tolist() and ours.offsets.tolist() == theirs.offsets.tolist()
+
+
+def opened_alone(flags):
+    config = resolve("quickstart", flags)
+    task = task_class(config.task)
+    return task(config, new_tokenizers(config, task), make_mesh(config.mesh)).training_data().store
+
+
+def test_what_does_not_belong_to_a_store_is_refused(machine, tmp_path, capsys):
+    address = str(tmp_path / "store")
+    assert tokenize(machine(0), address, 0) == 0
+    for number, (flags, count, message) in enumerate(
+        [
+            (machine(1, pairs=41), SHARDS, "was tokenized with text="),
+            (machine(2, **{"data.max_source_tokens": "9"}), SHARDS, "was tokenized with filters="),
+            (machine(3, **{"tokenizer.kind": "byte"}), SHARDS, "has tokenizers with kind=word, not byte"),
+            (machine(4), 5, "has shards of another count (0-of-3)"),
+        ]
+    ):
+        assert tokenize(flags, address, 1, count) == 2, number
+        assert message in capsys.readouterr().err
+    for index in (1, 2):
+        assert tokenize(machine(5), address, index) == 0
+    with pytest.raises(ConfigError, match=r"data\.store: .* with filters="):
+        opened(machine(6, **{"data.max_source_tokens": "9"}), address)
+    ids = tmp_path / "store/shards/1-of-3/source.ids"
+    content = bytearray(ids.read_bytes())
+    content[0] ^= 1
+    ids.write_bytes(content)
+    with pytest.raises(DataError, match=r"a shard is damaged: .*source\.ids changed"):
+        opened(machine(7), address)
+    ids.write_bytes(content[:-2])
+    (tmp_path / "store/manifest.json").unlink()
+    assert tokenize(machine(8), address, 0) == 2
+    assert "shard 1-of-3 is damaged" in capsys.readouterr().err
+
+
+def test_documents(tmp_path):
+    flags = {"data.generated_sentences": "60", "tokenizer.kind": "byte", "data.seed": "0"}
+    flags["data.cache_directory"] = str(tmp_path / "cache")
+    given = [f"--config.{name}={value}" for name, value in flags.items()]
+    recipe = "language_model"
+    address = str(tmp_path / "store")
+    for index in (1, 0):
+        assert main(["tokenize", f"--config={recipe}", *given, f"--output={address}", f"--shard={index}/2"]) == 0
+    shutil.rmtree(tmp_path / "cache")
+    manifest = json.loads((tmp_path / "store/manifest.json").read_text())
+    config = resolve(recipe, [*flags.items(), ("data.store", address), ("model.compute_dtype", "float32")])
+    task = task_class(config.task)
+    data = task(config, new_tokenizers(config, task), make_mesh(config.mesh)).training_data()
+    assert manifest["counts"] == data.store.counts()
+
+
+def test_an_address_in_the_settings_of_a_run_is_not_opened():
+    with pytest.raises(ConfigError, match=r"data\.store: s3://a/b comes from the settings of a run"):
+        finished_manifest("unasked+s3://a/b")

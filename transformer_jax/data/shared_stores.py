@@ -1,0 +1,200 @@
+"""Tokenized splits that independent jobs write, in shards, into a folder or an object store, and training opens.
+
+    STORE/settings.json               the settings and the text, by digests that copies of the text share
+    STORE/tokenizers/                 as in a run
+    STORE/shards/3-of-64/             a store of its own, with the digests of its files
+    STORE/shards/3-of-64.json         written when the shard is complete: sizes of its files, and counts
+    STORE/manifest.json               written when all shards are complete: their descriptions, and a digest of the content
+
+Every object is written whole, and descriptions last; each may be written twice with the same content. So jobs need no lock, and
+one that was killed can be repeated.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.json_text import parse_json
+from transformer_jax.data.cached_stores import Shard, StoreType, Tokenization, open_or_build
+from transformer_jax.data.sentence_pairs import digest
+from transformer_jax.data.tokenizers import TokenizerPair, load_tokenizers, save_tokenizers
+from transformer_jax.runtime.object_store import SharedFolder
+
+FORMAT = 1
+MANIFEST, SETTINGS, TOKENIZERS, SHARDS = "manifest.json", "settings.json", "tokenizers", "shards"
+
+
+def upload_shard(work: Tokenization[StoreType], address: str, cache: str, shard: Shard) -> list[int]:
+    """Tokenizes a shard into the store at ``address``, unless it is there; the job that completes the last writes the manifest.
+
+    Returns the shards that are missing. Raises ConfigError where the store has other settings, text or number of shards, and
+    DataError where it cannot be written.
+    """
+    store = SharedFolder(address, "--output")
+    settings = {"layout": FORMAT, "text": work.text(), **work.settings}
+    found = _read(store, SETTINGS)
+    if found is None:
+        store.write(SETTINGS, _as_json(settings))
+    _require_equal(found or settings, settings, f"--output: {address} was tokenized")
+    name = _name(shard.index, shard.count)
+    if name not in _finished(store, shard.count):
+        key = digest([json.dumps(settings, sort_keys=True)])[:32]
+        # A job that is repeated because the upload failed finds the shard in the cache.
+        local = f"{work.kind}/shard-{key}-{name}"
+        opened = open_or_build(cache, local, work.open_store, lambda folder: work.write(folder, shard))
+        folder = Path(cache).expanduser() / local
+        store.put(folder, f"{SHARDS}/{name}")
+        sizes = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
+        digests = digest([(folder / "digests.json").read_text()])
+        described = {"counts": opened.counts(), "files": sizes, "digests": digests}
+        store.write(f"{SHARDS}/{name}.json", _as_json(described))
+        shutil.rmtree(folder, ignore_errors=True)
+    missing = _missing(store, shard.count)
+    if not missing:
+        store.write(MANIFEST, _as_json(_manifest(store, settings, shard.count)))
+    return missing
+
+
+def open_shared(work: Tokenization[StoreType], address: str, cache: str) -> StoreType:
+    """The store at ``address``, copied into the cache unless it is there.
+
+    Raises ConfigError where it was tokenized with other settings, and DataError where it is unfinished, with the missing shards.
+    The text is not read, and not compared.
+    """
+    store = SharedFolder(address, "data.store")
+    manifest = finished_manifest(address)
+    found = manifest["settings"]
+    wanted = {"layout": FORMAT, "text": found.get("text"), **work.settings}
+    _require_equal(found, wanted, f"data.store: {address} was tokenized")
+    shards = manifest["shards"]
+
+    def downloaded(folder: Path) -> Iterator[StoreType]:
+        for name, described in shards.items():
+            part = folder / f"{SHARDS}-{name}"
+            store.get(f"{SHARDS}/{name}", list(described["files"]), part)
+            if digest([(part / "digests.json").read_text()]) != described["digests"]:
+                raise DataError(f"{address}: shard {name} is not the one in the manifest; run tokenize again for it")
+            yield work.open_store(part)
+            shutil.rmtree(part)
+
+    def write(folder: Path) -> None:
+        try:
+            work.join(downloaded(folder), folder)
+        except ValueError as error:
+            raise DataError(f"{address}: a shard is damaged: {error}") from error
+
+    name = f"{work.kind}/shared-{manifest['digest'][:32]}"
+    return open_or_build(cache, name, work.open_store, write)
+
+
+def finished_manifest(address: str) -> dict[str, Any]:
+    """The manifest of a store; raises DataError, with the missing shards and the command for them, where there is none."""
+    store = SharedFolder(address, "data.store")
+    manifest = _read(store, MANIFEST)
+    if manifest is not None:
+        return manifest
+    counts = sorted({name.removesuffix(".json").rpartition("-of-")[2] for name in store.names(SHARDS)})
+    if not counts:
+        problem = "is not a store: it has no manifest.json, and no shard"
+        raise DataError(f"data.store: {address} {problem}; write one with transformer-jax tokenize --output={address}")
+    count = int(counts[0])
+    missing = _missing(store, count)
+    listed = ", ".join(map(str, missing[:20])) + (", ..." if len(missing) > 20 else "")
+    problem = f"{len(missing)} of {count} shards are missing ({listed})" if missing else "all shards are there"
+    again = f"--shard={(missing or [0])[0]}/{count}"
+    remedy = f"run transformer-jax tokenize --output={address} {again}, with the same settings, once for each"
+    raise DataError(f"data.store: {address} is unfinished: it has no manifest.json, and {problem}; {remedy}")
+
+
+def shared_digest(address: str) -> str:
+    """The digest of the content of a finished store; raises DataError as ``finished_manifest`` does."""
+    found: str = finished_manifest(address)["digest"]
+    return found
+
+
+def shared_tokenizers(
+    address: str, settings: Mapping[str, object], key: str, make: Callable[[], TokenizerPair] | None = None
+) -> TokenizerPair:
+    """The tokenizers of the store at ``address``; if it has none, ``make`` makes them.
+
+    Raises ConfigError, which begins with ``key``, where they were made with other settings.
+    """
+    store = SharedFolder(address, key)
+    made_with = _read(store, f"{TOKENIZERS}/{SETTINGS}")
+    with TemporaryDirectory() as folder:
+        if made_with is None:
+            if make is None:
+                finished_manifest(address)
+                raise DataError(f"{key}: {address} has no tokenizers; write the store again")
+            save_tokenizers(make(), folder)
+            store.put(Path(folder), TOKENIZERS)
+            store.write(f"{TOKENIZERS}/{SETTINGS}", _as_json(settings))
+        _require_equal(made_with or settings, settings, f"{key}: {address} has tokenizers")
+        there = Path(folder) / "there"
+        store.get(TOKENIZERS, [name for name in store.names(TOKENIZERS) if name != SETTINGS], there)
+        return load_tokenizers(there)
+
+
+def _require_equal(found: Mapping[str, object], settings: Mapping[str, object], problem: str) -> None:
+    wanted = json.loads(_as_json(settings))
+    differing = [name for name in {**found, **wanted} if found.get(name) != wanted.get(name)]
+    if differing:
+        name = differing[0]
+        remedy = "use the same settings and text, or another store"
+        raise ConfigError(f"{problem} with {name}={found.get(name)}, not {wanted.get(name)}; {remedy}")
+
+
+def _name(index: int, count: int) -> str:
+    return f"{index}-of-{count}"
+
+
+def _finished(store: SharedFolder, count: int) -> set[str]:
+    """The names of finished shards; raises DataError where there are shards of another count."""
+    names = {name.removesuffix(".json") for name in store.names(SHARDS) if name.endswith(".json")}
+    if other := next((name for name in sorted(names) if not name.endswith(f"-of-{count}")), None):
+        raise DataError(
+            f"--output: {store.address} has shards of another count ({other}); use that count, or another store"
+        )
+    return names
+
+
+def _missing(store: SharedFolder, count: int) -> list[int]:
+    finished = _finished(store, count)
+    return [index for index in range(count) if _name(index, count) not in finished]
+
+
+def _manifest(store: SharedFolder, settings: Mapping[str, object], count: int) -> dict[str, Any]:
+    """Descriptions of all shards, their sums, and a digest of everything that determines the joined content."""
+    shards = {}
+    for index in range(count):
+        name = _name(index, count)
+        shards[name] = _read(store, f"{SHARDS}/{name}.json") or {}
+        there = store.sizes(f"{SHARDS}/{name}")
+        if there != shards[name].get("files"):
+            problem = f"shard {name} is damaged: its files have other sizes than when written"
+            raise DataError(
+                f"--output: {store.address}: {problem}; remove {SHARDS}/{name}.json and run --shard={index}/{count} again"
+            )
+    totals: dict[str, int] = {}
+    for described in shards.values():
+        for name, value in described["counts"].items():
+            totals[name] = totals.get(name, 0) + value
+    content = digest([json.dumps([settings, totals], sort_keys=True)])
+    return {"digest": content, "settings": settings, "counts": totals, "shards": shards}
+
+
+def _read(store: SharedFolder, name: str) -> dict[str, Any] | None:
+    content = store.read(name)
+    try:
+        found = None if content is None else parse_json(content)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else None
+
+
+def _as_json(content: Mapping[str, object]) -> str:
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
