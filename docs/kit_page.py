@@ -33,8 +33,8 @@ muP, `conform optimizer:mup` checks one; `attention:mup` and `initialization:mup
 Backends: "blockwise for scores" are parts that einsum and blockwise attention compute; cuDNN and TPU kernels leave them to
 blockwise attention, with a line in the log ([table of backends](architecture.md)). "Einsum" needs all weights at once.
 
-Not in the kit: SOAP and Shampoo, which optax 0.2.8 and `optax.contrib` do not have; and a soft cap on the logits of the output,
-because the loss computes them block by block as a product without a function after it (`z_loss` keeps them small).
+Optimizers come from optax 0.2.8 and `optax.contrib` where these have them; they lack SOAP. Shampoo, which SOAP improves, is not
+in the kit. Tied and untied outputs are `model.tying`.
 
 `python docs/kit_page.py` writes this page.
 """

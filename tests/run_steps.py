@@ -18,7 +18,6 @@ from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.commands.train import train_and_report
 from transformer_jax.config import ExperimentConfig, to_json
 from transformer_jax.runs import trainer
-from transformer_jax.runs.checkpoint_tools import write_run_directory
 from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.resumption import require_same_run
@@ -26,6 +25,7 @@ from transformer_jax.runs.run import Outcome
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training, tokenizers_to_json
 from transformer_jax.tasks.task import Task, task_class
+from transformer_jax.tools.checkpoint_tools import write_run_directory
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.update import Update
 

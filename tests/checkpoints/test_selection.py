@@ -10,9 +10,9 @@ from transformer_jax.checkpoints.selection import best_step, chosen_step, scored
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, InitConfig, Metric, to_json
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import CharacterTokenizer
-from transformer_jax.runs.checkpoint_tools import checkpoint_table, chosen_steps
 from transformer_jax.runs.initial_state import find_initial_parameters
 from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.tools.checkpoint_tools import checkpoint_table, chosen_steps
 from transformer_jax.tools.reports.run_summary import summarize
 from transformer_jax.tools.reports.translated_split import choose_run
 

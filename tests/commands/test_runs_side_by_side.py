@@ -11,8 +11,8 @@ import pytest
 from transformer_jax.__main__ import main
 from transformer_jax.checkpoints.selection import best_step, scored_checkpoints
 from transformer_jax.config import DataError, Metric, load_run_config
-from transformer_jax.runs.checkpoint_tools import read_parameters
 from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.tools.checkpoint_tools import read_parameters
 from transformer_jax.tools.reports import translated_split
 
 BLEU = Metric("bleu", "maximize")

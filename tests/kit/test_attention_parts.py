@@ -18,7 +18,7 @@ from transformer_jax.kit.multi_query import MultiQuery
 from transformer_jax.kit.rope import RopeSettings, RotaryPositions
 from transformer_jax.kit.shaw import with_relative_keys
 from transformer_jax.kit.sliding_window import SlidingWindow, SlidingWindowSettings
-from transformer_jax.kit.soft_cap import capped
+from transformer_jax.kit.soft_cap import capped_scores
 from transformer_jax.kit.t5 import Buckets, T5Settings
 from transformer_jax.kit.talking_heads import TalkingHeads
 from transformer_jax.layers.attention import MultiHeadAttention
@@ -91,7 +91,7 @@ def test_scores_of_cosine_attention_and_capped_scores():
     scores = jnp.einsum("BHQK,BHMK->BHQM", changed, cosine.keys(key, positions)) / 2
     lengths = jnp.linalg.norm(query, axis=-1)[..., None] * jnp.linalg.norm(key, axis=-1)[..., None, :]
     np.testing.assert_allclose(scores, 3 * jnp.einsum("BHQK,BHMK->BHQM", query, key) / lengths, rtol=1e-4)
-    found = capped(jnp.full((), 2.0), jnp.array([[[[-900.0, 0.0, 1.0]]]]), at([0], [0, 1, 2], query))
+    found = capped_scores(jnp.full((), 2.0), jnp.array([[[[-900.0, 0.0, 1.0]]]]), at([0], [0, 1, 2], query))
     np.testing.assert_allclose(found[0, 0, 0], [-2, 0, 2 * np.tanh(0.5)], atol=1e-4)
 
 

@@ -5,6 +5,7 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from jax.sharding import PartitionSpec
 from optax.contrib import MuonDimensionNumbers
@@ -13,6 +14,7 @@ from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, hype
 from transformer_jax.config.plugins import register, registered
 from transformer_jax.kit.mixture_of_experts import ExpertsSettings
 from transformer_jax.kit.muon import matrices
+from transformer_jax.kit.soap import SoapSettings, rotated
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.precision import FLOAT32
 from transformer_jax.runs.initial_state import InitialState
@@ -121,6 +123,65 @@ def test_muon_orthogonalizes_matrices():
     values = np.linalg.svd(matrix, compute_uv=False)
     assert values.min() > 0.4 and values.max() < 1.3, "all singular values are near 1"
     assert float(jnp.vdot(updates["self_attention"]["query"], gradient["self_attention"]["query"])) > 0
+
+
+def soap_of(**settings: int) -> optax.GradientTransformation:
+    (rule,) = registered("optimizer")["soap"](SoapSettings(**settings), hyperparameters_of(language_model()))
+    return rule
+
+
+def after_updates(rule: optax.GradientTransformation, gradient_of, params, count: int):
+    """Parameters after each of ``count`` updates at the rate 0.1."""
+    step, state, found = jax.jit(lambda params, state: rule.update(gradient_of(params), state)), rule.init(params), []
+    for _ in range(count):
+        updates, state = step(params, state)
+        params = jax.tree.map(lambda leaf, update: leaf - 0.1 * update, params, updates)
+        found.append(params)
+    return found
+
+
+def test_soap_without_bases_is_adam_after_the_first_update():
+    hyperparameters = hyperparameters_of(language_model())
+    adam = optax.scale_by_adam(hyperparameters.b1, hyperparameters.b2, hyperparameters.epsilon)
+    params = {"kernel": jnp.arange(6.0).reshape(2, 3), "bias": jnp.ones(3)}
+    expected = after_updates(adam, jax.grad(lambda p: jnp.sum(p["kernel"] ** 3 * p["bias"][None])), params, 3)
+    first, *found = after_updates(
+        soap_of(max_size=1), jax.grad(lambda p: jnp.sum(p["kernel"] ** 3 * p["bias"][None])), params, 4
+    )
+    np.testing.assert_array_equal(flat(first), flat(params))
+    np.testing.assert_allclose([*map(flat, found)], [*map(flat, expected)], rtol=1e-5)
+
+
+def test_soap_descends_a_rotated_quadratic_in_fewer_updates_than_adam():
+    generator, scales = np.random.default_rng(0), np.diag(np.logspace(0, -1.5, 8))
+    left, right = (np.linalg.qr(generator.normal(size=(8, 8)))[0] for _ in range(2))
+    matrix, other = (jnp.asarray(each @ scales @ each.T, jnp.float32) for each in (left, right))
+    target = jnp.asarray(left @ generator.normal(size=(8, 8)) @ right.T, jnp.float32)
+
+    def loss(params):
+        return jnp.sum((matrix @ (params["kernel"] - target) @ other) ** 2)
+
+    def count(rule):
+        losses = [float(loss(each)) for each in after_updates(rule, jax.grad(loss), {"kernel": 0 * target}, 150)]
+        return int(np.argmax(np.array(losses) < 1e-3)) or 150
+
+    assert 0 < count(soap_of()) < 0.7 * count(optax.scale_by_adam(0.9, 0.98))
+
+
+@pytest.mark.parametrize(
+    ("path", "shape"), [("attention/output", (2, 3, 5)), ("experts_wide", (2, 4, 6)), ("table", (9, 4))]
+)
+def test_soap_rotates_and_rotates_back_and_diagonalizes_covariances(path, shape):
+    rule = soap_of(max_size=8)
+    gradient = {path: jax.random.normal(jax.random.key(0), shape)}
+    _, state = rule.update(gradient, rule.init(gradient))
+    bases, covariances = state.bases[path], state.covariances[path]
+    assert (bases[0] is None) == (path == "table")
+    turned = rotated(gradient[path], bases)
+    np.testing.assert_allclose(rotated(turned, bases, back=True), gradient[path], atol=1e-5)
+    diagonal = bases[1].mT @ covariances[1] @ bases[1]
+    np.testing.assert_allclose(diagonal, jax.vmap(jnp.diag)(jax.vmap(jnp.diag)(diagonal)), atol=1e-6)
+    assert float(jnp.abs(turned - gradient[path]).max()) > 1e-2
 
 
 AVERAGED = {

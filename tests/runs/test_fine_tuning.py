@@ -13,11 +13,11 @@ from run_steps import initial_state, session, train, write_untrained
 
 from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, from_dict, to_dict, to_json
 from transformer_jax.runs import trainer
-from transformer_jax.runs.checkpoint_tools import read_parameters
 from transformer_jax.runs.resumption import require_same_run, settings_to_train
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.task import task_class
+from transformer_jax.tools.checkpoint_tools import read_parameters
 from transformer_jax.training.parameters import named_leaves
 
 FREEZE = "^encoder_|embedding"

@@ -20,19 +20,19 @@ def _existing(run: str) -> RunDirectory:
 
 
 def _ls(values: flags.Values, runs: list[str]) -> None:
-    from transformer_jax.runs.checkpoint_tools import checkpoint_table
+    from transformer_jax.tools.checkpoint_tools import checkpoint_table
 
     print(checkpoint_table(_existing(runs[0])))
 
 
 def _info(values: flags.Values, runs: list[str]) -> None:
-    from transformer_jax.runs.checkpoint_tools import describe_checkpoint
+    from transformer_jax.tools.checkpoint_tools import describe_checkpoint
 
     print(describe_checkpoint(_existing(runs[0]), values.checkpoint or "best"))
 
 
 def _diff(values: flags.Values, runs: list[str]) -> None:
-    from transformer_jax.runs import checkpoint_tools
+    from transformer_jax.tools import checkpoint_tools
 
     (left, of_left), (right, of_right) = (split_checkpoint(run, "RUN") for run in runs)
     folders = _existing(left), _existing(right)
@@ -54,7 +54,7 @@ def _average(values: flags.Values, runs: list[str]) -> None:
         raise ConfigError("--output: is required; give a folder for the new run")
     if values.steps and (values["count"].present or values["checkpoint"].present):
         raise ConfigError("--steps: says which checkpoints to average; leave --count and --checkpoint out")
-    from transformer_jax.runs.checkpoint_tools import chosen_steps, write_average
+    from transformer_jax.tools.checkpoint_tools import chosen_steps, write_average
 
     steps = chosen_steps(source, values.count, values.checkpoint or "last", values.steps)
     written = write_average(source, steps, values.output)
@@ -63,7 +63,7 @@ def _average(values: flags.Values, runs: list[str]) -> None:
 
 
 def _prune(values: flags.Values, runs: list[str]) -> None:
-    from transformer_jax.runs.checkpoint_tools import bytes_text, count_text, to_remove
+    from transformer_jax.tools.checkpoint_tools import bytes_text, count_text, to_remove
 
     run_directory = _existing(runs[0])
     with run_directory.locked(f"prune: another process is training in {run_directory.path}; prune when it has ended"):

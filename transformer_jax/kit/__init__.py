@@ -31,6 +31,7 @@ KIT: dict[tuple[str, str], str] = {
     ("feed_forward", "relu_squared"): "relu_squared",
     ("optimizer", "lion"): "lion",
     ("optimizer", "muon"): "muon",
+    ("optimizer", "soap"): "soap",
     ("averaging", "ema"): "ema",
     ("averaging", "schedule_free"): "schedule_free",
     ("schedule", "wsd"): "wsd",

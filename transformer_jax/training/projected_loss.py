@@ -81,7 +81,7 @@ def projected_cross_entropy(
     matrices = filled if count == 1 else jnp.broadcast_to(filled, (count, *filled.shape))
     options = _LogitOptions(len(matrix), precision)
     arrays = chunked(hidden), matrices, chunked(labels), chunked(weights), smoothing
-    return LossSums(*_chunked_loss(options, *arrays, terms or {}, logit_mod))
+    return LossSums(*_chunked_loss(options, _Chunks(*arrays, terms or {}, logit_mod)))
 
 
 def projected_sum(
@@ -138,27 +138,44 @@ def _columns_first(array: Array, *, columns: int, padding: tuple[int, int], grou
     return transposed.reshape(-1, row_groups * column_groups, rows // row_groups * columns, *rest)
 
 
+class _Chunks(NamedTuple):
+    """Arrays of all chunks [chunks, groups, N, ...], ``matrices`` [groups, V, D], or [V, D] for one group, and the rest."""
+
+    hidden: Array
+    matrices: Array
+    labels: Array
+    weights: Array
+    smoothing: Number
+    terms: LogitTerms
+    logit_mod: Partial | None
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _chunked_loss(
-    options: _LogitOptions,
-    hidden: Array,
-    matrices: Array,
-    labels: Array,
-    weights: Array,
-    smoothing: Number,
-    terms: LogitTerms,
-    logit_mod: Partial | None,
-) -> LossSums:
-    """Sums over all chunks; leaves [chunks, groups, N, ...], matrices [groups, V, D], or [V, D] for one group."""
-    rounded = options.precision.rounded(matrices)
+def _chunked_loss(options: _LogitOptions, chunks: _Chunks) -> LossSums:
+    """Sums over all chunks."""
+    rounded = options.precision.rounded(chunks.matrices)
 
     def add(total: LossSums, chunk: tuple[Array, Array, Array]) -> tuple[LossSums, None]:
-        hidden_chunk, labels_chunk, weights_chunk = chunk
-        logits = _modified(logit_mod, einsum(_product(rounded), hidden_chunk, rounded, options.precision.of_logits))
-        sums = label_smoothed_cross_entropy(logits, labels_chunk, weights_chunk, smoothing, options.vocabulary)
-        return total + _with_terms(sums, terms, logits, labels_chunk, weights_chunk, options.vocabulary), None
+        product = einsum(_product(rounded), chunk[0], rounded, options.precision.of_logits)
+        return total + _sums(product, chunks.logit_mod, options, chunks, chunk), None
 
-    return lax.scan(add, LossSums.zero(terms), (hidden, labels, weights))[0]
+    return lax.scan(add, LossSums.zero(chunks.terms), (chunks.hidden, chunks.labels, chunks.weights))[0]
+
+
+def _sums(
+    product: Array,
+    logit_mod: Partial | None,
+    options: _LogitOptions,
+    chunks: _Chunks,
+    chunk: tuple[Array, Array, Array],
+) -> LossSums:
+    """Sums over a chunk, hidden states, labels and weights, from the product of its factors."""
+    logits, (_, labels, weights) = _modified(logit_mod, product), chunk
+    sums = label_smoothed_cross_entropy(logits, labels, weights, chunks.smoothing, options.vocabulary)
+    for name, term in chunks.terms.items():
+        value = term(logits[..., : options.vocabulary].astype(jnp.float32), labels)
+        sums = sums.with_term(name, jnp.sum(value * weights))
+    return sums
 
 
 def _modified(logit_mod: Partial | None, logits: Array) -> Array:
@@ -166,63 +183,36 @@ def _modified(logit_mod: Partial | None, logits: Array) -> Array:
     return logits if logit_mod is None else logit_mod(logits.astype(jnp.float32)).astype(logits.dtype)
 
 
-def _with_terms(
-    sums: LossSums, terms: LogitTerms, logits: Array, labels: Array, weights: Array, vocabulary: int
-) -> LossSums:
-    for name, term in terms.items():
-        value = term(logits[..., :vocabulary].astype(jnp.float32), labels)
-        sums = sums.with_term(name, jnp.sum(value * weights))
-    return sums
-
-
 def _product(matrices: Array) -> str:
     return "GND,VD->GNV" if matrices.ndim == 2 else "GND,GVD->GNV"
 
 
-def _forward(
-    options: _LogitOptions,
-    hidden: Array,
-    matrices: Array,
-    labels: Array,
-    weights: Array,
-    smoothing: Number,
-    terms: LogitTerms,
-    logit_mod: Partial | None,
-) -> tuple[LossSums, tuple[Array, Array, Partial | None]]:
-    precision = options.precision.of_logits
+def _forward(options: _LogitOptions, chunks: _Chunks) -> tuple[LossSums, _Chunks]:
+    """The sums, and the gradients of the loss."""
+    precision, matrices, logit_mod = options.precision.of_logits, chunks.matrices, chunks.logit_mod
     # Once, and not in every chunk.
     rounded = precision.rounded(matrices)
 
     def add(total: tuple, chunk: tuple[Array, Array, Array]) -> tuple[tuple, Array]:
-        hidden_chunk, labels_chunk, weights_chunk = chunk
-
         def loss_and_sums(product: Array, logit_mod: Partial | None) -> tuple[Array, LossSums]:
-            logits = _modified(logit_mod, product)
-            sums = label_smoothed_cross_entropy(logits, labels_chunk, weights_chunk, smoothing, options.vocabulary)
-            sums = _with_terms(sums, terms, logits, labels_chunk, weights_chunk, options.vocabulary)
+            sums = _sums(product, logit_mod, options, chunks, chunk)
             return sums.loss, sums
 
-        factors = precision.rounded(hidden_chunk), rounded
+        factors = precision.rounded(chunk[0]), rounded
         product = einsum(_product(rounded), *factors, precision)
         gradients, sums = jax.grad(loss_and_sums, (0, 1), has_aux=True)(product, logit_mod)
-        dtypes = str(hidden.dtype), str(matrices.dtype)
-        hidden_gradient, matrices_gradient = einsum_gradients(
-            _product(rounded), precision, dtypes, factors, gradients[0]
-        )
-        mod_gradient = jax.tree.map(jnp.add, total[2], gradients[1])
-        return (total[0] + sums, total[1] + matrices_gradient, mod_gradient), hidden_gradient
+        dtypes = str(chunks.hidden.dtype), str(matrices.dtype)
+        of_hidden, of_matrices = einsum_gradients(_product(rounded), precision, dtypes, factors, gradients[0])
+        return (total[0] + sums, total[1] + of_matrices, jax.tree.map(jnp.add, total[2], gradients[1])), of_hidden
 
-    zero = LossSums.zero(terms), jnp.zeros_like(matrices), jax.tree.map(jnp.zeros_like, logit_mod)
-    (sums, *of_weights), hidden_gradient = lax.scan(add, zero, (hidden, labels, weights))
-    return sums, (hidden_gradient, *of_weights)
+    zero = LossSums.zero(chunks.terms), jnp.zeros_like(matrices), jax.tree.map(jnp.zeros_like, logit_mod)
+    (sums, *of_weights), of_hidden = lax.scan(add, zero, (chunks.hidden, chunks.labels, chunks.weights))
+    return sums, _Chunks(of_hidden, of_weights[0], None, None, None, None, of_weights[1])  # type: ignore[arg-type]
 
 
-def _backward(
-    options: _LogitOptions, gradients: tuple[Array, Array, Partial | None], cotangent: LossSums
-) -> tuple[Array, Array, None, None, None, None, Partial | None]:
+def _backward(options: _LogitOptions, gradients: _Chunks, cotangent: LossSums) -> tuple[_Chunks]:
     """Only the loss has a gradient; the other sums are reports."""
-    of_hidden, of_matrices, of_mod = jax.tree.map(lambda each: (each * cotangent.loss).astype(each.dtype), gradients)
-    return of_hidden, of_matrices, None, None, None, None, of_mod
+    return (jax.tree.map(lambda each: (each * cotangent.loss).astype(each.dtype), gradients),)
 
 
 _chunked_loss.defvjp(_forward, _backward)

@@ -142,6 +142,7 @@ COMBINATIONS = (
         "model.normalization": "deepnorm",
         "model.initialization": "deepnorm",
         "model.feed_forward": "reglu",
+        "optimizer.name": "soap",
         "optimizer.schedule": "wsd",
     },
     {
@@ -149,6 +150,7 @@ COMBINATIONS = (
         "model.positions": "alibi",
         "model.mixers": "ssru attention",
         "model.feed_forward": "geglu",
+        "model.projection": "soft_capped",
         "optimizer.averaging": "schedule_free",
         "training.loss_terms": "confidence_penalty,multi_token",
     },

@@ -9,8 +9,8 @@ from tools.interop.small_models import TEXTS, opened, small_model
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError
-from transformer_jax.runs.checkpoint_tools import read_parameters
 from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.tools.checkpoint_tools import read_parameters
 from transformer_jax.tools.interop.formats import format_module, open_counterpart
 
 library("ctranslate2", "export")

@@ -11,9 +11,9 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import DataError, ExperimentConfig, MeshConfig, to_json
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.runs.checkpoint_tools import write_run_directory
 from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
 from transformer_jax.tasks.task import task_class
+from transformer_jax.tools.checkpoint_tools import write_run_directory
 from transformer_jax.tools.interop.opened_model import OpenedModel, in_float32
 from transformer_jax.training.parameters import named_leaves, some_of
 from transformer_jax.training.sharding import make_mesh, path_of

@@ -9,7 +9,8 @@ import pytest
 
 from transformer_jax.checkpoints.format import StoredCheckpoint, remove, stored_checkpoints
 from transformer_jax.config import ConfigError, Metric
-from transformer_jax.runs.checkpoint_tools import (
+from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.tools.checkpoint_tools import (
     bytes_text,
     checkpoint_table,
     compare_parameters,
@@ -19,7 +20,6 @@ from transformer_jax.runs.checkpoint_tools import (
     parameter_table,
     to_remove,
 )
-from transformer_jax.runs.run_directory import RunDirectory
 
 BLEU = Metric("bleu", "maximize")
 
