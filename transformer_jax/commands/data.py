@@ -30,7 +30,7 @@ def data(values: flags.Values) -> int:
     action, *given = values.arguments or [""]
     if action != "check" or not given:
         raise ConfigError("data: write data check FILES, for example data check corpus/train.{en,de}")
-    from transformer_jax.data.corpus_check import check_text, texts_named
+    from transformer_jax.tools.corpus_check import check_text, texts_named
 
     texts = texts_named(given)
     limits = [("data.train", "a.en,a.de"), ("data.max_source_tokens", TOKENS), ("data.max_target_tokens", TOKENS)]

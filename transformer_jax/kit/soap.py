@@ -97,7 +97,7 @@ def as_matrices(leaf: Array, sides: Sides) -> Array:
 
 def averaged(decay: Array, gradient: Array, covariances: Sides) -> tuple[Array | None, ...]:
     """Moving averages of G Gᵀ and Gᵀ G."""
-    if covariances == (None, None):
+    if all(side is None for side in covariances):
         return covariances
     matrices = as_matrices(gradient, covariances)
     return tuple(
@@ -118,7 +118,7 @@ def turned(covariances: PyTree, bases: PyTree) -> PyTree:
 
 def rotated(leaf: Array, bases: Sides, back: bool = False) -> Array:
     """Q_Lᵀ G Q_R, or ``back`` from it, in the shape of the parameter."""
-    if bases == (None, None):
+    if all(side is None for side in bases):
         return leaf
     matrices = as_matrices(leaf, bases)
     left, right = (each.mT if back and each is not None else each for each in bases)
