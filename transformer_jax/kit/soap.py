@@ -34,7 +34,7 @@ class SoapSettings:
 class SoapState(NamedTuple):
     """Moments as the parameters, the second in the bases; ``Sides`` of covariances and of bases."""
 
-    count: Array
+    num_updates: Array
     mu: PyTree
     nu: PyTree
     covariances: PyTree
@@ -61,19 +61,19 @@ def soap(settings: SoapSettings, hyperparameters: Hyperparameters) -> list[optax
 
     def update(gradient: PyTree, state: SoapState, params: PyTree = None) -> tuple[PyTree, SoapState]:
         covariances = jax.tree.map(partial(averaged, b2), gradient, state.covariances)
-        is_due = state.count % settings.precondition_every == 0
-        kind = jnp.where(state.count == 0, 0, jnp.where(is_due, 1, 2))
+        is_due = state.num_updates % settings.precondition_every == 0
+        kind = jnp.where(state.num_updates == 0, 0, jnp.where(is_due, 1, 2))
         bases = lax.switch(kind, (eigenvectors, turned, lambda _, bases: bases), covariances, state.bases)
-        gradient = jax.tree.map(lambda leaf: jnp.where(state.count == 0, 0.0, leaf), gradient)
+        gradient = jax.tree.map(lambda leaf: jnp.where(state.num_updates == 0, 0.0, leaf), gradient)
         mu = optax.tree.update_moment(gradient, state.mu, b1, 1)
         nu = optax.tree.update_moment(jax.tree.map(rotated, gradient, bases), state.nu, b2, 2)
-        count = jnp.maximum(state.count, 1)
+        count = jnp.maximum(state.num_updates, 1)
 
         def step(mu: Array, nu: Array, bases: Sides) -> Array:
             mean, square = rotated(mu, bases) / (1 - b1**count), nu / (1 - b2**count)
             return rotated(mean / (jnp.sqrt(square) + hyperparameters.epsilon), bases, back=True)
 
-        after = SoapState(optax.safe_increment(state.count), mu, nu, covariances, bases)
+        after = SoapState(optax.safe_increment(state.num_updates), mu, nu, covariances, bases)
         return jax.tree.map(step, mu, nu, bases), after
 
     return [optax.GradientTransformation(init, update)]
