@@ -31,7 +31,7 @@ EXTENSIONS = {
     "norm": "model.norm: settings, model settings, site, precision -> module, x -> norm of x",
     "residual": "model.normalization: a subclass of layers.residual.Residual",
     "feed_forward": "model.feed_forward: settings, model settings, site, dropout, precision -> module",
-    "projection": "model.projection: a layers.embedding.Projection",
+    "projection": "model.projection: a subclass of layers.embedding.Projection",
     "initialization": "model.initialization: settings, model settings, path -> factor or initializer",
     "data_source": "data.source of translation: settings, seed -> Corpus",
     "tokenizer": "tokenizer.kind: a class with train and from_bytes, as ListedTokenizer, or its module:Class",
