@@ -2,7 +2,9 @@
 
     python experiments/benchmarks/live_page.py --run=runs/m30k --texts=multi30k/val.en.gz --output=results.json
 
-Needs Node. Times are CPU time of a whole answer: search, teacher-forced pass, attention, norms and rollout.
+A translation that differs is searched for again in Python with the rounded parameters of the page: if the results are equal,
+rounding is the cause, else a rule of the search differs. Needs Node. Times are CPU time of a whole answer: search,
+teacher-forced pass, attention, norms and rollout.
 """
 
 import argparse
@@ -19,7 +21,7 @@ from transformer_jax.config import config_for_use
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.runs.run_directory import ChosenRun
 from transformer_jax.tasks.trained_run import open_trained
-from transformer_jax.tools.explorer.live import live_model, logits_error, require_live
+from transformer_jax.tools.explorer.live import live_model, logits_error, pack_parameters, require_live
 from transformer_jax.tools.explorer.readers import TranslationReader
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
@@ -32,6 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--run", required=True)
     parser.add_argument("--texts", type=Path, required=True)
+    parser.add_argument("--checkpoint", default="best")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
@@ -43,20 +46,32 @@ def main() -> None:
     results: dict = {"run": Path(options.run).name, "texts": len(texts), "times": {}, "different": {}}
     for width in (beam, 1):
         decoding = replace(config.decoding, beam_width=width)
-        trained = open_trained(ChosenRun(options.run, replace(config, decoding=decoding), "best"))
+        trained = open_trained(ChosenRun(options.run, replace(config, decoding=decoding), options.checkpoint))
         expected = [each[0] for each in trained.task.translator.translate(trained.params, texts)]
         if width == beam:
             model = live_model(trained)
+            _, _, stored = pack_parameters(trained.params)
             read = [(text, each.text) for text, each in zip(texts, expected[:READINGS], strict=False)]
             error = logits_error(trained, read)
         search = {"beamWidth": width, "lengthPenalty": penalty, "temperature": 1}
         asked = [{"action": "read", "text": text, "edits": [], "search": search, "forced": []} for text in texts]
         told = ask_worker(model, asked)
         answers, times = [each["result"] for each in told], [each["milliseconds"] for each in told]
-        results["different"][f"beam {width}"] = [
-            {"text": text, "python": each.text, "page": found["translation"], "scores": [each.score, found["score"]]}
+        differs = [
+            (text, each, found)
             for text, each, found in zip(texts, expected, answers, strict=True)
             if list(each.token_ids) != found["targetIds"]
+        ]
+        rounded = trained.task.translator.translate(stored, [text for text, *_ in differs]) if differs else []
+        results["different"][f"beam {width}"] = [
+            {
+                "text": text,
+                "python": each.text,
+                "page": found["translation"],
+                "scores": [each.score, found["score"]],
+                "the same with the rounded parameters in Python": list(other[0].token_ids) == found["targetIds"],
+            }
+            for (text, each, found), other in zip(differs, rounded, strict=True)
         ]
         lengths = [len(found["tokens"]["source"]) for found in answers]
         results["times"][f"beam {width}, ms"] = {
@@ -67,7 +82,8 @@ def main() -> None:
     reader, worst = TranslationReader(trained), 0.0
     for text, found in zip(texts[:READINGS], answers, strict=False):
         reading = reader.read(text, found["translation"], with_gradients=False)
-        if len(reading.log_probs) == len(found["logProbs"]):
+        # The tokenizer may write a translation in other pieces than the search did.
+        if reading.tokens == found["tokens"]:
             worst = max(worst, float(np.abs(np.subtract(reading.log_probs, found["logProbs"])).max()))
     heads = [
         f"{kind}.{layer + 1}.head.{head + 1}"

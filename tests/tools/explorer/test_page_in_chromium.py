@@ -156,6 +156,20 @@ def test_a_slider_over_checkpoints(browser, address, tmp_path):
     browser.requests.clear()
 
 
+def test_paper_shows_the_whole_view(browser, address):
+    browser.open(f"{address}#kind=cross&zoom=9&theme=dark")
+    browser.wait_for("currentMatrix(panels[0])")
+    assert browser.evaluate("matrixView.extent(panels[0]).height > panels[0].height")
+    browser.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    texts = browser.evaluate("Array.from(document.querySelectorAll('#sheet text'), (each) => each.textContent)")
+    assert {"\u2423" + token.removeprefix("\u2581") if token[0] == "\u2581" else token for token in TARGET} <= set(
+        texts
+    )
+    assert browser.evaluate("document.documentElement.dataset.theme") == "light"
+    browser.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert browser.evaluate("[document.documentElement.dataset.theme, byId('sheet').children.length]") == ["dark", 0]
+
+
 def test_pointing_and_searching_name_tokens(browser, address):
     browser.open(f"{address}#kind=cross")
     browser.wait_for("currentMatrix(panels[0])")

@@ -1081,6 +1081,8 @@ function listen() {
     if (["SELECT", "INPUT", "SUMMARY"].includes(event.target.tagName) || (byId("keys").open && event.key !== "?")) return;
     if (press(event.key)) event.preventDefault();
   });
+  window.addEventListener("beforeprint", showSheet);
+  window.addEventListener("afterprint", hideSheet);
   window.addEventListener("hashchange", () => { readAddress(); settle(); render(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
   new ResizeObserver(() => panels.forEach((panel) => panel.reading && drawPanel(panel))).observe(byId("panels"));
@@ -1108,8 +1110,7 @@ function partOf(panel) {
 }
 
 // The panels of the view side by side, with the names of the runs if there are several.
-async function layoutOfPicture() {
-  await unpackView();
+function layoutOfPicture() {
   const top = panels.length > 1 ? CAPTION : 0;
   let width = 0, height = 0;
   const parts = drawnPanels().map((panel) => {
@@ -1137,16 +1138,33 @@ function save(blob, ending) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-async function svgPicture() {
-  const pen = new SvgPen(), layout = await layoutOfPicture();
+function drawnSvg() {
+  const pen = new SvgPen(), layout = layoutOfPicture();
   drawPicture(pen, layout);
   return pen.svg(layout.width, layout.height);
+}
+
+async function svgPicture() {
+  await unpackView();
+  return drawnSvg();
+}
+
+// Paper shows the whole view in light colors, not the part in the window.
+function showSheet() {
+  document.documentElement.dataset.theme = "light";
+  byId("sheet").replaceChildren(new DOMParser().parseFromString(drawnSvg(), "image/svg+xml").documentElement);
+}
+
+function hideSheet() {
+  byId("sheet").replaceChildren();
+  render();
 }
 
 async function saveSvg() { save(new Blob([await svgPicture()], { type: "image/svg+xml" }), ".svg"); }
 
 async function pngPicture() {
-  const layout = await layoutOfPicture(), canvas = document.createElement("canvas");
+  await unpackView();
+  const layout = layoutOfPicture(), canvas = document.createElement("canvas");
   const scale = Math.min(2, LARGEST_PICTURE / Math.max(layout.width, layout.height));
   [canvas.width, canvas.height] = [Math.ceil(layout.width * scale), Math.ceil(layout.height * scale)];
   const context = canvas.getContext("2d");

@@ -29,7 +29,8 @@ const trainingView = {
   // The charts of the kind of attention, side by side: of the text, or of the first where the text is none of the checkpoints'.
   charts(panel) {
     const own = page.checkpoints.curves.filter(({ kind }) => kind === state.kind), seen = own.some(({ text }) => text === state.text) ? state.text : 0;
-    const curves = own.filter(({ text }) => text === null || text === seen).map((curve) => curve.text === state.text || curve.text === null ? curve : { ...curve, title: `text 1: ${curve.title}` });
+    const nameOf = (text) => text === null ? "all sentences: " : text === state.text ? "" : "text 1: ";
+    const curves = own.filter(({ text }) => text === null || text === seen).map((curve) => ({ ...curve, title: nameOf(curve.text) + curve.title }));
     const width = Math.min(CHART.width, panel.width), columns = Math.floor(panel.width / width) || 1;
     return curves.map((curve, index) => {
       const all = curve.values.flat(2), low = Math.min(0, ...all), high = Math.max(1e-9, ...all);

@@ -40,6 +40,7 @@ page.runs.push({ name: page.runs[0].name, detail: "live" }, { name: page.runs[0]
 // Until the model has read it, the live text is as the first of the page.
 const first = page.readings.find((each) => each.run === 0 && each.text === 0);
 page.readings.push({ ...first, text: LIVE_TEXT, run: UNCHANGED });
+page.statistics.push(...page.statistics.filter(({ run }) => run === 0).map((each) => ({ ...each, run: UNCHANGED })));
 
 const liveSource = () => state.source || first.source;
 const idsOf = (text) => text ? text.split(".").map(Number) : [];

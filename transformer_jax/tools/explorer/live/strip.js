@@ -53,6 +53,7 @@ const reset = () => edit({ source: "", force: "", off: "", beam: "", penalty: ""
 
 function showStrip() {
   if (document.activeElement !== sourceInput) sourceInput.value = state.text === LIVE_TEXT ? liveSource() : readingOf(state.run).source;
+  byId("source").hidden = state.text === LIVE_TEXT;
   for (const [name, input] of Object.entries(numberInputs)) if (document.activeElement !== input) input.value = numberOf(name);
   const off = new Set(editsOn());
   for (const button of switches.querySelectorAll("button.switch")) button.setAttribute("aria-pressed", String(off.has(button.value)));
