@@ -157,7 +157,7 @@ def test_a_slider_over_checkpoints(browser, address, tmp_path):
 
 
 def test_paper_shows_the_whole_view(browser, address):
-    browser.open(f"{address}#kind=cross&zoom=9&theme=dark")
+    browser.open(f"{address}#kind=cross&zoom=9&theme=dark", height=420)
     browser.wait_for("currentMatrix(panels[0])")
     assert browser.evaluate("matrixView.extent(panels[0]).height > panels[0].height")
     browser.evaluate("window.dispatchEvent(new Event('beforeprint'))")

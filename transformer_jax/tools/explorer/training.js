@@ -52,7 +52,7 @@ const trainingView = {
       const at = (update, value) => [across(update) - frame.x, up(value) - frame.y], last = UPDATES.length - 1;
       pen.text(clipped(title, width - 40), x + 10 - frame.x, y + 16 - frame.y, { color: plain, bold: true });
       for (const value of [low, high]) pen.text(number(value), x + CHART.left - 6 - frame.x, up(value) - frame.y, { color: faint, size: 10, align: "right" });
-      for (const value of [low, high]) pen.line([at(UPDATES[0], value), at(UPDATES[last], value)], line, 1);
+      for (const value of low < 0 ? [low, 0, high] : [low, high]) pen.line([at(UPDATES[0], value), at(UPDATES[last], value)], line, 1);
       UPDATES.forEach((update, index) => {
         pen.line([at(update, low), at(update, high)], index === here ? mark : line, index === here ? 2 : 0.5);
         if (index === 0 || index === last) pen.text(update.toLocaleString("en"), across(update) - frame.x, up(low) + 14 - frame.y, { color: faint, size: 10, align: index ? "right" : "left" });

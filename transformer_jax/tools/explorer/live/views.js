@@ -174,6 +174,10 @@ const statesView = {
     }
     return null;
   },
+  inspect(panel, place) {
+    return place.row >= 0 || place.column >= 0 ? inspectToken(currentMatrix(panel), place, panel)
+      : [element("h2", this.name), element("p", "One row for each token, one column for each dimension. Click a token to see its attention.")];
+  },
 };
 
 Object.assign(VIEWS, { effects: effectsView, neurons: neuronsView, ...settings.kind === "rnn" ? { states: statesView } : {} });
