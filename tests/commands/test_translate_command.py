@@ -77,18 +77,15 @@ def test_what_is_drawn_depends_on_the_line_and_its_number_alone(run):
 
 
 def test_the_translation_of_least_risk_is_a_function_of_the_line_and_the_seed(run):
-    lines, flags = ["a b c", "d e f g", "", "a b c", "c"], ("--mbr=chrf", "--samples=12", "--config.decoding.epsilon=0")
-    text = "".join(f"{line}\n" for line in lines).encode()
-    together = translate(run, text, *flags).stdout.decode().split("\n")
-    assert together[0] == together[3] and together[2] == ""
-    alone = [translate(run, f"{line}\n".encode(), *flags).stdout.decode().rstrip("\n") for line in lines[:2]]
-    assert alone == together[:2]
-    assert translate(run, text, *flags, "--lines_at_once=1").stdout.decode().split("\n") == together
-    assert translate(run, text, *flags, "--seed=1").stdout.decode().split("\n") != together
+    text, flags = b"a b c\nd e f g\n\na b c\nc\n", ("--mbr=chrf", "--samples=12", "--config.decoding.epsilon=0")
     best = [row.split("\t") for row in translate(run, text, *flags, "--n_best=3").stdout.decode().splitlines()]
-    first = [row for row in best if row[0] == "1"]
-    assert len(first) == len({row[2] for row in first}) == 3 and first[0][2] == together[0]
-    assert 100 > float(first[0][1]) >= float(first[1][1]) >= float(first[2][1]) > 0
+    by_line = [[row[1:] for row in best if row[0] == str(number)] for number in range(1, 6)]
+    assert by_line[0] == by_line[3] and by_line[2] == [["0.0000", ""]]
+    assert len({translation for _, translation in by_line[0]}) == 3
+    assert 100 > float(by_line[0][0][0]) >= float(by_line[0][1][0]) >= float(by_line[0][2][0]) > 0
+    alone = translate(run, text, *flags, "--lines_at_once=1").stdout.decode().splitlines()
+    assert alone == [rows[0][1] for rows in by_line]
+    assert translate(run, text, *flags, "--seed=1").stdout.decode().splitlines() != alone
 
 
 @pytest.mark.parametrize(

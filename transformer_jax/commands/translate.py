@@ -50,7 +50,9 @@ def lines_flags(values: flags.Values) -> None:
     flags.number(
         "top_p", None, "sample from the fewest tokens with this total probability", lower_bound=1e-6, upper_bound=1.0
     ),
-    flags.number("epsilon", None, "sample from the tokens with at least this probability", lower_bound=0, upper_bound=1.0),
+    flags.number(
+        "epsilon", None, "sample from the tokens with at least this probability", lower_bound=0, upper_bound=1.0
+    ),
     flags.integer("seed", 0, "seed of the sampling", lower_bound=0, upper_bound=LARGEST_SEED),
     flags.string("mbr", "", "chrf or bleu: the sample with the best score beside the other samples (decoding.mbr)"),
     flags.integer("samples", None, "samples of each line for --mbr (decoding.samples)", lower_bound=1),
@@ -70,12 +72,12 @@ def translate(values: flags.Values) -> int:
     out (an empty one gives one): line number, score (length-normalized log-probability) and translation, separated by tabs.
     Lines that are waiting are translated together, up to --lines_at_once, and each is written once all before it are; the first
     256 come first, so that output begins early. Typed lines are answered one by one.
-    With --temperature, --top_k, --top_p or --epsilon translations are sampled, without beam search: the same --seed, lines and flags give
-    the same text, and --n_best=N samples N, the first of them the same for every N. With --prefix every translation begins
-    with that text; spaces at its end are dropped, and its last word may continue. A prefix with unknown tokens is refused.
+    With --temperature, --top_k, --top_p or --epsilon translations are sampled, without beam search: the same --seed, lines and
+    flags give the same text, and --n_best=N samples N, the first of them the same for every N. With --prefix every translation
+    begins with that text; spaces at its end are dropped, and its last word may continue. Unknown tokens in it are refused.
     With --mbr (minimum Bayes risk decoding) --samples of each line are drawn, of tokens with a probability of at least
-    decoding.epsilon, and the one with the highest mean score, with all samples as references, is its translation; --n_best prints
-    these means. Equal lines have equal translations.
+    decoding.epsilon. The one with the highest mean score, with all samples as references, is its translation, and --n_best
+    prints these means. Equal lines have equal translations.
     With --ensemble the models of several runs, of any kind, translate as one: every next token has the mean of their
     probabilities. They must share their tokenizers. TensorFlow is not needed.
     """

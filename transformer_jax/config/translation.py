@@ -74,7 +74,9 @@ class DecodingConfig:
         problem = f"{self.diverse_groups} groups are of decoding.search=beam, not {self.search}; use 1"
         require(self.diverse_groups == 1 or self.search == "beam", "decoding.diverse_groups", problem)
         is_plain = self.search == "beam" and self.diverse_groups == 1
-        problem = f"{self.mbr} chooses among samples, without decoding.search and decoding.diverse_groups; leave them out"
+        problem = (
+            f"{self.mbr} chooses among samples, without decoding.search and decoding.diverse_groups; leave them out"
+        )
         require(not self.mbr or is_plain, "decoding.mbr", problem)
 
     @property

@@ -17,10 +17,10 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.notebook import table
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.texts import TextAttention, TokenScores
-from transformer_jax.training.step import UpdateRule
 
 if TYPE_CHECKING:
     from transformer_jax.evaluation.significance import PairedScores
+    from transformer_jax.training.step import UpdateRule
 
 
 @runtime_checkable
@@ -210,7 +210,7 @@ class Task(ABC):
         return config
 
     @staticmethod
-    def update_rule(objective: Any) -> UpdateRule | None:
+    def update_rule(objective: Any) -> "UpdateRule | None":
         """The update of ``objective``; None: by a dense gradient and an optimizer."""
         del objective
         return None

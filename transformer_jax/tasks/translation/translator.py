@@ -46,7 +46,7 @@ from transformer_jax.training.sharding import put_rows, replicated, row_groups, 
 # Maximum number of beams in a batch: more are no faster on a CPU.
 MAX_BEAMS = {"cpu": 5 * MIN_ROWS}
 # Up to this number of sentences, compiling programs for more than MIN_ROWS rows takes longer than they save.
-MIN_ROWS_UP_TO = 512
+MIN_ROWS_UP_TO = 1024
 # For more sentences than this, padding to two widths costs more than compiling programs for more widths.
 SENTENCES_OF_A_VALIDATION = 10_000
 # The state of shorter sources is padded to this width: compiling a program for each width takes longer than it saves.
@@ -191,9 +191,7 @@ class Translator:
     def _search_for(self, num_results: int) -> SegmentedSearch:
         """Made once for each number of results: it keeps compiled programs."""
         if num_results not in self._searches:
-            self._searches[num_results] = search_for(
-                self.model, self.config, self.mesh, num_results, self.constraint
-            )
+            self._searches[num_results] = search_for(self.model, self.config, self.mesh, num_results, self.constraint)
         return self._searches[num_results]
 
     def _texts(self, found: Hypotheses, row: int) -> list[Translation]:

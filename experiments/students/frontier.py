@@ -1,0 +1,141 @@
+"""CPU seconds and BLEU of whole commands that translate a file: a table, JSON and a picture.
+
+    python experiments/students/frontier.py --input=test_2016.en --references=test_2016.de \
+        "teacher, beam 5=transformer_jax translate --workdir=runs/teacher" \
+        "CTranslate2 int8, beam 5=ctranslate2 teacher-ct2 --beam=5 --penalty=0.6 --compute_type=int8" ...
+
+Each argument is NAME=COMMAND. A command that begins with ``transformer_jax`` gets ``--input`` and ``--output``; one that
+begins with ``ctranslate2`` runs ``experiments/benchmarks/ctranslate2_command.py`` with its folder and both files. All
+commands run in turn, ``--rounds`` times after one that is not counted. CPU seconds are user + system of the process, the
+median of the rounds, for 1,000 lines; start-up is included. BLEU and its difference from the first command have 95 %
+intervals by paired bootstrap resampling. ``--draw`` only draws the picture of a saved result again.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformer_jax.data.text_files import read_lines
+from transformer_jax.evaluation.significance import compare_systems
+from transformer_jax.tools.pictures import canvas
+
+HERE = Path(__file__).resolve().parent
+CTRANSLATE2 = HERE.parent / "benchmarks" / "ctranslate2_command.py"
+
+
+def main() -> None:
+    """Measures, prints and draws."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("commands", nargs="*", metavar="NAME=COMMAND")
+    parser.add_argument("--input", type=Path)
+    parser.add_argument("--references", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--output", type=Path, default=HERE / "results" / "frontier.json")
+    parser.add_argument("--draw", action="store_true")
+    arguments = parser.parse_args()
+    if not arguments.draw:
+        commands = dict(each.split("=", 1) for each in arguments.commands)
+        result = measure(commands, arguments.input, arguments.references, arguments.rounds)
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    result = json.loads(arguments.output.read_text(encoding="utf-8"))
+    print(table(result))
+    draw(result, arguments.output.with_suffix(".png"))
+
+
+def measure(commands: dict[str, str], source: Path, references: Path, rounds: int) -> dict:
+    """CPU seconds of every round, and BLEU with its interval, by name."""
+    wanted = list(read_lines(references))
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    outputs: dict[str, list[str]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "output"
+        for number in range(rounds + 1):
+            for name, command in commands.items():
+                spent = cpu_seconds(arguments_of(command, source, output))
+                print(f"round {number}, {name}: {spent:.2f} CPU s", flush=True)
+                seconds[name] += [spent] * bool(number)
+                outputs[name] = list(read_lines(output))
+    found = {}
+    for name, lines in outputs.items():
+        bleu = compare_systems(next(iter(outputs.values())), lines, wanted)[0]
+        found[name] = {
+            "command": commands[name],
+            "cpu_seconds": seconds[name],
+            "bleu": [bleu.second.value, bleu.second.lower, bleu.second.upper],
+            "difference": [bleu.difference.value, bleu.difference.lower, bleu.difference.upper],
+        }
+    return {"lines": len(wanted), "load": os.getloadavg()[0], "signature": bleu.signature, "systems": found}
+
+
+def arguments_of(command: str, source: Path, output: Path) -> list[str]:
+    """The whole command line."""
+    program, *rest = shlex.split(command)
+    if program == "ctranslate2":
+        folder, *flags = rest
+        return [sys.executable, str(CTRANSLATE2), folder, str(source), str(output), *flags]
+    return [sys.executable, "-m", program, *rest, f"--input={source}", f"--output={output}"]
+
+
+def cpu_seconds(command: Sequence[str]) -> float:
+    """User and system seconds of a process; raises RuntimeError when it fails."""
+    process = os.posix_spawn(command[0], list(command), os.environ)
+    _, status, usage = os.wait4(process, 0)
+    if status:
+        raise RuntimeError(f"{shlex.join(command)} ended with status {status}")
+    return usage.ru_utime + usage.ru_stime
+
+
+def per_thousand(system: dict, lines: int) -> float:
+    """The median of CPU seconds for 1,000 lines."""
+    return statistics.median(system["cpu_seconds"]) * 1000 / lines
+
+
+def table(result: dict) -> str:
+    """Markdown."""
+    rows = ["| | CPU s for 1,000 captions | BLEU (95 %) | difference (95 %) |", "|---|---:|---:|---:|"]
+    for name, each in result["systems"].items():
+        bleu, difference = ("{:.2f} ({:.2f} to {:.2f})".format(*each[key]) for key in ("bleu", "difference"))
+        rows.append(f"| {name} | {per_thousand(each, result['lines']):.2f} | {bleu} | {difference} |")
+    return "\n".join(rows)
+
+
+def draw(result: dict, path: Path) -> None:
+    """BLEU with its interval against CPU seconds, a point for each system."""
+    figure = canvas.blank_figure(7.6, 4.0)
+    axes = canvas.add_panel(figure, 0.6, 0.5, 4.6, 2.9)
+    markers = "osD^vP*X<>"
+    for number, (name, each) in enumerate(result["systems"].items()):
+        value, lower, upper = each["bleu"]
+        axes.errorbar(
+            per_thousand(each, result["lines"]),
+            value,
+            yerr=[[value - lower], [upper - value]],
+            color=canvas.LINE_COLORS[number % len(canvas.LINE_COLORS)],
+            marker=markers[number % len(markers)],
+            markersize=5,
+            linewidth=0.8,
+            linestyle="none",
+            label=name,
+        )
+    axes.set_xscale("log")
+    canvas.style_axes(axes, f"CPU seconds for 1,000 captions, whole command on {result['lines']:,} (log scale)", "BLEU")
+    ticks = [0.5, 1, 2, 5, 10, 20, 50, 100]
+    axes.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])
+    axes.set_xticks([], minor=True)
+    low, high = (f([per_thousand(each, result["lines"]) for each in result["systems"].values()]) for f in (min, max))
+    axes.set_xlim(low / 1.5, high * 1.5)
+    legend = {"loc": "center left", "bbox_to_anchor": (1.02, 0.5), "frameon": False}
+    axes.legend(prop=canvas.font(7.5), labelcolor=canvas.INK, **legend)
+    canvas.add_title(figure, "Quality against cost of whole commands", 10)
+    canvas.write_png(figure, path)
+
+
+if __name__ == "__main__":
+    main()
