@@ -200,7 +200,7 @@ def bucket_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> Batch
 
 def packed_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
     """Several pairs in each row, packed once in a random order; each epoch shuffles the rows."""
-    groups = []
+    groups, tokens_left = [], int(lengths.sum(dtype=np.int64))
     widths = row_widths(lengths, config.packed_length, config.width_step)
     # Without a name here, so that it is freed early.
     by_width = filled_widths(
@@ -208,7 +208,10 @@ def packed_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> Batch
     )
     for members, sides in by_width:
         pairs, offsets = pack_tightly(lengths, members, sides)
-        batches = round(tokens_of(lengths, pairs) / 2 / config.tokens_per_update)
+        # The narrowest rows are last, and hold the other pairs.
+        tokens = tokens_left if sides == widths[0] else tokens_of(lengths, pairs)
+        tokens_left -= tokens
+        batches = round(tokens / 2 / config.tokens_per_update)
         limit = max_rows(max(sides), config.tokens_per_update, config.row_multiple)
         sizes = even_sizes(len(offsets) - 1, batches, limit, config.row_multiple)
         groups.append(RowGroup(*sides, pairs, offsets, sizes))

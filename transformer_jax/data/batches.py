@@ -69,8 +69,8 @@ def scoring_batches(
 ) -> Iterator[Batch]:
     """All pairs of ``store`` (the first ``limit`` if above 0), one in each row, in the batches of ``scoring_rows``."""
     number = min(limit, store.num_pairs) if limit else store.num_pairs
-    lengths = store.lengths(number)
-    for rows in scoring_rows(*lengths, batch_tokens, row_multiple, few_shapes=few_shapes):
+    source_lengths, target_lengths = store.lengths(number)
+    for rows in scoring_rows(source_lengths, target_lengths, batch_tokens, row_multiple, few_shapes=few_shapes):
         yield read_rows(store, rows)
 
 

@@ -89,9 +89,10 @@ def open_or_build(
 class Tokenization(Generic[StoreType]):
     """How a split is tokenized.
 
-    ``kind``: a folder in the cache, and ``name()`` of its store there. ``settings``: everything but the text that determines the content; ``text()``: a
-    digest of the text that its copies share. ``write`` fills an empty folder with a shard. ``join`` fills one from all shards,
-    in order, each read once; it raises ValueError or DataError at a damaged one.
+    ``kind``: a folder in the cache; ``name()``: of the store there. ``settings``: everything but the text that determines the
+    content; ``text()``: a digest of the text that its copies share. ``counts``: of a store, summed over shards. ``write`` fills
+    an empty folder with a shard; ``join`` with all shards, in order, each read once: it raises ValueError or DataError at a
+    damaged one.
     """
 
     kind: str
@@ -99,6 +100,7 @@ class Tokenization(Generic[StoreType]):
     settings: Mapping[str, object]
     text: Callable[[], str]
     open_store: Callable[[Path], StoreType]
+    counts: Callable[[StoreType], dict[str, int]]
     write: Callable[[Path, Shard], object]
     join: Callable[[Iterable[StoreType], Path], object]
 

@@ -1,7 +1,7 @@
 """Orders of indices: random permutations and stable sorting, in little memory also for hundreds of millions of them."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 
 import numpy as np
@@ -72,17 +72,22 @@ def _argsorted(keys: np.ndarray) -> np.ndarray:
     return order
 
 
+def joined(parts: Iterable[np.ndarray], number: int) -> np.ndarray:
+    """Concatenates parts with ``number`` indices in all, and holds one part at a time."""
+    found, filled = np.empty(number, index_type(number)), 0
+    for part in parts:
+        found[filled : filled + len(part)] = part
+        filled += len(part)
+    return found
+
+
 def random_order(number: int, seed: int, epoch: int, stream: int) -> np.ndarray:
     """A random permutation of ``number`` indices that is the same in every version of NumPy.
 
     It sorts the raw output of a counter-based generator (Philox, Salmon et al. 2011), which NumPy keeps stable, unlike
     ``Generator.permutation``. ``stream`` separates the orders of one epoch.
     """
-    order, filled = np.empty(number, index_type(number)), 0
-    for part in sorted_indices(partial(_raw_numbers, seed, epoch, stream), number):
-        order[filled : filled + len(part)] = part
-        filled += len(part)
-    return order
+    return joined(sorted_indices(partial(_raw_numbers, seed, epoch, stream), number), number)
 
 
 def _raw_numbers(seed: int, epoch: int, stream: int, begin: int, end: int) -> np.ndarray:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from transformer_jax.data.buckets import rounded_up
-from transformer_jax.data.orders import blocks, index_type, sorted_indices
+from transformer_jax.data.orders import blocks, index_type, joined, sorted_indices
 
 Widths = tuple[int, int]
 """Positions of a row: source side, target side."""
@@ -15,6 +15,8 @@ Widths = tuple[int, int]
 OPEN_ROWS = 64
 # Pairs of a lane in random order; lanes are packed independently, in one vectorized loop.
 LANE_PAIRS = 8192
+# Lanes that are packed together: their open rows fit into the cache of a core.
+LANES_AT_ONCE = 2048
 # Rows of a lane with longer pairs first: these soon fill their rows, so that about half of the rows are open at a time.
 LANE_ROWS = 2 * OPEN_ROWS
 # Filled share of a row.
@@ -31,31 +33,37 @@ def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int
     Raises ValueError for a pair that is longer than a row.
     """
     number = len(order)
-    width = np.array(widths, np.int32)[:, None]
+    # Differences below zero wrap around to large numbers, so that no row without space is the tightest.
+    unsigned = np.uint16 if max(widths) < 1 << 15 else np.uint32
+    width = np.array(widths, unsigned)[:, None]
     lanes = lanes or max(number // LANE_PAIRS, 1)
-    free = np.broadcast_to(width[:, :, None], (2, lanes, OPEN_ROWS)).copy()
-    open_rows = np.arange(lanes * OPEN_ROWS).reshape(lanes, OPEN_ROWS)
-    next_row = open_rows.size
-    row_of_pair = np.zeros(number, index_type(number + next_row))
-    none = max(widths) + 1
-    for start in range(0, number, lanes):
-        needed = lengths[:, order[start : start + lanes]].astype(np.int32)
-        if (needed > width).any():
-            raise ValueError(f"a pair is longer than the {widths} positions of a row")
-        lane = np.arange(needed.shape[1])
-        source_left, target_left = free[:, : len(lane)] - needed[:, :, None]
-        fits = np.minimum(source_left, target_left) >= 0
-        slot = np.where(fits, np.maximum(source_left, target_left), none).argmin(axis=1)
-        full = np.flatnonzero(~fits[lane, slot])
-        if len(full):
-            slot[full] = free[:, full].max(axis=0).argmin(axis=1)
-            free[:, full, slot[full]] = width
-            open_rows[full, slot[full]] = next_row + np.arange(len(full))
-            next_row += len(full)
-        free[:, lane, slot] -= needed
-        row_of_pair[start : start + lanes] = open_rows[lane, slot]
+    # A row is called by its place in the order of opening: by pair and, within one pair of all lanes, by lane.
+    num_rows = lanes * OPEN_ROWS + number
+    row_of_pair = np.zeros(number, index_type(num_rows))
+    for first in range(0, lanes, LANES_AT_ONCE):
+        last = min(first + LANES_AT_ONCE, lanes)
+        free = np.broadcast_to(width[:, :, None], (2, last - first, OPEN_ROWS)).copy()
+        open_rows = np.arange(first * OPEN_ROWS, last * OPEN_ROWS).reshape(-1, OPEN_ROWS)
+        left = np.empty_like(free)
+        for start in range(first, number, lanes):
+            lane = np.arange(min(last - first, number - start))
+            chosen = slice(start, start + len(lane))
+            needed = lengths[:, order[chosen]]
+            if (needed > width).any():
+                raise ValueError(f"a pair is longer than the {widths} positions of a row")
+            needed = needed.astype(unsigned)
+            source_left, target_left = np.subtract(free[:, : len(lane)], needed[:, :, None], out=left[:, : len(lane)])
+            wider = np.maximum(source_left, target_left, out=source_left)
+            slot = wider.argmin(axis=1)
+            full = np.flatnonzero(wider[lane, slot] > max(widths))
+            if len(full):
+                slot[full] = free[:, full].max(axis=0).argmin(axis=1)
+                free[:, full, slot[full]] = width
+                open_rows[full, slot[full]] = lanes * OPEN_ROWS + start + full
+            free[:, lane, slot] -= needed
+            row_of_pair[chosen] = open_rows[lane, slot]
     pairs, sizes, filled = np.empty_like(order), [], 0
-    unused_bits = np.uint64(64 - next_row.bit_length())
+    unused_bits = np.uint64(64 - num_rows.bit_length())
     for part in sorted_indices(lambda begin, end: row_of_pair[begin:end].astype(np.uint64) << unused_bits, number):
         pairs[filled : filled + len(part)] = order[part]
         sizes.append(np.unique(row_of_pair[part], return_counts=True)[1])
@@ -71,10 +79,10 @@ def pack_tightly(lengths: np.ndarray, order: np.ndarray, widths: Widths) -> tupl
         filled[begin:end] = source / widths[0] + target / widths[1]
     lanes = max(round(filled.sum() / 2 / LANE_ROWS), 1)
     # Positive floats are in the order of their bits.
-    longest_first = sorted_indices(lambda begin, end: ~filled[begin:end].view(np.uint64), len(order))
-    order = np.concatenate([order[part] for part in longest_first])
+    keys = ~filled.view(np.uint64)
     del filled
-    return pack_rows(lengths, order, widths, lanes)
+    longest_first = sorted_indices(lambda begin, end: keys[begin:end], len(order))
+    return pack_rows(lengths, joined((order[part] for part in longest_first), len(order)), widths, lanes)
 
 
 def row_widths(lengths: np.ndarray, packed_length: int, multiple: int) -> list[Widths]:

@@ -12,7 +12,7 @@ one that was killed can be repeated.
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -50,7 +50,7 @@ def upload_shard(work: Tokenization[StoreType], address: str, cache: str, shard:
         store.put(folder, f"{SHARDS}/{name}")
         sizes = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
         digests = digest([(folder / "digests.json").read_text()])
-        described = {"counts": opened.counts(), "files": sizes, "digests": digests}
+        described = {"counts": work.counts(opened), "files": sizes, "digests": digests}
         store.write(f"{SHARDS}/{name}.json", _as_json(described))
         shutil.rmtree(folder, ignore_errors=True)
     missing = _missing(store, shard.count)
@@ -62,8 +62,8 @@ def upload_shard(work: Tokenization[StoreType], address: str, cache: str, shard:
 def open_shared(work: Tokenization[StoreType], address: str, cache: str) -> StoreType:
     """The store at ``address``, copied into the cache unless it is there.
 
-    Raises ConfigError where it was tokenized with other settings, and DataError where it is unfinished, with the missing shards.
-    The text is not read, and not compared.
+    Raises ConfigError where it was tokenized with other settings, and DataError where it is unfinished, with the missing
+    shards. The text is not read, and not compared.
     """
     store = SharedFolder(address, "data.store")
     manifest = finished_manifest(address)

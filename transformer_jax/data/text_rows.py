@@ -6,9 +6,9 @@ import numpy as np
 
 from transformer_jax.array_types import PAD_ID
 from transformer_jax.config import TextBatchingConfig
-from transformer_jax.data.orders import epoch_order, random_order
 from transformer_jax.data.batches import token_rows
 from transformer_jax.data.buckets import rows_of
+from transformer_jax.data.orders import epoch_order, random_order
 from transformer_jax.data.packing import pack_rows
 from transformer_jax.data.pair_encoding import Sentences
 from transformer_jax.data.token_store import DocumentStore

@@ -217,7 +217,9 @@ def tokenization_of_pairs(
     settings = _pairs_settings(corpus, split, tokenizers, config)
     name = partial(_pairs_name, corpus, split, tokenizers, config)
     write = partial(_write_pairs, corpus, split, tokenizers, config)
-    return Tokenization(PAIR_STORES, name, settings, partial(content_of, corpus, split), TokenStore, write, join)
+    return Tokenization(
+        PAIR_STORES, name, settings, partial(content_of, corpus, split), TokenStore, TokenStore.counts, write, join
+    )
 
 
 def open_document_store(
@@ -247,7 +249,16 @@ def tokenization_of_documents(source: DocumentSource, split: str, tokenizer: Tok
         partial(_documents_name, source, split, tokenizer),
         partial(_write_documents, source, split, tokenizer),
     )
-    return Tokenization(DOCUMENT_STORES, name, settings, partial(content_of, source, split), DocumentStore, write, join)
+    return Tokenization(
+        DOCUMENT_STORES,
+        name,
+        settings,
+        partial(content_of, source, split),
+        DocumentStore,
+        DocumentStore.counts,
+        write,
+        join,
+    )
 
 
 def unigram_entropy(ids: np.ndarray) -> float:

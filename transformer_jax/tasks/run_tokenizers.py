@@ -55,16 +55,16 @@ def tokenizers_for_training(config: ExperimentConfig, run: RunDirectory, task: "
 def new_tokenizers(config: ExperimentConfig, task: "type[Task]", output: str = "") -> TokenizerPair:
     """Tokenizers of the training split, from the cache if they were trained on the same text with the same settings.
 
-    With ``data.store`` the ones in the store; with ``output`` the ones in that store, trained if it has none. Raises ConfigError
-    where a store has tokenizers of other settings.
+    With ``data.store`` the ones in the store; with ``output`` the ones in that store, trained if it has none. Raises
+    ConfigError where a store has tokenizers of other settings.
     """
     if output or config.data.store:
-        settings = asdict(config.tokenizer) | {"data.seed": config.data_seed}
+        stated = asdict(config.tokenizer) | {"data.seed": config.data_seed}
         trained = (
             partial(new_tokenizers, replace(config, data=replace(config.data, store="")), task) if output else None
         )
         key = "--output" if output else "data.store"
-        return shared_tokenizers(output or config.data.store, settings, key, trained)
+        return shared_tokenizers(output or config.data.store, stated, key, trained)
     data = asdict(config.data) | {"cache_directory": ""}
     del data["store"]
     text = task.open_source(config).fingerprint(config.data.train_split)

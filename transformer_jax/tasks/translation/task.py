@@ -23,8 +23,8 @@ from transformer_jax.data.corpora import open_corpus, with_languages
 from transformer_jax.data.corpus_statistics import sample_of
 from transformer_jax.data.line_shift import line_shift
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, digest
-from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.shared_stores import shared_digest
+from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.token_store import TokenStore, open_token_store, tokenization_of_pairs, unigram_entropy
 from transformer_jax.data.tokenizers import TokenizerPair, too_many_pieces, train_tokenizers
 from transformer_jax.evaluation.significance import PairedScores, compare_systems, sentence_chrf
