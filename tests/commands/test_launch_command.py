@@ -65,6 +65,16 @@ def test_each_launcher_prints_what_it_writes(capsys):
     assert yaml.safe_load(capsys.readouterr().out)["metadata"]["name"] == "own"
 
 
+def test_tokenizing_has_the_settings_of_the_run(tmp_path, capsys):
+    flags = ["--config.data.store=s3://b/tokens", "--config.model.d_ff=64"]
+    assert main([*SLURM, "--tokenize_shards=4", "--output=run.sh", *TRAIN, *flags]) == 0
+    assert capsys.readouterr().err == "written; start it with: bash run.sh\n"
+    found = re.findall("transformer-jax (tokenize .*)", (tmp_path / "run.sh").read_text())
+    own = "tokenize --config=small.py --config.model.d_ff=64 --output=s3://b/tokens"
+    cache = "--config.data.cache_directory=/shared/runs/cache"
+    assert found == [f"{own} {cache} --shard={index}/4" for index in ("0", "$SLURM_ARRAY_TASK_ID")]
+
+
 def test_a_sweep_becomes_an_array(capsys):
     assert main([*SLURM[:2], "--gpus_per_node=1", "--cpus=4", *SWEEP, "--study=both"]) == 0
     script = capsys.readouterr().out
@@ -79,6 +89,8 @@ def test_a_sweep_becomes_an_array(capsys):
         (["launch"], "'' is not a launcher; launchers are slurm, kubernetes, skypilot"),
         (SLURM, "'' cannot be launched; write train or sweep with its flags after --"),
         ([*SLURM, *TRAIN, "--help"], "--help: unknown flag; --help lists the flags"),
+        ([*SLURM, "--tokenize_shards=4", *TRAIN], "data.store: '' is no absolute path or address"),
+        ([*SLURM, "--tokenize_shards=4", *SWEEP], "--tokenize_shards: is for train, not for 'sweep'"),
         ([*SLURM, "--", "evaluate"], "'evaluate' cannot be launched; write train or sweep with its flags after --"),
         ([*SLURM, "--tpu=v5e:4x4", *TRAIN], "--tpu: is a flag for kubernetes, not for slurm"),
         (

@@ -9,11 +9,12 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.sweep import flags_of_trials, sweep
 from transformer_jax.commands.train import train
 from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.config.checks import is_address
 from transformer_jax.runtime.atomic_files import write_whole
-from transformer_jax.tools.launching import Sweep, Training, beside, logs_of, name_of_workdir
+from transformer_jax.tools.launching import Sweep, Tokenizing, Training, beside, is_absolute, logs_of, name_of_workdir
 from transformer_jax.tools.launching.kubernetes import KubernetesSettings, kubernetes_manifest
 from transformer_jax.tools.launching.skypilot import SkyPilotSettings, sky_task
-from transformer_jax.tools.launching.slurm import SlurmSettings, sbatch_script
+from transformer_jax.tools.launching.slurm import SlurmSettings, slurm_script
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, load_sweep
 
 # Flags of sweep that are passed to its workers.
@@ -33,7 +34,7 @@ class Launcher(NamedTuple):
 
 
 LAUNCHERS = {
-    "slurm": Launcher(SlurmSettings, sbatch_script, "mkdir -p {logs} && sbatch"),
+    "slurm": Launcher(SlurmSettings, slurm_script, "mkdir -p {logs} && sbatch"),
     "kubernetes": Launcher(KubernetesSettings, kubernetes_manifest, "kubectl apply --filename"),
     "skypilot": Launcher(SkyPilotSettings, sky_task, "sky jobs launch"),
 }
@@ -77,6 +78,9 @@ USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND"
         "kubernetes: restart a run that logged nothing for this time, longer than validation and compilation; 0: never",
         lower_bound=0,
     ),
+    flags.integer(
+        "tokenize_shards", None, "first tokenize into data.store, in this number of jobs on CPUs", lower_bound=2
+    ),
     flags.boolean("spot", False, "kubernetes, skypilot: machines that may be preempted"),
 )
 def launch(values: flags.Values) -> int:
@@ -91,6 +95,9 @@ def launch(values: flags.Values) -> int:
             -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
         transformer-jax launch skypilot --gpu_type=H100 --gpus_per_node=8 --nodes=2 --spot --volume_claim=runs --image=IMAGE \
             -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
+
+    With --tokenize_shards=64 and --config.data.store=/shared/tokens (or s3://, gs://), 64 jobs on CPUs tokenize the text before
+    the run begins: in SLURM a job array, in Kubernetes an indexed job of the JobSet, in SkyPilot a task of a pipeline.
 
     After -- comes the command for one machine; --distributed is added if there are several processes, and each worker of a
     sweep gets its own job, pod or node. Settings, mesh and batch are checked before anything is queued. Recipes, sweeps and
@@ -107,7 +114,7 @@ def launch(values: flags.Values) -> int:
         if values[flag].present:
             others = " and ".join(other for other, each in LAUNCHERS.items() if flag in each.flags)
             raise ConfigError(f"--{flag}: is a flag for {others}, not for {name}")
-    workload = workload_of(command)
+    workload = workload_of(command, values.tokenize_shards)
     settings = {flag: values[flag].value for flag in launcher.flags}
     if settings["name"] is None:
         settings["name"] = name_of_workdir(workload.workdir)
@@ -117,12 +124,14 @@ def launch(values: flags.Values) -> int:
         return 0
     write_whole(Path(values.output).expanduser(), content)
     start = launcher.start.format(logs=logs_of(workload.workdir))
+    if content.startswith("#!") and values.tokenize_shards:
+        start = "bash"
     print(f"written; start it with: {start} {values.output}", file=sys.stderr)
     return 0
 
 
-def workload_of(command: list[str]) -> Training | Sweep:
-    """The ``train`` or ``sweep`` command to launch, with its flags and settings checked.
+def workload_of(command: list[str], shards: int | None = None) -> Training | Sweep:
+    """The ``train`` or ``sweep`` command to launch, with its flags and settings checked; with ``shards`` after tokenizing.
 
     Adds a cache of tokenized corpora and compiled programs beside the run, unless the settings state one. Raises ConfigError at
     another command, or wrong flags or settings.
@@ -131,7 +140,10 @@ def workload_of(command: list[str]) -> Training | Sweep:
     if name == "train":
         values = flags.parse(train.flags, arguments)
         config = flags.resolve_config(values)
-        return Training((*command, *_shared_cache(values.workdir, config)), values.workdir, config)
+        tokenizing = None if shards is None else _tokenizing(values, config, shards)
+        return Training((*command, *_shared_cache(values.workdir, config)), values.workdir, config, tokenizing)
+    if shards is not None:
+        raise ConfigError(f"--tokenize_shards: is for train, not for {name!r}; trials of a sweep read a finished store")
     if name == "sweep":
         values = flags.parse(sweep.flags, arguments)
         if values.retry_failed:
@@ -141,6 +153,19 @@ def workload_of(command: list[str]) -> Training | Sweep:
         more += (*flags_of_trials(values), *_shared_cache(values.workdir, stated.settings(stated.points()[0])))
         return Sweep(values.sweep, values.workdir, max(values.workers, 1), more, bool(os.environ.get(STORAGE_VARIABLE)))
     raise ConfigError(f"{name!r} cannot be launched; write train or sweep with its flags after --")
+
+
+def _tokenizing(values: flags.Values, config: ExperimentConfig, shards: int) -> Tokenizing:
+    store = config.data.store
+    if not (is_absolute(store) or is_address(store)):
+        problem = f"{store!r} is no absolute path or address, where the jobs write and the run reads"
+        raise ConfigError(
+            f"data.store: {problem}; set --config.data.store=/shared/tokens, or leave out --tokenize_shards"
+        )
+    kept = [f"--config.{key}={text}" for key, text in flags.overrides_of(values) if key != "data.store"]
+    plugins = [f"--plugin={file}" for file in values.plugin]
+    recipe = f"--config={flags.required_config(values)}"
+    return Tokenizing((recipe, *plugins, *kept, f"--output={store}", *_shared_cache(values.workdir, config)), shards)
 
 
 def _shared_cache(workdir: str, config: ExperimentConfig) -> list[str]:

@@ -103,7 +103,8 @@ def test_pods_with_tpus_leave_it_to_gke(monkeypatch):
         "cloud.google.com/gke-tpu-topology": "4x4",
         "cloud.google.com/gke-spot": "true",
     }
-    topology = content["metadata"]["annotations"]["alpha.jobset.sigs.k8s.io/exclusive-topology"]
+    (workers,) = content["spec"]["replicatedJobs"]
+    topology = workers["template"]["metadata"]["annotations"]["alpha.jobset.sigs.k8s.io/exclusive-topology"]
     assert topology == "cloud.google.com/gke-nodepool"
     # What GKE sets in the pods of a JobSet must not meet anything of ours: JAX's own three would come first.
     assert variables(pod, 3) == {}
@@ -133,6 +134,23 @@ def test_the_run_lies_on_the_volume():
             read(settings(gpus_per_node=1, mount_path="/mnt/disk"), training(workdir=workdir))
     with pytest.raises(ConfigError, match="--mount_path: shared must begin with /"):
         read(settings(gpus_per_node=1, mount_path="shared"), training())
+
+
+def test_shards_are_tokenized_before_the_run_begins(program, notes):
+    asked = settings(tpu="v5e:4x4", max_restarts=7)
+    plain = read(asked, training())[0]["spec"]["replicatedJobs"][-1]
+    first, tokens, workers = read(asked, training(shards=12))[0]["spec"]["replicatedJobs"]
+    after = [job.pop("dependsOn", None) for job in (first, tokens, workers)]
+    assert after == [None, *([{"name": name, "status": "Complete"}] for name in ("tokenizers", "tokens"))]
+    assert workers == plain
+    for number, job in ((1, first["template"]["spec"]), (12, tokens["template"]["spec"])):
+        assert (job["completions"], job["parallelism"], job["backoffLimitPerIndex"]) == (number, number, 7)
+        pod = job["template"]["spec"]
+        assert pod["containers"][0]["resources"]["limits"] == {"cpu": 8, "memory": "64Gi"} and "nodeSelector" not in pod
+    environment = {**os.environ, "BEHAVIOR": "", "JOB_COMPLETION_INDEX": "5"}
+    assert subprocess.run(as_a_container_runs_it(pod), env=environment, timeout=20).returncode == 0
+    arguments = (notes / "arguments-0").read_text().splitlines()
+    assert arguments == ["tokenize", "--config=a.py", f"--output=/shared/{AWKWARD}", "--shard=5/12"]
 
 
 def test_workers_of_a_sweep_are_pods_of_their_own():

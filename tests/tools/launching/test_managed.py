@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 import yaml
-from tools.launching.workloads import sweep, training
+from tools.launching.workloads import AWKWARD, sweep, training
 
 from transformer_jax.config import ConfigError
 from transformer_jax.tools.launching.skypilot import SkyPilotSettings, sky_task
@@ -37,10 +37,26 @@ def test_a_task_of_skypilot():
 @pytest.mark.filterwarnings("ignore")
 def test_it_fits_the_schema_of_skypilot_where_that_is_installed():
     schemas, jsonschema = pytest.importorskip("sky.utils.schemas"), pytest.importorskip("jsonschema")
-    for workload in (training(), sweep()):
-        task = yaml.safe_load(sky_task(SkyPilotSettings(**SKY), workload))
+    for workload in (training(), sweep(), training(shards=4)):
+        *_, task = yaml.safe_load_all(sky_task(SkyPilotSettings(**SKY), workload))
         jsonschema.validate(task, schemas.get_task_schema())
         jsonschema.validate(task["resources"], schemas.get_resources_schema())
+
+
+def test_shards_are_tokenized_before_the_run_begins():
+    name, first, tokens, run = yaml.safe_load_all(sky_task(SkyPilotSettings(**SKY), training(shards=4)))
+    assert name == {"name": "base"}
+    assert run == yaml.safe_load(sky_task(SkyPilotSettings(**SKY), training()))
+    assert [(task["name"], task["num_nodes"]) for task in (first, tokens)] == [
+        ("base-tokenizers", 1),
+        ("base-tokens", 4),
+    ]
+    assert all(set(task) == set(run) and "accelerators" not in task["resources"] for task in (first, tokens))
+    script = tokens["run"].replace("transformer-jax", "printf '%s\\n'")
+    found = subprocess.run(
+        ["sh", "-c", script], env={"SKYPILOT_NODE_RANK": "3"}, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.splitlines() == ["tokenize", "--config=a.py", f"--output=/shared/{AWKWARD}", "--shard=3/4"]
 
 
 def test_its_shell_says_who_is_who():

@@ -11,7 +11,7 @@ from jax._src.clusters import SlurmCluster
 from tools.launching.workloads import AWKWARD, sweep, training
 
 from transformer_jax.config import ConfigError
-from transformer_jax.tools.launching.slurm import SlurmSettings, sbatch_script
+from transformer_jax.tools.launching.slurm import SlurmSettings, sbatch_script, slurm_script
 
 # srun starts nodes x tasks of each, with the variables of the srun manual that tell them apart, and waits for all.
 SRUN = """
@@ -24,6 +24,8 @@ worst=0
 for pid in "${pids[@]}"; do wait "$pid" || worst=$?; done
 exit $worst
 """
+
+KILL = "--kill-on-invalid-dep=yes"
 
 
 def settings(**changes: object) -> SlurmSettings:
@@ -61,6 +63,31 @@ def started(program, notes, tmp_path):
         return subprocess.Popen(["bash", file], env=environment, cwd=tmp_path)
 
     return start
+
+
+def test_shards_are_tokenized_before_the_run_begins(started, notes, program, tmp_path):
+    """A stand-in for sbatch notes its flags and the job, and runs one job of the array."""
+    program(
+        "sbatch",
+        """n=$(ls "$NOTES" | grep -c ^job-); cat > "$NOTES/job-$n"; echo "$@" > "$NOTES/flags-$n"
+        case $n in 0|1) SLURM_ARRAY_TASK_ID=7 NOTES=$NOTES/../own bash "$NOTES/job-$n" >&2 || exit 1;; esac
+        echo "$((70 + n));cluster" """,
+    )
+    program("srun", 'mkdir -p "$NOTES"; echo "$@" >> "$NOTES/srun"')
+    asked = settings(time="24:00:00", partition="long")
+    plain, script = (slurm_script(asked, training(shards=shards, workdir=f"{tmp_path}/runs/a")) for shards in (0, 12))
+    assert started(script).wait(20) == 0
+    assert (notes / "job-2").read_text() == plain == sbatch_script(asked, training(workdir=f"{tmp_path}/runs/a"))
+    flags = [(notes / f"flags-{number}").read_text().split() for number in range(3)]
+    assert flags == [
+        ["--parsable", *after] for after in ([], *([f"--dependency=afterok:{job}", KILL] for job in (70, 71)))
+    ]
+    jobs = [directives((notes / f"job-{number}").read_text()) for number in range(3)]
+    assert [job.get("array") for job in jobs] == [None, "1-11", None]
+    assert all(job["nodes"] == job["ntasks-per-node"] == "1" and "gpus-per-node" not in job for job in jobs[:2])
+    assert all(job["partition"] == "long" and job["job-name"] == "base-tokens" for job in jobs[:2])
+    begins = f"--cpus-per-task=4 transformer-jax tokenize --config=a.py --output=/shared/{AWKWARD} --shard="
+    assert (tmp_path / "own/srun").read_text().splitlines() == [f"{begins}{index}/12" for index in (0, 7)]
 
 
 def until_ready(notes: Path, number: int) -> None:

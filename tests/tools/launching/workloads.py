@@ -1,16 +1,17 @@
 """What the tests of the launchers launch."""
 
 from transformer_jax.config import ExperimentConfig, from_dict
-from transformer_jax.tools.launching import Sweep, Training
+from transformer_jax.tools.launching import Sweep, Tokenizing, Training
 
 AWKWARD = "it's $(here) $$"
 
 
-def training(*flags: str, rows: int = 64, workdir: str = "/shared/runs/base", **mesh: int) -> Training:
+def training(*flags: str, rows: int = 64, workdir: str = "/shared/runs/base", shards: int = 0, **mesh: int) -> Training:
     config: ExperimentConfig = from_dict(
         {"batching": {"row_multiple": rows, "tokens_per_update": rows * 256}, "mesh": mesh}
     )
-    return Training(("train", "--config=a.py", f"--workdir={workdir}", *flags), workdir, config)
+    tokenizing = Tokenizing(("--config=a.py", f"--output=/shared/{AWKWARD}"), shards) if shards else None
+    return Training(("train", "--config=a.py", f"--workdir={workdir}", *flags), workdir, config, tokenizing)
 
 
 def sweep(workers: int = 3, workdir: str = "/shared/sweep", has_database: bool = False) -> Sweep:

@@ -6,6 +6,7 @@ to SLURM from Python, is not used because it ships functions as pickles. Process
 """
 
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -18,12 +19,35 @@ LONGEST_NAME = 40
 
 
 @dataclass(frozen=True)
+class Tokenizing:
+    """Jobs that tokenize the training split in ``shards`` before a run: ``flags`` of ``tokenize`` without --shard.
+
+    The first shard comes alone, since it trains the tokenizers; then all follow, where the first finds that it is done.
+    """
+
+    flags: tuple[str, ...]
+    shards: int
+
+    def __post_init__(self) -> None:
+        if self.shards < 2:
+            raise ConfigError(f"--tokenize_shards: {self.shards} must be at least 2")
+
+    def command(self, index: str) -> str:
+        """The shell command for a shard; ``index`` may be a variable of the shell."""
+        return f"{shlex.join([PROGRAM, 'tokenize', *self.flags])} --shard={index}/{self.shards}"
+
+
+@dataclass(frozen=True)
 class Training:
-    """A run of one or several processes: the command line after ``transformer-jax``, and the settings that it gives."""
+    """A run of one or several processes: the command line after ``transformer-jax``, and the settings that it gives.
+
+    ``tokenizing``: jobs that must be complete before it.
+    """
 
     arguments: tuple[str, ...]
     workdir: str
     config: ExperimentConfig
+    tokenizing: Tokenizing | None = None
 
     def command(self, num_processes: int) -> list[str]:
         kept = [word for word in self.arguments[1:] if word.partition("=")[0] not in DISTRIBUTED_FLAGS]

@@ -1,4 +1,4 @@
-"""Manifests for Kubernetes: a JobSet for a run, an indexed Job for the workers of a sweep.
+"""Manifests for Kubernetes: a JobSet for a run, perhaps after jobs that tokenize, an indexed Job for the workers of a sweep.
 
 From the JobSet API reference (jobset.sigs.k8s.io, v1alpha2), the Kubernetes API (batch/v1) and GKE's pages on TPUs
 (cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus and .../how-to/tpus).
@@ -26,6 +26,7 @@ from transformer_jax.config import ConfigError
 from transformer_jax.tools.launching import (
     PROGRAM,
     Sweep,
+    Tokenizing,
     Training,
     is_absolute,
     require_given,
@@ -153,10 +154,14 @@ def kubernetes_manifest(settings: KubernetesSettings, workload: Training | Sweep
     return as_yaml(content, "kubernetes", "kubectl apply --filename", grace)
 
 
-def as_yaml(content: Manifest, launcher: str, start: str, grace: str) -> str:
-    """A YAML file that the command ``start`` starts, fields in the order of ``content``; ``grace``: the time to save."""
+def as_yaml(content: Manifest | list[Manifest], launcher: str, start: str, grace: str) -> str:
+    """A YAML file that the command ``start`` starts, fields in the order of ``content``; ``grace``: the time to save.
+
+    A list gives a document for each of its items.
+    """
+    documents = content if isinstance(content, list) else [content]
     head = f"# Written by transformer-jax launch {launcher}. Start it with {start}.\n{GRACE}{grace}\n"
-    return head + yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=1000)
+    return head + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=1000)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -193,12 +198,17 @@ def _labels(settings: KubernetesSettings) -> dict[str, str]:
 
 
 def _job_set(settings: KubernetesSettings, hosts: Hosts, workload: Training) -> Manifest:
-    pod = _pod(settings, hosts, workload.command(hosts.number), _process_environment(settings, hosts))
+    command = shlex.join(workload.command(hosts.number))
+    pod = _pod(settings, hosts, command, _process_environment(settings, hosts))
     pod["spec"]["containers"][0] |= _probes(settings, workload)
-    metadata = _metadata(settings)
+    before = [] if workload.tokenizing is None else _tokenizing_jobs(settings, workload.tokenizing)
+    workers: Manifest = {"name": WORKERS, "replicas": 1, "template": {}}
+    if before:
+        workers["dependsOn"] = [{"name": before[-1]["name"], "status": "Complete"}]
     if settings.tpu is not None:
         # All pods on one slice, even if the cluster has several of this topology.
-        metadata["annotations"] = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
+        exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
+        workers["template"]["metadata"] = {"annotations": exclusive}
     job = {
         "completionMode": "Indexed",
         "completions": hosts.number,
@@ -207,17 +217,35 @@ def _job_set(settings: KubernetesSettings, hosts: Hosts, workload: Training) -> 
         "backoffLimit": 0,
         "template": pod,
     }
+    workers["template"]["spec"] = job
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": metadata,
+        "metadata": _metadata(settings),
         "spec": {
             "ttlSecondsAfterFinished": SECONDS_UNTIL_REMOVED,
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
             "failurePolicy": {"maxRestarts": settings.max_restarts},
-            "replicatedJobs": [{"name": WORKERS, "replicas": 1, "template": {"spec": job}}],
+            "replicatedJobs": [*before, workers],
         },
     }
+
+
+def _tokenizing_jobs(settings: KubernetesSettings, tokenizing: Tokenizing) -> list[Manifest]:
+    """The first shard, which trains the tokenizers, and then all; on CPUs."""
+    spot = {"cloud.google.com/gke-spot": "true"} if settings.spot else {}
+    jobs: list[Manifest] = []
+    for name, number in (("tokenizers", 1), ("tokens", tokenizing.shards)):
+        spec = {
+            "completionMode": "Indexed",
+            "completions": number,
+            "parallelism": number,
+            "backoffLimitPerIndex": settings.max_restarts,
+            "template": _pod(settings, Hosts(1, 1, {}, spot), tokenizing.command("$JOB_COMPLETION_INDEX"), []),
+        }
+        after = {"dependsOn": [{"name": jobs[-1]["name"], "status": "Complete"}]} if jobs else {}
+        jobs.append({"name": name, "replicas": 1, **after, "template": {"spec": spec}})
+    return jobs
 
 
 def _probes(settings: KubernetesSettings, workload: Training) -> Manifest:
@@ -258,7 +286,7 @@ def _sweep_job(settings: KubernetesSettings, hosts: Hosts, sweep: Sweep) -> Mani
             "parallelism": sweep.workers,
             # A failing worker does not stop the others (Kubernetes 1.29).
             "backoffLimitPerIndex": settings.max_restarts,
-            "template": _pod(settings, hosts, sweep.command(), environment),
+            "template": _pod(settings, hosts, shlex.join(sweep.command()), environment),
         },
     }
 
@@ -274,12 +302,12 @@ def _process_environment(settings: KubernetesSettings, hosts: Hosts) -> list[Man
     ]
 
 
-def _pod(settings: KubernetesSettings, hosts: Hosts, command: list[str], environment: list[Manifest]) -> Manifest:
+def _pod(settings: KubernetesSettings, hosts: Hosts, command: str, environment: list[Manifest]) -> Manifest:
     asked = {**hosts.resources, "cpu": settings.cpus, "memory": settings.memory}
     container: Manifest = {
         "name": "worker",
         "image": settings.image,
-        "command": ["/bin/sh", "-c", unexpanded(f"touch {STARTED}\n{SHELL.format(command=shlex.join(command))}")],
+        "command": ["/bin/sh", "-c", unexpanded(f"touch {STARTED}\n{SHELL.format(command=command)}")],
         "resources": {"requests": asked, "limits": asked},
         "volumeMounts": [{"name": VOLUME, "mountPath": settings.mount_path}],
     }

@@ -16,6 +16,7 @@ from transformer_jax.tools.launching.kubernetes import PORT, Manifest, as_yaml, 
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
 
 GRACE = "spot machines get 30 s to two minutes for that, or none: rely on training.checkpoint_every."
+RANK = "$SKYPILOT_NODE_RANK"
 PROCESSES = f"""export JAX_COORDINATOR_ADDRESS="$(echo "$SKYPILOT_NODE_IPS" | head -n1):{PORT}"
 export JAX_NUM_PROCESSES="$SKYPILOT_NUM_NODES" JAX_PROCESS_ID="$SKYPILOT_NODE_RANK"
 """
@@ -81,4 +82,16 @@ def sky_task(settings: SkyPilotSettings, workload: Training | Sweep) -> str:
         **({"setup": settings.setup} if settings.setup else {}),
         "run": f"{script}\n",
     }
-    return as_yaml(content, "skypilot", "sky jobs launch", GRACE)
+    tokenizing = workload.tokenizing if isinstance(workload, Training) else None
+    if tokenizing is None:
+        return as_yaml(content, "skypilot", "sky jobs launch", GRACE)
+    # A pipeline of managed jobs: each begins when the one before it has succeeded.
+    own = {"resources": {name: value for name, value in resources.items() if name != "accelerators"}}
+    tasks = [
+        content
+        | {"name": f"{settings.name}-{name}", "num_nodes": number}
+        | own
+        | {"run": f"{tokenizing.command(RANK)}\n"}
+        for name, number in (("tokenizers", 1), ("tokens", tokenizing.shards))
+    ]
+    return as_yaml([{"name": settings.name}, *tasks, content], "skypilot", "sky jobs launch", GRACE)

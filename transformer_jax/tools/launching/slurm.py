@@ -1,4 +1,5 @@
-"""An sbatch script: a run with one task per GPU, or a job array with one job per worker of a sweep.
+"""An sbatch script: a run with one task per GPU, perhaps after jobs that tokenize, or a job array with one job per worker of a
+sweep.
 
 From the manuals of sbatch, srun, scancel and scontrol (slurm.schedmd.com). In each task JAX reads SLURM's own variables
 (``jax/_src/clusters/slurm_cluster.py``) and selects the GPU with the local number of the task. So every task must see all GPUs
@@ -10,11 +11,13 @@ node failure. SIGTERM to the script is ``scancel`` by its owner, so the job is n
 """
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from transformer_jax.config import ConfigError
 from transformer_jax.tools.launching import (
+    LONGEST_NAME,
     Sweep,
+    Tokenizing,
     Training,
     logs_of,
     require_given,
@@ -31,6 +34,17 @@ HEADER = """#!/bin/bash
 # On SIGTERM it saves and ends; {grace}.
 {directives}
 {setup}
+"""
+# Ends a script within a script.
+END = "END_OF_JOB"
+SUBMISSION = """#!/bin/bash
+# Written by transformer-jax launch slurm. Start it with bash, from the folder that relative paths start from. It submits the
+# job of the first shard, which trains the tokenizers, an array for the other shards, and the run, each after the one before.
+# Start it again after a failure: shards that exist are not tokenized again, and the run resumes.
+set -e
+mkdir -p {logs}
+{jobs}{sbatch} <<'{end}'
+{script}{end}
 """
 RUN = """srun {srun_flags} {command} &
 step=$!
@@ -85,8 +99,42 @@ class SlurmSettings:
         return self.gpus_per_node or 1
 
 
+def slurm_script(settings: SlurmSettings, workload: Training | Sweep) -> str:
+    """A script for sbatch; with jobs before a run, one for bash that submits all of them.
+
+    Raises ConfigError if the workload does not fit the nodes.
+    """
+    script = sbatch_script(settings, workload)
+    tokenizing = workload.tokenizing if isinstance(workload, Training) else None
+    if tokenizing is None:
+        return script
+    logs = logs_of(workload.workdir)
+    jobs = [
+        _tokenizing_script(settings, tokenizing, logs, "0", []),
+        _tokenizing_script(settings, tokenizing, logs, "$SLURM_ARRAY_TASK_ID", [f"--array=1-{tokenizing.shards - 1}"]),
+    ]
+    submitted = "".join(
+        f"job=$({_sbatch(number)} <<'{END}'\n{job}{END}\n)\njob=${{job%%;*}}\n" for number, job in enumerate(jobs)
+    )
+    return SUBMISSION.format(logs=logs, jobs=submitted, sbatch=_sbatch(len(jobs)), script=script, end=END)
+
+
+def _sbatch(number: int) -> str:
+    return f"sbatch --parsable{' --dependency=afterok:$job --kill-on-invalid-dep=yes' * bool(number)}"
+
+
+def _tokenizing_script(settings: SlurmSettings, tokenizing: Tokenizing, logs: str, index: str, array: list[str]) -> str:
+    """A job, or an array of jobs, with one task on CPUs for each shard."""
+    own = replace(settings, name=f"{settings.name[: LONGEST_NAME - 7]}-tokens", nodes=1, gpus_per_node=0)
+    log = f"--output={logs}/{own.name}-{'%A_%a' if array else '%j'}.log"
+    asked = [each for each in _directives(own, 1) if not each.startswith("--signal=")]
+    lines = "\n".join(f"#SBATCH {line}" for line in [*asked, *array, log])
+    setup = f"set -e\n{settings.setup}\n" if settings.setup else ""
+    return f"#!/bin/bash\n{lines}\n{setup}srun --cpus-per-task={settings.cpus} {tokenizing.command(index)}\n"
+
+
 def sbatch_script(settings: SlurmSettings, workload: Training | Sweep) -> str:
-    """The script; raises ConfigError if the workload does not fit the nodes."""
+    """The script of a run or a sweep; raises ConfigError if it does not fit the nodes."""
     logs = logs_of(workload.workdir)
     if isinstance(workload, Training):
         num_tasks = settings.nodes * settings.tasks_per_node
