@@ -134,12 +134,19 @@ def test_an_update_has_the_tokens_that_were_asked_for_and_little_padding(
     assert np.mean(found) == pytest.approx(sum(plan.tokens_per_update) / 2)
 
 
-@pytest.mark.parametrize("kind, digest", [("buckets", "e0f28aa771f41ab6"), ("packed", "e0ec939beb1b95b8")])
+@pytest.mark.parametrize(
+    "kind, digest",
+    [("buckets", "e0f28aa771f41ab6"), ("packed", "e0ec939beb1b95b8"), ("tokens", "174201085b975504")],
+)
 def test_a_run_of_an_earlier_version_has_the_batches_that_it_had(kind, digest):
-    """The digests are those of commit d558726."""
+    """The digests are from commits d558726, and 89fce0f where tokens are counted."""
     saved = load_run_config(OLD_RUN).batching
     assert saved.count == "positions"
-    config = replace(saved, kind=kind, tokens_per_update=512, num_buckets=5, packed_length=64)
+    config = (
+        replace(saved, kind=kind, tokens_per_update=512, num_buckets=5, packed_length=64)
+        if kind != "tokens"
+        else BatchingConfig(**TOKENS, tokens_per_update=512)
+    )
     plan = plan_batches(lengths_of(500), config, seed=0)
     found = hashlib.sha256()
     for batch in [*epoch_of(plan, 0), *epoch_of(plan, 1)]:

@@ -11,7 +11,7 @@ import numpy as np
 from transformer_jax.config import BatchingConfig, ConfigError
 from transformer_jax.data.buckets import choose_buckets, max_rows, rows_of
 from transformer_jax.data.orders import blocks, index_type, random_order
-from transformer_jax.data.packing import filled_widths, pack_rows, pack_tightly, row_widths, tokens_of
+from transformer_jax.data.packing import filled_widths, longest_first, pack_rows, row_widths, tokens_of
 
 # Updates searched for the order of the first use of shapes; later shapes are compiled in time in any order.
 SHAPES_LOOKED_FOR = 100
@@ -175,7 +175,7 @@ def plan_batches(lengths: np.ndarray, config: BatchingConfig, seed: int) -> Batc
     """
     if not lengths.shape[1]:
         raise ValueError("no pairs to make batches of")
-    return PLANS[config.kind, config.count](lengths, config, seed)
+    return PLANS[config.kind, config.count](np.asfortranarray(lengths), config, seed)
 
 
 def bucket_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
@@ -185,7 +185,7 @@ def bucket_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> Batch
     bucket_of = np.searchsorted([bucket.widest for bucket in buckets], np.arange(buckets[-1].widest + 1))
     members: list[list[np.ndarray]] = [[] for _ in buckets]
     for begin, end in blocks(lengths.shape[1]):
-        of_pair = bucket_of[lengths[:, begin:end].max(axis=0)]
+        of_pair = bucket_of[np.maximum(*lengths[:, begin:end])]
         for number, found in enumerate(members):
             found.append((np.flatnonzero(of_pair == number) + begin).astype(index_type(lengths.shape[1])))
     groups = []
@@ -207,7 +207,8 @@ def packed_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> Batch
         lengths, random_order(lengths.shape[1], seed, 0, PACKING_STREAM), widths, config.tokens_per_update
     )
     for members, sides in by_width:
-        pairs, offsets = pack_tightly(lengths, members, sides)
+        members, lanes = longest_first(lengths, members, sides)
+        pairs, offsets = pack_rows(lengths, members, sides, lanes)
         # The narrowest rows are last, and hold the other pairs.
         tokens = tokens_left if sides == widths[0] else tokens_of(lengths, pairs)
         tokens_left -= tokens

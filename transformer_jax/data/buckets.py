@@ -88,7 +88,7 @@ def _by_longer_side(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     counts, longest = np.zeros(size, np.int64), np.zeros((2, size), np.int64)
     for begin, end in blocks(lengths.shape[1]):
         block = lengths[:, begin:end]
-        longer = block.max(axis=0).astype(np.int64)
+        longer = np.maximum(*block).astype(np.int64)
         counts += np.bincount(longer, minlength=size)
         for found, side in zip(longest, block, strict=True):
             # Distinct pairs of lengths are few, and np.maximum.at is slow.

@@ -32,7 +32,7 @@ def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int
 
     Raises ValueError for a pair that is longer than a row.
     """
-    number = len(order)
+    number, lengths = len(order), np.asfortranarray(lengths)
     # Differences below zero wrap around to large numbers, so that no row without space is the tightest.
     unsigned = np.uint16 if max(widths) < 1 << 15 else np.uint32
     width = np.array(widths, unsigned)[:, None]
@@ -48,7 +48,7 @@ def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int
         for start in range(first, number, lanes):
             lane = np.arange(min(last - first, number - start))
             chosen = slice(start, start + len(lane))
-            needed = lengths[:, order[chosen]]
+            needed = lengths_of(lengths, order[chosen])
             if (needed > width).any():
                 raise ValueError(f"a pair is longer than the {widths} positions of a row")
             needed = needed.astype(unsigned)
@@ -71,18 +71,23 @@ def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int
     return pairs, np.concatenate([[0], np.cumsum(np.concatenate(sizes))]).astype(row_of_pair.dtype)
 
 
-def pack_tightly(lengths: np.ndarray, order: np.ndarray, widths: Widths) -> tuple[np.ndarray, np.ndarray]:
-    """``pack_rows`` with longer pairs first, so that shorter ones fill the gaps."""
-    filled = np.empty(len(order))
-    for begin, end in blocks(len(order)):
-        source, target = lengths[:, order[begin:end]]
+def longest_first(lengths: np.ndarray, pairs: np.ndarray, widths: Widths) -> tuple[np.ndarray, int]:
+    """Pairs in the order of the space that they take, so that shorter ones fill the gaps; and lanes for ``pack_rows``."""
+    filled = np.empty(len(pairs))
+    for begin, end in blocks(len(pairs)):
+        source, target = lengths_of(lengths, pairs[begin:end])
         filled[begin:end] = source / widths[0] + target / widths[1]
     lanes = max(round(filled.sum() / 2 / LANE_ROWS), 1)
     # Positive floats are in the order of their bits.
-    keys = ~filled.view(np.uint64)
-    del filled
-    longest_first = sorted_indices(lambda begin, end: keys[begin:end], len(order))
-    return pack_rows(lengths, joined((order[part] for part in longest_first), len(order)), widths, lanes)
+    keys = filled.view(np.uint64)
+    np.invert(keys, out=keys)
+    parts = sorted_indices(lambda begin, end: keys[begin:end], len(pairs))
+    return joined((pairs[part] for part in parts), len(pairs)), lanes
+
+
+def lengths_of(lengths: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """``lengths[:, pairs]``, fast where both lengths of a pair are neighbors in memory (``np.asfortranarray``)."""
+    return lengths.T.take(pairs, axis=0).T
 
 
 def row_widths(lengths: np.ndarray, packed_length: int, multiple: int) -> list[Widths]:
@@ -114,8 +119,10 @@ def filled_widths(
     for number in reversed(range(1, len(widths))):
         fits = np.empty(len(order), bool)
         for begin, end in blocks(len(order)):
-            fits[begin:end] = (lengths[:, order[begin:end]] <= np.array(widths[number - 1])[:, None]).all(axis=0)
-        long, short = order[~fits], order[fits]
+            fits[begin:end] = (lengths_of(lengths, order[begin:end]) <= np.array(widths[number - 1])[:, None]).all(
+                axis=0
+            )
+        long, order = order[~fits], order[fits]
         if not len(long):
             continue
         tokens = tokens_of(lengths, long) / 2
@@ -123,17 +130,20 @@ def filled_widths(
         least = max(tokens, len(long) * sum(widths[number]) / 2 * FILLED)
         missing = math.ceil(least / tokens_per_update) * tokens_per_update - tokens
         taken, filling = 0, np.zeros(1)
-        for begin, end in blocks(len(short)):
+        for begin, end in blocks(len(order)):
             if filling[-1] >= missing:
                 break
-            filling = filling[-1] + np.cumsum(lengths[:, short[begin:end]].sum(axis=0), dtype=np.int64) / 2
+            filling = filling[-1] + np.cumsum(lengths_of(lengths, order[begin:end]).sum(axis=0), dtype=np.int64) / 2
             taken = begin + int(np.searchsorted(filling, missing))
-        yield np.concatenate([long, short[:taken]]), widths[number]
-        order = short[taken:]
-    if len(order):
-        yield order, widths[0]
+        yield np.concatenate([long, order[:taken]]), widths[number]
+        order = order[taken:]
+    last = [order]
+    # Whoever takes the last pairs can free them.
+    del order
+    if len(last[0]):
+        yield last.pop(), widths[0]
 
 
 def tokens_of(lengths: np.ndarray, pairs: np.ndarray) -> int:
     """The tokens of both sides of some pairs."""
-    return sum(int(lengths[:, pairs[begin:end]].sum(dtype=np.int64)) for begin, end in blocks(len(pairs)))
+    return sum(int(lengths_of(lengths, pairs[begin:end]).sum(dtype=np.int64)) for begin, end in blocks(len(pairs)))

@@ -149,7 +149,8 @@ class TokenStore:
         """Source and target tokens of the first ``number`` pairs (default: all), uint16 or int32 ``[2, pairs]``."""
         number = self.num_pairs if number is None else min(number, self.num_pairs)
         longest = max(self.statistics.source.longest, self.statistics.target.longest)
-        found = np.empty((2, number), np.uint16 if longest < 1 << 16 else np.int32)
+        # Both lengths of a pair are neighbors in memory.
+        found = np.empty((number, 2), np.uint16 if longest < 1 << 16 else np.int32).T
         for row, side in zip(found, (self.source_side, self.target_side), strict=True):
             for begin, end in blocks(number):
                 row[begin:end] = np.diff(side.offsets[begin : end + 1])
