@@ -4,15 +4,24 @@
 
 Writes that many generated pairs to text files (in a temporary folder, 600 MB for 5 million), builds their token store with all
 cores, then reads batches of both kinds. Memory is sampled, over all processes together. Writes pipeline.json and .md.
+
+    python experiments/benchmarks/pipeline.py --plans 1000000 10000000 100000000
+
+plans batches for that many pairs with lengths like those of WMT's (log-normal; 2 GB of files for 100 million), each kind in a
+process of its own: CPU seconds and memory from opening the store to its first batch, and to the first batch of the next epoch.
+Writes pipeline_plans.json and .md.
 """
 
 import argparse
 import itertools
 import json
+import multiprocessing
 import os
 import tempfile
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +37,11 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5_000_000)
     parser.add_argument("--batches", type=int, default=2000, help="read of each kind, after 200 more")
     parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--plans", type=int, nargs="+", default=[], help="numbers of pairs to plan batches for")
     arguments = parser.parse_args()
+    if arguments.plans:
+        write_plans(arguments.plans, arguments.output)
+        return
     with tempfile.TemporaryDirectory() as folder:
         result = measured(Path(folder), arguments.pairs, arguments.batches)
     arguments.output.mkdir(parents=True, exist_ok=True)
@@ -85,6 +98,84 @@ def measured(folder: Path, pairs: int, batches: int) -> dict:
     return result
 
 
+PLANNED = {
+    "buckets": {},
+    "packed": {"packed_length": 256},
+    "tokens": {"kind": "packed", "packed_length": 128, "width_multiple": 16},
+}
+
+
+def write_plans(sizes: list[int], output: Path) -> None:
+    """Plans batches for every number of pairs and kind of batch."""
+    results = []
+    for pairs in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            write_lengths(Path(folder), pairs)
+            for kind in PLANNED:
+                # Its memory begins empty.
+                with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
+                    results.append(alone.submit(cost_of_plan, Path(folder), kind).result())
+    table = [
+        "| pairs | batches | CPU s: first batch, next epoch | memory, MiB | bytes a pair |",
+        "|---:|---|---:|---:|---:|",
+    ]
+    table += [
+        f"| {each['pairs']:,} | {each['kind']}: {each['batches']:,} | {each['first']:.1f}, {each['next_epoch']:.1f} | "
+        f"{each['memory'] / MIB:,.0f} | {each['memory'] / each['pairs']:.1f} |"
+        for each in results
+    ]
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "pipeline_plans.json").write_text(json.dumps(results, indent=1) + "\n")
+    (output / "pipeline_plans.md").write_text("\n".join([*table, ""]))
+    print("\n".join(table))
+
+
+def write_lengths(folder: Path, pairs: int) -> None:
+    """A token store whose files of ids are holes: means 28.8 and 31.2 tokens, the sides correlated by 0.9."""
+    import numpy as np
+
+    from transformer_jax.data.token_store import SideStatistics, StoreStatistics
+
+    tokens, files = {}, {side: (folder / f"{side}.offsets").open("wb") for side in ("source", "target")}
+    for side, file in files.items():
+        tokens[side] = 0
+        np.zeros(1, np.int64).tofile(file)
+    for begin in range(0, pairs, MIB):
+        normal, noise = np.random.default_rng(begin).standard_normal((2, min(MIB, pairs - begin)))
+        for side, mean, draws in (("source", 28.8, normal), ("target", 31.2, 0.9 * normal + 0.19**0.5 * noise)):
+            lengths = np.clip(np.rint(mean * np.exp(0.62 * draws - 0.62**2 / 2)), 2, 256).astype(np.int64)
+            (tokens[side] + np.cumsum(lengths)).tofile(files[side])
+            tokens[side] += int(lengths.sum())
+    for side, file in files.items():
+        file.close()
+        os.truncate((folder / f"{side}.ids").open("wb").name, 2 * tokens[side])
+    sides = [SideStatistics(tokens[side], tokens[side] / pairs, 256, 0.0, {}) for side in files]
+    content = {
+        "id_types": dict.fromkeys(files, "uint16"),
+        "statistics": asdict(StoreStatistics("train", pairs, pairs, {}, *sides)),
+    }
+    (folder / "store.json").write_text(json.dumps(content))
+
+
+def cost_of_plan(folder: Path, kind: str) -> dict:
+    """CPU seconds of this process, and its memory beyond the one at the start."""
+    from transformer_jax.config import BatchingConfig
+    from transformer_jax.data.batch_plan import plan_batches
+    from transformer_jax.data.token_store import TokenStore
+
+    count = "tokens" if kind == "tokens" else "positions"
+    batching = BatchingConfig(**{"kind": kind, "count": count, "tokens_per_update": 25_000, **PLANNED[kind]})
+    memory, started = Memory(interval=0.05), time.process_time()
+    store = TokenStore(folder)
+    plan = plan_batches(store.lengths(), batching, 0)
+    plan.batch(0)
+    first = time.process_time() - started
+    plan.batch(plan.batches_per_epoch)
+    seconds, used = time.process_time() - started, memory.stop()
+    result = {"pairs": store.num_pairs, "kind": kind, "batches": plan.batches_per_epoch, "first": first}
+    return result | {"next_epoch": seconds, "memory": used["memory_all"] - used["memory_before"]}
+
+
 def write_corpus(folder: Path, pairs: int) -> None:
     """Sentences of the embedded grammar, over and over with a number, so that none is the same."""
     from transformer_jax.config import resolve
@@ -117,7 +208,8 @@ def read_speed(store: object, plan: object, batches: int) -> float:
 class Memory:
     """Samples what this process and its children occupy, without what they share with the files they map."""
 
-    def __init__(self) -> None:
+    def __init__(self, interval: float = 0.5) -> None:
+        self._interval = interval
         self._samples = [(time.perf_counter(), occupied())]
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -135,7 +227,7 @@ class Memory:
         }
 
     def _watch(self) -> None:
-        while not self._is_over.wait(0.5):
+        while not self._is_over.wait(self._interval):
             self._samples.append((time.perf_counter(), occupied()))
 
 
