@@ -1,6 +1,7 @@
 """Screenshots of every view of an explorer page, by a headless Chromium without a network.
 
 python experiments/looking/pictures.py bike.html --output=experiments/looking/results --name=bike
+python experiments/looking/pictures.py live.html --output=experiments/looking/results --name=live --views=effects,changed
 """
 
 import argparse
@@ -25,6 +26,15 @@ VIEWS: dict[str, tuple[str, dict]] = {
     "beside": ("view=lines&kind=cross&layer=4&head=0&beside=2", {}),
     "phone": ("view=lines&kind=cross&layer=4&head=0&row=3", PHONE),
 }
+# Of live pages, with the condition for which to wait.
+READY = "performance.getEntriesByName('live').length && !liveWords.textContent"
+LIVE: dict[str, tuple[str, str]] = {
+    "effects": ("view=effects", "effectsOf(readingOf(state.run)).changes"),
+    "neurons": ("view=neurons&kind=cross&row=1&column=1", "productsOf(readingOf(state.run)).terms"),
+    "states": ("view=states&column=3", READY),
+    "training": ("view=training&layer=2&head=4", READY),
+    "changed": ("off=cross.2.head.4", "liveReading(CHANGED) && !liveWords.textContent"),
+}
 
 
 def main() -> None:
@@ -37,8 +47,10 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     with headless_chromium() as browser:
         for view in options.views.split(","):
-            address, window = VIEWS[view]
+            address, window = VIEWS[view] if view in VIEWS else (LIVE[view][0], {"height": 760})
             browser.open(f"{options.page.resolve().as_uri()}#{address}", **({"width": 1040, "height": 600} | window))
+            if view in LIVE:
+                browser.wait_for(LIVE[view][1], 120)
             # The pictures of the grid come as their blocks are unpacked.
             browser.evaluate("new Promise((done) => setTimeout(done, 1500))")
             browser.screenshot(options.output / f"{options.name}-{view}.png")

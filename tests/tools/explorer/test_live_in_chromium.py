@@ -110,7 +110,8 @@ def test_effects_and_products(browser, address, kind):
     open_live(browser, address, "view=search&node=2")
     assert browser.evaluate("[state.view, state.node]") == ["search", 1]
     if kind == "rnn":
-        open_live(browser, address, "view=states")
+        open_live(browser, address, "view=states&column=2")
+        assert "is looked at by" in browser.evaluate("byId('inspector').textContent")
         assert browser.evaluate("[state.view, readingOf(state.run).states.target.size]") == ["states", 12]
 
 

@@ -175,7 +175,8 @@ const statesView = {
     return null;
   },
   inspect(panel, place) {
-    return place.row >= 0 || place.column >= 0 ? inspectToken(currentMatrix(panel), place, panel)
+    const matrix = currentMatrix(panel);
+    return matrix && (place.row >= 0 || place.column >= 0) ? inspectToken(matrix, place, panel)
       : [element("h2", this.name), element("p", "One row for each token, one column for each dimension. Click a token to see its attention.")];
   },
 };
