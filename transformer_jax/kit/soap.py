@@ -46,7 +46,8 @@ def soap(settings: SoapSettings, hyperparameters: Hyperparameters) -> list[optax
     """Adam in bases in which covariances of the gradient are diagonal (Vyas et al. 2024, algorithms 3 and 4).
 
     Kernels and embeddings are matrices; biases and norms have Adam. The first update finds the bases and changes no parameter,
-    as in the authors' code. Bases are replicated on all devices.
+    as in the authors' code. Bases are replicated on all devices: the state of the base model is 3.3 times Adam's, or 1.7
+    times with max_size=1024.
     """
     b1, b2 = hyperparameters.b1, hyperparameters.b2
 
