@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
-from transformer_jax.decoding import segmented_search
+from transformer_jax.decoding import sampling, segmented_search
 from transformer_jax.decoding.beam_search import Hypotheses, Rules, beam_search, run_search
 from transformer_jax.decoding.prompts import cache_after_prompt, left_padded, step_after_prompt
 from transformer_jax.decoding.sampling import (
@@ -113,6 +113,31 @@ def test_temperature_0_is_greedy_and_log_probs_are_those_of_the_model(draw, look
         assert EOS_ID not in tokens[:-1]
         assert not np.asarray(ids)[length:].any()
         assert lookup_model.is_close(log_prob, lookup_model.log_prob_of(table, tokens))
+
+
+@pytest.mark.parametrize("size", [7, 64, 200])
+def test_tokens_are_drawn_as_often_as_they_are_probable(size):
+    logits = jnp.asarray(np.random.default_rng(0).normal(scale=2.0, size=size), jnp.float32).at[3].set(-jnp.inf)
+    keys = row_keys(jax.random.key(0), jnp.arange(20_000))
+    drawn, log_probs = jax.jit(sampling.draw, static_argnums=3)(
+        jnp.tile(logits, (len(keys), 1)), keys, jnp.int32(5), PLAIN
+    )
+    expected = choosable(logits[None])[0]
+    shares = np.bincount(drawn, minlength=size) / len(keys)
+    assert not shares[expected == 0].any()
+    np.testing.assert_array_less(np.abs(shares - expected), 5 * np.sqrt(expected / len(keys)) + 1e-12)
+    np.testing.assert_allclose(log_probs, jax.nn.log_softmax(logits)[drawn], rtol=1e-6)
+
+
+def test_the_last_share_is_of_the_last_token_with_a_probability():
+    weights = jnp.array([[0.0, 0.25, 0.0, 0.75, 0.0]])
+    for share, column, rest in ((0.0, 1, 0.0), (0.125, 1, 0.5), (0.25, 3, 0.0), (1 - 2.0**-23, 3, 1.0)):
+        found = sampling._at_share(weights, jnp.array([share], jnp.float32))
+        assert (
+            int(found[0][0]) == column
+            and float(found[1][0]) == pytest.approx(rest, abs=1e-6)
+            and float(found[1][0]) < 1
+        )
 
 
 def test_the_same_seed_gives_the_same_tokens_and_another_others(draw, lookup_model):
