@@ -58,7 +58,7 @@ DOORS: dict[str, set[str]] = {
     "absl": {"commands.flags"},
     "yaml": {"tools.launching"},
     "sklearn": {"tools.word_vectors.vectorizers", "tools.word_vectors.projection"},
-    "scipy": {"tools.word_vectors", "tools.duel.statistics"},
+    "scipy": {"tools.word_vectors", "tools.duel.statistics", "tools.reports.scaling_law"},
     **{name: {"tools.explorer.server"} for name in ("flask", "werkzeug")},
     "threadpoolctl": {"tools.word_vectors.projection"},
     "ctranslate2": {"tools.interop.ctranslate2"},

@@ -143,10 +143,11 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> 
     folder later.
     """
     from transformer_jax.data.corpora import require_readable
-    from transformer_jax.data.shared_stores import finished_manifest
 
     require_libraries(config)
     if config.data.store:
+        from transformer_jax.data.shared_stores import finished_manifest
+
         finished_manifest(config.data.store)
     if config.data.source == "text":
         needed = [*["train"] * (not config.data.store), *["validation"] * bool(config.training.evaluate_every)]

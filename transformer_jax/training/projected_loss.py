@@ -157,25 +157,25 @@ def _chunked_loss(options: _LogitOptions, chunks: _Chunks) -> LossSums:
 
     def add(total: LossSums, chunk: tuple[Array, Array, Array]) -> tuple[LossSums, None]:
         product = einsum(_product(rounded), chunk[0], rounded, options.precision.of_logits)
-        return total + _sums(product, chunks.logit_mod, options, chunks, chunk), None
+        return total + _loss_and_sums(product, chunks.logit_mod, options, chunks, chunk)[1], None
 
     return lax.scan(add, LossSums.zero(chunks.terms), (chunks.hidden, chunks.labels, chunks.weights))[0]
 
 
-def _sums(
+def _loss_and_sums(
     product: Array,
     logit_mod: Partial | None,
     options: _LogitOptions,
     chunks: _Chunks,
     chunk: tuple[Array, Array, Array],
-) -> LossSums:
-    """Sums over a chunk, hidden states, labels and weights, from the product of its factors."""
+) -> tuple[Array, LossSums]:
+    """Sums over a chunk, hidden states, labels and weights, from the product of its factors; their loss also alone."""
     logits, (_, labels, weights) = _modified(logit_mod, product), chunk
     sums = label_smoothed_cross_entropy(logits, labels, weights, chunks.smoothing, options.vocabulary)
     for name, term in chunks.terms.items():
         value = term(logits[..., : options.vocabulary].astype(jnp.float32), labels)
         sums = sums.with_term(name, jnp.sum(value * weights))
-    return sums
+    return sums.loss, sums
 
 
 def _modified(logit_mod: Partial | None, logits: Array) -> Array:
@@ -194,13 +194,10 @@ def _forward(options: _LogitOptions, chunks: _Chunks) -> tuple[LossSums, _Chunks
     rounded = precision.rounded(matrices)
 
     def add(total: tuple, chunk: tuple[Array, Array, Array]) -> tuple[tuple, Array]:
-        def loss_and_sums(product: Array, logit_mod: Partial | None) -> tuple[Array, LossSums]:
-            sums = _sums(product, logit_mod, options, chunks, chunk)
-            return sums.loss, sums
-
         factors = precision.rounded(chunk[0]), rounded
         product = einsum(_product(rounded), *factors, precision)
-        gradients, sums = jax.grad(loss_and_sums, (0, 1), has_aux=True)(product, logit_mod)
+        gradient = jax.grad(_loss_and_sums, (0, 1), has_aux=True)
+        gradients, sums = gradient(product, logit_mod, options, chunks, chunk)
         dtypes = str(chunks.hidden.dtype), str(matrices.dtype)
         of_hidden, of_matrices = einsum_gradients(_product(rounded), precision, dtypes, factors, gradients[0])
         return (total[0] + sums, total[1] + of_matrices, jax.tree.map(jnp.add, total[2], gradients[1])), of_hidden
