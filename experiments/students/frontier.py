@@ -6,9 +6,9 @@
 
 Each argument is NAME=COMMAND. A command that begins with ``transformer_jax`` gets ``--input`` and ``--output``; one that
 begins with ``ctranslate2`` runs ``experiments/benchmarks/ctranslate2_command.py`` with its folder and both files. All
-commands run in turn, ``--rounds`` times after one that is not counted. CPU seconds are user + system of the process, the
-median of the rounds, for 1,000 lines; start-up is included. BLEU and its difference from the first command have 95 %
-intervals by paired bootstrap resampling. ``--draw`` only draws the picture of a saved result again.
+commands run in turn, ``--rounds`` times after ``--warm_up`` that are not counted. CPU seconds are user + system of the
+process, the median of the rounds, for 1,000 lines; start-up is included. BLEU and its difference from the first command
+have 95 % intervals by paired bootstrap resampling. ``--draw`` only draws the picture of a saved result again.
 """
 
 import argparse
@@ -36,12 +36,13 @@ def main() -> None:
     parser.add_argument("--input", type=Path)
     parser.add_argument("--references", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warm_up", type=int, default=1, help="rounds that are not counted: the first compiles")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "frontier.json")
     parser.add_argument("--draw", action="store_true")
     arguments = parser.parse_args()
     if not arguments.draw:
         commands = dict(each.split("=", 1) for each in arguments.commands)
-        result = measure(commands, arguments.input, arguments.references, arguments.rounds)
+        result = measure(commands, arguments.input, arguments.references, arguments.rounds, arguments.warm_up)
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     result = json.loads(arguments.output.read_text(encoding="utf-8"))
@@ -49,18 +50,18 @@ def main() -> None:
     draw(result, arguments.output.with_suffix(".png"))
 
 
-def measure(commands: dict[str, str], source: Path, references: Path, rounds: int) -> dict:
+def measure(commands: dict[str, str], source: Path, references: Path, rounds: int, warm_up: int = 1) -> dict:
     """CPU seconds of every round, and BLEU with its interval, by name."""
     wanted = list(read_lines(references))
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     outputs: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "output"
-        for number in range(rounds + 1):
+        for number in range(rounds + warm_up):
             for name, command in commands.items():
                 spent = cpu_seconds(arguments_of(command, source, output))
                 print(f"round {number}, {name}: {spent:.2f} CPU s", flush=True)
-                seconds[name] += [spent] * bool(number)
+                seconds[name] += [spent] * (number >= warm_up)
                 outputs[name] = list(read_lines(output))
     found = {}
     for name, lines in outputs.items():
@@ -131,8 +132,9 @@ def draw(result: dict, path: Path) -> None:
     axes.set_xticks([], minor=True)
     low, high = (f([per_thousand(each, result["lines"]) for each in result["systems"].values()]) for f in (min, max))
     axes.set_xlim(low / 1.5, high * 1.5)
-    legend = {"loc": "center left", "bbox_to_anchor": (1.02, 0.5), "frameon": False}
-    axes.legend(prop=canvas.font(7.5), labelcolor=canvas.INK, **legend)
+    axes.legend(
+        loc="center left", bbox_to_anchor=(1.02, 0.5), prop=canvas.font(7.5), frameon=False, labelcolor=canvas.INK
+    )
     canvas.add_title(figure, "Quality against cost of whole commands", 10)
     canvas.write_png(figure, path)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 from zlib import crc32
 
 import jax
@@ -105,7 +106,7 @@ class MinimumRiskTranslator(Translator):
     ``decoding.sampling_seed``.
     """
 
-    def __init__(self, *options: object, utility: Utility) -> None:
+    def __init__(self, *options: Any, utility: Utility) -> None:
         """``options``: of a ``Translator``. Raises ConfigError for a constraint, which samples cannot obey."""
         super().__init__(*options)
         if self.constraint is not None:
