@@ -78,10 +78,14 @@ def longest_first(lengths: np.ndarray, pairs: np.ndarray, widths: Widths) -> tup
         source, target = lengths_of(lengths, pairs[begin:end])
         filled[begin:end] = source / widths[0] + target / widths[1]
     lanes = max(round(filled.sum() / 2 / LANE_ROWS), 1)
-    # Positive floats are in the order of their bits.
-    keys = filled.view(np.uint64)
-    np.invert(keys, out=keys)
-    parts = sorted_indices(lambda begin, end: keys[begin:end], len(pairs))
+    np.negative(filled, out=filled)
+    # Ranks take half of the memory.
+    values = np.unique(np.concatenate([np.unique(filled[begin:end]) for begin, end in blocks(len(pairs))]))
+    ranks = np.empty(len(pairs), np.uint32)
+    for begin, end in blocks(len(pairs)):
+        ranks[begin:end] = np.searchsorted(values, filled[begin:end])
+    del filled
+    parts = sorted_indices(lambda begin, end: ranks[begin:end].astype(np.uint64) << np.uint64(32), len(pairs))
     return joined((pairs[part] for part in parts), len(pairs)), lanes
 
 

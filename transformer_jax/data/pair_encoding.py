@@ -84,6 +84,27 @@ def training_filters(config: DataConfig) -> dict[str, Filter]:
     }
 
 
+def may_be_dropped(
+    chunk: Sequence[SentencePair], sides: Sequence[Sequence[Sequence[int]]], config: DataConfig
+) -> np.ndarray:
+    """A fast test of pairs and their ids: True for every pair that one of ``training_filters`` leaves out, and a few more."""
+    long = MAX_LINE_BYTES // 4
+    by_text = (
+        source == target
+        or not source
+        or not target
+        or source.isspace()
+        or target.isspace()
+        or len(source) > long
+        or len(target) > long
+        for source, target in chunk
+    )
+    source, target = (np.fromiter(map(len, side), np.int64, len(side)) for side in sides)
+    is_long = (source > config.max_source_tokens) | (target > config.max_target_tokens)
+    is_uneven = np.maximum(source, target) + 1 > config.max_length_ratio * (np.minimum(source, target) + 1)
+    return np.fromiter(by_text, bool, len(chunk)) | is_long | is_uneven
+
+
 def filter_settings(config: DataConfig) -> list[int | float | bool]:
     """The settings that determine which pairs are kept, and how they are segmented."""
     may_be_identical = config.source in GENERATED_SOURCES
@@ -108,28 +129,35 @@ class PairEncoder:
     ) -> None:
         self._tokenizers = tokenizers
         self._dropout, self._number = filtering.bpe_dropout if filtering else 0.0, number
-        self._filters = training_filters(filtering) if filtering else {}
+        self._filtering, self._filters = filtering, training_filters(filtering) if filtering else {}
         self._num_threads = num_threads
 
     def __call__(self, chunk: list[SentencePair]) -> EncodedChunk:
         """Encodes a chunk in order."""
-        dropped: Counter[str] = Counter()
-        kept = []
-        for pair in self.encoded(chunk):
-            reason = self.reason_to_drop(pair)
-            if reason is None:
-                kept.append(pair)
-            else:
-                dropped[reason] += 1
-        source_side = flattened([pair.source_ids for pair in kept], self._tokenizers.source)
-        target_side = flattened([pair.target_ids for pair in kept], self._tokenizers.target)
-        return EncodedChunk(len(chunk), dropped, source_side, target_side)
+        sides = self._encoded_sides(chunk)
+        reasons = {}
+        if self._filtering:
+            for index in np.flatnonzero(may_be_dropped(chunk, sides, self._filtering)).tolist():
+                pair = EncodedPair(*chunk[index], *(side[index] for side in sides))
+                if (reason := self.reason_to_drop(pair)) is not None:
+                    reasons[index] = reason
+        if reasons:
+            sides = [[ids for index, ids in enumerate(side) if index not in reasons] for side in sides]
+        source_side, target_side = (flattened(*each) for each in zip(sides, self._tokenizers, strict=True))
+        return EncodedChunk(len(chunk), Counter(reasons.values()), source_side, target_side)
 
     def encoded(self, chunk: Sequence[SentencePair]) -> Iterator[EncodedPair]:
         """The pairs with their ids."""
+        for (source, target), *ids in zip(chunk, *self._encoded_sides(chunk), strict=True):
+            yield EncodedPair(source, target, *ids)
+
+    def _encoded_sides(self, chunk: Sequence[SentencePair]) -> list[list[list[int]]]:
+        """The ids of the source sentences and of the target sentences."""
         sides = []
         for texts, tokenizer in zip(zip(*chunk, strict=True), self._tokenizers, strict=True):
-            short = ["" if self._filters and is_overlong(text) else text for text in texts]
+            short: Sequence[str] = texts
+            if self._filtering and max(map(len, texts)) * 4 > MAX_LINE_BYTES:
+                short = ["" if is_overlong(text) else text for text in texts]
             if self._dropout:
                 # A function of number and text: neither chunks nor workers matter.
                 seeds = [zlib.crc32(f"{self._number} {text}".encode("utf-8", "surrogatepass")) for text in short]
@@ -137,8 +165,7 @@ class PairEncoder:
                 sides.append([tokenizer.encode_with_dropout(text, self._dropout, seed) for text, seed in drawn])
             else:
                 sides.append(tokenizer.encode_batch(short, num_threads=self._num_threads))
-        for (source, target), source_ids, target_ids in zip(chunk, *sides, strict=True):
-            yield EncodedPair(source, target, source_ids, target_ids)
+        return sides
 
     def reason_to_drop(self, pair: EncodedPair) -> str | None:
         """The first filter that applies, or None."""
@@ -231,9 +258,13 @@ def id_type(tokenizer: Tokenizer) -> np.dtype:
 
 def flattened(sentences: Sequence[Sequence[int]], tokenizer: Tokenizer) -> Sentences:
     """Concatenates sentences, with an EOS after each."""
-    ids = itertools.chain.from_iterable(itertools.chain(sentence, (EOS_ID,)) for sentence in sentences)
-    lengths = np.array([len(sentence) + 1 for sentence in sentences], np.int32)
-    return Sentences(np.fromiter(ids, id_type(tokenizer), int(lengths.sum())), lengths)
+    lengths = np.fromiter(map(len, sentences), np.int32, len(sentences)) + np.int32(1)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    ids = np.full(ends[-1] if len(ends) else 0, EOS_ID, id_type(tokenizer))
+    is_token = np.ones(len(ids), bool)
+    is_token[ends - 1] = False
+    ids[is_token] = np.fromiter(itertools.chain.from_iterable(sentences), ids.dtype, len(ids) - len(ends))
+    return Sentences(ids, lengths)
 
 
 def joined(sentences: Sequence[Sequence[int]]) -> Sentences:

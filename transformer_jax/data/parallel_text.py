@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -187,12 +188,15 @@ def _tab_separated(path: Path) -> Iterator[SentencePair]:
 def _side_by_side(source_path: Path, target_path: Path) -> Iterator[SentencePair]:
     sources, targets = read_lines(source_path), read_lines(target_path)
     count = 0
-    while True:
-        source, target = next(sources, None), next(targets, None)
+    source: str | None = None
+    target: str | None = None
+    for source, target in zip_longest(sources, targets):
         if source is None or target is None:
             break
         count += 1
         yield SentencePair(source, target)
+    else:
+        source = target = None
     source_count = count + (source is not None) + sum(1 for _ in sources)
     target_count = count + (target is not None) + sum(1 for _ in targets)
     if source_count != target_count:

@@ -49,7 +49,12 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises DataError, with file and line number from 1, on invalid UTF-8, NUL bytes and damaged archives.
     """
     for number, raw in enumerate(raw_lines(path), start=1):
-        yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)
+        line = raw.removesuffix(b"\n").removesuffix(b"\r")
+        if number > 1 and line.isascii() and b"\0" not in line:
+            # The same, several times as fast.
+            yield line.decode("ascii")
+        else:
+            yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)
 
 
 def sentence_of_line(line: bytes, name: str, number: int) -> str:
