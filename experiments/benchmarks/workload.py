@@ -95,6 +95,9 @@ class Pairs(TokenStore):
     def __init__(self, source_side: Side, target_side: Side) -> None:
         self.source_side, self.target_side = source_side, target_side
 
+    def lengths(self, number: int | None = None) -> np.ndarray:
+        return np.stack([np.diff(side.offsets[:number]) for side in (self.source_side, self.target_side)])
+
 
 def record(config: ExperimentConfig, folder: Path, num_batches: int) -> list[tuple[int, int, int]]:
     """Writes settings and the first ``num_batches`` batches of the training into ``folder``.

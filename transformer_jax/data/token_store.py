@@ -138,12 +138,10 @@ class TokenStore:
 
     def counts(self) -> dict[str, int]:
         """Pairs read, kept and left out, and tokens of both sides."""
-        found, dropped = (
-            self.statistics,
-            {f"left out: {reason}": count for reason, count in self.statistics.dropped.items()},
-        )
-        counts = {"pairs read": found.read, "pairs": found.kept, **dropped}
-        return counts | {f"{side} tokens": getattr(found, side).tokens for side in SIDES}
+        found = self.statistics
+        dropped = {f"left out: {reason}": count for reason, count in found.dropped.items()}
+        tokens = {f"{side} tokens": getattr(found, side).tokens for side in SIDES}
+        return {"pairs read": found.read, "pairs": found.kept, **dropped, **tokens}
 
     def lengths(self, number: int | None = None) -> np.ndarray:
         """Source and target tokens of the first ``number`` pairs (default: all), uint16 or int32 ``[2, pairs]``."""
