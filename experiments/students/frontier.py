@@ -45,8 +45,8 @@ def main() -> None:
         result = measure(commands, arguments.input, arguments.references, arguments.rounds, arguments.warm_up)
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        print(table(result))
     result = json.loads(arguments.output.read_text(encoding="utf-8"))
-    print(table(result))
     draw(result, arguments.output.with_suffix(".png"))
 
 
@@ -109,7 +109,7 @@ def table(result: dict) -> str:
 
 def draw(result: dict, path: Path) -> None:
     """BLEU with its interval against CPU seconds, a point for each system."""
-    figure = canvas.blank_figure(7.6, 4.0)
+    figure = canvas.blank_figure(8.1, 4.0)
     axes = canvas.add_panel(figure, 0.6, 0.5, 4.6, 2.9)
     markers = "osD^vP*X<>"
     for number, (name, each) in enumerate(result["systems"].items()):
