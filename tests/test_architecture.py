@@ -23,7 +23,7 @@ FLOORS: dict[str, set[str]] = {
     "sequence_types": {"array_types"},
     "precision": {"array_types"},
     "runtime": {"config"},
-    "data": FOUNDATION | {"runtime.startup"},
+    "data": FOUNDATION | {"runtime.startup", "runtime.object_store"},
     "layers": FOUNDATION | {"precision"},
     "models": FOUNDATION | {"layers", "precision", "runtime.hardware"},
     "training": FOUNDATION | {"precision", "layers.mesh_axes"},
