@@ -9,7 +9,7 @@ from transformer_jax.data.orders import random_order, sorted_indices
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    monkeypatch.setattr(orders, "BLOCK", 64)
+    monkeypatch.setattr(orders, "BLOCK_ITEMS", 64)
     monkeypatch.setattr(orders, "PART", 256)
     monkeypatch.setattr(packing, "LANES_AT_ONCE", 3)
 

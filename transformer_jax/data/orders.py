@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 # Numbers that are computed at a time.
-BLOCK = 1 << 20
+BLOCK_ITEMS = 1 << 20
 # Numbers that are sorted at a time.
 PART = 1 << 23
 SAMPLED_BLOCKS, SAMPLE = 64, 256
@@ -22,8 +22,8 @@ def index_type(number: int) -> type[np.signedinteger]:
 
 
 def blocks(number: int) -> Iterator[tuple[int, int]]:
-    """Consecutive ranges of at most ``BLOCK`` of ``number`` items."""
-    return ((begin, min(begin + BLOCK, number)) for begin in range(0, number, BLOCK))
+    """Consecutive ranges of at most ``BLOCK_ITEMS`` of ``number`` items."""
+    return ((begin, min(begin + BLOCK_ITEMS, number)) for begin in range(0, number, BLOCK_ITEMS))
 
 
 def sorted_indices(keys: Keys, number: int) -> Iterator[np.ndarray]:
@@ -72,7 +72,7 @@ def _argsorted(keys: np.ndarray) -> np.ndarray:
     return order
 
 
-def joined(parts: Iterable[np.ndarray], number: int) -> np.ndarray:
+def concatenated(parts: Iterable[np.ndarray], number: int) -> np.ndarray:
     """Concatenates parts with ``number`` indices in all, and holds one part at a time."""
     found, filled = np.empty(number, index_type(number)), 0
     for part in parts:
@@ -87,7 +87,7 @@ def random_order(number: int, seed: int, epoch: int, stream: int) -> np.ndarray:
     It sorts the raw output of a counter-based generator (Philox, Salmon et al. 2011), which NumPy keeps stable, unlike
     ``Generator.permutation``. ``stream`` separates the orders of one epoch.
     """
-    return joined(sorted_indices(partial(_raw_numbers, seed, epoch, stream), number), number)
+    return concatenated(sorted_indices(partial(_raw_numbers, seed, epoch, stream), number), number)
 
 
 def _raw_numbers(seed: int, epoch: int, stream: int, begin: int, end: int) -> np.ndarray:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from transformer_jax.data.buckets import rounded_up
-from transformer_jax.data.orders import blocks, index_type, joined, sorted_indices
+from transformer_jax.data.orders import blocks, concatenated, index_type, sorted_indices
 
 Widths = tuple[int, int]
 """Positions of a row: source side, target side."""
@@ -86,7 +86,7 @@ def longest_first(lengths: np.ndarray, pairs: np.ndarray, widths: Widths) -> tup
         ranks[begin:end] = np.searchsorted(values, filled[begin:end])
     del filled
     parts = sorted_indices(lambda begin, end: ranks[begin:end].astype(np.uint64) << np.uint64(32), len(pairs))
-    return joined((pairs[part] for part in parts), len(pairs)), lanes
+    return concatenated((pairs[part] for part in parts), len(pairs)), lanes
 
 
 def lengths_of(lengths: np.ndarray, pairs: np.ndarray) -> np.ndarray:
