@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -14,7 +14,6 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import PAD_ID, Array, Bool, Float, PyTree
 from transformer_jax.config import DataError, ExperimentConfig
 from transformer_jax.data.batches import SCORING_TOKENS, scoring_batches, token_rows
-from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair
 from transformer_jax.data.token_store import TokenStore, open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
@@ -100,9 +99,10 @@ class Evaluator:
         tokenizers: TokenizerPair,
         scored: TranslationObjective | EnsembleObjective,
         mesh: Mesh,
+        open_source: Callable[[ExperimentConfig], Corpus],
         constraint: Constraint | None = None,
     ) -> None:
-        """``constraint``: of beam search."""
+        """``open_source``: of the task; ``constraint``: of beam search."""
         self.config, self.tokenizers, self._mesh = config, tokenizers, mesh
         self.evaluation_dtype = scored.evaluation_dtype
         parts = scored.model, tokenizers, config.decoding, mesh, scored.longest_sequence, scored.evaluation_dtype
@@ -111,12 +111,13 @@ class Evaluator:
             self.translator: Translator = MinimumRiskTranslator(*parts, constraint, utility=utility)
         else:
             self.translator = Translator(*parts, constraint)
+        self._open_source = open_source
         self._stores: dict[str, TokenStore] = {}
         self._compiled_loss = jax.jit(scored.unsmoothed_loss, out_shardings=replicated(mesh))
 
     @cached_property
     def corpus(self) -> Corpus:
-        return open_corpus(self.config.data, self.config.data_seed)
+        return self._open_source(self.config)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
         """Scores ``params`` on a split (its first ``limit`` sentences if above 0).

@@ -103,15 +103,14 @@ class TranslationTask(Task):
     def open_source(config: ExperimentConfig) -> Corpus:
         return open_corpus(config.data, config.data_seed)
 
-    @staticmethod
-    def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
-        corpus = open_corpus(config.data, config.data_seed)
-        return train_tokenizers(config.tokenizer, corpus, config.data.train_split, config.data_seed)
+    @classmethod
+    def new_tokenizers(cls, config: ExperimentConfig) -> TokenizerPair:
+        return train_tokenizers(config.tokenizer, cls.open_source(config), config.data.train_split, config.data_seed)
 
-    @staticmethod
-    def require_split(config: ExperimentConfig, split: str) -> None:
+    @classmethod
+    def require_split(cls, config: ExperimentConfig, split: str) -> None:
         # Reading a pair raises DataError when there is no such split.
-        next(open_corpus(config.data, config.data_seed).pairs(config.data.split_name(split)), None)
+        next(cls.open_source(config).pairs(config.data.split_name(split)), None)
 
     @staticmethod
     def batch_shape(config: ExperimentConfig, rows: int, length: int) -> Batch:
@@ -230,7 +229,7 @@ class TranslationTask(Task):
 
     def new_evaluator(self, config: ExperimentConfig) -> Evaluator:
         """An evaluator with the decoding settings and scores of ``config``."""
-        return Evaluator(config, self.tokenizers, self.objective, self.mesh)
+        return Evaluator(config, self.tokenizers, self.objective, self.mesh, self.open_source)
 
     @property
     def translator(self) -> Translator:
@@ -269,9 +268,9 @@ class TranslationTask(Task):
         found = self.evaluator.translated(params, called, pairs, references, nll, tokens)
         return found._replace(references=references)
 
-    @staticmethod
-    def scored_pairs(config: ExperimentConfig, split: str) -> list[SentencePair]:
-        return list(open_corpus(config.data, config.data_seed).pairs(split))
+    @classmethod
+    def scored_pairs(cls, config: ExperimentConfig, split: str) -> list[SentencePair]:
+        return list(cls.open_source(config).pairs(split))
 
     @staticmethod
     def paired_scores(config: ExperimentConfig) -> PairedScores:

@@ -185,7 +185,7 @@ class ParsingTask(TranslationTask):
         constraint = None
         if config.decoding.constrained:
             constraint = well_formed(self.tokenizers, config.data, config.decoding, self.objective.longest_sequence)
-        return ParsingEvaluator(config, self.tokenizers, self.objective, self.mesh, constraint)
+        return ParsingEvaluator(config, self.tokenizers, self.objective, self.mesh, self.open_source, constraint)
 
     @staticmethod
     def scored_pairs(config: ExperimentConfig, split: str, limit: int = 0) -> list[SentencePair]:
