@@ -92,7 +92,8 @@ REFUSED = [
     ),
     (
         {"optimizer": {"schedule": "cosine", "warmup_updates": 50}, "training": {"num_updates": 50}},
-        "optimizer.warmup_updates: 50 must be less than training.num_updates=50: the cosine schedule decays after the warm-up",
+        "optimizer.warmup_updates: 50 must be less than training.num_updates=50: the cosine schedule decays after the warm-up; "
+        "use 5, for example",
     ),
     ({"model": {"kind": "rnn", "d_readout": 8}}, "model.d_readout: 8 has no effect here: only bahdanau's wiring"),
     ({"evaluation": {"metrics": "bleu, rouge"}}, "evaluation.metrics: 'rouge' is not one of bleu, bleu_lowercase, "),

@@ -5,10 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from run_settings import tiny_settings
+from run_settings import tiny_config, tiny_settings
 
 from transformer_jax.commands.train import train_and_report
 from transformer_jax.config import DataError, from_dict
+from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.tokenizers import load_tokenizers
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks import run_tokenizers
@@ -73,3 +74,25 @@ def test_a_description_cannot_name_another_file_to_read(tmp_path, entry):
     (folder / "tokenizer.json").write_text(json.dumps(description | {"tokenizers": {"joint": entry}}))
     with pytest.raises(DataError, match="not the description of a tokenizer"):
         load_tokenizers(folder)
+
+
+class Reversed(TranslationTask):
+    """A task with a source of its own."""
+
+    @staticmethod
+    def open_source(config):
+        corpus = TranslationTask.open_source(config)
+
+        class Source:
+            def pairs(self, split):
+                return (SentencePair("wxyz", pair.source) for pair in corpus.pairs(split))
+
+        return Source()
+
+
+def test_tokenizers_and_references_are_of_the_source_of_the_task(tmp_path):
+    config = tiny_config(tmp_path / "cache")
+    own, inherited = (task.new_tokenizers(config).source for task in (Reversed, TranslationTask))
+    assert own.decode(own.encode("wxyz")) == "wxyz" != inherited.decode(inherited.encode("wxyz"))
+    first = Reversed.scored_pairs(config, "validation")[0]
+    assert first.target == TranslationTask.scored_pairs(config, "validation")[0].source

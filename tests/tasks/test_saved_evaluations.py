@@ -1,10 +1,12 @@
 """Evaluations on disk: what is written comes back, and nothing else is taken for it."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
 from transformer_jax.config import DataError, DecodingConfig, from_dict
+from transformer_jax.config.conversion import decoding_of_report
 from transformer_jax.evaluation.scores import EvaluationReport, score_translations
 from transformer_jax.tasks.saved_evaluations import (
     ScoredCheckpoint,
@@ -65,6 +67,11 @@ def test_what_is_written_comes_back(tmp_path):
     files = sorted(tmp_path.iterdir())
     assert [file.name for file in files] == [f"{stem.name}.json", f"{stem.name}.txt"]
     assert [stem_of(file) for file in files] == [stem, stem]
+
+
+def test_a_report_from_before_a_setting_existed_has_its_default():
+    saved = {"beam_width": 5, "length_penalty": 0.2}
+    assert decoding_of_report(saved, DecodingConfig()) == asdict(DecodingConfig(beam_width=5, length_penalty=0.2))
 
 
 def test_only_the_same_search_will_do(tmp_path):

@@ -54,7 +54,7 @@ def lines_flags(values: flags.Values) -> None:
         "epsilon", None, "sample from the tokens with at least this probability", lower_bound=0, upper_bound=1.0
     ),
     flags.integer("seed", 0, "seed of the sampling", lower_bound=0, upper_bound=LARGEST_SEED),
-    flags.string("mbr", "", "chrf or bleu: the sample with the best score beside the other samples (decoding.mbr)"),
+    flags.string("mbr", "", "chrf or bleu: the sample with the highest mean score against all samples (decoding.mbr)"),
     flags.integer("samples", None, "samples of each line for --mbr (decoding.samples)", lower_bound=1),
 )
 def translate(values: flags.Values) -> int:
@@ -116,7 +116,12 @@ def with_minimum_risk(values: flags.Values, config: ExperimentConfig) -> Experim
         raise ConfigError("--samples: only --mbr draws several samples to choose from; give --mbr=chrf, or --n_best")
     for name in (*SAMPLING_FLAGS, "prefix"):
         if decoding.mbr and values[name].present:
-            raise ConfigError(f"--{name}: --mbr chooses among samples by decoding.epsilon; leave out one of them")
+            remedy = (
+                f"leave out --{name}, or --mbr" if values.mbr else f"leave out --{name}, or give --config.decoding.mbr="
+            )
+            raise ConfigError(
+                f"--{name}: decoding.mbr={decoding.mbr} chooses among samples by decoding.epsilon; {remedy}"
+            )
     return replace(config, decoding=decoding)
 
 

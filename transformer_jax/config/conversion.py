@@ -21,6 +21,7 @@ from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.parts import Parts, settings_of_part
 from transformer_jax.config.plugins import names_with_settings
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, OWN_TASKS, TASKS, any_kind_of, kinds_of
+from transformer_jax.config.translation import DecodingConfig
 
 EXPECTED = {str: "text (str)", int: "a whole number (int)", float: "a number (float)", bool: "True or False (bool)"}
 BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
@@ -124,6 +125,11 @@ def without_removed(values: dict[str, Any]) -> dict[str, Any]:
                 warnings.warn(f"{key}={values[block][name]} is ignored: the setting was removed", stacklevel=3)
             values = {**values, block: {field: value for field, value in values[block].items() if field != name}}
     return values
+
+
+def decoding_of_report(saved: Mapping[str, Any], now: DecodingConfig) -> dict[str, Any]:
+    """Decoding settings in a saved report, with defaults for settings of ``now`` that did not exist then."""
+    return asdict(type(now)()) | without_removed({"decoding": dict(saved)})["decoding"]
 
 
 def _block_from(block: Block, values: Any, path: str, task: str) -> Any:

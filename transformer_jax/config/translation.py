@@ -46,7 +46,7 @@ class DecodingConfig:
         "Minimum Bayes risk decoding (Eikema and Aziz 2020): instead of beam search, the sample with the highest mean of this "
         "score of sentences, with all samples as references; empty: off.",
     )
-    samples: int = setting(16, "Samples of each sentence for decoding.mbr.", at_most=1000)
+    samples: int = setting(16, "Samples of each sentence for decoding.mbr.", at_most=256)
     epsilon: float = setting(
         0.02,
         "Samples of decoding.mbr have no token with a lower probability (Hewitt et al. 2022); 0: unbiased samples.",

@@ -67,4 +67,4 @@ def _matches(ngrams: Sequence[Counter]) -> np.ndarray:
     counts = np.zeros((len(ngrams), len(columns)), np.int32)
     for row, of_text in enumerate(ngrams):
         counts[row, [columns[ngram] for ngram in of_text]] = list(of_text.values())
-    return np.minimum(counts[:, None], counts[None]).sum(axis=2)
+    return np.stack([np.minimum(of_text, counts).sum(axis=1) for of_text in counts])

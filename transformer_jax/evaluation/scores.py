@@ -223,7 +223,8 @@ class EvaluationReport:
         search = "greedy" if self.decoding.beam_width == 1 else how
         search += f", search {self.decoding.search}" if self.decoding.search != "beam" else ""
         if self.decoding.mbr:
-            search = f"minimum Bayes risk by {self.decoding.mbr}, {self.decoding.samples} samples"
+            drawn = f"{self.decoding.samples} samples, epsilon {self.decoding.epsilon:g}, seed {self.decoding.sampling_seed}"
+            search = f"minimum Bayes risk by {self.decoding.mbr}, {drawn}"
         most = f"source + {self.decoding.max_extra_tokens}"
         return [
             ("split", self.split, f"{self.num_sentences:,} sentences, none left out"),

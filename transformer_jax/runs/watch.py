@@ -9,8 +9,8 @@ from pathlib import Path
 import jax
 
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.config import ConfigError, DataError, ExperimentConfig, load_run_config
-from transformer_jax.config.conversion import without_removed
+from transformer_jax.config import ConfigError, DataError, DecodingConfig, ExperimentConfig, load_run_config
+from transformer_jax.config.conversion import decoding_of_report
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.run_directory import RunDirectory, write_json
@@ -44,7 +44,7 @@ def watch(
         settings: dict[str, object] = {"split": split, "decoding": asdict(config.decoding)}
         if config.scoring != load_run_config(run.path).scoring:
             settings["scoring"] = config.scoring
-        _require_same_decoding(folder / "settings.json", settings)
+        _require_same_decoding(folder / "settings.json", settings, config.decoding)
         if not run.has_checkpoints():
             yield f"{run.checkpoints}: no checkpoint yet; waiting"
         while not run.has_checkpoints():
@@ -121,12 +121,13 @@ def _is_over(run: RunDirectory) -> bool:
         return False
 
 
-def _require_same_decoding(path: Path, settings: dict[str, object]) -> None:
+def _require_same_decoding(path: Path, settings: dict[str, object], decoding: DecodingConfig) -> None:
     """Writes the settings of the scores; raises ConfigError when the folder has scores of other settings."""
     if path.is_file():
         try:
-            saved = without_removed(parse_json(path.read_bytes()))
-        except (ValueError, AttributeError) as error:
+            saved = parse_json(path.read_bytes())
+            saved["decoding"] = decoding_of_report(saved["decoding"], decoding)
+        except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise DataError(f"{path}: not JSON ({error}); remove it, or give another --output") from None
         if saved != settings:
             raise ConfigError(

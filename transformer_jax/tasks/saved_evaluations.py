@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import DataError, ExperimentConfig, difference
-from transformer_jax.config.conversion import without_removed
+from transformer_jax.config.conversion import decoding_of_report
 from transformer_jax.config.json_text import finite_or_none, is_count, parse_json
 from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.evaluation.text_table import text_table
@@ -123,7 +123,7 @@ def find_evaluation(stem: Path, used: ExperimentConfig) -> SavedEvaluation | Non
         saved = read_evaluation(stem)
     except DataError:
         return None
-    decoding = without_removed({"decoding": saved.report["decoding"]})["decoding"]
+    decoding = decoding_of_report(saved.report["decoding"], used.decoding)
     return saved if decoding == asdict(used.decoding) else None
 
 
