@@ -106,7 +106,7 @@ def duration(updates: int) -> dict[str, object]:
 def rates() -> Sweep:
     """Language models of two layers with Adam and a constant rate, in the standard parametrization and in muP.
 
-    muP has the base width 32, at which both are equal but for the initial values of the output layer.
+    muP has the base width 32, at which both are equal.
     """
     mup = {
         "model.initialization": "mup",

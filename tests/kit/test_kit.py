@@ -152,6 +152,35 @@ def test_soap_without_bases_is_adam_after_the_first_update():
     np.testing.assert_allclose([*map(flat, found)], [*map(flat, expected)], rtol=1e-5)
 
 
+def test_soap_is_algorithm_3_with_the_power_iteration_of_algorithm_4():
+    generator, rate, every = np.random.default_rng(1), 0.1, 3
+    gradients = generator.normal(size=(8, 4, 3)).astype(np.float32)
+    mu, nu, kernel, used = np.zeros((4, 3)), np.zeros((4, 3)), np.zeros((4, 3)), hyperparameters_of(language_model())
+    b1, b2, epsilon = float(used.b1), float(used.b2), float(used.epsilon)
+    covariances, bases, expected = [np.zeros((4, 4)), np.zeros((3, 3))], [], []
+    for number, gradient in enumerate(gradients.astype(np.float64)):
+        if number:
+            left, right = bases
+            mu = b1 * mu + (1 - b1) * gradient
+            nu = b2 * nu + (1 - b2) * (left.T @ gradient @ right) ** 2
+            mean = left.T @ mu @ right / (1 - b1**number)
+            kernel = kernel - rate * left @ (mean / (np.sqrt(nu / (1 - b2**number)) + epsilon)) @ right.T
+        pairs = zip(covariances, (gradient @ gradient.T, gradient.T @ gradient), strict=True)
+        covariances = [b2 * old + (1 - b2) * new for old, new in pairs]
+        if number == 0:
+            bases = [np.linalg.eigh(each)[1][:, ::-1] for each in covariances]
+        elif number % every == 0:
+            bases = [np.linalg.qr(each @ basis)[0] for each, basis in zip(covariances, bases, strict=True)]
+        expected.append(kernel)
+    rule = soap_of(precondition_every=every)
+    state, found, params = rule.init({"kernel": jnp.zeros((4, 3))}), [], {"kernel": jnp.zeros((4, 3))}
+    for gradient in gradients:
+        ascent, state = rule.update({"kernel": jnp.asarray(gradient)}, state, params)
+        params = {"kernel": params["kernel"] - rate * ascent["kernel"]}
+        found.append(params["kernel"])
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
 def test_soap_descends_a_rotated_quadratic_in_fewer_updates_than_adam():
     generator, scales = np.random.default_rng(0), np.diag(np.logspace(0, -1.5, 8))
     left, right = (np.linalg.qr(generator.normal(size=(8, 8)))[0] for _ in range(2))

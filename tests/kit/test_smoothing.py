@@ -11,6 +11,7 @@ from transformer_jax.kit.sigmoid import sigmoids
 from transformer_jax.kit.softmax_one import with_one
 from transformer_jax.kit.unigram_smoothing import UnigramSmoothingSettings
 from transformer_jax.layers.scaled_dot_product import AttentionOptions, modified_attention
+from transformer_jax.precision import FLOAT32
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.loss_terms import ForcedPass
 from transformer_jax.training.projected_loss import projected_cross_entropy, projected_sum
@@ -56,8 +57,8 @@ def test_weights_that_do_not_add_up_to_one():
     scores = np.asarray(query[0, 0] @ key[0, 0].T, np.float64) / np.sqrt(2)
     exponentials = np.exp(scores) * mask[0]
     expected = exponentials / (1 + exponentials.sum(-1, keepdims=True))
-    _, found = modified_attention(query, key, value, mask, AttentionOptions(), weights_mod=with_one)
+    _, found = modified_attention(query, key, value, mask, AttentionOptions(None, FLOAT32), weights_mod=with_one)
     np.testing.assert_allclose(found[0, 0], expected, rtol=1e-5)
     expected = mask[0] / (1 + np.exp(-scores) * np.maximum(mask[0].sum(-1, keepdims=True), 1))
-    _, found = modified_attention(query, key, value, mask, AttentionOptions(), weights_mod=sigmoids)
+    _, found = modified_attention(query, key, value, mask, AttentionOptions(None, FLOAT32), weights_mod=sigmoids)
     np.testing.assert_allclose(found[0, 0], expected, rtol=1e-5)

@@ -122,7 +122,7 @@ def test_blockwise_in_bfloat16():
 def test_a_query_that_sees_nothing_gets_zeros():
     mask = SentenceMask(segments([1, 0]), segments([1, 1, 0]))
     arrays = [jnp.ones((1, 1, size, 4)) for size in (2, 3, 3)]
-    heads = BlockwiseAttention(2, 2)(*arrays, mask, AttentionOptions())
+    heads = BlockwiseAttention(2, 2)(*arrays, mask, AttentionOptions(None, FLOAT32))
     np.testing.assert_array_equal(heads[0, 0, 1], 0)
 
 
@@ -256,7 +256,7 @@ def test_the_reference_with_other_scores_masks_and_heads():
     heads, weights = modified_attention(
         *of["arrays"],
         of["mask"].array(),
-        AttentionOptions(score_mod=SCORE_MODS["slopes"]),
+        AttentionOptions(None, FLOAT32, SCORE_MODS["slopes"]),
         positions=of["mask"].positions,
     )
     q, k, v = map(np.asarray, of["arrays"])
@@ -287,7 +287,7 @@ def test_blocks_outside_of_a_window_are_skipped():
     q = jnp.ones((1, 1, 12, 4))
     v = q.at[:, :, 6:].set(jnp.nan)
     mask = SentenceMask(segments, segments, mask_mod=Window(2, 1))
-    heads = BlockwiseAttention(2, 2)(q, q, v, mask, AttentionOptions())
+    heads = BlockwiseAttention(2, 2)(q, q, v, mask, AttentionOptions(None, FLOAT32))
     assert np.isfinite(heads[:, :, :4]).all() and np.isnan(heads[:, :, 4:6]).all()
     blocks = Blocks(4, 3, 12, 12, mask.window, False, None, FLOAT32)
     keys = [[int(end) for end in blocks.key_blocks_of(jnp.int32(row), 4)] for row in range(3)]
@@ -305,7 +305,7 @@ def test_memory_of_changed_scores_is_that_of_plain_blockwise_attention(name):
             if is_rotated:
                 q, k = (jnp.concatenate([each[..., 2:], -each[..., :2]], -1) for each in (q, k))
             mask = SentenceMask(segments, segments, is_causal=True)
-            heads = BlockwiseAttention()(q, k, v, mask, AttentionOptions(score_mod=score_mod))
+            heads = BlockwiseAttention()(q, k, v, mask, AttentionOptions(None, FLOAT32, score_mod))
             return jnp.sum(heads**2)
 
         array, slopes = jax.ShapeDtypeStruct((1, H, 2048, 32), jnp.float32), score_mod
@@ -342,13 +342,13 @@ def test_a_kernel_leaves_what_it_cannot_take_to_blockwise_and_says_so_once(caplo
 
 def test_a_misspelled_option_is_an_error():
     with pytest.raises(TypeError, match="score_mods"):
-        AttentionOptions(score_mods=None)
+        AttentionOptions(None, FLOAT32, score_mods=None)
 
 
 @pytest.mark.parametrize(("limit", "is_blockwise"), [(77, False), (76, True)])
 def test_length_decides(limit, is_blockwise):
     mask = MASKS["to the source"]
-    attend = partial(ByLength(limit=limit), mask=mask, options=AttentionOptions())
+    attend = partial(ByLength(limit=limit), mask=mask, options=AttentionOptions(None, FLOAT32))
     assert ("scan" in str(jax.make_jaxpr(attend)(*inputs(mask)))) == is_blockwise
 
 

@@ -176,7 +176,7 @@ def test_packed_rows_keep_their_mask():
 
     def attend(query, segments):
         mask = SentenceMask(segments, segments)
-        return CudnnAttention()(query, query, query, mask, AttentionOptions(precision=POLICIES["bfloat16"]))
+        return CudnnAttention()(query, query, query, mask, AttentionOptions(None, POLICIES["bfloat16"]))
 
     program = jax.jit(attend).trace(heads, segments).lower(lowering_platforms=("cuda",)).as_text()
     assert f"{ROWS}x{SOURCE}x{SOURCE}xi1" in program

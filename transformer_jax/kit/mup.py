@@ -16,7 +16,7 @@ from transformer_jax.training.sharding import path_of
 
 TABLE = (
     # Output weights. Their layers begin at the size width^-1/2.
-    (r"projection/(embedding/)?table$", -0.5, -1.0),
+    (r"projection/(embedding/)*table$", -0.5, -1.0),
     # Input weights: embeddings are read times width^1/2 and begin at width^-1/2, learned positions are read as they are.
     (r"embedding/table$", 0.0, -0.5),
     (r"positions/table$", 0.5, 0.0),

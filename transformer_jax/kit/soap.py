@@ -46,8 +46,8 @@ def soap(settings: SoapSettings, hyperparameters: Hyperparameters) -> list[optax
     """Adam in bases in which covariances of the gradient are diagonal (Vyas et al. 2024, algorithms 3 and 4).
 
     Kernels and embeddings are matrices; biases and norms have Adam. The first update finds the bases and changes no parameter,
-    as in the authors' code. Bases are replicated on all devices: the state of the base model is 3.3 times Adam's, or 1.7
-    times with max_size=1024.
+    as in the authors' code; weight decay, which comes after, does. Bases are replicated on all devices: the state of the base
+    model is 3.3 times Adam's, or 1.7 times with max_size=1024.
     """
     b1, b2 = hyperparameters.b1, hyperparameters.b2
 
@@ -62,20 +62,21 @@ def soap(settings: SoapSettings, hyperparameters: Hyperparameters) -> list[optax
 
     def update(gradient: PyTree, state: SoapState, params: PyTree = None) -> tuple[PyTree, SoapState]:
         covariances = jax.tree.map(partial(averaged, b2), gradient, state.covariances)
-        is_due = state.num_updates % settings.precondition_every == 0
-        kind = jnp.where(state.num_updates == 0, 0, jnp.where(is_due, 1, 2))
-        bases = lax.switch(kind, (eigenvectors, turned, lambda _, bases: bases), covariances, state.bases)
         gradient = jax.tree.map(lambda leaf: jnp.where(state.num_updates == 0, 0.0, leaf), gradient)
         mu = optax.tree.update_moment(gradient, state.mu, b1, 1)
-        nu = optax.tree.update_moment(jax.tree.map(rotated, gradient, bases), state.nu, b2, 2)
+        nu = optax.tree.update_moment(jax.tree.map(rotated, gradient, state.bases), state.nu, b2, 2)
         count = jnp.maximum(state.num_updates, 1)
 
         def step(mu: Array, nu: Array, bases: Sides) -> Array:
             mean, square = rotated(mu, bases) / (1 - b1**count), nu / (1 - b2**count)
             return rotated(mean / (jnp.sqrt(square) + hyperparameters.epsilon), bases, back=True)
 
+        # After the step: an update is not rotated by bases that its own gradient turned.
+        is_due = state.num_updates % settings.precondition_every == 0
+        kind = jnp.where(state.num_updates == 0, 0, jnp.where(is_due, 1, 2))
+        bases = lax.switch(kind, (eigenvectors, turned, lambda _, bases: bases), covariances, state.bases)
         after = SoapState(optax.safe_increment(state.num_updates), mu, nu, covariances, bases)
-        return jax.tree.map(step, mu, nu, bases), after
+        return jax.tree.map(step, mu, nu, state.bases), after
 
     return [optax.GradientTransformation(init, update)]
 

@@ -23,8 +23,8 @@ def rows_of_table(table: Float[Array, "V D"], token_ids: Int[Array, "B L"]) -> F
 class LogitFactors(NamedTuple):
     """Logits before they are multiplied: ``hidden`` [B, T, D] times ``matrix`` [V, D] transposed, then ``logit_mod``.
 
-    ``logit_mod``: ``Partial(function, *arrays)``, an elementwise ``function(*arrays, logits)`` of float32 logits [..., V]; None
-    changes nothing.
+    ``logit_mod``: ``Partial(function, *arrays)``, an elementwise ``function(*arrays, logits)`` of float32 logits [..., V]; no
+    array has the axis V, to which a GPU or TPU adds columns. None changes nothing.
     """
 
     hidden: Hidden
@@ -106,7 +106,7 @@ class Projection(nn.Module):
     precision: Precision
 
     def factors(self, hidden: Hidden) -> LogitFactors:
-        """What the loss computes the logits from, a chunk of tokens at a time."""
+        """Factors of the logits; the loss multiplies them for a chunk of tokens at a time."""
         return self.embedding.factors(hidden)
 
     def logits(self, hidden: Hidden) -> Logits:

@@ -75,8 +75,8 @@ ScoreMod = Callable[[Float[Array, "B H Q M"], At], Float[Array, "B H Q M"]]
 class AttentionOptions(NamedTuple):
     """Options of every backend: ``score_mod`` changes the scores, ``dropout`` masks the weights [B, H, Q, M]."""
 
-    dropout: DropoutMask | None = None
-    precision: Precision = FLOAT32
+    dropout: DropoutMask | None
+    precision: Precision
     score_mod: ScoreMod | None = None
 
 

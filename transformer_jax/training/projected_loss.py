@@ -104,7 +104,7 @@ def projected_sum(
     @jax.checkpoint
     def add(total: Array, chunk: tuple[list[Array], Array]) -> tuple[Array, None]:
         products = [einsum("GND,VD->GNV", each, matrix, precision.of_logits) for each in chunk[0]]
-        logits = [_modified(logit_mod, each).astype(jnp.float32) for each in products]
+        logits = [_modified(logit_mod, each, len(matrix)).astype(jnp.float32) for each in products]
         return total + jnp.sum(function(*logits) * chunk[1]), None
 
     return lax.scan(add, jnp.zeros((), jnp.float32), ([chunked(each) for each in hidden], chunked(weights)))[0]
@@ -170,7 +170,8 @@ def _loss_and_sums(
     chunk: tuple[Array, Array, Array],
 ) -> tuple[Array, LossSums]:
     """Sums over a chunk, hidden states, labels and weights, from the product of its factors; their loss also alone."""
-    logits, (_, labels, weights) = _modified(logit_mod, product), chunk
+    logits = _modified(logit_mod, product, options.vocabulary)
+    _, labels, weights = chunk
     sums = label_smoothed_cross_entropy(logits, labels, weights, chunks.smoothing, options.vocabulary)
     for name, term in chunks.terms.items():
         value = term(logits[..., : options.vocabulary].astype(jnp.float32), labels)
@@ -178,9 +179,12 @@ def _loss_and_sums(
     return sums.loss, sums
 
 
-def _modified(logit_mod: Partial | None, logits: Array) -> Array:
-    """Other logits, computed in float32, in the type of ``logits``."""
-    return logits if logit_mod is None else logit_mod(logits.astype(jnp.float32)).astype(logits.dtype)
+def _modified(logit_mod: Partial | None, logits: Array, vocabulary: int) -> Array:
+    """Other logits, computed in float32, in the type of ``logits``; those of filled columns stay zero, without gradients."""
+    if logit_mod is None:
+        return logits
+    is_real = jnp.arange(logits.shape[-1]) < vocabulary
+    return jnp.where(is_real, logit_mod(logits.astype(jnp.float32)), 0.0).astype(logits.dtype)
 
 
 def _product(matrices: Array) -> str:

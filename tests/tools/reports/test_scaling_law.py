@@ -8,8 +8,8 @@ import pytest
 from transformer_jax.__main__ import main
 from transformer_jax.tools.reports.scaling_law import Point, ScalingLaw, bootstrap, fit
 
-LAW = ScalingLaw(irreducible=1.5, n0=1e5, alpha=0.4, d0=1e6, beta=0.3)
 SIZES, DURATIONS = (1e5, 3e5, 1e6, 3e6), (1e6, 4e6, 16e6)
+LAW = ScalingLaw(1.5, 0.8, 0.4, 0.9, 0.3, n0=9e22**0.25, d0=4e6)
 
 
 def points(law: ScalingLaw = LAW) -> list[Point]:
@@ -20,7 +20,13 @@ def test_recovers_the_law_of_exact_losses_and_resists_one_bad_run():
     assert fit(points()) == pytest.approx(LAW, rel=0.02)
     diverged = [*points()[:-1], points()[-1]._replace(loss=9.0)]
     assert fit(diverged) == pytest.approx(LAW, rel=0.1)
-    assert all(law == pytest.approx(LAW, rel=0.1) for law in bootstrap(points(), LAW)[:5])
+    assert all(law == pytest.approx(LAW, rel=0.1) for law in bootstrap(points(), LAW, resamples=5))
+
+
+def test_a_loss_that_does_not_depend_on_the_size_has_a_law():
+    flat = [point._replace(loss=1.5 + (1e6 / point.tokens) ** 0.3) for point in points()]
+    laws = bootstrap(flat, fit(flat), resamples=20)
+    assert all(law.loss(1e5, 1e6) == pytest.approx(2.5, rel=0.05) for law in laws)
 
 
 def test_optimal_size_has_the_least_loss_of_its_flops():
@@ -48,16 +54,30 @@ def write_runs(make_run):
 
 def test_report_predicts_the_largest_run_without_fitting_it(write_runs, tmp_path, capsys):
     largest, unfinished = Point("run", 10**7, 64 * 10**6, 7.0), Point("unfinished", 10**8, 10**8, 1.0)
-    write_runs([*points(), largest, unfinished])
+    write_runs([*points(), largest, largest._replace(loss=6.0), unfinished])
     assert main(["report", str(tmp_path / "runs"), "--fit", f"--output={tmp_path / 'out'}"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert f"Predicted loss {LAW.loss(*largest[1:3]):.3f}" in printed
-    assert "reached 7.000" in printed
-    assert "not validated at the end: 13." in printed
+    assert "reached 6.500" in printed
+    assert "not validated at the end: 14." in printed
     assert (tmp_path / "out" / "scaling.png").stat().st_size > 10_000
 
 
-def test_too_few_sizes_are_refused(write_runs, tmp_path, capsys):
-    write_runs([point for point in points() if point.parameters < 1e6])
+@pytest.mark.parametrize(
+    ("chosen", "problem"),
+    [
+        ([each for each in points() if each.parameters < 2e5], "found 2 with 1 numbers of parameters and 2 of tokens"),
+        ([Point("run", n, 20 * n, 3.0) for n in range(10**5, 10**6, 10**5)], "do not grow together"),
+    ],
+)
+def test_runs_that_determine_no_law_are_refused(write_runs, tmp_path, capsys, chosen, problem):
+    write_runs(chosen)
     assert main(["report", str(tmp_path / "runs"), "--fit", f"--output={tmp_path / 'out'}"]) == 2
-    assert "3 or more numbers of parameters" in capsys.readouterr().err
+    assert problem in " ".join(capsys.readouterr().err.split())
+
+
+def test_runs_of_other_tokenizers_are_refused(write_runs, make_run, tmp_path, capsys):
+    write_runs(points())
+    make_run("runs/other", {"tokenizer": {"vocabulary_size": 77}})
+    assert main(["report", str(tmp_path / "runs"), "--fit", f"--output={tmp_path / 'out'}"]) == 2
+    assert "differ in tokenizer.vocabulary_size" in capsys.readouterr().err

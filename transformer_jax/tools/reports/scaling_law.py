@@ -1,6 +1,7 @@
 """Loss as a function of parameters and tokens, fitted to finished runs: Hoffmann et al. 2022, section 3.3."""
 
 import itertools
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,16 +13,18 @@ from transformer_jax.config import DataError
 from transformer_jax.tools.pictures.curves import read_series
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
 from transformer_jax.tools.reports.document import Picture, Section, Table
+from transformer_jax.tools.reports.run_report import SCORED_TEXT, differing_settings
 from transformer_jax.tools.reports.run_summary import RunSummary
 
 LOSS = "validation/loss"
 DELTA = 1e-3
 """Width of the Huber loss: section 3.3."""
 RESAMPLES, INTERVAL = 200, (2.5, 97.5)
-EXPONENTS = (0.2, 0.6)
+EXPONENTS, SHARES = (0.2, 0.6), (0.3, 0.7)
 BOUNDS = ((-12, -12, 0.01, -12, 0.01), (5, 5, 3, 5, 3))
 """Of log E, log A and log B (at the geometric means of N and D), and of the exponents."""
-FEWEST, FEWEST_VALUES = 6, 3
+FEWEST = 6
+"""Pairs of size and duration: one more than the law has parameters."""
 FLOPS_PER_PARAMETER = 6
 """Of a token, forward and backward: Kaplan et al. 2020, section 2.1."""
 
@@ -40,21 +43,23 @@ class Point(NamedTuple):
 
 
 class ScalingLaw(NamedTuple):
-    """L(N, D) = irreducible + (N0 / N)^alpha + (D0 / D)^beta (Hoffmann et al. 2022, equation 10).
+    """L(N, D) = irreducible + size_term (N0 / N)^alpha + data_term (D0 / D)^beta (Hoffmann et al. 2022, equation 10).
 
-    There A / N^alpha; ``n0`` is A^(1 / alpha), the number of parameters at which the term is one nat, and ``d0`` the same of
-    tokens.
+    N0 and D0 are geometric means of the fitted runs, so ``size_term`` and ``data_term`` are nats there.
     """
 
     irreducible: float
-    n0: float
+    size_term: float
     alpha: float
-    d0: float
+    data_term: float
     beta: float
+    n0: float
+    d0: float
 
     def loss(self, parameters: float, tokens: float) -> float:
         """In nats a token."""
-        return float(self.irreducible + (self.n0 / parameters) ** self.alpha + (self.d0 / tokens) ** self.beta)
+        size = self.size_term * (self.n0 / parameters) ** self.alpha
+        return float(self.irreducible + size + self.data_term * (self.d0 / tokens) ** self.beta)
 
     @property
     def optimal_exponent(self) -> float:
@@ -63,89 +68,89 @@ class ScalingLaw(NamedTuple):
 
 
 def points_of(runs: Sequence[RunSummary]) -> tuple[list[Point], list[str]]:
-    """Points, and the names of runs that have none: unfinished, or without validation, parameters or tokens."""
+    """Points by FLOPs, and the names of runs that have none: unfinished, or without validation, parameters or tokens."""
     points, left_out = [], []
     for run in runs:
         losses = read_series(run.folder / "metrics.jsonl", [LOSS]).get(LOSS) if run.updates else None
-        if losses and losses[0][-1] == run.updates and run.is_finished and run.parameters and run.target_tokens:
+        is_last = losses and losses[0][-1] == run.updates and 0 < losses[1][-1] < math.inf
+        if losses and is_last and run.is_finished and run.parameters and run.target_tokens:
             points.append(Point(run.name, run.parameters, run.target_tokens, losses[1][-1]))
         else:
             left_out.append(run.name)
-    return points, left_out
+    return sorted(points, key=lambda point: point.flops), left_out
 
 
 def fit(points: Sequence[Point], start: ScalingLaw | None = None) -> ScalingLaw:
     """The law of least Huber loss of log L, by least squares from a grid of starting points, or from ``start`` alone."""
-    count, tokens, loss = np.log([each[1:] for each in points]).T
-    at = np.array([count.mean(), tokens.mean()])
+    sizes, tokens, loss = np.log([each[1:] for each in points]).T
+    at = (sizes.mean(), tokens.mean()) if start is None else (np.log(start.n0), np.log(start.d0))
 
     def residuals(theta: np.ndarray) -> np.ndarray:
-        log_e, log_a, alpha, log_b, beta = theta
-        terms = np.logaddexp(log_a - alpha * (count - at[0]), log_b - beta * (tokens - at[1]))
-        return np.asarray(np.logaddexp(log_e, terms)) - loss
+        irreducible, size, alpha, data, beta = theta
+        terms = np.logaddexp(size - alpha * (sizes - at[0]), data - beta * (tokens - at[1]))
+        return np.asarray(np.logaddexp(irreducible, terms)) - loss
 
     if start is None:
-        lowest = loss.min()
-        starts = [
-            np.array([lowest + np.log(share), lowest + np.log(1 - share), alpha, lowest + np.log(1 - share), beta])
-            for share, alpha, beta in itertools.product((0.3, 0.7), EXPONENTS, EXPONENTS)
-        ]
+        grid = itertools.product(SHARES, EXPONENTS, EXPONENTS)
+        shares = ((np.log(share), np.log((1 - share) / 2), alpha, beta) for share, alpha, beta in grid)
+        starts = [loss.min() * np.array([1, 1, 0, 1, 0]) + [low, high, a, high, b] for low, high, a, b in shares]
     else:
-        logs = start.alpha * (np.log(start.n0) - at[0]), start.beta * (np.log(start.d0) - at[1])
-        starts = [np.array([np.log(start.irreducible), logs[0], start.alpha, logs[1], start.beta])]
+        terms = np.log(np.maximum((start.irreducible, start.size_term, start.data_term), 1e-5))
+        starts = [np.clip([terms[0], terms[1], start.alpha, terms[2], start.beta], *BOUNDS)]
     found = min(
         (least_squares(residuals, each, bounds=BOUNDS, loss="huber", f_scale=DELTA, max_nfev=200) for each in starts),
         key=lambda each: each.cost,
     )
-    log_e, log_a, alpha, log_b, beta = found.x
-    return ScalingLaw(
-        float(np.exp(log_e)),
-        float(np.exp(log_a / alpha + at[0])),
-        float(alpha),
-        float(np.exp(log_b / beta + at[1])),
-        float(beta),
-    )
+    irreducible, size, alpha, data, beta = found.x
+    terms = np.exp([irreducible, size, data]).tolist()
+    return ScalingLaw(terms[0], terms[1], float(alpha), terms[2], float(beta), *np.exp(at).tolist())
 
 
-def bootstrap(points: Sequence[Point], law: ScalingLaw, seed: int = 0) -> list[ScalingLaw]:
-    """Laws fitted to resamples of the points, each with three or more sizes and durations."""
+def bootstrap(points: Sequence[Point], law: ScalingLaw, resamples: int = RESAMPLES, seed: int = 0) -> list[ScalingLaw]:
+    """Laws fitted to resamples of the points that determine one."""
     rng, laws = np.random.default_rng(seed), list[ScalingLaw]()
-    while len(laws) < RESAMPLES:
+    while len(laws) < resamples:
         sample = [points[index] for index in rng.integers(0, len(points), len(points))]
-        if _is_determined(sample):
+        if _is_determined(sample, FEWEST - 2):
             laws.append(fit(sample, law))
     return laws
 
 
 def scaling_section(runs: Sequence[RunSummary], picture: Path) -> Section:
-    """Fits all finished runs but the one of most FLOPs, which tests the prediction; draws ``picture``.
+    """Fits all finished runs but the ones of most FLOPs, which test the prediction; draws ``picture``.
 
-    Raises DataError if too few runs finished, or their sizes or durations are too few.
+    Raises DataError if the runs have other tasks, tokenizers or validation texts, if too few finished, or if their sizes and
+    durations do not determine a law.
     """
+    _require_comparable(runs)
     points, left_out = points_of(runs)
-    points.sort(key=lambda point: point.flops)
-    fitted = points[:-1]
-    if len(fitted) < FEWEST or not _is_determined(fitted):
+    of_largest = [point for point in points if points[-1][1:3] == point[1:3]]
+    fitted = [point for point in points if point not in of_largest]
+    if not _is_determined(fitted, FEWEST):
+        sizes, durations = (len({each[index] for each in fitted}) for index in (1, 2))
         problem = (
-            f"--fit needs {FEWEST + 1} finished runs, with {FEWEST_VALUES} or more numbers of parameters and of tokens"
+            f"--fit needs {FEWEST} finished runs beside the largest, whose sizes and durations do not grow together"
         )
-        raise DataError(f"{problem} beside the largest; found {len(points)} finished runs")
+        found = f"found {len(fitted)} with {sizes} numbers of parameters and {durations} of tokens"
+        raise DataError(f"{problem}; {found}; left out, not finished: {', '.join(left_out) or 'none'}")
     law = fit(fitted)
     laws = bootstrap(fitted, law)
     rows = tuple(
-        (name, f"{getattr(law, name):.3g}", _interval([getattr(each, name) for each in laws])) for name in law._fields
+        (name, f"{getattr(law, name):.3g}", _interval([getattr(each, name) for each in laws]))
+        for name in law._fields[:5]
     )
     exponent = f"{law.optimal_exponent:.2f}", _interval([each.optimal_exponent for each in laws])
     table = Table(("parameter", "value", "95 % interval"), (*rows, ("beta / (alpha + beta)", *exponent)))
     residuals = [law.loss(point.parameters, point.tokens) - point.loss for point in fitted]
-    largest = points[-1]
+    largest = points[-1]._replace(loss=float(np.mean([point.loss for point in of_largest])))
     predicted = law.loss(largest.parameters, largest.tokens)
     interval = _interval([each.loss(largest.parameters, largest.tokens) for each in laws])
     error = np.sqrt(np.mean(np.square(residuals)))
     words = [
-        f"L(N, D) = irreducible + (n0 / N)^alpha + (d0 / D)^beta, in nats a token, of {len(fitted)} runs (Hoffmann et al. "
-        f"2022, section 3.3). The root mean square of the residuals is {error:.3f}. Intervals are from {RESAMPLES} bootstrap "
-        "resamples of the runs.",
+        f"L(N, D) = irreducible + size_term (N0 / N)^alpha + data_term (D0 / D)^beta, in nats a token, of {len(fitted)} runs "
+        f"(Hoffmann et al. 2022, section 3.3); N0 is {law.n0:,.0f} parameters, D0 {law.d0:,.0f} tokens, their geometric "
+        f"means. The root mean square of the residuals is {error:.3f}. Intervals are from {RESAMPLES} bootstrap resamples of "
+        "the runs.",
         f"Held out: {largest.name}, {largest.parameters:,} parameters, {largest.tokens:,} tokens, "
         f"{largest.flops / max(point.flops for point in fitted):.1f} times the FLOPs (6 N D) of the largest fitted run. "
         f"Predicted loss {predicted:.3f} ({interval}), reached {largest.loss:.3f}.",
@@ -157,9 +162,18 @@ def scaling_section(runs: Sequence[RunSummary], picture: Path) -> Section:
     return Section("Scaling", (words[0], table, *words[1:], Picture(picture.name, picture.read_bytes(), caption)))
 
 
-def _is_determined(points: Sequence[Point]) -> bool:
-    values = ({point.parameters for point in points}, {point.tokens for point in points})
-    return min(map(len, values)) >= FEWEST_VALUES
+def _require_comparable(runs: Sequence[RunSummary]) -> None:
+    for key, values in differing_settings([run.config for run in runs]).items():
+        if key == "task" or key.startswith("tokenizer.") or key in SCORED_TEXT:
+            shown = ", ".join(dict.fromkeys(values))
+            raise DataError(f"--fit: the runs differ in {key} ({shown}), so their losses are of other texts or tokens")
+
+
+def _is_determined(points: Sequence[Point], fewest: int) -> bool:
+    """Whether there are ``fewest`` pairs of size and duration, which vary independently."""
+    pairs = {(point.parameters, point.tokens) for point in points}
+    logs = np.log([*pairs] or [(1, 1)])
+    return len(pairs) >= fewest and np.linalg.matrix_rank(logs - logs.mean(axis=0), tol=0.1) == 2
 
 
 def _interval(values: Sequence[float]) -> str:
@@ -168,13 +182,10 @@ def _interval(values: Sequence[float]) -> str:
 
 
 def _draw(law: ScalingLaw, fitted: Sequence[Point], largest: Point, path: Path) -> None:
-    sizes: dict[str, Sequence[Sequence[float]]] = {
-        f"{size:,} parameters": list(zip(*((each.flops, each.loss) for each in points), strict=True))
-        for size, group in itertools.groupby(
-            sorted(fitted, key=lambda each: each.parameters), lambda each: each.parameters
-        )
-        if (points := list(group))
-    }
+    sizes: dict[str, Sequence[Sequence[float]]] = {}
+    for size in sorted({point.parameters for point in fitted}):
+        of_size = [point for point in fitted if point.parameters == size]
+        sizes[f"{size:,} parameters"] = [[point.flops for point in of_size], [point.loss for point in of_size]]
     predictions = [(law.loss(each.parameters, each.tokens), each.loss) for each in (*fitted, largest)]
     ends = [min(min(each) for each in predictions), max(max(each) for each in predictions)]
     compared: dict[str, Sequence[Sequence[float]]] = {
