@@ -17,7 +17,10 @@ from ml_collections import ConfigDict
 
 BUDGET = "1h"
 VARIANTS = ("", "student")
-MEASURED = {"": ("2 shared CPU cores", "--budget=3m: 252 CPU s", "validation BLEU 41.9, 29,000 captions En-Fr")}
+MEASURED = {
+    "": ("2 shared CPU cores", "--budget=3m: 252 CPU s", "validation BLEU 41.9, 29,000 captions En-Fr"),
+    "student": ("2 shared CPU cores", "365 CPU s beside its teacher", "test BLEU 36.3, greedy, 29,000 captions En-De"),
+}
 
 
 def get_config(variant: str = "") -> ConfigDict:
