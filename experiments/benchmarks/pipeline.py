@@ -7,7 +7,7 @@ cores, then reads batches of both kinds. Memory is sampled, over all processes t
 
     python experiments/benchmarks/pipeline.py --plans 1000000 10000000 100000000
 
-plans batches for that many pairs with lengths like those of WMT's (log-normal; 2 GB of files for 100 million), each kind in a
+plans batches for that many pairs with log-normal lengths as in WMT (2 GB of files for 100 million), each kind in a
 process of its own: CPU seconds and memory from opening the store to its first batch, and to the first batch of the next epoch.
 Writes pipeline_plans.json and .md.
 """

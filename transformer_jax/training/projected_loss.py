@@ -180,7 +180,7 @@ def _loss_and_sums(
 
 
 def _modified(logit_mod: Partial | None, logits: Array, vocabulary: int) -> Array:
-    """Other logits, computed in float32, in the type of ``logits``; those of filled columns stay zero, without gradients."""
+    """Other logits, computed in float32, in the type of ``logits``; filled columns stay zero, without gradients."""
     if logit_mod is None:
         return logits
     is_real = jnp.arange(logits.shape[-1]) < vocabulary

@@ -1,4 +1,4 @@
-"""Sampled translations, and of several samples those of least Bayes risk."""
+"""Sampled translations, and the ones of least Bayes risk among several."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
