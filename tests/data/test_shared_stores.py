@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import fsspec
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, DataError, resolve
 from transformer_jax.data import text_files, token_store
-from transformer_jax.data.shared_stores import finished_manifest
+from transformer_jax.data.cached_stores import WHOLE_SPLIT
+from transformer_jax.data.shared_stores import finished_manifest, upload_shard
 from transformer_jax.runtime import object_store
 from transformer_jax.tasks.run_tokenizers import new_tokenizers
 from transformer_jax.tasks.task import task_class
@@ -121,6 +123,59 @@ def test_what_does_not_belong_to_a_store_is_refused(machine, tmp_path, capsys):
     (tmp_path / "store/manifest.json").unlink()
     assert tokenize(machine(8), address, 0) == 2
     assert "shard 1-of-3 is damaged" in capsys.readouterr().err
+
+
+def without_text(flags):
+    folder = Path(dict(flags)["data.train"]).parent
+    for name in ("train.en", "train.de"):
+        (folder / name).unlink(missing_ok=True)
+    return flags
+
+
+def test_a_store_of_other_pairs_is_refused(machine, tmp_path):
+    address = str(tmp_path / "store")
+    held = {"data.held_out": "0.1"}
+    assert tokenize(machine(0), address, 0, 1) == 0
+    assert tokenize(machine(0, **held), f"{address}-held", 0, 1) == 0
+    for flags, store, message in [
+        (machine(1, **held), address, r"data\.held_out=0\.0, not 0\.1"),
+        (without_text(machine(2, **held)), address, r"data\.held_out=0\.0, not 0\.1"),
+        (machine(3), f"{address}-held", r"data\.held_out=0\.1, not 0\.0"),
+        (without_text(machine(4, **held, **{"data.seed": "1"})), f"{address}-held", r"data\.seed=0, not 1"),
+        (machine(5, pairs=41), address, "was tokenized with text="),
+        (without_text(machine(6, **{"data.source": "tfds", "data.name": "a"})), address, r"data\.source=text, not tfds"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            opened(flags, store)
+
+
+@pytest.mark.parametrize("split", [{"data.held_out": "0.2"}, {"data.documents": "paragraphs"}])
+def test_a_store_of_other_documents_is_refused(split, tmp_path):
+    text = tmp_path / "a.txt"
+    text.write_text("a b c\n\nd e\n" * 20)
+    flags = {"data.source": "text", "data.train": str(text), "tokenizer.kind": "byte", "data.held_out": "0.1"}
+    flags |= {"data.cache_directory": str(tmp_path / "cache"), "model.compute_dtype": "float32"}
+    config = resolve("language_model:quick", flags.items())
+    store = str(tmp_path / "store")
+    task = task_class(config.task)
+    tokenizers = new_tokenizers(config, task, store)
+    upload_shard(task(config, tokenizers, make_mesh(config.mesh)).tokenization(), store, str(tmp_path), WHOLE_SPLIT)
+    text.unlink()
+    other = resolve("language_model:quick", [*flags.items(), *split.items(), ("data.store", store)])
+    with pytest.raises(ConfigError, match=f"with {next(iter(split))}="):
+        task(other, tokenizers, make_mesh(config.mesh)).training_data()
+
+
+def test_a_store_of_another_form_of_trees_is_refused(tmp_path):
+    flags = {"data.cache_directory": str(tmp_path / "cache"), "model.compute_dtype": "float32", "data.generated_pairs": "50"}
+    config = resolve("parsing", flags.items())
+    task = task_class(config.task)
+    tokenizers = new_tokenizers(config, task)
+    store, mesh = str(tmp_path / "store"), make_mesh(config.mesh)
+    upload_shard(task(config, tokenizers, mesh).tokenization(), store, str(tmp_path), WHOLE_SPLIT)
+    other = resolve("parsing", [*flags.items(), ("data.store", store), ("data.word_positions", "True")])
+    with pytest.raises(ConfigError, match=r"with data\.word_positions=False, not True"):
+        task(other, tokenizers, mesh).training_data()
 
 
 def test_documents(tmp_path):

@@ -61,6 +61,10 @@ class SourceConfig:
             paths[name] = ",".join(absolute_path(part.strip(), f"data.{name}") for part in parts)
         return replace(self, **paths)
 
+    def text_settings(self) -> dict[str, object]:
+        """The settings that choose the training text and its form, by key; neither paths nor the seed."""
+        return {"data.source": self.source, "data.held_out": 0.0 if self.validation else float(self.held_out)}
+
     def only_reading(self) -> "SourceConfig":
         """The same settings for using a trained model, which downloads nothing."""
         return self
@@ -138,6 +142,9 @@ class DataConfig(SourceConfig):
     @property
     def has_pairs(self) -> bool:
         return True
+
+    def text_settings(self) -> dict[str, object]:
+        return super().text_settings() | {"data.name": self.name}
 
     def only_reading(self) -> "DataConfig":
         return replace(self, download=False)

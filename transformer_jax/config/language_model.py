@@ -53,6 +53,9 @@ class TextDataConfig(SourceConfig):
         problem = "is a folder with the files of all splits; name files with data.train instead, or none"
         require(is_one, "data.directory", problem)
 
+    def text_settings(self) -> dict[str, object]:
+        return super().text_settings() | {"data.documents": self.documents}
+
 
 @dataclass(frozen=True)
 class TextBatchingConfig:

@@ -35,7 +35,7 @@ def upload_shard(work: Tokenization[StoreType], address: str, cache: str, shard:
     DataError where it cannot be written.
     """
     store = SharedFolder(address, "--output")
-    settings = {"layout": FORMAT, "text": work.text(), **work.settings}
+    settings = {"layout": FORMAT, **work.settings, "text": work.text()}
     found = _read(store, SETTINGS)
     if found is None:
         store.write(SETTINGS, _as_json(settings))
@@ -63,12 +63,12 @@ def open_shared(work: Tokenization[StoreType], address: str, cache: str) -> Stor
     """The store at ``address``, copied into the cache unless it is there.
 
     Raises ConfigError where it was tokenized with other settings, and DataError where it is unfinished, with the missing
-    shards. The text is not read, and not compared.
+    shards. The text is compared where it can be read; a corpus of tensorflow-datasets, which may be downloaded, is not.
     """
     store = SharedFolder(address, "data.store")
     manifest = finished_manifest(address)
     found = manifest["settings"]
-    wanted = {"layout": FORMAT, "text": found.get("text"), **work.settings}
+    wanted = {"layout": FORMAT, **work.settings, "text": _text_here(work) or found.get("text")}
     _require_equal(found, wanted, f"data.store: {address} was tokenized")
     shards = manifest["shards"]
 
@@ -89,6 +89,15 @@ def open_shared(work: Tokenization[StoreType], address: str, cache: str) -> Stor
 
     name = f"{work.kind}/shared-{manifest['digest'][:32]}"
     return open_or_build(cache, name, work.open_store, write)
+
+
+def _text_here(work: Tokenization[StoreType]) -> str:
+    if work.settings["data.source"] == "tfds":
+        return ""
+    try:
+        return work.text()
+    except (DataError, OSError):
+        return ""
 
 
 def finished_manifest(address: str) -> dict[str, Any]:

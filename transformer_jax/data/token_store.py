@@ -14,6 +14,7 @@ import numpy as np
 
 from transformer_jax.array_types import UNK_ID
 from transformer_jax.config import DataConfig, DataError
+from transformer_jax.config.data import SourceConfig
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.cached_stores import (
     WHOLE_SPLIT,
@@ -213,7 +214,9 @@ def tokenization_of_pairs(
         chunks = (chunk for store in stores for chunk in _stored_chunks(store))
         _write_chunks(split, chunks, tokenizers, directory, Counter())
 
-    settings = _pairs_settings(corpus, split, tokenizers, config)
+    seed = getattr(corpus, "seed", None) if config.held_out else None
+    chosen = config.text_settings() | {"data.seed": seed}
+    settings = _pairs_settings(corpus, split, tokenizers, config) | chosen
     name = partial(_pairs_name, corpus, split, tokenizers, config)
     write = partial(_write_pairs, corpus, split, tokenizers, config)
     return Tokenization(
@@ -237,13 +240,16 @@ def open_document_store(
     return store
 
 
-def tokenization_of_documents(source: DocumentSource, split: str, tokenizer: Tokenizer) -> Tokenization[DocumentStore]:
-    """How a split of documents is tokenized."""
+def tokenization_of_documents(
+    source: DocumentSource, split: str, tokenizer: Tokenizer, config: SourceConfig
+) -> Tokenization[DocumentStore]:
+    """How a training split of documents is tokenized."""
 
     def join(stores: Iterable[DocumentStore], directory: Path) -> None:
         _write_document_chunks((chunk for store in stores for chunk in _stored_documents(store)), tokenizer, directory)
 
     settings = {"format": DOCUMENT_FORMAT_VERSION, "split": split, "tokenizer": tokenizer.fingerprint()}
+    settings |= config.text_settings()
     name, write = (
         partial(_documents_name, source, split, tokenizer),
         partial(_write_documents, source, split, tokenizer),

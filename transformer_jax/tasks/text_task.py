@@ -47,7 +47,8 @@ class TextTask(Task):
         return {"training data": fingerprint, "tokenizer": self.tokenizer.fingerprint()}
 
     def tokenization(self) -> Tokenization[DocumentStore]:
-        return tokenization_of_documents(self.source, self.config.data.train_split, self.tokenizer)
+        data = self.config.data
+        return tokenization_of_documents(self.source, data.train_split, self.tokenizer, data)
 
     def _store(self, split: str) -> DocumentStore:
         """The tokens of a split, which is tokenized unless that was done before; stays open."""

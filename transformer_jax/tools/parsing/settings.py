@@ -43,6 +43,10 @@ class TreebankConfig(DataConfig):
         problem = "must name the folder with the treebank"
         require(self.source != "treebank" or bool(self.directory), "data.directory", problem)
 
+    def text_settings(self) -> dict[str, object]:
+        form = ("linearization", "part_of_speech", "word_positions")
+        return super().text_settings() | {f"data.{name}": getattr(self, name) for name in form}
+
 
 @dataclass(frozen=True)
 class ParserConfig(DecodingConfig):
