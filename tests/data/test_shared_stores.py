@@ -10,10 +10,11 @@ import pytest
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, DataError, resolve
-from transformer_jax.data import text_files, token_store
+from transformer_jax.data import cached_stores, shared_stores, text_files, token_store
 from transformer_jax.data.cached_stores import WHOLE_SPLIT
 from transformer_jax.data.shared_stores import finished_manifest, upload_shard
 from transformer_jax.runtime import object_store
+from transformer_jax.runtime.object_store import StoreError
 from transformer_jax.tasks.run_tokenizers import new_tokenizers
 from transformer_jax.tasks.task import task_class
 from transformer_jax.training.sharding import make_mesh
@@ -117,7 +118,7 @@ def test_what_does_not_belong_to_a_store_is_refused(machine, tmp_path, capsys):
     content = bytearray(ids.read_bytes())
     content[0] ^= 1
     ids.write_bytes(content)
-    with pytest.raises(DataError, match=r"a shard is damaged: .*source\.ids changed"):
+    with pytest.raises(DataError, match=r"shard 1-of-3 is damaged"):
         opened(machine(7), address)
     ids.write_bytes(content[:-2])
     (tmp_path / "store/manifest.json").unlink()
@@ -143,10 +144,75 @@ def test_a_store_of_other_pairs_is_refused(machine, tmp_path):
         (machine(3), f"{address}-held", r"data\.held_out=0\.1, not 0\.0"),
         (without_text(machine(4, **held, **{"data.seed": "1"})), f"{address}-held", r"data\.seed=0, not 1"),
         (machine(5, pairs=41), address, "was tokenized with text="),
-        (without_text(machine(6, **{"data.source": "tfds", "data.name": "a"})), address, r"data\.source=text, not tfds"),
     ]:
         with pytest.raises(ConfigError, match=message):
             opened(flags, store)
+
+
+def test_a_run_of_another_seed_can_use_a_store(machine, tmp_path):
+    address = str(tmp_path / "store")
+    assert tokenize(machine(0), address, 0, 1) == 0
+    assert opened(machine(0, **{"data.seed": "1"}), address).num_pairs
+
+
+def test_a_store_without_pairs_is_refused(machine, tmp_path, capsys):
+    address = str(tmp_path / "store")
+    flags = machine(0, **{"data.max_source_tokens": "1"})
+    assert tokenize(flags, address, 0, 1) == 2
+    assert "nothing of the split 'train' is left: 40 pairs read; " in capsys.readouterr().err
+    assert not (tmp_path / "store/manifest.json").exists()
+
+
+def test_a_fault_of_a_shard_is_named_with_its_remedy(machine, tmp_path, monkeypatch):
+    address = str(tmp_path / "store")
+    for index in (0, 1):
+        assert tokenize(machine(0), address, index, 2) == 0
+    (tmp_path / "store/shards/.nfs0001.json").write_text("{}")
+    ids = tmp_path / "store/shards/1-of-2/source.ids"
+    content = bytearray(ids.read_bytes())
+    content[0] ^= 1
+    ids.write_bytes(content)
+    remedy = r"remove shards/1-of-2\.json and manifest\.json, and run .* --shard=1/2 again"
+    for is_large in (False, True):
+        if is_large:
+            monkeypatch.setattr(cached_stores, "CHECKED_AT_ONCE", 0)
+            monkeypatch.setattr(cached_stores, "SAMPLED_SEGMENTS", 0)
+        with pytest.raises(DataError, match=f"shard 1-of-2 is damaged; {remedy}"):
+            opened(machine(1), address)
+    (tmp_path / "store/shards/1-of-2.json").unlink()
+    (tmp_path / "store/manifest.json").unlink()
+    assert tokenize(machine(0), address, 1, 2) == 0
+    assert opened(machine(2), address).num_pairs
+    ids.unlink()
+    with pytest.raises(StoreError, match=r"source\.ids"):
+        opened(machine(3), address)
+
+
+def test_a_shard_of_other_settings_is_not_joined(machine, tmp_path, capsys):
+    address = tmp_path / "store"
+    assert tokenize(machine(0), address, 0, 2) == 0
+    # Two jobs that began at once: each found no settings.
+    (address / "settings.json").unlink()
+    assert tokenize(machine(0, pairs=41), address, 1, 2) == 2
+    assert "shard 0-of-2 has other settings" in capsys.readouterr().err
+    assert tokenize(machine(0, pairs=41), address, 0, 2) == 0
+    assert finished_manifest(str(address))["counts"]["pairs read"] == 41
+
+
+def test_mapped_shards_that_a_disk_keeps_do_not_end_training(machine, tmp_path, monkeypatch):
+    address = str(tmp_path / "store")
+    assert tokenize(machine(0), address, 0, 1) == 0
+
+    remove = shutil.rmtree
+
+    def refuses(path, ignore_errors=False, **options):
+        if not (ignore_errors or options):
+            raise OSError("Directory not empty")
+        remove(path, ignore_errors, **options)
+
+    monkeypatch.setattr(shared_stores.shutil, "rmtree", refuses)
+    store = opened(machine(1), address)
+    assert {each.name for each in Path(store.source_side.ids.filename).parent.iterdir() if each.is_dir()} == set()
 
 
 @pytest.mark.parametrize("split", [{"data.held_out": "0.2"}, {"data.documents": "paragraphs"}])
@@ -197,3 +263,16 @@ def test_documents(tmp_path):
 def test_an_address_in_the_settings_of_a_run_is_not_opened():
     with pytest.raises(ConfigError, match=r"data\.store: s3://a/b comes from the settings of a run"):
         finished_manifest("unasked+s3://a/b")
+
+
+def test_a_file_in_a_folder_is_replaced_whole(tmp_path, monkeypatch):
+    store, here = object_store.SharedFolder(str(tmp_path / "store"), "--output"), tmp_path / "here"
+    here.mkdir()
+    (here / "a.ids").write_bytes(b"old")
+    store.put(here, "shards")
+    read = (tmp_path / "store/shards/a.ids").open("rb")
+    (here / "a.ids").write_bytes(b"newer")
+    store.put(here, "shards")
+    with read:
+        assert read.read() == b"old"
+    assert store.sizes("shards") == {"a.ids": 5}

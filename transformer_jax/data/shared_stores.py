@@ -6,11 +6,12 @@
     STORE/shards/3-of-64.json         written when the shard is complete: sizes of its files, and counts
     STORE/manifest.json               written when all shards are complete: their descriptions, and a digest of the content
 
-Every object is written whole, and descriptions last; each may be written twice with the same content. So jobs need no lock, and
-one that was killed can be repeated.
+Every file is written whole, and descriptions last, with a digest of the settings; each may be written twice with the same
+content. So jobs need no lock, and one that was killed can be repeated.
 """
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,30 +20,34 @@ from typing import Any
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.json_text import parse_json
-from transformer_jax.data.cached_stores import Shard, StoreType, Tokenization, open_or_build
+from transformer_jax.data.cached_stores import PARTIAL, Shard, StoreType, Tokenization, open_or_build
 from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.data.tokenizers import TokenizerPair, load_tokenizers, save_tokenizers
-from transformer_jax.runtime.object_store import SharedFolder
+from transformer_jax.runtime.object_store import SharedFolder, StoreError
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST, SETTINGS, TOKENIZERS, SHARDS = "manifest.json", "settings.json", "tokenizers", "shards"
+_DESCRIPTION = re.compile(r"(\d+-of-(\d+))\.json")
 
 
 def upload_shard(work: Tokenization[StoreType], address: str, cache: str, shard: Shard) -> list[int]:
     """Tokenizes a shard into the store at ``address``, unless it is there; the job that completes the last writes the manifest.
 
-    Returns the shards that are missing. Raises ConfigError where the store has other settings, text or number of shards, and
-    DataError where it cannot be written.
+    Returns the shards that are missing. Raises ConfigError where the store has other settings or another text, and DataError
+    where it has another number of shards, cannot be written, or is complete without a pair or document.
     """
     store = SharedFolder(address, "--output")
     settings = {"layout": FORMAT, **work.settings, "text": work.text()}
     found = _read(store, SETTINGS)
     if found is None:
         store.write(SETTINGS, _as_json(settings))
+        # Another job may have written its own meanwhile.
+        found = _read(store, SETTINGS)
     _require_equal(found or settings, settings, f"--output: {address} was tokenized")
     name = _name(shard.index, shard.count)
-    if name not in _finished(store, shard.count):
-        key = digest([json.dumps(settings, sort_keys=True)])[:32]
+    key = _key(settings)
+    described = _read(store, f"{SHARDS}/{name}.json") if name in _finished(store, shard.count) else None
+    if described is None or described.get("settings") != key:
         # A job that is repeated because the upload failed finds the shard in the cache.
         local = f"{work.kind}/shard-{key}-{name}"
         opened = open_or_build(cache, local, work.open_store, lambda folder: work.write(folder, shard))
@@ -50,7 +55,7 @@ def upload_shard(work: Tokenization[StoreType], address: str, cache: str, shard:
         store.put(folder, f"{SHARDS}/{name}")
         sizes = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
         digests = digest([(folder / "digests.json").read_text()])
-        described = {"counts": work.counts(opened), "files": sizes, "digests": digests}
+        described = {"counts": work.counts(opened), "files": sizes, "digests": digests, "settings": key}
         store.write(f"{SHARDS}/{name}.json", _as_json(described))
         shutil.rmtree(folder, ignore_errors=True)
     missing = _missing(store, shard.count)
@@ -70,22 +75,28 @@ def open_shared(work: Tokenization[StoreType], address: str, cache: str) -> Stor
     found = manifest["settings"]
     wanted = {"layout": FORMAT, **work.settings, "text": _text_here(work) or found.get("text")}
     _require_equal(found, wanted, f"data.store: {address} was tokenized")
-    shards = manifest["shards"]
+    opened = [""]
 
     def downloaded(folder: Path) -> Iterator[StoreType]:
-        for name, described in shards.items():
-            part = folder / f"{SHARDS}-{name}"
+        for name, described in manifest["shards"].items():
+            opened[0], part = name, folder / name
             store.get(f"{SHARDS}/{name}", list(described["files"]), part)
             if digest([(part / "digests.json").read_text()]) != described["digests"]:
-                raise DataError(f"{address}: shard {name} is not the one in the manifest; run tokenize again for it")
+                raise ValueError("not the shard in the manifest")
             yield work.open_store(part)
-            shutil.rmtree(part)
+            # Its files are mapped: NFS keeps them until they are closed.
+            shutil.rmtree(part, ignore_errors=True)
 
     def write(folder: Path) -> None:
-        try:
-            work.join(downloaded(folder), folder)
-        except ValueError as error:
-            raise DataError(f"{address}: a shard is damaged: {error}") from error
+        with TemporaryDirectory(suffix=PARTIAL, dir=folder.parent, ignore_cleanup_errors=True) as parts:
+            try:
+                work.join(downloaded(Path(parts)), folder)
+            except StoreError:
+                raise
+            except ValueError as error:
+                again = f"run transformer-jax tokenize --output={address} --shard={opened[0].replace('-of-', '/')} again"
+                remedy = f"remove {SHARDS}/{opened[0]}.json and {MANIFEST}, and {again}, with the same settings"
+                raise DataError(f"{address}: shard {opened[0]} is damaged; {remedy}") from error
 
     name = f"{work.kind}/shared-{manifest['digest'][:32]}"
     return open_or_build(cache, name, work.open_store, write)
@@ -106,7 +117,7 @@ def finished_manifest(address: str) -> dict[str, Any]:
     manifest = _read(store, MANIFEST)
     if manifest is not None:
         return manifest
-    counts = sorted({name.removesuffix(".json").rpartition("-of-")[2] for name in store.names(SHARDS)})
+    counts = sorted({found[2] for found in _descriptions(store)})
     if not counts:
         problem = "is not a store: it has no manifest.json, and no shard"
         raise DataError(f"data.store: {address} {problem}; write one with transformer-jax tokenize --output={address}")
@@ -130,7 +141,7 @@ def shared_tokenizers(
 ) -> TokenizerPair:
     """The tokenizers of the store at ``address``; if it has none, ``make`` makes them.
 
-    Raises ConfigError, which begins with ``key``, where they were made with other settings.
+    Raises ConfigError, which begins with ``key``, where they were made with other ``settings``; further ones are not compared.
     """
     store = SharedFolder(address, key)
     made_with = _read(store, f"{TOKENIZERS}/{SETTINGS}")
@@ -142,7 +153,8 @@ def shared_tokenizers(
             save_tokenizers(make(), folder)
             store.put(Path(folder), TOKENIZERS)
             store.write(f"{TOKENIZERS}/{SETTINGS}", _as_json(settings))
-        _require_equal(made_with or settings, settings, f"{key}: {address} has tokenizers")
+        compared = settings if made_with is None else {name: made_with.get(name) for name in settings}
+        _require_equal(compared, settings, f"{key}: {address} has tokenizers")
         there = Path(folder) / "there"
         store.get(TOKENIZERS, [name for name in store.names(TOKENIZERS) if name != SETTINGS], there)
         return load_tokenizers(there)
@@ -161,9 +173,17 @@ def _name(index: int, count: int) -> str:
     return f"{index}-of-{count}"
 
 
+def _key(settings: Mapping[str, object]) -> str:
+    return digest([json.dumps(settings, sort_keys=True)])[:32]
+
+
+def _descriptions(store: SharedFolder) -> list[re.Match[str]]:
+    return [found for name in store.names(SHARDS) if (found := _DESCRIPTION.fullmatch(name))]
+
+
 def _finished(store: SharedFolder, count: int) -> set[str]:
     """The names of finished shards; raises DataError where there are shards of another count."""
-    names = {name.removesuffix(".json") for name in store.names(SHARDS) if name.endswith(".json")}
+    names = {found[1] for found in _descriptions(store)}
     if other := next((name for name in sorted(names) if not name.endswith(f"-of-{count}")), None):
         raise DataError(
             f"--output: {store.address} has shards of another count ({other}); use that count, or another store"
@@ -182,6 +202,9 @@ def _manifest(store: SharedFolder, settings: Mapping[str, object], count: int) -
     for index in range(count):
         name = _name(index, count)
         shards[name] = _read(store, f"{SHARDS}/{name}.json") or {}
+        if shards[name].get("settings") != _key(settings):
+            problem = f"shard {name} has other settings or another text"
+            raise DataError(f"--output: {store.address}: {problem}; run --shard={index}/{count} again")
         there = store.sizes(f"{SHARDS}/{name}")
         if there != shards[name].get("files"):
             problem = f"shard {name} is damaged: its files have other sizes than when written"
@@ -192,6 +215,9 @@ def _manifest(store: SharedFolder, settings: Mapping[str, object], count: int) -
     for described in shards.values():
         for name, value in described["counts"].items():
             totals[name] = totals.get(name, 0) + value
+    if not totals.get("pairs", totals.get("documents")):
+        read = "; ".join(f"{value:,} {name}" for name, value in totals.items() if value) or "the text is empty"
+        raise DataError(f"--output: {store.address}: nothing of the split {settings['split']!r} is left: {read}")
     content = digest([json.dumps([settings, totals], sort_keys=True)])
     return {"digest": content, "settings": settings, "counts": totals, "shards": shards}
 

@@ -193,10 +193,11 @@ def open_token_store(
     """
     if is_training and config.store:
         work = tokenization_of_pairs(corpus, split, tokenizers, config)
-        return open_shared(work, config.store, config.cache_directory)
-    name = _pairs_name(corpus, split, tokenizers, config if is_training else None)
-    write = partial(_write_pairs, corpus, split, tokenizers, config if is_training else None)
-    store = open_or_build(config.cache_directory, f"{PAIR_STORES}/{name}", TokenStore, write)
+        store = open_shared(work, config.store, config.cache_directory)
+    else:
+        name = _pairs_name(corpus, split, tokenizers, config if is_training else None)
+        write = partial(_write_pairs, corpus, split, tokenizers, config if is_training else None)
+        store = open_or_build(config.cache_directory, f"{PAIR_STORES}/{name}", TokenStore, write)
     if store.num_pairs == 0:
         read, dropped = store.statistics.read, store.statistics.dropped
         why = "; ".join(f"{count:,} of {read:,}: {reason}" for reason, count in dropped.items() if count)

@@ -23,7 +23,7 @@ from typing import Any
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import absolute_path, is_address, is_unasked, without_mark
-from transformer_jax.runtime.atomic_files import locked, write_whole
+from transformer_jax.runtime.atomic_files import appearing_file, locked, write_whole
 from transformer_jax.runtime.background import in_background
 
 SCRATCH = "TRANSFORMER_JAX_SCRATCH"
@@ -252,10 +252,16 @@ class SharedFolder:
                 self._files.pipe_file(f"{self._root}/{name}", content.encode())
 
     def put(self, folder: Path, name: str) -> None:
-        """Copies the files in a local folder to the folder ``name``."""
+        """Copies the files in a local folder to the folder ``name``, each atomically."""
         here = sorted(file for file in folder.iterdir() if file.is_file())
+        there = [f"{self._root}/{name}/{file.name}" for file in here]
         with _store_errors(self.address):
-            self._files.put([str(file) for file in here], [f"{self._root}/{name}/{file.name}" for file in here])
+            if not self._is_local:
+                self._files.put([str(file) for file in here], there)
+                return
+            for file, path in zip(here, there, strict=True):
+                with appearing_file(Path(path)) as copy, file.open("rb") as content:
+                    shutil.copyfileobj(content, copy)
 
     def get(self, name: str, files: Iterable[str], folder: Path) -> None:
         """Copies some files of the folder ``name`` to a local folder."""

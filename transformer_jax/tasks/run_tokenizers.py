@@ -59,7 +59,8 @@ def new_tokenizers(config: ExperimentConfig, task: "type[Task]", output: str = "
     ConfigError where a store has tokenizers of other settings.
     """
     if output or config.data.store:
-        stated = asdict(config.tokenizer) | {"data.seed": config.data_seed}
+        # The seed chooses their sample: runs of other seeds share tokenizers, jobs that write a store do not.
+        stated = asdict(config.tokenizer) | ({"data.seed": config.data_seed} if output else {})
         trained = (
             partial(new_tokenizers, replace(config, data=replace(config.data, store="")), task) if output else None
         )
