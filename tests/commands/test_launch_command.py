@@ -18,6 +18,7 @@ def get_sweep():
 SLURM = ["launch", "slurm", "--gpus_per_node=8", "--nodes=2", "--cpus=8"]
 KUBERNETES = ["launch", "kubernetes", "--image=a/b", "--volume-claim=c", "--cpus=8", "--memory=32Gi", "--name=own"]
 TRAIN = ["--", "train", "--config=small.py", "--workdir=/shared/runs/Small"]
+OWN_TEXT = ["--", "train", "--config=text", "--workdir=/a/b", "--config.data.train=/c.tsv", "--config.data.store=/d"]
 SWEEP = ["--", "sweep", "--sweep=sweep.py", "--workdir=/shared/sweep", "--workers=2"]
 
 
@@ -90,6 +91,15 @@ def test_a_sweep_becomes_an_array(capsys):
         (SLURM, "'' cannot be launched; write train or sweep with its flags after --"),
         ([*SLURM, *TRAIN, "--help"], "--help: unknown flag; --help lists the flags"),
         ([*SLURM, "--tokenize_shards=4", *TRAIN], "data.store: '' is no absolute path or address"),
+        (
+            [*SLURM, "--tokenize_shards=4", *TRAIN, "--config.data.store=/a", "--init_from=/b"],
+            "--tokenize_shards: training adopts the tokenizers of --init_from",
+        ),
+        ([*SLURM, "--tokenize_shards=4", *OWN_TEXT], "--config=text chooses tokenizer.vocabulary_size"),
+        (
+            [*KUBERNETES, "--gpus_per_node=1", *TRAIN, "--config.data.store=/other"],
+            "--config.data.store: /other is not on the volume of --mount_path; use /shared/NAME",
+        ),
         ([*SLURM, "--tokenize_shards=4", *SWEEP], "--tokenize_shards: is for train, not for 'sweep'"),
         ([*SLURM, "--", "evaluate"], "'evaluate' cannot be launched; write train or sweep with its flags after --"),
         ([*SLURM, "--tpu=v5e:4x4", *TRAIN], "--tpu: is a flag for kubernetes, not for slurm"),

@@ -233,7 +233,11 @@ def test_a_store_of_other_documents_is_refused(split, tmp_path):
 
 
 def test_a_store_of_another_form_of_trees_is_refused(tmp_path):
-    flags = {"data.cache_directory": str(tmp_path / "cache"), "model.compute_dtype": "float32", "data.generated_pairs": "50"}
+    flags = {
+        "data.cache_directory": str(tmp_path / "cache"),
+        "model.compute_dtype": "float32",
+        "data.generated_pairs": "50",
+    }
     config = resolve("parsing", flags.items())
     task = task_class(config.task)
     tokenizers = new_tokenizers(config, task)
@@ -276,3 +280,29 @@ def test_a_file_in_a_folder_is_replaced_whole(tmp_path, monkeypatch):
     with read:
         assert read.read() == b"old"
     assert store.sizes("shards") == {"a.ids": 5}
+
+
+@pytest.mark.slow
+def test_train_reads_no_training_text_and_keeps_to_its_store(machine, tmp_path, capsys):
+    flags, address = machine(0), str(tmp_path / "store")
+    assert tokenize(flags, address, 0, 1) == 0
+    folder = Path(dict(flags)["data.train"]).parent
+    for language in ("en", "de"):
+        shutil.copy(folder / f"train.{language}", folder / f"dev.{language}")
+    small = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "d_ff": 16, "num_heads": 2}
+    settings = [*flags, *((f"model.{name}", value) for name, value in small.items())]
+    settings += [("data.validation", f"{folder}/dev.{{en,de}}"), ("training.num_updates", 1), ("mesh.data", 1)]
+    settings += [
+        ("optimizer.schedule", "constant"),
+        ("batching.num_buckets", 1),
+        ("training.validation_sentences", 2),
+        ("training.evaluate_every", 1),
+    ]
+    command = ["train", "--config=quickstart", f"--workdir={tmp_path / 'run'}"]
+    command += [f"--config.{name}={value}" for name, value in settings]
+    without_text(flags)
+    assert main([*command, f"--config.data.store={address}"]) == 0
+    machine(0)
+    capsys.readouterr()
+    assert main([*command, "--config.training.num_updates=2"]) == 2
+    assert "was begun with data.store; resume it so" in capsys.readouterr().err

@@ -162,6 +162,12 @@ def _tokenizing(values: flags.Values, config: ExperimentConfig, shards: int) -> 
         raise ConfigError(
             f"data.store: {problem}; set --config.data.store=/shared/tokens, or leave out --tokenize_shards"
         )
+    from transformer_jax.tasks.sizing import require_stated_tokens
+
+    if (values.init_from or config.init.run) and config.init.tokenizer == "adopt":
+        problem = "training adopts the tokenizers of --init_from, and a store has its own"
+        raise ConfigError(f"--tokenize_shards: {problem}; set --config.init.tokenizer=new")
+    require_stated_tokens(flags.required_config(values), flags.overrides_of(values), values.budget, "--tokenize_shards")
     kept = [f"--config.{key}={text}" for key, text in flags.overrides_of(values) if key != "data.store"]
     plugins = [f"--plugin={file}" for file in values.plugin]
     recipe = f"--config={flags.required_config(values)}"

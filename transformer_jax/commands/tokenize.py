@@ -35,13 +35,17 @@ def tokenize(values: flags.Values) -> int:
     from transformer_jax.runtime.compilation_cache import start_jax
     from transformer_jax.runtime.hardware import resolve_for_device, settings_on
     from transformer_jax.tasks.run_tokenizers import new_tokenizers
+    from transformer_jax.tasks.sizing import require_stated_tokens
     from transformer_jax.tasks.task import task_class
     from transformer_jax.training.sharding import make_mesh
 
+    require_stated_tokens(flags.required_config(values), flags.overrides_of(values), None, "tokenize")
     shard = Shard.parse(values.shard) if values.shard is not None else WHOLE_SPLIT
     config, remark = with_languages(flags.resolve_config(values))
     if config.data.store:
         raise ConfigError("data.store: is read by train; tokenize writes --output")
+    if values.output and config.init.run and config.init.tokenizer == "adopt":
+        raise ConfigError("init.run: training adopts its tokenizers, and a store has its own; use init.tokenizer=new")
     print(remark, end="\n" * bool(remark))
     start_jax(config.data.cache_directory)
     config = resolve_for_device(

@@ -94,11 +94,8 @@ class BatchPlan:
         self._group_of_batch = np.repeat(np.arange(len(groups)), [len(each) for each in sizes])
         self._rows_of_batch = np.concatenate(sizes)
         self._first_row = np.concatenate([np.cumsum([0, *each[:-1]]) for each in sizes])
-        self.batches: dict[Shape, int] = Counter()
-        for group in groups:
-            for rows, count in Counter(group.sizes).items():
-                self.batches[rows, group.source_width, group.target_width] += count
-        self.batches = dict(self.batches)
+        shapes = ((rows, group.source_width, group.target_width) for group in groups for rows in group.sizes)
+        self.batches: dict[Shape, int] = dict(Counter(shapes))
         self.shapes: list[Shape] = list(self.batches)
         self.batches_per_epoch = len(self._rows_of_batch)
         tokens = lengths.sum(axis=1, dtype=np.int64).tolist()

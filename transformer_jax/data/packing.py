@@ -37,7 +37,7 @@ def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int
     unsigned = np.uint16 if max(widths) < 1 << 15 else np.uint32
     width = np.array(widths, unsigned)[:, None]
     lanes = lanes or max(number // LANE_PAIRS, 1)
-    # A row is called by its place in the order of opening: by pair and, within one pair of all lanes, by lane.
+    # A row's number is the order in which it opened: by pair and, within one pair of all lanes, by lane.
     num_rows = lanes * OPEN_ROWS + number
     row_of_pair = np.zeros(number, index_type(num_rows))
     for first in range(0, lanes, LANES_AT_ONCE):
@@ -62,7 +62,7 @@ def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int
                 open_rows[full, slot[full]] = lanes * OPEN_ROWS + start + full
             free[:, lane, slot] -= needed
             row_of_pair[chosen] = open_rows[lane, slot]
-    pairs, sizes, filled = np.empty_like(order), [], 0
+    pairs, sizes, filled = np.empty_like(order), [np.zeros(0, np.int64)], 0
     unused_bits = np.uint64(64 - num_rows.bit_length())
     for part in sorted_indices(lambda begin, end: row_of_pair[begin:end].astype(np.uint64) << unused_bits, number):
         pairs[filled : filled + len(part)] = order[part]
@@ -141,11 +141,12 @@ def filled_widths(
             taken = begin + int(np.searchsorted(filling, missing))
         yield np.concatenate([long, order[:taken]]), widths[number]
         order = order[taken:]
+    if not len(order):
+        return
+    # Without a reference here, the caller can free the last pairs.
     last = [order]
-    # Whoever takes the last pairs can free them.
     del order
-    if len(last[0]):
-        yield last.pop(), widths[0]
+    yield last.pop(), widths[0]
 
 
 def tokens_of(lengths: np.ndarray, pairs: np.ndarray) -> int:

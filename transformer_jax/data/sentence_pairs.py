@@ -61,7 +61,9 @@ class DocumentSource(Protocol):
 
 
 def content_of(source: Corpus | DocumentSource, split: str) -> str:
-    """A digest of a split that copies of its files share; a source has ``content_fingerprint`` if ``fingerprint`` is none."""
+    """A digest of a split that copies of its files share; a source has ``content_fingerprint`` if its ``fingerprint``
+    depends on modification times.
+    """
     found: str = getattr(source, "content_fingerprint", source.fingerprint)(split)
     return found
 

@@ -94,7 +94,9 @@ def open_shared(work: Tokenization[StoreType], address: str, cache: str) -> Stor
             except StoreError:
                 raise
             except ValueError as error:
-                again = f"run transformer-jax tokenize --output={address} --shard={opened[0].replace('-of-', '/')} again"
+                again = (
+                    f"run transformer-jax tokenize --output={address} --shard={opened[0].replace('-of-', '/')} again"
+                )
                 remedy = f"remove {SHARDS}/{opened[0]}.json and {MANIFEST}, and {again}, with the same settings"
                 raise DataError(f"{address}: shard {opened[0]} is damaged; {remedy}") from error
 

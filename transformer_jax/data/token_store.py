@@ -235,7 +235,11 @@ def open_document_store(
     """
     write = partial(_write_documents, source, split, tokenizer)
     name = f"{DOCUMENT_STORES}/{_documents_name(source, split, tokenizer)}"
-    store = open_or_build(cache_directory, name, DocumentStore, write)
+    return with_text(open_or_build(cache_directory, name, DocumentStore, write), split)
+
+
+def with_text(store: DocumentStore, split: str) -> DocumentStore:
+    """The store of a split; raises DataError where it has no document."""
     if not store.num_documents:
         raise DataError(f"data: the split {split!r} has no text; give more, or hold out more of it with data.held_out")
     return store

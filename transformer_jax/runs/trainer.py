@@ -271,7 +271,11 @@ def _restored(checkpoints: Checkpoints, update: Update, task: Task, directory: R
     state, progress, notes = checkpoints.restore_newest(update.state_shapes)
     for name, digest in task.identity.items():
         if progress["data"][name] != digest:
-            changes = difference(load_run_config(directory.path), task.config)
+            before = load_run_config(directory.path)
+            changes = difference(before, task.config)
+            if bool(before.data.store) != bool(task.config.data.store):
+                begun = "with" if before.data.store else "without"
+                raise ConfigError(f"data.store: the run {directory.path} was begun {begun} data.store; resume it so")
             raise ConfigError(
                 f"--workdir: {directory.path}: the {name} changed since its checkpoints were written; use another folder, or "
                 f"the data they were trained on{listed(each for each in changes if each[0].startswith('data.'))}"

@@ -94,6 +94,22 @@ def sized(
     return SizedConfig(_with(values, chosen, overrides), f"budget {time_budget}: {plan.sentence}", {"sizing": record})
 
 
+def require_stated_tokens(source: str, overrides: Overrides, budget: str | None, key: str) -> None:
+    """Raises ConfigError, which begins with ``key``, where ``train`` would choose settings of tokenizer or lengths itself."""
+    if not (budget or _budget_of(source, overrides)):
+        return
+    stated = dict(leaves(apply_overrides(stated_settings(source, overrides), overrides)))
+    config = _with(stated_settings(source, overrides), _open_settings(stated), overrides)
+    keys = [
+        name for name in _sizing_of(config, stated, has_flag=False).keys if name.startswith(("tokenizer.", "data."))
+    ]
+    if missing := [name for name in keys if name not in stated]:
+        problem = f"with a budget, --config={source} chooses {', '.join(missing)} when training begins"
+        raise ConfigError(
+            f"{key}: {problem}; state them (--config.{missing[0]}=...), or train on the text, without a store"
+        )
+
+
 def _open_settings(stated: Mapping[str, Any]) -> dict[str, int]:
     """Values that are valid with any stated settings, until the plan chooses: warm-up and lengths of pairs."""
     settings = {"optimizer.warmup_updates": 1}

@@ -10,7 +10,7 @@ from transformer_jax.data.cached_stores import Tokenization
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.sentence_pairs import DocumentSource
 from transformer_jax.data.shared_stores import open_shared, shared_digest
-from transformer_jax.data.token_store import DocumentStore, open_document_store, tokenization_of_documents
+from transformer_jax.data.token_store import DocumentStore, open_document_store, tokenization_of_documents, with_text
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.tasks.task import Task
@@ -60,5 +60,5 @@ class TextTask(Task):
         data = self.config.data
         with first_goes_first():
             if data.store and split == data.train_split:
-                return open_shared(self.tokenization(), data.store, data.cache_directory)
+                return with_text(open_shared(self.tokenization(), data.store, data.cache_directory), split)
             return open_document_store(source, split, self.tokenizer, data.cache_directory)

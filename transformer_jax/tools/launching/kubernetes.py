@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import yaml  # type: ignore[import-untyped]
 
 from transformer_jax.config import ConfigError
+from transformer_jax.config.checks import is_address
 from transformer_jax.tools.launching import (
     PROGRAM,
     Sweep,
@@ -139,7 +140,7 @@ def _hosts(settings: KubernetesSettings) -> Hosts:
 def kubernetes_manifest(settings: KubernetesSettings, workload: Training | Sweep) -> str:
     """The manifest as YAML; raises ConfigError if the workload does not fit the hosts."""
     hosts = _hosts(settings)
-    require_on_volume(settings.mount_path, workload.workdir)
+    require_on_volume(settings.mount_path, workload)
     if isinstance(workload, Training):
         workload.require_fits(hosts.number * hosts.devices_of_each)
         content = _job_set(settings, hosts, workload)
@@ -178,13 +179,16 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
-def require_on_volume(mount_path: str, workdir: str) -> None:
-    """Raises ConfigError unless ``mount_path`` is absolute and ``workdir`` is below it."""
+def require_on_volume(mount_path: str, workload: Training | Sweep) -> None:
+    """Raises ConfigError unless ``mount_path`` is absolute, and run and token store, if it is a path, are below it."""
     if not mount_path.startswith("/"):
         raise ConfigError(f"--mount_path: {mount_path} must begin with /")
     folder = mount_path.rstrip("/") + "/"
-    if not is_absolute(workdir) or not f"{workdir}/".startswith(folder) or ".." in workdir.split("/"):
-        raise ConfigError(f"--workdir: {workdir} is not on the volume of --mount_path; use {folder}NAME")
+    store = workload.config.data.store if isinstance(workload, Training) else ""
+    for key, path in (("--workdir", workload.workdir), ("--config.data.store", "" if is_address(store) else store)):
+        is_on_volume = is_absolute(path) and f"{path}/".startswith(folder) and ".." not in path.split("/")
+        if not is_on_volume and (path or key == "--workdir"):
+            raise ConfigError(f"{key}: {path} is not on the volume of --mount_path; use {folder}NAME")
 
 
 def _metadata(settings: KubernetesSettings) -> Manifest:

@@ -55,7 +55,7 @@ def sky_task(settings: SkyPilotSettings, workload: Training | Sweep) -> str:
     if not is_absolute(workload.workdir):
         raise ConfigError(f"--workdir: {workload.workdir} is not absolute; give a path on a shared disk")
     if settings.volume_claim:
-        require_on_volume(settings.mount_path, workload.workdir)
+        require_on_volume(settings.mount_path, workload)
     resources: Manifest = {}
     if settings.gpus_per_node:
         resources["accelerators"] = f"{settings.gpu_type}:{settings.gpus_per_node}"
