@@ -47,7 +47,9 @@ def test_documents(tmp_path):
     source = open_documents(TextDataConfig(generated_sentences=200), 0)
     for index in range(3):
         build_shard(
-            tokenization_of_documents(source, "train", ByteTokenizer()), str(tmp_path / "apart"), Shard(index, 3)
+            tokenization_of_documents(source, "train", ByteTokenizer(), TextDataConfig()),
+            str(tmp_path / "apart"),
+            Shard(index, 3),
         )
     store = open_document_store(source, "train", ByteTokenizer(), str(tmp_path / "whole"))
     assert store.num_documents > 3

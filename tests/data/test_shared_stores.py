@@ -291,7 +291,7 @@ def test_train_reads_no_training_text_and_keeps_to_its_store(machine, tmp_path, 
         shutil.copy(folder / f"train.{language}", folder / f"dev.{language}")
     small = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "d_ff": 16, "num_heads": 2}
     settings = [*flags, *((f"model.{name}", value) for name, value in small.items())]
-    settings += [("data.validation", f"{folder}/dev.{{en,de}}"), ("training.num_updates", 1), ("mesh.data", 1)]
+    settings += [("data.validation", f"{folder}/dev.{{en,de}}"), ("training.num_updates", 1), ("mesh.data", -1)]
     settings += [
         ("optimizer.schedule", "constant"),
         ("batching.num_buckets", 1),
