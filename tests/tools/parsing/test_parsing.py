@@ -90,6 +90,7 @@ def test_rare_words_are_classes():
     ("block", "settings", "problem"),
     [
         ("tokenizer", {"joint": True}, "tokenizer.joint: symbols of trees"),
+        ("decoding", {"mbr": "chrf"}, "decoding.mbr: no constraint limits samples"),
         ("data", {"source": "treebank"}, "data.directory: must name the folder"),
         ("data", {"linearization": "bottom_up"}, "data.linearization: 'bottom_up' is not one of brackets"),
     ],

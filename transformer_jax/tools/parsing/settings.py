@@ -67,4 +67,7 @@ def check_parsing(
 ) -> None:
     """Raises ConfigError when the blocks of a run that parses exclude each other."""
     require(not tokenizer.joint, "tokenizer.joint", "symbols of trees have a vocabulary of their own; set it to False")
+    is_possible = not (decoding.mbr and decoding.constrained)
+    problem = "no constraint limits samples; use --config.decoding.constrained=False"
+    require(is_possible, "decoding.mbr", problem)
     check_translation(data, tokenizer, batching, model, decoding)

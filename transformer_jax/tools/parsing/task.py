@@ -169,10 +169,8 @@ class ParsingTask(TranslationTask):
 
     @staticmethod
     def begin(config: ExperimentConfig, directory: Any) -> ExperimentConfig:
-        """The settings as they are: scores do not depend on languages. Raises ConfigError for samples with a constraint."""
+        """The settings as they are: scores do not depend on languages."""
         del directory
-        if config.decoding.mbr and config.decoding.constrained:
-            raise ConfigError("decoding.mbr: no constraint limits samples; use --config.decoding.constrained=False")
         return config
 
     def training_data(self) -> TranslationData:
