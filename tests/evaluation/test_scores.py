@@ -39,6 +39,14 @@ def test_signatures_say_what_was_measured():
     assert scores.signatures["chrf"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
 
 
+def test_moses_counts_words_in_lower_case_with_plain_punctuation():
+    asked = EvaluationConfig(metrics="bleu,bleu_moses")
+    scores = score_translations(["Er sagt laut: „Halt!“"], ['er sagt laut: "Halt!"'], "de", asked)
+    assert scores.values["bleu_moses"] == pytest.approx(100) and scores.values["bleu"] < 60
+    assert "case:lc|eff:no|tok:none|smooth:none" in scores.signatures["bleu_moses"]
+    assert "normalization of punctuation" in scores.signatures["bleu_moses"]
+
+
 def test_compounds_are_three_words_in_the_form_of_the_paper():
     line, tokens = "Ein T-Shirt, z. B. „a-b-c“.", "Ein T ##AT##-##AT## Shirt , z. B. „ a ##AT##-##AT## b-c “ ."
     assert with_split_compounds([line], "de") == [tokens]

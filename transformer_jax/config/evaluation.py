@@ -16,7 +16,7 @@ from transformer_jax.config.languages import (
 )
 from transformer_jax.config.plugins import names_of, registered
 
-SCORES = ("bleu", "bleu_lowercase", "bleu_compounds", "chrf", "ter", "spbleu")
+SCORES = ("bleu", "bleu_lowercase", "bleu_compounds", "bleu_moses", "chrf", "ter", "spbleu")
 """Scores of translations, in table order."""
 SPBLEU_TOKENIZER = "flores200"
 TOKENIZER_KEY = "evaluation.bleu_tokenizer"
@@ -68,7 +68,7 @@ class EvaluationConfig:
 
     metrics: str = setting(
         "",
-        "Scores of evaluate, separated by commas; empty: all but spbleu, compounds only for German, TER only for "
+        "Scores of evaluate, separated by commas; empty: all but bleu_moses and spbleu, compounds only for German, TER only for "
         "languages with words.",
         choices=SCORES,
         plugin="metric",
@@ -105,7 +105,7 @@ class EvaluationConfig:
         """The names of the scores of ``evaluate``."""
         base = base_language(language)
         has_ter = base not in WITHOUT_SPACES or base in WITH_TER_OF_CHARACTERS
-        makes_sense = {"bleu_compounds": base == "de", "ter": has_ter, "spbleu": False}
+        makes_sense = {"bleu_compounds": base == "de", "ter": has_ter, "bleu_moses": False, "spbleu": False}
         return score_names(self.metrics) or tuple(name for name in SCORES if makes_sense.get(name, True))
 
     def require_installed(self, language: str, validated: str = "") -> None:

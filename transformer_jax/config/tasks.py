@@ -67,6 +67,7 @@ OWN_TASKS = {
             Metric("chrf", "maximize", "chrF", digits=2),
             Metric("bleu_lowercase", "maximize", "BLEU lower-case", digits=2),
             Metric("bleu_compounds", "maximize", "BLEU compounds", digits=2),
+            Metric("bleu_moses", "maximize", "BLEU Moses", digits=2),
             Metric("ter", "minimize", "TER", digits=2),
             Metric("spbleu", "maximize", "spBLEU", digits=2),
             *LOSSES,

@@ -1,4 +1,4 @@
-"""BLEU in four variants, chrF and TER of translations, each with its sacreBLEU signature, and the report of a split."""
+"""BLEU in five variants, chrF and TER of translations, each with its sacreBLEU signature, and the report of a split."""
 
 import math
 import re
@@ -24,6 +24,7 @@ LABELS = {
     "bleu": "BLEU",
     "bleu_lowercase": "BLEU lower-case",
     "bleu_compounds": "BLEU compounds",
+    "bleu_moses": "BLEU Moses",
     "chrf": "chrF",
     "ter": "TER",
     "spbleu": "spBLEU",
@@ -35,10 +36,11 @@ class Scores:
     """Corpus scores by name, with sacreBLEU signatures; all are from 0 to 100 except ``ter``, which has no maximum.
 
     - ``bleu``: cased BLEU on the words of sacreBLEU's tokenizer (Post 2018).
-    - ``bleu_lowercase``: the same on lower-cased text. Multi30k papers report it with the tokenizer of Moses
-      (docs/evaluation.md lists how 13a and Moses differ).
+    - ``bleu_lowercase``: the same on lower-cased text.
     - ``bleu_compounds``: cased BLEU, tokenized by Moses (Koehn et al. 2007), words split at hyphens so that a compound counts
       as three, unsmoothed; presumably the BLEU of table 2 of Vaswani et al. 2017.
+    - ``bleu_moses``: lower-cased BLEU, punctuation normalized and tokenized by Moses, unsmoothed, as by multi-bleu.perl; of
+      papers on Multi30k (Wu et al. 2021, section 4). docs/evaluation.md lists how 13a and Moses differ.
     - ``spbleu``: BLEU on the pieces of FLORES-200 (NLLB Team 2022).
     - ``ter``: edits, including shifts, per hundred words of the reference (Snover et al. 2006); lower is better.
 
@@ -114,10 +116,11 @@ def score_translations(
         metric = metric_of(name, settings.tokenizer(language), language)
         texts = [hypotheses, *streams]
         signature = ""
-        if name == "bleu_compounds":
+        if name in OF_MOSES:
             base, version = base_language(language), metadata.version("sacremoses")
-            texts = [with_split_compounds(lines, base) for lines in texts]
-            signature = f", after Moses ({base}, sacremoses {version}) and hyphens as ##AT##-##AT##"
+            texts = [OF_MOSES[name](lines, base) for lines in texts]
+            form = "hyphens as ##AT##-##AT##" if name == "bleu_compounds" else "its normalization of punctuation"
+            signature = f", after Moses ({base}, sacremoses {version}) and {form}"
         found: Any = metric.corpus_score(texts[0], texts[1:])
         values[name], signatures[name] = float(found.score), f"{metric.get_signature()}{signature}"
         if name == "bleu":
@@ -146,8 +149,8 @@ def metric_of(name: str, tokenizer: str, language: str) -> Metric:
         # Chinese and Japanese characters count as words, unless the tokenizer splits at spaces.
         splits = base_language(language) in WITH_TER_OF_CHARACTERS and tokenizer not in SPLITTING_AT_SPACES
         return TER(normalized=splits, asian_support=splits)
-    if name == "bleu_compounds":
-        return BLEU(tokenize="none", smooth_method="none", force=True)
+    if name in OF_MOSES:
+        return BLEU(lowercase=name == "bleu_moses", tokenize="none", smooth_method="none", force=True)
     return BLEU(
         lowercase=name == "bleu_lowercase", tokenize=SPBLEU_TOKENIZER if name == "spbleu" else tokenizer, force=True
     )
@@ -160,6 +163,18 @@ def with_split_compounds(lines: Sequence[str], language: str) -> list[str]:
 
     moses = MosesTokenizer(language)
     return [COMPOUND.sub(r"\1 ##AT##-##AT## \2", moses.tokenize(line, return_str=True)) for line in lines]
+
+
+def with_normal_punctuation(lines: Sequence[str], language: str) -> list[str]:
+    """Tokens of Moses after its normalization of punctuation: ``„Halt!“`` gives ``&quot; Halt ! &quot;``."""
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
+    normalizer, moses = MosesPunctNormalizer(language), MosesTokenizer(language)
+    return [moses.tokenize(normalizer.normalize(line), return_str=True) for line in lines]
+
+
+OF_MOSES = {"bleu_compounds": with_split_compounds, "bleu_moses": with_normal_punctuation}
+"""Scores of tokens of Moses."""
 
 
 def perplexity(nll_sum: float, token_count: int | float) -> float:
