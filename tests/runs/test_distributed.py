@@ -268,6 +268,31 @@ def test_a_process_whose_others_never_come_ends_with_a_sentence(index):
     assert ended.stderr.splitlines()[-1].startswith("transformer-jax: --distributed: not all processes came in 2 s")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("limit", "found"), [(60, "made\n"), (20, "not all processes came to 'from process 0, 0' in 20 s")]
+)
+def test_a_process_waits_for_slow_work_of_process_0_until_its_limit(limit, found):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    cluster = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}
+    environment = process_environment(TRANSFORMER_JAX_SECONDS_TO_WAIT=str(limit), **cluster)
+    # Longer than the 30 s of a collective.
+    work = "from_first(lambda: time.sleep(35) or 'made')"
+    code = f"import time; from transformer_jax.runtime.distributed import *; join_processes(); print({work})"
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=environment | {"JAX_PROCESS_ID": str(index)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for index in range(2)
+    ]
+    assert found in ends(both)[1][1]
+
+
 def test_of_one_process_everything_is_its_own():
     assert distributed.is_first()
     assert distributed.from_first(lambda: b"content") == b"content"

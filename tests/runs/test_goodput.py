@@ -17,6 +17,9 @@ class Time:
     def perf_counter(self):
         return self.now
 
+    def time(self):
+        return 1e9 + self.now
+
 
 @pytest.fixture
 def time(monkeypatch):
@@ -83,8 +86,13 @@ def test_what_a_crash_costs(tmp_path, time, restored, kept, lost):
     goodput.saved()
     time.now += 4
     goodput.write(20)
-    again = Goodput(tmp_path / "goodput.json", restored, Clock()).seconds()
-    assert (again["step"], again["lost"]) == (kept, lost)
+    time.now += 6
+    again = Goodput(tmp_path / "goodput.json", restored, Clock())
+    assert (again.seconds()["step"], again.seconds()["lost"]) == (kept, lost)
+    for _ in range(2):
+        again.write(20)
+        content = json.loads((tmp_path / "goodput.json").read_text())
+        assert content["seconds_between_starts"] == 6 and content["scheduling_goodput"] == 14 / 20
 
 
 def test_a_file_that_is_no_time_sheet(tmp_path):

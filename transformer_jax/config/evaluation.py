@@ -68,8 +68,8 @@ class EvaluationConfig:
 
     metrics: str = setting(
         "",
-        "Scores of evaluate, separated by commas; empty: all but bleu_moses and spbleu, compounds only for German, TER only for "
-        "languages with words.",
+        "Scores of evaluate, separated by commas; empty: all but bleu_moses and spbleu, compounds only for German, TER only "
+        "for languages with words.",
         choices=SCORES,
         plugin="metric",
         several=True,

@@ -90,14 +90,17 @@ class Goodput:
     """Wall time of a run by kind, over all its starts.
 
     ``compile`` is waiting for a step to be compiled, ``data_wait`` waiting for a batch, ``step`` updates that were kept, and
-    ``lost`` updates after the newest checkpoint of a killed process, which the next start repeats. The time between the end of
-    a process and the next start is not counted.
+    ``lost`` updates after the newest checkpoint of a killed process, which the next start repeats.
+
+    Runtime goodput (``goodput`` in the file) is the share of ``step`` in these seconds. Scheduling goodput is their share in
+    the time since the first start; the rest passed between a process and the next. Program goodput is the utilization of the
+    chips (MFU), which ``preflight`` estimates. The terms are Google's ("ML Productivity Goodput", 2024).
     """
 
     def __init__(self, path: Path, first_update: int, clock: Clock) -> None:
         """Continues the file of an earlier start, if there is one. Raises DataError when the file is damaged."""
         self._path, self._clock = path, clock
-        self._before = _earlier_seconds(path, first_update)
+        self._before, self._between = _earlier_seconds(path, first_update, time.time() - clock.total(KINDS))
         self._step_seconds_at_checkpoint = 0.0
 
     def seconds(self) -> dict[str, float]:
@@ -117,7 +120,10 @@ class Goodput:
             "step": step,
             "seconds": {kind: round(value, 3) for kind, value in seconds.items()},
             "step_seconds_since_checkpoint": round(unsaved, 3),
+            "seconds_between_starts": round(self._between, 3),
+            "written_at": round(time.time(), 3),
             "goodput": round(_share_of_steps(seconds), 4),
+            "scheduling_goodput": round(1 - self._between / (self._between + sum(seconds.values())), 4),
             "data_wait_of_step": round(seconds["data_wait"] / max(seconds["step"], 1e-9), 4),
         }
         write_whole(self._path, json.dumps(content, indent=2) + "\n")
@@ -134,17 +140,20 @@ def _share_of_steps(seconds: dict[str, float]) -> float:
     return seconds["step"] / max(sum(seconds.values()), 1e-9)
 
 
-def _earlier_seconds(path: Path, first_update: int) -> dict[str, float]:
-    """Seconds of earlier starts; updates beyond ``first_update`` count as lost."""
+def _earlier_seconds(path: Path, first_update: int, now: float) -> tuple[dict[str, float], float]:
+    """Seconds of earlier starts, and between starts until ``now``; updates beyond ``first_update`` count as lost."""
     if not path.is_file():
-        return dict.fromkeys(KINDS, 0.0)
+        return dict.fromkeys(KINDS, 0.0), 0.0
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
         seconds = {kind: float(content["seconds"][kind]) for kind in KINDS}
         died_at, unsaved = content["step"], float(content["step_seconds_since_checkpoint"])
+        # Files of earlier versions have no times of day.
+        pause = max(now - float(content.get("written_at", now)), 0.0)
+        between = float(content.get("seconds_between_starts", 0.0)) + pause
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{path}: not the goodput.json of a run; move it away to resume") from None
     if died_at > first_update:
         seconds["step"] -= unsaved
         seconds["lost"] += unsaved
-    return seconds
+    return seconds, between

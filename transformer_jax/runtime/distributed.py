@@ -1,6 +1,11 @@
-"""Several processes that run one command: initialization, broadcasts from process 0, barriers."""
+"""Several processes that run one command: initialization, exchange of values, barriers.
+
+Processes wait for each other in JAX's coordination service, with a stated limit, and never in a collective, which fails after
+30 s and cannot say whom it waits for.
+"""
 
 import ctypes
+import itertools
 import json
 import os
 import re
@@ -15,20 +20,21 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 import jax
-import numpy as np
 from jax._src.distributed import global_state as distributed_state
-from jax.experimental import multihost_utils
 
 from transformer_jax.config import ConfigError, DataError
 
 # A process without a heartbeat for this long counts as dead, and all others end. JAX's default is 100 s.
 SECONDS_UNTIL_DEAD = int(os.environ.get("TRANSFORMER_JAX_SECONDS_UNTIL_DEAD", "30"))
-# How long processes wait for each other while one compiles or reads; a collective alone would time out after 30 s.
+# How long processes wait for each other while one compiles, reads or tokenizes.
 SECONDS_TO_WAIT = int(os.environ.get("TRANSFORMER_JAX_SECONDS_TO_WAIT", "1800"))
 SECONDS_UNTIL_REPORTED = 20.0
 # Errors of the collective libraries and of JAX's coordination service, raised when another process has ended.
 OF_ANOTHER = re.compile(r"Gloo|NCCL|[Cc]oordination|heartbeat|^(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED)")
 Json = TypeVar("Json")
+Made = TypeVar("Made")
+_EXCHANGES = itertools.count()
+"""Numbers the exchanges of values, which all processes make in the same order."""
 # EX_TEMPFAIL of sysexits.h: a scheduler starts the process again, and the run resumes.
 LOST_ANOTHER = 75
 BY_HAND = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
@@ -122,22 +128,25 @@ def _lost_another(error: str) -> str:
 def wait_for_all(name: str) -> None:
     """A barrier: returns when all processes have called it with this name, which can be used once.
 
-    Collectives time out after 30 s and abort the process with a C++ stack trace; this waits longer, and reports that it waits.
-    Raises ConfigError after ``TRANSFORMER_JAX_SECONDS_TO_WAIT`` seconds (default: 1800), RuntimeError where another process
-    died.
+    Reports that it waits. Raises ConfigError after ``TRANSFORMER_JAX_SECONDS_TO_WAIT`` seconds (default: 1800), RuntimeError
+    where another process died.
     """
     client = distributed_state.client
-    if jax.process_count() == 1 or client is None:
-        return
+    if jax.process_count() > 1 and client is not None:
+        _waited_for(name, lambda: client.wait_at_barrier(f"transformer_jax/{name}", 1000 * SECONDS_TO_WAIT))
+
+
+def _waited_for(name: str, wait: Callable[[], Made]) -> Made:
+    """The result of ``wait``, a call of the coordination service that raises RuntimeError after the limit."""
     try:
         with _reported_after(SECONDS_UNTIL_REPORTED, f"process {jax.process_index()} waits for the others: {name}"):
-            client.wait_at_barrier(f"transformer_jax/{name}", SECONDS_TO_WAIT * 1000)
+            return wait()
     except RuntimeError as error:
         if not str(error).startswith("DEADLINE_EXCEEDED"):
             raise
         raise ConfigError(
             f"--distributed: not all processes came to {name!r} in {SECONDS_TO_WAIT} s; raise TRANSFORMER_JAX_SECONDS_TO_WAIT "
-            f"if they are slow ({str(error).splitlines()[0][:200]})"
+            f"if they are slow, and tokenize a large corpus before ({str(error).splitlines()[0][:200]})"
         ) from None
 
 
@@ -173,10 +182,11 @@ def is_first() -> bool:
 def from_first(make: Callable[[], Json]) -> Json:
     """Calls ``make`` on process 0 only and returns its result, which must be JSON, on all processes.
 
-    A ConfigError or DataError raised by ``make`` is raised on all of them.
+    A ConfigError or DataError raised by ``make`` is raised on all of them. All processes call it, in the same order.
     """
     if jax.process_count() == 1:
         return make()
+    key = f"from process 0, {next(_EXCHANGES)}"
     answer: dict[str, Any] = {}
     problem = None
     if is_first():
@@ -184,37 +194,35 @@ def from_first(make: Callable[[], Json]) -> Json:
             answer = {"made": make()}
         except (ConfigError, DataError) as error:
             answer, problem = {"problem": str(error)}, error
-    answer = json.loads(_broadcast(json.dumps(answer).encode()))
+        _set(key, answer)
+    answer = _get(key)
     if "problem" in answer:
         raise problem or DataError(answer["problem"])
     return answer["made"]
 
 
-def _broadcast(content: bytes) -> bytes:
-    size = int(multihost_utils.broadcast_one_to_all(np.asarray(len(content), np.int32)))
-    rows = np.frombuffer(content, np.uint8) if is_first() else np.zeros(size, np.uint8)
-    return np.asarray(multihost_utils.broadcast_one_to_all(rows)).astype(np.uint8).tobytes()
+def from_all(name: str, here: Json) -> list[Json]:
+    """The values of ``here``, which must be JSON, of all processes in their order; a name can be used once."""
+    if jax.process_count() == 1:
+        return [here]
+    _set(f"{name}/{jax.process_index()}", here)
+    return [_get(f"{name}/{index}") for index in range(jax.process_count())]
 
 
 def all_agree(here: bool) -> bool:
-    """Whether ``here`` is true on every process. A collective: all processes must call it, in the same order."""
-    return bool(np.all(multihost_utils.process_allgather(np.asarray(here))))
+    """Whether ``here`` is true on every process; all call it, in the same order."""
+    return all(from_all(f"agreement {next(_EXCHANGES)}", here))
 
 
-def from_all(name: str, here: Json) -> list[Json]:
-    """The values of ``here``, which must be JSON, of all processes in their order; a name can be used once.
+def _set(key: str, value: Any) -> None:
+    client: Any = distributed_state.client
+    client.key_value_set(f"transformer_jax/{key}", json.dumps(value))
 
-    They travel through the coordination service, and so arrive even where collectives fail.
-    """
-    client = distributed_state.client
-    if jax.process_count() == 1 or client is None:
-        return [here]
-    key, milliseconds = f"transformer_jax/{name}", SECONDS_TO_WAIT * 1000
-    client.key_value_set(f"{key}/{jax.process_index()}", json.dumps(here))
-    return [
-        json.loads(client.blocking_key_value_get(f"{key}/{index}", milliseconds))
-        for index in range(jax.process_count())
-    ]
+
+def _get(key: str) -> Any:
+    client: Any = distributed_state.client
+    address, milliseconds = f"transformer_jax/{key}", 1000 * SECONDS_TO_WAIT
+    return json.loads(_waited_for(key, lambda: client.blocking_key_value_get(address, milliseconds)))
 
 
 def say(text: str, file: TextIO | None = None) -> None:
