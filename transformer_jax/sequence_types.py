@@ -44,6 +44,11 @@ class Batch(NamedTuple):
     target: Tokens
 
 
+def sides_of(batch: PyTree) -> list[Tokens]:
+    """Source and target of a ``Batch``, or the rows of a text."""
+    return jax.tree.leaves(batch, is_leaf=lambda each: isinstance(each, Tokens))
+
+
 def batch_shape(rows: int, source_width: int, target_width: int) -> Batch:
     """The shapes and types of a batch, without its numbers."""
 

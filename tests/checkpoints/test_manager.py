@@ -20,7 +20,7 @@ from transformer_jax.runtime.file_digests import DIGESTS, changed_files, write_d
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import TrainState
-from transformer_jax.training.step import make_initial_state
+from transformer_jax.training.update import make_initial_state
 
 OPTIMIZER = make_optimizer("adam", hyperparameters_of(ExperimentConfig()), lambda step: 0.1, 0)
 
@@ -34,7 +34,7 @@ def init(key: jax.Array) -> dict:
 
 @cache
 def first_state(mesh_config: MeshConfig, devices: int) -> TrainState:
-    return make_initial_state(init, OPTIMIZER, make_mesh(mesh_config, jax.devices()[:devices]))(0)
+    return make_initial_state(init, OPTIMIZER.init, make_mesh(mesh_config, jax.devices()[:devices]))(0)
 
 
 def state_at(step: int, mesh_config: MeshConfig | None = None, devices: int = 1) -> TrainState:

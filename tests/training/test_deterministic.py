@@ -6,7 +6,7 @@ import pytest
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig, TrainingConfig
-from transformer_jax.training import step
+from transformer_jax.training import update
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.update import Update
@@ -27,7 +27,7 @@ def lowered(**training: object) -> jax.stages.Lowered:
 
 
 def test_a_deterministic_step_is_compiled_with_its_options_and_another_is_not(monkeypatch):
-    monkeypatch.setattr(step, "DETERMINISTIC", UNKNOWN)
+    monkeypatch.setattr(update, "DETERMINISTIC", UNKNOWN)
     lowered(deterministic=False).compile()
     with pytest.raises(jax.errors.JaxRuntimeError, match="xla_no_such_option"):
         lowered(deterministic=True).compile()

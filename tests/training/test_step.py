@@ -19,7 +19,6 @@ from transformer_jax.config import (
 )
 from transformer_jax.config.optimization import require_rows_divide
 from transformer_jax.models.build import build_model
-from transformer_jax.models.interface import init_params
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.nonfinite import first_non_finite
@@ -33,7 +32,8 @@ from transformer_jax.training.sharding import (
     token_groups,
 )
 from transformer_jax.training.state import TrainState, create_state
-from transformer_jax.training.step import compile_train_step, make_initial_state, make_train_step, micro_batches
+from transformer_jax.training.step import make_train_step
+from transformer_jax.training.update import compile_train_step, make_initial_state
 
 VOCABULARY = 24
 MODEL = build_model(
@@ -97,7 +97,7 @@ def updated(
     mesh = make_mesh(mesh_config, jax.devices()[:num_devices])
     # A large epsilon, so that Adam does not blow rounding of tiny gradients up to whole steps.
     optimizer = optimizer_of(name=name, epsilon=1e-3, **settings)
-    state = make_initial_state(init, optimizer, mesh)(0)
+    state = make_initial_state(init, optimizer.init, mesh)(0)
     step = compile_train_step(make_train_step(make_loss(mesh), lambda *_: optimizer, accumulation, mesh), state, mesh)
     for _ in range(2):
         state, metrics = step(state, put_batch(BATCH, mesh), None)
@@ -128,7 +128,7 @@ def test_the_same_update_on_any_mesh_and_with_any_accumulation(case, reference):
 def test_the_gradient_is_that_of_the_sum_over_the_number_of_tokens():
     mesh = make_mesh(MeshConfig(data=1), jax.devices()[:1])
     optimizer = optimizer_of()
-    state = make_initial_state(init, optimizer, mesh)(0)
+    state = make_initial_state(init, optimizer.init, mesh)(0)
 
     def mean_loss(params: dict) -> jax.Array:
         sums = loss(params, BATCH, jax.random.key(0))
@@ -143,7 +143,7 @@ def test_the_gradient_is_that_of_the_sum_over_the_number_of_tokens():
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_optimizer_state_lives_with_its_parameters(name):
     mesh = make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
-    state = make_initial_state(init, optimizer_of(name=name), mesh)(0)
+    state = make_initial_state(init, optimizer_of(name=name).init, mesh)(0)
     table = state.params["source_embedding"]["table"]
     assert table.addressable_shards[0].data.shape == (VOCABULARY // 2, 8)
     if name != "adafactor":
@@ -154,7 +154,7 @@ def test_optimizer_state_lives_with_its_parameters(name):
 
 def test_an_update_that_is_not_finite_is_withheld():
     optimizer = optimizer_of()
-    state = make_initial_state(init, optimizer, make_mesh(MeshConfig(data=1), jax.devices()[:1]))(0)
+    state = make_initial_state(init, optimizer.init, make_mesh(MeshConfig(data=1), jax.devices()[:1]))(0)
 
     def broken(params: dict, batch: Batch, key: jax.Array, hyperparameters: None) -> LossSums:
         sums = loss(params, batch, key)
@@ -177,7 +177,7 @@ def test_a_mesh_that_does_not_fit_is_told_which_ones_do():
     with pytest.raises(ConfigError, match=r"mesh: data=3.* 8 devices .*mesh=data=8; --config.mesh=data=-1,fsdp=2"):
         make_mesh(MeshConfig(data=3))
     with pytest.raises(ConfigError, match="mesh.tensor: 8 does not divide a dimension of 4"):
-        make_initial_state(init, optimizer_of(), make_mesh(MeshConfig(data=1, tensor=8)))
+        make_initial_state(init, optimizer_of().init, make_mesh(MeshConfig(data=1, tensor=8)))
     with pytest.raises(ConfigError, match="batching.row_multiple: 8 is not a multiple of 16"):
         require_rows_divide(8, 2, make_mesh(MeshConfig()).shape)
 
@@ -213,7 +213,7 @@ def test_the_rate_is_that_of_the_number_of_the_update_after_a_skipped_one_too():
         return LossSums.zero()._replace(loss=scale * params["w"], tokens=jnp.ones(()))
 
     step = jax.jit(make_train_step(sums, optimizer))
-    state = create_state(lambda key: {"w": jnp.zeros(())}, optimizer(None, 0), 0)
+    state = create_state(lambda key: {"w": jnp.zeros(())}, optimizer(None, 0).init, 0)
     found = []
     for scale in (1.0, jnp.inf, 1.0):
         before = state.params["w"]
@@ -225,17 +225,3 @@ def test_the_rate_is_that_of_the_number_of_the_update_after_a_skipped_one_too():
 def test_a_parameter_without_a_rule_is_an_error():
     with pytest.raises(KeyError, match="params/strange/thing"):
         partition_of("params/strange/thing", (3, 4))
-
-
-def test_micro_batches_are_the_parts_of_the_step():
-    key = jax.random.key(0)
-    assert [id(part) for part, _ in micro_batches(BATCH, key, 1)] == [id(BATCH)]
-    parts = list(micro_batches(BATCH, key, 4))
-    params = init_params(MODEL, key)
-    optimizer = optimizer_of()
-    state = create_state(lambda key: params, optimizer, seed=0)
-    _, metrics = jax.jit(make_train_step(loss, lambda *_: optimizer, 4))(state, BATCH, None)
-    compiled = jax.jit(loss)
-    sums = [compiled(params, part, part_key) for part, part_key in parts]
-    np.testing.assert_allclose(sum(each.loss for each in sums), metrics.sums.loss, rtol=1e-5)
-    assert sum(each.tokens for each in sums) == metrics.sums.tokens

@@ -27,8 +27,8 @@ from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.state import TrainState
-from transformer_jax.training.step import StepMetrics, compile_train_step
-from transformer_jax.training.update import CompiledStep, Update
+from transformer_jax.training.step import StepMetrics
+from transformer_jax.training.update import CompiledStep, Update, compile_train_step
 
 VOCABULARY, UPDATES = 24, 3
 SINGLE = MeshConfig(data=1)

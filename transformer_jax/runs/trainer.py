@@ -55,8 +55,7 @@ from transformer_jax.tasks.task import Task, TrainingData, objective_of, task_cl
 from transformer_jax.training.parameters import frozen_mask
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.state import TrainState, count_parameters
-from transformer_jax.training.step import compiler_options
-from transformer_jax.training.update import CompiledStep, Update
+from transformer_jax.training.update import CompiledStep, Update, compiler_options
 
 
 def run_training(

@@ -1,6 +1,7 @@
 """Search for the first non-finite tensor of a skipped update."""
 
 from collections.abc import Callable
+from operator import itemgetter
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import Hyperparameters
 from transformer_jax.training.sharding import path_of
-from transformer_jax.training.step import LossFunction, micro_batches
+from transformer_jax.training.step import LossFunction, interleaved
 
 
 def find_nonfinite(
@@ -31,8 +32,10 @@ def find_nonfinite(
     in_activations = _first_non_finite_of(lambda *inputs: {"activations": activations(*inputs)})
     gradient_of = jax.grad(lambda params, *rows: loss(params, *rows).loss)
     in_gradient = _first_non_finite_of(lambda *inputs: {"gradient": gradient_of(*inputs)})
-    for rows, rows_key in micro_batches(batch, key, accumulation_steps):
-        inputs = params, rows, rows_key, hyperparameters
+    parts = jax.tree.map(lambda rows: interleaved(jnp.asarray(rows), accumulation_steps), batch)
+    for number in range(accumulation_steps):
+        own_key = jax.random.fold_in(key, number) if accumulation_steps > 1 else key
+        inputs = params, jax.tree.map(itemgetter(number), parts), own_key, hyperparameters
         if found := in_activations(*inputs) or in_gradient(*inputs):
             return found
     return None

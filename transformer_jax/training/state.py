@@ -1,21 +1,12 @@
 """State of the training: parameters, optimizer state, step and key."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, PyTree
-
-
-@runtime_checkable
-class Optimizer(Protocol):
-    """What the first state needs of an optimizer: ``optax.GradientTransformation``, or the rule that a task brings along."""
-
-    @property
-    def init(self) -> Callable[[PyTree], PyTree]:
-        """From parameters to the state of the optimizer before the first update."""
 
 
 class TrainState(NamedTuple):
@@ -34,13 +25,15 @@ class TrainState(NamedTuple):
         return jax.random.fold_in(jax.random.wrap_key_data(self.key_data), self.step)
 
 
-def create_state(init_params: Callable[[Array], PyTree], optimizer: Optimizer, seed: Array | int) -> TrainState:
+def create_state(
+    init_params: Callable[[Array], PyTree], init_optimizer: Callable[[PyTree], PyTree], seed: Array | int
+) -> TrainState:
     """The state before the first update."""
     params = init_params(jax.random.fold_in(jax.random.key(seed), 0x1217))
     return TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,
-        optimizer_state=optimizer.init(params),
+        optimizer_state=init_optimizer(params),
         key_data=jax.random.key_data(jax.random.key(seed)),
     )
 

@@ -1,23 +1,18 @@
 """The training step: a pure function from state and batch to state and metrics."""
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from operator import itemgetter
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import lax
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ConfigError, TrainingConfig
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.sharding import batch_sharding, replicated, sharded_shapes, state_shardings
-from transformer_jax.training.state import Optimizer, TrainState, create_state
+from transformer_jax.training.state import TrainState
 from transformer_jax.training.statistics import Watch, joined_statistics
 
 LossFunction = Callable[[PyTree, PyTree, Array, PyTree], LossSums]
@@ -43,7 +38,7 @@ class StepMetrics(NamedTuple):
 
 
 TrainStep = Callable[[TrainState, PyTree, PyTree], tuple[TrainState, StepMetrics]]
-"""(state, batch, hyperparameters) to the next state and what the update reports."""
+"""(state, batch, hyperparameters) to the next state and metrics."""
 
 
 class UpdateRule(NamedTuple):
@@ -146,70 +141,6 @@ def _psum_once(gradient_of: GradientFunction, mesh: Mesh) -> GradientFunction:
     return jax.shard_map(of_local_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
 
 
-def micro_batches(batch: PyTree, key: Array, accumulation_steps: int) -> Iterator[tuple[PyTree, Array]]:
-    """The parts into which ``make_train_step`` splits a batch, and the dropout key of each."""
-    if accumulation_steps == 1:
-        yield batch, key
-        return
-    for index in range(accumulation_steps):
-        part = slice(index, None, accumulation_steps)
-        yield jax.tree.map(itemgetter(part), batch), jax.random.fold_in(key, index)
-
-
 def interleaved(rows: Array, parts: int) -> Array:
     """[B, ...] to [parts, B / parts, ...]; part i takes rows i, i + parts, ..., so no row moves to another device."""
     return jnp.swapaxes(rows.reshape(rows.shape[0] // parts, parts, *rows.shape[1:]), 0, 1)
-
-
-DETERMINISTIC: dict[str, str | bool] = {"xla_gpu_exclude_nondeterministic_ops": True}
-"""Options of XLA that make a GPU add up in a fixed order; they change nothing elsewhere."""
-
-
-def compiler_options(training: TrainingConfig, mesh: Mesh) -> dict[str, str | bool] | None:
-    """Options of XLA for the training step; raises ConfigError where the compiler for ``mesh`` does not take them."""
-    stated = training.compiler_options
-    if stated:
-        try:
-            jax.jit(lambda: jnp.zeros(()), out_shardings=replicated(mesh), compiler_options=stated).lower().compile()
-        except jax.errors.JaxRuntimeError as error:
-            problem = str(error).partition("\n")[0].removeprefix("INVALID_ARGUMENT: ")
-            platform = mesh.devices.flat[0].platform
-            raise ConfigError(
-                f"training.xla_options: {problem} (XLA for {platform}); give options that it has, or leave this empty"
-            ) from None
-    return (DETERMINISTIC if training.deterministic else {}) | stated or None
-
-
-def compile_train_step(
-    step: TrainStep, state: TrainState, mesh: Mesh, options: dict[str, str | bool] | None = None
-) -> jax.stages.Wrapped:
-    """``step`` under jit on ``mesh``: the state keeps its shardings and is donated, rows of the batch are split.
-
-    ``state`` may consist of shapes; ``options`` are XLA's.
-    """
-    shardings, whole = state_shardings(state, mesh), replicated(mesh)
-    return jax.jit(
-        step,
-        in_shardings=(shardings, batch_sharding(mesh), whole),
-        out_shardings=(shardings, whole),
-        donate_argnums=0,
-        compiler_options=options,
-    )
-
-
-def make_initial_state(
-    init_params: Callable[[Array], PyTree], optimizer: Optimizer, mesh: Mesh
-) -> Callable[[int], TrainState]:
-    """From a seed to the state before the first update, every leaf created with its sharding; compiled once for all seeds."""
-    create = partial(create_state, init_params, optimizer)
-    shardings = state_shardings(jax.eval_shape(create, SEED_SHAPE), mesh)
-    compiled = jax.jit(create, in_shardings=replicated(mesh), out_shardings=shardings)
-    return lambda seed: compiled(np.uint32(seed))
-
-
-def state_shapes(init_params: Callable[[Array], PyTree], optimizer: Optimizer, mesh: Mesh) -> TrainState:
-    """Shapes, types and shardings of the leaves of ``make_initial_state``, without making it."""
-    return sharded_shapes(jax.eval_shape(partial(create_state, init_params, optimizer), SEED_SHAPE), mesh)
-
-
-SEED_SHAPE = jax.ShapeDtypeStruct((), jnp.uint32)

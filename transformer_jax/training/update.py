@@ -7,28 +7,31 @@ from functools import cached_property, partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ExperimentConfig, Hyperparameters, hyperparameters_of, parts_with
+from transformer_jax.config import (
+    ConfigError,
+    ExperimentConfig,
+    Hyperparameters,
+    TrainingConfig,
+    hyperparameters_of,
+    parts_with,
+)
 from transformer_jax.config.plugins import registered
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.parameters import frozen, with_frozen, without_gradient
 from transformer_jax.training.schedules import Schedule, make_schedule
-from transformer_jax.training.sharding import state_shardings
-from transformer_jax.training.state import TrainState
+from transformer_jax.training.sharding import batch_sharding, replicated, sharded_shapes, state_shardings
+from transformer_jax.training.state import TrainState, create_state
 from transformer_jax.training.statistics import Watch
-from transformer_jax.training.step import (
-    LossFunction,
-    TrainStep,
-    UpdateRule,
-    compile_train_step,
-    compiler_options,
-    make_initial_state,
-    make_train_step,
-    state_shapes,
-)
+from transformer_jax.training.step import LossFunction, TrainStep, UpdateRule, make_train_step
+
+SEED_SHAPE = jax.ShapeDtypeStruct((), jnp.uint32)
+DETERMINISTIC: dict[str, str | bool] = {"xla_gpu_exclude_nondeterministic_ops": True}
+"""Options of XLA that make a GPU add up in a fixed order; they change nothing elsewhere."""
 
 
 class Update:
@@ -67,14 +70,14 @@ class Update:
             lambda _: jax.ShapeDtypeStruct((), jnp.float32), hyperparameters
         )
         self._init_params, self._rule = init_params, rule
-        self.state_shapes: TrainState = state_shapes(init_params, rule, mesh)
+        self.state_shapes: TrainState = state_shapes(init_params, rule.init, mesh)
         options = compiler_options(config.training, mesh)
         self.jitted = compile_train_step(self.step, self.state_shapes, mesh, options)
 
     @cached_property
     def initial_state(self) -> Callable[[int], TrainState]:
         """From the seed of a run to its state before the first update."""
-        return make_initial_state(self._init_params, self._rule, self.mesh)
+        return make_initial_state(self._init_params, self._rule.init, self.mesh)
 
     def initial_optimizer_state(self, params: PyTree) -> PyTree:
         """The optimizer state before the first update of ``params``."""
@@ -112,6 +115,55 @@ class Update:
         optimizer = make_optimizer(settings.name, hyperparameters, schedule, step, parts, settings.averaging)
         pattern = settings.freeze
         return frozen(optimizer, pattern) if pattern else optimizer
+
+
+def compiler_options(training: TrainingConfig, mesh: Mesh) -> dict[str, str | bool] | None:
+    """Options of XLA for the training step; raises ConfigError where the compiler for ``mesh`` does not take them."""
+    stated = training.compiler_options
+    if stated:
+        try:
+            jax.jit(lambda: jnp.zeros(()), out_shardings=replicated(mesh), compiler_options=stated).lower().compile()
+        except jax.errors.JaxRuntimeError as error:
+            problem = str(error).partition("\n")[0].removeprefix("INVALID_ARGUMENT: ")
+            platform = mesh.devices.flat[0].platform
+            raise ConfigError(
+                f"training.xla_options: {problem} (XLA for {platform}); give options that it has, or leave this empty"
+            ) from None
+    return (DETERMINISTIC if training.deterministic else {}) | stated or None
+
+
+def compile_train_step(
+    step: TrainStep, state: TrainState, mesh: Mesh, options: dict[str, str | bool] | None = None
+) -> jax.stages.Wrapped:
+    """``step`` under jit on ``mesh``: the state keeps its shardings and is donated, rows of the batch are split.
+
+    ``state`` may consist of shapes; ``options`` are XLA's.
+    """
+    shardings, whole = state_shardings(state, mesh), replicated(mesh)
+    return jax.jit(
+        step,
+        in_shardings=(shardings, batch_sharding(mesh), whole),
+        out_shardings=(shardings, whole),
+        donate_argnums=0,
+        compiler_options=options,
+    )
+
+
+def make_initial_state(
+    init_params: Callable[[Array], PyTree], init_optimizer: Callable[[PyTree], PyTree], mesh: Mesh
+) -> Callable[[int], TrainState]:
+    """From a seed to the state before the first update, every leaf created with its sharding; compiled once for all seeds."""
+    create = partial(create_state, init_params, init_optimizer)
+    shardings = state_shardings(jax.eval_shape(create, SEED_SHAPE), mesh)
+    compiled = jax.jit(create, in_shardings=replicated(mesh), out_shardings=shardings)
+    return lambda seed: compiled(np.uint32(seed))
+
+
+def state_shapes(
+    init_params: Callable[[Array], PyTree], init_optimizer: Callable[[PyTree], PyTree], mesh: Mesh
+) -> TrainState:
+    """Shapes, types and shardings of the leaves of ``make_initial_state``, without making it."""
+    return sharded_shapes(jax.eval_shape(partial(create_state, init_params, init_optimizer), SEED_SHAPE), mesh)
 
 
 class CompiledStep:

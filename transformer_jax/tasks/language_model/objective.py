@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
@@ -14,7 +13,6 @@ from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.training_loss import TrainedObjective, initial_params
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.projected_loss import projected_cross_entropy
 
 
 class LanguageModelObjective(TrainedObjective):
@@ -31,7 +29,6 @@ class LanguageModelObjective(TrainedObjective):
         self._build = partial(build_decoder_only, config.model, vocabulary, parts=config.parts)
         self.model = self._build(devices_of(config.model, mesh))
         self._model_of_rows = self._build(self._devices)
-        self.loss = self.training_loss
 
     def init_params(self, key: Array) -> PyTree:
         """Parameters before the first update."""
@@ -45,7 +42,5 @@ class LanguageModelObjective(TrainedObjective):
 
     def unsmoothed_loss(self, params: PyTree, batch: Tokens, is_scored: AnyArray) -> LossSums:
         """Cross entropy of the scored tokens [B, T] of a batch, without dropout or smoothing."""
-        hidden, matrix, logit_mod = call(self._model_of_rows, params, "factors", batch, train=False)
-        labels, weights = jnp.asarray(batch.ids), jnp.asarray(is_scored, jnp.float32)
-        how = self.logit_options(self._policies[self.config.model.compute_dtype].wide, logit_mod)
-        return projected_cross_entropy(hidden, matrix, labels, weights, None, **how)
+        factors = call(self._model_of_rows, params, "factors", batch, train=False)
+        return self.cross_entropy(factors, batch.ids, is_scored, None, self.training_precision.wide)

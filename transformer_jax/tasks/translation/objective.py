@@ -20,7 +20,6 @@ from transformer_jax.runtime.hardware import device_of, evaluation_dtype
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.training_loss import TrainedObjective, initial_params
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
-from transformer_jax.training.projected_loss import projected_cross_entropy
 from transformer_jax.training.sharding import psum_over_rows
 
 
@@ -42,10 +41,9 @@ class TranslationObjective(TrainedObjective):
         self.evaluation_dtype = evaluation_dtype(stated, of_model, device_of(mesh))
         evaluated = replace(config.model, compute_dtype=self.evaluation_dtype)
         self.model = build_model(evaluated, *self._vocabularies, on_devices(evaluated), parts=config.parts)
-        self.loss: Callable[[PyTree, Batch, Array, Hyperparameters], LossSums] = self.training_loss
         self._unsmoothed_loss: Callable[[PyTree, Batch, Array, None], LossSums] = self._unsmoothed_loss_of_rows
         if config.model.is_recurrent and mesh.size > 1:
-            self.loss = psum_over_rows(self.training_loss, mesh)
+            self.loss = psum_over_rows(self.loss, mesh)
             self._unsmoothed_loss = psum_over_rows(self._unsmoothed_loss_of_rows, mesh)
 
     def init_params(self, key: Array) -> PyTree:
@@ -64,10 +62,9 @@ class TranslationObjective(TrainedObjective):
         return self._unsmoothed_loss(params, batch, jax.random.key(0), None)
 
     def _unsmoothed_loss_of_rows(self, params: PyTree, batch: Batch, key: Array, hyperparameters: None) -> LossSums:
-        hidden, matrix, logit_mod = call(self.model, params, "factors", *batch, train=False)
-        labels, weights = jnp.asarray(batch.target.ids), jnp.asarray(batch.target.segments != 0, jnp.float32)
-        how = self.logit_options(self._policies[self.evaluation_dtype].wide, logit_mod)
-        return projected_cross_entropy(hidden, matrix, labels, weights, None, **how)
+        factors = call(self.model, params, "factors", *batch, train=False)
+        precision = self._policies[self.evaluation_dtype].wide
+        return self.cross_entropy(factors, batch.target.ids, batch.target.segments != 0, None, precision)
 
 
 class EnsembleObjective:
