@@ -1,5 +1,6 @@
 """Few frames lie between the trainer's loop and the cross entropy, so that a reader of a traceback sees all of them."""
 
+import re
 import traceback
 from contextlib import closing
 from pathlib import Path
@@ -33,3 +34,6 @@ def test_few_frames_of_our_code_lie_between_the_loop_and_the_cross_entropy(cache
     names = [f"{Path(each.filename).stem}.{each.name}" for each in frames]
     # The loop itself is the first frame.
     assert 1 + len(names) <= MAX_FRAMES, names
+    page = (Path(transformer_jax.__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = page.split("Ten frames of this package")[1].partition("holds the limit")[0]
+    assert re.findall(r"`(\w+)`", named)[1:] == [name.partition(".")[2] for name in names]

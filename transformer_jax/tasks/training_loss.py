@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
-from transformer_jax.config import ExperimentConfig, Hyperparameters, Number, hyperparameters_of
+from transformer_jax.config import ExperimentConfig, Hyperparameters, hyperparameters_of
 from transformer_jax.layers.embedding import LogitFactors
 from transformer_jax.models.devices import policies_on
 from transformer_jax.models.initialization import initialized
@@ -44,17 +44,18 @@ class TrainedObjective(ABC):
     def training_loss(self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters) -> LossSums:
         """Label-smoothed cross entropy of a ``Batch``, or of ``Tokens``, with dropout."""
         model, sides = self.training_model(hyperparameters), sides_of(batch)
-        factors = call(model, params, "factors", *sides, train=True, rngs={"dropout": key})
-        target, precision = sides[-1], self.training_precision
-        return self.cross_entropy(factors, target.ids, target.segments != 0, hyperparameters.label_smoothing, precision)
+        hidden, matrix, logit_mod = call(model, params, "factors", *sides, train=True, rngs={"dropout": key})
+        labels, weights = jnp.asarray(sides[-1].ids), jnp.asarray(sides[-1].segments != 0, jnp.float32)
+        options = self.logit_options(self.training_precision, logit_mod)
+        return projected_cross_entropy(hidden, matrix, labels, weights, hyperparameters.label_smoothing, **options)
 
-    def cross_entropy(
-        self, factors: LogitFactors, ids: AnyArray, is_scored: AnyArray, smoothing: Number, precision: Precision
+    def unsmoothed_cross_entropy(
+        self, factors: LogitFactors, ids: AnyArray, is_scored: AnyArray, precision: Precision
     ) -> LossSums:
-        """Cross entropy of the logits of ``factors`` on the scored tokens [B, T]."""
+        """Cross entropy of the scored tokens [B, T], for validation."""
         labels, weights = jnp.asarray(ids), jnp.asarray(is_scored, jnp.float32)
-        options = self.logit_options(precision, factors.logit_mod)
-        return projected_cross_entropy(factors.hidden, factors.matrix, labels, weights, smoothing, **options)
+        options = self.logit_options(precision.wide, factors.logit_mod)
+        return projected_cross_entropy(factors.hidden, factors.matrix, labels, weights, None, **options)
 
     @property
     def training_precision(self) -> Precision:

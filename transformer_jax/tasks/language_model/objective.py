@@ -43,4 +43,4 @@ class LanguageModelObjective(TrainedObjective):
     def unsmoothed_loss(self, params: PyTree, batch: Tokens, is_scored: AnyArray) -> LossSums:
         """Cross entropy of the scored tokens [B, T] of a batch, without dropout or smoothing."""
         factors = call(self._model_of_rows, params, "factors", batch, train=False)
-        return self.cross_entropy(factors, batch.ids, is_scored, None, self.training_precision.wide)
+        return self.unsmoothed_cross_entropy(factors, batch.ids, is_scored, self.training_precision)

@@ -63,8 +63,8 @@ class TranslationObjective(TrainedObjective):
 
     def _unsmoothed_loss_of_rows(self, params: PyTree, batch: Batch, key: Array, hyperparameters: None) -> LossSums:
         factors = call(self.model, params, "factors", *batch, train=False)
-        precision = self._policies[self.evaluation_dtype].wide
-        return self.cross_entropy(factors, batch.target.ids, batch.target.segments != 0, None, precision)
+        target, precision = batch.target, self._policies[self.evaluation_dtype]
+        return self.unsmoothed_cross_entropy(factors, target.ids, target.segments != 0, precision)
 
 
 class EnsembleObjective:
