@@ -43,7 +43,7 @@ def test_every_device_searches_its_own_rows(tmp_path):
     batch = SearchBatch(np.arange(ROWS), inputs, np.full(ROWS, CAPACITY, np.int32), CAPACITY)
     shapes = search._shapes(gathered, batch, CAPACITY)
     first = search._start(gathered, inputs, batch.limits, None, shapes=shapes)
-    programs = [search._advance.lower(each, first, 1, ROWS).compile().as_text() for each in (split, gathered)]
+    programs = [search._run_segment.lower(each, first, 1, ROWS).compile().as_text() for each in (split, gathered)]
     collectives = [collectives_of(text, mesh.size) for text in programs]
     gathered_parameters = [each for each in collectives[0] if each.kind == "all-gather" and each.bytes > RESULT_BYTES]
     assert gathered_parameters
@@ -52,8 +52,8 @@ def test_every_device_searches_its_own_rows(tmp_path):
     assert max(each.bytes for each in collectives[1]) <= RESULT_BYTES
     assert {each.bytes for each in collectives[1] if each.kind == "all-reduce"} == {4}
 
-    second, _ = search._advance(gathered, first, 1, ROWS)
-    third, _ = search._advance(gathered, second, 2, ROWS)
+    second, _ = search._run_segment(gathered, first, 1, ROWS)
+    third, _ = search._run_segment(gathered, second, 2, ROWS)
     fewer = search._resize(third, np.arange(8), shapes=shapes)
     expected = np.array(third.alive.ids)
     joined, is_done = search._join(third, fewer, np.array([-1, 5] + [-1] * (ROWS - 2), np.int32))
@@ -63,7 +63,7 @@ def test_every_device_searches_its_own_rows(tmp_path):
     for state in (joined, fewer):
         for leaf in jax.tree.leaves(state):
             assert leaf.ndim == 0 or leaf.size == 0 or leaf.sharding.is_equivalent_to(batch_sharding(mesh), leaf.ndim)
-    assert search._advance._cache_size() == 1
+    assert search._run_segment._cache_size() == 1
 
 
 SMALL_RNN = {

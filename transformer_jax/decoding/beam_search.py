@@ -23,7 +23,7 @@ Choose = Callable[[Any, Float[Array, "B W V"]], Any]
 
 
 class Search(NamedTuple):
-    """A search of any kind as functions like ``start_search`` and ``advance_by_one``, and the hypotheses of a state.
+    """A search as functions: ``start_search`` and ``choose_tokens`` for beam search, and the hypotheses of a state.
 
     Its states have ``position``, ``is_done``, ``cache`` and the ids of ``alive`` and ``finished`` as ``BeamState``; every other
     leaf is [B, ...] or a scalar, whatever the capacity. The hypotheses are final where a sentence is done.
@@ -121,9 +121,7 @@ def beam_search(
 
 def plain_search(rules: Rules) -> Search:
     """Beam search by ``rules``."""
-    return Search(
-        partial(start_search, rules=rules), partial(advance_by_one, rules=rules), lambda state: state.finished
-    )
+    return Search(partial(start_search, rules=rules), partial(choose_tokens, rules=rules), lambda state: state.finished)
 
 
 def start_search(
@@ -205,7 +203,7 @@ def search_next(step: DecodeStep, state: Any, choose: Choose) -> Any:
     return chosen._replace(cache=cache._replace(per_beam=chosen.cache.per_beam))
 
 
-def advance_by_one(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> BeamState:
+def choose_tokens(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> BeamState:
     """Returns the state with one more token on every alive prefix; ``state.cache`` is the cache after the step."""
     candidates, parents = expand(state, logits, rules)
     is_eos = candidates.last_ids == EOS_ID

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import BOS_ID, PAD_ID, Array, Float, Int, PyTree
-from transformer_jax.decoding.beam_search import BeamState, Hypotheses, Rules, advance_by_one, expand, start_search
+from transformer_jax.decoding.beam_search import BeamState, Hypotheses, Rules, choose_tokens, expand, start_search
 from transformer_jax.decoding.continuations import top_k
 from transformer_jax.decoding.segmented_search import InitCache, MakeStep
 
@@ -44,7 +44,7 @@ class SearchTrace:
                 candidates.last_ids[0], parents[0], candidates.log_probs[0], best_tokens, best_log_probs
             )
             cache = after._replace(per_sentence=state.cache.per_sentence)
-            return advance_by_one(state._replace(cache=cache), logits, rules), traced
+            return choose_tokens(state._replace(cache=cache), logits, rules), traced
 
         self._start = jax.jit(start, static_argnames="capacity")
         self._advance = jax.jit(advance)

@@ -109,7 +109,7 @@ class SegmentedSearch:
             state = search.start(init_cache(params, inputs, capacity), limits, capacity, forced)
             return constrained(_with_capacity(state, shapes))
 
-        def advance(
+        def run_segment(
             params: PyTree, state: PyTree, until: Int[Array, ""], min_done: Int[Array, ""]
         ) -> tuple[PyTree, PyTree]:
             step = make_step(params)
@@ -136,7 +136,7 @@ class SegmentedSearch:
             return jax.tree.map(lambda leaf: devices.constrain(leaf) if leaf.ndim else leaf, state)
 
         self._start = jax.jit(start, static_argnames="shapes")
-        self._advance = jax.jit(advance, out_shardings=(None, devices.replicated), donate_argnames="state")
+        self._run_segment = jax.jit(run_segment, out_shardings=(None, devices.replicated), donate_argnames="state")
         self._join = jax.jit(join, donate_argnums=0)
         self._resize = jax.jit(resize, static_argnames="shapes")
 
@@ -170,7 +170,7 @@ class SegmentedSearch:
                     shapes = self._shapes(params, batch, capacity)
                     state = self._start(params, batch.inputs, batch.limits, batch.forced, shapes=shapes)
                     yield from self._until_sparse(params, batch, _Group(state, indices, 0, capacity), waiting)
-            # The groups with the fewest tokens first: the others may join them.
+            # The groups with the fewest tokens first: the others may join them. All batches here have the shapes of this one.
             while waiting:
                 group = self._with_fewest_rows(params, batch, waiting.pop(min(waiting)))
                 yield from self._until_sparse(params, batch, group, waiting)
@@ -181,13 +181,13 @@ class SegmentedSearch:
         """Searches until the group is sparse; its unfinished sentences then join the groups ``waiting``, by position."""
         while group.num_unfinished:
             if group.position == group.capacity:
-                longer = _capacity(group.capacity * CAPACITY_GROWTH, batch.max_length)
-                capacity = batch.max_length if self._devices.few_shapes else longer
+                capacity = _next_capacity(group.capacity, batch.max_length, self._devices.few_shapes)
                 group = self._resized(params, batch, group, np.arange(len(group.indices)), capacity)
             until = min(group.position + SEGMENT, group.capacity)
+            # A segment ends when a quarter of the rows is free: of all rows, or of the unfinished ones of a sparse group.
             num_rows = len(group.indices)
-            min_done = num_rows - _three_quarters(group.num_unfinished if group.is_sparse else num_rows)
-            state, results = self._advance(params, group.state, until, min_done)
+            kept = _three_quarters(group.num_unfinished if group.is_sparse else num_rows)
+            state, results = self._run_segment(params, group.state, until, num_rows - kept)
             position, is_done, hypotheses = jax.device_get(results)
             newly = (group.indices >= 0) & (is_done | (position == batch.max_length))
             if newly.any():
@@ -254,13 +254,17 @@ def capacities_of(max_length: int, few_shapes: bool = False) -> list[tuple[int, 
     while position < max_length:
         found.append((capacity, capacity - position))
         position = capacity
-        capacity = max_length if few_shapes else _capacity(capacity * CAPACITY_GROWTH, max_length)
+        capacity = _next_capacity(capacity, max_length, few_shapes)
     return found
 
 
 def _capacity(wanted: int, max_length: int) -> int:
     """``wanted`` tokens, or all of ``max_length`` where that is less than twice as many."""
     return wanted if wanted * CAPACITY_GROWTH < max_length else max_length
+
+
+def _next_capacity(capacity: int, max_length: int, few_shapes: bool) -> int:
+    return max_length if few_shapes else _capacity(capacity * CAPACITY_GROWTH, max_length)
 
 
 def _three_quarters(count: int) -> int:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.config import ConfigError, hyperparameters_of
+from transformer_jax.config import ConfigError
 from transformer_jax.runs.goodput import TRAINING, Clock
 from transformer_jax.runs.progress import LOGGER
 from transformer_jax.runs.run import Hook, TrainingDiverged, TrainingRun
@@ -54,7 +54,7 @@ def hooks_of(run: TrainingRun, observers: Sequence[Hook]) -> list[tuple[Due, Hoo
     return [
         (always, count),
         (run.is_logged_after, Log(run)),
-        (run.is_estimated_after, require_sound_data),
+        (run.is_estimated_after, lambda run: run.data.require_sound()),  # Before anything trained on it is saved.
         (run.is_validated_after, validate),
         (run.is_estimated_after, KeepToBudget()),
         (run.is_saved_after, save),
@@ -122,7 +122,7 @@ def _explained_divergence(run: TrainingRun, metrics: StepMetrics) -> str:
     before = run.number - 1
     batch = put_batch(next(run.data.batches(before)), run.update.mesh)
     key = run.state._replace(step=jnp.asarray(before, run.state.step.dtype)).dropout_key()
-    hyperparameters = put_hyperparameters(hyperparameters_of(run.config), run.update.mesh)
+    hyperparameters = put_hyperparameters(run.hyperparameters, run.update.mesh)
     parts = run.config.batching.accumulation_steps
     where = find_nonfinite(
         run.task.activations, run.task.objective.loss, parts, run.state.params, batch, key, hyperparameters
@@ -162,11 +162,6 @@ class Log:
             }
         )
         run.goodput.write(run.number)
-
-
-def require_sound_data(run: TrainingRun) -> None:
-    """Raises DataError where the tokenized data are damaged, before anything trained on them is saved."""
-    run.data.require_sound()
 
 
 def validate(run: TrainingRun) -> None:

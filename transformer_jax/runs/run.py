@@ -246,4 +246,4 @@ class TrainingRun:
 
 
 Hook = Callable[[TrainingRun], object]
-"""Called with the run after every update, and once before the first; its result is ignored."""
+"""Called with the run after an update, observers also once before the first; its result is ignored."""

@@ -97,7 +97,7 @@ def run_training(
         last, best = config.training.keep_last, config.training.keep_best
         checkpoints = Checkpoints(directory.checkpoints, keep_last=last, keep_best=best, selection=config.selection)
         enter(closing(checkpoints))
-        saved = _restored(checkpoints, update, task, directory)
+        saved = _restore(checkpoints, update, task, directory)
         initial = InitialState(config, update, task.tokenizers, is_resumed=saved.state is not None)
         if not saved.is_over(config):
             saved.notes.extend(require_free_space(directory.path, update.state_shapes, last + best))
@@ -108,7 +108,7 @@ def run_training(
         # Data, model and checkpoint fit together: from here on files are written.
         with first_goes_first():
             goodput = Goodput(directory.goodput, saved.number, clock)
-            _describe(directory, config, update, task, data, initial.origin() | dict(origin))
+            _write_run_files(directory, config, update, task, data, initial.origin() | dict(origin))
             log = enter(closing(MetricsLog(directory.metrics, saved.number, saved.num_records)))
             trackers = enter(closing(Trackers(directory.metrics.parent, config, saved.number)))
         signs = LearningSigns(config, data.report.content.get("unigram_entropy"), log.earlier)
@@ -138,7 +138,7 @@ def run_training(
         if saved.number:
             LOGGER.info("resumed at update %d", saved.number)
         if run.reason_to_end:
-            return _concluded(run)
+            return _finish(run)
 
         # Compiled in the background from here on, while the dry run evaluates.
         compiled = enter(closing(CompiledStep(update, data.batch_shapes(run.number))))
@@ -153,7 +153,7 @@ def run_training(
         for hook in observers:
             hook(run)
         if run.reason_to_end:
-            return _concluded(run)
+            return _finish(run)
 
         clock.turn_to("step")
         enter(watchdog(clock, config.training.hang_factor, directory.hang))
@@ -182,7 +182,7 @@ def run_training(
                 hyperparameters = put_hyperparameters(run.hyperparameters, mesh)
             if run.reason_to_end:
                 break
-        return _concluded(run)
+        return _finish(run)
 
 
 def resolved_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) -> ExperimentConfig:
@@ -260,7 +260,7 @@ class _Saved(NamedTuple):
         return not self.is_validation_due and (is_finished or is_out_of_patience)
 
 
-def _restored(checkpoints: Checkpoints, update: Update, task: Task, directory: RunDirectory) -> _Saved:
+def _restore(checkpoints: Checkpoints, update: Update, task: Task, directory: RunDirectory) -> _Saved:
     """The newest checkpoint that can be read, if there are any.
 
     Raises ConfigError when the data changed since it was written; CheckpointError when none can be read.
@@ -290,7 +290,7 @@ def _require_same_batches(task: Task, data: TrainingData) -> None:
     require_same(repr(same), problem)
 
 
-def _describe(
+def _write_run_files(
     directory: RunDirectory,
     config: ExperimentConfig,
     update: Update,
@@ -308,7 +308,7 @@ def _describe(
     directory.write_run(devices, config.seed, count_parameters(update.state_shapes.params), **origin)
 
 
-def _concluded(run: TrainingRun) -> Outcome:
+def _finish(run: TrainingRun) -> Outcome:
     """Writes the outcome of the run, once the last checkpoint is on disk."""
     with run.clock.spend("checkpoint"):
         run.checkpoints.wait()
