@@ -34,5 +34,5 @@ def unit_norm(vectors):
 
 
 @transformer_jax.register("rnn_attention", "cosine")
-def cosine(config):
-    return ContentAttention(partial(CosineScore, config.d_hidden), WholeSource)
+def cosine(settings, config, site, *, precision):
+    return ContentAttention(partial(CosineScore, config.d_hidden), WholeSource, precision)

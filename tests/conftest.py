@@ -115,8 +115,8 @@ def plugins_of_this_file():
     plugins.load_installed_plugins()
     before, files = plugins._all_registered(), dict(plugins._LOADED)
     yield
-    for kind, name in plugins._all_registered() - before - plugins.KIT.keys():
-        # A module of the kit registers its rows once, when it is imported.
+    for kind, name in plugins._all_registered() - before - plugins.MODULES.keys():
+        # A module of the package registers its rows once, when it is imported.
         if kind == "sharding":
             continue
         del plugins._REGISTERED[kind][name]

@@ -25,8 +25,8 @@ from transformer_jax.config import (
     to_json,
 )
 from transformer_jax.config.explain import explained
-from transformer_jax.config.plugins import load_plugin, register
-from transformer_jax.kit import KIT
+from transformer_jax.config.plugins import MODULES, load_plugin, register
+from transformer_jax.config.tasks import TASKS
 from transformer_jax.runs.run_directory import TRUST_CONFIG, RunDirectory, changed_plugins, require_plugins, write_json
 from transformer_jax.tools.sweeps.definition import Choice, Sweep, Uniform, check
 
@@ -97,8 +97,8 @@ def test_the_kit_is_named_without_being_imported():
     )
     root = Path(__file__).resolve().parents[2]
     result = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, timeout=60)
-    assert result.stdout == "('rmsnorm',) False\n", result.stderr
-    assert set(KIT) >= {("norm", "rmsnorm"), ("optimizer", "muon")}
+    assert result.stdout == "('layer_norm', 'rmsnorm') False\n", result.stderr
+    assert set(MODULES) >= {("norm", "rmsnorm"), ("optimizer", "adam")}
 
 
 def test_traced_settings_of_parts_are_hyperparameters():
@@ -123,12 +123,17 @@ def test_a_resumed_run_may_change_what_its_part_declares_as_changeable():
     assert not may_change("training.num_updates", config, config), "its rates may depend on it"
     with pytest.raises(ConfigError, match=r"parts\.mine are already the settings of schedule 'mine'; use another name"):
         register("norm", "mine", settings=Settings)
-    with pytest.raises(ConfigError, match="norm 'rmsnorm' is in the kit; use another name"):
-        register("norm", "rmsnorm")(object)
+    for kind, name in (("norm", "rmsnorm"), ("attention", "multi_head"), ("task", "translation")):
+        with pytest.raises(ConfigError, match=f"{kind} '{name}' is in {MODULES[kind, name]}; use another name"):
+            register(kind, name)(TASKS["translation"] if kind == "task" else object)
     with pytest.raises(ConfigError, match="metric 'mine' would not get its settings"):
         register("metric", "mine", settings=Settings)
-    with pytest.raises(ConfigError, match="attention 'multi_head' is in the core; use another name"):
-        register("attention", "multi_head")
+    with pytest.raises(ConfigError, match="mixer 'attention' means no part; use another name"):
+        register("mixer", "attention")
+    with pytest.raises(
+        ConfigError, match=r"'old' takes \(model, path\); the arguments are \(settings, model, site, path\)"
+    ):
+        register("initialization", "old")(lambda model, path: 1.0)
     with pytest.raises(ConfigError, match="the log has another train/nll"):
         register("loss_term", "nll")
     with pytest.raises(ConfigError, match=r"optimizer\.schedule: 'yours' is not one of .*constant, .*wsd.*; a plugin"):

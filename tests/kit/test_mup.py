@@ -6,6 +6,7 @@ import pytest
 
 from transformer_jax.config import ConfigError, from_dict, hyperparameters_of
 from transformer_jax.config.plugins import registered
+from transformer_jax.layers.site import Site
 from transformer_jax.tools.pictures.coordinate_check import coordinate_sizes, model_of
 
 
@@ -22,7 +23,8 @@ def test_rates_and_initial_values_follow_the_table():
     expected = dict.fromkeys(shapes, 1.0) | dict.fromkeys((*hidden, "projection/table"), 0.5)
     assert found == pytest.approx(expected | {"embedding/table": 0.5**0.5}, rel=1e-4)
 
-    initial = {path: registered("initialization")["mup"](config.parts["mup"], config.model, path) for path in shapes}
+    rule, site = registered("initialization")["mup"], Site("decoder", "self", 1, True)
+    initial = {path: rule(config.parts["mup"], config.model, site, path) for path in shapes}
     changed = {"projection/table": 0.5**0.5, "positions/table": 2**0.5}
     assert initial == pytest.approx(dict.fromkeys(shapes, 1.0) | changed)
 
@@ -30,10 +32,10 @@ def test_rates_and_initial_values_follow_the_table():
 def test_parts_that_do_not_fit_are_refused():
     rule = registered("initialization")["mup"]
     with pytest.raises(ConfigError, match=r"optimizer\.name=mup"):
-        rule(None, model_of(64, is_mup=False).model, "embedding/table")
+        rule(None, model_of(64, is_mup=False).model, None, "embedding/table")
     tied = from_dict({"optimizer": {"name": "mup"}})
     with pytest.raises(ConfigError, match=r"model\.tying: .* use none"):
-        rule(tied.parts["mup"], tied.model, "embedding/table")
+        rule(tied.parts["mup"], tied.model, None, "embedding/table")
 
 
 @pytest.mark.slow

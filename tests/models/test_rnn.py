@@ -9,7 +9,7 @@ import pytest
 from jitted_model import random_params
 
 from transformer_jax.config import ConfigError, RnnConfig, resolve
-from transformer_jax.config.checks import declared
+from transformer_jax.config.plugins import CORE
 from transformer_jax.decoding.beam_search import beam_search
 from transformer_jax.models.build import build_model
 from transformer_jax.models.inspection import attention_maps
@@ -35,8 +35,8 @@ VARIANTS = {
     "smoothed": {"attention": "location_sensitive", "wiring": "bahdanau", "attention_weights": "smoothed"},
 }
 # What is special about each attention is tested with the attentions; here they only have to fit in.
-ATTENTIONS = set(declared(RnnConfig)["attention"].choices) - {"none"}
-FITTING = VARIANTS | {name: {"attention": name} | ONE_WAY for name in sorted(ATTENTIONS)}
+ATTENTIONS = CORE["rnn_attention"]["models.build_rnn"].split()
+FITTING = VARIANTS | {name: {"attention": name} | ONE_WAY for name in ATTENTIONS}
 for local in ("local_m", "local_p"):
     FITTING[local]["attention_window"] = 2
 SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 4, 3, 2]], np.int32))

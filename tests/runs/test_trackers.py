@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.config import ConfigError, from_dict
+from transformer_jax.config.plugins import registered
 from transformer_jax.runs import trackers
-from transformer_jax.runs.trackers import TRACKERS, Trackers, group_of, run_id
+from transformer_jax.runs.trackers import Trackers, group_of, run_id
 
 CONFIG = from_dict({})
 
@@ -18,7 +19,7 @@ CONFIG = from_dict({})
 def log_twice(name: str, folder: Path) -> str:
     """What two starts of a run log, and the name under which the second one continues."""
     for step in (1, 2):
-        tracker = TRACKERS[name](folder, CONFIG, step - 1)
+        tracker = registered("tracker")[name](folder, CONFIG, step - 1)
         tracker.write(step, {"train/loss": 1.0 / step})
         tracker.sync()
         tracker.close()

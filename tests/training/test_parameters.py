@@ -13,8 +13,8 @@ from transformer_jax.config import (
     OptimizerConfig,
     hyperparameters_of,
 )
+from transformer_jax.config.plugins import CORE
 from transformer_jax.training.losses import LossSums
-from transformer_jax.training.optimizers import RULES
 from transformer_jax.training.parameters import Match, frozen_mask, match_parameters, renamed, trained_share
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.update import Update
@@ -40,7 +40,7 @@ def updated(freeze: str, name: str = "adam"):
     return jax.jit(update.step)(update.initial_state(0), jnp.ones((3, 2)), hyperparameters_of(config))
 
 
-@pytest.mark.parametrize("name", sorted(RULES))
+@pytest.mark.parametrize("name", CORE["optimizer"]["training.optimizers"].split())
 def test_what_is_frozen_stays_and_has_no_state(name):
     state, metrics = updated("^source_", name)
     before = init(jax.random.key(0))

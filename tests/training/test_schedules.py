@@ -14,11 +14,13 @@ from transformer_jax.config import (
     TrainingConfig,
     hyperparameters_of,
 )
-from transformer_jax.config.plugins import _REGISTERED
-from transformer_jax.training.optimizers import RULES, make_optimizer
+from transformer_jax.config.plugins import _REGISTERED, CORE
+from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.parameters import named_leaves
-from transformer_jax.training.schedules import SCHEDULES, Schedule, make_schedule
+from transformer_jax.training.schedules import Schedule, make_schedule
 
+SCHEDULES = CORE["schedule"]["training.schedules"].split()
+RULES = CORE["optimizer"]["training.optimizers"].split()
 GRADIENTS = np.array([[3.0, -0.1], [-1.0, 0.2], [0.5, 0.4]], np.float32)
 
 

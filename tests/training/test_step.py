@@ -18,11 +18,12 @@ from transformer_jax.config import (
     hyperparameters_of,
 )
 from transformer_jax.config.optimization import require_rows_divide
+from transformer_jax.config.plugins import CORE
 from transformer_jax.models.build import build_model
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.nonfinite import first_non_finite
-from transformer_jax.training.optimizers import RULES, make_optimizer
+from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.projected_loss import LogitBlocks, projected_cross_entropy
 from transformer_jax.training.sharding import (
     make_mesh,
@@ -140,7 +141,7 @@ def test_the_gradient_is_that_of_the_sum_over_the_number_of_tokens():
     assert float(metrics.gradient_norm) == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("name", sorted(RULES))
+@pytest.mark.parametrize("name", CORE["optimizer"]["training.optimizers"].split())
 def test_optimizer_state_lives_with_its_parameters(name):
     mesh = make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))
     state = make_initial_state(init, optimizer_of(name=name).init, mesh)(0)

@@ -20,7 +20,7 @@ from transformer_jax.config.errors import ConfigError, nearest
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.parts import Parts, settings_of_part
 from transformer_jax.config.plugins import names_with_settings
-from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, OWN_TASKS, TASKS, any_kind_of, kinds_of
+from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, TASKS, any_kind_of, kinds_of
 from transformer_jax.config.translation import DecodingConfig
 
 EXPECTED = {str: "text (str)", int: "a whole number (int)", float: "a number (float)", bool: "True or False (bool)"}
@@ -49,7 +49,7 @@ def from_dict(values: Mapping[str, Any]) -> ExperimentConfig:
     Raises ConfigError for an unknown key, a value of the wrong type, or incompatible settings.
     """
     task = values.get("task", DEFAULT_TASK)
-    require_choice("task", task, tuple(OWN_TASKS), "task")
+    require_choice("task", task, (), "task")
     return _block_from(ExperimentConfig, {name: {} for name in BLOCKS_OF_TASKS} | dict(values), "", task)
 
 

@@ -91,7 +91,6 @@ class DataConfig(SourceConfig):
     source: str = setting(
         "grammar",
         "Source of the sentence pairs: files (text), a tensorflow-datasets corpus (tfds), or a generator.",
-        choices=(*GENERATED_SOURCES, "text", "tfds"),
         plugin="data_source",
     )
     directory: str = setting(
@@ -190,7 +189,7 @@ class TokenizerConfig:
     kind: str = setting(
         "bpe",
         "Kind of tokenizer.",
-        choices=("bpe", "unigram", "word", "lower_word", "character", "byte", "mapped", "bpe_codes"),
+        choices=("bpe", "unigram", "byte", "mapped", "bpe_codes"),
         plugin="tokenizer",
     )
     vocabulary_size: int = setting(8000, "Maximum size of the vocabulary, with 4 special ids.", above=8)

@@ -18,7 +18,7 @@ from transformer_jax.config.optimization import (
 )
 from transformer_jax.config.parts import Parts, Selection, complete_parts, selections, settings_with
 from transformer_jax.config.plugins import names_of
-from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, OWN_TASKS, TASKS, kinds_of
+from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, TASKS, kinds_of
 from transformer_jax.config.translation import DecodingConfig
 from transformer_jax.notebook import settings_table
 
@@ -33,7 +33,7 @@ class ExperimentConfig:
     ``parts``: settings of all parts that other settings select, defaults if not given.
     """
 
-    task: str = setting(DEFAULT_TASK, "Task to train.", choices=tuple(OWN_TASKS), plugin="task")
+    task: str = setting(DEFAULT_TASK, "Task to train.", plugin="task")
     seed: int = setting(
         0,
         "Seed of parameters and dropout, and of the data unless data.seed is set.",

@@ -52,34 +52,29 @@ class TransformerLayersConfig:
     normalization: str = setting(
         "post",
         "Residual connection: norm after the addition (post, as published) or before the sublayer (pre).",
-        choices=("post", "pre"),
         plugin="residual",
     )
-    norm: str = setting("layer_norm", "Norm of hidden states.", choices=("layer_norm",), plugin="norm")
+    norm: str = setting("layer_norm", "Norm of hidden states.", plugin="norm")
     positions: str = setting(
         "sinusoidal",
         "Positions: embeddings, or a change of attention (rope, alibi, t5, shaw).",
-        choices=("sinusoidal", "fairseq", "learned", "none"),
         plugin="positions",
     )
     max_positions: int = setting(1024, "learned: number of positions, the maximum length of a sequence.")
     feed_forward: str = setting(
         "relu",
         "Activation of the feed-forward layers; gated ones have a third matrix.",
-        choices=("relu", "gelu", "exact_gelu", "silu", "gated_gelu", "gated_silu"),
         plugin="feed_forward",
     )
     initialization: str = setting(
         "xavier",
         "Initial values of the parameters: Xavier uniform for kernels and normal for embeddings, or a change of these by a "
         "part.",
-        choices=("xavier",),
         plugin="initialization",
     )
     attention: str = setting(
         "multi_head",
         "Kind of attention, or ordered changes of multi_head: grouped_query,qk_norm.",
-        choices=("multi_head", "biased", "rectified", "unscaled", "acausal"),
         plugin="attention",
         several=True,
     )
@@ -101,7 +96,6 @@ class TransformerLayersConfig:
     projection: str = setting(
         "linear",
         "Output layer: the product with the matrix of tying (linear), or a part around it.",
-        choices=("linear",),
         plugin="projection",
     )
     dropout: float = rate(0.1, "Dropout rate of residual connections.")
@@ -141,13 +135,9 @@ class TransformerLayersConfig:
             f"rectified has no output projection, so the total width of heads, {width}, must be d_model={self.d_model}"
         )
         require(self.attention != "rectified" or width == self.d_model, "model.attention", problem)
-        attention = declared(type(self))["attention"]
-        names = attention.chosen(self.attention)
+        names = declared(type(self))["attention"].chosen(self.attention)
         problem = f"{self.attention!r} must name multi_head, another kind, or changes, each once"
         require(0 < len(names) == len(set(names)), "model.attention", problem)
-        kinds = sorted({*names} & {*attention.choices} - {"multi_head"})
-        problem = f"{', '.join(kinds)} takes no changes, only multi_head does; here {self.attention}"
-        require(not kinds or len(names) == 1, "model.attention", problem)
         mixers, depth = self.layer_mixers, self.decoder_depth
         problem = f"{len(mixers)} names for the {depth} layers of the decoder; give one for each layer, or one for all"
         require(len(mixers) == depth, "model.mixers", problem)
@@ -222,10 +212,7 @@ class RnnConfig:
     attention: str = setting(
         "additive",
         "Score of the attention (Bahdanau et al. 2015; Luong et al. 2015; Chorowski et al. 2015).",
-        choices=(
-            *("none", "dot", "scaled_dot", "general", "additive", "normalized_additive", "concat", "location"),
-            *("local_m", "local_p", "location_sensitive", "cumulative_location_sensitive"),
-        ),
+        choices=("none",),
         plugin="rnn_attention",
     )
     wiring: Literal["luong", "bahdanau"] = setting(

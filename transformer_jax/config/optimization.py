@@ -18,13 +18,10 @@ ENDLESS_SCHEDULES = ("noam", "inverse_square_root", "constant")
 class OptimizerConfig:
     """The update rule and its learning-rate schedule."""
 
-    name: str = setting(
-        "adam", "Update rule.", choices=("adam", "adamw", "adafactor", "sgd", "adagrad"), plugin="optimizer"
-    )
+    name: str = setting("adam", "Update rule.", plugin="optimizer")
     schedule: str = setting(
         "noam",
         "Learning-rate schedule after the warm-up; noam is the schedule of Vaswani et al. 2017.",
-        choices=(*ENDLESS_SCHEDULES[:2], "cosine", "linear", "constant"),
         plugin="schedule",
     )
     learning_rate: float = setting(
@@ -146,7 +143,7 @@ class TrainingConfig:
     trackers: str = setting(
         "jsonl,tensorboard",
         "Experiment trackers, separated by commas; metrics.jsonl is always written.",
-        choices=("jsonl", "tensorboard", "wandb", "mlflow", "trackio"),
+        choices=("jsonl",),
         plugin="tracker",
         several=True,
         changeable=True,

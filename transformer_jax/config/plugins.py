@@ -2,7 +2,7 @@
 
 A plugin is a Python file, given by ``--plugin=FILE``, or a module that an installed distribution names as an entry point of the
 group ``transformer_jax.plugins``; it calls ``register``. A run records the names and digests of plugin files, not their code.
-The kit (``transformer_jax.kit``) registers its parts in the same way, on first use.
+The package registers its own parts, of the core and of the kit (``transformer_jax.kit``), in the same way, on first use.
 """
 
 import importlib
@@ -24,15 +24,15 @@ from transformer_jax.config.errors import ConfigError, nearest
 from transformer_jax.kit import KIT
 
 EXTENSIONS = {
-    "attention": "model.attention of Transformers: an AttentionChange",
-    "rnn_attention": "model.attention of recurrent models: settings -> RnnAttention",
+    "attention": "model.attention of Transformers: a subclass of AttentionChange, or of MultiHeadAttention, which it replaces",
+    "rnn_attention": "model.attention of recurrent models: settings, model settings, site, precision -> RnnAttention",
     "positions": "model.positions: settings, model settings, site -> module of positions, AttentionChange or None",
     "mixer": "model.mixers: a subclass of layers.mixer.Mixer",
     "norm": "model.norm: settings, model settings, site, precision -> module, x -> norm of x",
     "residual": "model.normalization: a subclass of layers.residual.Residual",
     "feed_forward": "model.feed_forward: settings, model settings, site, dropout, precision -> module",
     "projection": "model.projection: a subclass of layers.embedding.Projection",
-    "initialization": "model.initialization: settings, model settings, path -> factor or initializer",
+    "initialization": "model.initialization: settings, model settings, site, path -> factor or initializer",
     "data_source": "data.source of translation: settings, seed -> Corpus",
     "tokenizer": "tokenizer.kind: a class with train and from_bytes, as ListedTokenizer, or its module:Class",
     "task": "task: a subclass of tasks.task.Task with its settings",
@@ -52,10 +52,44 @@ KINDS_WITH_PARAMETERS = (
     *("attention", "rnn_attention", "positions", "mixer", "norm", "residual", "feed_forward"),
     *("projection", "loss_term", "task"),
 )
-KINDS_WITHOUT_SETTINGS = (
-    *("rnn_attention", "data_source", "tokenizer", "task", "sharding", "search", "metric", "word_table"),
-)
+KINDS_WITHOUT_SETTINGS = ("data_source", "tokenizer", "task", "sharding", "search", "metric", "word_table")
 """Their objects are not called with settings of a part."""
+ARGUMENTS = {
+    **dict.fromkeys(("positions", "norm", "feed_forward", "rnn_attention"), ("settings", "model", "site")),
+    "initialization": ("settings", "model", "site", "path"),
+}
+"""Positional arguments of the functions that make parts of a model."""
+CORE: dict[str, dict[str, str]] = {
+    "attention": {
+        "layers.attention": "multi_head",
+        "layers.attention_variants": "biased rectified unscaled acausal",
+    },
+    "rnn_attention": {
+        "models.build_rnn": "dot scaled_dot general additive normalized_additive concat location local_m local_p "
+        "location_sensitive cumulative_location_sensitive"
+    },
+    "positions": {"layers.positions": "sinusoidal fairseq learned none"},
+    "norm": {"layers.normalization": "layer_norm"},
+    "residual": {"layers.residual": "post pre"},
+    "feed_forward": {"layers.feed_forward": "relu gelu exact_gelu silu gated_gelu gated_silu"},
+    "projection": {"layers.embedding": "linear"},
+    "initialization": {"models.initialization": "xavier"},
+    "data_source": {"data.corpora": "grammar copy reverse text tfds"},
+    "tokenizer": {"data.tokenizers.listed": "word lower_word character"},
+    "task": {"config.tasks": "translation language_model"},
+    "optimizer": {"training.optimizers": "adam adamw adafactor sgd adagrad"},
+    "schedule": {"training.schedules": "noam inverse_square_root cosine linear constant"},
+    "search": {"decoding.beam_search": "beam"},
+    "tracker": {"runs.trackers": "tensorboard wandb mlflow trackio"},
+}
+"""The parts of the core: kind, then module, to names."""
+MODULES = {
+    (kind, name): f"transformer_jax.{module}"
+    for kind, modules in CORE.items()
+    for module, names in modules.items()
+    for name in names.split()
+} | {part: f"transformer_jax.kit.{module}" for part, module in KIT.items()}
+"""The modules that register the parts of the package, imported when a part is looked up."""
 LOGGED_KINDS = ("loss_term", "statistic")
 LOGGED = ("loss", "nll", "accuracy", "tokens", "gradient_norm", "learning_rate", "target_tokens", "skipped_updates")
 """Metrics train/NAME of every run; parts of ``LOGGED_KINDS`` add others."""
@@ -67,9 +101,8 @@ BUILT_IN = (
 """Modules of the package that register what lies outside of its core, loaded as installed plugins are."""
 
 Registered = TypeVar("Registered")
-Entry = TypeVar("Entry")
 OWN_NAMES: dict[str, set[str]] = {kind: set() for kind in EXTENSIONS}
-"""The names of the core, from the settings that take them."""
+"""Values of settings that name no part: ``none``."""
 _REGISTERED: dict[str, dict[str, Any]] = {kind: {} for kind in EXTENSIONS}
 _SETTINGS: dict[tuple[str, str], type] = {}
 _BUILT_IN: set[tuple[str, str]] = set()
@@ -82,8 +115,8 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
 
     ``settings``: a frozen dataclass of fields made by ``config.setting``, which a run has at ``parts.NAME.FIELD``.
 
-    Raises ConfigError when there is no such kind, or it has no settings, and when the name is taken: by the core, the kit, the
-    settings of another kind, or a metric of the log.
+    Raises ConfigError when there is no such kind, or it has no settings, when the name is taken, by the package, the settings
+    of another kind, or a metric of the log, and when a function takes other arguments than its kind passes.
     """
     if kind not in EXTENSIONS:
         raise ConfigError(f"register: {kind!r} is not one of {', '.join(EXTENSIONS)}")
@@ -93,14 +126,23 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
     if settings and others:
         raise ConfigError(f"register: parts.{name} are already the settings of {others[0]} {name!r}; use another name")
     if name in OWN_NAMES[kind]:
-        raise ConfigError(f"register: {kind} {name!r} is in the core; use another name")
+        raise ConfigError(f"register: {kind} {name!r} means no part; use another name")
     taken = [other for other in LOGGED_KINDS if other != kind and (name in _REGISTERED[other] or (other, name) in KIT)]
     if kind in LOGGED_KINDS and (name in LOGGED or taken):
         raise ConfigError(f"register: the log has another train/{name}; use another name than {kind} {name!r}")
 
     def add(made: Registered) -> Registered:
-        if (kind, name) in KIT and not getattr(made, "__module__", "").startswith("transformer_jax.kit."):
-            raise ConfigError(f"register: {kind} {name!r} is in the kit; use another name")
+        module = MODULES.get((kind, name))
+        if module and (name in _REGISTERED[kind] or getattr(made, "__module__", module) != module):
+            raise ConfigError(f"register: {kind} {name!r} is in {module}; use another name")
+        if inspect.isfunction(made) and kind in ARGUMENTS:
+            signature, passed = inspect.signature(made), ARGUMENTS[kind]
+            try:
+                signature.bind_partial(*passed)
+            except TypeError:
+                raise ConfigError(
+                    f"register: {kind} {name!r} takes {signature}; the arguments are ({', '.join(passed)})"
+                ) from None
         _REGISTERED[kind][name] = made
         _SETTINGS.pop((kind, name), None)
         if settings:
@@ -115,20 +157,21 @@ def setting_of(kind: str) -> str:
     return re.split("[: ]", EXTENSIONS[kind])[0]
 
 
-def registered(kind: str) -> Mapping[str, Any]:
-    """The parts of a kind by name, of plugins and the kit; a module of the kit is imported when its part is looked up."""
-    return WithRegistered({}, kind)
+def registered(kind: str, made: Callable[[Any], Any] = lambda part: part) -> Mapping[str, Any]:
+    """The parts of a kind by name, each converted by ``made``; modules of the package are imported on first use."""
+    return _PartsOfKind(kind, made)
 
 
 def names_of(kind: str) -> tuple[str, ...]:
-    """The names of all parts of a kind, without importing modules of the kit."""
+    """The names of all parts of a kind, without importing modules of the package."""
     load_installed_plugins()
-    return tuple(dict.fromkeys((*(name for owner, name in KIT if owner == kind), *_REGISTERED[kind])))
+    return tuple(dict.fromkeys((*(name for owner, name in MODULES if owner == kind), *_REGISTERED[kind])))
 
 
 def settings_class(kind: str, name: str) -> type | None:
-    """The settings of a part; None if it has none, or there is no such part."""
-    _import_from_kit(kind, name)
+    """The settings of a part; None if it has none, as parts of the core, or there is no such part."""
+    if (kind, name) in KIT:
+        _import_part(kind, name)
     return _SETTINGS.get((kind, name))
 
 
@@ -141,47 +184,43 @@ def names_with_settings() -> tuple[str, ...]:
     """The names of all parts that have settings; imports the whole kit."""
     load_installed_plugins()
     for kind, name in KIT:
-        _import_from_kit(kind, name)
+        _import_part(kind, name)
     return tuple(sorted(name for _, name in _SETTINGS))
 
 
-def _import_from_kit(kind: str, name: str) -> None:
-    if name not in _REGISTERED[kind] and (kind, name) in KIT:
-        importlib.import_module(f"transformer_jax.kit.{KIT[kind, name]}")
+def _import_part(kind: str, name: str) -> None:
+    if name not in _REGISTERED[kind]:
+        importlib.import_module(MODULES[kind, name])
 
 
 def may_add_parameters() -> bool:
     """Whether a plugin of a user registered a part or task, whose parameters the package cannot know."""
-    known = _BUILT_IN | KIT.keys()
+    known = _BUILT_IN | MODULES.keys()
     return any((kind, name) not in known for kind in KINDS_WITH_PARAMETERS for name in _REGISTERED[kind])
 
 
 def is_registered(kind: str, name: str) -> bool:
     """Whether a part is registered, also by installed plugins, which are loaded if necessary."""
-    if name not in _REGISTERED[kind] and (kind, name) not in KIT:
+    if name not in _REGISTERED[kind] and (kind, name) not in MODULES:
         load_installed_plugins()
-    return name in _REGISTERED[kind] or (kind, name) in KIT
+    return name in _REGISTERED[kind] or (kind, name) in MODULES
 
 
-class WithRegistered(Mapping[str, Entry]):
-    """A table of the package, extended by the registered parts of a kind, each converted by ``made``."""
+class _PartsOfKind(Mapping[str, Any]):
+    def __init__(self, kind: str, made: Callable[[Any], Any]) -> None:
+        self._kind, self._made = kind, made
 
-    def __init__(
-        self, own: Mapping[str, Entry], kind: str, made: Callable[[Any], Entry] = lambda registered: registered
-    ) -> None:
-        self._own, self._kind, self._made = own, kind, made
-
-    def __getitem__(self, name: str) -> Entry:
-        if name in self._own or not is_registered(self._kind, name):
-            return self._own[name]
-        _import_from_kit(self._kind, name)
+    def __getitem__(self, name: str) -> Any:
+        if not is_registered(self._kind, name):
+            raise KeyError(name)
+        _import_part(self._kind, name)
         return self._made(_REGISTERED[self._kind][name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys((*self._own, *names_of(self._kind))))
+        return iter(names_of(self._kind))
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(names_of(self._kind))
 
 
 def load_plugin(file: str) -> None:

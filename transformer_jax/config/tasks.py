@@ -16,7 +16,7 @@ from transformer_jax.config.language_model import (
     check_language_model,
 )
 from transformer_jax.config.model import RnnConfig, TransformerConfig
-from transformer_jax.config.plugins import WithRegistered
+from transformer_jax.config.plugins import register, registered
 from transformer_jax.config.translation import DecodingConfig, check_translation
 
 
@@ -56,8 +56,8 @@ LOSSES = (
     Metric("perplexity", "minimize", digits=3, is_independent_of_tokenizer=False),
 )
 
-OWN_TASKS = {
-    "translation": TaskSettings(
+register("task", "translation")(
+    TaskSettings(
         DataConfig,
         BatchingConfig,
         {"transformer": TransformerConfig, "rnn": RnnConfig},
@@ -75,8 +75,10 @@ OWN_TASKS = {
         check_translation,
         "transformer_jax.tasks.translation.task:TranslationTask",
         "transformer_jax.tasks.sizing:TRANSLATION",
-    ),
-    "language_model": TaskSettings(
+    )
+)
+register("task", "language_model")(
+    TaskSettings(
         TextDataConfig,
         TextBatchingConfig,
         {"decoder_only": DecoderOnlyConfig},
@@ -86,18 +88,16 @@ OWN_TASKS = {
         check_language_model,
         "transformer_jax.tasks.language_model.task:LanguageModelTask",
         "transformer_jax.tasks.sizing:LANGUAGE_MODEL",
-    ),
-}
-
-
-def _settings_of(registered: Any) -> TaskSettings:
-    """The settings of a registered task class, or of registered settings that name their class."""
-    return (
-        registered if isinstance(registered, TaskSettings) else registered.settings._replace(implementation=registered)
     )
+)
 
 
-TASKS: Mapping[str, TaskSettings] = WithRegistered(OWN_TASKS, "task", _settings_of)
+def _settings_of(task: Any) -> TaskSettings:
+    """The settings of a registered task class, or of registered settings that name their class."""
+    return task if isinstance(task, TaskSettings) else task.settings._replace(implementation=task)
+
+
+TASKS: Mapping[str, TaskSettings] = registered("task", _settings_of)
 DEFAULT_TASK = "translation"
 BLOCKS_OF_TASKS = ("data", "batching", "model", "decoding")
 

@@ -26,7 +26,7 @@ class DecodingConfig:
     quadratic in the source length.
     """
 
-    search: str = setting("beam", "Search of translations.", choices=("beam",), plugin="search")
+    search: str = setting("beam", "Search of translations.", plugin="search")
     beam_width: int = setting(4, "Beam width; 1 is greedy search.", at_most=1000)
     length_penalty: float = setting(0.6, "Exponent of the length penalty (Wu et al. 2016, equation 14).", at_least=0)
     stop: Literal["exact", "first_beams"] = setting(

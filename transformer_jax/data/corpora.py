@@ -3,13 +3,12 @@
 Nothing here imports JAX or TensorFlow.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 
 from transformer_jax.config import ConfigError, DataConfig, ExperimentConfig
 from transformer_jax.config.languages import UNDETERMINED, language_of_text
-from transformer_jax.config.plugins import registered
+from transformer_jax.config.plugins import register, registered
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.sentence_pairs import Corpus
@@ -21,24 +20,32 @@ SAMPLED_PAIRS = 1000
 CHECKED_DOCUMENTS = 200_000
 
 
-def _text(config: DataConfig, seed: int) -> TextCorpus:
+@register("data_source", "grammar")
+def _grammar(config: DataConfig, seed: int) -> Corpus:
+    return GrammarCorpus(config.generated_pairs, seed, config.source_language, config.target_language)
+
+
+@register("data_source", "copy")
+def _copy(config: DataConfig, seed: int, is_reversed: bool = False) -> Corpus:
+    return SymbolCorpus(config.generated_pairs, seed, is_reversed, config.generated_words)
+
+
+@register("data_source", "reverse")
+def _reverse(config: DataConfig, seed: int) -> Corpus:
+    return _copy(config, seed, is_reversed=True)
+
+
+@register("data_source", "text")
+def _text(config: DataConfig, seed: int) -> Corpus:
     languages = config.source_language, config.target_language
     named = tuple((name, files) for name, files in config.files().items() if files)
     splits = config.train_split, config.validation_split, config.test_split
     return TextCorpus(config.directory, *languages, named, *splits, config.held_out, seed)
 
 
-CORPORA: dict[str, Callable[[DataConfig, int], Corpus]] = {
-    "grammar": lambda config, seed: GrammarCorpus(
-        config.generated_pairs, seed, config.source_language, config.target_language
-    ),
-    "copy": lambda config, seed: SymbolCorpus(config.generated_pairs, seed, False, config.generated_words),
-    "reverse": lambda config, seed: SymbolCorpus(config.generated_pairs, seed, True, config.generated_words),
-    "text": _text,
-    "tfds": lambda config, seed: TfdsCorpus(
-        config.name, config.directory, config.source_language, config.target_language, config.download
-    ),
-}
+@register("data_source", "tfds")
+def _tfds(config: DataConfig, seed: int) -> Corpus:
+    return TfdsCorpus(config.name, config.directory, config.source_language, config.target_language, config.download)
 
 
 def open_corpus(config: DataConfig, seed: int) -> Corpus:
@@ -46,7 +53,7 @@ def open_corpus(config: DataConfig, seed: int) -> Corpus:
 
     Raises ConfigError when the source of a plugin is incomplete.
     """
-    corpus: Corpus = {**CORPORA, **registered("data_source")}[config.source](config, seed)
+    corpus: Corpus = registered("data_source")[config.source](config, seed)
     missing = [name for name in vars(Corpus) if not name.startswith("_") and not hasattr(corpus, name)]
     if missing:
         what = f"data.source={config.source}: {type(corpus).__name__} has no {', '.join(missing)}"

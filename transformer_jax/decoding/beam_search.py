@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Bool, Float, Int, PyTree
+from transformer_jax.config.plugins import register
 from transformer_jax.decoding.continuations import best_continuations, continuations_by, normalizers_of
 from transformer_jax.sequence_types import DecodeCache
 
@@ -119,6 +120,7 @@ def beam_search(
     return run_search(plain_search(rules), step, cache, jnp.clip(max_lengths, 0, max_length), max_length, forced)
 
 
+@register("search", "beam")
 def plain_search(rules: Rules) -> Search:
     """Beam search by ``rules``."""
     return Search(partial(start_search, rules=rules), partial(choose_tokens, rules=rules), lambda state: state.finished)

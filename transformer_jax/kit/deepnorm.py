@@ -42,7 +42,6 @@ class DeepNormResidual(Residual):
 
 
 @register("initialization", "deepnorm")
-def deepnorm(settings: None, config: Any, path: str) -> float:
+def deepnorm(settings: None, config: Any, site: Site, path: str) -> float:
     """Values, outputs of attention and feed-forward kernels times beta, which shrinks with the depth (Wang et al. 2022)."""
-    stack = "encoder" if path.startswith("encoder") else "decoder"
-    return factors(config, stack)[1] if re.search(SCALED, path) else 1.0
+    return factors(config, site.stack)[1] if re.search(SCALED, path) else 1.0

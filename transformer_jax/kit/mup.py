@@ -12,6 +12,7 @@ from transformer_jax.config import Hyperparameters
 from transformer_jax.config.checks import require, setting
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.modified_attention import AttentionChange
+from transformer_jax.layers.site import Site
 from transformer_jax.training.sharding import path_of
 
 TABLE = (
@@ -60,7 +61,7 @@ def adam(settings: MupSettings, hyperparameters: Hyperparameters) -> list[optax.
 
 
 @register("initialization", "mup")
-def initial(settings: MupSettings | None, config: Any, path: str) -> float:
+def initial(settings: MupSettings | None, config: Any, site: Site, path: str) -> float:
     """Smaller output weights, for optimizer.name=mup and an output that shares no embedding (Yang et al. 2022, table 3)."""
     require(settings is not None, "model.initialization", "mup needs optimizer.name=mup")
     is_tied = config.tying in ("all", "output")

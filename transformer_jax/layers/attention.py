@@ -1,6 +1,6 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2.2) and its KV cache."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -8,11 +8,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int, PyTree
+from transformer_jax.config.plugins import register
 from transformer_jax.layers.attention_backends import ByLength
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.scaled_dot_product import AttentionBackend, AttentionOptions, scaled_dot_product_attention
+from transformer_jax.layers.site import Site
 from transformer_jax.precision import FLOAT32, Precision, einsum
 
 
@@ -51,6 +53,7 @@ class Slots(NamedTuple):
     slot_positions: Int[Array, "B M"]
 
 
+@register("attention", "multi_head")
 class MultiHeadAttention(nn.Module):
     """Concat(head_1, ..., head_H) W^O, head_i = Attention(Q W^Q_i, K W^K_i, V W^V_i); no biases, as in the paper.
 
@@ -65,6 +68,11 @@ class MultiHeadAttention(nn.Module):
     dropout: Rate = None
     precision: Precision = FLOAT32
     backend: AttentionBackend = ByLength()
+
+    @classmethod
+    def of(cls, settings: Any, config: Any, site: Site, **options: Any) -> "MultiHeadAttention":
+        """The attention at a site; ``settings`` of its part, ``config`` of the model, ``options``: the fields."""
+        return cls(**options)
 
     def setup(self) -> None:
         heads_in = xavier_uniform(0, (1, 2))

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.array_types import Array, Float
+from transformer_jax.config.plugins import register
 from transformer_jax.layers.attention import KVCache, MultiHeadAttention, Slots
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.initialization import xavier_uniform
@@ -14,6 +15,7 @@ from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.precision import add_bias
 
 
+@register("attention", "biased")
 class BiasedAttention(MultiHeadAttention):
     """A bias on each of the four projections, as in most public checkpoints: OPUS-MT, M2M-100, fairseq, GPT-2."""
 
@@ -36,6 +38,7 @@ class BiasedAttention(MultiHeadAttention):
         return add_bias(super().merge_heads(heads_BHQU), self.output_bias)
 
 
+@register("attention", "rectified")
 class RectifiedAttention(MultiHeadAttention):
     """Multi-head attention of an early public re-implementation (Kyubyong/transformer, 2017), here without biases.
 
@@ -70,6 +73,7 @@ class RectifiedAttention(MultiHeadAttention):
         return heads_BQHU.reshape(*heads_BQHU.shape[:2], -1)
 
 
+@register("attention", "unscaled")
 class UnscaledAttention(MultiHeadAttention):
     """softmax(Q Kᵀ) V: without the 1 / sqrt(d_k) of equation 1 (Vaswani et al. 2017, section 3.2.1)."""
 
@@ -78,6 +82,7 @@ class UnscaledAttention(MultiHeadAttention):
         return super().project_queries(queries) * self.key_size**0.5
 
 
+@register("attention", "acausal")
 class AcausalAttention(MultiHeadAttention):
     """No causal mask (against section 3.2.3) in teacher-forced passes; a decoding step is unchanged."""
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import PAD_ID, AnyArray, Array, Float, Hidden, Int, Logits
+from transformer_jax.config.plugins import register
 from transformer_jax.layers.initialization import embedding_normal
 from transformer_jax.layers.site import Site
 from transformer_jax.precision import FLOAT32, Precision, einsum
@@ -112,3 +113,11 @@ class Projection(nn.Module):
     def logits(self, hidden: Hidden) -> Logits:
         """All logits at once, float32."""
         return self.factors(hidden).logits(self.precision.wide)
+
+
+@register("projection", "linear")
+def linear(
+    settings: None, config: Any, site: Site, *, embedding: Embedding | BiasedProjection, precision: Precision
+) -> Embedding | BiasedProjection:
+    """The product with the matrix of ``model.tying`` alone."""
+    return embedding

@@ -1,14 +1,18 @@
 """Position-wise feed-forward networks (Vaswani et al. 2017, section 3.3; gated variants: Shazeer 2020)."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Hidden
+from transformer_jax.config.plugins import register
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.layers.site import Site
 from transformer_jax.precision import FLOAT32, Precision, biased_einsum, einsum, rounding_barrier
 
 Activation = Callable[[Array], Array]
@@ -70,3 +74,18 @@ class GatedFeedForward(nn.Module):
         wide = gate * einsum("BLD,DF->BLF", inputs, wide_kernel, self.precision)
         wide = Dropout(self.dropout)(wide, train=train)
         return einsum("BLF,FD->BLD", wide, narrow_kernel, self.precision)
+
+
+def _maker(module: Callable[..., nn.Module], activation: Activation) -> Callable[..., nn.Module]:
+    def make(settings: None, config: Any, site: Site, **options: Any) -> nn.Module:
+        return module(config.d_ff, activation, **options)
+
+    return make
+
+
+register("feed_forward", "relu")(_maker(FeedForward, relu))
+register("feed_forward", "gelu")(_maker(FeedForward, in_float32(jax.nn.gelu)))
+register("feed_forward", "exact_gelu")(_maker(FeedForward, in_float32(partial(jax.nn.gelu, approximate=False))))
+register("feed_forward", "silu")(_maker(FeedForward, in_float32(jax.nn.silu)))
+register("feed_forward", "gated_gelu")(_maker(GatedFeedForward, in_float32(jax.nn.gelu)))
+register("feed_forward", "gated_silu")(_maker(GatedFeedForward, in_float32(jax.nn.silu)))

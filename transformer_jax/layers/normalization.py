@@ -1,6 +1,7 @@
 """Layer normalization (Ba, Kiros and Hinton 2016)."""
 
 from functools import partial
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -8,6 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.array_types import Array, Float
+from transformer_jax.config.plugins import register
+from transformer_jax.layers.site import Site
 from transformer_jax.precision import FLOAT32, Precision, rounding_barrier
 
 # The paper gives none; this is the value of its authors' code (tensor2tensor).
@@ -29,6 +32,12 @@ class LayerNorm(nn.Module):
         scale = self.param("scale", nn.initializers.ones, (width,))
         bias = self.param("bias", nn.initializers.zeros, (width,))
         return rounding_barrier(normalize(hidden, scale, bias, self.epsilon, self.precision))
+
+
+@register("norm", "layer_norm")
+def layer_norm(settings: None, config: Any, site: Site, **options: Any) -> LayerNorm:
+    """Layer normalization with ``model.norm_epsilon``."""
+    return LayerNorm(config.norm_epsilon, **options)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4))

@@ -1,6 +1,7 @@
 """Positional encodings (Vaswani et al. 2017, section 3.5)."""
 
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -8,7 +9,9 @@ import numpy as np
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int
 from transformer_jax.config import ConfigError
+from transformer_jax.config.plugins import register
 from transformer_jax.layers.initialization import embedding_normal
+from transformer_jax.layers.site import Site
 
 
 def sinusoid_table(length: int, d_model: int, dtype: type[np.floating] = np.float32) -> np.ndarray:
@@ -75,3 +78,16 @@ class LearnedPositions(nn.Module):
                 "train with a larger model.max_positions or with model.positions=sinusoidal"
             )
         return self.table[jnp.asarray(positions)]
+
+
+def _of_embeddings(make: Callable[[Any], nn.Module]) -> Callable[..., nn.Module | None]:
+    def positions(settings: None, config: Any, site: Site) -> nn.Module | None:
+        return make(config) if site.kind == "embedding" else None
+
+    return positions
+
+
+register("positions", "sinusoidal")(_of_embeddings(lambda config: SinusoidalPositions(config.d_model)))
+register("positions", "fairseq")(_of_embeddings(lambda config: SinusoidalPositions(config.d_model, fairseq_table)))
+register("positions", "learned")(_of_embeddings(lambda config: LearnedPositions(config.d_model, config.max_positions)))
+register("positions", "none")(_of_embeddings(lambda config: NoPositions(config.d_model)))

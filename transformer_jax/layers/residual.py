@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Hidden
+from transformer_jax.config.plugins import register
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.normalization import LayerNorm
 from transformer_jax.layers.site import Site
@@ -43,6 +44,7 @@ class Residual(nn.Module):
         return residual_sum(x, y, self.sublayer_dropout, train=train)
 
 
+@register("residual", "post")
 class PostNormResidual(Residual):
     """LayerNorm(x + Dropout(Sublayer(x))), as published (Vaswani et al. 2017, sections 3.1 and 5.4)."""
 
@@ -53,6 +55,7 @@ class PostNormResidual(Residual):
         return self.norm(residual_sum(x, y, self.sublayer_dropout, train=train))
 
 
+@register("residual", "pre")
 class PreNormResidual(Residual):
     """x + Dropout(Sublayer(LayerNorm(x))), easier to optimize when deep (Xiong et al. 2020, figure 1b).
 

@@ -18,15 +18,9 @@ from transformer_jax.config import (
     default_parts,
     rates_of,
 )
-from transformer_jax.config.checks import require
-from transformer_jax.config.plugins import WithRegistered, registered
+from transformer_jax.config.checks import declared, require
+from transformer_jax.config.plugins import registered
 from transformer_jax.layers.attention import MultiHeadAttention
-from transformer_jax.layers.attention_variants import (
-    AcausalAttention,
-    BiasedAttention,
-    RectifiedAttention,
-    UnscaledAttention,
-)
 from transformer_jax.layers.embedding import (
     BiasedProjection,
     Embedding,
@@ -34,18 +28,10 @@ from transformer_jax.layers.embedding import (
     UnscaledEmbedding,
     ZeroPaddingEmbedding,
 )
-from transformer_jax.layers.feed_forward import Activation, FeedForward, GatedFeedForward, in_float32, relu
 from transformer_jax.layers.mixer import Mixer
-from transformer_jax.layers.modified_attention import ModifiedAttention
-from transformer_jax.layers.normalization import LayerNorm
-from transformer_jax.layers.positions import (
-    LearnedPositions,
-    NoPositions,
-    SinusoidalPositions,
-    fairseq_table,
-    sinusoid_table,
-)
-from transformer_jax.layers.residual import PostNormResidual, PreNormResidual, Residual
+from transformer_jax.layers.modified_attention import AttentionChange, ModifiedAttention
+from transformer_jax.layers.positions import NoPositions
+from transformer_jax.layers.residual import Residual
 from transformer_jax.layers.site import Site
 from transformer_jax.models.build_rnn import build_rnn
 from transformer_jax.models.decoder_only import DecoderOnly
@@ -57,51 +43,11 @@ from transformer_jax.models.transformer import Transformer
 from transformer_jax.models.transformer_layers import LayerParts
 from transformer_jax.sequence_types import Tokens
 
-
-def _feed_forward(module: Callable[..., nn.Module], activation: Activation) -> Callable[..., nn.Module]:
-    def make(settings: None, config: TransformerLayersConfig, site: Site, **options: Any) -> nn.Module:
-        return module(config.d_ff, activation, **options)
-
-    return make
-
-
-def _layer_norm(settings: None, config: TransformerLayersConfig, site: Site, **options: Any) -> nn.Module:
-    return LayerNorm(config.norm_epsilon, **options)
-
-
-# Makers of parts take the settings of the part, the settings of the model, the site, and the options of their kind by keyword.
-FEED_FORWARDS: Mapping[str, Callable[..., nn.Module]] = WithRegistered(
-    {
-        "relu": _feed_forward(FeedForward, relu),
-        "gelu": _feed_forward(FeedForward, in_float32(jax.nn.gelu)),
-        "exact_gelu": _feed_forward(FeedForward, in_float32(partial(jax.nn.gelu, approximate=False))),
-        "silu": _feed_forward(FeedForward, in_float32(jax.nn.silu)),
-        "gated_gelu": _feed_forward(GatedFeedForward, in_float32(jax.nn.gelu)),
-        "gated_silu": _feed_forward(GatedFeedForward, in_float32(jax.nn.silu)),
-    },
-    "feed_forward",
-)
-NORMS: Mapping[str, Callable[..., nn.Module]] = WithRegistered({"layer_norm": _layer_norm}, "norm")
-ATTENTIONS: dict[str, Callable[..., MultiHeadAttention]] = {
-    "multi_head": MultiHeadAttention,
-    "biased": BiasedAttention,
-    "rectified": RectifiedAttention,
-    "unscaled": UnscaledAttention,
-    "acausal": AcausalAttention,
-}
 EMBEDDINGS: dict[str, Callable[..., Embedding]] = {
     "scaled": Embedding,
     "unscaled": UnscaledEmbedding,
     "zero_padding": ZeroPaddingEmbedding,
 }
-SINUSOIDS = {"sinusoidal": sinusoid_table, "fairseq": fairseq_table}
-POSITIONS: dict[str, Callable[[TransformerLayersConfig], nn.Module]] = {
-    "sinusoidal": lambda config: SinusoidalPositions(config.d_model, SINUSOIDS["sinusoidal"]),
-    "fairseq": lambda config: SinusoidalPositions(config.d_model, SINUSOIDS["fairseq"]),
-    "learned": lambda config: LearnedPositions(config.d_model, config.max_positions),
-    "none": lambda config: NoPositions(config.d_model),
-}
-RESIDUALS: Mapping[str, type[Residual]] = WithRegistered({"post": PostNormResidual, "pre": PreNormResidual}, "residual")
 
 
 def build_model(
@@ -120,7 +66,7 @@ def build_model(
     rates = rates_of(config) if rates is None else rates
     parts = default_parts(config) if parts is None else parts
     if isinstance(config, RnnConfig):
-        return build_rnn(config, source_vocabulary, target_vocabulary, rates)
+        return build_rnn(config, source_vocabulary, target_vocabulary, rates, parts)
     make = _embedding_maker(config, on)
     source_embedding, target_embedding, projection = tied_embeddings(
         config.tying, make, make, source_vocabulary, target_vocabulary
@@ -177,25 +123,28 @@ def _projection(
     config: TransformerLayersConfig, on: Devices, parts: Mapping[str, Any], embedding: Embedding
 ) -> Embedding | BiasedProjection | Projection:
     plain, name = BiasedProjection(embedding) if config.logits_bias else embedding, config.projection
-    if name == "linear":
-        return plain
     site = Site("decoder", "projection", config.decoder_depth, True, part=name)
     make, precision = registered("projection")[name], on.policies[config.compute_dtype]
-    made: Projection = make(parts.get(name), config, site, embedding=plain, precision=precision)
+    made: Embedding | BiasedProjection | Projection
+    made = make(parts.get(name), config, site, embedding=plain, precision=precision)
     return made
 
 
 def _layer_parts(config: TransformerLayersConfig, on: Devices, rates: Rates, parts: Mapping[str, Any]) -> LayerParts:
     precision = on.policies[config.compute_dtype]
-    residual = RESIDUALS[config.normalization]
+    residual: type[Residual] = registered("residual")[config.normalization]
 
     def make_norm(site: Site) -> nn.Module:
-        return NORMS[config.norm](parts.get(config.norm), config, site.named(config.norm), precision=precision)
+        made: nn.Module = registered("norm")[config.norm](
+            parts.get(config.norm), config, site.named(config.norm), precision=precision
+        )
+        return made
 
     def make_feed_forward(site: Site) -> nn.Module:
-        make, settings = FEED_FORWARDS[config.feed_forward], parts.get(config.feed_forward)
+        make, settings = registered("feed_forward")[config.feed_forward], parts.get(config.feed_forward)
         site = site.named(config.feed_forward)
-        return make(settings, config, site, dropout=rates.activation_dropout, precision=precision)
+        made: nn.Module = make(settings, config, site, dropout=rates.activation_dropout, precision=precision)
+        return made
 
     def make_residual(site: Site) -> Residual:
         settings, site = parts.get(config.normalization), site.named(config.normalization)
@@ -250,16 +199,18 @@ def _attention_maker(
         "precision": on.policies[config.compute_dtype],
         "backend": on.attention,
     }
-    names = [name for name in map(str.strip, config.attention.split(",")) if name]
-    changes = [(name, registered("attention")[name].of) for name in names if name not in ATTENTIONS]
-    if config.positions not in POSITIONS and _change_attention(config, parts):
+    makers = {
+        name: registered("attention")[name] for name in declared(type(config))["attention"].chosen(config.attention)
+    }
+    changes = [(name, made.of) for name, made in makers.items() if issubclass(made, AttentionChange)]
+    whole = [name for name, made in makers.items() if not issubclass(made, AttentionChange)] or ["multi_head"]
+    if _change_attention(config, parts):
         changes.append((config.positions, registered("positions")[config.positions]))
-    if not changes and len(names) == 1:
-        return lambda site: ATTENTIONS[names[0]](**sizes)
-    for name in names:
-        stated = f"model.attention={config.attention} with model.positions={config.positions}"
-        problem = f"{name} takes no changes, only multi_head does; here {stated}"
-        require(name == "multi_head" or name not in ATTENTIONS, "model.attention", problem)
+    if len(whole) == 1 and not changes:
+        return lambda site: makers[whole[0]].of(parts.get(whole[0]), config, site.named(whole[0]), **sizes)
+    stated = f"model.attention={config.attention} with model.positions={config.positions}"
+    others = ", ".join(name for name in whole if name != "multi_head")
+    require(not others, "model.attention", f"{others} takes no changes, only multi_head does; here {stated}")
 
     def make(site: Site) -> MultiHeadAttention:
         makers = tuple((name, partial(change, parts.get(name), config, site.named(name))) for name, change in changes)
@@ -269,7 +220,7 @@ def _attention_maker(
 
 
 def _change_attention(config: TransformerLayersConfig, parts: Mapping[str, Any]) -> bool:
-    """Whether positions of a plugin or of the kit change the attention of any layer."""
+    """Whether the positions change the attention of any layer."""
     make, settings = registered("positions")[config.positions], parts.get(config.positions)
     sites = layer_sites(Unrolled(), Site("decoder", "self", config.decoder_depth, True))
     if isinstance(config, TransformerConfig):
@@ -280,7 +231,5 @@ def _change_attention(config: TransformerLayersConfig, parts: Mapping[str, Any])
 
 def _positions(config: TransformerLayersConfig, site: Site, parts: Mapping[str, Any]) -> nn.Module:
     name = config.positions
-    if name in POSITIONS:
-        return POSITIONS[name](config)
     made = registered("positions")[name](parts.get(name), config, site.named(name))
     return NoPositions(config.d_model) if made is None else made

@@ -1,13 +1,13 @@
 """From settings to a recurrent encoder-decoder: every choice becomes an object here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import flax.linen as nn
 
 from transformer_jax.config import Rates, RnnConfig
-from transformer_jax.config.plugins import registered
+from transformer_jax.config.plugins import register, registered
 from transformer_jax.layers.attention_scores import Normalizer, masked_softmax, sharpened_softmax, smoothed_sigmoid
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.recurrent import CELLS, RecurrentLayer
@@ -24,6 +24,7 @@ from transformer_jax.layers.rnn_attention import (
     Score,
     WholeSource,
 )
+from transformer_jax.layers.site import Site
 from transformer_jax.models.interface import tied_embeddings
 from transformer_jax.models.rnn import Bridge, LastStates, RnnSeq2Seq, ScheduledSampling, TeacherForcing, ZeroStates
 from transformer_jax.models.rnn_decoder import BahdanauDecoder, InputFeedingDecoder, LuongDecoder, PlainDecoder
@@ -31,7 +32,9 @@ from transformer_jax.models.rnn_layers import RnnEncoder, Stack
 from transformer_jax.precision import POLICIES, Precision
 
 
-def build_rnn(config: RnnConfig, source_vocabulary: int, target_vocabulary: int, rates: Rates) -> RnnSeq2Seq:
+def build_rnn(
+    config: RnnConfig, source_vocabulary: int, target_vocabulary: int, rates: Rates, parts: Mapping[str, Any]
+) -> RnnSeq2Seq:
     """The model of ``config`` for vocabularies of these sizes (the same size where embeddings are shared)."""
     precision = _precision(config)
     source, target, projection = tied_embeddings(
@@ -58,7 +61,7 @@ def build_rnn(config: RnnConfig, source_vocabulary: int, target_vocabulary: int,
             is_bidirectional=config.bidirectional_encoder,
             dropout=rates.dropout,
         ),
-        decoder=_decoder(config, rates),
+        decoder=_decoder(config, rates, parts),
         bridge=bridges[config.decoder_start](),
         feeding=TeacherForcing() if rates.scheduled_sampling is None else ScheduledSampling(rates.scheduled_sampling),
         reverses_source=config.reverse_source,
@@ -75,18 +78,18 @@ def _layer(config: RnnConfig, input_size: int) -> RecurrentLayer:
     return RecurrentLayer(CELLS[config.cell](), input_size, config.d_hidden, _precision(config))
 
 
-def _decoder(config: RnnConfig, rates: Rates) -> PlainDecoder:
+def _decoder(config: RnnConfig, rates: Rates, parts: Mapping[str, Any]) -> PlainDecoder:
     def make_stack(fed_size: int) -> Callable[[], Stack]:
         sizes = config.num_decoder_layers, config.d_embedding + fed_size, config.d_hidden
         return partial(Stack, partial(_layer, config), *sizes, rates.dropout)
 
     if config.attention == "none":
         return PlainDecoder(make_stack(0), rates.dropout)
-    plugins = registered("rnn_attention")
-    make_attention = partial(plugins[config.attention], config) if config.attention in plugins else _attention(config)
+    site = Site("decoder", "cross", config.num_decoder_layers, False, part=config.attention)
+    make = partial(registered("rnn_attention")[config.attention], parts.get(config.attention), config, site)
     shared: dict[str, Any] = {
         "dropout": rates.dropout,
-        "make_attention": make_attention,
+        "make_attention": partial(make, precision=_precision(config)),
         "hidden_size": config.d_hidden,
         "memory_size": config.d_memory,
         "precision": _precision(config),
@@ -99,43 +102,62 @@ def _decoder(config: RnnConfig, rates: Rates) -> PlainDecoder:
     return LuongDecoder(make_stack(0), **shared)
 
 
-def _attention(config: RnnConfig) -> Callable[[], RnnAttention]:
-    precision, sizes = _precision(config), (config.d_hidden, config.d_memory)
-    general = partial(GeneralScore, *sizes, precision)
-    additive = partial(AdditiveScore, *sizes, config.d_attention, precision=precision)
-    scores: dict[str, Callable[[], Score]] = {
-        "dot": partial(DotScore, precision=precision),
-        "scaled_dot": partial(DotScore, is_scaled=True, precision=precision),
-        "general": general,
-        "additive": additive,
-        "normalized_additive": partial(additive, is_normalized=True),
-        # Luong's concat is Bahdanau's additive score with its matrix in two halves.
-        "concat": additive,
-    }
-    # The local ones use general, the best with local-p in Luong et al. 2015, section 5.3.
-    windows: dict[str, Callable[[], nn.Module]] = {
-        "local_m": partial(MonotonicWindow, config.attention_window),
-        "local_p": partial(PredictedWindow, config.attention_window, config.d_hidden, config.d_attention, precision),
-    }
+def _of_content(
+    score: Callable[[RnnConfig, Precision], Score],
+    window: Callable[[RnnConfig, Precision], nn.Module] = lambda config, precision: WholeSource(),
+) -> Callable[..., RnnAttention]:
+    def attention(settings: None, config: RnnConfig, site: Site, *, precision: Precision) -> RnnAttention:
+        return ContentAttention(partial(score, config, precision), partial(window, config, precision), precision)
+
+    return attention
+
+
+def _general(config: RnnConfig, precision: Precision) -> Score:
+    return GeneralScore(config.d_hidden, config.d_memory, precision)
+
+
+def _additive(config: RnnConfig, precision: Precision, is_normalized: bool = False) -> Score:
+    return AdditiveScore(config.d_hidden, config.d_memory, config.d_attention, is_normalized, precision)
+
+
+def _predicted(config: RnnConfig, precision: Precision) -> nn.Module:
+    return PredictedWindow(config.attention_window, config.d_hidden, config.d_attention, precision)
+
+
+def _location(settings: None, config: RnnConfig, site: Site, *, precision: Precision) -> RnnAttention:
+    return LocationBasedAttention(config.d_hidden, config.max_attended_positions, precision)
+
+
+def _location_sensitive(
+    settings: None, config: RnnConfig, site: Site, *, precision: Precision, is_cumulative: bool = False
+) -> RnnAttention:
     normalizers: dict[str, Normalizer] = {
         "softmax": masked_softmax,
         "sharpened": partial(sharpened_softmax, sharpness=config.attention_sharpness),
         "smoothed": smoothed_sigmoid,
     }
-    location_sensitive = partial(
-        LocationSensitiveAttention,
-        *sizes,
-        config.d_attention,
-        num_filters=config.location_filters,
-        filter_taps=config.location_taps,
-        normalize=normalizers[config.attention_weights],
-        precision=precision,
+    return LocationSensitiveAttention(
+        *(config.d_hidden, config.d_memory, config.d_attention, config.location_filters, config.location_taps),
+        is_cumulative,
+        normalizers[config.attention_weights],
+        precision,
     )
-    attentions: dict[str, Callable[[], RnnAttention]] = {
-        **{name: partial(ContentAttention, score, WholeSource, precision) for name, score in scores.items()},
-        **{name: partial(ContentAttention, general, window, precision) for name, window in windows.items()},
-        "location": partial(LocationBasedAttention, config.d_hidden, config.max_attended_positions, precision),
-        "location_sensitive": location_sensitive,
-        "cumulative_location_sensitive": partial(location_sensitive, is_cumulative=True),
-    }
-    return attentions[config.attention]
+
+
+register("rnn_attention", "dot")(_of_content(lambda config, precision: DotScore(False, precision)))
+register("rnn_attention", "scaled_dot")(_of_content(lambda config, precision: DotScore(True, precision)))
+register("rnn_attention", "general")(_of_content(_general))
+register("rnn_attention", "additive")(_of_content(_additive))
+register("rnn_attention", "normalized_additive")(_of_content(partial(_additive, is_normalized=True)))
+# Luong's concat is Bahdanau's additive score with its matrix in two halves.
+register("rnn_attention", "concat")(_of_content(_additive))
+# The local ones use general, the best with local-p in Luong et al. 2015, section 5.3.
+register("rnn_attention", "local_m")(
+    _of_content(_general, lambda config, precision: MonotonicWindow(config.attention_window))
+)
+register("rnn_attention", "local_p")(_of_content(_general, _predicted))
+register("rnn_attention", "location")(_location)
+register("rnn_attention", "location_sensitive")(_location_sensitive)
+register("rnn_attention", "cumulative_location_sensitive")(
+    lambda *arguments, **options: _location_sensitive(*arguments, is_cumulative=True, **options)
+)

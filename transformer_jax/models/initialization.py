@@ -1,32 +1,62 @@
-"""Initialization of a whole model by a part: a factor, or another initializer, by the path of a parameter."""
+"""Initialization of a whole model by a part: a factor, or another initializer, by the site and path of a parameter."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
-from transformer_jax.config.plugins import registered
+from transformer_jax.config.plugins import register, registered
 from transformer_jax.layers.part_shapes import checked_parts
+from transformer_jax.layers.site import Site, SiteKind
+
+KINDS: dict[str, SiteKind] = {
+    "self_attention": "self",
+    "cross_attention": "cross",
+    "feed_forward": "feed_forward",
+    "projection": "projection",
+    **dict.fromkeys(("encoder_norm", "decoder_norm"), "self"),
+}
 
 
 def initialized(init: Callable[[Array], PyTree], config: Any, parts: Mapping[str, Any], key: Array) -> PyTree:
     """Parameters as ``model.initialization`` begins, from the initial ones of the layers, ``init(key)``.
 
-    A part takes its settings, the settings of the model and the path of a parameter; it returns a factor on the initial value,
-    or an initializer (key, shape, type) that replaces it. Raises ConfigError where a part of the model returns a wrong shape.
+    A part takes its settings, the settings of the model, the site and the path of a parameter; it returns a factor on the
+    initial value, or an initializer (key, shape, type) that replaces it. Raises ConfigError where a part of the model returns a
+    wrong shape.
     """
     with checked_parts(config.d_model):
         params = init(key)
     name = config.initialization
-    if name == "xavier":
-        return params
     rule, settings = registered("initialization")[name], parts.get(name)
+    if rule is xavier:
+        return params
     leaves, structure = jax.tree_util.tree_flatten_with_path(params)
     keys = jax.random.split(key, len(leaves))
 
     def begun(key_path: tuple, leaf: AnyArray, key: Array) -> AnyArray:
-        found = rule(settings, config, "/".join(each.key for each in key_path))
+        path = "/".join(each.key for each in key_path)
+        found = rule(settings, config, site_of(path, config).named(name), path)
         return found(key, leaf.shape, leaf.dtype) if callable(found) else leaf * found
 
     return jax.tree.unflatten(structure, [begun(*leaf, key) for leaf, key in zip(leaves, keys, strict=True)])
+
+
+def site_of(path: str, config: Any) -> Site:
+    """The site of the parameter at a path such as ``encoder_layers_0/self_attention/query``."""
+    is_encoder, layer = (
+        path.startswith(("encoder", "source")),
+        re.search(r"layers_(\d+)/(?:(\w+?)(?:_residual)?/)", path),
+    )
+    kind = KINDS.get(layer[2] if layer else path.partition("/")[0], "embedding")
+    depth = config.num_encoder_layers if is_encoder else config.decoder_depth
+    is_causal = not is_encoder and kind != "cross"
+    return Site("encoder" if is_encoder else "decoder", kind, depth, is_causal, int(layer[1]) if layer else None)
+
+
+@register("initialization", "xavier")
+def xavier(settings: None, config: Any, site: Site, path: str) -> float:
+    """The initial values of the layers: Xavier uniform for kernels, normal for embeddings."""
+    return 1.0

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, flatten
 from transformer_jax.config.json_text import parse_json
-from transformer_jax.config.plugins import registered
+from transformer_jax.config.plugins import MODULES, register, registered
 from transformer_jax.runtime.atomic_files import write_whole
 
 PROJECT = "transformer_jax"
@@ -35,6 +35,7 @@ class Tracker(Protocol):
         """Called once, at the end."""
 
 
+@register("tracker", "tensorboard")
 class TensorBoard(Tracker):
     """Events in the folder of the run; TensorBoard ignores events of a killed run beyond ``first_update``.
 
@@ -61,6 +62,7 @@ class TensorBoard(Tracker):
         self._events.close()
 
 
+@register("tracker", "wandb")
 class WeightsAndBiases(Tracker):
     """A run of Weights & Biases; ``WANDB_MODE=offline`` keeps it in the folder, for ``wandb sync``.
 
@@ -86,6 +88,7 @@ class WeightsAndBiases(Tracker):
         self._run.finish()
 
 
+@register("tracker", "mlflow")
 class Mlflow(Tracker):
     """A run of MLflow, at ``MLFLOW_TRACKING_URI`` or in ``mlruns.db`` beside the folder."""
 
@@ -113,6 +116,7 @@ class Mlflow(Tracker):
         self._client.set_terminated(self._id)
 
 
+@register("tracker", "trackio")
 class Trackio(Tracker):
     """A run of Trackio, in its local database."""
 
@@ -128,19 +132,11 @@ class Trackio(Tracker):
         self._trackio.finish()
 
 
-TRACKERS: dict[str, Callable[[Path, ExperimentConfig, int], Tracker]] = {
-    "tensorboard": TensorBoard,
-    "wandb": WeightsAndBiases,
-    "mlflow": Mlflow,
-    "trackio": Trackio,
-}
-
-
 def require_libraries(config: ExperimentConfig) -> None:
     """Raises ConfigError when the library of a tracker of ``config`` is not installed; imports none."""
     for name in config.training.tracker_names:
         library = "tensorboardX" if name == "tensorboard" else name
-        if name in TRACKERS and importlib.util.find_spec(library) is None:
+        if ("tracker", name) in MODULES and importlib.util.find_spec(library) is None:
             raise ConfigError(f"training.trackers: {library} is not installed; pip install {library}")
 
 
@@ -155,9 +151,8 @@ class Trackers:
         from transformer_jax.runtime.distributed import is_first
 
         require_libraries(config)
-        makers = {**TRACKERS, **registered("tracker")}
         names = [name for name in config.training.tracker_names if name != "jsonl"] if is_first() else []
-        self.trackers = [makers[name](folder, config, first_update) for name in names]
+        self.trackers = [registered("tracker")[name](folder, config, first_update) for name in names]
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         for tracker in self.trackers:

@@ -11,7 +11,7 @@ import optax
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ConfigError, Hyperparameters
-from transformer_jax.config.plugins import registered, settings_class
+from transformer_jax.config.plugins import register, registered, settings_class
 from transformer_jax.training.schedules import Schedule
 from transformer_jax.training.sharding import path_of
 
@@ -21,40 +21,37 @@ NEVER_DECAYED = r"(bias|scale|gain|vector)$"
 SMALLEST_FACTORED = 32
 
 
-def _adam(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
+# These keep an empty state of weight decay also without it.
+ALWAYS_DECAYED = ("adamw", "adafactor")
+
+
+@register("optimizer", "adam")
+@register("optimizer", "adamw")
+def adam(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
+    """Kingma and Ba 2015; adamw has decoupled weight decay (Loshchilov and Hutter 2019)."""
     return [optax.scale_by_adam(hyperparameters.b1, hyperparameters.b2, hyperparameters.epsilon)]
 
 
-def _adamw(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
-    return [*_adam(hyperparameters), _decay(hyperparameters)]
-
-
-def _adafactor(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
+@register("optimizer", "adafactor")
+def adafactor(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
     """Shazeer and Stern 2018; kernels of attention are factored head by head."""
     factored = optax.scale_by_factored_rms(min_dim_size_to_factor=SMALLEST_FACTORED)
-    rule = [factored, optax.clip_by_block_rms(1.0), optax.scale_by_param_block_rms()]
-    return [*rule, _decay(hyperparameters)]
+    return [factored, optax.clip_by_block_rms(1.0), optax.scale_by_param_block_rms()]
 
 
-def _sgd(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
+@register("optimizer", "sgd")
+def sgd(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
+    """The gradient itself."""
     return []
 
 
-def _adagrad(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
+@register("optimizer", "adagrad")
+def adagrad(hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
     """Duchi et al. 2011, figure 1: accumulators begin at 0, as any other start outweighs the gradients, means over tokens.
 
     optax adds ``eps`` below the root and the figure delta outside it.
     """
     return [optax.scale_by_rss(initial_accumulator_value=0.0, eps=hyperparameters.epsilon**2)]
-
-
-def _decay(hyperparameters: Hyperparameters) -> optax.GradientTransformation:
-    return optax.add_decayed_weights(
-        0.0 if hyperparameters.weight_decay is None else hyperparameters.weight_decay, mask=_is_decayed
-    )
-
-
-RULES = {"adam": _adam, "adamw": _adamw, "adafactor": _adafactor, "sgd": _sgd, "adagrad": _adagrad}
 
 
 MakeRule = Callable[[Hyperparameters], optax.GradientTransformation]
@@ -84,15 +81,15 @@ def make_optimizer(
     parts: Mapping[str, Any] = MappingProxyType({}),
     averaging: str = "none",
 ) -> optax.GradientTransformation:
-    """Clipping by global norm, the rule of that name, then minus the learning rate of the update after ``step``.
+    """Clipping by global norm, the rule of that name, weight decay, then minus the learning rate of the update after ``step``.
 
-    The rule of a part gets no weight decay: it is added behind it, as in adamw. Adafactor multiplies its rate with the
-    parameter's scale, so its ``learning_rate`` is relative. ``parts``: the settings of parts.
+    Rules get no weight decay: it is added behind them, as in adamw. Adafactor multiplies its rate with the parameter's scale,
+    so its ``learning_rate`` is relative. ``parts``: the settings of parts.
     """
 
     def make_rule(hyperparameters: Hyperparameters) -> optax.GradientTransformation:
         clipping = [] if hyperparameters.clip_norm is None else [optax.clip_by_global_norm(hyperparameters.clip_norm)]
-        rule = RULES[name](hyperparameters) if name in RULES else _rule_of_part(name, hyperparameters, parts)
+        rule = _rule(name, hyperparameters, parts)
         # Not by optax's own count, which stands still on a skipped update.
         return optax.chain(*clipping, *rule, optax.scale_by_learning_rate(lambda _: schedule(step + 1)))
 
@@ -102,16 +99,17 @@ def make_optimizer(
     return part.averaged(parts.get(averaging), hyperparameters, make_rule, schedule(step + 1))
 
 
-def _rule_of_part(
-    name: str, hyperparameters: Hyperparameters, parts: Mapping[str, Any]
-) -> list[optax.GradientTransformation]:
+def _rule(name: str, hyperparameters: Hyperparameters, parts: Mapping[str, Any]) -> list[optax.GradientTransformation]:
     make, without_decay = registered("optimizer")[name], hyperparameters._replace(weight_decay=None)
     rule = make(parts[name], without_decay) if settings_class("optimizer", name) else make(without_decay)
     if isinstance(rule, optax.GradientTransformation):
         raise ConfigError(
             f"optimizer.name={name}: the part returns one transformation; return a list, [transformation]"
         )
-    return rule if hyperparameters.weight_decay is None else [*rule, _decay(hyperparameters)]
+    decay = hyperparameters.weight_decay
+    if decay is None and name not in ALWAYS_DECAYED:
+        return list(rule)
+    return [*rule, optax.add_decayed_weights(0.0 if decay is None else decay, mask=_is_decayed)]
 
 
 def _is_decayed(params: PyTree) -> PyTree:

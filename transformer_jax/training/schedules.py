@@ -1,6 +1,7 @@
 """Learning rates as functions of the update, counted from 1 as the paper counts its steps."""
 
 from collections.abc import Callable, Mapping
+from functools import wraps
 from types import MappingProxyType
 from typing import Any
 
@@ -10,12 +11,28 @@ import numpy as np
 
 from transformer_jax.array_types import AnyArray
 from transformer_jax.config import Hyperparameters
-from transformer_jax.config.plugins import registered
+from transformer_jax.config.plugins import register, registered
 
 Schedule = Callable[[AnyArray | int], Any]
 """(number of the update) to the rate, float32; computed by NumPy, on the host, unless a JAX array is given."""
 
 
+def _registered(formula: Callable[[Any, Hyperparameters, int, Any], Any]) -> Callable[..., Any]:
+    """Registers a formula of the update, the hyperparameters, the width, and the NumPy that computes."""
+
+    @register("schedule", formula.__name__)
+    @wraps(formula)
+    def schedule(settings: None, hyperparameters: Hyperparameters, d_model: int) -> Schedule:
+        def rate(step: AnyArray | int) -> Any:
+            number, xp = float32_step(step)
+            return formula(number, hyperparameters, d_model, xp)
+
+        return rate
+
+    return formula
+
+
+@_registered
 def noam(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> Any:
     """factor * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (Vaswani et al. 2017, equation 3)."""
     return (
@@ -25,12 +42,14 @@ def noam(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> 
     )
 
 
+@_registered
 def inverse_square_root(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> Any:
     """The shape of ``noam`` with the peak stated: ``learning_rate`` after ``warmup_updates``."""
     warmup = hyperparameters.warmup_updates
     return hyperparameters.learning_rate * xp.minimum(step / warmup, (warmup / step) ** 0.5)
 
 
+@_registered
 def cosine(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> Any:
     """Linear warm-up to ``learning_rate``, then half a cosine down to 0 at the last update (Loshchilov and Hutter 2017)."""
     warmup = hyperparameters.warmup_updates
@@ -38,6 +57,7 @@ def cosine(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -
     return hyperparameters.learning_rate * xp.minimum(step / warmup, 0.5 * (1.0 + xp.cos(np.pi * done)))
 
 
+@_registered
 def linear(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> Any:
     """Linear warm-up to ``learning_rate``, then in a straight line down to 1e-4 of it at the last update (word2vec.c)."""
     warmup = hyperparameters.warmup_updates
@@ -45,28 +65,18 @@ def linear(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -
     return hyperparameters.learning_rate * xp.minimum(step / warmup, xp.maximum(left, 1e-4))
 
 
+@_registered
 def constant(step: Any, hyperparameters: Hyperparameters, d_model: int, xp: Any) -> Any:
     """Linear warm-up to ``learning_rate``, then that."""
     return hyperparameters.learning_rate * xp.minimum(step / hyperparameters.warmup_updates, 1.0)
-
-
-SCHEDULES = {each.__name__: each for each in (noam, inverse_square_root, cosine, linear, constant)}
-"""Of the update, the hyperparameters, the width, and the NumPy that computes."""
 
 
 def make_schedule(
     name: str, hyperparameters: Hyperparameters, d_model: int, parts: Mapping[str, Any] = MappingProxyType({})
 ) -> Schedule:
     """The schedule of that name; ``parts``: the settings of parts."""
-    if name not in SCHEDULES:
-        schedule: Schedule = registered("schedule")[name](parts.get(name), hyperparameters, d_model)
-        return schedule
-
-    def rate(step: AnyArray | int) -> Any:
-        number, xp = float32_step(step)
-        return SCHEDULES[name](number, hyperparameters, d_model, xp)
-
-    return rate
+    schedule: Schedule = registered("schedule")[name](parts.get(name), hyperparameters, d_model)
+    return schedule
 
 
 def float32_step(step: AnyArray | int) -> tuple[Any, Any]:

@@ -12,13 +12,13 @@ from typing import TypeVar
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError, TokenizerConfig
 from transformer_jax.config.json_text import parse_json
-from transformer_jax.config.plugins import WithRegistered
+from transformer_jax.config.plugins import registered
 from transformer_jax.config.tasks import imported
 from transformer_jax.data.corpus_statistics import SAMPLED, SUBWORD_KINDS, side_text
 from transformer_jax.data.sentence_pairs import Corpus, DocumentSource, SentencePair
 from transformer_jax.data.tokenizers.imported import BpeCodesTokenizer, MappedSubwordTokenizer
 from transformer_jax.data.tokenizers.interface import Tokenizer, TokenizerPair
-from transformer_jax.data.tokenizers.listed import ByteTokenizer, CharacterTokenizer, LowerWordTokenizer, WordTokenizer
+from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.data.tokenizers.subword import SubwordTokenizer, train_subword_tokenizer
 from transformer_jax.runtime.atomic_files import write_whole
 
@@ -32,8 +32,7 @@ TOKENIZER_FILES = (
 MAX_PIECES_A_WORD, MAX_PIECES_A_CHARACTER = 4.0, 1.5
 Example = TypeVar("Example")
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
-_OWN_LISTED = {each.kind: each for each in (WordTokenizer, LowerWordTokenizer, CharacterTokenizer)}
-_LISTED = WithRegistered(_OWN_LISTED, "tokenizer", lambda made: imported(made) if isinstance(made, str) else made)
+_LISTED = registered("tokenizer", lambda made: imported(made) if isinstance(made, str) else made)
 _OWN_LOADERS: dict[str, Callable[[bytes], Tokenizer]] = {
     **{kind: partial(SubwordTokenizer, kind) for kind in SUBWORD_KINDS},
     **{each.kind: each.from_bytes for each in (ByteTokenizer, MappedSubwordTokenizer, BpeCodesTokenizer)},

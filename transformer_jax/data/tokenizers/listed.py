@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, NUM_SPECIAL_IDS, PAD_ID, UNK_ID
 from transformer_jax.config import DataError
+from transformer_jax.config.plugins import register
 from transformer_jax.data.tokenizers.interface import SPECIAL_PIECES, PiecesTokenizer, Tokenizer
 
 
@@ -61,6 +62,7 @@ class ListedTokenizer(PiecesTokenizer):
         return [unit.encode("utf-8", "surrogatepass") for unit in self.split(text)]
 
 
+@register("tokenizer", "word")
 class WordTokenizer(ListedTokenizer):
     """Words and punctuation marks, each with the one space before it::
 
@@ -86,6 +88,7 @@ class WordTokenizer(ListedTokenizer):
         return "".join(units).removeprefix(" ")
 
 
+@register("tokenizer", "lower_word")
 class LowerWordTokenizer(ListedTokenizer):
     """Lower-case words without marks, for training word vectors: ``"Ein Hund, der bellt"`` is ``ein hund der bellt``.
 
@@ -105,6 +108,7 @@ class LowerWordTokenizer(ListedTokenizer):
         return " ".join(units)
 
 
+@register("tokenizer", "character")
 class CharacterTokenizer(ListedTokenizer):
     """Unicode code points. A character that is not listed decodes to U+FFFD."""
 

@@ -262,7 +262,7 @@ def search_for(
 ) -> SegmentedSearch:
     """The search of the settings, plain or diverse beam search or a part, whose inputs are source ids."""
     rules = Rules(config.beam_width, num_results, config.length_penalty, stop=config.stop)
-    search = plain_search(rules) if config.search == "beam" else registered("search")[config.search](rules)
+    search = registered("search")[config.search](rules)
     if config.diverse_groups > 1:
         search = diverse_search(DiverseRules(rules, config.diverse_groups, config.diversity))
     init: InitCache = partial(init_cache, model, config.beam_width)

@@ -16,7 +16,7 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import DataError, TransformerConfig
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.tokenizers import tokenizer_files
-from transformer_jax.models.build import SINUSOIDS
+from transformer_jax.layers.positions import fairseq_table, sinusoid_table
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.tools.interop.marian import sentencepiece_model
 from transformer_jax.tools.interop.matrix_layout import as_matrices, tables
@@ -25,6 +25,7 @@ from transformer_jax.tools.interop.parity import Counterpart, Tolerance, require
 from transformer_jax.tools.interop.weight_files import needing, read_object
 
 # Rows of the sinusoid table; the runtime refuses longer sequences.
+SINUSOIDS = {"sinusoidal": sinusoid_table, "fairseq": fairseq_table}
 POSITIONS = 4096
 # Logit of PAD and BOS, which search here never chooses; representable in float16.
 SUPPRESSED_LOGIT = np.float32(-1e4)

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.config import ExperimentConfig, hyperparameters_of
+from transformer_jax.config.plugins import names_of, settings_class
 from transformer_jax.tools.pictures.figures import Subject
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
 from transformer_jax.training.losses import label_smoothed_cross_entropy
-from transformer_jax.training.schedules import SCHEDULES, make_schedule
+from transformer_jax.training.schedules import make_schedule
 
 POINTS = 1000
 CLASSES = 8
@@ -49,7 +50,9 @@ def draw_schedule(subject: Subject, path: Path) -> list[str]:
     numbers = schedule_numbers(config)
     update, rate = numbers.peak
     others: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for name in SCHEDULES if config.optimizer.warmup_updates < config.training.num_updates else ():
+    for name in names_of("schedule") if config.optimizer.warmup_updates < config.training.num_updates else ():
+        if settings_class("schedule", name):
+            continue
         other = schedule_numbers(config, name)
         shape = other.rate / other.rate.max()
         # Of two lines that coincide one would hide the other.
