@@ -1,6 +1,7 @@
 """Every way to compute attention gives what the reference gives, forward and backward."""
 
 import math
+import re
 from dataclasses import replace
 from functools import cache, partial
 
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src.cudnn import fused_attention_stablehlo
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
@@ -317,27 +319,69 @@ def test_memory_of_changed_scores_is_that_of_plain_blockwise_attention(name):
     assert found <= 1.2 * temporaries(None)
 
 
-@pytest.mark.parametrize(("window", "is_causal"), [(Window(3, 0), False), (Window(2, 5), True)])
-def test_cudnn_is_asked_for_windows_and_shared_key_heads_as_the_reference_has_them(window, is_causal, monkeypatch):
+@pytest.mark.parametrize(
+    ("window", "is_causal", "score_mod"),
+    [(Window(3, 0), False, None), (Window(2, 5), True, None), (None, True, "slopes"), (None, False, "table")],
+)
+def test_cudnn_is_asked_for_windows_biases_and_shared_key_heads_as_the_reference_has_them(
+    window, is_causal, score_mod, monkeypatch
+):
     """Computed by JAX's own implementation of what cuDNN is asked for."""
     attend = jax.nn.dot_product_attention
     monkeypatch.setattr(
         jax.nn, "dot_product_attention", lambda *args, **options: attend(*args, **options | {"implementation": "xla"})
     )
-    mask = SentenceMask(PADDED, PADDED, is_causal=is_causal, mask_mod=window)
-    arrays = [random(ROWS, heads, 11, KEY_SIZE) for heads in (H, 2, 2)]
-    expected = output_and_gradients(EinsumAttention(), mask, arrays, precision=POLICIES["bfloat16"])
-    found = output_and_gradients(CudnnAttention(one_sentence=True), mask, arrays, precision=POLICIES["bfloat16"])
+    sides = sentences(12, (12,), (4,))
+    mask = SentenceMask(sides, sides, is_causal=is_causal, mask_mod=window)
+    options = {"precision": POLICIES["bfloat16"], "score_mod": SCORE_MODS.get(score_mod)}
+    arrays = [random(ROWS, heads, 12, KEY_SIZE) for heads in (H, 2, 2)]
+    expected = output_and_gradients(EinsumAttention(), mask, arrays, **options)
+    found = output_and_gradients(CudnnAttention(one_sentence=True), mask, arrays, **options)
     assert_equal(found, expected, 0.03)
 
 
-def test_a_kernel_leaves_what_it_cannot_take_to_blockwise_and_says_so_once(caplog):
+def test_cudnn_gets_a_bias_for_all_rows_and_returns_its_gradient(monkeypatch):
+    monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91002)
+    sides, arrays = sentences(12, (12,), (4,)), [random(ROWS, heads, 12, KEY_SIZE) for heads in (H, 2, 2)]
+
+    def loss(score_mod):
+        options = AttentionOptions(None, POLICIES["bfloat16"], score_mod)
+        return jnp.sum(CudnnAttention(one_sentence=True)(*arrays, SentenceMask(sides, sides, is_causal=True), options))
+
+    gradient = jax.jit(jax.grad(loss, allow_int=True)).trace(SCORE_MODS["table"])
+    program = gradient.lower(lowering_platforms=("cuda",)).as_text()
+    calls = re.findall(r"custom_call @__cudnn\$(\w+)\(.* : \((.*)\) -> \((.*)\)", program)
+    assert [name for name, _, _ in calls] == ["fmhaScaleBiasSoftmax", "fmhaScaleBiasSoftmaxBackward"]
+    bias = f"tensor<1x{H}x12x12xbf16>"
+    assert [(bias in operands, bias in results) for _, operands, results in calls] == [(True, False), (True, True)]
+    assert program.count("PADDING_CAUSAL") == 2
+
+
+OTHER_SCORES = "change of scores (score_mod) except a bias that is the same in all rows of one sentence"
+
+
+@pytest.mark.parametrize(
+    ("one_sentence", "score_mod", "window", "reason"),
+    [
+        (False, "slopes", None, OTHER_SCORES),
+        (True, "soft cap", None, OTHER_SCORES),
+        (True, "relative keys", None, OTHER_SCORES),
+        (True, "slopes", Window(3, 0), "window with a bias"),
+        (True, "slopes", None, "bias or mask of an odd length"),
+    ],
+)
+def test_cudnn_leaves_what_it_cannot_take_to_blockwise_and_says_so_once(
+    one_sentence, score_mod, window, reason, caplog
+):
     blockwise_instead.cache_clear()
-    of = variant("everything") | {"dropout": None}
+    mask = replace(MASKS["causal"], mask_mod=window)
+    options, array = AttentionOptions(None, FLOAT32, SCORE_MODS[score_mod]), random(ROWS, H, 11, KEY_SIZE)
     with caplog.at_level("INFO", "transformer_jax"):
-        found = [output_and_gradients(CudnnAttention(), **of) for _ in range(2)]
-    assert_equal(found[1], output_and_gradients(EinsumAttention(), **of), 1e-5)
-    assert caplog.messages == ["attention: blockwise instead of cudnn, which takes no change of scores (score_mod)"]
+        found = [CudnnAttention(one_sentence)(array, array, array, mask, options) for _ in range(2)]
+    is_token = PADDED[:, None, :, None]
+    expected = EinsumAttention()(array, array, array, mask, options)
+    np.testing.assert_allclose(found[1] * is_token, expected * is_token, atol=1e-5)
+    assert caplog.messages == [f"attention: blockwise instead of cudnn, which takes no {reason}"]
 
 
 def test_a_misspelled_option_is_an_error():

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
-from math import gcd
+from math import gcd, prod
 
 import jax
 import jax.numpy as jnp
@@ -16,16 +16,18 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from transformer_jax.array_types import AnyArray, Array, Int
+from transformer_jax.array_types import AnyArray, Array, Float, Int
 from transformer_jax.layers.blockwise_attention import BlockwiseAttention, padded
-from transformer_jax.layers.masks import SentenceMask, Window
+from transformer_jax.layers.masks import SentenceMask, Window, row_indices
 from transformer_jax.layers.mesh_axes import ROW_AXES, is_one_device, splits
-from transformer_jax.layers.scaled_dot_product import AttentionBackend, AttentionOptions, EinsumAttention, ScoreMod
+from transformer_jax.layers.scaled_dot_product import At, AttentionBackend, AttentionOptions, EinsumAttention, ScoreMod
 
 # Partitions of queries, keys, values and outputs [B, H, L, K].
 BY_POSITION = P(ROW_AXES, "tensor", "context")
 BY_HEAD = P(ROW_AXES, ("tensor", "context"))
 WHOLE_SEQUENCES = P(ROW_AXES, "tensor")
+# The gradient of a bias takes 2 bytes for each in cuDNN, for one layer at a time.
+MAX_BIASED_SCORES = 2**30
 
 
 @dataclass(frozen=True)
@@ -52,15 +54,17 @@ def blockwise_instead(kernel: str, reason: str) -> BlockwiseAttention:
 class CudnnAttention:
     """cuDNN's fused attention for NVIDIA GPUs: bfloat16, no dropout.
 
-    Takes shared key heads. With ``one_sentence`` each row is one sentence padded on the right, described by causality, lengths
-    and a window to the left. Otherwise the mask is passed as an array, whose memory grows with the square of the length.
-    Blockwise attention computes changes of scores and, with ``one_sentence``, masks of other positions.
+    Takes shared key heads. With ``one_sentence`` each row is one sentence padded on the right, described by causality, lengths,
+    and a window to the left or the bias that ``score_mod`` adds. Otherwise the mask is passed as an array, whose memory grows
+    with the square of the length. Blockwise attention computes other changes of scores and, with ``one_sentence``, masks of
+    other positions.
     """
 
     one_sentence: bool = False
 
     def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
-        obstacle = self._obstacle(mask, options.score_mod)
+        bias = added_bias(options.score_mod, q, k.shape[2]) if options.score_mod and self.one_sentence else None
+        obstacle = self._obstacle(mask, options.score_mod, bias, (*q.shape[:3], k.shape[2]))
         if obstacle:
             return blockwise_instead("cudnn", obstacle)(q, k, v, mask, options)
         q, k, v = (jnp.swapaxes(each, 1, 2).astype(jnp.bfloat16) for each in (q, k, v))
@@ -77,19 +81,39 @@ class CudnnAttention:
                 query_seq_lengths=query_lengths,
                 key_value_seq_lengths=lengths,
                 local_window_size=window,
+                bias=bias,
             )
         else:
             heads = attend(mask=mask.array()[:, None])
         return jnp.swapaxes(heads, 1, 2).astype(options.precision.output)
 
-    def _obstacle(self, mask: SentenceMask, score_mod: ScoreMod | None) -> str | None:
-        """What cuDNN cannot take."""
-        if score_mod is not None:
-            return "change of scores (score_mod)"
+    def _obstacle(
+        self, mask: SentenceMask, score_mod: ScoreMod | None, bias: Array | None, scores: tuple[int, ...]
+    ) -> str | None:
+        """What cuDNN cannot take; ``scores``: B, H, Q, M."""
+        if score_mod is not None and bias is None:
+            return "change of scores (score_mod) except a bias that is the same in all rows of one sentence"
+        if bias is not None and mask.mask_mod is not None:
+            return "window with a bias"
+        if bias is not None and prod(scores) > MAX_BIASED_SCORES:
+            return f"bias on more than {MAX_BIASED_SCORES:,} scores, which its gradient writes down"
+        if (bias is not None or not self.one_sentence) and (scores[2] % 2 or scores[3] % 2):
+            return "bias or mask of an odd length"
         is_left_window = isinstance(mask.mask_mod, Window) and mask.window.left is not None and mask.window.right == 0
         if self.one_sentence and mask.mask_mod is not None and not is_left_window:
             return "window after the query or other mask of positions"
         return None
+
+
+def added_bias(score_mod: ScoreMod, q: Float[Array, "B H Q K"], keys: int) -> Float[Array, "1 H Q M"] | None:
+    """The bfloat16 bias that ``score_mod`` adds to the scores of all rows; None if it does anything else.
+
+    It adds one if its derivative by the scores is the identity, and by the queries 0. Positions are indices in the row.
+    """
+    scores, positions = jnp.zeros((1, *q.shape[1:3], keys)), row_indices(q.shape[2], keys)
+    bias, derivative = jax.linearize(lambda scores, query: score_mod(scores, At(*positions, query)), scores, q[:1])
+    program = jax.make_jaxpr(derivative)(scores, q[:1]).jaxpr
+    return bias.astype(jnp.bfloat16) if program.outvars == program.invars[:1] else None
 
 
 def _lengths(segments: AnyArray) -> Int[Array, "B"]:

@@ -116,7 +116,7 @@ class Projection(nn.Module):
 
 
 @register("projection", "linear")
-def linear(
+def plain_projection(
     settings: None, config: Any, site: Site, *, embedding: Embedding | BiasedProjection, precision: Precision
 ) -> Embedding | BiasedProjection:
     """The product with the matrix of ``model.tying`` alone."""

@@ -11,7 +11,7 @@ from transformer_jax.config.plugins import register, registered
 from transformer_jax.layers.part_shapes import checked_parts
 from transformer_jax.layers.site import Site, SiteKind
 
-KINDS: dict[str, SiteKind] = {
+KIND_OF_MODULE: dict[str, SiteKind] = {
     "self_attention": "self",
     "cross_attention": "cross",
     "feed_forward": "feed_forward",
@@ -50,7 +50,7 @@ def site_of(path: str, config: Any) -> Site:
         path.startswith(("encoder", "source")),
         re.search(r"layers_(\d+)/(?:(\w+?)(?:_residual)?/)", path),
     )
-    kind = KINDS.get(layer[2] if layer else path.partition("/")[0], "embedding")
+    kind = KIND_OF_MODULE.get(layer[2] if layer else path.partition("/")[0], "embedding")
     depth = config.num_encoder_layers if is_encoder else config.decoder_depth
     is_causal = not is_encoder and kind != "cross"
     return Site("encoder" if is_encoder else "decoder", kind, depth, is_causal, int(layer[1]) if layer else None)
