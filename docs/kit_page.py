@@ -12,10 +12,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from transformer_jax.config import TransformerConfig
 from transformer_jax.config.checks import declared
 from transformer_jax.config.plugins import EXTENSIONS, registered, setting_of, settings_class
 from transformer_jax.kit import KIT
+from transformer_jax.layers.attention_backends import added_bias
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.layers.site import Site
 
@@ -31,7 +35,8 @@ parameters, operations and memory beside the model without it ([results](#confor
 muP, `conform optimizer:mup` checks one; `attention:mup` and `initialization:mup` check the others.
 
 Backends: "blockwise for scores" are parts that einsum and blockwise attention compute; cuDNN and TPU kernels leave them to
-blockwise attention, with a line in the log ([table of backends](architecture.md)). "Einsum" needs all weights at once.
+blockwise attention, with a line in the log. cuDNN takes a bias where each row is one sentence
+([table of backends](architecture.md#contracts)). "Einsum" needs all weights at once.
 
 Optimizers come from optax 0.2.8 and `optax.contrib` where these have them; they lack SOAP. Shampoo, which SOAP improves, is not
 in the kit. Tied and untied outputs are `model.tying`.
@@ -100,20 +105,19 @@ def settings(kind: str, name: str) -> str:
 
 def backends(kind: str, name: str, made: Any) -> str:
     """The backends that compute an ``AttentionChange``, by the methods that its class overrides."""
-    change = made
-    if kind == "positions":
-        block = settings_class(kind, name)
-        found = made(block() if block else None, TransformerConfig(), Site("decoder", "self", 1, True, 0))
-        if found is None:
-            return "all"
-        change = type(found)
-    overridden = [
-        each for each in vars(AttentionChange) if getattr(change, each, None) is not vars(AttentionChange)[each]
-    ]
+    block, make = settings_class(kind, name), made if kind == "positions" else made.of
+    change = make(block() if block else None, TransformerConfig(), Site("decoder", "self", 1, True, 0))
+    if change is None:
+        return "all"
+    overridden = [each for each in vars(AttentionChange) if getattr(type(change), each) is not vars(AttentionChange)[each]]
     if "weights_mod" in overridden:
         return "einsum"
     if "score_mod" in overridden:
-        return "blockwise for scores"
+        queries = jnp.zeros((1, change.num_heads, 4, change.key_size))
+        is_bias, _ = change.init_with_output(
+            jax.random.key(0), method=lambda change: added_bias(change.score_mod(), queries, 4) is not None
+        )
+        return "blockwise for scores; cuDNN takes a bias" if is_bias else "blockwise for scores"
     return "all; cuDNN with windows to the left" if "mask_mod" in overridden else "all"
 
 
@@ -155,8 +159,6 @@ def conform(kind: str, name: str) -> dict[str, Any]:
 
 def add_results() -> None:
     """Checks the parts that have no line yet."""
-    import jax
-
     from transformer_jax.commands.conform import DEVICES
     from transformer_jax.tools.conform.ideas import KINDS, names
 
