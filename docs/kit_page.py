@@ -109,7 +109,9 @@ def backends(kind: str, name: str, made: Any) -> str:
     change = make(block() if block else None, TransformerConfig(), Site("decoder", "self", 1, True, 0))
     if change is None:
         return "all"
-    overridden = [each for each in vars(AttentionChange) if getattr(type(change), each) is not vars(AttentionChange)[each]]
+    overridden = [
+        each for each in vars(AttentionChange) if getattr(type(change), each) is not vars(AttentionChange)[each]
+    ]
     if "weights_mod" in overridden:
         return "einsum"
     if "score_mod" in overridden:

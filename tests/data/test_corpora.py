@@ -6,5 +6,6 @@ from transformer_jax.data.sentence_pairs import Corpus
 
 def test_every_source_of_the_config_can_be_opened():
     for source in CORE["data_source"]["data.corpora"].split():
-        corpus = open_corpus(DataConfig(source=source, directory="somewhere", name="some_set"), seed=0)
+        where = {"train": "de=train.{en,de}"} if source == "mixture" else {"directory": "somewhere", "name": "some_set"}
+        corpus = open_corpus(DataConfig(source=source, **where), seed=0)
         assert isinstance(corpus, Corpus)

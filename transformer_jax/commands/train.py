@@ -149,7 +149,7 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> 
         from transformer_jax.data.shared_stores import finished_manifest
 
         finished_manifest(config.data.store)
-    if config.data.source == "text":
+    if config.data.source in ("text", "mixture"):
         needed = [*["train"] * (not config.data.store), *["validation"] * bool(config.training.evaluate_every)]
         named = [split for split in ("validation", "test") if getattr(config.data, split, "")]
         for split in dict.fromkeys([*needed, *named]):

@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from transformer_jax.config.checks import LARGEST_SEED, absolute_path, check_settings, is_address, require, setting
-from transformer_jax.config.languages import language_of_file
+from transformer_jax.config.languages import UNDETERMINED, language_of_file
+from transformer_jax.config.mixture import by_corpus, tags_of, weights_of, written
 
+NAMED_SOURCES = ("text", "mixture")
 # Their targets may equal their sources.
 GENERATED_SOURCES = ("grammar", "copy", "reverse")
 _BRACES = re.compile(r"\{([^{}]*),([^{}]*)\}")
@@ -42,7 +44,7 @@ class SourceConfig:
 
     def __post_init__(self) -> None:
         check_settings("data", self)
-        is_used = self.source == "text" or not (self.train or self.validation or self.test)
+        is_used = self.source in NAMED_SOURCES or not (self.train or self.validation or self.test)
         require(is_used, "data.source", f"{self.source} reads no named files; set data.source=text")
 
     @property
@@ -55,11 +57,13 @@ class SourceConfig:
         paths: dict[str, Any] = {"directory": absolute_path(self.directory, "data.directory")}
         paths["store"] = self.store if is_address(self.store) else absolute_path(self.store, "data.store")
         for name in ("train", "validation", "test"):
-            text = getattr(self, name)
-            # A comma outside of braces separates two files.
-            parts = re.split(r",(?![^{]*\})", text) if self.has_pairs else [text]
-            paths[name] = ",".join(absolute_path(part.strip(), f"data.{name}") for part in parts)
+            paths[name] = self._absolute_files(getattr(self, name), f"data.{name}")
         return replace(self, **paths)
+
+    def _absolute_files(self, text: str, key: str) -> str:
+        # A comma outside of braces separates two files.
+        parts = re.split(r",(?![^{]*\})", text) if self.has_pairs else [text]
+        return ",".join(absolute_path(part.strip(), key) for part in parts)
 
     def text_settings(self) -> dict[str, object]:
         """The settings that choose the training text and its form, by key; neither paths nor the seed."""
@@ -90,7 +94,8 @@ class DataConfig(SourceConfig):
 
     source: str = setting(
         "grammar",
-        "Source of the sentence pairs: files (text), a tensorflow-datasets corpus (tfds), or a generator.",
+        "Source of the sentence pairs: files (text), several corpora (mixture), a tensorflow-datasets corpus (tfds), or a "
+        "generator.",
         plugin="data_source",
     )
     directory: str = setting(
@@ -100,8 +105,20 @@ class DataConfig(SourceConfig):
     )
     train: str = setting(
         "",
-        "text: files of the training split instead of data.directory, plain or .gz: a.en,a.de, a.{en,de} or a.tsv.",
+        "text: files of the training split instead of data.directory, plain or .gz: a.en,a.de, a.{en,de} or a.tsv. mixture: by "
+        "corpus, de=a.{en,de} fr=b.{en,fr}; data.validation and data.test too.",
         changeable=True,
+    )
+    tags: str = setting(
+        "", "mixture: a word in front of each source of a corpus, one piece of the vocabulary: de=<2de> fr=<2fr>."
+    )
+    weights: str = setting(
+        "", "mixture: share of each corpus in training, de=1 fr=2, relative to their sum; empty: by data.temperature."
+    )
+    temperature: float = setting(
+        1.0,
+        "mixture: T in shares proportional to n^(1/T) for corpora of n pairs (Arivazhagan et al. 2019); 1: all pairs equally "
+        "often, large: corpora equally often.",
     )
     held_out: float = setting(
         0.0,
@@ -142,14 +159,50 @@ class DataConfig(SourceConfig):
     def has_pairs(self) -> bool:
         return True
 
+    @property
+    def corpora(self) -> "dict[str, tuple[DataConfig, str]]":
+        """The corpora of a mixture by name: settings of each as text, and its tag.
+
+        Raises ConfigError when the settings of the mixture are incomplete.
+        """
+        train = by_corpus(self.train, "data.train")
+        require(bool(train), "data.train", "must name the files of every corpus, de=a.{en,de} fr=b.{en,fr}")
+        require(not self.directory, "data.directory", "a mixture reads the files of data.train; leave it out")
+        tags, weights = tags_of(self.tags, train), weights_of(self.weights, train)
+        require(not weights or self.temperature == 1, "data.temperature", "data.weights is set too; use one of the two")
+        others = {name: by_corpus(getattr(self, name), f"data.{name}", train) for name in ("validation", "test")}
+        found = {}
+        for name, files in train.items():
+            named: dict[str, Any] = {split: files_of.get(name, "") for split, files_of in others.items()}
+            named |= {"source": "text", "train": files, "tags": "", "weights": "", "temperature": 1.0}
+            found[name] = replace(self, **named), tags.get(name, "")
+        return found
+
+    def _absolute_files(self, text: str, key: str) -> str:
+        if self.source != "mixture":
+            return super()._absolute_files(text, key)
+        absolute = super()._absolute_files
+        return written({name: absolute(files, key) for name, files in by_corpus(text, key).items()})
+
     def text_settings(self) -> dict[str, object]:
-        return super().text_settings() | {"data.name": self.name}
+        return super().text_settings() | {"data.name": self.name} | ({"data.tags": self.tags} if self.tags else {})
 
     def only_reading(self) -> "DataConfig":
         return replace(self, download=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        is_one = not (self.held_out and self.validation)
+        require(is_one, "data.held_out", "data.validation is set too; use one of the two")
+        if self.source == "mixture":
+            corpora = [config for config, _ in self.corpora.values()]
+            for side in ("source_language", "target_language"):
+                found = {getattr(each, side) for each in corpora}
+                object.__setattr__(self, side, found.pop() if len(found) == 1 else UNDETERMINED)
+            return
+        is_plain = not (self.tags or self.weights) and self.temperature == 1
+        problem = f"{self.source} has no data.tags, data.weights and data.temperature; set data.source=mixture"
+        require(is_plain, "data.source", problem)
         names = spelled_files(self.train) if self.train else ("source.en", "target.de")
         for side, name in zip(("source_language", "target_language"), (names[0], names[-1]), strict=True):
             if not getattr(self, side):
@@ -158,10 +211,8 @@ class DataConfig(SourceConfig):
         problem = "must be the folder of the text files; or name the files, data.train=corpus/train.{en,de}"
         require(is_found, "data.directory", problem)
         is_text = self.source == "text" or not self.held_out
-        problem = f"{self.source} has a validation split; only data.source=text holds out pairs"
+        problem = f"{self.source} has a validation split; only data.source=text and mixture hold out pairs"
         require(is_text, "data.held_out", problem)
-        is_one = not (self.held_out and self.validation)
-        require(is_one, "data.held_out", "data.validation is set too; use one of the two")
         named = self.source != "tfds" or bool(self.name)
         require(named, "data.name", "must name the data set, for example wmt14_translate/de-en")
         differ = self.source_language != self.target_language

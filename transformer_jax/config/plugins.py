@@ -74,7 +74,7 @@ CORE: dict[str, dict[str, str]] = {
     "feed_forward": {"layers.feed_forward": "relu gelu exact_gelu silu gated_gelu gated_silu"},
     "projection": {"layers.embedding": "linear"},
     "initialization": {"models.initialization": "xavier"},
-    "data_source": {"data.corpora": "grammar copy reverse text tfds"},
+    "data_source": {"data.corpora": "grammar copy reverse text mixture tfds"},
     "tokenizer": {"data.tokenizers.listed": "word lower_word character"},
     "task": {"config.tasks": "translation language_model"},
     "optimizer": {"training.optimizers": "adam adamw adafactor sgd adagrad"},

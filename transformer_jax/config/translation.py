@@ -102,6 +102,8 @@ def check_translation(
     require(can_tie, "model.tying", problem)
     problem = f"{data.bpe_dropout} leaves out merges of bpe, which {tokenizer.kind} has not; use tokenizer.kind=bpe"
     require(not data.bpe_dropout or tokenizer.kind == "bpe", "data.bpe_dropout", problem)
+    problem = f"{tokenizer.kind} has no pieces for tags; use tokenizer.kind=bpe or unigram"
+    require(not data.tags or tokenizer.kind in ("bpe", "unigram", "mapped"), "data.tags", problem)
     _check_batches(data, batching, model)
     longest_source, longest_target = data.max_source_tokens + 1, data.max_target_tokens + 1
     needed = max(padded_width(longest_source), longest_source + decoding.max_extra_tokens, longest_target)

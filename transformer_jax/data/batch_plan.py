@@ -11,7 +11,7 @@ import numpy as np
 from transformer_jax.config import BatchingConfig, ConfigError
 from transformer_jax.data.buckets import choose_buckets, max_rows, rows_of
 from transformer_jax.data.orders import blocks, index_type, random_order
-from transformer_jax.data.packing import filled_widths, longest_first, pack_rows, row_widths, tokens_of
+from transformer_jax.data.packing import filled_widths, lengths_of, longest_first, pack_rows, row_widths, tokens_of
 
 # Updates searched for the order of the first use of shapes; later shapes are compiled in time in any order.
 SHAPES_LOOKED_FOR = 100
@@ -165,17 +165,21 @@ class BatchPlan:
         return tuple(orders) if self._shuffles_batches else (np.arange(self.batches_per_epoch), *orders)
 
 
-def plan_batches(lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
-    """The plan for pairs of ``lengths`` [2, pairs], EOS included.
+def plan_batches(lengths: np.ndarray, config: BatchingConfig, seed: int, chosen: np.ndarray | None = None) -> BatchPlan:
+    """The plan for pairs of ``lengths`` [2, pairs], EOS included; ``chosen``: the pairs of an epoch, by default each once.
 
     Raises ConfigError when a pair is longer than a packed row, and ValueError when there is no pair.
     """
     if not lengths.shape[1]:
         raise ValueError("no pairs to make batches of")
-    return PLANS[config.kind, config.count](np.asfortranarray(lengths), config, seed)
+    lengths = np.asfortranarray(lengths) if chosen is None else lengths_of(lengths, chosen)
+    groups = GROUPS[config.kind, config.count](lengths, config, seed)
+    if chosen is not None:
+        groups = [group._replace(pairs=chosen[group.pairs]) for group in groups]
+    return BatchPlan(lengths, seed, groups, shuffles_batches=(config.kind, config.count) != ("packed", "positions"))
 
 
-def bucket_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
+def bucket_groups(lengths: np.ndarray, config: BatchingConfig, seed: int) -> list[RowGroup]:
     """Batches of pairs of similar lengths, one pair in each row."""
     limits = config.num_buckets, config.tokens_per_update, config.row_multiple, config.width_step
     buckets = choose_buckets(lengths, *limits)
@@ -192,10 +196,10 @@ def bucket_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> Batch
         groups.append(
             RowGroup(bucket.source_width, bucket.target_width, pairs, None, [bucket.rows] * bucket.num_batches)
         )
-    return BatchPlan(lengths, seed, groups)
+    return groups
 
 
-def packed_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
+def packed_groups(lengths: np.ndarray, config: BatchingConfig, seed: int) -> list[RowGroup]:
     """Several pairs in each row, packed once in a random order; each epoch shuffles the rows."""
     groups, tokens_left = [], int(lengths.sum(dtype=np.int64))
     widths = row_widths(lengths, config.packed_length, config.width_step)
@@ -213,10 +217,10 @@ def packed_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> Batch
         limit = max_rows(max(sides), config.tokens_per_update, config.row_multiple)
         sizes = even_sizes(len(offsets) - 1, batches, limit, config.row_multiple)
         groups.append(RowGroup(*sides, pairs, offsets, sizes))
-    return BatchPlan(lengths, seed, groups)
+    return groups
 
 
-def fixed_width_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> BatchPlan:
+def fixed_width_groups(lengths: np.ndarray, config: BatchingConfig, seed: int) -> list[RowGroup]:
     """Packed rows with the same width on both sides, in batches of one size."""
     width, longest = config.packed_length, int(lengths.max())
     if longest > width:
@@ -226,13 +230,13 @@ def fixed_width_plan(lengths: np.ndarray, config: BatchingConfig, seed: int) -> 
     pairs, offsets = pack_rows(lengths, order, (width, width))
     rows = rows_of(width, config.tokens_per_update, config.row_multiple)
     sizes = [rows] * -(-(len(offsets) - 1) // rows)
-    return BatchPlan(lengths, seed, [RowGroup(width, width, pairs, offsets, sizes)], shuffles_batches=False)
+    return [RowGroup(width, width, pairs, offsets, sizes)]
 
 
-PLANS = {
-    ("buckets", "positions"): bucket_plan,
-    ("packed", "positions"): fixed_width_plan,
-    ("packed", "tokens"): packed_plan,
+GROUPS = {
+    ("buckets", "positions"): bucket_groups,
+    ("packed", "positions"): fixed_width_groups,
+    ("packed", "tokens"): packed_groups,
 }
 """By ``batching.kind`` and ``batching.count``."""
 

@@ -65,13 +65,12 @@ def make_batch(store: TokenStore, plan: BatchPlan, update: int, parts: RowParts 
 
 
 def scoring_batches(
-    store: TokenStore, batch_tokens: int, row_multiple: int, *, limit: int = 0, few_shapes: bool = False
+    store: TokenStore, batch_tokens: int, row_multiple: int, *, limit: int = 0, few_shapes: bool = False, begin: int = 0
 ) -> Iterator[Batch]:
-    """All pairs of ``store`` (the first ``limit`` if above 0), one in each row, in the batches of ``scoring_rows``."""
-    number = min(limit, store.num_pairs) if limit else store.num_pairs
-    source_lengths, target_lengths = store.lengths(number)
+    """The pairs of ``store`` from ``begin`` (``limit`` of them if above 0), one a row, in the batches of ``scoring_rows``."""
+    source_lengths, target_lengths = store.lengths(begin + limit if limit else None)[:, begin:]
     for rows in scoring_rows(source_lengths, target_lengths, batch_tokens, row_multiple, few_shapes=few_shapes):
-        yield read_rows(store, rows)
+        yield read_rows(store, rows._replace(pairs=rows.pairs + begin))
 
 
 def scoring_rows(

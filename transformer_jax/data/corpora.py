@@ -10,6 +10,7 @@ from transformer_jax.config import ConfigError, DataConfig, ExperimentConfig
 from transformer_jax.config.languages import UNDETERMINED, language_of_text
 from transformer_jax.config.plugins import register, registered
 from transformer_jax.data.documents import open_documents
+from transformer_jax.data.mixture import MixtureCorpus, parts_of
 from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.sentence_pairs import Corpus
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
@@ -36,11 +37,17 @@ def _reverse(config: DataConfig, seed: int) -> Corpus:
 
 
 @register("data_source", "text")
-def _text(config: DataConfig, seed: int) -> Corpus:
+def _text(config: DataConfig, seed: int, tag: str = "") -> TextCorpus:
     languages = config.source_language, config.target_language
     named = tuple((name, files) for name, files in config.files().items() if files)
     splits = config.train_split, config.validation_split, config.test_split
-    return TextCorpus(config.directory, *languages, named, *splits, config.held_out, seed)
+    return TextCorpus(config.directory, *languages, named, *splits, config.held_out, seed, tag)
+
+
+@register("data_source", "mixture")
+def _mixture(config: DataConfig, seed: int) -> MixtureCorpus:
+    corpora = {name: _text(part, seed, tag) for name, (part, tag) in config.corpora.items()}
+    return MixtureCorpus(corpora, config.source_language, config.target_language, seed)
 
 
 @register("data_source", "tfds")
@@ -71,11 +78,11 @@ def require_readable(config: ExperimentConfig, split: str, *, is_whole: bool = F
         found = open_documents(config.data, config.data_seed).documents(name)
         next(islice(found, CHECKED_DOCUMENTS if is_whole else 1, None), None)
         return
-    corpus = open_corpus(config.data, config.data_seed)
-    if is_whole and isinstance(corpus, TextCorpus):
-        corpus.require_sound(name)
-    else:
-        next(corpus.pairs(name), None)
+    for corpus in parts_of(open_corpus(config.data, config.data_seed), name).values():
+        if is_whole and isinstance(corpus, TextCorpus):
+            corpus.require_sound(name)
+        else:
+            next(corpus.pairs(name), None)
 
 
 def with_languages(config: ExperimentConfig) -> tuple[ExperimentConfig, str]:

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import NamedTuple
@@ -50,12 +50,13 @@ class EncodedPair(NamedTuple):
 
 
 class EncodedChunk(NamedTuple):
-    """Result of encoding ``read`` consecutive pairs; ``dropped`` counts pairs by reason."""
+    """Result of encoding ``read`` consecutive pairs; ``dropped`` counts pairs by reason, ``kept`` by corpus of a mixture."""
 
     read: int
     dropped: Counter[str]
     source: Sentences
     target: Sentences
+    kept: Mapping[str, int] = {}
 
 
 Filter = Callable[[EncodedPair], bool]

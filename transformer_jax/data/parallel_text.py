@@ -24,6 +24,8 @@ class TextCorpus:
     the files ``{split}.{language}`` or ``{split}.tsv`` in ``directory``. Empty and long lines are kept: the token store filters
     them. Memory does not grow with the corpus.
 
+    A ``tag``, such as ``<2de>`` (Johnson et al. 2017) or ``<BT>`` (Caswell et al. 2019), and a space precede every source.
+
     ``held_out`` training pairs (below 1: a fraction), chosen by ``seed``, are the ``validation`` split instead; training pairs
     equal to one of them are left out too.
 
@@ -40,9 +42,24 @@ class TextCorpus:
     test: str = "test"
     held_out: float = 0.0
     seed: int = 0
+    tag: str = ""
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that are named or held out."""
+        return [name for name, _ in self.named] + [self.validation] * bool(self.held_out)
 
     def pairs(self, split: str) -> Iterator[SentencePair]:
         """Streams a split in file order."""
+        found = self._untagged(split)
+        return (self._tagged(pair, split) for pair in found) if self.tag else found
+
+    def _tagged(self, pair: SentencePair, split: str) -> SentencePair:
+        # The filters of training recognize these pairs by their plain text.
+        is_left_out = not pair.source.strip() or (split == self.train and pair.source == pair.target)
+        return pair if is_left_out else pair._replace(source=f"{self.tag} {pair.source}")
+
+    def _untagged(self, split: str) -> Iterator[SentencePair]:
         if self._is_held_out(split):
             return iter(self._held_pairs)
         found = self._all_pairs(split)
@@ -69,7 +86,9 @@ class TextCorpus:
         is_held = self._is_held_out(split)
         name = self.train if is_held else split
         hashes = [(path.name, hash_file(path, with_time=with_time)) for path in self.files(name)]
-        content = digest(f"{file.removeprefix(name)} {hashed}" for file, hashed in hashes)
+        content = digest(
+            [*(f"{file.removeprefix(name)} {hashed}" for file, hashed in hashes), *[self.tag] * bool(self.tag)]
+        )
         if not self.held_out or name != self.train:
             return content
         return digest([content, "held out" if is_held else "training", str(self.held_out), str(self.seed)])
@@ -127,14 +146,13 @@ class TextCorpus:
         return _tab_separated(paths[0]) if len(paths) == 1 else _side_by_side(*paths)
 
     def _how_to_name(self, split: str) -> str:
-        found = [name for name, _ in self.named] + [self.validation] * bool(self.held_out)
         settings = {self.train: "train", self.validation: "validation", self.test: "test"}
-        remedy = did_you_mean(split, found)
+        remedy = did_you_mean(split, self.splits)
         if split in settings:
             remedy = f"; name its files with --config.data.{settings[split]}"
         if split == self.validation:
             remedy += ", or hold out training pairs: --config.data.held_out=0.01"
-        return f"no split {split!r}; splits here: {', '.join(found)}{remedy}"
+        return f"no split {split!r}; splits here: {', '.join(self.splits)}{remedy}"
 
     def _missing(self, folder: Path, split: str) -> str:
         names = sorted(path.name.removesuffix(".gz") for path in folder.iterdir())

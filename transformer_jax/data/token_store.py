@@ -5,7 +5,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from transformer_jax.data.cached_stores import (
     memory_map,
     open_or_build,
 )
+from transformer_jax.data.mixture import parts_of
 from transformer_jax.data.orders import blocks
 from transformer_jax.data.pair_encoding import (
     CHUNK_PAIRS,
@@ -81,7 +82,10 @@ class SideStatistics:
 
 @dataclass(frozen=True)
 class StoreStatistics:
-    """Statistics of a token store: numbers of pairs ``read``, ``kept`` and ``dropped`` by reason."""
+    """Statistics of a token store: numbers of pairs ``read``, ``kept`` and ``dropped`` by reason.
+
+    ``corpora``: numbers of kept pairs of the corpora of a mixture, in order.
+    """
 
     split: str
     read: int
@@ -89,6 +93,7 @@ class StoreStatistics:
     dropped: dict[str, int]
     source: SideStatistics
     target: SideStatistics
+    corpora: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, fields: dict) -> "StoreStatistics":
@@ -98,6 +103,7 @@ class StoreStatistics:
     def table(self) -> str:
         """The counts as plain text."""
         lines = [f"{self.split}: {self.kept:,} pairs of {self.read:,}"]
+        lines += [f"  {name}: {count:,} pairs" for name, count in self.corpora.items()]
         lines += [
             f"  left out: {count:,} of {self.read:,}, {reason}" for reason, count in self.dropped.items() if count
         ]
@@ -142,7 +148,8 @@ class TokenStore:
         found = self.statistics
         dropped = {f"left out: {reason}": count for reason, count in found.dropped.items()}
         tokens = {f"{side} tokens": getattr(found, side).tokens for side in SIDES}
-        return {"pairs read": found.read, "pairs": found.kept, **dropped, **tokens}
+        corpora = {f"pairs of {name}": count for name, count in found.corpora.items()}
+        return {"pairs read": found.read, "pairs": found.kept, **corpora, **dropped, **tokens}
 
     def lengths(self, number: int | None = None) -> np.ndarray:
         """Source and target tokens of the first ``number`` pairs (default: all), uint16 or int32 ``[2, pairs]``."""
@@ -357,11 +364,15 @@ def _write_pairs(
     progress = BuildProgress(split, times * pairs // shard.count)
 
     def chunks() -> Iterator[EncodedChunk]:
-        for number in range(times):
-            own = shard.of(corpus.pairs(split), times * pairs, begun=number * pairs)
-            for chunk in encoded_chunks(own, tokenizers, filtering, number):
-                yield chunk
-                progress.advance(chunk.read)
+        begun = 0
+        for name, part in parts_of(corpus, split).items():
+            size = part.count(split)
+            for number in range(times):
+                own = shard.of(part.pairs(split), times * pairs, begun=begun)
+                for chunk in encoded_chunks(own, tokenizers, filtering, number):
+                    yield chunk._replace(kept={name: len(chunk.source.lengths)}) if name else chunk
+                    progress.advance(chunk.read)
+                begun += size
 
     dropped: Counter[str] = Counter(dict.fromkeys(training_filters(filtering) if filtering else (), 0))
     _write_chunks(split, chunks(), tokenizers, directory, dropped)
@@ -370,7 +381,7 @@ def _write_pairs(
 def _write_chunks(
     split: str, chunks: Iterable[EncodedChunk], tokenizers: TokenizerPair, directory: Path, dropped: Counter[str]
 ) -> None:
-    read = 0
+    read, corpora = 0, Counter[str]()
     with (
         SideWriter(directory, "source", tokenizers.source) as source,
         SideWriter(directory, "target", tokenizers.target) as target,
@@ -378,18 +389,19 @@ def _write_chunks(
         for chunk in chunks:
             read += chunk.read
             dropped.update(chunk.dropped)
+            corpora.update(chunk.kept)
             source.append(chunk.source)
             target.append(chunk.target)
-    counts = StoreStatistics(split, read, source.sentences, dict(dropped), source.statistics(), target.statistics())
+    sides = source.statistics(), target.statistics()
+    counts = StoreStatistics(split, read, source.sentences, dict(dropped), *sides, dict(corpora))
     id_types = {"source": source.id_type.name, "target": target.id_type.name}
     _write_description(directory, {"id_types": id_types, "statistics": asdict(counts)})
 
 
 def _stored_chunks(store: TokenStore) -> Iterator[EncodedChunk]:
     read, dropped = store.statistics.read, Counter(store.statistics.dropped)
-    yield EncodedChunk(
-        read, dropped, *(side.sentences(np.arange(0)) for side in (store.source_side, store.target_side))
-    )
+    source, target = (side.sentences(np.arange(0)) for side in (store.source_side, store.target_side))
+    yield EncodedChunk(read, dropped, source, target, store.statistics.corpora)
     for begin in range(0, store.num_pairs, CHUNK_PAIRS):
         indices = np.arange(begin, min(begin + CHUNK_PAIRS, store.num_pairs))
         yield EncodedChunk(0, Counter(), store.source_side.sentences(indices), store.target_side.sentences(indices))

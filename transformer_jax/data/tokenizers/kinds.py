@@ -53,12 +53,14 @@ def sample_examples(examples: Iterable[Example], count: int, seed: int) -> list[
     return sample
 
 
-def train_tokenizers(config: TokenizerConfig, corpus: Corpus, split: str, seed: int) -> TokenizerPair:
+def train_tokenizers(
+    config: TokenizerConfig, corpus: Corpus, split: str, seed: int, tags: Sequence[str] = ()
+) -> TokenizerPair:
     """Learns one vocabulary or two from at most ``config.training_sentences`` pairs sampled over a whole split.
 
-    ``bpe`` and ``unigram`` have exactly ``config.vocabulary_size`` ids, ``word`` and ``character`` at most that many. Raises
-    ConfigError, with the possible sizes, when the text does not support the size, and DataError when a side of the sample has
-    no text.
+    ``bpe`` and ``unigram`` have exactly ``config.vocabulary_size`` ids, and each of ``tags`` as one piece of the source
+    vocabulary; ``word`` and ``character`` have at most that many ids. Raises ConfigError, with the possible sizes, when the
+    text does not support the size, and DataError when a side of the sample has no text.
     """
     sample = sample_examples(corpus.pairs(split), config.training_sentences, seed)
     sides = {"source": [pair.source for pair in sample], "target": [pair.target for pair in sample]}
@@ -66,12 +68,12 @@ def train_tokenizers(config: TokenizerConfig, corpus: Corpus, split: str, seed: 
         if not any(map(str.strip, sentences)):
             raise DataError(f"split {split!r}: no {side} sentence with any text to train the tokenizer on")
     if config.joint:
-        joint = train_tokenizer(config, sides["source"] + sides["target"])
+        joint = train_tokenizer(config, sides["source"] + sides["target"], tags)
         return TokenizerPair(joint, joint)
     separate = []
     for side, sentences in sides.items():
         try:
-            separate.append(train_tokenizer(config, sentences))
+            separate.append(train_tokenizer(config, sentences, tags if side == "source" else ()))
         except ConfigError as error:
             raise ConfigError(f"{error} (the {side} side alone, since tokenizer.joint=False)") from None
     return TokenizerPair(*separate)
@@ -92,7 +94,7 @@ def train_text_tokenizer(config: TokenizerConfig, source: DocumentSource, split:
     return train_tokenizer(config, sample)
 
 
-def train_tokenizer(config: TokenizerConfig, sentences: Sequence[str]) -> Tokenizer:
+def train_tokenizer(config: TokenizerConfig, sentences: Sequence[str], tags: Sequence[str] = ()) -> Tokenizer:
     """Learns one vocabulary; raises ConfigError as ``train_tokenizers`` does, and for kinds of imported models."""
     if config.kind == "byte":
         return ByteTokenizer()
@@ -104,7 +106,7 @@ def train_tokenizer(config: TokenizerConfig, sentences: Sequence[str]) -> Tokeni
     coverage = config.character_coverage
     if not coverage:
         coverage = 0.9995 if side_text(sentences[:: len(sentences) // SAMPLED + 1]).has_many_characters else 1.0
-    return train_subword_tokenizer(config.kind, sentences, config.vocabulary_size, coverage)
+    return train_subword_tokenizer(config.kind, sentences, config.vocabulary_size, coverage, tags)
 
 
 def too_many_pieces(tokenizers: TokenizerPair, pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:

@@ -89,9 +89,15 @@ def sentencepiece_processor(model: bytes) -> sentencepiece.SentencePieceProcesso
 
 
 def train_subword_tokenizer(
-    kind: str, sentences: Iterable[str], vocabulary_size: int, character_coverage: float = 0.9999
+    kind: str,
+    sentences: Iterable[str],
+    vocabulary_size: int,
+    character_coverage: float = 0.9999,
+    tags: Iterable[str] = (),
 ) -> SubwordTokenizer:
     """Learns a vocabulary of exactly ``vocabulary_size`` pieces: 4 special ids, 256 bytes, characters and subwords.
+
+    Each of ``tags``, at the beginning of a text or after a space, is one of the pieces.
 
     The same sentences give the same model on every machine. Raises ConfigError, with the largest or smallest possible
     ``tokenizer.vocabulary_size``, when the sentences do not support this one.
@@ -112,6 +118,7 @@ def train_subword_tokenizer(
             remove_extra_whitespaces=False,
             add_dummy_prefix=True,
             character_coverage=character_coverage,
+            user_defined_symbols=[SPACE_SIGN + tag for tag in tags],
             max_sentence_length=1 << 20,
             num_threads=_TRAINING_THREADS,
             minloglevel=_SILENT,

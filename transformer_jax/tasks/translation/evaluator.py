@@ -14,12 +14,13 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import PAD_ID, Array, Bool, Float, PyTree
 from transformer_jax.config import DataError, ExperimentConfig
 from transformer_jax.data.batches import SCORING_TOKENS, scoring_batches, token_rows
+from transformer_jax.data.mixture import parts_of, ranges_of
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair
 from transformer_jax.data.token_store import TokenStore, open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.evaluation.expected_utility import utility_of
-from transformer_jax.evaluation.scores import EvaluationReport, perplexity, score_translations
+from transformer_jax.evaluation.scores import LABELS, EvaluationReport, Scores, perplexity, score_translations
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
 from transformer_jax.models.interface import Module
 from transformer_jax.notebook import table
@@ -41,7 +42,7 @@ class TranslationEvaluation(NamedTuple):
     """A report, and the translations and their pairs, in the order of the split.
 
     ``references``: one or several lists, only for text that is not a split of the data; saved with the scores and sources.
-    ``signs``: measurements of whether the model uses its source, for the log.
+    ``signs``: measurements of whether the model uses its source, for the log. ``corpora``: metrics by corpus of a mixture.
     """
 
     report: EvaluationReport
@@ -49,6 +50,7 @@ class TranslationEvaluation(NamedTuple):
     pairs: Sequence[SentencePair] = ()
     references: Sequence[Sequence[str]] = ()
     signs: Mapping[str, float] = {}
+    corpora: Mapping[str, Mapping[str, float]] = {}
 
     @property
     def split(self) -> str:
@@ -56,7 +58,8 @@ class TranslationEvaluation(NamedTuple):
 
     @property
     def metrics(self) -> dict[str, float]:
-        return {**self.report.headline(), **self.signs}
+        of_corpora = {f"{name}_{corpus}": found[name] for corpus, found in self.corpora.items() for name in found}
+        return {**self.report.headline(), **of_corpora, **self.signs}
 
     @property
     def summary(self) -> str:
@@ -64,12 +67,17 @@ class TranslationEvaluation(NamedTuple):
 
     def to_json(self) -> dict[str, object]:
         if not self.references:
-            return self.report.to_json()
+            return self.report.to_json() | ({"corpora": self.corpora} if self.corpora else {})
         sources = [pair.source for pair in self.pairs]
         return {**self.report.to_json(), "sources": sources, "references": [list(each) for each in self.references]}
 
     def rows(self) -> list[tuple[str, str, str]]:
-        return self.report.rows()
+        corpora = [
+            (f"{LABELS.get(name, name)} of {corpus}", f"{found[name]:.2f}", "")
+            for corpus, found in self.corpora.items()
+            for name in found
+        ]
+        return [*self.report.rows(), *corpora]
 
     def _repr_html_(self) -> str:
         return table(self.rows())
@@ -123,13 +131,22 @@ class Evaluator:
         """Scores ``params`` on a split (its first ``limit`` sentences if above 0).
 
         ``split``: ``train``, ``validation``, ``test`` or another name in the data. Scores are of the raw text of the
-        references; no sentence is left out or truncated. Raises DataError when the split is empty or unknown.
+        references; no sentence is left out or truncated. Of a mixture, ``limit`` is divided between the corpora, and there are
+        metrics of each. Raises DataError when the split is empty or unknown.
         """
         name = self.config.data.split_name(split)
-        pairs = self.pairs(name, limit)
-        sums = self.loss_sums(params, name, limit)
-        references = [pair.target for pair in pairs]
-        return self.translated(params, name, pairs, references, float(sums.nll), float(sums.tokens))
+        parts = self._parts(name, limit)
+        pairs, sizes = [pair for part in parts.values() for pair in part], self.store(name).statistics.corpora
+        ranges = ranges_of(sizes) if sizes else [("", 0, len(pairs))]
+        sums = {corpus: self.loss_sums(params, name, len(parts[corpus]), begin) for corpus, begin, _ in ranges}
+        nll, tokens = (sum(float(getattr(each, of)) for each in sums.values()) for of in ("nll", "tokens"))
+        found = self.translated(params, name, pairs, [pair.target for pair in pairs], nll, tokens)
+        corpora, outputs = {}, iter(found.outputs)
+        for corpus in sizes:
+            part, of_part = parts[corpus], sums[corpus]
+            scores = self._scores(list(itertools.islice(outputs, len(part))), [pair.target for pair in part], part)
+            corpora[corpus] = {"loss": float(of_part.nll / of_part.tokens), **scores.values}
+        return found._replace(corpora=corpora)
 
     def translated(
         self,
@@ -154,11 +171,10 @@ class Evaluator:
         translations: Sequence[Translation],
     ) -> TranslationEvaluation:
         """The report of translations."""
-        sources, language = [pair.source for pair in pairs], self.config.data.target_language
         hypotheses = [translation.text for translation in translations]
         report = EvaluationReport(
             split=measured.split,
-            scores=score_translations(hypotheses, references, language, self.config.evaluation, sources),
+            scores=self._scores(hypotheses, references, pairs),
             loss=measured.loss,
             perplexity=measured.perplexity,
             tokens_per_second=sum(len(translation.token_ids) for translation in translations) / measured.seconds,
@@ -168,18 +184,37 @@ class Evaluator:
         )
         return TranslationEvaluation(report, hypotheses, pairs)
 
+    def _scores(
+        self,
+        hypotheses: Sequence[str],
+        references: Sequence[str] | Sequence[Sequence[str]],
+        pairs: Sequence[SentencePair],
+    ) -> Scores:
+        language, sources = self.config.data.target_language, [pair.source for pair in pairs]
+        return score_translations(hypotheses, references, language, self.config.evaluation, sources)
+
     def pairs(self, split: str, limit: int = 0) -> list[SentencePair]:
         """Raw sentence pairs of a split, all or the first ``limit``; raises DataError when it is empty."""
-        pairs = list(itertools.islice(self.corpus.pairs(split), limit or None))
-        if not pairs:
-            raise DataError(f"data: the split {split!r} is empty")
-        return pairs
+        return [pair for part in self._parts(split, limit).values() for pair in part]
 
-    def loss_sums(self, params: PyTree, split: str, limit: int = 0) -> LossSums:
+    def _parts(self, split: str, limit: int) -> dict[str, list[SentencePair]]:
+        """The pairs by corpus of a mixture."""
+        parts = parts_of(self.corpus, split)
+        limit = -(-limit // len(parts))
+        found = {name: list(itertools.islice(part.pairs(split), limit or None)) for name, part in parts.items()}
+        if not any(found.values()):
+            raise DataError(f"data: the split {split!r} is empty")
+        return found
+
+    def loss_sums(self, params: PyTree, split: str, limit: int = 0, begin: int = 0) -> LossSums:
         """Teacher-forced loss sums, without dropout or smoothing, over a split."""
+        return self.sums_over(params, self.store(split), limit, begin)
+
+    def sums_over(self, params: PyTree, store: TokenStore, limit: int, begin: int) -> LossSums:
+        """The same over the ``limit`` pairs (0: all) of a store from ``begin``."""
         total = LossSums.zero()
         few_shapes, rows = few_shapes_on(self._mesh), row_groups(self._mesh)
-        for batch in scoring_batches(self.store(split), SCORING_TOKENS, rows, limit=limit, few_shapes=few_shapes):
+        for batch in scoring_batches(store, SCORING_TOKENS, rows, limit=limit, few_shapes=few_shapes, begin=begin):
             total = total + self._compiled_loss(params, put_rows(batch, self._mesh))
         return total
 

@@ -2,8 +2,8 @@
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -16,12 +16,14 @@ from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Hyperparameters, load_run_config
 from transformer_jax.config.data import padded_width
 from transformer_jax.config.evaluation import EvaluationConfig
+from transformer_jax.config.mixture import by_corpus
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.batches import make_batch
 from transformer_jax.data.cached_stores import Tokenization
 from transformer_jax.data.corpora import open_corpus, with_languages
 from transformer_jax.data.corpus_statistics import sample_of
 from transformer_jax.data.line_shift import line_shift
+from transformer_jax.data.mixture import pairs_of_epoch, ranges_of, times_an_epoch
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, digest
 from transformer_jax.data.shared_stores import shared_digest
 from transformer_jax.data.text_files import read_lines
@@ -54,7 +56,7 @@ MEASURED_PAIRS = 1000
 class TranslationData:
     """The training split, tokenized and filtered, and the assignment of pairs to updates; prefetches ``prefetch`` batches.
 
-    ``warnings``: faults in the text.
+    ``warnings``: faults in the text. ``times``: how often an epoch has a pair of each corpus of a mixture, in the mean.
     """
 
     store: TokenStore
@@ -62,13 +64,19 @@ class TranslationData:
     mesh: Mesh
     prefetch: int
     warnings: tuple[str, ...] = ()
+    times: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def report(self) -> DataReport:
         statistics = self.store.statistics
         content: dict[str, object] = {"training": asdict(statistics), "batches": self.plan.to_json()}
         content |= {"unigram_entropy": unigram_entropy(self.store.target_side.ids), "warnings": self.warnings}
-        return DataReport(content, "\n".join([statistics.table(), self.plan.table(), *self.warnings]))
+        shares = {name: times * statistics.corpora[name] / self.plan.num_pairs for name, times in self.times.items()}
+        content |= {"mixture": {"times_an_epoch": self.times, "shares": shares}} if shares else {}
+        mixture = [
+            f"mixture: {name} {shares[name]:.1%}, {times:.2f} times an epoch" for name, times in self.times.items()
+        ]
+        return DataReport(content, "\n".join([statistics.table(), *mixture, self.plan.table(), *self.warnings]))
 
     def batch_shapes(self, first_update: int) -> list[Batch]:
         return [batch_shape(*shape) for shape in self.plan.shapes_by_need(first_update)]
@@ -105,7 +113,8 @@ class TranslationTask(Task):
 
     @classmethod
     def new_tokenizers(cls, config: ExperimentConfig) -> TokenizerPair:
-        return train_tokenizers(config.tokenizer, cls.open_source(config), config.data.train_split, config.data_seed)
+        data, tags = config.data, sorted(set(by_corpus(config.data.tags, "data.tags").values()))
+        return train_tokenizers(config.tokenizer, cls.open_source(config), data.train_split, config.data_seed, tags)
 
     @classmethod
     def require_split(cls, config: ExperimentConfig, split: str) -> None:
@@ -173,10 +182,24 @@ class TranslationTask(Task):
 
     def training_data(self) -> TranslationData:
         data, batching = self.config.data, self.config.batching
+        for tag in by_corpus(data.tags, "data.tags").values():
+            if len(pieces := self.tokenizers.source.encode(tag)) != 1:
+                remedy = "use --config.init.tokenizer=new, or a word that is a piece of it"
+                raise ConfigError(f"data.tags: {tag} has {len(pieces)} pieces in the vocabulary, not one; {remedy}")
         with first_goes_first():
             store = open_token_store(self.corpus, data.train_split, self.tokenizers, data, is_training=True)
-        plan = plan_batches(store.lengths(), batching, self.config.data_seed)
-        return TranslationData(store, plan, self.mesh, batching.prefetch_batches, self._warnings())
+        chosen, times = None, {}
+        if store.statistics.corpora:
+            self._mixture.append(store)
+            times = times_an_epoch(store.statistics.corpora, data)
+            chosen = pairs_of_epoch(store.statistics.corpora, times, self.config.data_seed)
+        plan = plan_batches(store.lengths(), batching, self.config.data_seed, chosen)
+        return TranslationData(store, plan, self.mesh, batching.prefetch_batches, self._warnings(), times)
+
+    @cached_property
+    def _mixture(self) -> list[TokenStore]:
+        """The store of the mixture that ``training_data`` opened; empty before, and for other data."""
+        return []
 
     def tokenization(self) -> Tokenization[TokenStore]:
         return tokenization_of_pairs(self.corpus, self.config.data.train_split, self.tokenizers, self.config.data)
@@ -197,13 +220,20 @@ class TranslationTask(Task):
         return activations(self.objective.training_model(hyperparameters), params, *batch, key=key)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
-        """Translates and scores a split as validations do, and measures whether the outputs depend on the source."""
+        """Translates and scores a split as validations do, and measures whether the outputs depend on the source.
+
+        For a mixture also the loss of the first training pairs of each corpus, which may have no validation split.
+        """
         found = self.validator.evaluate(params, split, limit=limit)
         signs = {"distinct_outputs": distinct_share([pair.source for pair in found.pairs], found.outputs)}
         batch = first_pairs(self.validator.store(found.split), row_groups(self.mesh))
         entropy = None if batch is None else self._entropy(params, put_rows(batch, self.mesh))
         if entropy is not None:
             signs["cross_attention_entropy"] = float(entropy)
+        for store in self._mixture:
+            for name, begin, number in ranges_of(store.statistics.corpora, MEASURED_PAIRS):
+                sums = self.validator.sums_over(params, store, number, begin)
+                signs[f"train_loss_{name}"] = float(sums.nll / sums.tokens)
         return found._replace(signs=signs)
 
     def evaluate_trained(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from transformer_jax.config import ConfigError, ExperimentConfig, Metric, flatten
+from transformer_jax.config.data import NAMED_SOURCES
 from transformer_jax.config.evaluation import TOKENIZER_KEY
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.data.sentence_pairs import did_you_mean
@@ -132,7 +133,7 @@ def different_text(runs: Sequence[RunSummary]) -> list[str]:
     if len({config.task for config in configs}) > 1:
         return ["The runs have different tasks: their scores are not comparable; each task is listed separately."]
     deciding = SCORED_TEXT
-    if any(getattr(config.data, "held_out", 0) and config.data.source == "text" for config in configs):
+    if any(getattr(config.data, "held_out", 0) and config.data.source in NAMED_SOURCES for config in configs):
         same_seed = len({config.data_seed for config in configs}) == 1
         deciding |= HELD_OUT_TEXT - ({"seed", "data.seed"} if same_seed else set())
     differ = [key for key in differing_settings(configs) if key in deciding]

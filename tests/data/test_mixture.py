@@ -1,0 +1,213 @@
+"""Mixtures of corpora: one store, shares of an epoch, tags, scores by corpus, and errors before time is spent."""
+
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.config import BatchingConfig, ConfigError, DataConfig, DataError, TokenizerConfig, from_dict
+from transformer_jax.data.batch_plan import plan_batches
+from transformer_jax.data.cached_stores import Shard, build_shard
+from transformer_jax.data.corpora import open_corpus, require_readable
+from transformer_jax.data.mixture import pairs_of_epoch, times_an_epoch
+from transformer_jax.data.token_store import open_token_store, tokenization_of_pairs
+from transformer_jax.data.tokenizers import train_tokenizers
+from transformer_jax.tasks.translation.evaluator import Evaluator
+from transformer_jax.tasks.translation.translator import Translation
+from transformer_jax.training.losses import LossSums
+from transformer_jax.training.sharding import make_mesh
+
+TAGS = "de=<2de> bt=<BT>"
+WEIGHED = {"fr": 40, "de": 10, "bt": 7}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Pairs of "fr", "de" and "bt"; "bt" has a pair without source, and one whose target is its source."""
+    folder = tmp_path_factory.mktemp("mixture")
+    lines = {"fr": [("a b", "c d")] * 40, "de": [("a b", "f"), ("f", "a b c")] * 5}
+    lines["bt"] = [("a", "f"), ("", "b"), ("c", "c"), ("b", "d")]
+    for name, pairs in lines.items():
+        for side, texts in zip(("en", name if name != "bt" else "de"), zip(*pairs, strict=True), strict=True):
+            (folder / f"{name}.{side}").write_text("".join(f"{text}\n" for text in texts))
+    return folder
+
+
+def data_of(folder, **settings):
+    train = f"fr={folder}/fr.{{en,fr}} de={folder}/de.{{en,de}}  bt={folder}/bt.{{en,de}}"
+    validation = f"bt={folder}/bt.{{en,de}} fr={folder}/fr.{{en,fr}}"
+    stated = {
+        "source": "mixture",
+        "train": train,
+        "validation": validation,
+        "tags": TAGS,
+        "cache_directory": f"{folder}/cache",
+    }
+    return DataConfig(**stated | settings)
+
+
+def tokenizers_of(data, kind="bpe", size=270, **settings):
+    config = TokenizerConfig(kind, size, character_coverage=1.0, **settings)
+    return train_tokenizers(config, open_corpus(data, 0), "train", 0, ["<2de>", "<BT>"])
+
+
+@pytest.mark.parametrize(("kind", "size"), [("bpe", 267), ("unigram", 267)])
+def test_a_tag_is_one_piece_of_the_sources_also_with_dropout_and_text_stays_lossless(folder, kind, size):
+    pair = tokenizers_of(data_of(folder), kind, size, joint=False)
+    tag, *rest = pair.source.encode("<2de> a b")
+    assert pair.source.pieces([tag]) == ["\u2581<2de>"] and rest == pair.source.encode("a b")
+    assert len(pair.target.encode("<2de>")) > 1
+    assert pair.source.decode([tag, *rest]) == "<2de> a b"
+    assert kind != "bpe" or {pair.source.encode_with_dropout("<2de> a b", 0.5, seed)[0] for seed in range(9)} == {tag}
+
+
+def test_one_store_holds_the_corpora_in_order_with_tags_and_filters_see_the_plain_text(folder):
+    data = data_of(folder)
+    corpus, tokenizers = open_corpus(data, 0), tokenizers_of(data)
+    assert (data.source_language, data.target_language) == ("en", "und")
+    store = open_token_store(corpus, "train", tokenizers, data, is_training=True)
+    assert store.statistics.corpora == {"fr": 40, "de": 10, "bt": 2}
+    assert {reason for reason, count in store.statistics.dropped.items() if count} == {
+        "empty source",
+        "target is the source",
+    }
+    first = store.source_side.ids[store.source_side.offsets[[0, 39, 40, 49, 50, 51]]]
+    assert tokenizers.source.pieces(first)[2:] == ["\u2581<2de>"] * 2 + ["\u2581<BT>"] * 2
+    validation = open_token_store(corpus, "validation", tokenizers, data, is_training=False)
+    assert validation.statistics.corpora == {"fr": 40, "bt": 4}
+    assert [pair.source for pair in corpus.pairs("validation")][40:] == ["<BT> a", "", "<BT> c", "<BT> b"]
+
+
+def test_shards_and_segmentations_keep_corpora_together(folder, tmp_path):
+    for number, settings in enumerate(({}, {"bpe_dropout": 0.2, "segmentations": 2})):
+        stores = []
+        for count in (1, 5):
+            data = data_of(folder, cache_directory=f"{tmp_path}/{number}-{count}", **settings)
+            corpus, tokenizers = open_corpus(data, 0), tokenizers_of(data)
+            for index in range(count):
+                build_shard(
+                    tokenization_of_pairs(corpus, "train", tokenizers, data), data.cache_directory, Shard(index, count)
+                )
+            stores.append(open_token_store(corpus, "train", tokenizers, data, is_training=True))
+        assert stores[0].statistics == stores[1].statistics
+        assert list(stores[0].statistics.corpora.values()) == [40 * (1 + number), 10 * (1 + number), 2 * (1 + number)]
+        np.testing.assert_array_equal(stores[0].source_side.ids, stores[1].source_side.ids)
+
+
+@pytest.mark.parametrize(
+    ("settings", "shares"),
+    [
+        ({}, (40 / 57, 10 / 57, 7 / 57)),
+        ({"temperature": 1e6}, (1 / 3, 1 / 3, 1 / 3)),
+        ({"temperature": 2.0}, tuple(n**0.5 / (40**0.5 + 10**0.5 + 7**0.5) for n in (40, 10, 7))),
+        ({"weights": "bt=1 fr=6 de=3"}, (0.6, 0.3, 0.1)),
+    ],
+)
+def test_an_epoch_has_the_shares_and_the_pairs_of_a_corpus_equally_often(folder, settings, shares):
+    data = data_of(folder, **settings)
+    pairs = pairs_of_epoch(WEIGHED, times_an_epoch(WEIGHED, data), seed=0)
+    counts = np.bincount(pairs, minlength=57)
+    of_corpus = [counts[:40], counts[40:50], counts[50:]]
+    np.testing.assert_allclose([each.sum() for each in of_corpus], np.array(shares) * len(pairs), atol=1)
+    assert all(np.ptp(each) <= 1 for each in of_corpus) and counts.min() == 1
+    assert min(each.max() for each in of_corpus) == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"kind": "packed", "packed_length": 40}, {"kind": "packed", "count": "tokens", "packed_length": 16}],
+)
+def test_every_epoch_has_the_chosen_pairs_in_an_order_that_depends_on_seed_and_update_alone(settings):
+    lengths = np.random.default_rng(0).integers(1, 30, (2, 57)).astype(np.uint16)
+    chosen = np.repeat(np.arange(57), np.arange(57) % 3 + 1)
+    config = BatchingConfig(tokens_per_update=256, **settings)
+    plan, resumed = (plan_batches(lengths, config, 0, chosen) for _ in range(2))
+    orders = []
+    for epoch in range(2):
+        updates = range(epoch * plan.batches_per_epoch, (epoch + 1) * plan.batches_per_epoch)
+        orders.append(np.concatenate([plan.batch(update).pairs for update in updates]))
+        np.testing.assert_array_equal(np.sort(orders[-1]), chosen)
+    assert not np.array_equal(*orders)
+    for left, right in zip(resumed.batch(updates[1]), plan.batch(updates[1]), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_losses_and_scores_of_each_corpus_and_a_limit_that_reaches_all(folder):
+    data = data_of(folder, validation=f"de={folder}/de.{{en,de}} fr={folder}/fr.{{en,fr}}")
+    config = from_dict({"data": {"source": "copy"}, "tokenizer": {"vocabulary_size": 270}})
+    config = config.__class__(**vars(config) | {"data": data})
+    tokenizers = tokenizers_of(data)
+    model = SimpleNamespace(model=None, longest_sequence=None, evaluation_dtype="float32")
+    # The loss of every token is the id of the first token of its source.
+    model.unsmoothed_loss = lambda params, batch: LossSums(
+        *(
+            jnp.sum(weight * (batch.target.ids != 0)).astype(jnp.float32)
+            for weight in (0, batch.source.ids[:, :1], 0, 1)
+        )
+    )
+    evaluator = Evaluator(config, tokenizers, model, make_mesh(config.mesh), lambda config: open_corpus(config.data, 0))
+    evaluator.translator = SimpleNamespace(
+        translate=lambda params, texts: [[Translation("c d" if text == "a b" else "x", 0.0, [2])] for text in texts]
+    )
+    found = evaluator.evaluate({}, "validation", limit=7)
+    assert [pair.source for pair in found.pairs] == ["a b"] * 4 + ["<2de> a b", "<2de> f"] * 2
+    of_fr, of_de = (tokenizers.source.encode(text)[0] for text in ("a b", "<2de> a b"))
+    assert (found.metrics["loss_fr"], found.metrics["loss_de"]) == (of_fr, of_de)
+    assert min(of_fr, of_de) < found.metrics["loss"] < max(of_fr, of_de)
+    assert found.metrics["chrf_fr"] == pytest.approx(100) and found.metrics["chrf_de"] == 0
+    assert found.to_json()["corpora"]["fr"]["loss"] == of_fr
+    assert ("chrF of fr", "100.00", "") in found.rows()
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"train": ""}, "data.train: must name the files of every corpus"),
+        ({"train": "a.{en,de}"}, "data.train: 'a.{en,de}' is not NAME=VALUE"),
+        ({"train": "fr=a.{en,fr} de="}, "is not NAME=VALUE"),
+        ({"train": "fr=a.{en,fr} fr=b.{en,fr}"}, "data.train: the corpus 'fr' is named twice"),
+        ({"validation": "it=a.{en,it}"}, "data.validation: no corpus 'it' in data.train; it has fr, de, bt"),
+        ({"tags": "it=<2it>"}, "data.tags: no corpus 'it'"),
+        ({"tags": "de=<2 de>"}, "data.tags: '<2 de>' of de is not one word"),
+        ({"weights": "fr=1 de=0 bt=1"}, "data.weights: '0' of de is not a number above 0"),
+        ({"weights": "fr=1 de=-1 bt=1"}, "'-1' of de is not a number above 0"),
+        ({"weights": "fr=1 de=nan bt=1"}, "'nan' of de is not a number above 0"),
+        ({"weights": "fr=1"}, "data.weights: de, bt has none"),
+        ({"weights": "fr=1 de=1 bt=1", "temperature": 5.0}, "data.temperature: data.weights is set too"),
+        ({"temperature": 0.0}, "data.temperature: 0.0 must be above 0"),
+        ({"directory": "x"}, "data.directory: a mixture reads the files of data.train"),
+        ({"held_out": 0.1}, "data.held_out: data.validation is set too"),
+        ({"source": "text"}, "data.source: text has no data.tags"),
+    ],
+)
+def test_settings_that_make_no_mixture(folder, settings, problem):
+    with pytest.raises(ConfigError) as error:
+        data_of(folder, **settings)
+    assert problem in str(error.value)
+
+
+def test_files_that_are_missing_or_empty_a_corpus_that_is_filtered_away_and_a_word_tokenizer(folder, tmp_path):
+    (tmp_path / "none.tsv").touch()
+    for files, problem in (
+        (f"{tmp_path}/absent.tsv", "absent.tsv is not a file"),
+        (f"{tmp_path}/none.tsv", "file is empty"),
+    ):
+        data = data_of(folder, train=f"fr={folder}/fr.{{en,fr}} de={files}", validation="", tags="")
+        with pytest.raises(DataError, match=problem):
+            require_readable(SimpleNamespace(data=data, data_seed=0), "train", is_whole=True)
+    with pytest.raises(DataError, match="no pair of the corpus 'de' is left"):
+        times_an_epoch({"fr": 3, "de": 0}, data_of(folder))
+    with pytest.raises(ConfigError, match=r"data.weights: an epoch would have 41,000,000,050 pairs, each of 'bt' "):
+        times_an_epoch(WEIGHED, data_of(folder, weights="fr=40 de=10 bt=41e9"))
+    with pytest.raises(ConfigError, match=r"data.tags: word has no pieces for tags"):
+        from_dict(
+            {"data": {"source": "mixture", "train": "de=a.{en,de}", "tags": TAGS[:8]}, "tokenizer": {"kind": "word"}}
+        )
+
+
+def test_paths_of_all_corpora_become_absolute(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    data = DataConfig("mixture", train="de=a.en,b.de fr=/x/c d.{en,fr}", held_out=0.1).absolute()
+    assert data.train == f"de={tmp_path}/a.en,{tmp_path}/b.de fr=/x/c d.{{en,fr}}"
+    assert data.absolute() == data

@@ -1,0 +1,60 @@
+"""Settings of a mixture of corpora, whose values have the form ``de=train.{en,de} fr=train.{en,fr}``."""
+
+import math
+import re
+from collections.abc import Collection, Mapping
+
+from transformer_jax.config.checks import require
+
+_NAME = re.compile(r"(?:^|\s+)([\w-]+)=")
+
+
+def by_corpus(text: str, key: str, known: Collection[str] = ()) -> dict[str, str]:
+    """The value of each corpus by name; white space before the next ``NAME=`` separates them.
+
+    Raises ConfigError, which names ``key``, at text of another form, and at names that are not ``known`` or occur twice.
+    """
+    before, *parts = _NAME.split(text.strip())
+    names, values = parts[::2], [value.strip() for value in parts[1::2]]
+    is_sound = not before and all(values)
+    require(
+        is_sound, key, f"{text!r} is not NAME=VALUE for every corpus, such as de=... fr=..., with data.source=mixture"
+    )
+    twice = next((name for name in names if names.count(name) > 1), None)
+    require(twice is None, key, f"the corpus {twice!r} is named twice; give it one value")
+    for name in names:
+        require(not known or name in known, key, f"no corpus {name!r} in data.train; it has {', '.join(known)}")
+    return dict(zip(names, values, strict=True))
+
+
+def written(values: Mapping[str, str]) -> str:
+    """The inverse of ``by_corpus``."""
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def weights_of(text: str, known: Collection[str]) -> dict[str, float]:
+    """The weights of all corpora; raises ConfigError unless each of ``known`` has one above 0."""
+    weights = {}
+    for name, value in by_corpus(text, "data.weights", known).items():
+        try:
+            weights[name] = float(value)
+        except ValueError:
+            weights[name] = math.nan
+        problem = f"{value!r} of {name} is not a number above 0; to leave the corpus out, remove it from data.train"
+        require(0 < weights[name] < math.inf, "data.weights", problem)
+    missing = [name for name in known if name not in weights]
+    require(
+        not weights or not missing,
+        "data.weights",
+        f"{', '.join(missing)} has none; give every corpus one, or no corpus",
+    )
+    return weights
+
+
+def tags_of(text: str, known: Collection[str]) -> dict[str, str]:
+    """The tags of corpora; raises ConfigError at a tag that is not one word."""
+    tags = by_corpus(text, "data.tags", known)
+    for name, tag in tags.items():
+        is_word = len(tag.split()) == 1 and tag.isprintable() and "\u2581" not in tag
+        require(is_word, "data.tags", f"{tag!r} of {name} is not one word; write it without spaces, such as <2{name}>")
+    return tags
