@@ -13,7 +13,8 @@ from transformer_jax.data.corpora import open_corpus, require_readable
 from transformer_jax.data.mixture import pairs_of_epoch, times_an_epoch
 from transformer_jax.data.token_store import open_token_store, tokenization_of_pairs
 from transformer_jax.data.tokenizers import train_tokenizers
-from transformer_jax.tasks.translation.evaluator import Evaluator
+from transformer_jax.tasks.translation.evaluator import Evaluator, TranslationEvaluation
+from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tasks.translation.translator import Translation
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import make_mesh
@@ -211,3 +212,26 @@ def test_paths_of_all_corpora_become_absolute(monkeypatch, tmp_path):
     data = DataConfig("mixture", train="de=a.en,b.de fr=/x/c d.{en,fr}", held_out=0.1).absolute()
     assert data.train == f"de={tmp_path}/a.en,{tmp_path}/b.de fr=/x/c d.{{en,fr}}"
     assert data.absolute() == data
+
+
+def test_training_reads_the_shares_and_measures_the_loss_of_each_corpus(folder):
+    data = vars(data_of(folder, weights="fr=1 de=1 bt=2"))
+    config = from_dict({"data": data, "tokenizer": {"vocabulary_size": 270}, "batching": {"tokens_per_update": 4096}})
+    mesh, tokenizers = make_mesh(config.mesh), tokenizers_of(config.data)
+    task = TranslationTask(config, tokenizers, mesh, objective=SimpleNamespace())
+    training = task.training_data()
+    assert "mixture: bt 50.0%, 40.00 times an epoch" in training.report.text
+    pairs = [training.plan.batch(update).pairs for update in range(training.plan.batches_per_epoch)]
+    assert np.bincount(np.concatenate(pairs)).tolist() == [1] * 40 + [4] * 10 + [40] * 2
+    found = TranslationEvaluation(SimpleNamespace(split="validation", headline=dict), [])
+    vars(task)["validator"] = SimpleNamespace(
+        evaluate=lambda params, split, limit: found,
+        store=lambda split: training.store,
+        sums_over=lambda params, store, limit, begin: LossSums(0, 7.0 * limit + begin, 0, limit),
+    )
+    vars(task)["_entropy"] = lambda params, batch: None
+    metrics = task.evaluate({}, "validation").metrics
+    assert [metrics[f"train_loss_{name}"] for name in ("fr", "de", "bt")] == [7, 11, 32]
+    others = train_tokenizers(TokenizerConfig("bpe", 268), open_corpus(data_of(folder, tags=""), 0), "train", 0)
+    with pytest.raises(ConfigError, match=r"data.tags: <2de> has \d pieces in the vocabulary, not one"):
+        TranslationTask(config, others, mesh, objective=SimpleNamespace()).training_data()
