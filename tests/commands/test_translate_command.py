@@ -96,7 +96,6 @@ def test_the_translation_of_least_risk_is_a_function_of_the_line_and_the_seed(ru
         ("--mbr=ter",),
         ("--samples=4",),
         ("--mbr=bleu", "--samples=2", "--n_best=3"),
-        ("--mbr=chrf", "--config.decoding.diverse_groups=2"),
     ],
 )
 def test_flags_that_do_not_go_with_least_risk_are_refused(run, flags):

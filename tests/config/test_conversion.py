@@ -140,7 +140,8 @@ def test_renamed_settings_of_earlier_versions_are_migrated():
 
 
 def test_removed_settings_are_left_out_of_saved_runs_and_refused_elsewhere():
-    saved = {"schema_version": 3, "config": {"decoding": {"beam_width": 3, "shortlist": ""}}}
+    removed = {"shortlist": "", "diverse_groups": 1, "diversity": 0.5}
+    saved = {"schema_version": 3, "config": {"decoding": {"beam_width": 3, **removed}}}
     assert from_json(saved).decoding == DecodingConfig(beam_width=3)
     saved["config"]["decoding"]["shortlist"] = "a.npz"
     with pytest.warns(UserWarning, match=r"decoding.shortlist=a.npz is ignored: the setting was removed"):

@@ -134,8 +134,6 @@ def test_a_search_ends_later(monkeypatch):
             state = search.choose(state, jnp.broadcast_to(log_probs, (1, 1, 5)))
         found[name] = search.results(state).ids[0, 0].tolist()
     assert found == {"beam": [2, 0, 0, 0], "late_ending": [4, 4, 4, 2]}
-    with pytest.raises(ConfigError, match=r"decoding\.diverse_groups"):
-        DecodingConfig(search="late_ending", diverse_groups=2)
 
 
 def test_a_source_of_pairs(tmp_path):

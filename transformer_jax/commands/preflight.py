@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformer_jax.commands import flags
-from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.runtime.atomic_files import require_local
 
 if TYPE_CHECKING:
     from transformer_jax.tools.preflight.chips import Topology
 
-BEST = 3
 PROGRAMS = "train_step", "decode_step", "search"
 
 
@@ -25,8 +24,6 @@ PROGRAMS = "train_step", "decode_step", "search"
     flags.enum(
         "program", "train_step", PROGRAMS, "the training step; one step of decoding; the whole search of a batch"
     ),
-    flags.boolean("search", False, "try meshes, tokens and rematerialization"),
-    flags.integer("search_limit", 12, "maximum number of variants to compile", lower_bound=1),
     flags.string("calibration", "", "file of speeds measured by calibrate, used in place of data-sheet figures"),
     flags.boolean("json", False, "print JSON"),
 )
@@ -37,7 +34,6 @@ def preflight(values: flags.Values) -> int:
         transformer-jax preflight --config=transformer_base --topology=v5e:16x16 --config.mesh.fsdp=8
         transformer-jax preflight --config=transformer_base --topology=h100:2x8
         transformer-jax preflight --config=quickstart --topology=cpu:8 --config.batching.row_multiple=8
-        transformer-jax preflight --config=transformer_base --topology=v5e:4x4 --search
         transformer-jax preflight --config=transformer_base --topology=h100:1 --program=search --calibration=measured.json
 
     Topologies: a slice of v4, v5e, v5p or v6e, such as v5e:4x8, or several of a kind (not v4), 2xv5e:4x8 (needs libtpu: pip
@@ -47,15 +43,12 @@ def preflight(values: flags.Values) -> int:
     memory and interconnect overlap perfectly.
 
     --program: the training step, one step of decoding, or the whole search of a full batch of the longest inputs.
-
-    --search begins with the mesh of the recipe. With each mesh it tries the recipe's tokens without rematerialization; if
-    they fit, two and four times as many; if not, rematerialization, then half and a quarter of the tokens.
     """
     from transformer_jax.tools.preflight.chips import missing_wheels_named
 
     config = flags.resolve_config(values)
     with missing_wheels_named():
-        return _search(values, config) if values.search else _compile(values, config)
+        return _compile(values, config)
 
 
 def _open(values: flags.Values) -> "Topology":
@@ -78,38 +71,6 @@ def _compile(values: flags.Values, config: ExperimentConfig) -> int:
         program = compile_decoding(config, topology, values.length, is_search=values.program == "search")
     print(json.dumps(to_json(program, topology), indent=1) if values.json else report(program, topology))
     return 0 if program.fits else 1
-
-
-def _search(values: flags.Values, config: ExperimentConfig) -> int:
-    from transformer_jax.tools.preflight.program import Program, positions_per_second
-    from transformer_jax.tools.preflight.report import SUMMARY_HEAD, report, summary
-    from transformer_jax.tools.preflight.search import flags_of, search
-
-    if values.json:
-        raise ConfigError("--json: a search prints a table; leave out --json or --search")
-    if values.program != "train_step":
-        raise ConfigError("--program: --search tries training steps; leave out one of the two")
-    topology = _open(values)
-    chip = topology.chip
-    if chip is None:
-        raise ConfigError(
-            f"--search: nothing can be compared, the speed of {topology.name} is not known; give a TPU slice or GPUs"
-        )
-    print(SUMMARY_HEAD)
-
-    def on_result(variant: ExperimentConfig, program: Program) -> None:
-        print(summary(program, chip, variant), flush=True)
-
-    fitting = search(config, topology, values.length, values.search_limit, on_result)
-    if not fitting:
-        print("\nNo variant that was tried fits; try a larger --search_limit or a larger slice.")
-        return 1
-    best = sorted(fitting, key=lambda each: -positions_per_second(each[1], chip))[:BEST]
-    print("\nThe best, by target positions/s:")
-    for variant, program in best:
-        print(f"  {positions_per_second(program, chip):,.0f}: {flags_of(variant)}")
-    print(f"\n{report(best[0][1], topology)}")
-    return 0
 
 
 @flags.command(flags.string("output", None, "file to write", required=True))

@@ -34,13 +34,6 @@ class DecodingConfig:
         "Search ends when no unfinished prefix can win (exact), or when beam_width hypotheses are finished (first_beams, "
         "as in most toolkits: faster, may miss the best).",
     )
-    diverse_groups: int = setting(
-        1,
-        "Groups of beams that avoid the tokens of the groups before (Vijayakumar et al. 2018); 1 is plain beam search.",
-    )
-    diversity: float = setting(
-        0.5, "Log-probability that a token loses for each beam of an earlier group that has just chosen it.", at_least=0
-    )
     mbr: Literal["", "chrf", "bleu"] = setting(
         "",
         "Minimum Bayes risk decoding (Eikema and Aziz 2020): instead of beam search, the sample with the highest mean of this "
@@ -69,24 +62,17 @@ class DecodingConfig:
 
     def __post_init__(self) -> None:
         check_settings("decoding", self)
-        problem = f"{self.diverse_groups} groups do not divide decoding.beam_width={self.beam_width}"
-        require(self.beam_width % self.diverse_groups == 0, "decoding.diverse_groups", problem)
-        problem = f"{self.diverse_groups} groups are of decoding.search=beam, not {self.search}; use 1"
-        require(self.diverse_groups == 1 or self.search == "beam", "decoding.diverse_groups", problem)
-        is_plain = self.search == "beam" and self.diverse_groups == 1
-        problem = (
-            f"{self.mbr} chooses among samples, without decoding.search and decoding.diverse_groups; leave them out"
-        )
-        require(not self.mbr or is_plain, "decoding.mbr", problem)
+        problem = f"{self.mbr} chooses among samples, without decoding.search={self.search}; leave that out"
+        require(not self.mbr or self.search == "beam", "decoding.mbr", problem)
 
     @property
     def max_results(self) -> int:
         """The largest number of results of a sentence."""
         return self.samples if self.mbr else self.beam_width
 
-    def in_one_group(self, beam_width: int) -> "DecodingConfig":
-        """The same settings with plain beam search of this width."""
-        return replace(self, beam_width=beam_width, diverse_groups=1, mbr="")
+    def with_beams(self, beam_width: int) -> "DecodingConfig":
+        """The same settings with a beam search of this width."""
+        return replace(self, beam_width=beam_width, mbr="")
 
 
 def check_translation(

@@ -233,8 +233,6 @@ class EvaluationReport:
     def rows(self) -> list[tuple[str, str, str]]:
         """Table rows: (name, value, remark)."""
         how = f"beam {self.decoding.beam_width}, length penalty {self.decoding.length_penalty:g}, stop {self.decoding.stop}"
-        if self.decoding.diverse_groups > 1:
-            how += f", {self.decoding.diverse_groups} groups with diversity {self.decoding.diversity:g}"
         search = "greedy" if self.decoding.beam_width == 1 else how
         search += f", search {self.decoding.search}" if self.decoding.search != "beam" else ""
         if self.decoding.mbr:

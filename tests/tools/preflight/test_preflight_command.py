@@ -1,7 +1,6 @@
 """``transformer-jax preflight`` with fake devices in place of a TPU slice: what it prints, and its exit status."""
 
 import json
-import re
 
 import jax
 import pytest
@@ -54,32 +53,11 @@ def test_json(capsys):
 
 
 @pytest.mark.slow
-def test_a_search(capsys):
-    assert main([*PREFLIGHT, "--topology=v5e:1x2", "--search", "--search_limit=2"]) == 0
-    text = capsys.readouterr().out
-    assert "| 2 x 1 x 1 x 1 | 256 | none |" in text
-    assert "| 2 x 1 x 1 x 1 | 512 | none |" in text
-    promised = [
-        float(number.replace(",", "")) for number in re.findall(r"^  ([\d,]+): --config.mesh.data=2 ", text, re.M)
-    ]
-    assert len(promised) == 2
-    assert promised[0] > promised[1]
-    assert "Estimates; nothing was run." in text
-    assert main([*PREFLIGHT, "--topology=small:2", "--search", "--search_limit=1"]) == 1
-    assert "No variant that was tried fits" in capsys.readouterr().out
+def test_text(capsys):
+    assert main([*PREFLIGHT, "--topology=v5e:1x2"]) == 0
+    assert "Estimates; nothing was run." in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--topology=cpu:2", "--search"], "--search: nothing can be compared, the speed of cpu:2 is not known"),
-        (["--topology=v5e:1x2", "--search", "--json"], "--json: a search prints a table"),
-        (
-            ["--topology=v5e:1x2", "--search", "--config.model.attention_backend=cudnn"],
-            "model.attention_backend: cudnn needs an NVIDIA GPU",
-        ),
-    ],
-)
-def test_what_a_search_cannot_do(arguments, message, capsys):
-    assert main([*PREFLIGHT, *arguments]) == 2
-    assert message in capsys.readouterr().err
+def test_an_impossible_model_is_an_error(capsys):
+    assert main([*PREFLIGHT, "--topology=v5e:1x2", "--config.model.attention_backend=cudnn"]) == 2
+    assert "model.attention_backend: cudnn needs an NVIDIA GPU" in capsys.readouterr().err

@@ -252,7 +252,7 @@ class TranslationTask(Task):
     def validator(self) -> Evaluator:
         """Scores splits as validations do: perhaps with fewer beams and fewer scores, since training waits."""
         width, decoding = self.config.training.validation_beam_width, self.config.decoding
-        decoding = decoding.in_one_group(width) if width else decoding
+        decoding = decoding.with_beams(width) if width else decoding
         evaluation = replace(self.config.evaluation, metrics=",".join(self.config.validated_scores))
         validated = replace(self.config, decoding=decoding, evaluation=evaluation)
         return self.new_evaluator(validated)

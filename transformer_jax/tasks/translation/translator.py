@@ -25,7 +25,6 @@ from transformer_jax.decoding.beam_search import (
     start_search,
 )
 from transformer_jax.decoding.constraints import Constraint, constrained
-from transformer_jax.decoding.diverse_search import DiverseRules, diverse_search
 from transformer_jax.decoding.segmented_search import (
     MIN_ROWS,
     InitCache,
@@ -260,11 +259,9 @@ def require_translatable(lengths: np.ndarray, limit: int, name: str, first: int 
 def search_for(
     model: Module, config: DecodingConfig, mesh: Mesh, num_results: int, constraint: Constraint | None = None
 ) -> SegmentedSearch:
-    """The search of the settings, plain or diverse beam search or a part, whose inputs are source ids."""
+    """The search of the settings, beam search or a part, whose inputs are source ids."""
     rules = Rules(config.beam_width, num_results, config.length_penalty, stop=config.stop)
     search = registered("search")[config.search](rules)
-    if config.diverse_groups > 1:
-        search = diverse_search(DiverseRules(rules, config.diverse_groups, config.diversity))
     init: InitCache = partial(init_cache, model, config.beam_width)
     step: MakeStep = partial(step_of, model)
     if constraint is not None:

@@ -52,7 +52,6 @@ TRANSLATION: Choices = {
     "tokenizer.kind": ("bpe", "unigram", "word", "character", "byte"),
     "decoding.search": ("beam",),
     "decoding.stop": ("exact",),
-    "decoding.diverse_groups": (1,),
 }
 IMPLEMENTED: dict[str, Choices] = {
     "translation": {"model.kind": ("transformer", "rnn"), **TRANSLATION},

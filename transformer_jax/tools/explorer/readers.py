@@ -87,8 +87,6 @@ class TranslationReader(_RunReader[TranslationTask]):
         decoding, model = self._trained.config.decoding, self._trained.model
         if decoding.search != "beam":
             raise ConfigError(f"decoding.search: {decoding.search} cannot be replayed; set it to beam")
-        if decoding.diverse_groups > 1:
-            raise ConfigError("decoding.diverse_groups: only a search with one group is shown; set it to 1")
         return Searches(
             partial(init_cache, model, decoding.beam_width),
             lambda params: partial(call, model, params, "decode_step"),

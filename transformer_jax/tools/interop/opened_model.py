@@ -90,7 +90,7 @@ class OpenedModel:
 
     def greedy(self, sources: Sequence[list[int]]) -> list[list[int]]:
         """The greedy translation of each source, both with EOS."""
-        greedy = self.config.decoding.in_one_group(1)
+        greedy = self.config.decoding.with_beams(1)
         return [best[0].token_ids for best in self.translator(greedy).translate_ids(self.params, sources)]
 
     def logits(self, examples: Sequence[Example]) -> list[np.ndarray]:

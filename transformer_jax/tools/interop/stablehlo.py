@@ -55,8 +55,6 @@ class Programs:
         self.decoding = model.config.decoding
         if self.decoding.search != "beam":
             raise ConfigError(f"decoding.search: {self.decoding.search} cannot be exported; set it to beam")
-        if self.decoding.diverse_groups > 1:
-            raise ConfigError("decoding.diverse_groups: the exported search has one group; set it to 1")
         self.max_length = length + self.decoding.max_extra_tokens
         source, target = (tokenizer.vocabulary_size for tokenizer in model.tokenizers)
         self._model: Module = build_model(model.config.model, source, target, parts=model.config.parts)
@@ -160,7 +158,7 @@ class StableHloCounterpart(Counterpart):
         )
         require_same_tokenizers(folder / TOKENIZER, model)
         try:
-            plain = model.config.decoding.in_one_group(1)
+            plain = model.config.decoding.with_beams(1)
             self._decoding = replace(plain, **{name: described[name] for name in SEARCH})
         except (KeyError, TypeError, ConfigError) as error:
             raise DataError(f"{path}: no settings of the search: {error}; export the model again") from None

@@ -1,9 +1,8 @@
-"""Reports on compiled programs: text, JSON, and table rows of a search."""
+"""Reports on compiled programs: text and JSON."""
 
 from collections import defaultdict
 
-from transformer_jax.config import ExperimentConfig
-from transformer_jax.tools.preflight.chips import Chip, Topology
+from transformer_jax.tools.preflight.chips import Topology
 from transformer_jax.tools.preflight.program import Program, model_flops_utilization, positions_per_second, roofline
 
 MIB, GIB, TERA = 2**20, 2**30, 1e12
@@ -31,21 +30,6 @@ WHAT_HELPS = {
     "bfloat16, fused attention for long rows (--config.model.attention_backend)",
     "interconnect": "more positions on a device; smaller --config.mesh.fsdp and --config.mesh.tensor, within a host of GPUs",
 }
-SUMMARY_HEAD = (
-    "| mesh data x fsdp x context x tensor | tokens_per_update | rematerialize | GiB | ms | bound | target positions/s |\n"
-    "|---|---:|---|---:|---:|---|---:|"
-)
-
-
-def summary(program: Program, chip: Chip, config: ExperimentConfig) -> str:
-    """The table row of a variant: mesh, batch, memory, estimated speed."""
-    mesh = " x ".join(str(size) for size in program.mesh.values())
-    policy = getattr(config.model, "rematerialize", "none")
-    row = f"| {mesh} | {config.batching.tokens_per_update:,} | {policy} | {program.total / GIB:.2f} "
-    if not program.fits:
-        return row + "| does not fit | | |"
-    limits = roofline(program, chip)
-    return row + f"| {limits.seconds * 1e3:.2f} | {limits.bound} | {positions_per_second(program, chip):,.0f} |"
 
 
 def to_json(program: Program, topology: Topology) -> dict[str, object]:
@@ -84,8 +68,7 @@ def _out_of_memory(program: Program) -> list[str]:
         *(largest or ["  the compiler refused without naming them"]),
         "What helps: --config.model.rematerialize=keep_projections or full; a larger --config.batching.accumulation_steps, or",
         "fewer --config.batching.tokens_per_update; for long rows --config.model.attention_backend=tpu_flash, cudnn or",
-        "blockwise; for parameters and optimizer a larger --config.mesh.fsdp or --config.mesh.tensor. --search tries meshes,",
-        "tokens and rematerialization, not accumulation and not attention.",
+        "blockwise; for parameters and optimizer a larger --config.mesh.fsdp or --config.mesh.tensor.",
     ]
 
 
