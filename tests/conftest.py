@@ -22,7 +22,7 @@ def cpu_key() -> str:
     return f"{platform.machine()}-{zlib.crc32(repr(flags).encode()):08x}"
 
 
-# Python's bytecode is kept beside compiled programs, where the environment forbids it elsewhere too: a process that compiles the
+# Python's bytecode is kept beside compiled programs, also where the environment forbids it: a process that compiles the
 # sources of JAX and TensorFlow takes 12 CPU seconds longer.
 sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / ".cache" / "bytecode")
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""

@@ -8,10 +8,10 @@ from transformer_jax.data.cached_stores import Shard, build_shard
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.token_store import (
+    DocumentTokenization,
+    PairTokenization,
     open_document_store,
     open_token_store,
-    tokenization_of_documents,
-    tokenization_of_pairs,
 )
 from transformer_jax.data.tokenizers import train_tokenizers
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
@@ -30,7 +30,7 @@ def test_pairs_with_several_segmentations(tmp_path):
     )
     corpus = open_corpus(apart, 0)
     tokenizers = train_tokenizers(TokenizerConfig(vocabulary_size=360), corpus, "train", 0)
-    work = tokenization_of_pairs(corpus, "train", tokenizers, apart)
+    work = PairTokenization(corpus, "train", tokenizers, apart)
     for index, missing in ((2, [0, 1, 3]), (0, [1, 3]), (3, [1])):
         assert build_shard(work, apart.cache_directory, Shard(index, 4)) == missing
     with pytest.raises(DataError, match=r"1 of 4 shards of the split .* --shard=1/4, or remove"):
@@ -44,14 +44,12 @@ def test_pairs_with_several_segmentations(tmp_path):
 
 
 def test_documents(tmp_path):
-    source = open_documents(TextDataConfig(generated_sentences=200), 0)
+    config = TextDataConfig(generated_sentences=200, cache_directory=str(tmp_path / "whole"))
+    source = open_documents(config, 0)
+    work = DocumentTokenization(source, "train", ByteTokenizer(), config)
     for index in range(3):
-        build_shard(
-            tokenization_of_documents(source, "train", ByteTokenizer(), TextDataConfig()),
-            str(tmp_path / "apart"),
-            Shard(index, 3),
-        )
-    store = open_document_store(source, "train", ByteTokenizer(), str(tmp_path / "whole"))
+        build_shard(work, str(tmp_path / "apart"), Shard(index, 3))
+    store = open_document_store(source, "train", ByteTokenizer(), config)
     assert store.num_documents > 3
     assert arrays_of(tmp_path / "apart/document_stores") == arrays_of(tmp_path / "whole/document_stores")
 

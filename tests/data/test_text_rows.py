@@ -16,8 +16,8 @@ OFFSETS = np.array([0, 3, 4, 15, 23])
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    source = open_documents(TextDataConfig(generated_sentences=40), 0)
-    return open_document_store(source, "train", ByteTokenizer(), str(tmp_path_factory.mktemp("cache")))
+    config = TextDataConfig(generated_sentences=40, cache_directory=str(tmp_path_factory.mktemp("cache")))
+    return open_document_store(open_documents(config, 0), "train", ByteTokenizer(), config)
 
 
 def test_a_stream_is_cut_and_padded():

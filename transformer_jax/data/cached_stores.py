@@ -3,11 +3,12 @@
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from transformer_jax.runtime.atomic_files import appearing_folder
 from transformer_jax.runtime.file_digests import changed_files, write_digests
 
 StoreType = TypeVar("StoreType")
+SplitType = TypeVar("SplitType", bound="SplitStore")
 Ordered = TypeVar("Ordered")
 
 PARTIAL = ".partial"
@@ -85,46 +87,68 @@ def open_or_build(
     return _build(directory, open_store, write)
 
 
-@dataclass(frozen=True)
-class Tokenization(Generic[StoreType]):
-    """How a split is tokenized.
+class SplitStore:
+    """A tokenized split in a folder; ``check``: whether its files are as written."""
 
-    ``kind``: a folder in the cache; ``name()``: of the store there. ``settings``: everything but the text that determines the
-    content; ``text()``: a digest of the text that its copies share. ``counts``: of a store, summed over shards. ``write`` fills
-    an empty folder with a shard; ``join`` with all shards, in order, each read once: it raises ValueError or DataError at a
-    damaged one.
-    """
+    check: "StoreCheck"
 
-    kind: str
-    name: Callable[[], str]
-    settings: Mapping[str, object]
-    text: Callable[[], str]
-    open_store: Callable[[Path], StoreType]
-    counts: Callable[[StoreType], dict[str, int]]
-    write: Callable[[Path, Shard], object]
-    join: Callable[[Iterable[StoreType], Path], object]
+    def counts(self) -> dict[str, int]:
+        """Numbers of examples, tokens and so on, which are summed over shards."""
+        raise NotImplementedError
 
 
-def build_shard(work: Tokenization[StoreType], cache: str, shard: Shard) -> list[int]:
+class Tokenization(ABC, Generic[SplitType]):
+    """How a split is tokenized; ``kind``: a folder in the cache; ``store_type`` opens a store, by its path."""
+
+    kind: ClassVar[str]
+    store_type: Callable[[Path], SplitType]
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The folder of the store in ``kind``."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> dict[str, object]:
+        """Everything but the text that determines the content."""
+
+    @abstractmethod
+    def text(self) -> str:
+        """A digest of the text that its copies share."""
+
+    @abstractmethod
+    def write(self, directory: Path, shard: Shard = WHOLE_SPLIT) -> None:
+        """Fills an empty folder with a shard."""
+
+    @abstractmethod
+    def join(self, stores: Iterable[SplitType], directory: Path) -> None:
+        """Fills an empty folder with all shards, in order, each read once; raises ValueError or DataError at a damaged one."""
+
+    def opened(self, cache: str) -> SplitType:
+        """The store of the whole split, from the cache or built, as ``open_or_build``."""
+        return open_or_build(cache, f"{self.kind}/{self.name}", self.store_type, self.write)
+
+
+def build_shard(work: Tokenization[SplitType], cache: str, shard: Shard) -> list[int]:
     """Builds one shard of a store, unless that was done before; the process that completes the last joins all.
 
     Returns the shards that are missing. Raises DataError when the disk cannot be written, and where the split has shards of
     another count.
     """
-    name, open_store, write = f"{work.kind}/{work.name()}", work.open_store, work.write
-    directory = _directory(cache, name)
     if shard == WHOLE_SPLIT:
-        open_or_build(cache, name, open_store, lambda path: write(path, shard))
+        work.opened(cache)
         return []
+    name, open_store = f"{work.kind}/{work.name}", work.store_type
+    directory = _directory(cache, name)
     if _opened(open_store, directory) is not None:
         return []
     folder = directory.with_name(f"{directory.name}.shards-{shard.count}")
     for other in _shard_folders(directory):
         if other != folder:
             raise DataError(f"{other}: the split has shards of another count; use that, or remove the folder")
-    open_or_build(
-        cache, f"{Path(name).parent}/{folder.name}/{shard.index}", open_store, lambda path: write(path, shard)
-    )
+    own = f"{Path(name).parent}/{folder.name}/{shard.index}"
+    open_or_build(cache, own, open_store, lambda path: work.write(path, shard))
     missing = _missing(folder, shard.count)
     if not missing:
         shards = [folder / str(index) for index in range(shard.count)]

@@ -20,7 +20,7 @@ from typing import Any
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.json_text import parse_json
-from transformer_jax.data.cached_stores import PARTIAL, Shard, StoreType, Tokenization, open_or_build
+from transformer_jax.data.cached_stores import PARTIAL, Shard, SplitType, Tokenization, open_or_build
 from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.data.tokenizers import TokenizerPair, load_tokenizers, save_tokenizers
 from transformer_jax.runtime.object_store import SharedFolder, StoreError
@@ -30,7 +30,7 @@ MANIFEST, SETTINGS, TOKENIZERS, SHARDS = "manifest.json", "settings.json", "toke
 _DESCRIPTION = re.compile(r"(\d+-of-(\d+))\.json")
 
 
-def upload_shard(work: Tokenization[StoreType], address: str, cache: str, shard: Shard) -> list[int]:
+def upload_shard(work: Tokenization[SplitType], address: str, cache: str, shard: Shard) -> list[int]:
     """Tokenizes a shard into the store at ``address``, unless it is there; the job that completes the last writes the manifest.
 
     Returns the shards that are missing. Raises ConfigError where the store has other settings or another text, and DataError
@@ -50,12 +50,12 @@ def upload_shard(work: Tokenization[StoreType], address: str, cache: str, shard:
     if described is None or described.get("settings") != key:
         # A job that is repeated because the upload failed finds the shard in the cache.
         local = f"{work.kind}/shard-{key}-{name}"
-        opened = open_or_build(cache, local, work.open_store, lambda folder: work.write(folder, shard))
+        opened = open_or_build(cache, local, work.store_type, lambda folder: work.write(folder, shard))
         folder = Path(cache).expanduser() / local
         store.put(folder, f"{SHARDS}/{name}")
         sizes = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
         digests = digest([(folder / "digests.json").read_text()])
-        described = {"counts": work.counts(opened), "files": sizes, "digests": digests, "settings": key}
+        described = {"counts": opened.counts(), "files": sizes, "digests": digests, "settings": key}
         store.write(f"{SHARDS}/{name}.json", _as_json(described))
         shutil.rmtree(folder, ignore_errors=True)
     missing = _missing(store, shard.count)
@@ -64,7 +64,7 @@ def upload_shard(work: Tokenization[StoreType], address: str, cache: str, shard:
     return missing
 
 
-def open_shared(work: Tokenization[StoreType], address: str, cache: str) -> StoreType:
+def open_shared(work: Tokenization[SplitType], address: str, cache: str) -> SplitType:
     """The store at ``address``, copied into the cache unless it is there.
 
     Raises ConfigError where it was tokenized with other settings, and DataError where it is unfinished, with the missing
@@ -77,13 +77,13 @@ def open_shared(work: Tokenization[StoreType], address: str, cache: str) -> Stor
     _require_equal(found, wanted, f"data.store: {address} was tokenized")
     opened = [""]
 
-    def downloaded(folder: Path) -> Iterator[StoreType]:
+    def downloaded(folder: Path) -> Iterator[SplitType]:
         for name, described in manifest["shards"].items():
             opened[0], part = name, folder / name
             store.get(f"{SHARDS}/{name}", list(described["files"]), part)
             if digest([(part / "digests.json").read_text()]) != described["digests"]:
                 raise ValueError("not the shard in the manifest")
-            yield work.open_store(part)
+            yield work.store_type(part)
             # Its files are mapped: NFS keeps them until they are closed.
             shutil.rmtree(part, ignore_errors=True)
 
@@ -101,10 +101,10 @@ def open_shared(work: Tokenization[StoreType], address: str, cache: str) -> Stor
                 raise DataError(f"{address}: shard {opened[0]} is damaged; {remedy}") from error
 
     name = f"{work.kind}/shared-{manifest['digest'][:32]}"
-    return open_or_build(cache, name, work.open_store, write)
+    return open_or_build(cache, name, work.store_type, write)
 
 
-def _text_here(work: Tokenization[StoreType]) -> str:
+def _text_here(work: Tokenization[SplitType]) -> str:
     if work.settings["data.source"] == "tfds":
         return ""
     try:

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,10 +19,10 @@ from transformer_jax.data.cached_stores import (
     WHOLE_SPLIT,
     BuildProgress,
     Shard,
+    SplitStore,
     StoreCheck,
     Tokenization,
     memory_map,
-    open_or_build,
 )
 from transformer_jax.data.mixture import parts_of
 from transformer_jax.data.orders import blocks
@@ -47,7 +46,6 @@ STORE_VERSION = 2
 DOCUMENT_FORMAT_VERSION = 1
 STORE_FILE = "store.json"
 DOCUMENTS = "documents"
-PAIR_STORES, DOCUMENT_STORES = "token_stores", "document_stores"
 SIDES = ("source", "target")
 COUNTED_TOKENS = 10_000_000
 # Upper ends of the bars of a histogram: 1-5, 6-10, ...
@@ -122,7 +120,7 @@ class StoreStatistics:
         return "\n".join(lines)
 
 
-class TokenStore:
+class TokenStore(SplitStore):
     """Sentence pairs as memory-mapped token ids, with EOS.
 
     Raises ValueError when ``directory`` does not hold a complete store.
@@ -163,7 +161,7 @@ class TokenStore:
         return found
 
 
-class DocumentStore:
+class DocumentStore(SplitStore):
     """Documents as memory-mapped token ids, with an EOS after each.
 
     Document ``i`` is ``ids[offsets[i]:offsets[i + 1]]``, and ends at byte ``byte_offsets[i + 1]`` of the text.
@@ -198,13 +196,9 @@ def open_token_store(
     Filters apply only with ``is_training``. Raises DataError when no pair is left, with the number of pairs that each filter
     left out, and when the cache cannot be written.
     """
-    if is_training and config.store:
-        work = tokenization_of_pairs(corpus, split, tokenizers, config)
-        store = open_shared(work, config.store, config.cache_directory)
-    else:
-        name = _pairs_name(corpus, split, tokenizers, config if is_training else None)
-        write = partial(_write_pairs, corpus, split, tokenizers, config if is_training else None)
-        store = open_or_build(config.cache_directory, f"{PAIR_STORES}/{name}", TokenStore, write)
+    work = PairTokenization(corpus, split, tokenizers, config if is_training else None)
+    cache = config.cache_directory
+    store = open_shared(work, config.store, cache) if is_training and config.store else work.opened(cache)
     if store.num_pairs == 0:
         read, dropped = store.statistics.read, store.statistics.dropped
         why = "; ".join(f"{count:,} of {read:,}: {reason}" for reason, count in dropped.items() if count)
@@ -213,69 +207,166 @@ def open_token_store(
     return store
 
 
-def tokenization_of_pairs(
-    corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataConfig
-) -> Tokenization[TokenStore]:
-    """How a training split is tokenized."""
+@dataclass(frozen=True)
+class PairTokenization(Tokenization[TokenStore]):
+    """How a split of pairs is tokenized; ``filtering``: the settings of training, None without filters."""
 
-    def join(stores: Iterable[TokenStore], directory: Path) -> None:
-        chunks = (chunk for store in stores for chunk in _stored_chunks(store))
-        _write_chunks(split, chunks, tokenizers, directory, Counter())
+    corpus: Corpus
+    split: str
+    tokenizers: TokenizerPair
+    filtering: DataConfig | None
 
-    seed = getattr(corpus, "seed", None) if config.held_out else None
-    chosen = config.text_settings() | {"data.seed": seed}
-    settings = _pairs_settings(corpus, split, tokenizers, config) | chosen
-    name = partial(_pairs_name, corpus, split, tokenizers, config)
-    write = partial(_write_pairs, corpus, split, tokenizers, config)
-    return Tokenization(
-        PAIR_STORES, name, settings, partial(content_of, corpus, split), TokenStore, TokenStore.counts, write, join
-    )
+    kind = "token_stores"
+    store_type = TokenStore
+
+    @property
+    def name(self) -> str:
+        return _name(self.split, self._content | {"corpus": self.corpus.fingerprint(self.split)})
+
+    @property
+    def settings(self) -> dict[str, object]:
+        config = self.filtering
+        seed = getattr(self.corpus, "seed", None) if config and config.held_out else None
+        return self._content | (config.text_settings() if config else {}) | {"data.seed": seed}
+
+    @property
+    def _content(self) -> dict[str, object]:
+        return {
+            "format": STORE_VERSION,
+            "split": self.split,
+            "languages": [self.corpus.source_language, self.corpus.target_language],
+            "tokenizers": [tokenizer.fingerprint() for tokenizer in self.tokenizers],
+            "filters": filter_settings(self.filtering) if self.filtering else None,
+        }
+
+    def text(self) -> str:
+        return content_of(self.corpus, self.split)
+
+    def write(self, directory: Path, shard: Shard = WHOLE_SPLIT) -> None:
+        pairs, config = self.corpus.count(self.split), self.filtering
+        times = config.segmentations if config and config.bpe_dropout else 1
+        progress = BuildProgress(self.split, times * pairs // shard.count)
+
+        def chunks() -> Iterator[EncodedChunk]:
+            begun = 0
+            for name, part in parts_of(self.corpus, self.split).items():
+                size = part.count(self.split)
+                for number in range(times):
+                    own = shard.of(part.pairs(self.split), times * pairs, begun=begun)
+                    for chunk in encoded_chunks(own, self.tokenizers, config, number):
+                        yield chunk._replace(kept={name: len(chunk.source.lengths)}) if name else chunk
+                        progress.advance(chunk.read)
+                    begun += size
+
+        self._write(chunks(), directory, Counter(dict.fromkeys(training_filters(config) if config else (), 0)))
+
+    def join(self, stores: Iterable[TokenStore], directory: Path) -> None:
+        self._write((chunk for store in stores for chunk in _stored_chunks(store)), directory, Counter())
+
+    def _write(self, chunks: Iterable[EncodedChunk], directory: Path, dropped: Counter[str]) -> None:
+        read, corpora = 0, Counter[str]()
+        with (
+            SideWriter(directory, "source", self.tokenizers.source) as source,
+            SideWriter(directory, "target", self.tokenizers.target) as target,
+        ):
+            for chunk in chunks:
+                read += chunk.read
+                dropped.update(chunk.dropped)
+                corpora.update(chunk.kept)
+                source.append(chunk.source)
+                target.append(chunk.target)
+        sides = source.statistics(), target.statistics()
+        counts = StoreStatistics(self.split, read, source.sentences, dict(dropped), *sides, dict(corpora))
+        id_types = {"source": source.id_type.name, "target": target.id_type.name}
+        _write_description(directory, {"id_types": id_types, "statistics": asdict(counts)})
+
+
+def _stored_chunks(store: TokenStore) -> Iterator[EncodedChunk]:
+    sides = store.source_side, store.target_side
+    read, dropped = store.statistics.read, Counter(store.statistics.dropped)
+    yield EncodedChunk(read, dropped, *(side.sentences(np.arange(0)) for side in sides), store.statistics.corpora)
+    for begin in range(0, store.num_pairs, CHUNK_PAIRS):
+        indices = np.arange(begin, min(begin + CHUNK_PAIRS, store.num_pairs))
+        yield EncodedChunk(0, Counter(), *(side.sentences(indices) for side in sides))
+    store.check.finish()
+
+
+@dataclass(frozen=True)
+class DocumentTokenization(Tokenization[DocumentStore]):
+    """How a split of documents is tokenized. Memory holds a few million characters and the longest document."""
+
+    source: DocumentSource
+    split: str
+    tokenizer: Tokenizer
+    config: SourceConfig
+
+    kind = "document_stores"
+    store_type = DocumentStore
+
+    @property
+    def name(self) -> str:
+        fingerprints = self.source.fingerprint(self.split), self.tokenizer.fingerprint()
+        return _name(self.split, [DOCUMENT_FORMAT_VERSION, self.split, *fingerprints])
+
+    @property
+    def settings(self) -> dict[str, object]:
+        content = {"format": DOCUMENT_FORMAT_VERSION, "split": self.split, "tokenizer": self.tokenizer.fingerprint()}
+        return content | self.config.text_settings()
+
+    def text(self) -> str:
+        return content_of(self.source, self.split)
+
+    def write(self, directory: Path, shard: Shard = WHOLE_SPLIT) -> None:
+        size = self.source.count_bytes(self.split)
+        progress = BuildProgress(self.split, size // shard.count, unit="bytes")
+
+        def chunks() -> Iterator[tuple[Sentences, list[int]]]:
+            own = shard.of(self.source.documents(self.split), size, lambda document: document.num_bytes)
+            for chunk in chunks_of(own, lambda document: len(document.text)):
+                sizes = [document.num_bytes for document in chunk]
+                texts = self.tokenizer.encode_batch([document.text for document in chunk])
+                yield flattened(texts, self.tokenizer), sizes
+                progress.advance(sum(sizes))
+
+        self._write(chunks(), directory)
+
+    def join(self, stores: Iterable[DocumentStore], directory: Path) -> None:
+        self._write((chunk for store in stores for chunk in _stored_documents(store)), directory)
+
+    def _write(self, chunks: Iterable[tuple[Sentences, Sequence[int]]], directory: Path) -> None:
+        """Writes chunks of documents with their sizes in bytes."""
+        num_bytes = 0
+        with (
+            SideWriter(directory, DOCUMENTS, self.tokenizer) as writer,
+            open(directory / f"{DOCUMENTS}.bytes", "wb") as byte_offsets,
+        ):
+            np.zeros(1, np.int64).tofile(byte_offsets)
+            for sentences, sizes in chunks:
+                writer.append(sentences)
+                ends = num_bytes + np.cumsum(sizes, dtype=np.int64)
+                ends.tofile(byte_offsets)
+                num_bytes = int(ends[-1])
+        content = {"id_type": writer.id_type.name, "documents": writer.sentences, "bytes": num_bytes}
+        _write_description(directory, content | {"statistics": asdict(writer.statistics())})
+
+
+def _stored_documents(store: DocumentStore) -> Iterator[tuple[Sentences, list[int]]]:
+    side, sizes = Side(store.ids, store.offsets), np.diff(store.byte_offsets).tolist()
+    for begin in range(0, store.num_documents, CHUNK_PAIRS):
+        end = min(begin + CHUNK_PAIRS, store.num_documents)
+        yield side.sentences(np.arange(begin, end)), sizes[begin:end]
+    store.check.finish()
 
 
 def open_document_store(
-    source: DocumentSource, split: str, tokenizer: Tokenizer, cache_directory: str
+    source: DocumentSource, split: str, tokenizer: Tokenizer, config: SourceConfig, *, is_training: bool = False
 ) -> DocumentStore:
-    """The store of a split, from the cache if the same text was tokenized in the same way before, else built.
-
-    Memory holds a few million characters and the longest document. Raises DataError when there is no text, and when the cache
-    cannot be written.
-    """
-    write = partial(_write_documents, source, split, tokenizer)
-    name = f"{DOCUMENT_STORES}/{_documents_name(source, split, tokenizer)}"
-    return with_text(open_or_build(cache_directory, name, DocumentStore, write), split)
-
-
-def with_text(store: DocumentStore, split: str) -> DocumentStore:
-    """The store of a split; raises DataError where it has no document."""
+    """The store of a split, as ``open_token_store``; raises DataError when there is no text."""
+    work, cache = DocumentTokenization(source, split, tokenizer, config), config.cache_directory
+    store = open_shared(work, config.store, cache) if is_training and config.store else work.opened(cache)
     if not store.num_documents:
         raise DataError(f"data: the split {split!r} has no text; give more, or hold out more of it with data.held_out")
     return store
-
-
-def tokenization_of_documents(
-    source: DocumentSource, split: str, tokenizer: Tokenizer, config: SourceConfig
-) -> Tokenization[DocumentStore]:
-    """How a training split of documents is tokenized."""
-
-    def join(stores: Iterable[DocumentStore], directory: Path) -> None:
-        _write_document_chunks((chunk for store in stores for chunk in _stored_documents(store)), tokenizer, directory)
-
-    settings = {"format": DOCUMENT_FORMAT_VERSION, "split": split, "tokenizer": tokenizer.fingerprint()}
-    settings |= config.text_settings()
-    name, write = (
-        partial(_documents_name, source, split, tokenizer),
-        partial(_write_documents, source, split, tokenizer),
-    )
-    return Tokenization(
-        DOCUMENT_STORES,
-        name,
-        settings,
-        partial(content_of, source, split),
-        DocumentStore,
-        DocumentStore.counts,
-        write,
-        join,
-    )
 
 
 def unigram_entropy(ids: np.ndarray) -> float:
@@ -331,129 +422,6 @@ class SideWriter:
             unknown_share=self._unknown / max(self._tokens, 1),
             histogram=dict(zip(labels, map(int, self._bars), strict=True)),
         )
-
-
-def _pairs_settings(
-    corpus: Corpus, split: str, tokenizers: TokenizerPair, filtering: DataConfig | None
-) -> dict[str, object]:
-    """Everything but the text that determines the content of a store."""
-    return {
-        "format": STORE_VERSION,
-        "split": split,
-        "languages": [corpus.source_language, corpus.target_language],
-        "tokenizers": [tokenizer.fingerprint() for tokenizer in tokenizers],
-        "filters": filter_settings(filtering) if filtering else None,
-    }
-
-
-def _pairs_name(corpus: Corpus, split: str, tokenizers: TokenizerPair, filtering: DataConfig | None) -> str:
-    identity = _pairs_settings(corpus, split, tokenizers, filtering) | {"corpus": corpus.fingerprint(split)}
-    return _name(split, identity)
-
-
-def _write_pairs(
-    corpus: Corpus,
-    split: str,
-    tokenizers: TokenizerPair,
-    filtering: DataConfig | None,
-    directory: Path,
-    shard: Shard = WHOLE_SPLIT,
-) -> None:
-    pairs = corpus.count(split)
-    times = filtering.segmentations if filtering and filtering.bpe_dropout else 1
-    progress = BuildProgress(split, times * pairs // shard.count)
-
-    def chunks() -> Iterator[EncodedChunk]:
-        begun = 0
-        for name, part in parts_of(corpus, split).items():
-            size = part.count(split)
-            for number in range(times):
-                own = shard.of(part.pairs(split), times * pairs, begun=begun)
-                for chunk in encoded_chunks(own, tokenizers, filtering, number):
-                    yield chunk._replace(kept={name: len(chunk.source.lengths)}) if name else chunk
-                    progress.advance(chunk.read)
-                begun += size
-
-    dropped: Counter[str] = Counter(dict.fromkeys(training_filters(filtering) if filtering else (), 0))
-    _write_chunks(split, chunks(), tokenizers, directory, dropped)
-
-
-def _write_chunks(
-    split: str, chunks: Iterable[EncodedChunk], tokenizers: TokenizerPair, directory: Path, dropped: Counter[str]
-) -> None:
-    read, corpora = 0, Counter[str]()
-    with (
-        SideWriter(directory, "source", tokenizers.source) as source,
-        SideWriter(directory, "target", tokenizers.target) as target,
-    ):
-        for chunk in chunks:
-            read += chunk.read
-            dropped.update(chunk.dropped)
-            corpora.update(chunk.kept)
-            source.append(chunk.source)
-            target.append(chunk.target)
-    sides = source.statistics(), target.statistics()
-    counts = StoreStatistics(split, read, source.sentences, dict(dropped), *sides, dict(corpora))
-    id_types = {"source": source.id_type.name, "target": target.id_type.name}
-    _write_description(directory, {"id_types": id_types, "statistics": asdict(counts)})
-
-
-def _stored_chunks(store: TokenStore) -> Iterator[EncodedChunk]:
-    read, dropped = store.statistics.read, Counter(store.statistics.dropped)
-    source, target = (side.sentences(np.arange(0)) for side in (store.source_side, store.target_side))
-    yield EncodedChunk(read, dropped, source, target, store.statistics.corpora)
-    for begin in range(0, store.num_pairs, CHUNK_PAIRS):
-        indices = np.arange(begin, min(begin + CHUNK_PAIRS, store.num_pairs))
-        yield EncodedChunk(0, Counter(), store.source_side.sentences(indices), store.target_side.sentences(indices))
-    store.check.finish()
-
-
-def _documents_name(source: DocumentSource, split: str, tokenizer: Tokenizer) -> str:
-    identity = [DOCUMENT_FORMAT_VERSION, split, source.fingerprint(split), tokenizer.fingerprint()]
-    return _name(split, identity)
-
-
-def _write_documents(
-    source: DocumentSource, split: str, tokenizer: Tokenizer, directory: Path, shard: Shard = WHOLE_SPLIT
-) -> None:
-    size = source.count_bytes(split)
-    progress = BuildProgress(split, size // shard.count, unit="bytes")
-
-    def chunks() -> Iterator[tuple[Sentences, list[int]]]:
-        own = shard.of(source.documents(split), size, lambda document: document.num_bytes)
-        for chunk in chunks_of(own, lambda document: len(document.text)):
-            sizes = [document.num_bytes for document in chunk]
-            yield flattened(tokenizer.encode_batch([document.text for document in chunk]), tokenizer), sizes
-            progress.advance(sum(sizes))
-
-    _write_document_chunks(chunks(), tokenizer, directory)
-
-
-def _write_document_chunks(
-    chunks: Iterable[tuple[Sentences, Sequence[int]]], tokenizer: Tokenizer, directory: Path
-) -> None:
-    """Writes chunks of documents with their sizes in bytes."""
-    num_bytes = 0
-    with (
-        SideWriter(directory, DOCUMENTS, tokenizer) as writer,
-        open(directory / f"{DOCUMENTS}.bytes", "wb") as byte_offsets,
-    ):
-        np.zeros(1, np.int64).tofile(byte_offsets)
-        for sentences, sizes in chunks:
-            writer.append(sentences)
-            ends = num_bytes + np.cumsum(sizes, dtype=np.int64)
-            ends.tofile(byte_offsets)
-            num_bytes = int(ends[-1])
-    content = {"id_type": writer.id_type.name, "documents": writer.sentences, "bytes": num_bytes}
-    _write_description(directory, content | {"statistics": asdict(writer.statistics())})
-
-
-def _stored_documents(store: DocumentStore) -> Iterator[tuple[Sentences, list[int]]]:
-    side, sizes = Side(store.ids, store.offsets), np.diff(store.byte_offsets).tolist()
-    for begin in range(0, store.num_documents, CHUNK_PAIRS):
-        end = min(begin + CHUNK_PAIRS, store.num_documents)
-        yield side.sentences(np.arange(begin, end)), sizes[begin:end]
-    store.check.finish()
 
 
 def _write_description(directory: Path, content: dict[str, object]) -> None:

@@ -6,11 +6,10 @@ from typing import Any
 from jax.sharding import Mesh
 
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.data.cached_stores import Tokenization
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.sentence_pairs import DocumentSource
-from transformer_jax.data.shared_stores import open_shared, shared_digest
-from transformer_jax.data.token_store import DocumentStore, open_document_store, tokenization_of_documents, with_text
+from transformer_jax.data.shared_stores import shared_digest
+from transformer_jax.data.token_store import DocumentStore, DocumentTokenization, open_document_store
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.tasks.task import Task
@@ -46,9 +45,9 @@ class TextTask(Task):
         fingerprint = shared_digest(data.store) if data.store else self.source.fingerprint(data.train_split)
         return {"training data": fingerprint, "tokenizer": self.tokenizer.fingerprint()}
 
-    def tokenization(self) -> Tokenization[DocumentStore]:
+    def tokenization(self) -> DocumentTokenization:
         data = self.config.data
-        return tokenization_of_documents(self.source, data.train_split, self.tokenizer, data)
+        return DocumentTokenization(self.source, data.train_split, self.tokenizer, data)
 
     def _store(self, split: str) -> DocumentStore:
         """The tokens of a split, which is tokenized unless that was done before; stays open."""
@@ -59,6 +58,4 @@ class TextTask(Task):
     def _open_store(self, source: DocumentSource, split: str) -> DocumentStore:
         data = self.config.data
         with first_goes_first():
-            if data.store and split == data.train_split:
-                return with_text(open_shared(self.tokenization(), data.store, data.cache_directory), split)
-            return open_document_store(source, split, self.tokenizer, data.cache_directory)
+            return open_document_store(source, split, self.tokenizer, data, is_training=split == data.train_split)

@@ -19,7 +19,6 @@ from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.mixture import by_corpus
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.batches import make_batch
-from transformer_jax.data.cached_stores import Tokenization
 from transformer_jax.data.corpora import open_corpus, with_languages
 from transformer_jax.data.corpus_statistics import sample_of
 from transformer_jax.data.line_shift import line_shift
@@ -27,7 +26,7 @@ from transformer_jax.data.mixture import pairs_of_epoch, ranges_of, times_an_epo
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, digest
 from transformer_jax.data.shared_stores import shared_digest
 from transformer_jax.data.text_files import read_lines
-from transformer_jax.data.token_store import TokenStore, open_token_store, tokenization_of_pairs, unigram_entropy
+from transformer_jax.data.token_store import PairTokenization, TokenStore, open_token_store, unigram_entropy
 from transformer_jax.data.tokenizers import TokenizerPair, too_many_pieces, train_tokenizers
 from transformer_jax.evaluation.significance import PairedScores, compare_systems, sentence_chrf
 from transformer_jax.models.inspection import attention_maps
@@ -201,8 +200,8 @@ class TranslationTask(Task):
         """The store of the mixture that ``training_data`` opened; empty before, and for other data."""
         return []
 
-    def tokenization(self) -> Tokenization[TokenStore]:
-        return tokenization_of_pairs(self.corpus, self.config.data.train_split, self.tokenizers, self.config.data)
+    def tokenization(self) -> PairTokenization:
+        return PairTokenization(self.corpus, self.config.data.train_split, self.tokenizers, self.config.data)
 
     def _warnings(self) -> tuple[str, ...]:
         """On a sample of the training text: sides that are shifted, and a vocabulary that is too small."""
