@@ -284,10 +284,12 @@ class PairTokenization(Tokenization[TokenStore]):
 def _stored_chunks(store: TokenStore) -> Iterator[EncodedChunk]:
     sides = store.source_side, store.target_side
     read, dropped = store.statistics.read, Counter(store.statistics.dropped)
-    yield EncodedChunk(read, dropped, *(side.sentences(np.arange(0)) for side in sides), store.statistics.corpora)
+    source, target = (side.sentences(np.arange(0)) for side in sides)
+    yield EncodedChunk(read, dropped, source, target, store.statistics.corpora)
     for begin in range(0, store.num_pairs, CHUNK_PAIRS):
         indices = np.arange(begin, min(begin + CHUNK_PAIRS, store.num_pairs))
-        yield EncodedChunk(0, Counter(), *(side.sentences(indices) for side in sides))
+        source, target = (side.sentences(indices) for side in sides)
+        yield EncodedChunk(0, Counter(), source, target)
     store.check.finish()
 
 
