@@ -12,7 +12,7 @@ from transformer_jax.config.explain import all_explained, explained, settings_pa
 LANGUAGE_MODEL = {"task": "language_model"}
 
 REFUSED = [
-    ({"data": {"source": "sql"}}, "data.source: 'sql' is not one of grammar, copy, reverse, text, tfds, "),
+    ({"data": {"source": "sql"}}, "data.source: 'sql' is not one of grammar, copy, reverse, text, mixture, tfds, "),
     ({"data": {"source": "text"}}, "data.directory: must be the folder of the text files; or name the files,"),
     ({"data": {"source": "tfds"}}, "data.name: must name the data set, for example wmt14_translate/de-en"),
     (

@@ -11,7 +11,7 @@ from transformer_jax.data.batch_plan import plan_batches
 from transformer_jax.data.cached_stores import Shard, build_shard
 from transformer_jax.data.corpora import open_corpus, require_readable
 from transformer_jax.data.mixture import pairs_of_epoch, times_an_epoch
-from transformer_jax.data.token_store import open_token_store, tokenization_of_pairs
+from transformer_jax.data.token_store import PairTokenization, open_token_store
 from transformer_jax.data.tokenizers import train_tokenizers
 from transformer_jax.tasks.translation.evaluator import Evaluator, TranslationEvaluation
 from transformer_jax.tasks.translation.task import TranslationTask
@@ -88,7 +88,7 @@ def test_shards_and_segmentations_keep_corpora_together(folder, tmp_path):
             corpus, tokenizers = open_corpus(data, 0), tokenizers_of(data)
             for index in range(count):
                 build_shard(
-                    tokenization_of_pairs(corpus, "train", tokenizers, data), data.cache_directory, Shard(index, count)
+                    PairTokenization(corpus, "train", tokenizers, data), data.cache_directory, Shard(index, count)
                 )
             stores.append(open_token_store(corpus, "train", tokenizers, data, is_training=True))
         assert stores[0].statistics == stores[1].statistics
