@@ -131,7 +131,7 @@ def test_a_resumed_run_may_change_what_its_part_declares_as_changeable():
     with pytest.raises(ConfigError, match="mixer 'attention' means no part; use another name"):
         register("mixer", "attention")
     with pytest.raises(
-        ConfigError, match=r"'old' takes \(model, path\); the arguments are \(settings, model, site, path\)"
+        ConfigError, match=r"'old' takes \(model, path\); the arguments are \(settings, model, site, path\)$"
     ):
         register("initialization", "old")(lambda model, path: 1.0)
     with pytest.raises(ConfigError, match="the log has another train/nll"):

@@ -25,40 +25,36 @@ from transformer_jax.kit import KIT
 
 EXTENSIONS = {
     "attention": "model.attention of Transformers: a subclass of AttentionChange, or of MultiHeadAttention, which it replaces",
-    "rnn_attention": "model.attention of recurrent models: settings, model settings, site, precision -> RnnAttention",
-    "positions": "model.positions: settings, model settings, site -> module of positions, AttentionChange or None",
+    "rnn_attention": "model.attention of recurrent models: settings, model, site, *, precision -> RnnAttention",
+    "positions": "model.positions: settings, model, site -> module of positions, AttentionChange or None",
     "mixer": "model.mixers: a subclass of layers.mixer.Mixer",
-    "norm": "model.norm: settings, model settings, site, precision -> module, x -> norm of x",
+    "norm": "model.norm: settings, model, site, *, precision -> module, x -> norm of x",
     "residual": "model.normalization: a subclass of layers.residual.Residual",
-    "feed_forward": "model.feed_forward: settings, model settings, site, dropout, precision -> module",
+    "feed_forward": "model.feed_forward: settings, model, site, *, dropout, precision -> module",
     "projection": "model.projection: a subclass of layers.embedding.Projection",
-    "initialization": "model.initialization: settings, model settings, site, path -> factor or initializer",
-    "data_source": "data.source of translation: settings, seed -> Corpus",
+    "initialization": "model.initialization: settings, model, site, path -> factor or initializer",
+    "data_source": "data.source of translation: data, seed -> Corpus",
     "tokenizer": "tokenizer.kind: a class with train and from_bytes, as ListedTokenizer, or its module:Class",
     "task": "task: a subclass of tasks.task.Task with its settings",
-    "optimizer": "optimizer.name: [settings,] hyperparameters -> list of optax transformations",
+    "optimizer": "optimizer.name: a function of hyperparameters, after settings if it has some: a list of transformations",
     "averaging": "optimizer.averaging: a training.optimizers.Averaging",
     "schedule": "optimizer.schedule: settings, hyperparameters, d_model -> rate of an update",
     "loss_term": "training.loss_terms: a subclass of training.loss_terms.LossTerm",
     "corruption": "training.corruptions: settings, batch, key -> batch that the model reads",
     "statistic": "training.watch: a subclass of training.statistics.Statistic",
     "sharding": "by a regular expression of paths instead of a name: PartitionSpec of these parameters",
-    "search": "decoding.search of translation: decoding.beam_search.Rules -> Search",
-    "metric": "evaluation.metrics: hypotheses, lists of references, sources -> score of a text",
-    "word_table": "init.embeddings: path of a file -> table of words and their vectors",
-    "tracker": "training.trackers: run folder, settings, first update -> Tracker",
+    "search": "decoding.search of translation: rules -> Search",
+    "metric": "evaluation.metrics: hypotheses, references, sources -> score of a text",
+    "word_table": "init.embeddings: path -> table of words and their vectors",
+    "tracker": "training.trackers: folder, config, first_update -> Tracker",
 }
+"""The setting that selects parts of a kind, and the parts; for functions their positional arguments, then ``*``."""
 KINDS_WITH_PARAMETERS = (
     *("attention", "rnn_attention", "positions", "mixer", "norm", "residual", "feed_forward"),
     *("projection", "loss_term", "task"),
 )
 KINDS_WITHOUT_SETTINGS = ("data_source", "tokenizer", "task", "sharding", "search", "metric", "word_table")
 """Their objects are not called with settings of a part."""
-ARGUMENTS = {
-    **dict.fromkeys(("positions", "norm", "feed_forward", "rnn_attention"), ("settings", "model", "site")),
-    "initialization": ("settings", "model", "site", "path"),
-}
-"""Positional arguments of the functions that make parts of a model."""
 CORE: dict[str, dict[str, str]] = {
     "attention": {
         "layers.attention": "multi_head",
@@ -135,14 +131,13 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
         module = MODULES.get((kind, name))
         if module and (name in _REGISTERED[kind] or getattr(made, "__module__", module) != module):
             raise ConfigError(f"register: {kind} {name!r} is in {module}; use another name")
-        if inspect.isfunction(made) and kind in ARGUMENTS:
-            signature, passed = inspect.signature(made), ARGUMENTS[kind]
+        passed, arrow, _ = EXTENSIONS[kind].partition(": ")[2].partition(" -> ")
+        if arrow and inspect.isfunction(made):
             try:
-                signature.bind_partial(*passed)
+                inspect.signature(made).bind_partial(*passed.partition(", *")[0].split(", "))
             except TypeError:
-                raise ConfigError(
-                    f"register: {kind} {name!r} takes {signature}; the arguments are ({', '.join(passed)})"
-                ) from None
+                problem = f"takes {inspect.signature(made)}; the arguments are ({passed})"
+                raise ConfigError(f"register: {kind} {name!r} {problem}") from None
         _REGISTERED[kind][name] = made
         _SETTINGS.pop((kind, name), None)
         if settings:

@@ -59,8 +59,8 @@ class BlockwiseAttention:
             padded(jnp.asarray(mask.query_segments), 1, shape.query_block),
             padded(jnp.asarray(mask.key_segments), 1, shape.key_block),
             dropout,
-            _padded_positions(mask.query_positions, shape.query_block),
-            _padded_positions(mask.key_positions, shape.key_block),
+            padded(jnp.asarray(mask.positions[0]), 1, shape.query_block),
+            padded(jnp.asarray(mask.positions[1]), 1, shape.key_block),
             score_mod,
         )
         return _attention(inputs, shape)[:, :, :queries].astype(precision.output)
@@ -115,8 +115,8 @@ class Inputs(NamedTuple):
     query_segments: Array
     key_segments: Array
     dropout: DropoutMask | None
-    query_positions: Array | None
-    key_positions: Array | None
+    query_positions: Array
+    key_positions: Array
     score_mod: ScoreMod | None
 
 
@@ -259,12 +259,8 @@ def _indices(row: Array, column: Array, shape: Blocks) -> tuple[Array, Array]:
 
 def _positions(row: Array, column: Array, inputs: Inputs, shape: Blocks) -> tuple[Array, Array]:
     """Positions [B, query_block] and [B, key_block] of a block, [1, ...] where they are indices."""
-    query_indices, key_indices = _indices(row, column, shape)
-    query, key = inputs.query_positions, inputs.key_positions
-    return (
-        query_indices[None] if query is None else _block(query, row, shape.query_block, axis=1),
-        key_indices[None] if key is None else _block(key, column, shape.key_block, axis=1),
-    )
+    query = _block(inputs.query_positions, row, shape.query_block, axis=1)
+    return query, _block(inputs.key_positions, column, shape.key_block, axis=1)
 
 
 def _modified(scores: Array, query: Array, score_mod: ScoreMod, positions: tuple[Array, Array]) -> Array:
@@ -294,10 +290,6 @@ def _drop(weights: Array, row: Array, column: Array, inputs: Inputs, shape: Bloc
         return weights
     start = 0, 0, row * shape.query_block, column * shape.key_block
     return inputs.dropout.block(weights, start, (*inputs.query.shape[:2], shape.queries, shape.keys))
-
-
-def _padded_positions(positions: PyTree, multiple: int) -> Array | None:
-    return None if positions is None else padded(jnp.asarray(positions), 1, multiple)
 
 
 def _block(array: Array, index: Array, size: int, axis: int = 2) -> Array:

@@ -115,9 +115,4 @@ class Projection(nn.Module):
         return self.factors(hidden).logits(self.precision.wide)
 
 
-@register("projection", "linear")
-def plain_projection(
-    settings: None, config: Any, site: Site, *, embedding: Embedding | BiasedProjection, precision: Precision
-) -> Embedding | BiasedProjection:
-    """The product with the matrix of ``model.tying`` alone."""
-    return embedding
+register("projection", "linear")(lambda settings, config, site, *, embedding, precision: embedding)
