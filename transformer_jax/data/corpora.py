@@ -21,21 +21,6 @@ SAMPLED_PAIRS = 1000
 CHECKED_DOCUMENTS = 200_000
 
 
-@register("data_source", "grammar")
-def _grammar(config: DataConfig, seed: int) -> Corpus:
-    return GrammarCorpus(config.generated_pairs, seed, config.source_language, config.target_language)
-
-
-@register("data_source", "copy")
-def _copy(config: DataConfig, seed: int, is_reversed: bool = False) -> Corpus:
-    return SymbolCorpus(config.generated_pairs, seed, is_reversed, config.generated_words)
-
-
-@register("data_source", "reverse")
-def _reverse(config: DataConfig, seed: int) -> Corpus:
-    return _copy(config, seed, is_reversed=True)
-
-
 @register("data_source", "text")
 def _text(config: DataConfig, seed: int, tag: str = "") -> TextCorpus:
     languages = config.source_language, config.target_language
@@ -50,9 +35,18 @@ def _mixture(config: DataConfig, seed: int) -> MixtureCorpus:
     return MixtureCorpus(corpora, config.source_language, config.target_language, seed)
 
 
-@register("data_source", "tfds")
-def _tfds(config: DataConfig, seed: int) -> Corpus:
-    return TfdsCorpus(config.name, config.directory, config.source_language, config.target_language, config.download)
+register("data_source", "grammar")(
+    lambda data, seed: GrammarCorpus(data.generated_pairs, seed, data.source_language, data.target_language)
+)
+register("data_source", "copy")(
+    lambda data, seed: SymbolCorpus(data.generated_pairs, seed, False, data.generated_words)
+)
+register("data_source", "reverse")(
+    lambda data, seed: SymbolCorpus(data.generated_pairs, seed, True, data.generated_words)
+)
+register("data_source", "tfds")(
+    lambda data, seed: TfdsCorpus(data.name, data.directory, data.source_language, data.target_language, data.download)
+)
 
 
 def open_corpus(config: DataConfig, seed: int) -> Corpus:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import jax
 
@@ -10,14 +10,6 @@ from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config.plugins import register, registered
 from transformer_jax.layers.part_shapes import checked_parts
 from transformer_jax.layers.site import Site, SiteKind
-
-KIND_OF_MODULE: dict[str, SiteKind] = {
-    "self_attention": "self",
-    "cross_attention": "cross",
-    "feed_forward": "feed_forward",
-    "projection": "projection",
-    **dict.fromkeys(("encoder_norm", "decoder_norm"), "self"),
-}
 
 
 def initialized(init: Callable[[Array], PyTree], config: Any, parts: Mapping[str, Any], key: Array) -> PyTree:
@@ -46,14 +38,13 @@ def initialized(init: Callable[[Array], PyTree], config: Any, parts: Mapping[str
 
 def site_of(path: str, config: Any) -> Site:
     """The site of the parameter at a path such as ``encoder_layers_0/self_attention/query``."""
-    is_encoder, layer = (
-        path.startswith(("encoder", "source")),
-        re.search(r"layers_(\d+)/(?:(\w+?)(?:_residual)?/)", path),
-    )
-    kind = KIND_OF_MODULE.get(layer[2] if layer else path.partition("/")[0], "embedding")
+    is_encoder, layer = path.startswith(("encoder", "source")), re.search(r"layers_(\d+)/", path)
+    found = re.search("self|cross|feed_forward|projection|norm", path)
+    # A final norm has the site of self-attention.
+    kind = cast(SiteKind, found[0].replace("norm", "self") if found else "embedding")
     depth = config.num_encoder_layers if is_encoder else config.decoder_depth
-    is_causal = not is_encoder and kind != "cross"
-    return Site("encoder" if is_encoder else "decoder", kind, depth, is_causal, int(layer[1]) if layer else None)
+    is_causal, index = not is_encoder and kind != "cross", int(layer[1]) if layer else None
+    return Site("encoder" if is_encoder else "decoder", kind, depth, is_causal, index)
 
 
 @register("initialization", "xavier")
