@@ -59,8 +59,8 @@ class Explained(NamedTuple):
         lines.append(f"  read by: {', '.join(reader.name for reader in self.readers)}")
         for kind in dict.fromkeys(reader.plugin for reader in self.readers if reader.plugin):
             for name, part in registered(kind).items():
-                summary = (inspect.getdoc(part) or "").partition("\n")[0]
-                lines.append(f"  {name}: {summary}")
+                if summary := ((inspect.getdoc(part) if callable(part) else "") or "").partition("\n")[0]:
+                    lines.append(f"  {name}: {summary}")
         return "\n".join(lines)
 
     def by(self, field: str) -> list[tuple[str, str]]:
