@@ -128,7 +128,7 @@ def test_a_resumed_run_may_change_what_its_part_declares_as_changeable():
             register(kind, name)(TASKS["translation"] if kind == "task" else object)
     with pytest.raises(ConfigError, match="metric 'mine' would not get its settings"):
         register("metric", "mine", settings=Settings)
-    with pytest.raises(ConfigError, match="mixer 'attention' means no part; use another name"):
+    with pytest.raises(ConfigError, match="mixer 'attention' is taken by the core; use another name"):
         register("mixer", "attention")
     with pytest.raises(
         ConfigError, match=r"'old' takes \(model, path\); the arguments are \(settings, model, site, path\)$"

@@ -98,7 +98,7 @@ BUILT_IN = (
 
 Registered = TypeVar("Registered")
 OWN_NAMES: dict[str, set[str]] = {kind: set() for kind in EXTENSIONS}
-"""Values of settings that name no part: ``none``."""
+"""Other names of the core, values of settings without a registered part: ``none``, the scores of sacreBLEU."""
 _REGISTERED: dict[str, dict[str, Any]] = {kind: {} for kind in EXTENSIONS}
 _SETTINGS: dict[tuple[str, str], type] = {}
 _BUILT_IN: set[tuple[str, str]] = set()
@@ -122,7 +122,7 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
     if settings and others:
         raise ConfigError(f"register: parts.{name} are already the settings of {others[0]} {name!r}; use another name")
     if name in OWN_NAMES[kind]:
-        raise ConfigError(f"register: {kind} {name!r} means no part; use another name")
+        raise ConfigError(f"register: {kind} {name!r} is taken by the core; use another name")
     taken = [other for other in LOGGED_KINDS if other != kind and (name in _REGISTERED[other] or (other, name) in KIT)]
     if kind in LOGGED_KINDS and (name in LOGGED or taken):
         raise ConfigError(f"register: the log has another train/{name}; use another name than {kind} {name!r}")
