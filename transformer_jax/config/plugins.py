@@ -128,8 +128,9 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
         raise ConfigError(f"register: the log has another train/{name}; use another name than {kind} {name!r}")
 
     def add(made: Registered) -> Registered:
-        module = MODULES.get((kind, name))
-        if module and (name in _REGISTERED[kind] or getattr(made, "__module__", module) != module):
+        module, origin = MODULES.get((kind, name)), getattr(made, "__module__", "") if callable(made) else ""
+        # A module may be loaded again; settings of a task do not say where they were made.
+        if module and origin != module and (origin or name in _REGISTERED[kind]):
             raise ConfigError(f"register: {kind} {name!r} is in {module}; use another name")
         passed, arrow, _ = EXTENSIONS[kind].partition(": ")[2].partition(" -> ")
         if arrow and inspect.isfunction(made):
