@@ -119,14 +119,21 @@ def _embedding_maker(config: TransformerLayersConfig, on: Devices) -> Callable[.
     return partial(EMBEDDINGS[config.embedding], d_model=config.d_model, precision=precision, lookup=on.lookup)
 
 
+def _part(
+    kind: str, name: str, config: TransformerLayersConfig, parts: Mapping[str, Any], site: Site, **options: Any
+) -> Any:
+    """The part of this name at a site, by its function, or the method ``of`` of its class."""
+    made = registered(kind)[name]
+    return getattr(made, "of", made)(parts.get(name), config, site.named(name), **options)
+
+
 def _projection(
     config: TransformerLayersConfig, on: Devices, parts: Mapping[str, Any], embedding: Embedding
 ) -> Embedding | BiasedProjection | Projection:
-    plain, name = BiasedProjection(embedding) if config.logits_bias else embedding, config.projection
-    site = Site("decoder", "projection", config.decoder_depth, True, part=name)
-    make, precision = registered("projection")[name], on.policies[config.compute_dtype]
+    plain = BiasedProjection(embedding) if config.logits_bias else embedding
+    site, precision = Site("decoder", "projection", config.decoder_depth, True), on.policies[config.compute_dtype]
     made: Embedding | BiasedProjection | Projection
-    made = make(parts.get(name), config, site, embedding=plain, precision=precision)
+    made = _part("projection", config.projection, config, parts, site, embedding=plain, precision=precision)
     return made
 
 
@@ -134,21 +141,16 @@ def _layer_parts(config: TransformerLayersConfig, on: Devices, rates: Rates, par
     precision = on.policies[config.compute_dtype]
     residual: type[Residual] = registered("residual")[config.normalization]
 
-    def make_norm(site: Site) -> nn.Module:
-        made: nn.Module = registered("norm")[config.norm](
-            parts.get(config.norm), config, site.named(config.norm), precision=precision
-        )
-        return made
+    def make_norm(site: Site) -> Any:
+        return _part("norm", config.norm, config, parts, site, precision=precision)
 
-    def make_feed_forward(site: Site) -> nn.Module:
-        make, settings = registered("feed_forward")[config.feed_forward], parts.get(config.feed_forward)
-        site = site.named(config.feed_forward)
-        made: nn.Module = make(settings, config, site, dropout=rates.activation_dropout, precision=precision)
-        return made
+    def make_feed_forward(site: Site) -> Any:
+        options = {"dropout": rates.activation_dropout, "precision": precision}
+        return _part("feed_forward", config.feed_forward, config, parts, site, **options)
 
-    def make_residual(site: Site) -> Residual:
-        settings, site = parts.get(config.normalization), site.named(config.normalization)
-        return residual.of(settings, config, site, dropout=rates.dropout, make_norm=partial(make_norm, site))
+    def make_residual(site: Site) -> Any:
+        options = {"dropout": rates.dropout, "make_norm": partial(make_norm, site)}
+        return _part("residual", config.normalization, config, parts, site, **options)
 
     attention = _attention_maker(config, on, rates, parts)
     return LayerParts(
@@ -171,14 +173,13 @@ def _mixer_maker(
     """Self-attention of encoders, and in each layer of the decoder the part that ``model.mixers`` names."""
     mixers, precision = config.layer_mixers, on.policies[config.compute_dtype]
 
-    def make(site: Site) -> MultiHeadAttention | Mixer:
+    def make(site: Site) -> Any:
         if not site.is_causal:
             return attention(site)
         name = mixers[0] if len(set(mixers)) == 1 else mixers[site.layer]
         if name == "attention":
             return attention(site)
-        kind: type[Mixer] = registered("mixer")[name]
-        return kind.of(parts.get(name), config, site.named(name), precision)
+        return _part("mixer", name, config, parts, site, precision=precision)
 
     return make
 
@@ -207,7 +208,7 @@ def _attention_maker(
     if _change_attention(config, parts):
         changes.append((config.positions, registered("positions")[config.positions]))
     if len(whole) == 1 and not changes:
-        return lambda site: makers[whole[0]].of(parts.get(whole[0]), config, site.named(whole[0]), **sizes)
+        return lambda site: _part("attention", whole[0], config, parts, site, **sizes)
     stated = f"model.attention={config.attention} with model.positions={config.positions}"
     others = ", ".join(name for name in whole if name != "multi_head")
     require(not others, "model.attention", f"{others} takes no changes, only multi_head does; here {stated}")
@@ -221,15 +222,13 @@ def _attention_maker(
 
 def _change_attention(config: TransformerLayersConfig, parts: Mapping[str, Any]) -> bool:
     """Whether the positions change the attention of any layer."""
-    make, settings = registered("positions")[config.positions], parts.get(config.positions)
     sites = layer_sites(Unrolled(), Site("decoder", "self", config.decoder_depth, True))
     if isinstance(config, TransformerConfig):
         sites += [site.of("cross") for site in sites]
         sites += layer_sites(Unrolled(), Site("encoder", "self", config.num_encoder_layers, False))
-    return any(make(settings, config, site) is not None for site in sites)
+    return any(_part("positions", config.positions, config, parts, site) is not None for site in sites)
 
 
 def _positions(config: TransformerLayersConfig, site: Site, parts: Mapping[str, Any]) -> nn.Module:
-    name = config.positions
-    made = registered("positions")[name](parts.get(name), config, site.named(name))
+    made = _part("positions", config.positions, config, parts, site)
     return NoPositions(config.d_model) if made is None else made
