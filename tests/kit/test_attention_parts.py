@@ -169,6 +169,7 @@ def test_positions_may_change_the_attention_of_some_layers_only():
     ("settings", "parts", "problem"),
     [
         ({"attention": "biased,qk_norm"}, {}, "model.attention: biased takes no changes"),
+        ({"attention": "a_function"}, {}, "model.attention: a_function must subclass AttentionChange"),
         ({"attention": ""}, {}, "model.attention: '' must name"),
         ({"attention": "qk_norm,qk_norm"}, {}, "each once"),
         ({"attention": "biased", "positions": "alibi"}, {}, "model.attention: biased takes no changes"),
@@ -180,6 +181,7 @@ def test_positions_may_change_the_attention_of_some_layers_only():
     ],
 )
 def test_what_does_not_go_together_is_refused(settings, parts, problem):
+    register("attention", "a_function")(lambda settings, config, site: None)
     with pytest.raises(ConfigError, match=problem):
         model = build_decoder_only(DecoderOnlyConfig(**SMALL, **settings), 19, parts=parts)
         jax.eval_shape(partial(init_decoder_only, model), jax.random.key(0))

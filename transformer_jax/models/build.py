@@ -203,6 +203,9 @@ def _attention_maker(
     makers = {
         name: registered("attention")[name] for name in declared(type(config))["attention"].chosen(config.attention)
     }
+    for name, made in makers.items():
+        is_known = isinstance(made, type) and issubclass(made, (AttentionChange, MultiHeadAttention))
+        require(is_known, "model.attention", f"{name} must subclass AttentionChange or MultiHeadAttention")
     changes = [(name, made.of) for name, made in makers.items() if issubclass(made, AttentionChange)]
     whole = [name for name, made in makers.items() if not issubclass(made, AttentionChange)] or ["multi_head"]
     if _change_attention(config, parts):
