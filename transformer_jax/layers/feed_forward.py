@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import flax.linen as nn
 import jax
@@ -12,7 +11,6 @@ from transformer_jax.array_types import Array, Hidden
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
-from transformer_jax.layers.site import Site
 from transformer_jax.precision import FLOAT32, Precision, biased_einsum, einsum, rounding_barrier
 
 Activation = Callable[[Array], Array]
@@ -77,10 +75,7 @@ class GatedFeedForward(nn.Module):
 
 
 def _maker(module: Callable[..., nn.Module], activation: Activation) -> Callable[..., nn.Module]:
-    def make(settings: None, config: Any, site: Site, **options: Any) -> nn.Module:
-        return module(config.d_ff, activation, **options)
-
-    return make
+    return lambda settings, config, site, **options: module(config.d_ff, activation, **options)
 
 
 register("feed_forward", "relu")(_maker(FeedForward, relu))

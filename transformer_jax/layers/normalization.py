@@ -1,7 +1,6 @@
 """Layer normalization (Ba, Kiros and Hinton 2016)."""
 
 from functools import partial
-from typing import Any
 
 import flax.linen as nn
 import jax
@@ -10,7 +9,6 @@ from jax import lax
 
 from transformer_jax.array_types import Array, Float
 from transformer_jax.config.plugins import register
-from transformer_jax.layers.site import Site
 from transformer_jax.precision import FLOAT32, Precision, rounding_barrier
 
 # The paper gives none; this is the value of its authors' code (tensor2tensor).
@@ -34,10 +32,7 @@ class LayerNorm(nn.Module):
         return rounding_barrier(normalize(hidden, scale, bias, self.epsilon, self.precision))
 
 
-@register("norm", "layer_norm")
-def layer_norm(settings: None, config: Any, site: Site, **options: Any) -> LayerNorm:
-    """Layer normalization with ``model.norm_epsilon``."""
-    return LayerNorm(config.norm_epsilon, **options)
+register("norm", "layer_norm")(lambda settings, config, site, *, precision: LayerNorm(config.norm_epsilon, precision))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4))

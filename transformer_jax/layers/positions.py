@@ -11,7 +11,6 @@ from transformer_jax.array_types import AnyArray, Array, Float, Int
 from transformer_jax.config import ConfigError
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.initialization import embedding_normal
-from transformer_jax.layers.site import Site
 
 
 def sinusoid_table(length: int, d_model: int, dtype: type[np.floating] = np.float32) -> np.ndarray:
@@ -81,10 +80,7 @@ class LearnedPositions(nn.Module):
 
 
 def _of_embeddings(make: Callable[[Any], nn.Module]) -> Callable[..., nn.Module | None]:
-    def positions(settings: None, config: Any, site: Site) -> nn.Module | None:
-        return make(config) if site.kind == "embedding" else None
-
-    return positions
+    return lambda settings, config, site: make(config) if site.kind == "embedding" else None
 
 
 register("positions", "sinusoidal")(_of_embeddings(lambda config: SinusoidalPositions(config.d_model)))

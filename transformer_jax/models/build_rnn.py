@@ -106,10 +106,9 @@ def _of_content(
     score: Callable[[RnnConfig, Precision], Score],
     window: Callable[[RnnConfig, Precision], nn.Module] = lambda config, precision: WholeSource(),
 ) -> Callable[..., RnnAttention]:
-    def attention(settings: None, config: RnnConfig, site: Site, *, precision: Precision) -> RnnAttention:
-        return ContentAttention(partial(score, config, precision), partial(window, config, precision), precision)
-
-    return attention
+    return lambda settings, config, site, *, precision: ContentAttention(
+        partial(score, config, precision), partial(window, config, precision), precision
+    )
 
 
 def _general(config: RnnConfig, precision: Precision) -> Score:
@@ -122,10 +121,6 @@ def _additive(config: RnnConfig, precision: Precision, is_normalized: bool = Fal
 
 def _predicted(config: RnnConfig, precision: Precision) -> nn.Module:
     return PredictedWindow(config.attention_window, config.d_hidden, config.d_attention, precision)
-
-
-def _location(settings: None, config: RnnConfig, site: Site, *, precision: Precision) -> RnnAttention:
-    return LocationBasedAttention(config.d_hidden, config.max_attended_positions, precision)
 
 
 def _location_sensitive(
@@ -156,7 +151,11 @@ register("rnn_attention", "local_m")(
     _of_content(_general, lambda config, precision: MonotonicWindow(config.attention_window))
 )
 register("rnn_attention", "local_p")(_of_content(_general, _predicted))
-register("rnn_attention", "location")(_location)
+register("rnn_attention", "location")(
+    lambda settings, config, site, *, precision: LocationBasedAttention(
+        config.d_hidden, config.max_attended_positions, precision
+    )
+)
 register("rnn_attention", "location_sensitive")(_location_sensitive)
 register("rnn_attention", "cumulative_location_sensitive")(
     lambda *arguments, **options: _location_sensitive(*arguments, is_cumulative=True, **options)
