@@ -6,13 +6,27 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.config import BatchingConfig, ConfigError, DataConfig, DataError, TokenizerConfig, from_dict
+from transformer_jax.config import (
+    BatchingConfig,
+    ConfigError,
+    DataConfig,
+    DataError,
+    TextBatchingConfig,
+    TextDataConfig,
+    TokenizerConfig,
+    from_dict,
+)
 from transformer_jax.data.batch_plan import plan_batches
 from transformer_jax.data.cached_stores import Shard, build_shard
 from transformer_jax.data.corpora import open_corpus, require_readable
-from transformer_jax.data.mixture import pairs_of_epoch, times_an_epoch
-from transformer_jax.data.token_store import PairTokenization, open_token_store
+from transformer_jax.data.documents import open_documents
+from transformer_jax.data.mixture import items_of_epoch, times_an_epoch
+from transformer_jax.data.text_rows import rows_of_mixture
+from transformer_jax.data.token_store import DocumentTokenization, PairTokenization, open_token_store
 from transformer_jax.data.tokenizers import train_tokenizers
+from transformer_jax.data.tokenizers.listed import ByteTokenizer
+from transformer_jax.tasks.language_model.task import LanguageModelTask
+from transformer_jax.tasks.task import task_class
 from transformer_jax.tasks.translation.evaluator import Evaluator, TranslationEvaluation
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tasks.translation.translator import Translation
@@ -107,7 +121,7 @@ def test_shards_and_segmentations_keep_corpora_together(folder, tmp_path):
 )
 def test_an_epoch_has_the_shares_and_the_pairs_of_a_corpus_equally_often(folder, settings, shares):
     data = data_of(folder, **settings)
-    pairs = pairs_of_epoch(WEIGHED, times_an_epoch(WEIGHED, data), seed=0)
+    pairs = items_of_epoch(WEIGHED, times_an_epoch(WEIGHED, data), seed=0)
     counts = np.bincount(pairs, minlength=57)
     of_corpus = [counts[:40], counts[40:50], counts[50:]]
     np.testing.assert_allclose([each.sum() for each in of_corpus], np.array(shares) * len(pairs), atol=1)
@@ -197,9 +211,11 @@ def test_files_that_are_missing_or_empty_a_corpus_that_is_filtered_away_and_a_wo
         data = data_of(folder, train=f"fr={folder}/fr.{{en,fr}} de={files}", validation="", tags="")
         with pytest.raises(DataError, match=problem):
             require_readable(SimpleNamespace(data=data, data_seed=0), "train", is_whole=True)
-    with pytest.raises(DataError, match="no pair of the corpus 'de' is left"):
+    with pytest.raises(DataError, match="nothing of the corpus 'de' is left"):
         times_an_epoch({"fr": 3, "de": 0}, data_of(folder))
-    with pytest.raises(ConfigError, match=r"data.weights: an epoch would have 41,000,000,050 pairs, each of 'bt' "):
+    with pytest.raises(
+        ConfigError, match=r"data.weights: an epoch would be 41,000,000,050 pairs or tokens, each of 'bt' "
+    ):
         times_an_epoch(WEIGHED, data_of(folder, weights="fr=40 de=10 bt=41e9"))
     with pytest.raises(ConfigError, match=r"data.tags: word has no pieces for tags"):
         from_dict(
@@ -235,3 +251,62 @@ def test_training_reads_the_shares_and_measures_the_loss_of_each_corpus(folder):
     others = train_tokenizers(TokenizerConfig("bpe", 268), open_corpus(data_of(folder, tags=""), 0), "train", 0)
     with pytest.raises(ConfigError, match=r"data.tags: <2de> has \d pieces in the vocabulary, not one"):
         TranslationTask(config, others, mesh, objective=SimpleNamespace()).training_data()
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """Settings of a language model on two texts: lines of 8 and of 4 bytes."""
+    folder = tmp_path_factory.mktemp("texts")
+    for name, line, number in (("web", "aaaaaaa", 90), ("books", "bbb", 40)):
+        (folder / f"{name}.txt").write_text(f"{line}\n" * number)
+    train = f"web={folder}/web.txt books={folder}/books.txt"
+    data = {"source": "mixture", "train": train, "held_out": 0.1, "weights": "web=1 books=1"}
+    data |= {"cache_directory": f"{folder}/cache"}
+    return {"task": "language_model", "data": data, "tokenizer": {"kind": "byte"}, "decoding": {"max_new_tokens": 4}}
+
+
+@pytest.mark.parametrize("kind", ["split", "packed"])
+def test_rows_of_a_language_model_have_the_shares_and_its_loss_is_measured_by_corpus(texts, kind):
+    batching = {"kind": kind, "context_length": 16, "tokens_per_update": 128}
+    config = from_dict(texts | {"batching": batching})
+    objective = SimpleNamespace(
+        unsmoothed_loss=lambda params, batch, is_scored: LossSums(
+            *(jnp.sum(each).astype(jnp.float32) for each in (0, batch.ids * is_scored, 0, is_scored))
+        )
+    )
+    task = LanguageModelTask(
+        config, task_class("language_model").new_tokenizers(config), make_mesh(config.mesh), objective
+    )
+    data = task.training_data()
+    assert data.store.corpora == {"web": 81, "books": 36} and "mixture: books 50.0%, 4.50 times" in data.report.text
+    rows = np.concatenate([data.plan.rows(update) for update in range(data.plan.updates_per_epoch)])
+    ids = data.rows.tokens(rows).ids
+    of_web, of_books = ((ids == ByteTokenizer().encode(letter)[0]).sum() for letter in "ab")
+    assert of_web == 81 * 7 and of_books == pytest.approx(4.5 * 36 * 3, abs=30 * (kind == "split"))
+    again = task.training_data().plan
+    np.testing.assert_array_equal(
+        again.rows(2 * data.plan.updates_per_epoch), data.plan.rows(2 * data.plan.updates_per_epoch)
+    )
+    found = task.evaluate({}, "validation")
+    sums = {name: sum(ByteTokenizer().encode(line)) + 2 for name, line in (("web", "aaaaaaa"), ("books", "bbb"))}
+    assert found.metrics["loss_web"] == sums["web"] / 8 and found.metrics["loss_books"] == sums["books"] / 4
+    assert (found.documents, found.num_bytes, found.nll) == (13, 88, 9 * sums["web"] + 4 * sums["books"])
+    assert task.evaluate({}, "validation", limit=3).documents == 4
+
+
+def test_shards_of_documents_keep_corpora_together_and_a_corpus_needs_a_row(texts, tmp_path):
+    config = from_dict(texts)
+    source, stores = open_documents(config.data, 0), []
+    for count in (1, 4):
+        for index in range(count):
+            work = DocumentTokenization(source, "train", ByteTokenizer(), config.data)
+            build_shard(work, str(tmp_path / str(count)), Shard(index, count))
+        stores.append(work.opened(str(tmp_path / str(count))))
+    np.testing.assert_array_equal(stores[0].ids, stores[1].ids)
+    assert stores[0].counts() == stores[1].counts() and stores[1].corpora == {"web": 81, "books": 36}
+    with pytest.raises(DataError, match="the corpus 'books' fills no row of 1000 tokens"):
+        rows_of_mixture(
+            stores[0], TextBatchingConfig(context_length=1000, tokens_per_update=8000), 0, {"web": 1, "books": 1}
+        )
+    with pytest.raises(ConfigError, match="data.validation: no corpus 'wiki' in data.train"):
+        TextDataConfig(**texts["data"] | {"validation": "wiki=w.txt"})

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from transformer_jax.config.checks import LARGEST_SEED, absolute_path, check_settings, is_address, require, setting
 from transformer_jax.config.languages import UNDETERMINED, language_of_file
@@ -23,6 +23,14 @@ class SourceConfig:
     train: str = setting("", "Files of the training split.", changeable=True)
     validation: str = setting("", "Files of the validation split, written as data.train.", changeable=True)
     test: str = setting("", "Files of the test split, written as data.train.", changeable=True)
+    weights: str = setting(
+        "", "mixture: share of each corpus in training, de=1 fr=2, relative to their sum; empty: by data.temperature."
+    )
+    temperature: float = setting(
+        1.0,
+        "mixture: T in shares proportional to n^(1/T) for corpora of n pairs or tokens (Arivazhagan et al. 2019); 1: all text "
+        "equally often, large: corpora equally often.",
+    )
     held_out: float = setting(0.0, "Part of the training data that is the validation split.", at_least=0)
     train_split: str = setting("train", "Name of the training split in the data.", changeable=True)
     validation_split: str = setting("validation", "Name of the validation split in the data.", changeable=True)
@@ -46,6 +54,17 @@ class SourceConfig:
         check_settings("data", self)
         is_used = self.source in NAMED_SOURCES or not (self.train or self.validation or self.test)
         require(is_used, "data.source", f"{self.source} reads no named files; set data.source=text")
+        if self.source == "mixture":
+            train = by_corpus(self.train, "data.train")
+            require(bool(train), "data.train", "must name the files of every corpus of a mixture: de=FILES fr=FILES")
+            for split in ("validation", "test"):
+                by_corpus(getattr(self, split), f"data.{split}", train)
+            require(not self.directory, "data.directory", "a mixture reads the files of data.train; leave it out")
+            is_one = not weights_of(self.weights, train) or self.temperature == 1
+            require(is_one, "data.temperature", "data.weights is set too; use one of the two")
+        else:
+            problem = f"{self.source} has no data.weights and data.temperature; set data.source=mixture"
+            require(not self.weights and self.temperature == 1, "data.source", problem)
 
     @property
     def has_pairs(self) -> bool:
@@ -61,13 +80,19 @@ class SourceConfig:
         return replace(self, **paths)
 
     def _absolute_files(self, text: str, key: str) -> str:
+        if self.source == "mixture":
+            return written({name: self._absolute_names(files, key) for name, files in by_corpus(text, key).items()})
+        return self._absolute_names(text, key)
+
+    def _absolute_names(self, text: str, key: str) -> str:
         # A comma outside of braces separates two files.
         parts = re.split(r",(?![^{]*\})", text) if self.has_pairs else [text]
         return ",".join(absolute_path(part.strip(), key) for part in parts)
 
     def text_settings(self) -> dict[str, object]:
         """The settings that choose the training text and its form, by key; neither paths nor the seed."""
-        return {"data.source": self.source, "data.held_out": 0.0 if self.validation else float(self.held_out)}
+        holds_none = self.validation and self.source != "mixture"
+        return {"data.source": self.source, "data.held_out": 0.0 if holds_none else float(self.held_out)}
 
     def only_reading(self) -> "SourceConfig":
         """The same settings for using a trained model, which downloads nothing."""
@@ -112,14 +137,6 @@ class DataConfig(SourceConfig):
     tags: str = setting(
         "", "mixture: a word in front of each source of a corpus, one piece of the vocabulary: de=<2de> fr=<2fr>."
     )
-    weights: str = setting(
-        "", "mixture: share of each corpus in training, de=1 fr=2, relative to their sum; empty: by data.temperature."
-    )
-    temperature: float = setting(
-        1.0,
-        "mixture: T in shares proportional to n^(1/T) for corpora of n pairs (Arivazhagan et al. 2019); 1: all pairs equally "
-        "often, large: corpora equally often.",
-    )
     held_out: float = setting(
         0.0,
         "text: number (or below 1: fraction) of training pairs that are the validation split instead, chosen by the seed.",
@@ -160,29 +177,9 @@ class DataConfig(SourceConfig):
         return True
 
     @property
-    def corpora(self) -> "dict[str, tuple[DataConfig, str]]":
-        """The corpora of a mixture by name: settings of each as text, and its tag.
-
-        Raises ConfigError when the settings of the mixture are incomplete.
-        """
-        train = by_corpus(self.train, "data.train")
-        require(bool(train), "data.train", "must name the files of every corpus, de=a.{en,de} fr=b.{en,fr}")
-        require(not self.directory, "data.directory", "a mixture reads the files of data.train; leave it out")
-        tags, weights = tags_of(self.tags, train), weights_of(self.weights, train)
-        require(not weights or self.temperature == 1, "data.temperature", "data.weights is set too; use one of the two")
-        others = {name: by_corpus(getattr(self, name), f"data.{name}", train) for name in ("validation", "test")}
-        found = {}
-        for name, files in train.items():
-            named: dict[str, Any] = {split: files_of.get(name, "") for split, files_of in others.items()}
-            named |= {"source": "text", "train": files, "tags": "", "weights": "", "temperature": 1.0}
-            found[name] = replace(self, **named), tags.get(name, "")
-        return found
-
-    def _absolute_files(self, text: str, key: str) -> str:
-        if self.source != "mixture":
-            return super()._absolute_files(text, key)
-        absolute = super()._absolute_files
-        return written({name: absolute(files, key) for name, files in by_corpus(text, key).items()})
+    def corpora(self) -> "dict[str, DataConfig]":
+        """The settings of each corpus of a mixture, as text, by name."""
+        return corpora_of(self, tags="")
 
     def text_settings(self) -> dict[str, object]:
         return super().text_settings() | {"data.name": self.name} | ({"data.tags": self.tags} if self.tags else {})
@@ -194,15 +191,18 @@ class DataConfig(SourceConfig):
         super().__post_init__()
         is_one = not (self.held_out and self.validation)
         require(is_one, "data.held_out", "data.validation is set too; use one of the two")
+        tags = tags_of(self.tags, by_corpus(self.train, "data.train") if self.source == "mixture" else ())
+        require(
+            not tags or self.source == "mixture",
+            "data.source",
+            f"{self.source} has no data.tags; set data.source=mixture",
+        )
         if self.source == "mixture":
-            corpora = [config for config, _ in self.corpora.values()]
+            corpora = self.corpora.values()
             for side in ("source_language", "target_language"):
                 found = {getattr(each, side) for each in corpora}
                 object.__setattr__(self, side, found.pop() if len(found) == 1 else UNDETERMINED)
             return
-        is_plain = not (self.tags or self.weights) and self.temperature == 1
-        problem = f"{self.source} has no data.tags, data.weights and data.temperature; set data.source=mixture"
-        require(is_plain, "data.source", problem)
         names = spelled_files(self.train) if self.train else ("source.en", "target.de")
         for side, name in zip(("source_language", "target_language"), (names[0], names[-1]), strict=True):
             if not getattr(self, side):
@@ -223,6 +223,21 @@ class DataConfig(SourceConfig):
         is_enough = self.source not in ("copy", "reverse") or 26**self.generated_words >= 40 * self.generated_pairs
         problem = f"{self.generated_words} letters make too few sequences for {self.generated_pairs} pairs; raise it"
         require(is_enough, "data.generated_words", problem)
+
+
+SourceSettings = TypeVar("SourceSettings", bound=SourceConfig)
+
+
+def corpora_of(config: SourceSettings, **plain: object) -> dict[str, SourceSettings]:
+    """The settings of each corpus of a mixture, as text, with the values ``plain``; raises ConfigError where one has none."""
+    train = by_corpus(config.train, "data.train")
+    others = {split: by_corpus(getattr(config, split), f"data.{split}", train) for split in ("validation", "test")}
+    found = {}
+    for name, files in train.items():
+        named: dict[str, Any] = {split: files_of.get(name, "") for split, files_of in others.items()}
+        named |= {"source": "text", "train": files, "weights": "", "temperature": 1.0, **plain}
+        found[name] = replace(config, **named)
+    return found
 
 
 def spelled_files(text: str) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from transformer_jax.config.data import (
     BatchingConfig,
     SourceConfig,
     TokenizerConfig,
+    corpora_of,
     require_accumulation_divides,
     require_rows_fit,
 )
@@ -21,11 +22,17 @@ LOSSLESS_TOKENIZERS = ("bpe", "unigram", "byte")
 class TextDataConfig(SourceConfig):
     """Source of the text, and its division into documents."""
 
-    source: Literal["grammar", "text"] = setting("grammar", "Source of the text: files (text), or a generator.")
+    source: Literal["grammar", "text", "mixture"] = setting(
+        "grammar", "Source of the text: files (text), several corpora (mixture), or a generator."
+    )
     directory: str = setting(
         "", "text: folder of {split}.txt files, plain, .gz or .xz, instead of data.train.", changeable=True
     )
-    train: str = setting("", "text: file of the training split, plain, .gz or .xz.", changeable=True)
+    train: str = setting(
+        "",
+        "text: file of the training split, plain, .gz or .xz; mixture: by corpus, web=a.txt books=b.txt.",
+        changeable=True,
+    )
     held_out: float = setting(
         0.05,
         "text: fraction of data.train, in whole documents at its end, that is the validation split if data.validation "
@@ -52,6 +59,11 @@ class TextDataConfig(SourceConfig):
         is_one = not (self.directory and (self.validation or self.test))
         problem = "is a folder with the files of all splits; name files with data.train instead, or none"
         require(is_one, "data.directory", problem)
+
+    @property
+    def corpora(self) -> "dict[str, TextDataConfig]":
+        """The settings of each corpus of a mixture, as text, by name."""
+        return corpora_of(self)
 
     def text_settings(self) -> dict[str, object]:
         return super().text_settings() | {"data.documents": self.documents}

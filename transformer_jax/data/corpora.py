@@ -8,6 +8,7 @@ from itertools import islice
 
 from transformer_jax.config import ConfigError, DataConfig, ExperimentConfig
 from transformer_jax.config.languages import UNDETERMINED, language_of_text
+from transformer_jax.config.mixture import by_corpus
 from transformer_jax.config.plugins import register, registered
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.mixture import MixtureCorpus, parts_of
@@ -31,7 +32,8 @@ def _text(config: DataConfig, seed: int, tag: str = "") -> TextCorpus:
 
 @register("data_source", "mixture")
 def _mixture(config: DataConfig, seed: int) -> MixtureCorpus:
-    corpora = {name: _text(part, seed, tag) for name, (part, tag) in config.corpora.items()}
+    tags = by_corpus(config.tags, "data.tags")
+    corpora = {name: _text(part, seed, tags.get(name, "")) for name, part in config.corpora.items()}
     return MixtureCorpus(corpora, config.source_language, config.target_language, seed)
 
 
@@ -69,8 +71,8 @@ def require_readable(config: ExperimentConfig, split: str, *, is_whole: bool = F
     """
     name = config.data.split_name(split)
     if not config.data.has_pairs:
-        found = open_documents(config.data, config.data_seed).documents(name)
-        next(islice(found, CHECKED_DOCUMENTS if is_whole else 1, None), None)
+        for part in parts_of(open_documents(config.data, config.data_seed), name).values():
+            next(islice(part.documents(name), CHECKED_DOCUMENTS if is_whole else 1, None), None)
         return
     for corpus in parts_of(open_corpus(config.data, config.data_seed), name).values():
         if is_whole and isinstance(corpus, TextCorpus):

@@ -11,6 +11,7 @@ from transformer_jax.config import DataError, TextDataConfig
 from transformer_jax.config.checks import absolute_path
 from transformer_jax.config.languages import writes_without_spaces
 from transformer_jax.config.sizing import TextStatistics
+from transformer_jax.data.mixture import Mixture
 from transformer_jax.data.sentence_pairs import Document, DocumentSource, did_you_mean, digest, require_split
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 from transformer_jax.data.synthetic.symbols import split_random
@@ -112,10 +113,14 @@ class NamedTexts(_TextFile):
     documents_are: str
     held_out: float
 
+    @property
+    def splits(self) -> list[str]:
+        """The splits that are named or held out."""
+        return [*dict.fromkeys(("train", "validation", *self.files))]
+
     def file(self, split: str) -> Path:
         """The file of a split; raises DataError if there is none."""
-        splits = dict.fromkeys(("train", "validation", *self.files))
-        require_split(split, tuple(splits), f"data.train={self.files['train']}")
+        require_split(split, self.splits, f"data.train={self.files['train']}")
         name = split if split in self.files else "train"
         path = Path(absolute_path(self.files[name], f"data.{name}"))
         if not is_text_file(path):
@@ -154,6 +159,19 @@ class NamedTexts(_TextFile):
         """The byte of ``train`` from which documents are held out."""
         size = _size(self.file("train"))
         return size - int(size * self.held_out)
+
+
+@dataclass(frozen=True)
+class MixtureDocuments(Mixture[NamedTexts]):
+    """Several texts."""
+
+    def documents(self, split: str) -> Iterator[Document]:
+        """Streams all texts in order."""
+        return itertools.chain.from_iterable([part.documents(split) for part in self.parts(split).values()])
+
+    def count_bytes(self, split: str) -> int:
+        """Bytes of the texts, uncompressed."""
+        return sum(part.count_bytes(split) for part in self.parts(split).values())
 
 
 @dataclass(frozen=True)
@@ -219,10 +237,14 @@ def open_documents(config: TextDataConfig, seed: int) -> DocumentSource:
     """The source that ``config`` names, without reading data. ``seed`` determines generated training text."""
     if config.source == "grammar":
         return GeneratedParagraphs(config.generated_sentences, seed)
-    if config.train:
-        named = {split: getattr(config, split) for split in ("train", "validation", "test")}
-        return NamedTexts({split: file for split, file in named.items() if file}, config.documents, config.held_out)
-    return TextFolder(config.directory, config.documents)
+    if config.source == "mixture":
+        return MixtureDocuments({name: _named_texts(part) for name, part in config.corpora.items()})
+    return _named_texts(config) if config.train else TextFolder(config.directory, config.documents)
+
+
+def _named_texts(config: TextDataConfig) -> NamedTexts:
+    named = {split: getattr(config, split) for split in ("train", "validation", "test")}
+    return NamedTexts({split: file for split, file in named.items() if file}, config.documents, config.held_out)
 
 
 def _size(path: Path) -> int:

@@ -1,13 +1,15 @@
 """Documents as rows of a fixed length, and the assignment of rows to updates, a pure function of (seed, epoch)."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from transformer_jax.array_types import PAD_ID
-from transformer_jax.config import TextBatchingConfig
+from transformer_jax.config import DataError, TextBatchingConfig
 from transformer_jax.data.batches import token_rows
 from transformer_jax.data.buckets import rows_of
+from transformer_jax.data.mixture import items_of_epoch, ranges_of
 from transformer_jax.data.orders import epoch_order, random_order
 from transformer_jax.data.packing import pack_rows
 from transformer_jax.data.pair_encoding import Sentences
@@ -49,13 +51,19 @@ class SplitRows:
 
 
 class PackedRows:
-    """Documents in pieces of at most ``length``, packed into rows as separate segments."""
+    """Documents in pieces of at most ``length``, packed into rows as separate segments.
 
-    def __init__(self, ids: np.ndarray, offsets: np.ndarray, length: int, seed: int) -> None:
+    ``chosen``: indices of documents, by default each once.
+    """
+
+    def __init__(
+        self, ids: np.ndarray, offsets: np.ndarray, length: int, seed: int, chosen: np.ndarray | None = None
+    ) -> None:
         self._ids, self._length = ids, length
         sizes = np.diff(offsets)
-        counts = -(-sizes // length)
-        document = np.repeat(np.arange(len(sizes)), counts)
+        chosen = np.arange(len(sizes)) if chosen is None else chosen
+        counts = -(-sizes[chosen] // length)
+        document = np.repeat(chosen, counts)
         index = np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts)
         self._starts = offsets[document] + length * index
         self._sizes = np.minimum(length, sizes[document] - length * index).astype(np.int32)
@@ -84,21 +92,53 @@ TextRows = SplitRows | PackedRows
 
 
 def rows_of_store(
-    store: DocumentStore, batching: TextBatchingConfig, seed: int, *, limit: int = 0, stride: int = 0
+    store: DocumentStore, batching: TextBatchingConfig, seed: int, *, limit: int = 0, stride: int = 0, begin: int = 0
 ) -> TextRows:
-    """The rows of a split, or of its first ``limit`` documents if above 0."""
-    number = min(limit, store.num_documents) if limit else store.num_documents
+    """The rows of a split from document ``begin``, or of ``limit`` documents if above 0."""
+    offsets = store.offsets[begin : begin + limit + 1 if limit else None]
+    ids, offsets = (store.ids[offsets[0] :], offsets - offsets[0]) if begin else (store.ids, offsets)
     if batching.kind == "packed":
-        return PackedRows(store.ids, store.offsets[: number + 1], batching.context_length, seed)
-    return SplitRows(store.ids, int(store.offsets[number]), batching.context_length, stride)
+        return PackedRows(ids, offsets, batching.context_length, seed)
+    return SplitRows(ids, int(offsets[-1]), batching.context_length, stride)
+
+
+def tokens_of_corpora(store: DocumentStore) -> dict[str, int]:
+    """The tokens of each corpus of a mixture."""
+    ranges = ranges_of(store.corpora)
+    return {name: int(store.offsets[begin + number] - store.offsets[begin]) for name, begin, number in ranges}
+
+
+def rows_of_mixture(
+    store: DocumentStore, batching: TextBatchingConfig, seed: int, times: Mapping[str, float]
+) -> tuple[TextRows, np.ndarray | None]:
+    """The rows of a mixture, and the rows of an epoch, by default each once; ``times``: how often an epoch has each corpus.
+
+    A row of a stream belongs to the corpus of its first token. Raises DataError at a corpus without such a row.
+    """
+    if batching.kind == "packed":
+        chosen = items_of_epoch(store.corpora, times, seed)
+        return PackedRows(store.ids, store.offsets, batching.context_length, seed, chosen), None
+    rows, length = rows_of_store(store, batching, seed), batching.context_length
+    ends = -(-np.cumsum(list(tokens_of_corpora(store).values())) // length)
+    sizes = dict(zip(store.corpora, np.diff(ends, prepend=0).tolist(), strict=True))
+    for name, size in sizes.items():
+        if not size:
+            raise DataError(
+                f"data.train: the corpus {name!r} fills no row of {length} tokens; give more, or pack documents"
+            )
+    return rows, items_of_epoch(sizes, times, seed)
 
 
 class RowPlan(NamedTuple):
-    """Assignment of rows to updates: every epoch has every row once, in its own order; padding completes the last batch."""
+    """Assignment of rows to updates: every epoch has every row once, in its own order; padding completes the last batch.
+
+    ``chosen``: the rows of an epoch, ``num_rows`` of them, some several times.
+    """
 
     num_rows: int
     rows_per_update: int
     seed: int
+    chosen: np.ndarray | None = None
 
     @property
     def updates_per_epoch(self) -> int:
@@ -111,10 +151,11 @@ class RowPlan(NamedTuple):
         epoch, index = divmod(update, self.updates_per_epoch)
         start = index * self.rows_per_update
         chosen = epoch_order(self.num_rows, self.seed, epoch)[start : start + self.rows_per_update]
+        chosen = chosen if self.chosen is None else self.chosen[chosen]
         return np.concatenate([chosen, np.full(self.rows_per_update - len(chosen), PADDING_ROW, np.int64)])
 
 
-def plan_rows(num_rows: int, batching: TextBatchingConfig, seed: int) -> RowPlan:
+def plan_rows(num_rows: int, batching: TextBatchingConfig, seed: int, chosen: np.ndarray | None = None) -> RowPlan:
     """The plan with ``batching.tokens_per_update`` tokens in an update."""
     rows = rows_of(batching.context_length, batching.tokens_per_update, batching.row_multiple)
-    return RowPlan(num_rows, rows, seed)
+    return RowPlan(num_rows if chosen is None else len(chosen), rows, seed, chosen)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -164,7 +164,8 @@ class TokenStore(SplitStore):
 class DocumentStore(SplitStore):
     """Documents as memory-mapped token ids, with an EOS after each.
 
-    Document ``i`` is ``ids[offsets[i]:offsets[i + 1]]``, and ends at byte ``byte_offsets[i + 1]`` of the text.
+    Document ``i`` is ``ids[offsets[i]:offsets[i + 1]]``, and ends at byte ``byte_offsets[i + 1]`` of the text. ``corpora``:
+    numbers of documents of the corpora of a mixture, in order.
 
     Raises ValueError when ``directory`` does not hold a complete store.
     """
@@ -173,7 +174,7 @@ class DocumentStore(SplitStore):
         description = parse_json((directory / STORE_FILE).read_text(encoding="utf-8"))
         self.statistics = SideStatistics(**description["statistics"])
         self.num_documents, self.num_bytes = int(description["documents"]), int(description["bytes"])
-        self.num_tokens = self.statistics.tokens
+        self.num_tokens, self.corpora = self.statistics.tokens, dict(description.get("corpora", {}))
         self.ids = memory_map(directory / f"{DOCUMENTS}.ids", description["id_type"], self.num_tokens)
         self.offsets = memory_map(directory / f"{DOCUMENTS}.offsets", "int64", self.num_documents + 1)
         self.byte_offsets = memory_map(directory / f"{DOCUMENTS}.bytes", "int64", self.num_documents + 1)
@@ -181,7 +182,8 @@ class DocumentStore(SplitStore):
 
     def counts(self) -> dict[str, int]:
         """Documents, their bytes and their tokens."""
-        return {"documents": self.num_documents, "bytes": self.num_bytes, "tokens": self.num_tokens}
+        corpora = {f"documents of {name}": count for name, count in self.corpora.items()}
+        return {"documents": self.num_documents, **corpora, "bytes": self.num_bytes, "tokens": self.num_tokens}
 
     def to_json(self) -> dict[str, object]:
         """A JSON object of counts."""
@@ -251,6 +253,9 @@ class PairTokenization(Tokenization[TokenStore]):
             begun = 0
             for name, part in parts_of(self.corpus, self.split).items():
                 size = part.count(self.split)
+                if name:
+                    source, target = (flattened([], tokenizer) for tokenizer in self.tokenizers)
+                    yield EncodedChunk(0, Counter(), source, target, {name: 0})
                 for number in range(times):
                     own = shard.of(part.pairs(self.split), times * pairs, begun=begun)
                     for chunk in encoded_chunks(own, self.tokenizers, config, number):
@@ -322,41 +327,54 @@ class DocumentTokenization(Tokenization[DocumentStore]):
         size = self.source.count_bytes(self.split)
         progress = BuildProgress(self.split, size // shard.count, unit="bytes")
 
-        def chunks() -> Iterator[tuple[Sentences, list[int]]]:
-            own = shard.of(self.source.documents(self.split), size, lambda document: document.num_bytes)
-            for chunk in chunks_of(own, lambda document: len(document.text)):
-                sizes = [document.num_bytes for document in chunk]
-                texts = self.tokenizer.encode_batch([document.text for document in chunk])
-                yield flattened(texts, self.tokenizer), sizes
-                progress.advance(sum(sizes))
+        def chunks() -> Iterator[DocumentChunk]:
+            begun = 0
+            for name, part in parts_of(self.source, self.split).items():
+                yield DocumentChunk(flattened([], self.tokenizer), [], {name: 0} if name else {})
+                own = shard.of(part.documents(self.split), size, lambda document: document.num_bytes, begun)
+                for chunk in chunks_of(own, lambda document: len(document.text)):
+                    sizes = [document.num_bytes for document in chunk]
+                    texts = self.tokenizer.encode_batch([document.text for document in chunk])
+                    yield DocumentChunk(flattened(texts, self.tokenizer), sizes, {name: len(chunk)} if name else {})
+                    progress.advance(sum(sizes))
+                begun += part.count_bytes(self.split)
 
         self._write(chunks(), directory)
 
     def join(self, stores: Iterable[DocumentStore], directory: Path) -> None:
         self._write((chunk for store in stores for chunk in _stored_documents(store)), directory)
 
-    def _write(self, chunks: Iterable[tuple[Sentences, Sequence[int]]], directory: Path) -> None:
-        """Writes chunks of documents with their sizes in bytes."""
-        num_bytes = 0
+    def _write(self, chunks: Iterable["DocumentChunk"], directory: Path) -> None:
+        num_bytes, corpora = 0, Counter[str]()
         with (
             SideWriter(directory, DOCUMENTS, self.tokenizer) as writer,
             open(directory / f"{DOCUMENTS}.bytes", "wb") as byte_offsets,
         ):
             np.zeros(1, np.int64).tofile(byte_offsets)
-            for sentences, sizes in chunks:
+            for sentences, sizes, of_corpora in chunks:
                 writer.append(sentences)
-                ends = num_bytes + np.cumsum(sizes, dtype=np.int64)
-                ends.tofile(byte_offsets)
-                num_bytes = int(ends[-1])
-        content = {"id_type": writer.id_type.name, "documents": writer.sentences, "bytes": num_bytes}
+                (num_bytes + np.cumsum(sizes, dtype=np.int64)).tofile(byte_offsets)
+                num_bytes += sum(sizes)
+                corpora.update(of_corpora)
+        content: dict[str, object] = {"id_type": writer.id_type.name, "documents": writer.sentences, "bytes": num_bytes}
+        content |= {"corpora": corpora} if corpora else {}
         _write_description(directory, content | {"statistics": asdict(writer.statistics())})
 
 
-def _stored_documents(store: DocumentStore) -> Iterator[tuple[Sentences, list[int]]]:
+class DocumentChunk(NamedTuple):
+    """Documents, their sizes in bytes, and their numbers by corpus of a mixture."""
+
+    sentences: Sentences
+    sizes: Sequence[int]
+    corpora: Mapping[str, int] = {}
+
+
+def _stored_documents(store: DocumentStore) -> Iterator[DocumentChunk]:
     side, sizes = Side(store.ids, store.offsets), np.diff(store.byte_offsets).tolist()
+    yield DocumentChunk(side.sentences(np.arange(0)), [], store.corpora)
     for begin in range(0, store.num_documents, CHUNK_PAIRS):
         end = min(begin + CHUNK_PAIRS, store.num_documents)
-        yield side.sentences(np.arange(begin, end)), sizes[begin:end]
+        yield DocumentChunk(side.sentences(np.arange(begin, end)), sizes[begin:end])
     store.check.finish()
 
 

@@ -2,10 +2,11 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,8 +17,17 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Hyp
 from transformer_jax.data.batches import SCORING_TOKENS
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.documents import NamedTexts, open_documents
+from transformer_jax.data.mixture import ranges_of, times_an_epoch
 from transformer_jax.data.text_files import is_text_file
-from transformer_jax.data.text_rows import PADDING_ROW, RowPlan, TextRows, plan_rows, rows_of_store
+from transformer_jax.data.text_rows import (
+    PADDING_ROW,
+    RowPlan,
+    TextRows,
+    plan_rows,
+    rows_of_mixture,
+    rows_of_store,
+    tokens_of_corpora,
+)
 from transformer_jax.data.token_store import DocumentStore, unigram_entropy
 from transformer_jax.data.tokenizers import TokenizerPair, train_text_tokenizer
 from transformer_jax.evaluation.scores import perplexity
@@ -44,7 +54,7 @@ class LanguageModelEvaluation(WithoutOutputs):
 
     ``nll``: negative log-likelihood in nats of all ``tokens``, including the EOS of every document. ``num_bytes``: UTF-8 bytes
     of the raw text, line feeds included. ``context_length``: maximum number of tokens in a window; ``stride``: how many of
-    them are scored.
+    them are scored. ``corpora``: metrics by corpus of a mixture.
     """
 
     split: str
@@ -55,6 +65,18 @@ class LanguageModelEvaluation(WithoutOutputs):
     documents: int
     context_length: int
     stride: int
+    corpora: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    @classmethod
+    def joined(cls, parts: "Mapping[str, LanguageModelEvaluation]") -> "LanguageModelEvaluation":
+        """The sums over the corpora of a mixture, with loss and bits per byte of each."""
+        first = next(iter(parts.values()))
+        counted = ("nll", "correct", "tokens", "num_bytes", "documents")
+        sums: dict[str, Any] = {name: sum(getattr(part, name) for part in parts.values()) for name in counted}
+        corpora = {
+            corpus: {name: part.metrics[name] for name in ("loss", "bits_per_byte")} for corpus, part in parts.items()
+        }
+        return replace(first, **sums, corpora=corpora)
 
     @property
     def loss(self) -> float:
@@ -76,6 +98,7 @@ class LanguageModelEvaluation(WithoutOutputs):
             "perplexity": perplexity(self.nll, self.tokens),
             "bits_per_byte": self.bits_per_byte,
             "accuracy": self.correct / self.tokens,
+            **{f"{name}_{corpus}": value for corpus, found in self.corpora.items() for name, value in found.items()},
         }
 
     @property
@@ -94,6 +117,10 @@ class LanguageModelEvaluation(WithoutOutputs):
             ("perplexity", f"{self.metrics['perplexity']:.3f}", "per token"),
             ("accuracy", f"{self.metrics['accuracy']:.2%}", "of tokens that were the most probable"),
             ("context", f"{self.context_length:,}", f"tokens, {overlap}"),
+            *(
+                (f"bits per byte of {each}", f"{found['bits_per_byte']:.4f}", "")
+                for each, found in self.corpora.items()
+            ),
         ]
 
     def _repr_html_(self) -> str:
@@ -110,19 +137,24 @@ class LanguageModelData:
     plan: RowPlan
     width: int
     mesh: Mesh
+    times: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def report(self) -> DataReport:
         store, plan = self.store, self.plan
-        padding = 1 - store.num_tokens / (plan.updates_per_epoch * plan.rows_per_update * self.width)
+        of_epoch = {name: self.times[name] * tokens for name, tokens in tokens_of_corpora(store).items()}
+        total = sum(of_epoch.values()) or store.num_tokens
+        padding = max(1 - total / (plan.updates_per_epoch * plan.rows_per_update * self.width), 0.0)
         rows = {"rows": plan.num_rows, "updates_per_epoch": plan.updates_per_epoch, "padding_share": padding}
         text = (
             f"{self.split}: {store.num_documents:,} documents, {store.num_tokens:,} tokens\n"
             f"batches: {plan.updates_per_epoch:,} an epoch, {plan.rows_per_update} rows of {self.width} tokens each; "
             f"padding {padding:.1%}"
         )
-        entropy = unigram_entropy(store.ids)
-        return DataReport({"training": store.to_json(), "batches": rows, "unigram_entropy": entropy}, text)
+        for name, tokens in of_epoch.items():
+            text += f"\nmixture: {name} {tokens / total:.1%}, {self.times[name]:.2f} times an epoch"
+        content = {"training": store.to_json(), "batches": rows, "unigram_entropy": unigram_entropy(store.ids)}
+        return DataReport(content | ({"mixture": {"times_an_epoch": self.times}} if self.times else {}), text)
 
     def batch_shapes(self, first_update: int) -> list[Tokens]:
         del first_update
@@ -185,9 +217,13 @@ class LanguageModelTask(TextTask):
     def training_data(self) -> LanguageModelData:
         split, batching, seed = self.config.data.train_split, self.config.batching, self.config.data_seed
         store = self._store(split)
-        rows = rows_of_store(store, batching, seed)
-        plan = plan_rows(rows.num_rows, batching, seed)
-        return LanguageModelData(split, store, rows, plan, batching.context_length, self.mesh)
+        if store.corpora:
+            times = times_an_epoch(tokens_of_corpora(store), self.config.data)
+            rows, chosen = rows_of_mixture(store, batching, seed, times)
+        else:
+            rows, chosen, times = rows_of_store(store, batching, seed), None, {}
+        plan = plan_rows(rows.num_rows, batching, seed, chosen)
+        return LanguageModelData(split, store, rows, plan, batching.context_length, self.mesh, times)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> LanguageModelEvaluation:
         """Scores every token of a split, or of its first ``limit`` documents if above 0, without dropout or smoothing.
@@ -196,7 +232,16 @@ class LanguageModelTask(TextTask):
         unknown.
         """
         name = self.config.data.split_name(split)
-        return self._evaluate_store(params, self._store(name), name, limit)
+        store = self._store(name)
+        if not store.corpora:
+            return self._evaluate_store(params, store, name, limit)
+        ranges = ranges_of(store.corpora, -(-limit // len(store.corpora)))
+        parts = {
+            corpus: self._evaluate_store(params, store, name, number, begin)
+            for corpus, begin, number in ranges
+            if number
+        }
+        return LanguageModelEvaluation.joined(parts)
 
     @staticmethod
     def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> NamedTexts:
@@ -238,12 +283,14 @@ class LanguageModelTask(TextTask):
     def generator(self) -> Generator:
         return Generator(self.objective.model, self.tokenizer, self.config, self.mesh)
 
-    def _evaluate_store(self, params: PyTree, store: DocumentStore, name: str, limit: int) -> LanguageModelEvaluation:
+    def _evaluate_store(
+        self, params: PyTree, store: DocumentStore, name: str, limit: int, begin: int = 0
+    ) -> LanguageModelEvaluation:
         batching = self.config.batching
         documents = min(limit, store.num_documents) if limit else store.num_documents
         stride = self.config.data.evaluation_stride or batching.context_length
         # The seed changes only in which rows pieces are packed.
-        rows = rows_of_store(store, batching, 0, limit=documents, stride=stride)
+        rows = rows_of_store(store, batching, 0, limit=documents, stride=stride, begin=begin)
         nll = correct = tokens = 0.0
         for sums in self._sums(params, rows):
             nll, correct, tokens = nll + float(sums.nll), correct + float(sums.correct), tokens + float(sums.tokens)
@@ -252,7 +299,7 @@ class LanguageModelTask(TextTask):
             nll=nll,
             correct=correct,
             tokens=int(tokens),
-            num_bytes=int(store.byte_offsets[documents]),
+            num_bytes=int(store.byte_offsets[begin + documents] - store.byte_offsets[begin]),
             documents=documents,
             context_length=batching.context_length,
             stride=stride,

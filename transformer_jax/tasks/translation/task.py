@@ -22,7 +22,7 @@ from transformer_jax.data.batches import make_batch
 from transformer_jax.data.corpora import open_corpus, with_languages
 from transformer_jax.data.corpus_statistics import sample_of
 from transformer_jax.data.line_shift import line_shift
-from transformer_jax.data.mixture import pairs_of_epoch, ranges_of, times_an_epoch
+from transformer_jax.data.mixture import items_of_epoch, ranges_of, times_an_epoch
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, digest
 from transformer_jax.data.shared_stores import shared_digest
 from transformer_jax.data.text_files import read_lines
@@ -191,7 +191,7 @@ class TranslationTask(Task):
         if store.statistics.corpora:
             self._mixture.append(store)
             times = times_an_epoch(store.statistics.corpora, data)
-            chosen = pairs_of_epoch(store.statistics.corpora, times, self.config.data_seed)
+            chosen = items_of_epoch(store.statistics.corpora, times, self.config.data_seed)
         plan = plan_batches(store.lengths(), batching, self.config.data_seed, chosen)
         return TranslationData(store, plan, self.mesh, batching.prefetch_batches, self._warnings(), times)
 
