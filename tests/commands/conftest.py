@@ -2,16 +2,21 @@
 
 import fcntl
 import itertools
+import math
 import os
 import shutil
 from pathlib import Path
 
+import jax
 import pytest
 from run_settings import tiny_settings
+from run_steps import on_devices
 
 from transformer_jax.commands.train import train_and_report
 from transformer_jax.config import from_dict
 from transformer_jax.data.synthetic.symbols import SymbolCorpus
+from transformer_jax.tasks import trained_run
+from transformer_jax.training.sharding import make_mesh
 
 LEARNING = {"num_updates": 30, "evaluate_every": 10, "checkpoint_every": 10, "log_every": 10, "validation_sentences": 0}
 SENTENCES = {"train": 200, "validation": 40, "test": 24}
@@ -26,6 +31,15 @@ def write_text(folder: Path) -> Path:
         (folder / f"{split}.en").write_text("".join(f"{pair.source}\n" for pair in pairs))
         (folder / f"{split}.de").write_text("".join(f"a b c d e {pair.target[-3:]}\n" for pair in pairs))
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_devices():
+    """Runs are opened on one device, or on as many as a mesh states."""
+    with pytest.MonkeyPatch.context() as patch:
+        number = lambda mesh: abs(math.prod(mesh.sizes.values()))  # noqa: E731
+        patch.setattr(trained_run, "make_mesh", lambda mesh: make_mesh(mesh, jax.devices()[: number(mesh)]))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +59,7 @@ def train_shared(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     settings = tiny_settings(folder / "cache", **LEARNING)
     settings["data"] |= {"source": "text", "directory": str(write_text(folder / "text"))}
-    # Eight devices here; the processes below have one, and look at the run all the same.
-    settings["mesh"] = {"data": 2, "fsdp": 2, "tensor": 2}
-    assert train_and_report(from_dict(settings), str(folder / "run")) == 0
+    # Two devices here; the commands have one, and look at the run all the same.
+    settings["mesh"] = {"data": 1, "fsdp": 2, "tensor": 1}
+    with on_devices(2):
+        assert train_and_report(from_dict(settings), str(folder / "run")) == 0

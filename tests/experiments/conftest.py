@@ -10,16 +10,15 @@ EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 
 
 @pytest.fixture
-def benchmark_module(monkeypatch):
-    for folder in ("benchmarks", "roofline"):
-        monkeypatch.syspath_prepend(str(EXPERIMENTS / folder))
-    return importlib.import_module
+def script(monkeypatch):
+    """Imports a module of folders of experiments, which is looked for in the first of them first."""
 
+    def load(module: str, *folders: str):
+        for folder in reversed(folders):
+            monkeypatch.syspath_prepend(str(EXPERIMENTS / folder))
+        return importlib.import_module(module)
 
-@pytest.fixture
-def faults(monkeypatch):
-    monkeypatch.syspath_prepend(str(EXPERIMENTS / "faults"))
-    return importlib.import_module
+    return load
 
 
 @pytest.fixture(autouse=True)

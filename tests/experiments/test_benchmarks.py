@@ -18,8 +18,8 @@ from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tools.preflight.program import product_flops
 
 
-def test_the_formula_counts_every_product_of_the_model(benchmark_module):
-    workload = benchmark_module("workload")
+def test_the_formula_counts_every_product_of_the_model(script):
+    workload = script("workload", "benchmarks", "roofline")
     config = TransformerConfig(
         num_encoder_layers=2, num_decoder_layers=3, d_model=8, d_ff=12, num_heads=2, dropout=0.0, embedding_dropout=0.0
     )
@@ -32,8 +32,8 @@ def test_the_formula_counts_every_product_of_the_model(benchmark_module):
     assert workload.useful_flops(batch, config, 17) == workload.padded_flops(batch, config, 17)
 
 
-def test_padding_is_not_useful(benchmark_module):
-    workload = benchmark_module("workload")
+def test_padding_is_not_useful(script):
+    workload = script("workload", "benchmarks", "roofline")
     config = TransformerConfig(num_encoder_layers=1, num_decoder_layers=1, d_model=8, d_ff=12, num_heads=2)
     ids = np.array([[4, 2, 0, 0], [4, 5, 6, 2]], np.int32)
     batch = Batch(Tokens.from_ids(ids), Tokens.from_ids(ids))
@@ -42,8 +42,8 @@ def test_padding_is_not_useful(benchmark_module):
     assert workload.target_tokens(batch) == 6
 
 
-def test_generated_work_is_read_as_it_was_recorded(benchmark_module, monkeypatch, tmp_path):
-    workload = benchmark_module("workload")
+def test_generated_work_is_read_as_it_was_recorded(script, monkeypatch, tmp_path):
+    workload = script("workload", "benchmarks", "roofline")
     monkeypatch.setattr(workload, "GENERATED_PAIRS", 300)
     config = workload.benchmark_config(workload.GENERATED, "tiny", "packed", 2048)
     shapes = workload.record(config, tmp_path, 3)
@@ -60,9 +60,9 @@ def test_generated_work_is_read_as_it_was_recorded(benchmark_module, monkeypatch
     assert work.batches[0].source.segments.max() > 1
 
 
-def test_packed_sentences_do_not_see_each_other(benchmark_module):
+def test_packed_sentences_do_not_see_each_other(script):
     torch = library("torch")
-    module = benchmark_module("torch_transformer")
+    module = script("torch_transformer", "benchmarks", "roofline")
     config = TransformerConfig(num_encoder_layers=1, num_decoder_layers=1, d_model=16, d_ff=24, num_heads=2)
     torch.manual_seed(0)
     model = module.TorchTransformer(config, 20, 9).eval()

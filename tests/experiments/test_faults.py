@@ -10,8 +10,8 @@ from run_steps import on_devices
 FAULTS = Path(__file__).resolve().parents[2] / "experiments" / "faults"
 
 
-def test_bad_inputs_are_refused_with_the_expected_message(faults, tmp_path):
-    inputs = faults("inputs")
+def test_bad_inputs_are_refused_with_the_expected_message(script, tmp_path):
+    inputs = script("inputs", "faults")
     assert len(inputs.table()) >= 300
     verdicts = list(inputs.input_verdicts(tmp_path, 25, seed=1))
     assert [verdict for _, verdict in verdicts if not verdict.is_good] == []
@@ -38,9 +38,9 @@ def undisturbed(tmp_path_factory) -> Path:
         ("device count", "1 to 4 to 2"),
     ],
 )
-def test_what_happens_to_a_process_costs_nothing_but_time(faults, undisturbed, kind, name):
-    fault = faults("kinds").kinds(seconds_to_end=300)[kind][name]
+def test_what_happens_to_a_process_costs_nothing_but_time(script, undisturbed, kind, name):
+    fault = script("kinds", "faults").kinds(seconds_to_end=300)[kind][name]
     with on_devices(1):
         verdict = fault("transformer", undisturbed, random.Random(5))
     # A run may be over before a signal comes.
-    assert verdict.kind in ["resumed", faults("judges").NOT_STRUCK], verdict
+    assert verdict.kind in ["resumed", script("judges", "faults").NOT_STRUCK], verdict

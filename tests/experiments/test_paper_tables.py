@@ -1,7 +1,5 @@
 """Tables 2 and 3 of the paper: rows that resolve, sizes, directions of effects, and the tables, on made-up figures."""
 
-import importlib
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,40 +7,22 @@ import pytest
 from transformer_jax.tools.sweeps.definition import load_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = {name: ROOT / "experiments" / name for name in ("paper_table2", "paper_table3")}
 
 
 @pytest.fixture(autouse=True)
-def forget_the_scripts(monkeypatch):
-    """At the root, where recipes are found; and what a test imports from the folders no other test sees."""
+def at_the_root(monkeypatch):
+    """Where recipes are found."""
     monkeypatch.chdir(ROOT)
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        if Path(str(getattr(sys.modules[name], "__file__", ""))).parent in FOLDERS.values():
-            del sys.modules[name]
-
-
-@pytest.fixture
-def script(monkeypatch):
-    """Imports a module of table 3, or of another table that builds on it."""
-
-    def load(module: str, table: str = "paper_table3"):
-        monkeypatch.syspath_prepend(str(FOLDERS["paper_table3"]))
-        monkeypatch.syspath_prepend(str(FOLDERS[table]))
-        return importlib.import_module(module)
-
-    return load
 
 
 def sweep_of(table: str, scale: str, rows: tuple[str, ...] = ()):
-    return load_sweep(f"{FOLDERS[table] / 'sweep.py'}:{scale}", [], rows)
+    return load_sweep(f"{ROOT / 'experiments' / table / 'sweep.py'}:{scale}", [], rows)
 
 
 @pytest.mark.parametrize("scale", ["small", "paper"])
 def test_every_row_of_table_3_is_possible_and_is_another_model_or_loss(script, scale):
     sweep = sweep_of("paper_table3", scale)
-    assert list(sweep.rows) == list(script("rows").FOUND)
+    assert list(sweep.rows) == list(script("rows", "paper_table3").FOUND)
     settings = [sweep.settings({"row": name}) for name in sweep.rows]
     assert len(set(settings)) == len(settings)
     assert len({config.batching for config in settings}) == len({config.tokenizer for config in settings}) == 1
@@ -50,9 +30,9 @@ def test_every_row_of_table_3_is_possible_and_is_another_model_or_loss(script, s
 
 @pytest.mark.parametrize("scale", ["small", "paper"])
 def test_every_row_of_table_2_keeps_the_checkpoints_that_it_averages(script, scale):
-    average_of = script("run", "paper_table2").average_of
+    average_of = script("run", "paper_table2", "paper_table3").average_of
     sweep = sweep_of("paper_table2", scale)
-    assert list(sweep.rows) == list(script("reported", "paper_table2").FOUND)
+    assert list(sweep.rows) == list(script("reported", "paper_table2", "paper_table3").FOUND)
     for name in sweep.rows:
         config = sweep.settings({"row": name})
         assert config.data.target_language == name[-2:].lower()

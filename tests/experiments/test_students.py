@@ -5,15 +5,8 @@ import sys
 import pytest
 
 
-@pytest.fixture
-def frontier(monkeypatch, benchmark_module):
-    from pathlib import Path
-
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "experiments" / "students"))
-    return benchmark_module("frontier")
-
-
-def test_commands_are_measured_and_compared_with_the_first(frontier, tmp_path):
+def test_commands_are_measured_and_compared_with_the_first(script, tmp_path):
+    frontier = script("frontier", "students", "benchmarks", "roofline")
     source, references = tmp_path / "in", tmp_path / "references"
     source.write_text("a b c d e\nf g h i j\n")
     references.write_text("a b c d e\nf g h i k\n")

@@ -64,6 +64,7 @@ def test_settings_that_are_not_those_of_the_checkpoints_are_refused(old_run, key
     assert main(["checkpoint", "ls", str(old_run), "--trust_config"]) == 0
 
 
+@pytest.mark.parametrize("old_run", ["rnn"], indirect=True)
 def test_a_run_is_resumed_and_opened_with_the_plugin_files_that_it_loaded(old_run, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv(TRUST_CONFIG, "")
     file = tmp_path / "mine.py"
@@ -75,14 +76,6 @@ def test_a_run_is_resumed_and_opened_with_the_plugin_files_that_it_loaded(old_ru
     config = replace(load_run_config(old_run), mesh=MeshConfig())
     open_trained(ChosenRun(str(old_run), config, "last"))
     assert "mine.py changed since the run loaded it" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("old_run", ["transformer"], indirect=True)
-def test_an_old_run_is_evaluated(old_run, cache, capsys):
-    flags = [f"--workdir={old_run}", "--checkpoint=last", f"--config.data.cache_directory={cache}"]
-    assert main(["evaluate", *flags, "--split=validation"]) == 0
-    assert "perplexity" in capsys.readouterr().out
-    assert len(list(old_run.glob("evaluation-validation*.json"))) == 1
 
 
 def test_an_old_run_scores_what_it_scored_then(old_run, cache):

@@ -58,18 +58,23 @@ def probabilities_step_by_step(model, params):
     return np.stack(columns, axis=1)
 
 
+@pytest.fixture(scope="module")
+def together(configs, params):
+    """[B, T, V]: the probabilities of the ensemble, step by step, which are the mean of its members'."""
+    single, _ = objective_on(MeshConfig(1, 1, 1), configs)
+    found = probabilities_step_by_step(single.model, joined_params(params))
+    alone = [probabilities_step_by_step(model, own) for model, own in zip(single.model.members, params, strict=True)]
+    np.testing.assert_allclose(found, np.mean(alone, axis=0), atol=1e-5)
+    return found
+
+
 @pytest.mark.parametrize(
     "mesh_config", [MeshConfig(1, 1, 1), MeshConfig(data=2, fsdp=2, tensor=2)], ids=["alone", "split"]
 )
-def test_the_loss_is_that_of_the_mean_probabilities_of_cached_steps(mesh_config, configs, params):
+def test_the_loss_is_that_of_the_mean_probabilities_of_cached_steps(mesh_config, configs, params, together):
     objective, mesh = objective_on(mesh_config, configs)
     batch = put_rows(Batch(Tokens.from_ids(SOURCE), Tokens.from_ids(TARGET)), mesh)
     sums = jax.jit(objective.unsmoothed_loss)(joined_params(params), batch)
-
-    single, _ = objective_on(MeshConfig(1, 1, 1), configs)
-    together = probabilities_step_by_step(single.model, joined_params(params))
-    alone = [probabilities_step_by_step(model, own) for model, own in zip(single.model.members, params, strict=True)]
-    np.testing.assert_allclose(together, np.mean(alone, axis=0), atol=1e-5)
 
     chosen = np.take_along_axis(together, TARGET[:, :, None], axis=2)[:, :, 0]
     is_token = TARGET != 0

@@ -1,5 +1,7 @@
 """Generation: the same tokens as the full forward pass gives, alone and in a batch, at once and as they come."""
 
+from functools import cache, partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,9 +30,16 @@ def model(tmp_path_factory):
     return objective.model, jax.tree.map(lambda leaf: 2 * leaf, params)
 
 
-def generator(model, batching=None, **decoding):
-    config = language_model_config("unused", decoding={"max_new_tokens": 8, **decoding}, batching=batching or {})
-    return Generator(model[0], TOKENIZER, config, make_mesh(config.mesh, jax.devices()[:1]))
+@pytest.fixture(scope="module")
+def generator(model):
+    """Generators by their settings, each made once, with its programs."""
+
+    @cache
+    def make(kind="split", **decoding):
+        config = language_model_config("unused", decoding={"max_new_tokens": 8, **decoding}, batching={"kind": kind})
+        return Generator(model[0], TOKENIZER, config, make_mesh(config.mesh, jax.devices()[:1]))
+
+    return make
 
 
 def log_probs_after(model, prompt, token_ids):
@@ -39,12 +48,17 @@ def log_probs_after(model, prompt, token_ids):
     known = [*TOKENIZER.encode(prompt), *token_ids]
     ids[0, : len(known)] = known
     tokens = Tokens(ids, np.ones_like(ids), np.arange(32, dtype=np.int32)[None])
-    logits = jax.jit(lambda params: call(model[0], params, "__call__", tokens, train=False))(model[1])
-    return np.array(jax.nn.log_softmax(logits))[0, len(known) - len(token_ids) : len(known)]
+    of_all = np.array(jax.nn.log_softmax(logits_of(*model, tokens)))
+    return of_all[0, len(known) - len(token_ids) : len(known)]
 
 
-def test_greedy_takes_the_most_probable_token_of_the_full_forward_pass(model):
-    for prompt, found in zip(PROMPTS, generator(model, temperature=0.0).continuations(model[1], PROMPTS), strict=True):
+@partial(jax.jit, static_argnums=0)
+def logits_of(model, params, tokens):
+    return call(model, params, "__call__", tokens, train=False)
+
+
+def test_greedy_takes_the_most_probable_token_of_the_full_forward_pass(model, generator):
+    for prompt, found in zip(PROMPTS, generator(temperature=0.0).continuations(model[1], PROMPTS), strict=True):
         of_all = log_probs_after(model, prompt, found.token_ids)
         of_all[:, [0, BOS_ID]] = -np.inf
         assert found.token_ids == of_all.argmax(-1).tolist()
@@ -52,14 +66,14 @@ def test_greedy_takes_the_most_probable_token_of_the_full_forward_pass(model):
 
 
 @pytest.mark.parametrize("decoding", [{}, {"temperature": 0.7, "top_k": 20}, {"beam_width": 3}])
-def test_log_probabilities_are_those_of_the_full_forward_pass(model, decoding):
-    for prompt, found in zip(PROMPTS, generator(model, **decoding).continuations(model[1], PROMPTS), strict=True):
+def test_log_probabilities_are_those_of_the_full_forward_pass(model, generator, decoding):
+    for prompt, found in zip(PROMPTS, generator(**decoding).continuations(model[1], PROMPTS), strict=True):
         of_all = log_probs_after(model, prompt, found.token_ids)
         assert found.log_prob == pytest.approx(of_all[np.arange(len(of_all)), found.token_ids].sum(), abs=1e-3)
 
 
-def test_what_is_drawn_for_a_prompt_does_not_depend_on_the_others(model):
-    generate = generator(model)
+def test_what_is_drawn_for_a_prompt_does_not_depend_on_the_others(model, generator):
+    generate = generator()
     together = generate.continuations(model[1], PROMPTS, seed=3)
     assert generate.continuations(model[1], PROMPTS[:1], seed=3)[0].token_ids == together[0].token_ids
     other = generate.continuations(model[1], [PROMPTS[0], "x" * 20, PROMPTS[2]], seed=3)
@@ -69,15 +83,15 @@ def test_what_is_drawn_for_a_prompt_does_not_depend_on_the_others(model):
 
 
 @pytest.mark.parametrize("decoding", [{}, {"temperature": 0.5, "top_p": 0.8}])
-def test_a_stream_adds_up_to_the_continuation(model, decoding):
-    generate = generator(model, **decoding)
+def test_a_stream_adds_up_to_the_continuation(model, generator, decoding):
+    generate = generator(**decoding)
     for prompt in PROMPTS:
         pieces = list(generate.stream(model[1], prompt, seed=5))
         assert "".join(pieces) == generate.continuations(model[1], [prompt], seed=5)[0].text
 
 
-def test_characters_of_several_bytes_are_never_shown_in_part(model, monkeypatch):
-    generate = generator(model)
+def test_characters_of_several_bytes_are_never_shown_in_part(model, generator, monkeypatch):
+    generate = generator()
     coming = iter(TOKENIZER.encode("a\u00fc\U0001f600!"))
     real, asked = generate._next, []
 
@@ -94,15 +108,15 @@ def test_characters_of_several_bytes_are_never_shown_in_part(model, monkeypatch)
     assert seen == [("a", 1), ("\u00fc", 3), ("\U0001f600", 7), ("!", 8)]
 
 
-def test_a_line_break_in_a_prompt_ends_a_document(model):
-    ids = generator(model).prompt_ids("a\nb")
+def test_a_line_break_in_a_prompt_ends_a_document(generator):
+    ids = generator().prompt_ids("a\nb")
     assert ids == [BOS_ID, *TOKENIZER.encode("a"), EOS_ID, *TOKENIZER.encode("b")]
     with pytest.raises(DataError, match=r"--prompt: has 2 documents .*batching.kind=packed"):
-        generator(model, {"kind": "packed"}).prompt_ids("a\nb", "--prompt")
+        generator("packed").prompt_ids("a\nb", "--prompt")
 
 
-def test_of_a_prompt_that_leaves_no_room_the_model_sees_the_end_and_says_so(model):
-    generate, end = generator(model), "the end of the prompt..."
+def test_of_a_prompt_that_leaves_no_room_the_model_sees_the_end_and_says_so(model, generator):
+    generate, end = generator(), "the end of the prompt..."
     long, alone = ("\u00fc" * 40 + end, end)
     assert len(end) == 24 and generate.windows(["y", end]).remark == ""
     ids, remark = generate.windows(["y", long, "z" * 99])
@@ -117,4 +131,4 @@ def test_of_a_prompt_that_leaves_no_room_the_model_sees_the_end_and_says_so(mode
     with pytest.raises(DataError, match=r"prompt: 25 tokens and decoding.max_new_tokens=8 exceed the context of 32"):
         generate.prompt_ids("y" * 25, "prompt")
     with pytest.raises(DataError, match=r"prompt: decoding.max_new_tokens=32 of a context of 32 tokens leave no room"):
-        generator(model, max_new_tokens=32).windows(["y"])
+        generator(max_new_tokens=32).windows(["y"])

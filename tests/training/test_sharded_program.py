@@ -145,7 +145,7 @@ def test_data_parallel_devices_add_up_gradients_once_however_many_parts_a_batch_
 
 @pytest.mark.parametrize(
     ("name", "scan_layers"),
-    [pytest.param("fsdp", False, marks=pytest.mark.slow), ("data and fsdp", False), ("data and fsdp", True)],
+    [pytest.param("fsdp", False, marks=pytest.mark.slow), ("data and fsdp", True)],
 )
 def test_fsdp_gathers_no_more_than_a_parameter_at_a_time_and_keeps_the_rows_where_they_are(name, scan_layers):
     found = exchanged(name, scan_layers)
@@ -158,9 +158,7 @@ def test_fsdp_gathers_no_more_than_a_parameter_at_a_time_and_keeps_the_rows_wher
     assert sum(each.times for each in found if each.kind == "all-to-all") <= 4
 
 
-@pytest.mark.parametrize(
-    ("name", "scan_layers"), [("tensor", False), ("data and tensor", False), ("data and tensor", True)]
-)
+@pytest.mark.parametrize(("name", "scan_layers"), [("tensor", False), ("data and tensor", True)])
 def test_tensor_parallel_devices_gather_no_parameter(name, scan_layers):
     found = exchanged(name, scan_layers)
     parts = MESHES[name].tensor

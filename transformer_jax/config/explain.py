@@ -124,13 +124,13 @@ def settings_page() -> str:
         "explains it. "
         "This page is written by `transformer-jax config --list --markdown`.",
     ]
+    found = all_explained()
     for block, title in BLOCK_TITLES.items():
         rows = ["| setting | meaning | type | default | values |", "|---|---|---|---|---|"]
-        for each in all_explained():
-            if block_of(each.key) == block:
-                meaning, default, values = (_cell(each.by(field)) for field in ("meaning", "default", "values"))
-                columns = meaning, each.type_name, default, values
-                rows.append(" | ".join([f"| `{each.key}`", *(column.replace("|", "\\|") for column in columns)]) + " |")
+        for each in (each for each in found if block_of(each.key) == block):
+            meaning, default, values = (_cell(each.by(field)) for field in ("meaning", "default", "values"))
+            columns = meaning, each.type_name, default, values
+            rows.append(" | ".join([f"| `{each.key}`", *(column.replace("|", "\\|") for column in columns)]) + " |")
         parts += [f"## {title}", "\n".join(rows)]
     return "\n\n".join(parts) + "\n"
 

@@ -1,16 +1,13 @@
 """Sources of plain text for language models: documents whose bytes add up to the file."""
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from transformer_jax.config import DataError, TextDataConfig
 from transformer_jax.config.checks import absolute_path
-from transformer_jax.config.languages import writes_without_spaces
-from transformer_jax.config.sizing import TextStatistics
 from transformer_jax.data.mixture import Mixture
 from transformer_jax.data.sentence_pairs import Document, DocumentSource, did_you_mean, digest, require_split
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
@@ -19,7 +16,6 @@ from transformer_jax.data.text_files import check_sentence, hash_file, is_text_f
 
 ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 SENTENCES_IN_PARAGRAPH = (3, 7)
-MEASURED_BYTES, COVERED_CHARACTERS, SHARE_UNSPACED = 4_000_000, 0.999, 0.3
 
 
 def lines(path: Path) -> Iterator[Document]:
@@ -200,37 +196,6 @@ class GeneratedParagraphs:
     @property
     def _grammar(self) -> GrammarCorpus:
         return GrammarCorpus(self.training_sentences, self.seed)
-
-
-def measure_text(config: TextDataConfig, seed: int) -> TextStatistics:
-    """Counts of the training text, extrapolated from its first 4 MB."""
-    source = open_documents(replace(config, documents="lines"), seed)
-    characters: Counter[str] = Counter()
-    lines = blank = paragraphs = words = num_bytes = 0
-    is_open = False
-    for document in source.documents(config.split_name("train")):
-        text = document.text.rstrip("\r")
-        lines, words, num_bytes = lines + 1, words + len(text.split()), num_bytes + document.num_bytes
-        blank, paragraphs = blank + (not text), paragraphs + (bool(text) and not is_open)
-        is_open = bool(text)
-        characters.update(text)
-        if num_bytes >= MEASURED_BYTES:
-            break
-    total, number = source.count_bytes(config.split_name("train")), characters.total()
-    cumulative = itertools.accumulate(count for _, count in characters.most_common())
-    alphabet = 1 + sum(count < COVERED_CHARACTERS * number for count in cumulative)
-    unspaced = sum(count for character, count in characters.items() if writes_without_spaces(character))
-    whole = total / max(num_bytes, 1)
-    return TextStatistics(
-        num_bytes=total,
-        characters=number * whole,
-        words=words * whole,
-        lines=lines * whole,
-        blank_lines=blank * whole,
-        paragraphs=paragraphs * whole,
-        alphabet=alphabet,
-        has_words=unspaced < SHARE_UNSPACED * number,
-    )
 
 
 def open_documents(config: TextDataConfig, seed: int) -> DocumentSource:

@@ -1,14 +1,26 @@
 """Settings of a run that follow from its corpus and a time budget. Does not import JAX, so that mistakes are found early."""
 
+import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, flatten, from_dict, load_run_config
+from transformer_jax.config import (
+    ConfigError,
+    ExperimentConfig,
+    TextDataConfig,
+    apply_overrides,
+    flatten,
+    from_dict,
+    load_run_config,
+)
 from transformer_jax.config.conversion import leaves
+from transformer_jax.config.languages import writes_without_spaces
 from transformer_jax.config.plugins import names_in_file
 from transformer_jax.config.recipes import find_recipe, is_run_directory, stated_settings, with_own_text
 from transformer_jax.config.sizing import (
@@ -16,6 +28,7 @@ from transformer_jax.config.sizing import (
     TRANSLATION_KEYS,
     CorpusStatistics,
     Plan,
+    TextStatistics,
     plan_language_model,
     plan_translation,
     seconds_of,
@@ -23,12 +36,13 @@ from transformer_jax.config.sizing import (
 from transformer_jax.config.tasks import DEFAULT_TASK, TASKS, imported
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.corpus_statistics import sample_of, vocabulary_of
-from transformer_jax.data.documents import measure_text
+from transformer_jax.data.documents import open_documents
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.startup import available_cores
 
 # Matrix products small enough for one core: on several, each would wait for cores that other programs use.
 PRODUCT_WIDTH, PRODUCTS, ROUNDS, WARM_UP = 64, 20, 300, 30
+MEASURED_BYTES, COVERED_CHARACTERS, SHARE_UNSPACED = 4_000_000, 0.999, 0.3
 OF_PACKED_ROWS = ("batching.count", "batching.packed_length")
 SIZED_TRANSLATION = (*TRANSLATION_KEYS, "tokenizer.joint", "tokenizer.character_coverage", "model.tying")
 
@@ -183,6 +197,37 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
     if stated.get("batching.kind", "packed") != "packed":
         settings = {key: value for key, value in settings.items() if key not in OF_PACKED_ROWS}
     return Plan(settings, plan.seconds, f"{plan.sentence}\n{vocabulary.sentence}")
+
+
+def measure_text(config: TextDataConfig, seed: int) -> TextStatistics:
+    """Counts of the training text, extrapolated from its first 4 MB."""
+    source = open_documents(replace(config, documents="lines"), seed)
+    characters: Counter[str] = Counter()
+    lines = blank = paragraphs = words = num_bytes = 0
+    is_open = False
+    for document in source.documents(config.split_name("train")):
+        text = document.text.rstrip("\r")
+        lines, words, num_bytes = lines + 1, words + len(text.split()), num_bytes + document.num_bytes
+        blank, paragraphs = blank + (not text), paragraphs + (bool(text) and not is_open)
+        is_open = bool(text)
+        characters.update(text)
+        if num_bytes >= MEASURED_BYTES:
+            break
+    total, number = source.count_bytes(config.split_name("train")), characters.total()
+    cumulative = itertools.accumulate(count for _, count in characters.most_common())
+    alphabet = 1 + sum(count < COVERED_CHARACTERS * number for count in cumulative)
+    unspaced = sum(count for character, count in characters.items() if writes_without_spaces(character))
+    whole = total / max(num_bytes, 1)
+    return TextStatistics(
+        num_bytes=total,
+        characters=number * whole,
+        words=words * whole,
+        lines=lines * whole,
+        blank_lines=blank * whole,
+        paragraphs=paragraphs * whole,
+        alphabet=alphabet,
+        has_words=unspaced < SHARE_UNSPACED * number,
+    )
 
 
 def plans_text(plan: Callable[..., Plan]) -> Callable[..., Plan]:

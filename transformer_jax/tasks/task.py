@@ -16,10 +16,10 @@ from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.notebook import table
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.tasks.texts import TextAttention, TokenScores
 
 if TYPE_CHECKING:
     from transformer_jax.evaluation.significance import PairedScores
+    from transformer_jax.tasks.texts import TextAttention, TokenScores
     from transformer_jax.training.step import UpdateRule
 
 
@@ -278,11 +278,11 @@ class Task(ABC):
         """How ``compare`` tests two systems; raises ConfigError where the task has no outputs."""
         raise ConfigError(f"A B: a run of task={config.task} has no outputs to compare; see report")
 
-    def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> list[TokenScores]:
+    def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> "list[TokenScores]":
         """The log-probability of each target, or of each text where the task has no targets."""
         raise NotImplementedError
 
-    def attention_of(self, params: PyTree, text: str, target: str | None) -> TextAttention:
+    def attention_of(self, params: PyTree, text: str, target: str | None) -> "TextAttention":
         """All attention of a teacher-forced pass over a text and its target, by default the model's own."""
         raise NotImplementedError
 

@@ -1,12 +1,13 @@
 """``transformer-jax preflight`` with fake devices in place of a TPU slice: what it prints, and its exit status."""
 
 import json
+from types import SimpleNamespace
 
 import jax
 import pytest
 
 from transformer_jax.__main__ import main
-from transformer_jax.tools.preflight import chips
+from transformer_jax.tools.preflight import chips, program, report
 from transformer_jax.tools.preflight.chips import CHIPS, Topology
 
 RECIPE = """
@@ -30,12 +31,13 @@ def slices(tmp_path, monkeypatch):
     monkeypatch.setattr(chips, "open_topology", lambda name: Topology(name, jax.devices()[:2], known[name]))
 
 
-def test_what_does_not_fit(capsys):
-    assert main([*PREFLIGHT, "--topology=small:2"]) == 1
-    text = capsys.readouterr().out
-    assert "DOES NOT FIT" in text
-    assert text.count(" GiB  ") == 3
-    assert "--config.model.rematerialize" in text
+@pytest.mark.parametrize("fits", [True, False])
+def test_what_does_not_fit_sets_the_exit_status(fits, monkeypatch, capsys):
+    """The compiler is replaced; test_program.py has its report."""
+    monkeypatch.setattr(program, "compile_program", lambda *arguments: SimpleNamespace(fits=fits))
+    monkeypatch.setattr(report, "report", lambda *arguments: "the report")
+    assert main([*PREFLIGHT, "--topology=small:2"]) == (0 if fits else 1)
+    assert capsys.readouterr().out == "the report\n"
 
 
 @pytest.mark.slow
