@@ -11,6 +11,7 @@ from run_steps import copy_until, train
 from transformer_jax.__main__ import main
 from transformer_jax.checkpoints.format import CheckpointError
 from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import ConfigError, DataError, MeshConfig
 from transformer_jax.evaluation.scores import EvaluationReport, score_translations
 from transformer_jax.runs.metrics_log import read_metrics
@@ -157,13 +158,13 @@ def test_a_training_that_ended_early_is_over_and_an_interrupted_one_is_not(reaso
 
 def test_the_best_is_the_watchers_where_the_training_scored_none(whole, config, scored, tmp_path):
     folder = copy_until(6, whole, tmp_path / "run")
-    here = replace(config, mesh=MeshConfig())
-    assert open_trained(ChosenRun(str(folder), here)).steps == (6,)
+    run = RunDirectory(folder)
+    assert chosen_step(run, "best") == 6
     watched(folder, config)
-    assert open_trained(ChosenRun(str(folder), here)).steps == (3,)
-    assert open_trained(ChosenRun(str(folder), here, "last")).steps == (6,)
+    assert open_trained(ChosenRun(str(folder), replace(config, mesh=MeshConfig()))).steps == (3,)
+    assert (chosen_step(run, "best"), chosen_step(run, "last")) == (3, 6)
     shutil.rmtree(folder / "checkpoints" / "3")
-    assert open_trained(ChosenRun(str(folder), here)).steps == (6,)
+    assert chosen_step(run, "best") == 6
 
 
 def test_a_split_that_is_not_there_is_told_before_waiting(whole, config, tmp_path):

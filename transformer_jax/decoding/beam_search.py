@@ -225,18 +225,15 @@ def choose_tokens(state: BeamState, logits: Float[Array, "B W V"], rules: Rules)
     return BeamState(state.position + 1, state.limits, state.forced, alive, finished, num_finished, is_done, cache)
 
 
-def expand(
-    state: BeamState, logits: Float[Array, "B W V"], rules: Rules, normalizers: Float[Array, "B W"] | None = None
-) -> tuple[Alive, Int[Array, "B C"]]:
+def expand(state: BeamState, logits: Float[Array, "B W V"], rules: Rules) -> tuple[Alive, Int[Array, "B C"]]:
     """Returns the ``C = 2 W`` most probable continuations and the beams they come from: at least W of them do not end.
 
     (Each beam has one EOS, so at most W of 2 W continuations end.) PAD and BOS are never among them; EOS is the only choice
-    for the last token of a sentence, and a forced token for its position. ``normalizers`` are by default
-    ``normalizers_of(logits)``.
+    for the last token of a sentence, and a forced token for its position.
     """
     prefixes, logits = state.alive.log_probs, logits.astype(jnp.float32)
     count = min(2 * rules.beam_width, rules.beam_width * logits.shape[2])
-    normalizers = normalizers_of(logits) if normalizers is None else normalizers
+    normalizers = normalizers_of(logits)
     best = best_continuations(prefixes, logits, normalizers, count, (PAD_ID, BOS_ID))
     only = jnp.where(state.position + 1 >= state.limits, EOS_ID, PAD_ID)
     if num_forced := state.forced.shape[1]:

@@ -68,9 +68,9 @@ def best_continuations(
 ) -> Continuations:
     """The ``count`` most probable pairs of a prefix and a next token that is not ``banned``; of equal ones the first.
 
-    ``prefixes`` are log-probabilities, ``normalizers`` those ``normalizers_of`` the model's own logits, which may have been
-    changed since. Log-probabilities of the whole vocabulary are never written: the logits are read once for the maxima of
-    groups of tokens, once for the normalizers, and then only in the ``count`` best groups of a sentence.
+    ``prefixes`` are log-probabilities, ``normalizers`` are ``normalizers_of(logits)``. Log-probabilities of the whole
+    vocabulary are never written: the logits are read once for the maxima of groups of tokens, once for the normalizers, and
+    then only in the ``count`` best groups of a sentence.
     """
     batch_size, beam_width, vocabulary_size = logits.shape
     maxima = group_maxima(logits)

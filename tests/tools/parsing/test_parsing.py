@@ -112,8 +112,12 @@ def run(tmp_path_factory):
         yield ChosenRun(str(folder / "run"), config, "last")
 
 
-def test_an_untrained_parser_writes_trees_over_the_words(run):
-    trained = open_trained(run)
+@pytest.fixture(scope="module")
+def trained(run):
+    return open_trained(run)
+
+
+def test_an_untrained_parser_writes_trees_over_the_words(run, trained):
     found = trained.evaluate("test", limit=6)
     assert found.metrics["repaired"] == 0.0
     assert 0 <= found.metrics["f1"] < 50
@@ -131,22 +135,20 @@ def test_an_untrained_parser_writes_trees_over_the_words(run):
     assert trained.task.attention_of(trained.params, "Ann sleeps", None).kinds["cross"].weights
 
 
-def test_without_the_constraint_outputs_are_repaired_and_counted(run, tmp_path):
-    config = parsing_config(tmp_path, constrained=False)
-    task = ParsingTask(config, open_trained(run).tokenizers, open_trained(run).mesh)
-    found = task.evaluate_trained(open_trained(run).params, "test", limit=6)
+def test_without_the_constraint_outputs_are_repaired_and_counted(trained, tmp_path):
+    task = ParsingTask(parsing_config(tmp_path, constrained=False), trained.tokenizers, trained.mesh)
+    found = task.evaluate_trained(trained.params, "test", limit=6)
     assert found.report.repaired > 0
     assert sum(found.report.repairs.values()) >= found.report.repaired
     assert all(pair.source.split()[0] in output for pair, output in zip(found.pairs, found.outputs, strict=True))
 
 
 @pytest.mark.slow
-def test_a_text_is_scored_against_trees(run, tmp_path, capsys):
+def test_a_text_is_scored_against_trees(run, trained, tmp_path, capsys):
     sentences, trees = tmp_path / "sentences.txt", tmp_path / "trees.mrg"
     sentences.write_text("Ann sleeps .\n")
     trees.write_text(TREES.splitlines()[0])
     text = ParsingTask.open_text(run.config, str(sentences), [str(trees)])
-    trained = open_trained(run)
     assert trained.task.evaluate_text(trained.params, text, "news").report.num_sentences == 1
     sentences.write_text("Ann walks .\n")
     with pytest.raises(DataError, match="trees.mrg, line 1: a tree of other words"):
@@ -158,8 +160,8 @@ def test_a_text_is_scored_against_trees(run, tmp_path, capsys):
     assert transformer_jax.load(run.workdir, "last").parse("Ann walks .") == tree
 
 
-def test_the_outline_of_a_tree_knows_the_symbol_of_every_node(run):
-    outline_of = open_trained(run).task.outline
+def test_the_outline_of_a_tree_knows_the_symbol_of_every_node(trained):
+    outline_of = trained.task.outline
     assert outline_of("a dog", "(NP <unk> XX XX )NP")[1:] == [(1, "a", 2), (1, "dog", 3)]
     outline = outline_of("a dog barks !", "(S (NP XX XX )NP (VP XX )VP )S")
     assert outline[:3] == [(0, "S", 0), (1, "NP", 1), (2, "a", 2)]
