@@ -8,7 +8,7 @@ from run_steps import assert_same_run, copy_until, metrics_of, train
 from tools.word_vectors.word_vectors_settings import word_vectors_config
 
 from transformer_jax.__main__ import main
-from transformer_jax.tools.word_vectors.task.trained import vectors_of_run
+from transformer_jax.tools.word_vectors.task.task import vectors_of_run
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ def conform(values: flags.Values) -> int:
         raise ConfigError("conform: give one idea, as in transformer-jax conform rope")
     # Before JAX looks for devices.
     jax.config.update("jax_num_cpu_devices", DEVICES)
-    from transformer_jax.runtime.compilation_cache import start_jax
+    from transformer_jax.runtime.hardware import start_jax
     from transformer_jax.tools.conform.checks import findings
     from transformer_jax.tools.conform.costs import costs_of
     from transformer_jax.tools.conform.ideas import KINDS, ideas_named

@@ -149,7 +149,7 @@ def _watch(values: flags.Values, config: ExperimentConfig) -> int:
             problem = "--watch scores each checkpoint alone, in one process, and keeps a log; leave it out"
             raise ConfigError(f"--{name}: {problem}")
     from transformer_jax.runs.watch import watch
-    from transformer_jax.runtime.compilation_cache import start_jax
+    from transformer_jax.runtime.hardware import start_jax
 
     run, split = RunDirectory(values.workdir), values.split if values["split"].present else "validation"
     folder = _results(values) / run.watched(split).name

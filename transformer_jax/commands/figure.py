@@ -51,7 +51,7 @@ def figure(values: flags.Values) -> int:
             f"--output: {path}: figure {names[0]} writes {figure.ending} files; end the name in {figure.ending}"
         )
     subject = subject_of(values, figure.recipe)
-    from transformer_jax.runtime.compilation_cache import start_jax
+    from transformer_jax.runtime.hardware import start_jax
 
     require_writable(path.parent, "--output")
     start_jax(subject.config.data.cache_directory)

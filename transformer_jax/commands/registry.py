@@ -26,7 +26,7 @@ COMMANDS = {
     "tokenize": Listed("tokenize.tokenize", "tokenize a corpus before training, in shards on many machines"),
     "evaluate": Listed("evaluate.evaluate", "translate a whole split and score it"),
     "translate": Listed("translate.translate", "translate lines from standard input"),
-    "parse": Listed("parse.parse", "parse sentences: print their constituency trees"),
+    "parse": Listed("translate.parse", "parse sentences: print their constituency trees"),
     "score": Listed("score.score", "log-probabilities of given translations"),
     "generate": Listed("generate.generate", "continue prompts with a language model"),
     "attention": Listed("attention.attention", "draw the attention weights of a translation"),

@@ -32,8 +32,7 @@ def tokenize(values: flags.Values) -> int:
     from transformer_jax.data.cached_stores import WHOLE_SPLIT, Shard, build_shard
     from transformer_jax.data.corpora import with_languages
     from transformer_jax.data.shared_stores import upload_shard
-    from transformer_jax.runtime.compilation_cache import start_jax
-    from transformer_jax.runtime.hardware import resolve_for_device, settings_on
+    from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
     from transformer_jax.tasks.run_tokenizers import new_tokenizers
     from transformer_jax.tasks.sizing import require_stated_tokens
     from transformer_jax.tasks.task import task_class

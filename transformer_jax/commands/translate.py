@@ -102,6 +102,25 @@ def translate(values: flags.Values) -> int:
     )
 
 
+@flags.command(lines_flags)
+def parse(values: flags.Values) -> int:
+    """Parse sentences: one line of words in, one bracketed tree out, in the same order.
+
+    Example:
+        transformer-jax parse runs/parsing < sentences.txt > trees.mrg
+        transformer-jax parse runs/parsing --n_best=3 --config.decoding.beam_width=10 < sentences.txt
+        transformer-jax parse runs/parsing --config.decoding.constrained=False < sentences.txt
+
+    Words and punctuation marks have spaces between them, as in treebanks; ( and ) become -LRB- and -RRB-. Every tree has
+    exactly the words of its sentence: without decoding.constrained, malformed output is repaired (docs/parsing.md has the
+    rules). With --n_best=N every line in gives up to N lines out: line number, score and tree, separated by tabs. translate
+    prints the symbols of the model instead.
+    """
+    require_task(values.workdir, "parsing")
+    trained = open_for_lines(values, run_config(values))
+    return decode_lines(values, partial(trained.task.parse_in_order, trained.params))
+
+
 def with_minimum_risk(values: flags.Values, config: ExperimentConfig) -> ExperimentConfig:
     """The settings with --mbr, --samples and --seed; raises ConfigError for flags that do not go together."""
     decoding = config.decoding

@@ -21,7 +21,7 @@ def _load(values: flags.Values) -> "WordVectors":
     if values.workdir:
         if values.format:
             raise ConfigError("--format: is for --vectors; a run knows its own")
-        from transformer_jax.tools.word_vectors.task.trained import vectors_of_run
+        from transformer_jax.tools.word_vectors.task.task import vectors_of_run
 
         return vectors_of_run(values.workdir, values.checkpoint).first(values.limit)
     if values["checkpoint"].present:

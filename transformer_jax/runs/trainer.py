@@ -38,7 +38,6 @@ from transformer_jax.runs.progress import LOGGER, ProgressBar
 from transformer_jax.runs.run import Counters, Hook, Outcome, TrainingRun
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runs.trackers import Trackers
-from transformer_jax.runtime.compilation_cache import start_jax
 from transformer_jax.runtime.distributed import (
     first_goes_first,
     from_first,
@@ -48,7 +47,7 @@ from transformer_jax.runtime.distributed import (
     require_shared_folder,
     wait_for_all,
 )
-from transformer_jax.runtime.hardware import DeviceSettings, require_memory, resolve_for_device, settings_on
+from transformer_jax.runtime.hardware import DeviceSettings, require_memory, resolve_for_device, settings_on, start_jax
 from transformer_jax.runtime.preemption import interruption
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.task import Task, TrainingData, objective_of, task_class

@@ -1,4 +1,4 @@
-"""Devices of this process and their capabilities; memory and disk of this host."""
+"""Devices of this process and their capabilities; memory and disk of this host; the start of JAX."""
 
 import os
 import re
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.config.checks import absolute_path
 from transformer_jax.config.data import CPU_WIDTH_MULTIPLE
 
 # Linux's names for the bfloat16 instructions of x86 processors: dot products of AVX-512, and the matrix unit (AMX).
@@ -136,3 +137,22 @@ def _cpu_flags(file: Path) -> set[str]:
         return set()
     found = re.search(r"^flags\s*:(.*)$", text, flags=re.MULTILINE)
     return set(found.group(1).split()) if found else set()
+
+
+def start_jax(cache_directory: str | Path) -> None:
+    """Turns on the persistent compilation cache, below ``cache_directory`` unless the environment names another folder.
+
+    Raises ConfigError when there are several processes that did not join: each would use the others' devices as its own.
+    """
+    import jax
+
+    if jax.process_count() > 1 and not jax.distributed.is_initialized():
+        raise ConfigError(
+            f"JAX sees {jax.process_count()} processes that did not join; give --distributed to train or evaluate, or use one "
+            "host"
+        )
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        folder = absolute_path(str(cache_directory), "data.cache_directory")
+        jax.config.update("jax_compilation_cache_dir", str(Path(folder) / "compiled"))
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

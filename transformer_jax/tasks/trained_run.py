@@ -17,8 +17,8 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.ensemble import joined_params
 from transformer_jax.models.interface import Module
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, changed_plugins
-from transformer_jax.runtime.compilation_cache import start_jax
 from transformer_jax.runtime.distributed import from_first, say
+from transformer_jax.runtime.hardware import start_jax
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.task import Evaluation, Task, task_class
 from transformer_jax.training.loss_terms import LOSS_TERMS

@@ -20,8 +20,7 @@ from transformer_jax.runs.goodput import TRAINING
 from transformer_jax.runs.run import TrainingRun
 from transformer_jax.runs.trainer import run_training
 from transformer_jax.runtime.atomic_files import locked, write_whole
-from transformer_jax.runtime.compilation_cache import start_jax
-from transformer_jax.runtime.hardware import resolve_for_device, settings_on
+from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.duel.contenders import Contender
 from transformer_jax.tools.preflight.program import bytes_on_a_device, product_flops

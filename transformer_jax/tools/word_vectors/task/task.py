@@ -1,8 +1,9 @@
 """The task of word vectors: blocks of text, objective, evaluation."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,21 +11,33 @@ import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, PyTree
-from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Hyperparameters
+from transformer_jax.config import (
+    ConfigError,
+    DataError,
+    ExperimentConfig,
+    Hyperparameters,
+    MeshConfig,
+    load_run_config,
+    without_its_cache,
+)
+from transformer_jax.config.json_text import is_count, parse_json
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.data.tokenizers import TokenizerPair, train_text_tokenizer
 from transformer_jax.data.tokenizers.listed import LowerWordTokenizer, WordTokenizer
+from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.tasks.sizing import Sizing, plans_text
 from transformer_jax.tasks.task import DataReport, MeasuredSplit
 from transformer_jax.tasks.text_task import TextTask
+from transformer_jax.tasks.trained_run import open_trained
 from transformer_jax.tools.word_vectors.evaluation import WordTestSets, evaluate_vectors, read_test_sets
 from transformer_jax.tools.word_vectors.task.glove import PairBlock, PairBlocks, open_cooccurrences
 from transformer_jax.tools.word_vectors.task.objective import WordVectorObjective, vectors_of
 from transformer_jax.tools.word_vectors.task.sizing import WORD_VECTOR_KEYS, plan_word_vectors
 from transformer_jax.tools.word_vectors.task.text_blocks import TextBlocks, counts_of_words
 from transformer_jax.tools.word_vectors.task.word2vec import TextBlock
+from transformer_jax.tools.word_vectors.vectors import WordVectors
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated
 from transformer_jax.training.step import UpdateRule
@@ -230,6 +243,32 @@ class WordVectorTask(TextTask):
 def _parts(rows: np.ndarray, parts: tuple[int, ...], count: int) -> np.ndarray:
     whole = rows.reshape(count, -1, *rows.shape[1:])
     return whole[list(parts)].reshape(-1, *rows.shape[1:])
+
+
+def vectors_of_run(workdir: str | Path, checkpoint: str) -> WordVectors:
+    """The vectors of a checkpoint of a run, restored on any devices.
+
+    Raises ConfigError if ``workdir`` is not a run of word vectors, CheckpointError if it has no such checkpoint.
+    """
+    run = RunDirectory(workdir)
+    run.require_run()
+    config = replace(without_its_cache(load_run_config(run.path)), mesh=MeshConfig())
+    trained = open_trained(ChosenRun(str(workdir), config, checkpoint), task="word_vectors")
+    return vectors_of(trained.params, config, trained.tokenizers.source, _ids_without_vector(run))
+
+
+def _ids_without_vector(run: RunDirectory) -> tuple[int, ...]:
+    """The ids without a vector that the run recorded when it started; raises DataError if the file is damaged."""
+    if not run.data_report.exists():
+        return ()
+    try:
+        ids = parse_json(run.data_report.read_text(encoding="utf-8")).get(WITHOUT_VECTOR, ())
+        is_sound = isinstance(ids, list | tuple) and all(is_count(each) for each in ids)
+    except (ValueError, AttributeError):
+        is_sound = False
+    if not is_sound:
+        raise DataError(f"{run.data_report}: not the report on the data of a run")
+    return tuple(ids)
 
 
 SIZING = Sizing("word_vectors:text", WORD_VECTOR_KEYS, ("skip_gram", "cbow"), plans_text(plan_word_vectors))
