@@ -34,9 +34,10 @@ VARIANTS = {
     "sharpened": {"attention": "location_sensitive", "attention_weights": "sharpened"},
     "smoothed": {"attention": "location_sensitive", "wiring": "bahdanau", "attention_weights": "smoothed"},
 }
-# What is special about each attention is tested with the attentions; here they only have to fit in.
-ATTENTIONS = CORE["rnn_attention"]["models.build_rnn"].split()
-FITTING = VARIANTS | {name: {"attention": name} | ONE_WAY for name in ATTENTIONS}
+# What is special about each attention is tested with the attentions; here they only have to fit in. Dot products without
+# parameters and a state do as the general attention of the variants.
+ATTENTIONS = set(CORE["rnn_attention"]["models.build_rnn"].split()) - {"dot", "scaled_dot", "general"}
+FITTING = VARIANTS | {name: {"attention": name} | ONE_WAY for name in sorted(ATTENTIONS)}
 for local in ("local_m", "local_p"):
     FITTING[local]["attention_window"] = 2
 SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 4, 3, 2]], np.int32))
