@@ -66,8 +66,7 @@ def segmented(lookup_model, tables, limits, num_results: int, devices: SearchDev
     ("num_results", "batches", "devices"),
     [
         (1, 1, ONE_DEVICE),
-        (WIDTH, 4, ONE_DEVICE),
-        (1, 4, SearchDevices(threads=2)),
+        (WIDTH, 4, SearchDevices(threads=2)),
         (1, 4, SearchDevices(few_shapes=True)),
     ],
 )
