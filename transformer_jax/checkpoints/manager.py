@@ -245,11 +245,23 @@ class Checkpoints:
             restored = self._manager.restore(step, args=items)
         # A damaged file can raise anything: Orbax, tensorstore and json have different errors.
         except Exception as error:
-            reason = str(error).strip().split("\n")[0][:200]
+            reason = self._differing_names(step, items) or str(error).strip().split("\n")[0][:200]
             raise CheckpointError(f"checkpoint {step} is damaged or does not fit the model ({reason})") from error
         if "params" in items.keys():  # noqa: SIM118 - not a dictionary
             require_finite(folder, restored["params"])
         return restored
+
+    def _differing_names(self, step: int, items: ocp.args.Composite) -> str:
+        """Parameters that only the checkpoint has, or only the model."""
+        texts = []
+        for item in {"params", TRAINED} & set(items.keys()):
+            saved, wanted = (
+                {jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in jax.tree.leaves_with_path(tree)}
+                for tree in (self.shapes(step, item), items[item].item)
+            )
+            for owner, names in (("checkpoint", saved - wanted), ("model", wanted - saved)):
+                texts += [f"only the {owner} has {', '.join(sorted(names)[:3])}"] if names else []
+        return "; ".join(texts)
 
     def _set_aside(self, step: int) -> Path:
         self._manager.close()

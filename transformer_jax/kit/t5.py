@@ -5,15 +5,18 @@ from dataclasses import dataclass
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, Float, Int
 from transformer_jax.config.checks import require, setting
 from transformer_jax.config.model import TransformerLayersConfig
 from transformer_jax.config.plugins import register
-from transformer_jax.layers.modified_attention import AttentionChange
+from transformer_jax.layers.positions import NoPositions
 from transformer_jax.layers.scaled_dot_product import At
 from transformer_jax.layers.site import Site
+
+register("sharding", r"positions/biases$")(PartitionSpec())
 
 
 @dataclass(frozen=True)
@@ -26,20 +29,6 @@ class T5Settings:
         require(self.max_distance > self.buckets // 2, "parts.t5.max_distance", problem)
 
 
-class RelativeBiases(AttentionChange):
-    """A learned bias for every head and bucket of distances; ``table`` [N, H].
-
-    Departures from T5: every layer has its own table, where T5 shares one in each stack; scores keep their 1 / sqrt(K).
-    """
-
-    def setup(self) -> None:
-        initial = nn.initializers.normal(self.d_model**-0.5)
-        self.table = self.param("table", initial, (self.settings.buckets, self.num_heads))
-
-    def score_mod(self) -> Partial:
-        return Partial(Buckets(self.settings.buckets, self.settings.max_distance, not self.site.is_causal), self.table)
-
-
 @dataclass(frozen=True)
 class Buckets:
     """Half of the buckets hold one distance each, the others grow with its logarithm; two directions share them equally."""
@@ -48,8 +37,8 @@ class Buckets:
     max_distance: int
     is_bidirectional: bool
 
-    def __call__(self, table: Float[Array, "N H"], scores: Float[Array, "B H Q M"], at: At) -> Float[Array, "B H Q M"]:
-        return scores + jnp.moveaxis(table[self.of(at.distance)], 3, 1)
+    def __call__(self, biases: Float[Array, "N H"], scores: Float[Array, "B H Q M"], at: At) -> Float[Array, "B H Q M"]:
+        return scores + jnp.moveaxis(biases[self.of(at.distance)], 3, 1)
 
     def of(self, distance: Int[Array, "B Q M"]) -> Int[Array, "B Q M"]:
         """The bucket of each distance, key position minus query position."""
@@ -61,7 +50,25 @@ class Buckets:
         return bucket + buckets * (distance > 0) if self.is_bidirectional else bucket
 
 
+class SharedBiases(NoPositions):
+    """A learned bias for every head and bucket of distances, ``biases`` [N, H], which all layers of a stack share.
+
+    Departure from T5: scores keep their 1 / sqrt(K).
+    """
+
+    num_heads: int
+    buckets: Buckets
+
+    def setup(self) -> None:
+        initial = nn.initializers.normal(self.d_model**-0.5)
+        self.biases = self.param("biases", initial, (self.buckets.buckets, self.num_heads))
+
+    def score_mod(self) -> Partial:
+        return Partial(self.buckets, self.biases)
+
+
 @register("positions", "t5", settings=T5Settings)
-def t5(settings: T5Settings, config: TransformerLayersConfig, site: Site) -> AttentionChange | None:
-    """Relative biases in self-attention, no positions in the embeddings; every layer has a table, where T5 shares one."""
-    return RelativeBiases.of(settings, config, site) if site.kind == "self" else None
+def t5(settings: T5Settings, config: TransformerLayersConfig, site: Site) -> SharedBiases | None:
+    """Relative biases in self-attention that the layers of a stack share, no positions in the embeddings."""
+    buckets = Buckets(settings.buckets, settings.max_distance, not site.is_causal)
+    return SharedBiases(config.d_model, config.num_heads, buckets) if site.kind == "embedding" else None

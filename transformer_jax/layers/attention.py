@@ -45,12 +45,16 @@ class LayerCache(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Cache slots of one decoding step: the first that it writes, the visible ones, and positions of beams and slots."""
+    """Cache slots of one decoding step: the first that it writes, the visible ones, and positions of beams and slots.
+
+    ``score_mod`` as in ``SentenceMask``.
+    """
 
     write_index: Int[Array, ""] | int
     visible: Bool[Array, "B #W M"]
     query_positions: Int[Array, "B W"]
     slot_positions: Int[Array, "B M"]
+    score_mod: PyTree = None
 
 
 @register("attention", "multi_head")

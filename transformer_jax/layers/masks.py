@@ -35,7 +35,7 @@ class Window:
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["query_segments", "key_segments", "query_positions", "key_positions"],
+    data_fields=["query_segments", "key_segments", "query_positions", "key_positions", "score_mod"],
     meta_fields=["is_causal", "mask_mod"],
 )
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class SentenceMask:
     Padding (segment 0) and packed neighbors are invisible. Kept as segments [B, Q] and [B, M], so that blockwise attention
     never needs the whole mask. ``mask_mod`` hides more keys. It and score changes read ``query_positions`` [B, Q] and
     ``key_positions`` [B, M], which count from 0 in each sentence; without them indices in the row count as positions.
+    ``score_mod`` changes the scores of all layers of a stack (``layers.positions.score_mod_of``).
     """
 
     # JAX also puts other objects than arrays into a tree.
@@ -54,11 +55,15 @@ class SentenceMask:
     query_positions: PyTree = None
     key_positions: PyTree = None
     mask_mod: MaskMod | None = None
+    score_mod: PyTree = None
 
     @classmethod
-    def between(cls, queries: PyTree, keys: PyTree, *, is_causal: bool = False) -> "SentenceMask":
+    def between(
+        cls, queries: PyTree, keys: PyTree, *, is_causal: bool = False, score_mod: PyTree = None
+    ) -> "SentenceMask":
         """The mask of attention from ``queries`` to ``keys``: both have ``segments`` and ``positions``, as ``Tokens`` do."""
-        return cls(queries.segments, keys.segments, is_causal, queries.positions, keys.positions)
+        sides = queries.segments, keys.segments, is_causal, queries.positions, keys.positions
+        return cls(*sides, score_mod=score_mod)
 
     def array(self) -> AttentionMask:
         """The mask [B, Q, M]."""

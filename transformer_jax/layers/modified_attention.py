@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -31,6 +31,8 @@ class AttentionChange(nn.Module):
     d_model: int
     site: Site
     settings: Any = None
+    attention: ClassVar[type | None] = None
+    """The subclass of ``ModifiedAttention`` that it needs, for other projections or another cache."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -93,10 +95,15 @@ class ModifiedAttention(MultiHeadAttention):
             raise ConfigError(f"{key}: {self.num_heads} heads are not divisible by {groups} key-value heads")
         heads_in, heads_out = xavier_uniform(0, (1, 2)), xavier_uniform((0, 1), 2)
         self.query_kernel = self.param("query", heads_in, (self.d_model, self.num_heads, self.key_size))
-        self.key_kernel = self.param("key", heads_in, (self.d_model, groups, self.key_size))
-        self.value_kernel = self.param("value", heads_in, (self.d_model, groups, self.value_size))
+        self.key_kernel = self.param("key", heads_in, (self.memory_width, groups, self.key_size))
+        self.value_kernel = self.param("value", heads_in, (self.memory_width, groups, self.value_size))
         self.output_kernel = self.param("output", heads_out, (self.num_heads, self.value_size, self.d_model))
         self.weight_dropout = Dropout(self.dropout)
+
+    @property
+    def memory_width(self) -> int:
+        """The width of the arrays that keys and values are projected from."""
+        return self.d_model
 
     @property
     def num_key_value_heads(self) -> int:
@@ -109,11 +116,12 @@ class ModifiedAttention(MultiHeadAttention):
         projected, value_BGMU = self.project_memory(memory)
         key_BGMK = self._changed_keys(projected, mask.key_positions)
         query_BHQK = self._changed_queries(queries, mask.query_positions)
-        mask = replace(mask, mask_mod=self._window())
+        score_mod = self.score_mod(mask.score_mod)
+        mask = replace(mask, mask_mod=self._window(), score_mod=None)
         if self.is_mutable_collection("intermediates") or self._mods("weights_mod"):
-            every = query_BHQK, key_BGMK, value_BGMU, mask.array(), mask.positions
+            every = query_BHQK, key_BGMK, value_BGMU, mask.array(), mask.positions, score_mod
             return self.attend_with_changes(*every, train=train)
-        options = AttentionOptions(self.weight_dropout.mask(train=train), self.precision, self.score_mod())
+        options = AttentionOptions(self.weight_dropout.mask(train=train), self.precision, score_mod)
         heads_BHQU = self.backend(query_BHQK, key_BGMK, value_BGMU, mask, options)
         return self.merge_heads(heads_BHQU)
 
@@ -153,11 +161,13 @@ class ModifiedAttention(MultiHeadAttention):
     def attend(self, queries: Float[Array, "B Q D"], cache: KVCache, slots: Slots) -> Float[Array, "B Q D"]:
         """Attends from ``queries`` to the visible cache slots."""
         query_BHQK = self._changed_queries(queries, slots.query_positions)
-        visible, window = slots.visible, self._window()
-        if window:
-            visible &= window(slots.query_positions, slots.slot_positions)
-        positions, key_BGMK = (slots.query_positions, slots.slot_positions), jnp.swapaxes(cache.keys, 2, 3)
-        return self.attend_with_changes(query_BHQK, key_BGMK, cache.values, visible, positions, train=False)
+        positions, score_mod = (slots.query_positions, slots.slot_positions), self.score_mod(slots.score_mod)
+        every = query_BHQK, jnp.swapaxes(cache.keys, 2, 3), cache.values, self._visible(slots), positions, score_mod
+        return self.attend_with_changes(*every, train=False)
+
+    def _visible(self, slots: Slots) -> Bool[Array, "B #W M"]:
+        window = self._window()
+        return slots.visible & window(slots.query_positions, slots.slot_positions) if window else slots.visible
 
     def _changed_queries(self, queries: Float[Array, "B Q D"], positions: Int[AnyArray, "B Q"]) -> Array:
         query_BHQK = self.project_queries(queries)
@@ -188,6 +198,7 @@ class ModifiedAttention(MultiHeadAttention):
         value_BGMU: Float[Array, "B G M U"],
         mask: Bool[Array, "#B #Q M"],
         positions: tuple[Int[AnyArray, "#B Q"], Int[AnyArray, "#B M"]],
+        score_mod: Partial | None,
         *,
         train: bool,
     ) -> Float[Array, "B Q D"]:
@@ -198,7 +209,7 @@ class ModifiedAttention(MultiHeadAttention):
             key_BGMK,
             value_BGMU,
             mask,
-            AttentionOptions(self.weight_dropout.mask(train=train), self.precision, self.score_mod()),
+            AttentionOptions(self.weight_dropout.mask(train=train), self.precision, score_mod),
             weights_mod=lambda weights, scores: reduce(
                 lambda each, mod: of_shape(mod(each, scores), each.shape, "B, H, Q, M", mod.func), weights_mods, weights
             ),
@@ -207,8 +218,9 @@ class ModifiedAttention(MultiHeadAttention):
         self.sow("intermediates", "attention_weights", weights_BHQM)
         return self.merge_heads(heads_BHQU)
 
-    def score_mod(self) -> Partial | None:
-        mods = self._mods("score_mod")
+    def score_mod(self, of_stack: Partial | None) -> Partial | None:
+        """The changes of scores of this attention, then the one that all layers share."""
+        mods = [*self._mods("score_mod"), *([of_stack] if of_stack else [])]
         return Partial(_in_order, mods) if mods else None
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import Partial
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int
 from transformer_jax.config import ConfigError
@@ -77,6 +78,11 @@ class LearnedPositions(nn.Module):
                 "train with a larger model.max_positions or with model.positions=sinusoidal"
             )
         return self.table[jnp.asarray(positions)]
+
+
+def score_mod_of(positions: nn.Module) -> Partial | None:
+    """The change of scores that all layers of a stack share: the ``score_mod()`` of its module of positions, if it has one."""
+    return positions.score_mod() if hasattr(type(positions), "score_mod") else None
 
 
 def _of_embeddings(make: Callable[[Any], nn.Module]) -> Callable[..., nn.Module | None]:

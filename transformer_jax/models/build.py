@@ -207,6 +207,9 @@ def _attention_maker(
         is_known = isinstance(made, type) and issubclass(made, (AttentionChange, MultiHeadAttention))
         require(is_known, "model.attention", f"{name} must subclass AttentionChange or MultiHeadAttention")
     changes = [(name, made.of) for name, made in makers.items() if issubclass(made, AttentionChange)]
+    kinds = [made.attention for made in makers.values() if issubclass(made, AttentionChange) and made.attention]
+    require(len(kinds) < 2, "model.attention", f"{config.attention} names {len(kinds)} kinds of attention; choose one")
+    attention: type[ModifiedAttention] = kinds[0] if kinds else ModifiedAttention
     whole = [name for name, made in makers.items() if not issubclass(made, AttentionChange)] or ["multi_head"]
     if _change_attention(config, parts):
         changes.append((config.positions, registered("positions")[config.positions]))
@@ -218,18 +221,20 @@ def _attention_maker(
 
     def make(site: Site) -> MultiHeadAttention:
         makers = tuple((name, partial(change, parts.get(name), config, site.named(name))) for name, change in changes)
-        return ModifiedAttention(makers=makers, **sizes)
+        return attention(makers=makers, **sizes)
 
     return make
 
 
 def _change_attention(config: TransformerLayersConfig, parts: Mapping[str, Any]) -> bool:
-    """Whether the positions change the attention of any layer."""
+    """Whether the positions change the attention of any layer, or of all layers of a stack."""
     sites = layer_sites(Unrolled(), Site("decoder", "self", config.decoder_depth, True))
     if isinstance(config, TransformerConfig):
         sites += [site.of("cross") for site in sites]
         sites += layer_sites(Unrolled(), Site("encoder", "self", config.num_encoder_layers, False))
-    return any(_part("positions", config.positions, config, parts, site) is not None for site in sites)
+    made = [_part("positions", config.positions, config, parts, site) for site in sites]
+    of_stacks = [_part("positions", config.positions, config, parts, site.of("embedding")) for site in sites]
+    return any(each is not None for each in made) or any(hasattr(type(each), "score_mod") for each in of_stacks)
 
 
 def _positions(config: TransformerLayersConfig, site: Site, parts: Mapping[str, Any]) -> nn.Module:

@@ -10,6 +10,7 @@ from transformer_jax.layers.attention import Slots, empty_cache
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.embedding import BiasedProjection, Embedding, LogitFactors, Projection
 from transformer_jax.layers.masks import SentenceMask, with_written_slots
+from transformer_jax.layers.positions import score_mod_of
 from transformer_jax.layers.site import Site
 from transformer_jax.models.interface import shift_right
 from transformer_jax.models.layer_stack import LayerStack, Unrolled, layer_sites
@@ -51,7 +52,7 @@ class DecoderOnly(nn.Module):
 
     def hidden_states(self, tokens: Tokens, *, train: bool) -> Hidden:
         """Runs the layers over ``tokens`` [B, T] shifted right by one."""
-        mask = SentenceMask.between(tokens, tokens, is_causal=True)
+        mask = SentenceMask.between(tokens, tokens, is_causal=True, score_mod=score_mod_of(self.positions))
         length = tokens.ids.shape[1]
         hidden = self._embed(shift_right(tokens), tokens.positions, train=train, length=length)
         return self.decoder_norm(self.stack(self.decoder_layers, hidden, mask, train=train))
@@ -70,7 +71,7 @@ class DecoderOnly(nn.Module):
         if width:
             prompt = Tokens(inputs, is_filled.astype(jnp.int32), prompt_positions(is_filled))
             hidden = self._embed(inputs, prompt.positions, train=False, length=width + max_length)
-            mask = SentenceMask.between(prompt, prompt, is_causal=True)
+            mask = SentenceMask.between(prompt, prompt, is_causal=True, score_mod=score_mod_of(self.positions))
             for index, layer in enumerate(self.decoder_layers):
                 hidden, caches[index] = layer.prefill(hidden, mask, caches[index])
         visible = jnp.zeros((rows, beam_width, num_slots), bool).at[:, :, :width].set(is_filled[:, None])
@@ -90,7 +91,7 @@ class DecoderOnly(nn.Module):
         visible = with_written_slots(beams.visible, write_index)
         new_positions = first + jnp.arange(num_new)[None, :] // beam_width
         slot_positions = jnp.concatenate([prompt_positions(prompt.is_filled), new_positions], axis=1)
-        slots = Slots(write_index, visible, positions, slot_positions)
+        slots = Slots(write_index, visible, positions, slot_positions, score_mod_of(self.positions))
         caches = []
         for layer, layer_cache in zip(self.decoder_layers, layer_caches(cache), strict=True):
             hidden, layer_cache = layer.step(hidden, layer_cache, slots)

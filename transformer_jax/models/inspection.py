@@ -130,12 +130,12 @@ def recorded(is_on: bool = True) -> Iterator[Activations]:
         module, path = context.module, "/".join(context.module.path)
         masks = [each for each in arguments if isinstance(each, SentenceMask)]
         if context.method_name in ("attend_in_full", "attend_with_changes"):
-            query, keys, _, visible, *positions = arguments
+            query, keys, _, visible, *changes = arguments
             query = query * query.shape[-1] ** -0.5
-            scores, changes = scores_of(query, keys, module.precision.wide), module.score_mod() if positions else None
-            if changes:
-                at_queries, at_keys = positions[0]
-                scores = changes(scores, At(at_queries, at_keys, query))
+            scores = scores_of(query, keys, module.precision.wide)
+            if changes and changes[1]:
+                (at_queries, at_keys), score_mod = changes
+                scores = score_mod(scores, At(at_queries, at_keys, query))
             weights = module.get_variable("intermediates", "attention_weights")[-1]
             found.attention[path] = AttentionActivations(scores.astype(jnp.float32), weights, visible)
         elif context.method_name == "__call__" and "/" not in path and masks:

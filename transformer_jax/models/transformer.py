@@ -11,6 +11,7 @@ from transformer_jax.layers.attention import KVCache, LayerCache, Slots, empty_c
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.embedding import BiasedProjection, Embedding, LogitFactors, Projection
 from transformer_jax.layers.masks import SentenceMask, with_written_slots
+from transformer_jax.layers.positions import score_mod_of
 from transformer_jax.layers.site import Site
 from transformer_jax.models.interface import shift_right
 from transformer_jax.models.layer_stack import LayerStack, Unrolled, layer_sites
@@ -78,7 +79,7 @@ class Transformer(nn.Module):
     def encode(self, source: Tokens, *, train: bool) -> Memory:
         """Runs the encoder stack over source tokens [B, S]."""
         hidden = self._embed(self.source_embedding, self.source_positions, source.ids, source.positions, train)
-        mask = SentenceMask.between(source, source)
+        mask = SentenceMask.between(source, source, score_mod=score_mod_of(self.source_positions))
         hidden = self.stack(self.encoder_layers, hidden, mask, train=train)
         return Memory(self.encoder_norm(hidden), jnp.asarray(source.segments), jnp.asarray(source.positions))
 
@@ -95,7 +96,8 @@ class Transformer(nn.Module):
         """Runs the decoder stack over target tokens [B, T] shifted right by one."""
         inputs = shift_right(target)
         hidden = self._embed(self.target_embedding, self.target_positions, inputs, target.positions, train)
-        self_mask = SentenceMask.between(target, target, is_causal=True)
+        score_mod = score_mod_of(self.target_positions)
+        self_mask = SentenceMask.between(target, target, is_causal=True, score_mod=score_mod)
         cross_mask = SentenceMask.between(target, memory)
         hidden = self.stack(self.decoder_layers, hidden, memory.hidden, self_mask, cross_mask, train=train)
         return self.decoder_norm(hidden)
@@ -124,7 +126,8 @@ class Transformer(nn.Module):
         )
         visible = with_written_slots(beams.visible, write_index)
         is_source = sentences.source_segments != 0
-        slots = Slots(write_index, visible, positions, _rows(jnp.arange(num_slots) // beam_width, token_ids.shape[0]))
+        slot_positions = _rows(jnp.arange(num_slots) // beam_width, token_ids.shape[0])
+        slots = Slots(write_index, visible, positions, slot_positions, score_mod_of(self.target_positions))
         source_positions = _rows(jnp.arange(is_source.shape[1]), token_ids.shape[0])
         source_slots = Slots(0, is_source[:, None, :], positions, source_positions)
         caches = []
