@@ -14,19 +14,22 @@ from transformer_jax.config.plugins import register, registered
 from transformer_jax.kit.alibi import LinearBiases
 from transformer_jax.kit.cosine import CosineAttention, CosineSettings
 from transformer_jax.kit.grouped_query import GroupedQuery, GroupedQuerySettings
+from transformer_jax.kit.latent import Latent, LatentAttention, LatentSettings
 from transformer_jax.kit.multi_query import MultiQuery
 from transformer_jax.kit.rope import RopeSettings, RotaryPositions
-from transformer_jax.kit.shaw import with_relative_keys
+from transformer_jax.kit.shaw import ShawSettings, with_relative_keys
 from transformer_jax.kit.sliding_window import SlidingWindow, SlidingWindowSettings
-from transformer_jax.kit.soft_cap import capped_scores
-from transformer_jax.kit.t5 import Buckets, T5Settings
+from transformer_jax.kit.soft_cap import SoftCap, SoftCapSettings, capped_scores
+from transformer_jax.kit.t5 import Buckets
 from transformer_jax.kit.talking_heads import TalkingHeads
-from transformer_jax.layers.attention import MultiHeadAttention
+from transformer_jax.layers.attention import MultiHeadAttention, Slots
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.modified_attention import AttentionChange, ModifiedAttention
 from transformer_jax.layers.scaled_dot_product import At
 from transformer_jax.layers.site import Site
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
+from transformer_jax.sequence_types import Tokens
+from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.sharding import make_mesh, state_shardings
 
 SITE = Site("decoder", "self", 2, is_causal=True)
@@ -77,6 +80,25 @@ def test_buckets_of_t5():
     np.testing.assert_array_equal(scores[0, :, 0], [[2, 0], [3, 1]])
 
 
+@pytest.mark.parametrize("settings", [{}, {"scan_layers": True}, {"rematerialize": "full"}], ids=str)
+def test_every_layer_reads_the_table_of_t5_of_its_stack(settings):
+    model = build_decoder_only(DecoderOnlyConfig(**SMALL, positions="t5", **settings), 19)
+    params = jax.jit(partial(init_decoder_only, model))(jax.random.key(0))
+    assert [path for path in named_leaves(params) if "biases" in path] == ["positions/biases"]
+    tokens = Tokens.from_ids(jnp.array([[5, 6, 7, 8, 9]]))
+
+    @jax.jit
+    @jax.grad
+    def gradient(params):
+        return jnp.sum(model.apply({"params": params}, tokens, train=False)[..., :7])
+
+    for name in ("decoder_layers_0", "decoder_layers_1"):
+        attention = params[name]["self_attention"]
+        attention = attention | {"output": jnp.zeros_like(attention["output"])}
+        found = gradient(params | {name: params[name] | {"self_attention": attention}})
+        assert float(jnp.abs(found["positions"]["biases"]).max()) > 1e-3, f"the layer beside {name} reads the table"
+
+
 def test_relative_keys_are_added_to_the_keys():
     query, relative = random(0, 1, 2, 1, 4), random(1, 3, 4)
     scores = with_relative_keys(relative, jnp.zeros((1, 2, 1, 4)), at([2], [0, 1, 2, 3], query))
@@ -125,6 +147,34 @@ def test_grouped_heads_are_multi_head_attention_with_equal_keys_and_values(part,
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("others", [(), ((SoftCap, SoftCapSettings(2.0)),)], ids=["absorbed", "expanded"])
+def test_latent_attention_is_multi_head_attention_to_a_product_of_two_kernels_and_caches_the_latent(others):
+    makers = {"latent": partial(change, Latent, LatentSettings(6))}
+    makers |= {
+        f"part{i}": partial(change, *each) for i, each in enumerate((*others, (GroupedQuery, GroupedQuerySettings(2))))
+    }
+    attention = LatentAttention(**SIZES, value_size=3, makers=tuple(makers.items()))
+    params = attention.init(jax.random.key(1), INPUTS, INPUTS, MASK, train=False)["params"]
+    shapes = {name: kernel.shape for name, kernel in params.items()}
+    expected = {"latent_kernel": (8, 6), "query": (8, 4, 4), "key": (6, 2, 4), "value": (6, 2, 3), "output": (4, 3, 8)}
+    assert shapes == expected
+    down, up = params["latent_kernel"], {name: params[name] for name in ("key", "value")}
+    plain = ModifiedAttention(
+        **SIZES, value_size=3, makers=tuple(each for each in makers.items() if each[0] != "latent")
+    )
+    product = params | {name: jnp.einsum("DC,CGK->DGK", down, kernel) for name, kernel in up.items()}
+    product.pop("latent_kernel")
+    found = attention.apply({"params": params}, INPUTS, INPUTS, MASK, train=False)
+    reference = plain.apply({"params": product}, INPUTS, INPUTS, MASK, train=False)
+    np.testing.assert_allclose(found, reference, atol=1e-5)
+    spec = attention.apply({"params": params}, 2, 7, 3, method="cache_spec")
+    assert [leaf.shape for leaf in jax.tree.leaves(spec)] == [(2, 1, 6, 7), (2, 1, 7, 0)]
+    cache = attention.apply({"params": params}, INPUTS, POSITIONS, method="cache_of")
+    slots = Slots(0, MASK.array(), POSITIONS, POSITIONS)
+    attended = attention.apply({"params": params}, INPUTS, cache, slots, method="attend")
+    np.testing.assert_allclose(attended, reference, atol=1e-5)
+
+
 def test_heads_talk_before_and_after_the_softmax():
     attention = modified(partial(change, TalkingHeads))
     params = attention.init(jax.random.key(1), INPUTS, INPUTS, MASK, train=False)["params"]
@@ -157,7 +207,7 @@ def test_positions_may_change_the_attention_of_some_layers_only():
     @register("positions", "from_second_layer")
     def from_second_layer(settings, config, site):
         later = site.kind == "self" and site.layer > 0
-        return registered("positions")["t5"](T5Settings(), config, site) if later else None
+        return registered("positions")["shaw"](ShawSettings(), config, site) if later else None
 
     model = build_decoder_only(DecoderOnlyConfig(**SMALL, positions="from_second_layer"), 19)
     params = jax.eval_shape(partial(init_decoder_only, model), jax.random.key(0))
@@ -189,10 +239,10 @@ def test_what_does_not_go_together_is_refused(settings, parts, problem):
 
 def test_parameters_of_changes_are_replicated():
     mesh = make_mesh(MeshConfig(fsdp=2, tensor=2, data=2))
-    config = DecoderOnlyConfig(**SMALL, attention="multi_query,qk_norm", positions="t5")
+    config = DecoderOnlyConfig(**SMALL, attention="multi_query,qk_norm", positions="shaw")
     shapes = jax.eval_shape(partial(init_decoder_only, build_decoder_only(config, 20)), jax.random.key(0))
     attention = state_shardings(shapes, mesh)["decoder_layers_0"]["self_attention"]
-    assert attention["changes_t5"]["table"].is_fully_replicated
+    assert attention["changes_shaw"]["relative"].is_fully_replicated
     assert attention["key"].spec == P("fsdp", None, None), "one head is not split"
     parts = {"grouped_query": GroupedQuerySettings(2)}
     model = build_decoder_only(DecoderOnlyConfig(**SMALL, attention="grouped_query"), 20, parts=parts)

@@ -51,6 +51,7 @@ BESIDE: dict[str, Any] = {"language_model": {"task": "language_model"}, "rnn": {
 """What the settings of a model need beside it."""
 SMALL_PARTS: dict[str, dict[str, Any]] = {
     "gated_linear_attention": {"chunk": 2},
+    "latent": {"width": 8},
     "mixture_of_experts": {"num_experts": 4},
     "multi_token": {"tokens": 2},
     "mup": {"base_width": 8, "base_key_size": 2},
