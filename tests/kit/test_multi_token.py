@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import ConfigError, MeshConfig, from_dict, hyperparameters_of
+from transformer_jax.config.plugins import register
 from transformer_jax.kit.multi_token import Head
+from transformer_jax.layers.embedding import Projection
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.task import objective_of
@@ -30,7 +32,8 @@ ROWS = Tokens(
 
 def objective(values, terms):
     values = values | {"training": {"loss_terms": terms, "label_smoothing": 0.0}}
-    values |= {"parts": {"soft_capped": {"cap": CAP}}} if "projection" in values["model"] else {}
+    is_capped = values["model"].get("projection") == "soft_capped"
+    values |= {"parts": {"soft_capped": {"cap": CAP}}} if is_capped else {}
     if terms:
         values["parts"] = values.get("parts", {}) | {"multi_token": {"tokens": 3, "weight": 0.5}}
     return objective_of(from_dict(values), make_mesh(MeshConfig(data=1), jax.devices()[:1]))
@@ -48,7 +51,7 @@ def test_heads_predict_the_tokens_after_the_next_one_beside_the_parameters_of_th
     def losses(params):
         model = made.training_model(hyperparameters)
         hidden, matrix, _ = call(model, params, "factors", ROWS, train=False)
-        found = [Head(model.parts).apply({"params": heads[each]}, hidden[..., :8], ROWS, train=False) for each in heads]
+        found = [Head.of(model).apply({"params": heads[each]}, hidden[..., :8], ROWS, train=False) for each in heads]
         logits = [each @ matrix[:, :8].T + matrix[:, 8][None, None] for each in found]
         capped = [CAP * jnp.tanh(z / CAP) for z in logits]
         return made.loss(params, ROWS, jax.random.key(1), hyperparameters), [jax.nn.log_softmax(z) for z in capped]
@@ -62,6 +65,19 @@ def test_heads_predict_the_tokens_after_the_next_one_beside_the_parameters_of_th
                 expected -= 0.5 * of_head[row, position, ROWS.ids[row, position + distance]]
     assert float(sums.extras["multi_token"]) == pytest.approx(float(expected), rel=1e-5)
     assert float(sums.loss) == pytest.approx(float(sums.nll + expected), rel=1e-5)
+
+
+def test_a_projection_that_changes_hidden_states_is_refused_with_the_reason():
+    @register("projection", "changes_hidden")
+    class ChangesHidden(Projection):
+        pass
+
+    refused = LANGUAGE_MODEL | {"model": LANGUAGE_MODEL["model"] | {"projection": "changes_hidden"}}
+    made = objective(refused, "multi_token")
+    with pytest.raises(
+        ConfigError, match="model.projection: changes_hidden changes the hidden states, which the heads"
+    ):
+        jax.eval_shape(made.init_params, jax.random.key(0))
 
 
 def test_a_recurrent_model_has_no_layer_for_a_head():

@@ -32,11 +32,11 @@ class GatedLinearAttention(Mixer):
     """
 
     def setup(self) -> None:
-        heads_in, heads_out = xavier_uniform(0, (1, 2)), xavier_uniform((0, 1), 2)
-        self.query_kernel = self.param("query", heads_in, (self.d_model, self.num_heads, self.key_size))
-        self.key_kernel = self.param("key", heads_in, (self.d_model, self.num_heads, self.key_size))
-        self.value_kernel = self.param("value", heads_in, (self.d_model, self.num_heads, self.value_size))
-        self.output_kernel = self.param("output", heads_out, (self.num_heads, self.value_size, self.d_model))
+        sizes = {"query": self.key_size, "key": self.key_size, "value": self.value_size}
+        shapes = {name: (self.d_model, self.num_heads, size) for name, size in sizes.items()}
+        self.kernels = [self.param(name, xavier_uniform(0, (1, 2)), shape) for name, shape in shapes.items()]
+        shape = self.num_heads, self.value_size, self.d_model
+        self.output_kernel = self.param("output", xavier_uniform((0, 1), 2), shape)
         self.gate_kernel = self.param("gate_kernel", xavier_uniform(0, 1), (self.d_model, self.num_heads))
         self.gate_bias = self.param("gate_bias", nn.initializers.zeros, (self.num_heads,))
 
@@ -50,10 +50,8 @@ class GatedLinearAttention(Mixer):
         size = min(self.settings.chunk, length)
         # On the left, so that the last state is the state after the last position.
         before = ((0, 0), (-length % size, 0))
-        chunked = [
-            each.reshape(rows, -1, size, *each.shape[2:])
-            for each in (jnp.pad(segments, before), *self._project(jnp.pad(inputs, (*before, (0, 0)))))
-        ]
+        padded = jnp.pad(segments, before), *self._project(jnp.pad(inputs, (*before, (0, 0))))
+        chunked = (each.reshape(rows, -1, size, *each.shape[2:]) for each in padded)
         segments, query, key, value, log_gate = chunked
         first, last = jnp.pad(segments[:, :-1, -1], ((0, 0), (1, 0))), segments[:, :, -1]
         total, wide = jnp.cumsum(log_gate, axis=2), self.precision.wide
@@ -80,8 +78,8 @@ class GatedLinearAttention(Mixer):
 
     def _project(self, inputs: Float[Array, "B L D"]) -> tuple[Array, Array, Array, Array]:
         """Queries, keys times K^-1/2, values [B, L, H, ...], and logarithms of the gates [B, L, H], float32."""
-        kernels, wide = (self.query_kernel, self.key_kernel, self.value_kernel), self.precision.wide
-        query, key, value = (einsum("BLD,DHK->BLHK", inputs, kernel, wide) for kernel in kernels)
+        wide = self.precision.wide
+        query, key, value = (einsum("BLD,DHK->BLHK", inputs, kernel, wide) for kernel in self.kernels)
         gate = nn.log_sigmoid(biased_einsum("BLD,DH->BLH", inputs, self.gate_kernel, self.gate_bias, wide))
         return query, key * self.key_size**-0.5, value, gate / self.settings.temperature
 

@@ -1,14 +1,12 @@
 """Mixture of experts: a router sends a token to a few of many layers (Shazeer et al. 2017; Fedus et al. 2022, Switch)."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.custom_batching import sequential_vmap
 from jax.sharding import PartitionSpec
 
 from transformer_jax.array_types import Array, Hidden
@@ -19,7 +17,7 @@ from transformer_jax.layers.feed_forward import relu
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.site import Site
 from transformer_jax.precision import Precision, einsum
-from transformer_jax.training.loss_terms import SOWN, ForcedPass, LossTerm
+from transformer_jax.training.loss_terms import SOWN
 
 register("sharding", r"router_kernel$")(PartitionSpec("fsdp", None))
 register("sharding", r"experts_wide$")(PartitionSpec("tensor", "fsdp", None))
@@ -75,64 +73,12 @@ class Experts(nn.Module):
         return summed.astype(self.precision.output)
 
     def _of_expert(self, tokens: Array, kernels: Array, sizes: Array) -> Array:
-        compute, algorithm = self.precision.compute, self.precision.product
-        return grouped_product(algorithm, tokens.astype(compute), kernels.astype(compute), sizes)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def grouped_product(algorithm: lax.Precision | None, tokens: Array, kernels: Array, sizes: Array) -> Array:
-    """``lax.ragged_dot`` with results in float32, which ``vmap`` runs one by one: there is no batched ``ragged_dot``."""
-    product = partial(lax.ragged_dot, precision=algorithm, preferred_element_type=jnp.float32)
-    result: Array = sequential_vmap(product)(tokens, kernels, sizes)
-    return result
-
-
-def _grouped_forward(algorithm: lax.Precision | None, *operands: Array) -> tuple[Array, tuple[Array, ...]]:
-    return grouped_product(algorithm, *operands), operands
-
-
-def _grouped_backward(
-    algorithm: lax.Precision | None, operands: tuple[Array, ...], gradient: Array
-) -> tuple[Array, Array, None]:
-    @sequential_vmap
-    def gradients(tokens: Array, kernels: Array, sizes: Array, gradient: Array) -> tuple[Array, Array]:
-        product = partial(lax.ragged_dot, precision=algorithm, preferred_element_type=jnp.float32)
-        _, transposed = jax.vjp(lambda tokens, kernels: product(tokens, kernels, sizes), tokens, kernels)
-        result: tuple[Array, Array] = transposed(gradient)
-        return result
-
-    return *gradients(*operands, gradient), None
-
-
-grouped_product.defvjp(_grouped_forward, _grouped_backward)
+        """Tokens [N, D], sorted by expert, times the kernel [E, D, F] of each, in float32."""
+        operands = tokens.astype(self.precision.compute), kernels.astype(self.precision.compute)
+        return lax.ragged_dot(*operands, sizes, self.precision.product, jnp.float32)
 
 
 @register("feed_forward", "mixture_of_experts", settings=ExpertsSettings)
 def mixture_of_experts(settings: ExpertsSettings, config: Any, site: Site, **options: Any) -> Experts:
     """Each token is sent to some of many feed-forward layers (Shazeer et al. 2017); add the term load_balance."""
     return Experts(config.d_ff, settings, **options)
-
-
-@dataclass(frozen=True)
-class LoadBalanceSettings:
-    """The weight of the term."""
-
-    weight: float = setting(1e-2, "Factor on the balance of a layer, which is 1 for equal loads.", program="traced")
-
-
-@register("loss_term", "load_balance", settings=LoadBalanceSettings)
-class LoadBalance(LossTerm):
-    """Experts times the sum of share of tokens times mean probability, over layers (Fedus et al. 2022, equation 4).
-
-    Shares and means are over all tokens of the batch, padding too; with accumulation over the tokens of a part, on a mesh of
-    ``data`` alone over the tokens of one device. Layers run unrolled, with their activations stored.
-    """
-
-    reads_sown = True
-    is_sum_of_tokens = False
-
-    def of_pass(self, forced: ForcedPass) -> Array:
-        """See ``LossTerm``."""
-        sown = jax.tree.leaves(forced.sown)
-        require(bool(sown), "training.loss_terms", "load_balance needs model.feed_forward=mixture_of_experts")
-        return self.settings.weight * jnp.sum(forced.weights) * sum(sown)

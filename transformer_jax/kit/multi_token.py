@@ -8,11 +8,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import AnyArray, Array, Hidden, PyTree
+from transformer_jax.array_types import Array, Hidden, PyTree
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.config.checks import require, setting
-from transformer_jax.config.plugins import register
+from transformer_jax.config.plugins import register, registered
 from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.positions import score_mod_of
 from transformer_jax.layers.site import Site
 from transformer_jax.models.transformer_layers import CausalLayer, LayerParts
 from transformer_jax.sequence_types import Tokens
@@ -21,8 +22,6 @@ from transformer_jax.training.loss_terms import ForcedPass, LossTerm
 
 @dataclass(frozen=True)
 class MultiTokenSettings:
-    """The number of tokens, and the weight of all but the next one."""
-
     tokens: int = setting(4, "Tokens predicted at each position, the next one included.", at_least=2)
     weight: float = setting(1.0, "Factor on the cross entropy of the tokens after the next one.", program="traced")
 
@@ -31,15 +30,18 @@ class Head(nn.Module):
     """A causal layer and its final norm, on the hidden states of the model."""
 
     parts: LayerParts
+    positions: nn.Module
 
-    def setup(self) -> None:
-        site = Site("decoder", "self", 1, is_causal=True, index=0)
-        self.layer = CausalLayer(self.parts, site)
-        self.norm = self.parts.final_norm(site)
+    @classmethod
+    def of(cls, model: Any) -> "Head":
+        return cls(model.parts, model.target_positions if hasattr(model, "target_positions") else model.positions)
 
+    @nn.compact
     def __call__(self, hidden: Hidden, target: Tokens, *, train: bool) -> Hidden:
-        mask = SentenceMask.between(target, target, is_causal=True)
-        return self.norm(self.layer(hidden.astype(self.parts.residual_dtype), mask, train=train))
+        site = Site("decoder", "self", 1, is_causal=True, index=0)
+        mask = SentenceMask.between(target, target, is_causal=True, score_mod=score_mod_of(self.positions))
+        layer, norm = CausalLayer(self.parts, site, name="layer"), self.parts.final_norm(site)
+        return norm(layer(hidden.astype(self.parts.residual_dtype), mask, train=train))
 
 
 @register("loss_term", "multi_token", settings=MultiTokenSettings)
@@ -51,33 +53,25 @@ class MultiToken(LossTerm):
     too. In an encoder-decoder the heads do not read the source again.
     """
 
-    @property
-    def ahead(self) -> range:
-        return range(2, self.settings.tokens + 1)
-
     def init_params(self, config: ExperimentConfig, model: Any, key: Array) -> PyTree:
         """See ``LossTerm``."""
-        fits = not config.model.is_recurrent and config.model.projection in ("linear", "soft_capped")
-        needed = "multi_token needs a Transformer, and model.projection=linear or soft_capped"
-        require(fits, "training.loss_terms", needed)
+        require(not config.model.is_recurrent, "training.loss_terms", "multi_token needs a Transformer")
+        name, problem = config.model.projection, "changes the hidden states, which the heads of multi_token read"
+        fits = name == "linear" or registered("projection")[name].keeps_hidden
+        require(fits, "model.projection", f"{name} {problem}; use one with keeps_hidden, such as linear")
         hidden, target = jnp.zeros((1, 2, config.model.d_model)), Tokens.from_ids(jnp.ones((1, 2), jnp.int32))
-        init = partial(Head(model.parts).init, train=False)
-        return {f"head_{i}": init(jax.random.fold_in(key, i), hidden, target)["params"] for i in self.ahead}
+        init, ahead = partial(Head.of(model).init, train=False), range(2, self.settings.tokens + 1)
+        return {f"head_{i}": init(jax.random.fold_in(key, i), hidden, target)["params"] for i in ahead}
 
     def of_pass(self, forced: ForcedPass) -> Array:
         """See ``LossTerm``."""
-        width, segments, total = forced.config.model.d_model, jnp.asarray(forced.target.segments), jnp.zeros(())
+        width, target, total = forced.config.model.d_model, forced.target, jnp.zeros(())
         # A bias of the logits is one more column, of ones.
         trunk, ones = forced.hidden[..., :width], forced.hidden[..., width:]
-        for i in self.ahead:
+        for i in range(2, self.settings.tokens + 1):
             params, rngs = {"params": forced.params[f"head_{i}"]}, {"dropout": jax.random.fold_in(forced.key, i)}
-            hidden: Any = Head(forced.model.parts).apply(params, trunk, forced.target, train=True, rngs=rngs)
-            labels, later = (_moved(rows, i - 1) for rows in (forced.target.ids, segments))
-            weights = forced.weights * (later == segments)
-            total += forced.cross_entropy(jnp.concatenate([hidden, ones], -1), labels, weights).loss
+            hidden: Any = Head.of(forced.model).apply(params, trunk, target, train=True, rngs=rngs)
+            later = [jnp.pad(jnp.asarray(each), ((0, 0), (0, i - 1)))[:, i - 1 :] for each in target[:2]]
+            weights = forced.weights * (later[1] == target.segments)
+            total += forced.cross_entropy(jnp.concatenate([hidden, ones], -1), later[0], weights).loss
         return self.settings.weight * total
-
-
-def _moved(rows: AnyArray, distance: int) -> Array:
-    """[B, T], each entry ``distance`` positions earlier, with zeros at the end."""
-    return jnp.pad(jnp.asarray(rows), ((0, 0), (0, distance)))[:, distance:]

@@ -50,14 +50,14 @@ def matrices(params: PyTree) -> PyTree:
 
     def axes(path: tuple, leaf: AnyArray) -> MuonDimensionNumbers | None:
         name = path_of(path)
-        if leaf.ndim < 2 or not re.search(r"attention/(query|key|value|output)$|kernel$|experts_(wide|narrow)$", name):
-            return None
-        if re.search(r"attention/(query|key|value)$", name):
-            return MuonDimensionNumbers(0, (1, 2))
-        if name.endswith("attention/output"):
-            return MuonDimensionNumbers((0, 1), 2)
-        if re.search(r"experts_(wide|narrow)$", name):
-            return MuonDimensionNumbers(1, 2)
-        return MuonDimensionNumbers(0, leaf.ndim - 1)
+        for pattern, rows, columns in (
+            (r"attention/(query|key|value)$", 0, (1, 2)),
+            (r"attention/output$", (0, 1), 2),
+            (r"experts_(wide|narrow)$", 1, 2),
+            (r"kernel$", 0, leaf.ndim - 1),
+        ):
+            if leaf.ndim > 1 and re.search(pattern, name):
+                return MuonDimensionNumbers(rows, columns)
+        return None
 
     return jax.tree_util.tree_map_with_path(axes, params)

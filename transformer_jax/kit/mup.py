@@ -16,15 +16,11 @@ from transformer_jax.layers.site import Site
 from transformer_jax.training.sharding import path_of
 
 TABLE = (
-    # Output weights. Their layers begin at the size width^-1/2.
-    (r"projection/(embedding/)*table$", -0.5, -1.0),
-    # Input weights: embeddings are read times width^1/2 and begin at width^-1/2, learned positions are read as they are.
-    (r"embedding/table$", 0.0, -0.5),
-    (r"positions/table$", 0.5, 0.0),
-    # Hidden weights: kernels, which begin at width^-1/2.
-    (r"attention/(query|key|value|output)$|_kernel$|experts_\w+$", 0.0, -1.0),
-    # Norms and biases.
-    (r"", 0.0, 0.0),
+    (r"projection/(embedding/)*table$", -0.5, -1.0),  # Output weights, which the layers begin at the size width^-1/2.
+    (r"embedding/table$", 0.0, -0.5),  # Input weights, read times width^1/2; they begin at width^-1/2.
+    (r"positions/table$", 0.5, 0.0),  # Input weights, read as they are.
+    (r"attention/(query|key|value|output)$|_kernel$|experts_\w+$", 0.0, -1.0),  # Hidden weights.
+    (r"", 0.0, 0.0),  # Norms and biases.
 )
 """Paths; exponents of width / base_width in the factor on the initial value, and in the factor on Adam's learning rate."""
 
@@ -64,11 +60,9 @@ def adam(settings: MupSettings, hyperparameters: Hyperparameters) -> list[optax.
 def initial(settings: MupSettings | None, config: Any, site: Site, path: str) -> float:
     """Smaller output weights, for optimizer.name=mup and an output that shares no embedding (Yang et al. 2022, table 3)."""
     require(settings is not None, "model.initialization", "mup needs optimizer.name=mup")
-    is_tied = config.tying in ("all", "output")
-    require(not is_tied, "model.tying", f"mup has other output weights than embeddings, not {config.tying}; use none")
-    require(
-        config.embedding == "scaled", "model.embedding", f"mup scales embeddings; use scaled, not {config.embedding}"
-    )
+    is_tied, problem = config.tying in ("all", "output"), "mup has other output weights than embeddings"
+    require(not is_tied, "model.tying", f"{problem}, not {config.tying}; use none")
+    require(config.embedding == "scaled", "model.embedding", f"mup needs scaled, not {config.embedding}")
     ratio: float = config.d_model / settings.base_width  # type: ignore[union-attr]
     return ratio ** exponents(path)[0]
 

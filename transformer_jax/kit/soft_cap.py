@@ -35,6 +35,8 @@ class SoftCappedSettings:
 class SoftCapped(Projection):
     """cap tanh(logit / cap) of the logits of the output."""
 
+    keeps_hidden = True
+
     def factors(self, hidden: Hidden) -> LogitFactors:
         cap = jnp.asarray(self.settings.cap, jnp.float32)
         return self.embedding.factors(hidden)._replace(logit_mod=Partial(capped, cap))

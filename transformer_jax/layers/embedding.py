@@ -1,7 +1,7 @@
 """Token embeddings and the projection to logits that may share their matrix (Vaswani et al. 2017, section 3.4)."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -98,8 +98,12 @@ class BiasedProjection(nn.Module):
 
 
 class Projection(nn.Module):
-    """An output layer around ``embedding``, the product with the matrix that ``model.tying`` chooses; override ``factors``."""
+    """An output layer around ``embedding``, the product with the matrix that ``model.tying`` chooses; override ``factors``.
 
+    ``keeps_hidden``: whether the factors have the hidden states unchanged, as heads of ``multi_token`` need.
+    """
+
+    keeps_hidden: ClassVar[bool] = False
     settings: Any
     config: Any
     site: Site

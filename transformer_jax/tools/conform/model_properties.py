@@ -4,7 +4,9 @@ Each takes a ``Trial`` and the length of its sentences, returns a few words, and
 """
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from transformer_jax.array_types import BOS_ID
 from transformer_jax.config import ConfigError
@@ -126,7 +128,13 @@ def causal_by_gradient(trial: Trial, length: int) -> str:
         params = {**trial.params, name: {**trial.params[name], "table": table}}
         return trial.teacher_forced(params, batch)[0] @ direction
 
-    jacobian_TVD = jax.jit(jax.jacrev(projected))(trial.params[name]["table"])
+    @jax.jit
+    def jacobian(table: jax.Array) -> jax.Array:
+        # A loop: not every operation has a batched gradient, as jax.jacrev needs.
+        gradient_of = jax.vjp(projected, table)[1]
+        return lax.map(lambda cotangent: gradient_of(cotangent)[0], jnp.eye(length))
+
+    jacobian_TVD = jacobian(trial.params[name]["table"])
     strength = np.abs(np.asarray(jacobian_TVD)[:, target[0]]).max(-1)
     if not np.isfinite(strength).all():
         raise Broken("the gradient is not finite")
