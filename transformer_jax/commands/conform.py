@@ -1,5 +1,6 @@
 """``conform``: whether an idea keeps the promises of the project."""
 
+import os
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,7 +16,9 @@ DEVICES = 8
 
 
 @flags.command(
-    flags.arguments("IDEA", "a part by its name (rope, schedule:cosine), or a Python file that registers one"),
+    flags.arguments(
+        "IDEA", "a part or task by its name (rope, schedule:cosine, parsing), or a Python file that registers one"
+    ),
     flags.overrides,
     flags.boolean("costs", True, "count parameters, operations and memory, beside the model without the idea"),
 )
@@ -27,14 +30,18 @@ def conform(values: flags.Values) -> int:
         transformer-jax conform my_attention.py
         transformer-jax conform grouped_query --config.parts.grouped_query.key_value_heads=2 --config.model.norm=rmsnorm
         transformer-jax conform muon
+        transformer-jax conform my_task.py --config.tokenizer.kind=word
 
     Parts of models are checked in an encoder-decoder of one layer each and in a language model of two: decoding with a cache,
     packed rows, scanned and rematerialized layers, attention backends, causality by gradient, left-padded prompts, beam search,
     bfloat16, compiled or not. These parts, and parts of training, are checked in updates: accumulated, on a mesh of 8 devices
     (virtual ones on a CPU), resumed from a checkpoint, and with a loss that is not finite. A property that fails is tried
     again with shorter sentences, and the shortest is shown. --config.KEY=VALUE holds for all models, which have no dropout
-    (both passes of r_drop are equal). About a minute of CPU time for each part, a quarter less with --nocosts.
+    (both passes of r_drop are equal). A task is checked in a run of four updates: its settings, batches, loss, evaluation and
+    restored run. About a minute of CPU time for each part, a quarter less with --nocosts.
     """
+    # Warnings of the partitioner would stand among the rows.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import jax
 
     if len(values.arguments or []) != 1:
@@ -62,7 +69,7 @@ def conform(values: flags.Values) -> int:
                 word = "ok" if finding.holds else "FAILS"
                 _print_row(model, f"{word:<6} {finding.detail}", finding.name, end="\n")
             failed += [finding for finding in found if not finding.holds]
-            if values.costs and any(finding.holds for finding in found):
+            if values.costs and model != "task" and any(finding.holds for finding in found):
                 with_idea, without = (
                     costs_of(Trial(trial_config(model, each)))
                     for each in (idea.settings(stated), idea.settings_without(stated))

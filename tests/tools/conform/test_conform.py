@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,7 @@ from transformer_jax.tools.conform.checks import (
 from transformer_jax.tools.conform.comparison import Broken, require_near, require_same_bits
 from transformer_jax.tools.conform.ideas import KINDS, Idea, ideas_named, with_values
 from transformer_jax.tools.conform.model_properties import left_padding_changes_nothing
+from transformer_jax.tools.conform.task_properties import OF_TASKS
 from transformer_jax.tools.conform.trials import Trial, sentences, single_mesh, trial_config
 
 PROPERTIES = OF_MODELS | OF_TRANSFORMERS | OF_LANGUAGE_MODELS | OF_UPDATES
@@ -106,6 +108,32 @@ def test_a_broken_idea_is_named_with_its_smallest_case(idea, name, expected):
     assert not finding.holds and expected in finding.detail
 
 
+class DrawnInOrder:
+    """A task whose batches come from one generator, in the order in which they are read."""
+
+    def __init__(self):
+        self.generator = np.random.default_rng(0)
+
+    def training_data(self):
+        return self
+
+    def batches(self, first_update):
+        while True:
+            yield {"rows": self.generator.integers(0, 9, (2, 3))}
+
+
+def test_a_task_whose_batches_depend_on_the_order_of_calls_is_named():
+    trial = SimpleNamespace(task=DrawnInOrder(), new_task=DrawnInOrder)
+    finding = checked(trial, "task", "batches follow the update", OF_TASKS["batches follow the update"], smaller=())
+    assert not finding.holds and finding.detail == "update 3, read again from update 3: rows differs"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["language_model", "parsing", "translation", "word_vectors"])
+def test_every_task_conforms(name):
+    assert [finding for finding in findings("task", Idea("task", name).settings({})) if not finding.holds] == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), [each for each in sorted(KIT) if each[0] in KINDS])
 def test_every_part_of_the_kit_conforms(kind, name):
@@ -127,7 +155,7 @@ COMBINATIONS = (
         "training.loss_terms": "z_loss",
     },
     {
-        "model.attention": "multi_query,cosine,talking_heads",
+        "model.attention": "multi_query,latent,cosine,talking_heads",
         "model.positions": "t5",
         "model.normalization": "rezero",
         "model.feed_forward": "mixture_of_experts",
@@ -196,7 +224,7 @@ def test_the_cache_of_a_window_is_a_ring_that_holds_one_window_also_after_a_long
 
 
 def test_combinations_are_the_whole_kit():
-    kinds = {kind.setting: name for name, kind in KINDS.items() if name not in ("rnn_attention", *OTHERS)}
+    kinds = {kind.setting: name for name, kind in KINDS.items() if name not in ("rnn_attention", "task", *OTHERS)}
     stated = [(path, name) for each in COMBINATIONS for path, names in each.items() for name in split(names)]
     named = {(kinds[path], name) for path, name in stated if path != "model.tying"}
     assert named == {part for part in KIT if part[0] in kinds.values()}
@@ -228,6 +256,7 @@ def test_ideas_are_found_by_name_kind_and_file(tmp_path):
     assert ideas_named("rope") == [Idea("positions", "rope")]
     assert ideas_named("cosine") == [Idea("attention", "cosine"), Idea("schedule", "cosine")]
     assert ideas_named("schedule:cosine") == [Idea("schedule", "cosine")]
+    assert ideas_named("parsing") == [Idea("task", "parsing")]
     with pytest.raises(ConfigError, match=r"no part 'ropes'; did you mean rope\?"):
         ideas_named("ropes")
     file = tmp_path / "mine.py"

@@ -11,6 +11,7 @@ from transformer_jax.tools.conform import model_properties as models
 from transformer_jax.tools.conform import update_properties as updates
 from transformer_jax.tools.conform.comparison import Broken
 from transformer_jax.tools.conform.ideas import with_values
+from transformer_jax.tools.conform.task_properties import OF_TASKS, TaskTrial, task_config
 from transformer_jax.tools.conform.trials import BY_SGD, Trial, optimized, trial_config
 
 Property = Callable[[Trial, int], str]
@@ -64,6 +65,12 @@ def findings(
     ``is_of_training``: an idea that changes updates only. ``begin``: takes the name of a property before it is checked. Raises
     ConfigError where the settings are wrong.
     """
+    if model == "task":
+        of_task = TaskTrial(task_config(values))
+        for name, of_a_task in OF_TASKS.items():
+            begin(name)
+            yield checked(of_task, model, name, of_a_task, smaller=())
+        return
     trial = Trial(trial_config(model, values if is_of_training else with_values(BY_SGD, values), small=True))
     try:
         jax.eval_shape(trial.loss_sums, trial.update.state_shapes.params, trial.rows(LENGTH))
@@ -78,19 +85,21 @@ def findings(
 
 
 @optimized(False)
-def checked(trial: Trial, model: str, name: str, check: Property) -> Finding:
-    """A property, at the shortest length where it fails."""
+def checked(
+    trial: Any, model: str, name: str, check: Callable[[Any, int], str], smaller: tuple[int, ...] = SMALLER
+) -> Finding:
+    """A property, at the shortest length where it fails; a task has batches of its own."""
     try:
         return Finding(model, name, True, check(trial, LENGTH))
     except Exception as error:
         detail, at = _words(error), LENGTH
-        for length in SMALLER:
+        for length in smaller:
             try:
                 check(trial, length)
             except Exception as shorter:
                 detail, at = _words(shorter), length
                 break
-        return Finding(model, name, False, f"sentences of length {at}: {detail}")
+        return Finding(model, name, False, f"sentences of length {at}: {detail}" if smaller else detail)
 
 
 def _words(error: Exception) -> str:

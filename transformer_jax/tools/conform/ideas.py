@@ -11,7 +11,7 @@ TRANSFORMERS = ("translation", "language_model")
 
 
 class Kind(NamedTuple):
-    """A kind of part: the setting that selects one, and the small models (``trials.SIZES``) in which it can be checked."""
+    """A kind of part: the setting that selects one, and the small models (``trials.SIZES``, or a task) where it is checked."""
 
     setting: str
     models: tuple[str, ...]
@@ -35,8 +35,17 @@ KINDS = {
     "loss_term": Kind("training.loss_terms", TRANSFORMERS, is_of_training=True),
     "corruption": Kind("training.corruptions", TRANSFORMERS, is_of_training=True),
     "statistic": Kind("training.watch", TRANSFORMERS, is_of_training=True),
+    "task": Kind("task", ("task",)),
 }
 NEEDED: dict[str, dict[str, Any]] = {
+    "language_model": {"tokenizer": {"kind": "byte"}},
+    "word_vectors": {"tokenizer": {"kind": "lower_word"}, "optimizer": {"name": "sgd"}},
+    "parsing": {
+        "data": {"source": "generated_treebank", "max_target_tokens": 191},
+        "tokenizer": {"kind": "word_class", "vocabulary_size": 1000, "joint": False},
+        "batching": {"tokens_per_update": 2048},
+        "model": {"tying": "output"},
+    },
     "load_balance": {"model": {"feed_forward": "mixture_of_experts"}},
     "mup": {"optimizer": {"name": "mup"}, "model": {"tying": "none"}},
     "gradient_noise": {"batching": {"accumulation_steps": 2}},
@@ -54,7 +63,8 @@ class Idea(NamedTuple):
     def settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """``values``, nested by block, with the setting that selects the idea and the settings that it needs."""
         block, _, key = KINDS[self.kind].setting.partition(".")
-        return with_values(with_values(NEEDED.get(self.name, {}), values), {block: {key: self.name}})
+        selected = {block: {key: self.name}} if key else {block: self.name}
+        return with_values(with_values(NEEDED.get(self.name, {}), values), selected)
 
     def settings_without(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """``values`` without the settings of the idea, which nothing selects in the model without it."""
