@@ -35,11 +35,13 @@ from transformer_jax.config import (
     to_json,
 )
 from transformer_jax.config.explain import explained
-from transformer_jax.config.plugins import call_in_file, load_plugin, register
+from transformer_jax.config.plugins import call_in_file, load_plugin, register, registered
 from transformer_jax.data.corpora import open_corpus
+from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import shift_right
+from transformer_jax.precision import FLOAT32
 from transformer_jax.runs.run import Outcome
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runs.trackers import Trackers
@@ -159,6 +161,16 @@ def test_parts_of_a_layer_and_an_optimizer_learn_a_batch():
         state, metrics = update.jitted(state, batch, put_hyperparameters(hyperparameters_of(config), mesh))
         losses.append(float(metrics.sums.loss))
     assert losses[3] < losses[0]
+
+
+def test_an_output_layer_projects_hidden_states_and_scales_logits():
+    made = registered("projection")["tempered"]
+    layer = made(None, TransformerConfig(**SMALL), None, embedding=Embedding(9, 16), precision=FLOAT32)
+    hidden = jax.random.normal(jax.random.key(0), (2, 3, 16))
+    params = layer.init(jax.random.key(1), hidden, method="logits")["params"] | {"sharpness": jnp.full((), 2.0)}
+    logits = layer.apply({"params": params}, hidden, method="logits")
+    expected = 2 * hidden @ params["readout_kernel"] @ params["embedding"]["table"].T
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
 def test_a_schedule_falls_in_steps():
@@ -325,6 +337,7 @@ def test_choices_and_their_explanation_know_what_was_added(capsys):
 MISTAKES = """
 import transformer_jax
 from jax.tree_util import Partial
+from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.precision import einsum
 

@@ -148,3 +148,11 @@ def test_what_is_left_out_may_have_another_shape():
 def test_what_cannot_be_meant_is_refused_with_names(wanted, settings, message):
     with pytest.raises(ConfigError, match=message):
         match_parameters(SAVED, wanted, settings_of(**settings))
+
+
+@pytest.mark.parametrize(("saved", "wanted"), [("table", "embedding/table"), ("embedding/embedding/table", "table")])
+def test_another_output_layer_takes_the_output_matrix(saved, wanted):
+    saved, wanted = f"projection/{saved}", f"projection/{wanted}"
+    shapes = {saved: (3, 2), "embedding/table": (3, 2)}
+    match = match_parameters(shapes, {wanted: (3, 2), "embedding/table": (3, 2)}, InitConfig(run="runs/plain"))
+    assert match == Match({wanted: saved, "embedding/table": "embedding/table"}, [], [], [])

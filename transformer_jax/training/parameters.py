@@ -14,6 +14,8 @@ from transformer_jax.config.model import renamings
 from transformer_jax.training.sharding import path_of
 
 NAMES_SHOWN = 8
+# The untied output matrix, alone or inside of an output layer or of a bias.
+OUTPUT_MATRIX = re.compile(r"projection/(embedding/)*table")
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Shapes by path: ``{"encoder_layers_0/self_attention/query": (512, 8, 64)}``."""
@@ -118,7 +120,11 @@ def match_parameters(saved: Shapes, wanted: Shapes, init: InitConfig) -> Match:
     Raises ConfigError, with names, when two of the checkpoint are renamed to one, when a rule has no effect, when the shape
     differs, or when there is nothing to take.
     """
-    origin = renamed(list(saved), init)
+    outputs = [name for name in wanted if OUTPUT_MATRIX.fullmatch(name)]
+    origin = {
+        outputs[0] if outputs and OUTPUT_MATRIX.fullmatch(name) else name: old
+        for name, old in renamed(list(saved), init).items()
+    }
     left_out = [name for name in wanted if init.leave_out and re.search(init.leave_out, name)]
     if init.leave_out and not left_out:
         problem = f"{init.leave_out!r} is found in no path of this model"
