@@ -38,6 +38,8 @@ Backends: "blockwise for scores" are parts that einsum and blockwise attention c
 blockwise attention, with a line in the log. cuDNN takes a bias where each row is one sentence
 ([table of backends](architecture.md#contracts)). "Einsum" needs all weights at once.
 
+`transformer-jax conform parsing` (or another task, or the file of one) checks a task.
+
 Optimizers come from optax 0.2.8 and `optax.contrib` where these have them; they lack SOAP. Shampoo, which SOAP improves, is not
 in the kit. Tied and untied outputs are `model.tying`.
 
@@ -105,17 +107,17 @@ def settings(kind: str, name: str) -> str:
 
 def backends(kind: str, name: str, made: Any) -> str:
     """The backends that compute an ``AttentionChange``, by the methods that its class overrides."""
-    block, make = settings_class(kind, name), made if kind == "positions" else made.of
-    change = make(block() if block else None, TransformerConfig(), Site("decoder", "self", 1, True, 0))
-    if change is None:
-        return "all"
+    block, config, site = settings_class(kind, name), TransformerConfig(), Site("decoder", "self", 1, True, 0)
+    make, sites = (made, [site, site.of("embedding")]) if kind == "positions" else (made.of, [site])
+    found = [make(block() if block else None, config, each) for each in sites]
+    change = next((each for each in found if each is not None), None)
     overridden = [
-        each for each in vars(AttentionChange) if getattr(type(change), each) is not vars(AttentionChange)[each]
+        each for each, of_base in vars(AttentionChange).items() if getattr(type(change), each, of_base) is not of_base
     ]
     if "weights_mod" in overridden:
         return "einsum"
     if "score_mod" in overridden:
-        queries = jnp.zeros((1, change.num_heads, 4, change.key_size))
+        queries = jnp.zeros((1, config.num_heads, 4, config.head_key_size))
         is_bias, _ = change.init_with_output(
             jax.random.key(0), method=lambda change: added_bias(change.score_mod(), queries, 4) is not None
         )
@@ -166,7 +168,13 @@ def add_results() -> None:
 
     jax.config.update("jax_num_cpu_devices", DEVICES)
     parts = [part for part in KIT if part[0] in KINDS]
-    parts += [(kind, name) for kind in KINDS for name in names(kind) if name != "none" and (kind, name) not in KIT]
+    parts += [
+        (kind, name)
+        for kind in KINDS
+        if kind != "task"
+        for name in names(kind)
+        if name != "none" and (kind, name) not in KIT
+    ]
     known = {(each["kind"], each["name"]) for each in map(json.loads, RESULTS.read_text("utf-8").splitlines())}
     # Those of training are checked in one model only.
     for kind, name in sorted(parts, key=lambda part: len(KINDS[part[0]].models)):
