@@ -39,7 +39,11 @@ KINDS = {
 }
 NEEDED: dict[str, dict[str, Any]] = {
     "language_model": {"tokenizer": {"kind": "byte"}},
-    "word_vectors": {"tokenizer": {"kind": "lower_word"}, "optimizer": {"name": "sgd"}},
+    "word_vectors": {
+        "tokenizer": {"kind": "lower_word"},
+        "optimizer": {"name": "sgd"},
+        "training": {"label_smoothing": 0.0},
+    },
     "parsing": {
         "data": {"source": "generated_treebank", "max_target_tokens": 191},
         "tokenizer": {"kind": "word_class", "vocabulary_size": 1000, "joint": False},
