@@ -161,10 +161,12 @@ def test_losses_and_scores_of_each_corpus_and_a_limit_that_reaches_all(folder):
             for weight in (0, batch.source.ids[:, :1], 0, 1)
         )
     )
-    evaluator = Evaluator(config, tokenizers, model, make_mesh(config.mesh), lambda config: open_corpus(config.data, 0))
-    evaluator.translator = SimpleNamespace(
-        translate=lambda params, texts: [[Translation("c d" if text == "a b" else "x", 0.0, [2])] for text in texts]
+    translator = SimpleNamespace(
+        translate=lambda params, texts: [[Translation("c d" if text == "a b" else "x", 0.0, [2])] for text in texts],
+        tokenizers=tokenizers,
+        mesh=make_mesh(config.mesh),
     )
+    evaluator = Evaluator(config, translator, model, lambda config: open_corpus(config.data, 0))
     found = evaluator.evaluate({}, "validation", limit=7)
     assert [pair.source for pair in found.pairs] == ["a b"] * 4 + ["<2de> a b", "<2de> f"] * 2
     of_fr, of_de = (tokenizers.source.encode(text)[0] for text in ("a b", "<2de> a b"))

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 
 from transformer_jax.array_types import PAD_ID, Array, Bool, Float, PyTree
 from transformer_jax.config import DataError, ExperimentConfig
@@ -17,9 +16,6 @@ from transformer_jax.data.batches import SCORING_TOKENS, scoring_batches, token_
 from transformer_jax.data.mixture import parts_of, ranges_of
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair
 from transformer_jax.data.token_store import TokenStore, open_token_store
-from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.decoding.constraints import Constraint
-from transformer_jax.evaluation.expected_utility import utility_of
 from transformer_jax.evaluation.scores import LABELS, EvaluationReport, Scores, perplexity, score_translations
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
 from transformer_jax.models.interface import Module
@@ -28,7 +24,6 @@ from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.runtime.hardware import few_shapes_on
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.translation.objective import EnsembleObjective, TranslationObjective
-from transformer_jax.tasks.translation.sampler import MinimumRiskTranslator
 from transformer_jax.tasks.translation.translator import Translation, Translator, require_translatable
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import put_rows, replicated, row_groups
@@ -99,29 +94,24 @@ class Measured(NamedTuple):
 
 
 class Evaluator:
-    """Evaluates parameters of ``scored``, with the decoding settings of ``config``; compiled programs and data are kept."""
+    """Evaluates parameters of ``scored`` by their loss and the translations of ``translator``; programs and data are kept."""
 
     def __init__(
         self,
         config: ExperimentConfig,
-        tokenizers: TokenizerPair,
+        translator: Translator,
         scored: TranslationObjective | EnsembleObjective,
-        mesh: Mesh,
         open_source: Callable[[ExperimentConfig], Corpus],
-        constraint: Constraint | None = None,
     ) -> None:
-        """``open_source``: of the task; ``constraint``: of beam search."""
-        self.config, self.tokenizers, self._mesh = config, tokenizers, mesh
-        self.evaluation_dtype = scored.evaluation_dtype
-        parts = scored.model, tokenizers, config.decoding, mesh, scored.longest_sequence, scored.evaluation_dtype
-        if config.decoding.mbr:
-            utility = utility_of(config.decoding.mbr, config.evaluation.tokenizer(config.data.target_language))
-            self.translator: Translator = MinimumRiskTranslator(*parts, constraint, utility=utility)
-        else:
-            self.translator = Translator(*parts, constraint)
-        self._open_source = open_source
+        """``open_source``: of the task."""
+        self.config, self.translator, self._open_source = config, translator, open_source
+        self.tokenizers, self._mesh, self.evaluation_dtype = (
+            translator.tokenizers,
+            translator.mesh,
+            scored.evaluation_dtype,
+        )
         self._stores: dict[str, TokenStore] = {}
-        self._compiled_loss = jax.jit(scored.unsmoothed_loss, out_shardings=replicated(mesh))
+        self._compiled_loss = jax.jit(scored.unsmoothed_loss, out_shardings=replicated(self._mesh))
 
     @cached_property
     def corpus(self) -> Corpus:

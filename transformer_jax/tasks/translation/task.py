@@ -28,6 +28,8 @@ from transformer_jax.data.shared_stores import shared_digest
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.token_store import PairTokenization, TokenStore, open_token_store, unigram_entropy
 from transformer_jax.data.tokenizers import TokenizerPair, too_many_pieces, train_tokenizers
+from transformer_jax.decoding.constraints import Constraint
+from transformer_jax.evaluation.expected_utility import utility_of
 from transformer_jax.evaluation.significance import PairedScores, compare_systems, sentence_chrf
 from transformer_jax.models.inspection import attention_maps
 from transformer_jax.models.interface import activations
@@ -45,6 +47,7 @@ from transformer_jax.tasks.translation.evaluator import (
 )
 from transformer_jax.tasks.translation.objective import EnsembleObjective, TranslationObjective
 from transformer_jax.tasks.translation.pairs import PairScorer, tokens_of_pair
+from transformer_jax.tasks.translation.sampler import MinimumRiskTranslator
 from transformer_jax.tasks.translation.translator import Translator, translation_program
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
 
@@ -105,6 +108,7 @@ class TranslationTask(Task):
     next_commands = ("evaluate --workdir={workdir} --split=test", "translate --workdir={workdir} < input.txt")
     commands_of_trained = ("translate --workdir={workdir}",)
     reads_texts = has_targets = True
+    evaluator_type = Evaluator
 
     @staticmethod
     def open_source(config: ExperimentConfig) -> Corpus:
@@ -243,9 +247,13 @@ class TranslationTask(Task):
         return type(self)(self.config, self.tokenizers, self.mesh, objective)
 
     @cached_property
+    def translator(self) -> Translator:
+        return self.new_translator(self.config)
+
+    @cached_property
     def evaluator(self) -> Evaluator:
         """Scores splits by all scores."""
-        return self.new_evaluator(self.config)
+        return self.evaluator_type(self.config, self.translator, self.objective, self.open_source)
 
     @cached_property
     def validator(self) -> Evaluator:
@@ -254,15 +262,24 @@ class TranslationTask(Task):
         decoding = decoding.with_beams(width) if width else decoding
         evaluation = replace(self.config.evaluation, metrics=",".join(self.config.validated_scores))
         validated = replace(self.config, decoding=decoding, evaluation=evaluation)
-        return self.new_evaluator(validated)
+        return self.evaluator_type(validated, self.new_translator(validated), self.objective, self.open_source)
 
-    def new_evaluator(self, config: ExperimentConfig) -> Evaluator:
-        """An evaluator with the decoding settings and scores of ``config``."""
-        return Evaluator(config, self.tokenizers, self.objective, self.mesh, self.open_source)
-
-    @property
-    def translator(self) -> Translator:
-        return self.evaluator.translator
+    def new_translator(self, config: ExperimentConfig, constraint: Constraint | None = None) -> Translator:
+        """A translator with the decoding settings of ``config``."""
+        own, decoding = self.objective, config.decoding
+        options = (
+            own.model,
+            self.tokenizers,
+            decoding,
+            self.mesh,
+            own.longest_sequence,
+            own.evaluation_dtype,
+            constraint,
+        )
+        if not decoding.mbr:
+            return Translator(*options)
+        utility = utility_of(decoding.mbr, config.evaluation.tokenizer(config.data.target_language))
+        return MinimumRiskTranslator(*options, utility=utility)
 
     @cached_property
     def scorer(self) -> PairScorer:

@@ -13,10 +13,11 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.sentence_pairs import SentencePair, digest
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
+from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.evaluation.significance import PairedScores
 from transformer_jax.tasks.translation.evaluator import Evaluator, Measured, TranslationEvaluation
 from transformer_jax.tasks.translation.task import ReferencedText, TranslationData, TranslationTask
-from transformer_jax.tasks.translation.translator import Translation
+from transformer_jax.tasks.translation.translator import Translation, Translator
 from transformer_jax.tools.parsing.corpus import TreeCorpus, linearized
 from transformer_jax.tools.parsing.scores import (
     RULES,
@@ -159,6 +160,7 @@ class ParsingTask(TranslationTask):
 
     next_commands = ("evaluate --workdir={workdir} --split=test", "parse --workdir={workdir} < sentences.txt")
     commands_of_trained = ("parse --workdir={workdir}",)
+    evaluator_type = ParsingEvaluator
 
     @staticmethod
     def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
@@ -180,12 +182,11 @@ class ParsingTask(TranslationTask):
         counts = ", ".join(f"{count:,} {name}" for name, count in removed.items())
         return replace(data, warnings=(f"removed from the trees: {counts}",)) if counts else data
 
-    def new_evaluator(self, config: ExperimentConfig) -> ParsingEvaluator:
-        """An evaluator whose search is constrained if ``decoding.constrained``."""
-        constraint = None
+    def new_translator(self, config: ExperimentConfig, constraint: Constraint | None = None) -> Translator:
+        """A translator whose search is constrained if ``decoding.constrained``."""
         if config.decoding.constrained:
             constraint = well_formed(self.tokenizers, config.data, config.decoding, self.objective.longest_sequence)
-        return ParsingEvaluator(config, self.tokenizers, self.objective, self.mesh, self.open_source, constraint)
+        return super().new_translator(config, constraint)
 
     @staticmethod
     def scored_pairs(config: ExperimentConfig, split: str, limit: int = 0) -> list[SentencePair]:
