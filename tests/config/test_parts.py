@@ -25,8 +25,9 @@ from transformer_jax.config import (
     to_json,
 )
 from transformer_jax.config.explain import explained
-from transformer_jax.config.plugins import MODULES, load_plugin, register
+from transformer_jax.config.plugins import MODULES, load_plugin, register, with_settings
 from transformer_jax.config.tasks import TASKS
+from transformer_jax.data.corpora import open_corpus
 from transformer_jax.runs.run_directory import TRUST_CONFIG, RunDirectory, changed_plugins, require_plugins, write_json
 from transformer_jax.tools.sweeps.definition import Choice, Sweep, Uniform, check
 
@@ -126,8 +127,8 @@ def test_a_resumed_run_may_change_what_its_part_declares_as_changeable():
     for kind, name in (("norm", "rmsnorm"), ("attention", "multi_head"), ("task", "translation")):
         with pytest.raises(ConfigError, match=f"{kind} '{name}' is in {MODULES[kind, name]}; use another name"):
             register(kind, name)(TASKS["translation"] if kind == "task" else object)
-    with pytest.raises(ConfigError, match="metric 'mine' would not get its settings"):
-        register("metric", "mine", settings=Settings)
+    with pytest.raises(ConfigError, match="tokenizer 'mine' would not get its settings"):
+        register("tokenizer", "mine", settings=Settings)
     with pytest.raises(ConfigError, match="mixer 'attention' is taken by the core; use another name"):
         register("mixer", "attention")
     with pytest.raises(
@@ -138,6 +139,30 @@ def test_a_resumed_run_may_change_what_its_part_declares_as_changeable():
         register("loss_term", "nll")
     with pytest.raises(ConfigError, match=r"optimizer\.schedule: 'yours' is not one of .*constant, .*wsd.*; a plugin"):
         OptimizerConfig(schedule="yours")
+
+
+def test_sources_searches_and_metrics_have_settings_too():
+    @dataclass(frozen=True)
+    class Settings:
+        size: int = setting(1, "Size.")
+
+    for kind, name in (("data_source", "sized_source"), ("search", "sized_search"), ("metric", "sized_metric")):
+        register(kind, name, settings=Settings)(lambda settings, *arguments: (settings.size, *arguments))
+    with pytest.raises(ConfigError, match=r"takes \(rules\); the arguments are \(settings, rules\)"):
+        register("search", "unsized", settings=Settings)(lambda rules: rules)
+    config = from_dict(
+        {
+            "data": {"source": "sized_source"},
+            "decoding": {"search": "sized_search"},
+            "evaluation": {"metrics": "sized_metric"},
+            "parts": {"sized_source": {"size": 2}, "sized_search": {"size": 3}, "sized_metric": {"size": 4}},
+        }
+    )
+    assert with_settings("search", config.decoding.search, config.parts)("rules") == (3, "rules")
+    assert with_settings("metric", "sized_metric", config.parts)("text") == (4, "text")
+    assert with_settings("metric", "sized_metric", {})("text") == (1, "text")
+    with pytest.raises(ConfigError, match=r"data\.source=sized_source: tuple has no "):
+        open_corpus(config.data, 0, config.parts)
 
 
 def test_a_changed_plugin_is_refused_at_resume(tmp_path, monkeypatch):

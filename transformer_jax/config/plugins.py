@@ -14,7 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -36,7 +36,7 @@ EXTENSIONS = {
     "data_source": "data.source of translation: data, seed -> Corpus",
     "tokenizer": "tokenizer.kind: a class with train and from_bytes, as ListedTokenizer, or its module:Class",
     "task": "task: a subclass of tasks.task.Task with its settings",
-    "optimizer": "optimizer.name: a function of hyperparameters, after settings if it has some: a list of transformations",
+    "optimizer": "optimizer.name: hyperparameters -> list of optax transformations",
     "averaging": "optimizer.averaging: a training.optimizers.Averaging",
     "schedule": "optimizer.schedule: settings, hyperparameters, d_model -> rate of an update",
     "loss_term": "training.loss_terms: a subclass of training.loss_terms.LossTerm",
@@ -48,13 +48,16 @@ EXTENSIONS = {
     "word_table": "init.embeddings: path -> table of words and their vectors",
     "tracker": "training.trackers: folder, config, first_update -> Tracker",
 }
-"""The setting that selects parts of a kind, and the parts; for functions their positional arguments, then ``*``."""
+"""The setting that selects parts of a kind, and the parts; for functions their positional arguments, then ``*``.
+
+A part with settings gets them as its first argument, also where they are not listed.
+"""
 KINDS_WITH_PARAMETERS = (
     *("attention", "rnn_attention", "positions", "mixer", "norm", "residual", "feed_forward"),
     *("projection", "loss_term", "task"),
 )
-KINDS_WITHOUT_SETTINGS = ("data_source", "tokenizer", "task", "sharding", "search", "metric", "word_table")
-"""Their objects are not called with settings of a part."""
+KINDS_WITHOUT_SETTINGS = ("tokenizer", "task", "sharding", "word_table", "tracker")
+"""Their objects are not called with settings of a part; a task has blocks of settings, a tracker gets all settings."""
 CORE: dict[str, dict[str, str]] = {
     "attention": {
         "layers.attention": "multi_head",
@@ -134,6 +137,7 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
             raise ConfigError(f"register: {kind} {name!r} is in {module}; use another name")
         passed, arrow, _ = EXTENSIONS[kind].partition(": ")[2].partition(" -> ")
         if arrow and inspect.isfunction(made):
+            passed = f"settings, {passed}" if settings and not passed.startswith("settings") else passed
             try:
                 inspect.signature(made).bind_partial(*passed.partition(", *")[0].split(", "))
             except TypeError:
@@ -169,6 +173,12 @@ def settings_class(kind: str, name: str) -> type | None:
     if (kind, name) in KIT:
         _import_part(kind, name)
     return _SETTINGS.get((kind, name))
+
+
+def with_settings(kind: str, name: str, parts: Mapping[str, Any]) -> Callable[..., Any]:
+    """The part of this name, with its settings in ``parts``, or their defaults, as first argument if it has some."""
+    made, settings = registered(kind)[name], settings_class(kind, name)
+    return partial(made, parts[name] if name in parts else settings()) if settings else made
 
 
 def kind_with_settings(name: str) -> str | None:

@@ -3,13 +3,16 @@
 Nothing here imports JAX or TensorFlow.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
+from types import MappingProxyType
+from typing import Any
 
 from transformer_jax.config import ConfigError, DataConfig, ExperimentConfig
 from transformer_jax.config.languages import UNDETERMINED, language_of_text
 from transformer_jax.config.mixture import by_corpus
-from transformer_jax.config.plugins import register, registered
+from transformer_jax.config.plugins import register, with_settings
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.mixture import MixtureCorpus, parts_of
 from transformer_jax.data.parallel_text import TextCorpus
@@ -51,12 +54,14 @@ register("data_source", "tfds")(
 )
 
 
-def open_corpus(config: DataConfig, seed: int) -> Corpus:
+def open_corpus(config: DataConfig, seed: int, parts: Mapping[str, Any] = MappingProxyType({})) -> Corpus:
     """The corpus of ``config.source``, without reading data. ``seed`` determines generated and held-out sentences.
+
+    ``parts``: the settings of parts.
 
     Raises ConfigError when the source of a plugin is incomplete.
     """
-    corpus: Corpus = registered("data_source")[config.source](config, seed)
+    corpus: Corpus = with_settings("data_source", config.source, parts)(config, seed)
     missing = [name for name in vars(Corpus) if not name.startswith("_") and not hasattr(corpus, name)]
     if missing:
         what = f"data.source={config.source}: {type(corpus).__name__} has no {', '.join(missing)}"
@@ -74,7 +79,7 @@ def require_readable(config: ExperimentConfig, split: str, *, is_whole: bool = F
         for part in parts_of(open_documents(config.data, config.data_seed), name).values():
             next(islice(part.documents(name), CHECKED_DOCUMENTS if is_whole else 1, None), None)
         return
-    for corpus in parts_of(open_corpus(config.data, config.data_seed), name).values():
+    for corpus in parts_of(open_corpus(config.data, config.data_seed, config.parts), name).values():
         if is_whole and isinstance(corpus, TextCorpus):
             corpus.require_sound(name)
         else:
@@ -89,7 +94,7 @@ def with_languages(config: ExperimentConfig) -> tuple[ExperimentConfig, str]:
     missing = [side for side in ("source", "target") if getattr(config.data, f"{side}_language", "stated") == ""]
     if not missing:
         return config, ""
-    corpus = open_corpus(config.data, config.data_seed)
+    corpus = open_corpus(config.data, config.data_seed, config.parts)
     pairs = list(islice(corpus.pairs(config.data.train_split), SAMPLED_PAIRS))
     found, remarks = {}, []
     for side in missing:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from types import MappingProxyType
 from typing import Any
 
 from sacrebleu.metrics.base import Metric
@@ -15,7 +16,7 @@ from sacrebleu.metrics.ter import TER
 from transformer_jax.config.errors import DataError
 from transformer_jax.config.evaluation import SPBLEU_TOKENIZER, EvaluationConfig
 from transformer_jax.config.languages import SPLITTING_AT_SPACES, WITH_TER_OF_CHARACTERS, base_language
-from transformer_jax.config.plugins import registered
+from transformer_jax.config.plugins import with_settings
 from transformer_jax.config.translation import DecodingConfig
 
 TOKENIZED_ENDING = " ."
@@ -84,12 +85,13 @@ def score_translations(
     language: str = "en",
     settings: EvaluationConfig | None = None,
     sources: Sequence[str] | None = None,
+    parts: Mapping[str, Any] = MappingProxyType({}),
 ) -> Scores:
     """Scores detokenized ``hypotheses`` against raw ``references``: one list, or several in the same order.
 
     ``language`` (ISO 639) is the language of both. It chooses the tokenizer and the scores that ``settings`` leave open, and
     the rules of Moses, which treats an unknown language as English without abbreviations. Empty lines count. Metrics of plugins
-    also read ``sources``.
+    also read ``sources``, and their settings in ``parts``.
 
     Raises DataError when there is nothing to score or the numbers of lines differ, and ConfigError when a tokenizer is not
     installed.
@@ -110,7 +112,7 @@ def score_translations(
     values, signatures, details = {}, {}, {}
     for name in settings.scores(language):
         if name not in LABELS:
-            values[name] = float(registered("metric")[name](hypotheses, streams, sources))
+            values[name] = float(with_settings("metric", name, parts)(hypotheses, streams, sources))
             signatures[name] = "of a plugin"
             continue
         metric = metric_of(name, settings.tokenizer(language), language)

@@ -184,7 +184,7 @@ def flops_here() -> float:
 
 def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float, stated: Mapping[str, Any]) -> Plan:
     """The plan of ``config.sizing`` for the corpus of a run, with its vocabulary."""
-    source, split = open_corpus(config.data, config.data_seed), config.data.train_split
+    source, split = open_corpus(config.data, config.data_seed, config.parts), config.data.train_split
     count = source.count(split)
     sample = sample_of(source.pairs(split), count)
     words = [max(len(pair.source.split()), len(pair.target.split())) for pair in sample.pairs]

@@ -11,7 +11,7 @@ import optax
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import ConfigError, Hyperparameters
-from transformer_jax.config.plugins import register, registered, settings_class
+from transformer_jax.config.plugins import register, registered, with_settings
 from transformer_jax.training.schedules import Schedule
 from transformer_jax.training.sharding import path_of
 
@@ -100,8 +100,7 @@ def make_optimizer(
 
 
 def _rule(name: str, hyperparameters: Hyperparameters, parts: Mapping[str, Any]) -> list[optax.GradientTransformation]:
-    make, without_decay = registered("optimizer")[name], hyperparameters._replace(weight_decay=None)
-    rule = make(parts[name], without_decay) if settings_class("optimizer", name) else make(without_decay)
+    rule = with_settings("optimizer", name, parts)(hyperparameters._replace(weight_decay=None))
     if isinstance(rule, optax.GradientTransformation):
         raise ConfigError(
             f"optimizer.name={name}: the part returns one transformation; return a list, [transformation]"

@@ -105,11 +105,8 @@ class Evaluator:
     ) -> None:
         """``open_source``: of the task."""
         self.config, self.translator, self._open_source = config, translator, open_source
-        self.tokenizers, self._mesh, self.evaluation_dtype = (
-            translator.tokenizers,
-            translator.mesh,
-            scored.evaluation_dtype,
-        )
+        self.tokenizers, self._mesh = translator.tokenizers, translator.mesh
+        self.evaluation_dtype = scored.evaluation_dtype
         self._stores: dict[str, TokenStore] = {}
         self._compiled_loss = jax.jit(scored.unsmoothed_loss, out_shardings=replicated(self._mesh))
 
@@ -181,7 +178,8 @@ class Evaluator:
         pairs: Sequence[SentencePair],
     ) -> Scores:
         language, sources = self.config.data.target_language, [pair.source for pair in pairs]
-        return score_translations(hypotheses, references, language, self.config.evaluation, sources)
+        settings, parts = self.config.evaluation, self.config.parts
+        return score_translations(hypotheses, references, language, settings, sources, parts)
 
     def pairs(self, split: str, limit: int = 0) -> list[SentencePair]:
         """Raw sentence pairs of a split, all or the first ``limit``; raises DataError when it is empty."""

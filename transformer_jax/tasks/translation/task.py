@@ -112,7 +112,7 @@ class TranslationTask(Task):
 
     @staticmethod
     def open_source(config: ExperimentConfig) -> Corpus:
-        return open_corpus(config.data, config.data_seed)
+        return open_corpus(config.data, config.data_seed, config.parts)
 
     @classmethod
     def new_tokenizers(cls, config: ExperimentConfig) -> TokenizerPair:

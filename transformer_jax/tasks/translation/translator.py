@@ -1,7 +1,8 @@
 """Translation of text: tokenizer, model and beam search."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +13,7 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import EOS_ID, PAD_ID, UNK_ID, AnyArray, Array, Int, PyTree
 from transformer_jax.config import ConfigError, DataError, DecodingConfig
 from transformer_jax.config.data import padded_width
-from transformer_jax.config.plugins import registered
+from transformer_jax.config.plugins import with_settings
 from transformer_jax.data.text_files import as_one_line
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.decoding.beam_search import (
@@ -82,10 +83,11 @@ class Translator:
         longest: int | None = None,
         compute_dtype: str = "float32",
         constraint: Constraint | None = None,
+        parts: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """``longest``: maximum length of a sequence of the model; None: any. ``compute_dtype``: of the model.
 
-        ``constraint``, whose inputs are source ids: what beam search may choose.
+        ``constraint``, whose inputs are source ids: what beam search may choose. ``parts``: the settings of parts.
         """
         self.tokenizers = tokenizers
         self.config = config
@@ -94,6 +96,7 @@ class Translator:
         self._longest = longest
         self.compute_dtype = compute_dtype
         self.constraint = constraint
+        self.parts = parts
         self._searches: dict[int, SegmentedSearch] = {}
 
     def translate(self, params: PyTree, sentences: Sequence[str], **options: Any) -> list[list[Translation]]:
@@ -190,7 +193,9 @@ class Translator:
     def _search_for(self, num_results: int) -> SegmentedSearch:
         """Made once for each number of results: it keeps compiled programs."""
         if num_results not in self._searches:
-            self._searches[num_results] = search_for(self.model, self.config, self.mesh, num_results, self.constraint)
+            self._searches[num_results] = search_for(
+                self.model, self.config, self.mesh, num_results, self.constraint, self.parts
+            )
         return self._searches[num_results]
 
     def _texts(self, found: Hypotheses, row: int) -> list[Translation]:
@@ -257,11 +262,16 @@ def require_translatable(lengths: np.ndarray, limit: int, name: str, first: int 
 
 
 def search_for(
-    model: Module, config: DecodingConfig, mesh: Mesh, num_results: int, constraint: Constraint | None = None
+    model: Module,
+    config: DecodingConfig,
+    mesh: Mesh,
+    num_results: int,
+    constraint: Constraint | None = None,
+    parts: Mapping[str, Any] = MappingProxyType({}),
 ) -> SegmentedSearch:
     """The search of the settings, beam search or a part, whose inputs are source ids."""
     rules = Rules(config.beam_width, num_results, config.length_penalty, stop=config.stop)
-    search = registered("search")[config.search](rules)
+    search = with_settings("search", config.search, parts)(rules)
     init: InitCache = partial(init_cache, model, config.beam_width)
     step: MakeStep = partial(step_of, model)
     if constraint is not None:

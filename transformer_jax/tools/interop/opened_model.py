@@ -66,14 +66,16 @@ class OpenedModel:
         return {name: np.asarray(leaf, np.float32) for name, leaf in named_leaves(self.params).items()}
 
     def translator(self, decoding: DecodingConfig) -> Translator:
-        return Translator(self.model, self.tokenizers, decoding, self.mesh)
+        return Translator(self.model, self.tokenizers, decoding, self.mesh, parts=self.config.parts)
 
     def validation_texts(self, count: int) -> list[str]:
         """The first ``count`` sources or documents of the validation split that are not blank."""
         config = self.config
         split = config.data.split_name("validation")
         if self.translates:
-            texts: Iterator[str] = (pair.source for pair in open_corpus(config.data, config.data_seed).pairs(split))
+            texts: Iterator[str] = (
+                pair.source for pair in open_corpus(config.data, config.data_seed, config.parts).pairs(split)
+            )
         else:
             documents = open_documents(config.data, config.data_seed).documents(split)
             texts = (document.text for document in documents)

@@ -112,7 +112,7 @@ class ParsingReport(NamedTuple):
 
 def open_trees(config: ExperimentConfig) -> TreeCorpus:
     """The source of the trees, which reads nothing yet; raises ConfigError where a plugin's has none."""
-    corpus: Any = open_corpus(config.data, config.data_seed)
+    corpus: Any = open_corpus(config.data, config.data_seed, config.parts)
     if not hasattr(corpus, "trees"):
         raise ConfigError(
             f"data.source: {config.data.source} has no trees; subclass TreeCorpus of tools.parsing.corpus"

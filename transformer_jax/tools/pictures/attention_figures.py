@@ -158,7 +158,7 @@ def draw_masks(subject: Subject, path: Path) -> list[str]:
 
 def _short_pairs(subject: Subject, tokenizers: TokenizerPair) -> list[tuple[list[int], list[int]]]:
     config = subject.config
-    corpus = open_corpus(config.data, config.data_seed)
+    corpus = open_corpus(config.data, config.data_seed, config.parts)
     pairs = [
         ([*tokenizers.source.encode(pair.source), EOS_ID], [*tokenizers.target.encode(pair.target), EOS_ID])
         for pair in itertools.islice(corpus.pairs(config.data.split_name(SPLIT)), READ)
