@@ -50,14 +50,14 @@ EXTENSIONS = {
 }
 """The setting that selects parts of a kind, and the parts; for functions their positional arguments, then ``*``.
 
-A part with settings gets them as its first argument, also where they are not listed.
+A part with settings gets them as its first argument, also where they are not listed; a tracker has them in ``config``.
 """
 KINDS_WITH_PARAMETERS = (
     *("attention", "rnn_attention", "positions", "mixer", "norm", "residual", "feed_forward"),
     *("projection", "loss_term", "task"),
 )
-KINDS_WITHOUT_SETTINGS = ("tokenizer", "task", "sharding", "word_table", "tracker")
-"""Their objects are not called with settings of a part; a task has blocks of settings, a tracker gets all settings."""
+KINDS_WITHOUT_SETTINGS = ("tokenizer", "task", "sharding", "word_table")
+"""Their objects are not called with settings of a part; a task has blocks of settings."""
 CORE: dict[str, dict[str, str]] = {
     "attention": {
         "layers.attention": "multi_head",
@@ -137,7 +137,7 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
             raise ConfigError(f"register: {kind} {name!r} is in {module}; use another name")
         passed, arrow, _ = EXTENSIONS[kind].partition(": ")[2].partition(" -> ")
         if arrow and inspect.isfunction(made):
-            passed = f"settings, {passed}" if settings and not passed.startswith("settings") else passed
+            passed = f"settings, {passed}" if settings and not re.search("settings|config", passed) else passed
             try:
                 inspect.signature(made).bind_partial(*passed.partition(", *")[0].split(", "))
             except TypeError:
