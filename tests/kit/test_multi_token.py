@@ -44,7 +44,7 @@ def test_heads_predict_the_tokens_after_the_next_one_beside_the_parameters_of_th
     params, plain = (jax.jit(each.init_params)(jax.random.key(0)) for each in (made, base))
     jax.tree.map(np.testing.assert_array_equal, {name: params[name] for name in plain}, plain)
     heads = params["loss_terms"]["multi_token"]
-    assert heads.keys() == {"head_2", "head_3"}
+    assert heads.keys() == {"head_2", "head_3"} and heads["head_2"].keys() == {"layer", "norm"}
     hyperparameters = hyperparameters_of(made.config)
 
     @jax.jit

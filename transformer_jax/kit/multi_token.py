@@ -36,12 +36,13 @@ class Head(nn.Module):
     def of(cls, model: Any) -> "Head":
         return cls(model.parts, model.target_positions if hasattr(model, "target_positions") else model.positions)
 
-    @nn.compact
-    def __call__(self, hidden: Hidden, target: Tokens, *, train: bool) -> Hidden:
+    def setup(self) -> None:
         site = Site("decoder", "self", 1, is_causal=True, index=0)
+        self.layer, self.norm = CausalLayer(self.parts, site), self.parts.final_norm(site)
+
+    def __call__(self, hidden: Hidden, target: Tokens, *, train: bool) -> Hidden:
         mask = SentenceMask.between(target, target, is_causal=True, score_mod=score_mod_of(self.positions))
-        layer, norm = CausalLayer(self.parts, site, name="layer"), self.parts.final_norm(site)
-        return norm(layer(hidden.astype(self.parts.residual_dtype), mask, train=train))
+        return self.norm(self.layer(hidden.astype(self.parts.residual_dtype), mask, train=train))
 
 
 @register("loss_term", "multi_token", settings=MultiTokenSettings)
