@@ -212,7 +212,7 @@ def test_files_that_are_missing_or_empty_a_corpus_that_is_filtered_away_and_a_wo
     ):
         data = data_of(folder, train=f"fr={folder}/fr.{{en,fr}} de={files}", validation="", tags="")
         with pytest.raises(DataError, match=problem):
-            require_readable(SimpleNamespace(data=data, data_seed=0), "train", is_whole=True)
+            require_readable(SimpleNamespace(data=data, data_seed=0, parts={}), "train", is_whole=True)
     with pytest.raises(DataError, match="nothing of the corpus 'de' is left"):
         times_an_epoch({"fr": 3, "de": 0}, data_of(folder))
     with pytest.raises(

@@ -337,7 +337,6 @@ def test_choices_and_their_explanation_know_what_was_added(capsys):
 MISTAKES = """
 import transformer_jax
 from jax.tree_util import Partial
-from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.precision import einsum
 

@@ -33,17 +33,17 @@ class PartSource(Protocol):
         """The same for copies of the files."""
 
 
-Part = TypeVar("Part", bound=PartSource)
+Mixed = TypeVar("Mixed", bound=PartSource)
 Source = TypeVar("Source")
 
 
 @dataclass(frozen=True)
-class Mixture(Generic[Part]):
+class Mixture(Generic[Mixed]):
     """Sources of text by name; a split is the concatenation of all sources that have it."""
 
-    corpora: Mapping[str, Part]
+    corpora: Mapping[str, Mixed]
 
-    def parts(self, split: str) -> dict[str, Part]:
+    def parts(self, split: str) -> dict[str, Mixed]:
         """The corpora that have a split; raises DataError where none has it."""
         splits = dict.fromkeys(each for corpus in self.corpora.values() for each in corpus.splits)
         require_split(split, tuple(splits), f"data.source=mixture of {', '.join(self.corpora)}")

@@ -1,15 +1,17 @@
 """The loss of a training batch with loss terms, corruptions of its tokens, and watched statistics."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import Hyperparameters
+from transformer_jax.config import ExperimentConfig, Hyperparameters
 from transformer_jax.layers.embedding import LogitFactors
 from transformer_jax.models.inspection import recorded
-from transformer_jax.models.interface import call
+from transformer_jax.models.interface import Module, call
 from transformer_jax.sequence_types import sides_of
 from transformer_jax.training.corruptions import corrupted
 from transformer_jax.training.loss_terms import LOSS_TERMS, SOWN, ForcedPass, LossTerms
@@ -17,15 +19,21 @@ from transformer_jax.training.losses import LossSums
 from transformer_jax.training.projected_loss import projected_cross_entropy, projected_sum
 from transformer_jax.training.statistics import Watch
 
-if TYPE_CHECKING:
-    from transformer_jax.tasks.training_loss import TrainedObjective
-
 
 def modified_loss(
-    objective: "TrainedObjective", params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters
+    config: ExperimentConfig,
+    training_model: Callable[[Hyperparameters], Module],
+    logit_options: Callable[[Partial | None], dict[str, Any]],
+    params: PyTree,
+    batch: PyTree,
+    key: Array,
+    hyperparameters: Hyperparameters,
 ) -> LossSums:
-    """The cross entropy of ``TrainedObjective.training_loss``, and terms; the model reads corrupted tokens."""
-    config, model = objective.config, objective.training_model(hyperparameters)
+    """The cross entropy of ``TrainedObjective.training_loss``, and terms; the model reads corrupted tokens.
+
+    ``training_model`` and ``logit_options``: of the objective.
+    """
+    model = training_model(hyperparameters)
     terms, watch = LossTerms(config, hyperparameters), Watch(config, hyperparameters)
 
     def forward(key: Array) -> tuple[LogitFactors, PyTree]:
@@ -37,7 +45,7 @@ def modified_loss(
 
     with recorded(watch.reads_activations) as activations:
         (hidden, matrix, logit_mod), collected = forward(key)
-    options = objective.logit_options(objective.training_precision, logit_mod)
+    options = logit_options(logit_mod)
     target, smoothing = sides_of(batch)[-1], hyperparameters.label_smoothing
     labels, weights = jnp.asarray(target.ids), jnp.asarray(target.segments != 0, jnp.float32)
 

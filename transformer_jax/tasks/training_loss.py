@@ -35,7 +35,10 @@ class TrainedObjective(ABC):
         self._blocks = logit_blocks(mesh, device_of(mesh).platform)
         training = config.training
         is_modified = training.loss_term_names or training.corruption_names or training.watch_names
-        self.loss: LossFunction = partial(modified_loss, self) if is_modified else self.training_loss
+        self.loss: LossFunction = self.training_loss
+        if is_modified:
+            options = partial(self.logit_options, self.training_precision)
+            self.loss = partial(modified_loss, config, self.training_model, options)
 
     @abstractmethod
     def training_model(self, hyperparameters: Hyperparameters) -> Module:

@@ -36,7 +36,8 @@ def read(*ideas, sizes=(1,), recipe=QUICKSTART):
 
 def test_ideas_become_settings(tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text("from transformer_jax.config.plugins import register\nregister('norm', 'mine')(lambda: None)\n")
+    made = "register('norm', 'mine')(lambda settings, model, site, *, precision: None)"
+    file.write_text(f"from transformer_jax.config.plugins import register\n{made}\n")
     found = read("qk_norm+soft_cap", "rope:base=1e+5;model.dropout=0.2", "schedule:cosine+model.dropout=0.9", str(file))
     assert list(found.values()) == [
         {},

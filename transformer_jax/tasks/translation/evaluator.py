@@ -122,7 +122,7 @@ class Evaluator:
         metrics of each. Raises DataError when the split is empty or unknown.
         """
         name = self.config.data.split_name(split)
-        parts = self._parts(name, limit)
+        parts = self.pairs_by_corpus(name, limit)
         pairs, sizes = [pair for part in parts.values() for pair in part], self.store(name).statistics.corpora
         ranges = ranges_of(sizes) if sizes else [("", 0, len(pairs))]
         sums = {corpus: self.loss_sums(params, name, len(parts[corpus]), begin) for corpus, begin, _ in ranges}
@@ -183,10 +183,10 @@ class Evaluator:
 
     def pairs(self, split: str, limit: int = 0) -> list[SentencePair]:
         """Raw sentence pairs of a split, all or the first ``limit``; raises DataError when it is empty."""
-        return [pair for part in self._parts(split, limit).values() for pair in part]
+        return [pair for part in self.pairs_by_corpus(split, limit).values() for pair in part]
 
-    def _parts(self, split: str, limit: int) -> dict[str, list[SentencePair]]:
-        """The pairs by corpus of a mixture."""
+    def pairs_by_corpus(self, split: str, limit: int) -> dict[str, list[SentencePair]]:
+        """Raw pairs, all or the first ``limit``, by corpus of a mixture; without one, under an empty name."""
         parts = parts_of(self.corpus, split)
         limit = -(-limit // len(parts))
         found = {name: list(itertools.islice(part.pairs(split), limit or None)) for name, part in parts.items()}

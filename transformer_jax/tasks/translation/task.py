@@ -267,19 +267,11 @@ class TranslationTask(Task):
     def new_translator(self, config: ExperimentConfig, constraint: Constraint | None = None) -> Translator:
         """A translator with the decoding settings of ``config``."""
         own, decoding = self.objective, config.decoding
-        options = (
-            own.model,
-            self.tokenizers,
-            decoding,
-            self.mesh,
-            own.longest_sequence,
-            own.evaluation_dtype,
-            constraint,
-        )
+        model = own.model, self.tokenizers, decoding, self.mesh, own.longest_sequence, own.evaluation_dtype
         if not decoding.mbr:
-            return Translator(*options)
+            return Translator(*model, constraint, config.parts)
         utility = utility_of(decoding.mbr, config.evaluation.tokenizer(config.data.target_language))
-        return MinimumRiskTranslator(*options, utility=utility)
+        return MinimumRiskTranslator(*model, constraint, utility=utility)
 
     @cached_property
     def scorer(self) -> PairScorer:

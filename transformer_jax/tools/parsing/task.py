@@ -124,9 +124,9 @@ def open_trees(config: ExperimentConfig) -> TreeCorpus:
 class ParsingEvaluator(Evaluator):
     """Parses splits and scores the trees; the search is perhaps constrained."""
 
-    def pairs(self, split: str, limit: int = 0) -> list[SentencePair]:
+    def pairs_by_corpus(self, split: str, limit: int) -> dict[str, list[SentencePair]]:
         """Sentences and their trees, all or the first ``limit``."""
-        return ParsingTask.scored_pairs(self.config, split, limit)
+        return {"": ParsingTask.scored_pairs(self.config, split, limit)}
 
     def scored(
         self, measured: Measured, pairs: Sequence[SentencePair], references: Any, translations: Sequence[Translation]
