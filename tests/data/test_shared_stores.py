@@ -305,4 +305,4 @@ def test_train_reads_no_training_text_and_keeps_to_its_store(machine, tmp_path, 
     machine(0)
     capsys.readouterr()
     assert main([*command, "--config.training.num_updates=2"]) == 2
-    assert "was begun with data.store; resume it so" in capsys.readouterr().err
+    assert "was started with data.store; resume it the same way" in capsys.readouterr().err

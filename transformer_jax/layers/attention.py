@@ -35,7 +35,7 @@ class KVCache(NamedTuple):
 
 
 class LayerCache(NamedTuple):
-    """What a layer keeps from one decoding step to the next.
+    """The cache of a layer between decoding steps.
 
     Leaves of ``slots`` [B, ...] are written and never reordered; leaves of ``beams`` [B, W, ...] follow the beams.
     """

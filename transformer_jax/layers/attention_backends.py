@@ -90,7 +90,7 @@ class CudnnAttention:
     def _obstacle(
         self, mask: SentenceMask, score_mod: ScoreMod | None, bias: Array | None, scores: tuple[int, ...]
     ) -> str | None:
-        """What cuDNN cannot take; ``scores``: B, H, Q, M."""
+        """The reason that cuDNN cannot run, or None; ``scores``: B, H, Q, M."""
         if score_mod is not None and bias is None:
             return "change of scores (score_mod) except a bias that is the same in all rows of one sentence"
         if bias is not None and mask.mask_mod is not None:
@@ -232,7 +232,7 @@ class RowBlockAttention:
 
 
 def _obstacle_of_rows(mask: SentenceMask, score_mod: ScoreMod | None) -> str | None:
-    """What a device that has only its own rows and heads cannot take."""
+    """The reason that a device with only its own rows and heads cannot run, or None."""
     if score_mod is not None:
         return "change of scores (score_mod)"
     return None if mask.mask_mod is None or isinstance(mask.mask_mod, Window) else "mask of positions"

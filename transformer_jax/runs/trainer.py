@@ -273,7 +273,9 @@ def _restore(checkpoints: Checkpoints, update: Update, task: Task, directory: Ru
             changes = difference(before, task.config)
             if bool(before.data.store) != bool(task.config.data.store):
                 begun = "with" if before.data.store else "without"
-                raise ConfigError(f"data.store: the run {directory.path} was begun {begun} data.store; resume it so")
+                raise ConfigError(
+                    f"data.store: the run {directory.path} was started {begun} data.store; resume it the same way"
+                )
             raise ConfigError(
                 f"--workdir: {directory.path}: the {name} changed since its checkpoints were written; use another folder, or "
                 f"the data they were trained on{listed(each for each in changes if each[0].startswith('data.'))}"

@@ -1,1 +1,1 @@
-"""What works beside the core, which imports none of it: each tool uses what the core documents as public."""
+"""Tools beside the core. The core imports none of them; they use what the core documents as public."""

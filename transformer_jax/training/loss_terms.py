@@ -41,7 +41,7 @@ class ForcedPass(NamedTuple):
 
 
 class LossTerm:
-    """What a part adds to the training loss; override one of the methods.
+    """A part that adds to the training loss; override one of the methods.
 
     ``reads_sown``: whether it uses ``ForcedPass.sown``. ``is_sum_of_tokens``: whether the term of a batch is the sum of the
     terms of its parts; if not, it depends on ``batching.accumulation_steps``.

@@ -48,7 +48,7 @@ SIZES: dict[str, dict[str, Any]] = {
 """The models in which ideas are checked: their sizes, without dropout, which would hide differences."""
 # Location attention reads at most 128 source tokens, with the end of the sentence.
 BESIDE: dict[str, Any] = {"language_model": {"task": "language_model"}, "rnn": {"data": {"max_source_tokens": 127}}}
-"""What the settings of a model need beside it."""
+"""Settings outside of the model block that a model needs."""
 SMALL_PARTS: dict[str, dict[str, Any]] = {
     "gated_linear_attention": {"chunk": 2},
     "latent": {"width": 8},

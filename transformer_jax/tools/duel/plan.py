@@ -74,7 +74,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Plan:
-    """What must stay the same in the folder of a duel, and the contenders that were planned so far, by name."""
+    """The conditions of a duel, which stay the same in its folder, and the contenders planned so far, by name."""
 
     recipe: str
     overrides: list[list[str]]
@@ -91,7 +91,7 @@ class Plan:
         return key if "." in key else f"optimizer.{key}"
 
     def settings_of(self, planned: Planned) -> dict[str, str]:
-        """What the runs of a contender have beside its own settings."""
+        """The settings of a contender's runs beside its own."""
         return planned.settings | ({self.tuned_key: planned.tuned} if planned.tuned else {})
 
     def config_of(self, contender: Contender, more: Mapping[str, str] | None = None) -> ExperimentConfig:

@@ -66,7 +66,7 @@ def _quantiles(pairs: np.ndarray, tests: int) -> np.ndarray:
 
 
 def verdict(test: PairedTest | None, adjusted: float, sign: int, metric: str, digits: int, failures: str = "") -> str:
-    """What the test allows to say; ``sign`` is -1 where lower is better, ``failures`` the runs that failed, in words."""
+    """The conclusion of a test in words; ``sign`` is -1 where lower is better, ``failures`` the runs that failed, in words."""
     if test is None:
         return f"no test, since fewer than two pairs of runs ended well{failures and f'; {failures}'}"
     worst, best = sorted((sign * test.low, sign * test.high))

@@ -45,7 +45,7 @@ class TreeCorpus(ABC):
         """Hexadecimal digest that changes when the content of the split changes."""
 
     def removed(self, split: str) -> Counter[str]:
-        """What normalization removed, counted; nothing here."""
+        """Counts of what normalization removed; empty here."""
         del split
         return Counter()
 

@@ -18,7 +18,7 @@ START, OPEN, CLOSE, WORD, POSITION, OTHER = range(6)
 
 
 class Prefix(NamedTuple):
-    """What a hypothesis has written: the kind of its ``last`` symbol, the labels of ``depth`` open constituents.
+    """The symbols of a hypothesis so far: the kind of its ``last`` symbol, the labels of ``depth`` open constituents.
 
     ``words`` are still to come, after ``written`` ones, in ``room`` tokens with EOS. ``labels`` [B, W, 64] are ids of opening
     symbols, or empty.
