@@ -162,7 +162,7 @@ def tuned_values(
 
 
 def power_statement(results: Sequence[Result], seeds: int, ideas: int, metric: Metric, effect: float) -> str:
-    """The differences that ``seeds`` seeds can find, and how many ``effect`` needs (0: a difference as large as the noise floor).
+    """The differences that ``seeds`` seeds can find, and the seeds that ``effect`` needs (0: the noise floor).
 
     The deviation of differences is the root mean square over the ideas tested so far; before, the value for independent runs.
     The noise floor is the root mean square over the sizes.
