@@ -22,7 +22,7 @@ from transformer_jax.kit.sliding_window import SlidingWindow, SlidingWindowSetti
 from transformer_jax.kit.soft_cap import SoftCap, SoftCapSettings, capped_scores
 from transformer_jax.kit.t5 import Buckets
 from transformer_jax.kit.talking_heads import TalkingHeads
-from transformer_jax.layers.attention import MultiHeadAttention, Slots
+from transformer_jax.layers.attention import MultiHeadAttention, StepMask
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.modified_attention import AttentionChange, ModifiedAttention
 from transformer_jax.layers.scaled_dot_product import At
@@ -170,8 +170,8 @@ def test_latent_attention_is_multi_head_attention_to_a_product_of_two_kernels_an
     spec = attention.apply({"params": params}, 2, 7, 3, method="cache_spec")
     assert [leaf.shape for leaf in jax.tree.leaves(spec)] == [(2, 1, 6, 7), (2, 1, 7, 0)]
     cache = attention.apply({"params": params}, INPUTS, POSITIONS, method="cache_of")
-    slots = Slots(0, MASK.array(), POSITIONS, POSITIONS)
-    attended = attention.apply({"params": params}, INPUTS, cache, slots, method="attend")
+    mask = StepMask(0, MASK.array(), POSITIONS, POSITIONS)
+    attended = attention.apply({"params": params}, INPUTS, cache, mask, method="attend")
     np.testing.assert_allclose(attended, reference, atol=1e-5)
 
 

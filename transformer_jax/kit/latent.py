@@ -8,7 +8,7 @@ from jax.sharding import PartitionSpec
 from transformer_jax.array_types import AnyArray, Array, Float, Int
 from transformer_jax.config.checks import setting
 from transformer_jax.config.plugins import register
-from transformer_jax.layers.attention import KVCache, LayerCache, Slots, kv_spec
+from transformer_jax.layers.attention import KVCache, LayerCache, StepMask, kv_spec
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.modified_attention import AttentionChange, ModifiedAttention
 from transformer_jax.layers.scaled_dot_product import AttentionOptions, by_key_head, modified_attention
@@ -40,7 +40,7 @@ class LatentAttention(ModifiedAttention):
         self.latent_kernel = self.param("latent_kernel", xavier_uniform(0, 1), (self.d_model, self.memory_width))
 
     def cache_spec(self, rows: int, num_slots: int, beams: int) -> LayerCache:
-        num_slots = super().cache_spec(rows, num_slots, beams).slots.keys.shape[3]
+        num_slots = super().cache_spec(rows, num_slots, beams).kv_cache.keys.shape[3]
         return LayerCache(kv_spec(rows, 1, num_slots, self.memory_width, 0, self.precision))
 
     def cache_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> KVCache:
@@ -53,18 +53,18 @@ class LatentAttention(ModifiedAttention):
     def _compressed(self, memory: Float[Array, "B M D"]) -> Float[Array, "B M C"]:
         return einsum("BMD,DC->BMC", memory, self.latent_kernel, self.precision)
 
-    def attend(self, queries: Float[Array, "B Q D"], cache: KVCache, slots: Slots) -> Float[Array, "B Q D"]:
+    def attend(self, queries: Float[Array, "B Q D"], cache: KVCache, mask: StepMask) -> Float[Array, "B Q D"]:
         latent = jnp.swapaxes(cache.keys, 2, 3)
         changes = [each for each in self.changes.values() if type(each).keys is not AttentionChange.keys]
-        if changes or self.score_mod(slots.score_mod) or self._mods("weights_mod"):
+        if changes or self.score_mod(mask.score_mod) or self._mods("weights_mod"):
             key, value = super().project_memory(latent[:, 0])
-            key = jnp.swapaxes(self._changed_keys(key, slots.slot_positions), 2, 3)
-            return super().attend(queries, KVCache(key, value), slots)
-        query = self._changed_queries(queries, slots.query_positions)
+            key = jnp.swapaxes(self._changed_keys(key, mask.key_positions), 2, 3)
+            return super().attend(queries, KVCache(key, value), mask)
+        query = self._changed_queries(queries, mask.query_positions)
         query_BGRK = by_key_head(query, self.num_key_value_heads) * (self.memory_width / self.key_size) ** 0.5
         absorbed = einsum("BGRK,CGK->BGRC", query_BGRK, self.key_kernel, self.precision).reshape(*query.shape[:3], -1)
         options = AttentionOptions(None, self.precision)
-        heads, weights = modified_attention(absorbed, latent, latent, self._visible(slots), options)
+        heads, weights = modified_attention(absorbed, latent, latent, self._visible(mask), options)
         self.sow("intermediates", "attention_weights", weights)
         heads = einsum("BGRC,CGU->BGRU", by_key_head(heads, query_BGRK.shape[1]), self.value_kernel, self.precision)
         return self.merge_heads(heads.reshape(*query.shape[:3], -1))

@@ -37,23 +37,23 @@ class KVCache(NamedTuple):
 class LayerCache(NamedTuple):
     """The cache of a layer between decoding steps.
 
-    Leaves of ``slots`` [B, ...] are written and never reordered; leaves of ``beams`` [B, W, ...] follow the beams.
+    Leaves of ``kv_cache`` [B, ...] are written and never reordered; leaves of ``per_beam`` [B, W, ...] follow the beams.
     """
 
-    slots: PyTree
-    beams: PyTree = ()
+    kv_cache: PyTree
+    per_beam: PyTree = ()
 
 
-class Slots(NamedTuple):
-    """Cache slots of one decoding step: the first that it writes, the visible ones, and positions of beams and slots.
+class StepMask(NamedTuple):
+    """The visible cache slots of a decoding step, and positions of queries (the beams) and keys (the cache slots).
 
-    ``score_mod`` as in ``SentenceMask``.
+    ``write_index``: the first cache slot that the step writes. ``score_mod`` as in ``SentenceMask``.
     """
 
     write_index: Int[Array, ""] | int
     visible: Bool[Array, "B #W M"]
     query_positions: Int[Array, "B W"]
-    slot_positions: Int[Array, "B M"]
+    key_positions: Int[Array, "B M"]
     score_mod: PyTree = None
 
 
@@ -110,23 +110,23 @@ class MultiHeadAttention(nn.Module):
 
     def prefill(self, inputs: Float[Array, "B P D"], mask: SentenceMask, cache: LayerCache) -> LayerCache:
         """``cache`` with a prompt in its first P cache slots."""
-        return cache._replace(slots=cache.slots.write(self.cache_of(inputs, mask.key_positions), 0))
+        return cache._replace(kv_cache=cache.kv_cache.write(self.cache_of(inputs, mask.key_positions), 0))
 
-    def attend(self, queries: Float[Array, "B Q D"], cache: KVCache, slots: Slots) -> Float[Array, "B Q D"]:
+    def attend(self, queries: Float[Array, "B Q D"], cache: KVCache, mask: StepMask) -> Float[Array, "B Q D"]:
         """Attends from ``queries`` to the visible cache slots."""
         query_BHQK = self.project_queries(queries)
         keys = jnp.swapaxes(cache.keys, 2, 3)
-        return self.attend_in_full(query_BHQK, keys, cache.values, slots.visible, train=False)
+        return self.attend_in_full(query_BHQK, keys, cache.values, mask.visible, train=False)
 
     def step(
-        self, inputs: Float[Array, "B W D"], cache: LayerCache, slots: Slots
+        self, inputs: Float[Array, "B W D"], cache: LayerCache, mask: StepMask
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
         """Self-attention of one more position in each beam, written into W cache slots.
 
         The beams of a sentence are queries to its M cache slots, among them those of other beams.
         """
-        written = cache.slots.write(self.cache_of(inputs, slots.query_positions), slots.write_index)
-        return self.attend(inputs, written, slots), cache._replace(slots=written)
+        written = cache.kv_cache.write(self.cache_of(inputs, mask.query_positions), mask.write_index)
+        return self.attend(inputs, written, mask), cache._replace(kv_cache=written)
 
     def project_memory(self, memory: Float[Array, "B M D"]) -> tuple[Float[Array, "B H M K"], Float[Array, "B H M U"]]:
         keys = project_heads(memory, self.key_kernel, self.precision)

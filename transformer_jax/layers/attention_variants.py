@@ -8,7 +8,7 @@ from flax import linen as nn
 
 from transformer_jax.array_types import Array, Float
 from transformer_jax.config.plugins import register
-from transformer_jax.layers.attention import KVCache, MultiHeadAttention, Slots
+from transformer_jax.layers.attention import KVCache, MultiHeadAttention, StepMask
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.masks import SentenceMask
@@ -58,8 +58,8 @@ class RectifiedAttention(MultiHeadAttention):
         is_token = jnp.asarray(mask.query_segments) != 0
         return jnp.where(is_token[:, :, None], super().__call__(queries, memory, mask, train=train), 0.0)
 
-    def attend(self, queries: Float[Array, "B Q D"], cache: KVCache, slots: Slots) -> Float[Array, "B Q D"]:
-        return jnp.where(jnp.any(slots.visible, axis=-1)[:, :, None], super().attend(queries, cache, slots), 0.0)
+    def attend(self, queries: Float[Array, "B Q D"], cache: KVCache, mask: StepMask) -> Float[Array, "B Q D"]:
+        return jnp.where(jnp.any(mask.visible, axis=-1)[:, :, None], super().attend(queries, cache, mask), 0.0)
 
     def project_memory(self, memory: Float[Array, "B M D"]) -> tuple[Float[Array, "B H M K"], Float[Array, "B H M U"]]:
         keys, values = super().project_memory(memory)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.array_types import Array, Float, Int
-from transformer_jax.layers.attention import LayerCache, Slots
+from transformer_jax.layers.attention import LayerCache, StepMask
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.part_shapes import of_shape
 from transformer_jax.layers.site import Site
@@ -63,15 +63,15 @@ class Mixer(nn.Module):
 
     def prefill(self, inputs: Float[Array, "B P D"], mask: SentenceMask, cache: LayerCache) -> LayerCache:
         """``cache`` with the state after a prompt in every beam."""
-        return cache._replace(beams=jnp.broadcast_to(self._run(inputs, mask)[1][:, None], cache.beams.shape))
+        return cache._replace(per_beam=jnp.broadcast_to(self._run(inputs, mask)[1][:, None], cache.per_beam.shape))
 
     def step(
-        self, inputs: Float[Array, "B W D"], cache: LayerCache, slots: Slots
+        self, inputs: Float[Array, "B W D"], cache: LayerCache, mask: StepMask
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
         """One more position in each beam; there are no cache slots."""
-        outputs, states = self.advance(inputs, cache.beams)
+        outputs, states = self.advance(inputs, cache.per_beam)
         outputs = of_shape(outputs, inputs.shape, "B, W, D", type(self).advance)
-        return outputs, cache._replace(beams=of_shape(states, cache.beams.shape, "B, W, ...", type(self).advance))
+        return outputs, cache._replace(per_beam=of_shape(states, cache.per_beam.shape, "B, W, ...", type(self).advance))
 
     def _run(self, inputs: Float[Array, "B L D"], mask: SentenceMask) -> tuple[Array, Array]:
         outputs, state = self.run(inputs, jnp.asarray(mask.query_segments))

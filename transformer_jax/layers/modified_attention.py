@@ -11,7 +11,7 @@ from jax.tree_util import Partial
 
 from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int
 from transformer_jax.config import ConfigError
-from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, Slots, kv_spec
+from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, StepMask, kv_spec
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.masks import SentenceMask, Window
@@ -135,22 +135,22 @@ class ModifiedAttention(MultiHeadAttention):
 
     def prefill(self, inputs: Float[Array, "B P D"], mask: SentenceMask, cache: LayerCache) -> LayerCache:
         """``cache`` with a prompt in its first P cache slots, or in a ring with its end."""
-        return cache._replace(slots=_written(cache.slots, self.cache_of(inputs, mask.key_positions), 0))
+        return cache._replace(kv_cache=_written(cache.kv_cache, self.cache_of(inputs, mask.key_positions), 0))
 
     def step(
-        self, inputs: Float[Array, "B W D"], cache: LayerCache, slots: Slots
+        self, inputs: Float[Array, "B W D"], cache: LayerCache, mask: StepMask
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
         """See ``MultiHeadAttention``; cache slot s is in slot s mod N of a ring of N."""
-        ring, num_slots, beams = cache.slots.keys.shape[3], slots.visible.shape[2], inputs.shape[1]
+        ring, num_slots, beams = cache.kv_cache.keys.shape[3], mask.visible.shape[2], inputs.shape[1]
         if ring == num_slots:
-            return super().step(inputs, cache, slots)
-        written = _written(cache.slots, self.cache_of(inputs, slots.query_positions), slots.write_index)
-        last = slots.write_index + beams - 1
+            return super().step(inputs, cache, mask)
+        written = _written(cache.kv_cache, self.cache_of(inputs, mask.query_positions), mask.write_index)
+        last = mask.write_index + beams - 1
         newest = last - (last - jnp.arange(ring)) % ring
-        visible = jnp.take(slots.visible, newest, axis=2, mode="clip") & (newest >= 0)[None, None]
-        positions = jnp.take(slots.slot_positions, newest, axis=1, mode="clip")
-        attended = self.attend(inputs, written, slots._replace(visible=visible, slot_positions=positions))
-        return attended, cache._replace(slots=written)
+        visible = jnp.take(mask.visible, newest, axis=2, mode="clip") & (newest >= 0)[None, None]
+        positions = jnp.take(mask.key_positions, newest, axis=1, mode="clip")
+        attended = self.attend(inputs, written, mask._replace(visible=visible, key_positions=positions))
+        return attended, cache._replace(kv_cache=written)
 
     def cache_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> KVCache:
         """The changed keys and the values of a whole ``memory``."""
@@ -158,16 +158,16 @@ class ModifiedAttention(MultiHeadAttention):
         keys = jnp.swapaxes(self._changed_keys(keys, positions), 2, 3)
         return KVCache(keys.astype(self.precision.compute), values.astype(self.precision.compute))
 
-    def attend(self, queries: Float[Array, "B Q D"], cache: KVCache, slots: Slots) -> Float[Array, "B Q D"]:
+    def attend(self, queries: Float[Array, "B Q D"], cache: KVCache, mask: StepMask) -> Float[Array, "B Q D"]:
         """Attends from ``queries`` to the visible cache slots."""
-        query_BHQK = self._changed_queries(queries, slots.query_positions)
-        positions, score_mod = (slots.query_positions, slots.slot_positions), self.score_mod(slots.score_mod)
-        every = query_BHQK, jnp.swapaxes(cache.keys, 2, 3), cache.values, self._visible(slots), positions, score_mod
+        query_BHQK = self._changed_queries(queries, mask.query_positions)
+        positions, score_mod = (mask.query_positions, mask.key_positions), self.score_mod(mask.score_mod)
+        every = query_BHQK, jnp.swapaxes(cache.keys, 2, 3), cache.values, self._visible(mask), positions, score_mod
         return self.attend_with_changes(*every, train=False)
 
-    def _visible(self, slots: Slots) -> Bool[Array, "B #W M"]:
+    def _visible(self, mask: StepMask) -> Bool[Array, "B #W M"]:
         window = self._window()
-        return slots.visible & window(slots.query_positions, slots.slot_positions) if window else slots.visible
+        return mask.visible & window(mask.query_positions, mask.key_positions) if window else mask.visible
 
     def _changed_queries(self, queries: Float[Array, "B Q D"], positions: Int[AnyArray, "B Q"]) -> Array:
         query_BHQK = self.project_queries(queries)

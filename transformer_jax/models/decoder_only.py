@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.array_types import PAD_ID, Array, Bool, Float, Hidden, Int, Logits, TokenIds
-from transformer_jax.layers.attention import Slots, empty_cache
+from transformer_jax.layers.attention import StepMask, empty_cache
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.embedding import BiasedProjection, Embedding, LogitFactors, Projection
 from transformer_jax.layers.masks import SentenceMask, with_written_slots
@@ -91,10 +91,10 @@ class DecoderOnly(nn.Module):
         visible = with_written_slots(beams.visible, write_index)
         new_positions = first + jnp.arange(num_new)[None, :] // beam_width
         slot_positions = jnp.concatenate([prompt_positions(prompt.is_filled), new_positions], axis=1)
-        slots = Slots(write_index, visible, positions, slot_positions, score_mod_of(self.positions))
+        mask = StepMask(write_index, visible, positions, slot_positions, score_mod_of(self.positions))
         caches = []
         for layer, layer_cache in zip(self.decoder_layers, layer_caches(cache), strict=True):
-            hidden, layer_cache = layer.step(hidden, layer_cache, slots)
+            hidden, layer_cache = layer.step(hidden, layer_cache, mask)
             caches.append(layer_cache)
         logits = self.projection.logits(self.decoder_norm(hidden))
         return logits, with_layer_caches(visible, beams.length + 1, prompt, caches)

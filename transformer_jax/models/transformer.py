@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Bool, Float, Hidden, Int, Logits, PyTree, TokenIds
-from transformer_jax.layers.attention import KVCache, LayerCache, Slots, empty_cache
+from transformer_jax.layers.attention import KVCache, LayerCache, StepMask, empty_cache
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.embedding import BiasedProjection, Embedding, LogitFactors, Projection
 from transformer_jax.layers.masks import SentenceMask, with_written_slots
@@ -127,13 +127,13 @@ class Transformer(nn.Module):
         visible = with_written_slots(beams.visible, write_index)
         is_source = sentences.source_segments != 0
         slot_positions = _rows(jnp.arange(num_slots) // beam_width, token_ids.shape[0])
-        slots = Slots(write_index, visible, positions, slot_positions, score_mod_of(self.target_positions))
+        mask = StepMask(write_index, visible, positions, slot_positions, score_mod_of(self.target_positions))
         source_positions = _rows(jnp.arange(is_source.shape[1]), token_ids.shape[0])
-        source_slots = Slots(0, is_source[:, None, :], positions, source_positions)
+        source_mask = StepMask(0, is_source[:, None, :], positions, source_positions)
         caches = []
         layers = zip(self.decoder_layers, layer_caches(cache), sentences.cross_attention, strict=True)
         for layer, layer_cache, source in layers:
-            hidden, layer_cache = layer.step(hidden, layer_cache, slots, source, source_slots)
+            hidden, layer_cache = layer.step(hidden, layer_cache, mask, source, source_mask)
             caches.append(layer_cache)
         logits = self.projection.logits(self.decoder_norm(hidden))
         return logits, with_layer_caches(visible, beams.length + 1, sentences, caches)
@@ -162,8 +162,8 @@ def with_layer_caches(
     visible: Bool[Array, "B W M"], length: Int[Array, ""], shared: PyTree, caches: Iterable[LayerCache]
 ) -> DecodeCache:
     """The cache of a model from the caches of its layers; ``visible`` and ``length`` as in ``PerBeam``."""
-    slots, beams = zip(*caches, strict=True)
-    return DecodeCache(PerBeam(visible, length, beams), shared, slots)
+    kv_caches, per_beam = zip(*caches, strict=True)
+    return DecodeCache(PerBeam(visible, length, per_beam), shared, kv_caches)
 
 
 def _rows(positions: Int[Array, " M"], rows: int) -> Int[Array, "B M"]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import flax.linen as nn
 
 from transformer_jax.array_types import Array, Float, Hidden
-from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, Slots
+from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, StepMask
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.mixer import Mixer
 from transformer_jax.layers.residual import Residual
@@ -65,11 +65,11 @@ class CausalLayer(EncoderLayer):
         return self._feed_forward(x, train=False), cache
 
     def step(
-        self, x: Float[Array, "B W D"], cache: LayerCache, slots: Slots
+        self, x: Float[Array, "B W D"], cache: LayerCache, mask: StepMask
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
         """One more position in each beam."""
         residual = self.self_attention_residual
-        y, cache = self.self_attention.step(residual.before(x), cache, slots)
+        y, cache = self.self_attention.step(residual.before(x), cache, mask)
         return self._feed_forward(residual.after(x, y, train=False), train=False), cache
 
 
@@ -100,13 +100,13 @@ class DecoderLayer(EncoderLayer):
         return constrain(self._feed_forward(x, train=train))
 
     def step(
-        self, x: Float[Array, "B W D"], cache: LayerCache, slots: Slots, source: KVCache, source_slots: Slots
+        self, x: Float[Array, "B W D"], cache: LayerCache, mask: StepMask, source: KVCache, source_mask: StepMask
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
         """One more position in each beam, written into the self-attention's ``cache``."""
         constrain, residual = self.parts.constrain, self.self_attention_residual
-        y, cache = self.self_attention.step(residual.before(x), cache, slots)
+        y, cache = self.self_attention.step(residual.before(x), cache, mask)
         x = constrain(residual.after(x, y, train=False))
         residual = self.cross_attention_residual
-        y = self.cross_attention.attend(residual.before(x), source, source_slots)
+        y = self.cross_attention.attend(residual.before(x), source, source_mask)
         x = constrain(residual.after(x, y, train=False))
         return constrain(self._feed_forward(x, train=False)), cache
