@@ -19,44 +19,67 @@ HERE = Path(__file__).resolve().parent
 
 
 class Study(NamedTuple):
-    """A duel: recipe, its flags, and ideas."""
+    """A duel: recipe, metric, settings, and ideas."""
 
     recipe: str
-    flags: tuple[str, ...]
+    metric: str
+    settings: tuple[str, ...]
     ideas: tuple[str, ...]
 
 
+ENCODER_DECODER = "post", "shaw", "ssru"
 LAYERS = (
-    *(
-        "rmsnorm",
-        "pre",
-        "sandwich",
-        "rezero",
-        "residual:deepnorm+initialization:deepnorm",
-        "swiglu",
-        "geglu",
-        "reglu",
-        "relu_squared",
-    ),
-    *("residual:pre+rmsnorm+swiglu", "mixture_of_experts+load_balance", "rope", "alibi", "t5", "shaw"),
-    *("grouped_query:key_value_heads=2", "multi_query", "qk_norm", "attention:cosine", "soft_cap", "talking_heads"),
+    *("rmsnorm", "sandwich", "rezero", "residual:deepnorm+initialization:deepnorm", "swiglu", "relu_squared"),
+    *("rmsnorm+swiglu+rope", "mixture_of_experts+load_balance", "rope", "alibi", "t5"),
+    *("grouped_query:key_value_heads=2", "qk_norm", "soft_cap", "talking_heads"),
 )
-TRAINING = "muon", "lion:optimizer.learning_rate=2e-4", "ema", "schedule_free", "wsd", "z_loss"
+TRAINING = (
+    *("muon", "lion:optimizer.learning_rate=2e-4", "ema:decay=0.98", "schedule_free:optimizer.schedule=constant"),
+    *("wsd", "z_loss"),
+)
 STUDIES = {
-    "transformer": Study("multi30k:tiny_minutes", (), (*LAYERS, "ssru", "gated_linear_attention", *TRAINING, "r_drop")),
+    "transformer": Study(
+        "multi30k:tiny_minutes",
+        "bleu",
+        (
+            *("model.num_encoder_layers=2", "model.num_decoder_layers=2", "model.normalization=pre"),
+            *(
+                "batching.kind=packed",
+                "batching.count=tokens",
+                "batching.packed_length=64",
+                "batching.width_multiple=8",
+            ),
+            *("batching.tokens_per_update=768", "data.max_source_tokens=63", "data.max_target_tokens=63"),
+            *("training.num_updates=500", "training.evaluate_every=125", "training.validation_sentences=500"),
+            *("optimizer.warmup_updates=100", "optimizer.learning_rate=2.5e-3"),
+        ),
+        (*LAYERS, *ENCODER_DECODER, *TRAINING, "r_drop"),
+    ),
     "lstm": Study(
         "seq2seq:luong_general_multi30k",
+        "bleu",
         (
-            "--config.training.num_updates=1000",
-            "--config.optimizer.warmup_updates=200",
-            "--config.optimizer.clip_norm=1",
+            *("training.num_updates=500", "training.evaluate_every=125", "training.validation_sentences=500"),
+            *("optimizer.warmup_updates=100", "optimizer.clip_norm=1", "batching.tokens_per_update=1024"),
         ),
         (*TRAINING, "r_drop"),
     ),
     "language_model": Study(
         "language_model:enwiki",
-        ("--config.training.num_updates=600", "--config.training.validation_sentences=200"),
-        tuple(idea for idea in LAYERS if idea not in ("pre", "residual:pre+rmsnorm+swiglu")) + TRAINING,
+        "loss",
+        (
+            *(
+                "model.num_layers=2",
+                "model.d_model=128",
+                "model.d_ff=512",
+                "model.num_heads=4",
+                "model.max_positions=128",
+            ),
+            *("batching.tokens_per_update=1024", "batching.context_length=128", "tokenizer.vocabulary_size=4096"),
+            *("training.num_updates=600", "training.evaluate_every=150", "training.validation_sentences=200"),
+            "optimizer.warmup_updates=100",
+        ),
+        (*LAYERS, *TRAINING),
     ),
 }
 PUBLISHED = {"base": (26.62, 1.838), "rmsnorm": (27.14, 1.821), "swiglu": (27.02, 1.789)}
@@ -68,8 +91,9 @@ def main() -> None:
     for name in arguments.only:
         study = STUDIES[name]
         data = f"data.train={arguments.text}" if name == "language_model" else f"data.directory={arguments.data}"
-        flags = [f"--config={study.recipe}", f"--config.{data}", *study.flags, f"--ideas={','.join(study.ideas)}"]
-        flags += ["--metric=loss", f"--seeds={arguments.seeds}", f"--workers={arguments.workers}"]
+        flags = [f"--config={study.recipe}", *(f"--config.{each}" for each in (data, *study.settings))]
+        flags += [f"--ideas={','.join(study.ideas)}", f"--metric={study.metric}"]
+        flags += [f"--seeds={arguments.seeds}", f"--workers={arguments.workers}"]
         status = transformer_jax(["duel", *flags, f"--workdir={arguments.workdir / name}"])
         if status:
             sys.exit(status)
