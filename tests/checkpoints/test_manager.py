@@ -223,7 +223,7 @@ def test_a_model_that_fits_no_checkpoint_moves_none(tmp_path):
     checkpoints.wait()
     other = state_at(0)
     other = other._replace(params={"projection": other.params["source_embedding"]})
-    problem = r"no checkpoint can be read: checkpoint 1 is damaged or does not fit the model \(only the checkpoint has "
+    problem = r"no checkpoint can be read: checkpoint 1 does not fit the model \(only the checkpoint has "
     names = "source_embedding/table; only the model has projection/table"
     with pytest.raises(CheckpointError, match=problem + names):
         checkpoints.restore_newest(other)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from jax._src.cudnn import fused_attention_stablehlo
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 from jax.sharding import AxisType
@@ -214,6 +215,11 @@ SCORE_MODS = {
     "soft cap": Partial(soft_cap, jnp.float32(1.5)),
     "relative keys": Partial(add_relative_keys, random(5, KEY_SIZE)),
 }
+# No biases, although the derivative by the scores is the identity and the one by the queries 0.
+NO_BIASES = {
+    "steps": Partial(lambda scores, at: scores + (scores > 0)),
+    "constant in the queries": Partial(lambda scores, at: scores + lax.stop_gradient(at.query[..., :1])),
+}
 SCORE_MODS["all"] = Partial(in_order, *SCORE_MODS.values())
 # The last row is padding. Positions count from 0 in each sentence, or from another number.
 PACKED_AND_EMPTY = sentences(11, (3, 7, 11), (5, 9), (0,))
@@ -222,8 +228,9 @@ CAUSAL = SentenceMask(PACKED_AND_EMPTY, PACKED_AND_EMPTY, is_causal=True)
 POSITIONS = jnp.arange(11)[None, :] - STARTS
 COUNTED = replace(CAUSAL, query_positions=POSITIONS, key_positions=POSITIONS + 1)
 CROSS = SentenceMask(PACKED_AND_EMPTY, sentences(7, (2, 5, 7), (1, 6), (0,)))
+SCORE_MODS |= NO_BIASES
 VARIANTS = {
-    **{name: (COUNTED, name, H, False) for name in SCORE_MODS if name != "all"},
+    **{name: (COUNTED, name, H, False) for name in SCORE_MODS if name not in ("all", *NO_BIASES)},
     "rows without positions": (CAUSAL, "all", H, True),
     "cross": (CROSS, "all", 2, False),
     "window": (replace(CAUSAL, is_causal=False, mask_mod=Window(2, 1)), None, H, False),
@@ -365,6 +372,7 @@ OTHER_SCORES = "change of scores (score_mod) except a bias that is the same in a
     [
         (False, "slopes", None, OTHER_SCORES),
         (True, "soft cap", None, OTHER_SCORES),
+        *((True, name, None, OTHER_SCORES) for name in NO_BIASES),
         (True, "relative keys", None, OTHER_SCORES),
         (True, "slopes", Window(3, 0), "window with a bias"),
         (True, "slopes", None, "bias or mask of an odd length"),

@@ -19,6 +19,10 @@ class CheckpointError(DataError):
     """No usable checkpoint. The message names the folder and its checkpoints."""
 
 
+class CheckpointMismatch(CheckpointError):
+    """A checkpoint of a model with other arrays."""
+
+
 class StoredCheckpoint(NamedTuple):
     """A checkpoint as files: ``score`` is the selection metric, None where it was not measured; ``is_sound`` is False where the
     score cannot be read.

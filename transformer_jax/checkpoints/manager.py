@@ -20,6 +20,7 @@ from orbax.checkpoint.future import ChainedFuture, Future
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.format import (
     CheckpointError,
+    CheckpointMismatch,
     is_step,
     remove_unfinished,
     set_aside,
@@ -225,6 +226,8 @@ class Checkpoints:
         args = ocp.args.Composite(params=ocp.args.StandardRestore(jax.tree.map(_abstract, like)))
         try:
             return self._read(step, args)["params"]
+        except CheckpointMismatch:
+            raise
         except CheckpointError as error:
             others = [each for each in self._manager.all_steps() if each != step]
             remedy = f"; use --checkpoint={max(others)}" if others else ""
@@ -245,7 +248,10 @@ class Checkpoints:
             restored = self._manager.restore(step, args=items)
         # A damaged file can raise anything: Orbax, tensorstore and json have different errors.
         except Exception as error:
-            reason = self._differing_names(step, items) or str(error).strip().split("\n")[0][:200]
+            if names := self._differing_names(step, items):
+                remedy = "train again, or use the version and settings that wrote it"
+                raise CheckpointMismatch(f"checkpoint {step} does not fit the model ({names}); {remedy}") from error
+            reason = str(error).strip().split("\n")[0][:200]
             raise CheckpointError(f"checkpoint {step} is damaged or does not fit the model ({reason})") from error
         if "params" in items.keys():  # noqa: SIM118 - not a dictionary
             require_finite(folder, restored["params"])

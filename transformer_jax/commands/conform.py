@@ -30,7 +30,7 @@ def conform(values: flags.Values) -> int:
         transformer-jax conform my_attention.py
         transformer-jax conform grouped_query --config.parts.grouped_query.key_value_heads=2 --config.model.norm=rmsnorm
         transformer-jax conform muon
-        transformer-jax conform my_task.py --config.tokenizer.kind=word
+        transformer-jax conform my_task.py --config.tokenizer.kind=byte
 
     Parts of models are checked in an encoder-decoder of one layer each and in a language model of two: decoding with a cache,
     packed rows, scanned and rematerialized layers, attention backends, causality by gradient, left-padded prompts, beam search,

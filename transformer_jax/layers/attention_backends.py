@@ -9,10 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
 from math import gcd, prod
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.extend.core import Literal
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -26,7 +28,7 @@ from transformer_jax.layers.scaled_dot_product import At, AttentionBackend, Atte
 BY_POSITION = P(ROW_AXES, "tensor", "context")
 BY_HEAD = P(ROW_AXES, ("tensor", "context"))
 WHOLE_SEQUENCES = P(ROW_AXES, "tensor")
-# The gradient of a bias takes 2 bytes for each in cuDNN, for one layer at a time.
+# Scores of a device, over all rows: for the gradient of a bias cuDNN may keep 2 bytes of each, for one layer at a time.
 MAX_BIASED_SCORES = 2**30
 
 
@@ -95,8 +97,8 @@ class CudnnAttention:
             return "change of scores (score_mod) except a bias that is the same in all rows of one sentence"
         if bias is not None and mask.mask_mod is not None:
             return "window with a bias"
-        if bias is not None and prod(scores) > MAX_BIASED_SCORES:
-            return f"bias on more than {MAX_BIASED_SCORES:,} scores, which its gradient writes down"
+        if bias is not None and prod(scores) > MAX_BIASED_SCORES * jax.device_count():
+            return f"bias on more than {MAX_BIASED_SCORES:,} scores a device, which its gradient may keep"
         if (bias is not None or not self.one_sentence) and (scores[2] % 2 or scores[3] % 2):
             return "bias or mask of an odd length"
         is_left_window = isinstance(mask.mask_mod, Window) and mask.window.left is not None and mask.window.right == 0
@@ -108,12 +110,39 @@ class CudnnAttention:
 def added_bias(score_mod: ScoreMod, q: Float[Array, "B H Q K"], keys: int) -> Float[Array, "1 H Q M"] | None:
     """The bfloat16 bias that ``score_mod`` adds to the scores of all rows; None if it does anything else.
 
-    It adds one if its derivative by the scores is the identity, and by the queries 0. Positions are indices in the row.
+    Its program may only add terms to the scores that read neither scores nor queries. Positions are indices in the row.
     """
     scores, positions = jnp.zeros((1, *q.shape[1:3], keys)), row_indices(q.shape[2], keys)
-    bias, derivative = jax.linearize(lambda scores, query: score_mod(scores, At(*positions, query)), scores, q[:1])
-    program = jax.make_jaxpr(derivative)(scores, q[:1]).jaxpr
-    return bias.astype(jnp.bfloat16) if program.outvars == program.invars[:1] else None
+
+    def changed(scores: Array, query: Array) -> Array:
+        return score_mod(scores, At(*positions, query))
+
+    program = jax.make_jaxpr(changed)(scores, q[:1]).jaxpr
+    is_sum = [_sum_with(program, *program.invars[:2])] == program.outvars
+    return changed(scores, q[:1]).astype(jnp.bfloat16) if is_sum else None
+
+
+def _sum_with(program: Any, scores: Any, *hidden: Any) -> Any:
+    """The variable of ``scores`` plus all terms; None if an equation reads a partial sum otherwise, or ``hidden``."""
+    summed, seen = scores, {scores, *hidden}
+    for equation in program.eqns:
+        read = [each for each in equation.invars if not isinstance(each, Literal) and each in seen]
+        if not read:
+            continue
+        if read != [summed]:
+            return None
+        if equation.primitive.name == "jit":
+            inner = equation.params["jaxpr"].jaxpr
+            end = _sum_with(inner, inner.invars[equation.invars.index(summed)])
+            if end not in inner.outvars:
+                return None
+            summed = equation.outvars[inner.outvars.index(end)]
+        elif equation.primitive.name == "add" or (equation.primitive.name == "sub" and equation.invars[0] is summed):
+            summed = equation.outvars[0]
+        else:
+            return None
+        seen.add(summed)
+    return summed
 
 
 def _lengths(segments: AnyArray) -> Int[Array, "B"]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import Hyperparameters
 from transformer_jax.training.sharding import path_of
-from transformer_jax.training.step import LossFunction, interleaved
+from transformer_jax.training.step import LossFunction, interleaved, key_of_part
 
 
 def find_nonfinite(
@@ -34,7 +34,7 @@ def find_nonfinite(
     in_gradient = _first_non_finite_of(lambda *inputs: {"gradient": gradient_of(*inputs)})
     parts = jax.tree.map(lambda rows: interleaved(jnp.asarray(rows), accumulation_steps), batch)
     for number in range(accumulation_steps):
-        own_key = jax.random.fold_in(key, number) if accumulation_steps > 1 else key
+        own_key = key_of_part(key, number) if accumulation_steps > 1 else key
         inputs = params, jax.tree.map(itemgetter(number), parts), own_key, hyperparameters
         if found := in_activations(*inputs) or in_gradient(*inputs):
             return found

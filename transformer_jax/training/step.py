@@ -109,7 +109,7 @@ def _accumulated(
             carry: tuple[LossSums, PyTree], part: tuple[PyTree, Array]
         ) -> tuple[tuple[LossSums, PyTree], PyTree]:
             rows, index = part
-            gradient, sums = gradient_of(params, rows, jax.random.fold_in(key, index), hyperparameters)
+            gradient, sums = gradient_of(params, rows, key_of_part(key, index), hyperparameters)
             found = sums.statistics
             if make_watch:
                 found = make_watch(hyperparameters).with_part(found, gradient, sums.tokens)
@@ -139,6 +139,11 @@ def _psum_once(gradient_of: GradientFunction, mesh: Mesh) -> GradientFunction:
 
     specs = P(), P("data"), P(), P()
     return jax.shard_map(of_local_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
+
+
+def key_of_part(key: Array, index: Array | int) -> Array:
+    """The dropout key of a part of an accumulated batch."""
+    return jax.random.fold_in(key, index)
 
 
 def interleaved(rows: Array, parts: int) -> Array:

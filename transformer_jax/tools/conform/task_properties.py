@@ -16,7 +16,15 @@ import jax
 import numpy as np
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.config import ConfigError, DataError, ExperimentConfig, from_dict, hyperparameters_of, to_dict
+from transformer_jax.config import (
+    ConfigError,
+    DataError,
+    ExperimentConfig,
+    from_dict,
+    hyperparameters_of,
+    load_run_config,
+    to_dict,
+)
 from transformer_jax.config.checks import declared
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, kinds_of
 from transformer_jax.runs.run import TrainingRun
@@ -150,7 +158,7 @@ def a_run_is_opened_and_scores_the_same(trial: TaskTrial, length: int) -> str:
     output = io.StringIO()
     with TemporaryDirectory() as folder, redirect_stdout(output), redirect_stderr(output):
         run_training(trial.config, folder, (at_end,))
-        trained = open_trained(ChosenRun(folder, trial.config, str(UPDATES)))
+        trained = open_trained(ChosenRun(folder, load_run_config(folder), str(UPDATES)))
         evaluated(trained.task, trained.params)
     names = trial.config.selection.name, "loss"
     for name in names:
