@@ -182,7 +182,7 @@ def test_a_check_that_fails_in_one_process_fails_in_all(tmp_path):
 
 
 def test_processes_with_different_settings_are_refused(monkeypatch):
-    monkeypatch.setattr(distributed, "from_first", lambda make: "theirs")
+    monkeypatch.setattr(distributed, "from_first", lambda make, name: "theirs")
     with pytest.raises(ConfigError, match="a problem"):
         distributed.require_same("ours", "a problem")
     distributed.require_same("theirs", "a problem")
@@ -191,10 +191,10 @@ def test_processes_with_different_settings_are_refused(monkeypatch):
 def test_a_folder_that_not_all_see_is_refused(tmp_path, monkeypatch):
     distributed.require_shared_folder(tmp_path)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    monkeypatch.setattr(distributed, "from_first", lambda make: make())
-    monkeypatch.setattr(distributed, "all_agree", lambda here: here)
+    monkeypatch.setattr(distributed, "from_first", lambda make, name: make())
+    monkeypatch.setattr(distributed, "all_agree", lambda here, name: here)
     distributed.require_shared_folder(tmp_path)
-    monkeypatch.setattr(distributed, "all_agree", lambda here: False)
+    monkeypatch.setattr(distributed, "all_agree", lambda here, name: False)
     with pytest.raises(ConfigError, match="not all processes see"):
         distributed.require_shared_folder(tmp_path)
     assert not list(tmp_path.iterdir())
@@ -269,9 +269,7 @@ def test_a_process_whose_others_never_come_ends_with_a_sentence(index):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("limit", "found"), [(60, "made\n"), (20, "not all processes came to 'from process 0, 0' in 20 s")]
-)
+@pytest.mark.parametrize(("limit", "found"), [(60, "made\n"), (20, "not all processes came to 'work' in 20 s")])
 def test_a_process_waits_for_slow_work_of_process_0_until_its_limit(limit, found):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -279,7 +277,7 @@ def test_a_process_waits_for_slow_work_of_process_0_until_its_limit(limit, found
     cluster = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}
     environment = process_environment(TRANSFORMER_JAX_SECONDS_TO_WAIT=str(limit), **cluster)
     # Longer than the 30 s of a collective.
-    work = "from_first(lambda: time.sleep(35) or 'made')"
+    work = "from_first(lambda: time.sleep(35) or 'made', 'work')"
     code = f"import time; from transformer_jax.runtime.distributed import *; join_processes(); print({work})"
     both = [
         subprocess.Popen(
@@ -295,7 +293,7 @@ def test_a_process_waits_for_slow_work_of_process_0_until_its_limit(limit, found
 
 def test_of_one_process_everything_is_its_own():
     assert distributed.is_first()
-    assert distributed.from_first(lambda: b"content") == b"content"
-    assert distributed.all_agree(True)
-    assert not distributed.all_agree(False)
+    assert distributed.from_first(lambda: b"content", "content") == b"content"
+    assert distributed.all_agree(True, "a")
+    assert not distributed.all_agree(False, "a")
     assert parts_of_rows(make_mesh(MeshConfig(data=4, fsdp=2))) == (tuple(range(8)), 8)

@@ -83,7 +83,7 @@ class Checkpoints:
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
-        with nullcontext() if self._options.read_only else first_goes_first():
+        with nullcontext() if self._options.read_only else first_goes_first("checkpoints"):
             self._prepare_folder()
         return ocp.CheckpointManager(self._directory, options=self._options, handler_registry=digesting_handlers())
 
@@ -156,7 +156,7 @@ class Checkpoints:
     def steps(self) -> list[int]:
         """Steps of the checkpoints, oldest first."""
         steps = sorted(self._manager.all_steps())
-        return steps if self._options.read_only else from_first(lambda: steps)
+        return steps if self._options.read_only else from_first(lambda: steps, "checkpoints")
 
     def restore(self, step: int, like: TrainState, part: Part = WHOLE) -> tuple[TrainState, Progress]:
         """The state of ``step`` with the shapes and the shardings of ``like`` (arrays or ShapeDtypeStructs).
@@ -190,7 +190,7 @@ class Checkpoints:
                     restored = reader.restore(step, like, Part(jax.process_index(), jax.process_count()))
                 except CheckpointError as error:
                     problem = str(error)
-                if all_agree(not problem):
+                if all_agree(not problem, "checkpoint"):
                     break
                 damaged[step] = problem or f"checkpoint {step} cannot be read by another process"
         if len(damaged) < len(steps):

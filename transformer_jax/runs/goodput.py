@@ -20,6 +20,7 @@ TRAINING = ("step", "data_wait")
 BETWEEN_UPDATES = ("evaluation", "checkpoint")
 """Other kinds that recur until the run ends."""
 
+SECONDS_BETWEEN_WRITES = 10.0
 # The current speed is measured over the last 30 seconds or the last 10 % of the run, and over at least 10 updates.
 RECENT_SECONDS, RECENT_SHARE, RECENT_UPDATES = 30.0, 0.1, 10
 
@@ -93,7 +94,8 @@ class Goodput:
     ``lost`` updates after the newest checkpoint of a killed process, which the next start repeats.
 
     Runtime goodput (``goodput`` in the file) is the share of ``step`` in these seconds. Scheduling goodput is their share in
-    the time since the first start; the rest passed between a process and the next. Program goodput is the utilization of the
+    the time since the first start; the rest passed between a process and the next, with the last ``SECONDS_BETWEEN_WRITES`` of
+    one that was killed, and the imports of the next. Program goodput is the utilization of the
     chips (MFU), which ``preflight`` estimates. The terms are Google's ("ML Productivity Goodput", 2024).
     """
 
@@ -101,12 +103,17 @@ class Goodput:
         """Continues the file of an earlier start, if there is one. Raises DataError when the file is damaged."""
         self._path, self._clock = path, clock
         self._before, self._between = _earlier_seconds(path, first_update, time.time() - clock.total(KINDS))
-        self._step_seconds_at_checkpoint = 0.0
+        self._step_seconds_at_checkpoint = self._written_at = 0.0
 
     def seconds(self) -> dict[str, float]:
         """Seconds by kind until now."""
         self._clock.turn_to(self._clock.kind)
         return {kind: self._before[kind] + self._clock.seconds[kind] for kind in KINDS}
+
+    def write_at_intervals(self, step: int) -> None:
+        """Writes the file unless that was done ``SECONDS_BETWEEN_WRITES`` ago or later."""
+        if time.time() - self._written_at >= SECONDS_BETWEEN_WRITES:
+            self.write(step)
 
     def saved(self) -> None:
         """Records a checkpoint: only updates after it can be lost."""
@@ -114,14 +121,14 @@ class Goodput:
 
     def write(self, step: int) -> None:
         """Writes the file, as of update ``step``."""
-        seconds = self.seconds()
+        seconds, self._written_at = self.seconds(), time.time()
         unsaved = self._clock.seconds["step"] - self._step_seconds_at_checkpoint
         content = {
             "step": step,
             "seconds": {kind: round(value, 3) for kind, value in seconds.items()},
             "step_seconds_since_checkpoint": round(unsaved, 3),
             "seconds_between_starts": round(self._between, 3),
-            "written_at": round(time.time(), 3),
+            "written_at": round(self._written_at, 3),
             "goodput": round(_share_of_steps(seconds), 4),
             "scheduling_goodput": round(1 - self._between / (self._between + sum(seconds.values())), 4),
             "data_wait_of_step": round(seconds["data_wait"] / max(seconds["step"], 1e-9), 4),

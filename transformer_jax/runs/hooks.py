@@ -53,6 +53,7 @@ def hooks_of(run: TrainingRun, observers: Sequence[Hook]) -> list[tuple[Due, Hoo
 
     return [
         (always, count),
+        (always, lambda run: run.goodput.write_at_intervals(run.number)),
         (run.is_logged_after, Log(run)),
         (run.is_estimated_after, lambda run: run.data.require_sound()),  # Before anything trained on it is saved.
         (run.is_validated_after, validate),

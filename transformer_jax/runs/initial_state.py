@@ -120,7 +120,7 @@ def find_initial_parameters(init: InitConfig, like: PyTree, tokenizers: Tokenize
     source = RunDirectory(local_run(init.run))
     source.require_run("init.run")
     # Process 0 chooses for all: a run may be adding checkpoints.
-    step = from_first(lambda: chosen_step(source, init.checkpoint))
+    step = from_first(lambda: chosen_step(source, init.checkpoint), "checkpoint of init.run")
     with closing(_checkpoints(init)) as checkpoints:
         saved = {name: leaf.shape for name, leaf in named_leaves(checkpoints.shapes(step)).items()}
         data = checkpoints.progress(step)["data"]

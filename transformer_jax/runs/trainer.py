@@ -105,7 +105,7 @@ def run_training(
         LOGGER.info("%s", data.report.text)
 
         # Data, model and checkpoint fit together: from here on files are written.
-        with first_goes_first():
+        with first_goes_first("files of the run"):
             goodput = Goodput(directory.goodput, saved.number, clock)
             _write_run_files(directory, config, update, task, data, initial.origin() | dict(origin))
             log = enter(closing(MetricsLog(directory.metrics, saved.number, saved.num_records)))
@@ -216,14 +216,14 @@ def _device_settings(directory: RunDirectory, mesh: Mesh) -> DeviceSettings:
         saved = load_run_config(directory.path)
         return DeviceSettings(saved.model.compute_dtype, getattr(saved.batching, "width_multiple", 0))
 
-    return DeviceSettings(*from_first(find))
+    return DeviceSettings(*from_first(find, "settings of the devices"))
 
 
 @contextmanager
 def _locked(directory: RunDirectory) -> Iterator[None]:
     """Locks the folder of a run; raises ConfigError unless it can be written and all processes see it."""
     with ExitStack() as lock:
-        with first_goes_first():
+        with first_goes_first("lock of the run"):
             lock.enter_context(directory.locked())
         require_shared_folder(directory.path)
         yield

@@ -179,14 +179,15 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def from_first(make: Callable[[], Json]) -> Json:
+def from_first(make: Callable[[], Json], name: str) -> Json:
     """Calls ``make`` on process 0 only and returns its result, which must be JSON, on all processes.
 
-    A ConfigError or DataError raised by ``make`` is raised on all of them. All processes call it, in the same order.
+    ``name``: of the result, for processes that wait. A ConfigError or DataError raised by ``make`` is raised on all of them.
+    All processes call it, in the same order.
     """
     if jax.process_count() == 1:
         return make()
-    key = f"from process 0, {next(_EXCHANGES)}"
+    key = str(next(_EXCHANGES))
     answer: dict[str, Any] = {}
     problem = None
     if is_first():
@@ -195,7 +196,7 @@ def from_first(make: Callable[[], Json]) -> Json:
         except (ConfigError, DataError) as error:
             answer, problem = {"problem": str(error)}, error
         _set(key, answer)
-    answer = _get(key)
+    answer = _get(key, name)
     if "problem" in answer:
         raise problem or DataError(answer["problem"])
     return answer["made"]
@@ -206,12 +207,12 @@ def from_all(name: str, here: Json) -> list[Json]:
     if jax.process_count() == 1:
         return [here]
     _set(f"{name}/{jax.process_index()}", here)
-    return [_get(f"{name}/{index}") for index in range(jax.process_count())]
+    return [_get(f"{name}/{index}", f"{name} of process {index}") for index in range(jax.process_count())]
 
 
-def all_agree(here: bool) -> bool:
+def all_agree(here: bool, name: str) -> bool:
     """Whether ``here`` is true on every process; all call it, in the same order."""
-    return all(from_all(f"agreement {next(_EXCHANGES)}", here))
+    return all(from_all(f"{name} {next(_EXCHANGES)}", here))
 
 
 def _set(key: str, value: Any) -> None:
@@ -219,10 +220,10 @@ def _set(key: str, value: Any) -> None:
     client.key_value_set(f"transformer_jax/{key}", json.dumps(value))
 
 
-def _get(key: str) -> Any:
+def _get(key: str, name: str) -> Any:
     client: Any = distributed_state.client
     address, milliseconds = f"transformer_jax/{key}", 1000 * SECONDS_TO_WAIT
-    return json.loads(_waited_for(key, lambda: client.blocking_key_value_get(address, milliseconds)))
+    return json.loads(_waited_for(name, lambda: client.blocking_key_value_get(address, milliseconds)))
 
 
 def say(text: str, file: TextIO | None = None) -> None:
@@ -232,13 +233,14 @@ def say(text: str, file: TextIO | None = None) -> None:
 
 
 @contextmanager
-def first_goes_first() -> Iterator[None]:
+def first_goes_first(name: str) -> Iterator[None]:
     """Runs the block on process 0, then on the others, which find the files that it wrote.
 
-    A ConfigError or DataError of process 0 is raised on all. The block may not wait for another process.
+    ``name``: of these files, for processes that wait. A ConfigError or DataError of process 0 is raised on all. The block
+    may not wait for another process.
     """
     if not is_first():
-        from_first(lambda: None)
+        from_first(lambda: None, name)
         yield
         return
     problem: Exception | None = None
@@ -251,12 +253,12 @@ def first_goes_first() -> Iterator[None]:
         if problem:
             raise problem
 
-    from_first(outcome)
+    from_first(outcome, name)
 
 
 def require_same(content: str, problem: str) -> None:
     """Raises ConfigError with ``problem``, in every process, unless ``content`` is the same in all."""
-    if not all_agree(from_first(lambda: content) == content):
+    if not all_agree(from_first(lambda: content, "settings") == content, "settings"):
         raise ConfigError(problem)
 
 
@@ -270,8 +272,8 @@ def require_shared_folder(folder: Path) -> None:
         os.close(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
         return name
 
-    marker = folder / from_first(leave_marker)
-    is_seen_by_all = all_agree(marker.is_file())
+    marker = folder / from_first(leave_marker, "shared folder")
+    is_seen_by_all = all_agree(marker.is_file(), "shared folder")
     if is_first():
         marker.unlink()
     if not is_seen_by_all:

@@ -106,7 +106,7 @@ def _of_first(find: Callable[[], TokenizerPair]) -> TokenizerPair:
     """Calls ``find`` on process 0 only and returns its result on all processes."""
     if jax.process_count() == 1:
         return find()
-    saved = from_first(lambda: tokenizers_to_json(find()))
+    saved = from_first(lambda: tokenizers_to_json(find()), "tokenizers")
     with TemporaryDirectory() as folder:
         return _unpacked(saved, Path(folder))
 

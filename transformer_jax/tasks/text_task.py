@@ -57,5 +57,5 @@ class TextTask(Task):
 
     def _open_store(self, source: DocumentSource, split: str) -> DocumentStore:
         data = self.config.data
-        with first_goes_first():
+        with first_goes_first("tokenized data"):
             return open_document_store(source, split, self.tokenizer, data, is_training=split == data.train_split)

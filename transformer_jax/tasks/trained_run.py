@@ -114,7 +114,7 @@ def restored_params(
     """
     like = sharded_shapes(jax.eval_shape(init_params, jax.random.key(0)), mesh)
     # Process 0 chooses for all: a run may be adding checkpoints.
-    steps = from_first(lambda: steps_to_average(run, checkpoint, average))
+    steps = from_first(lambda: steps_to_average(run, checkpoint, average), "checkpoint")
     with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
         params = checkpoints.restore_average(steps, like)
     return {name: value for name, value in params.items() if name != LOSS_TERMS}, steps

@@ -209,7 +209,7 @@ class Evaluator:
     def store(self, split: str) -> TokenStore:
         """The tokens of all pairs of a split; raises DataError when one is longer than ``decoding.max_source_tokens``."""
         if split not in self._stores:
-            with first_goes_first():
+            with first_goes_first("tokenized data"):
                 store = open_token_store(self.corpus, split, self.tokenizers, self.config.data, is_training=False)
             require_translatable(
                 store.lengths().max(axis=0), self.config.decoding.max_source_tokens, f"split {split!r}, pair"

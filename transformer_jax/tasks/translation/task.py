@@ -157,7 +157,9 @@ class TranslationTask(Task):
         config, remark = with_languages(config)
         language = config.data.target_language
         found = EvaluationConfig(
-            **from_first(lambda: asdict(_evaluation_of_run(config.evaluation, language, directory)))
+            **from_first(
+                lambda: asdict(_evaluation_of_run(config.evaluation, language, directory)), "evaluation settings"
+            )
         )
         found.require_installed(language, config.training.validation_metrics)
         if remark:
@@ -189,7 +191,7 @@ class TranslationTask(Task):
             if len(pieces := self.tokenizers.source.encode(tag)) != 1:
                 remedy = "use --config.init.tokenizer=new, or a word that is a piece of it"
                 raise ConfigError(f"data.tags: {tag} has {len(pieces)} pieces in the vocabulary, not one; {remedy}")
-        with first_goes_first():
+        with first_goes_first("tokenized data"):
             store = open_token_store(self.corpus, data.train_split, self.tokenizers, data, is_training=True)
         chosen, times = None, {}
         if store.statistics.corpora:

@@ -234,7 +234,7 @@ class WordVectorTask(TextTask):
         config, model = self.config, self.config.model
         if model.kind == "glove":
             cache = config.data.cache_directory
-            with first_goes_first():
+            with first_goes_first("tokenized data"):
                 pairs = open_cooccurrences(store, self.identity, self.counts, model.window, model.memory_pairs, cache)
             return PairBlocks(pairs, self.tokenizer.vocabulary_size, config.batching, config.data_seed)
         return TextBlocks(store, self.counts, config.data.subsample, config.batching, config.model, config.data_seed)
