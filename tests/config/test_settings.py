@@ -95,6 +95,11 @@ REFUSED = [
         "optimizer.warmup_updates: 50 must be less than training.num_updates=50: the cosine schedule decays after the warm-up; "
         "use 5, for example",
     ),
+    (
+        {"model": {"attention": "biased,qk_norm"}},
+        "model.attention: biased takes no changes, only multi_head does; leave",
+    ),
+    ({"model": {"attention": "biased,unscaled"}}, "model.attention: choose one of biased, unscaled"),
     ({"model": {"kind": "rnn", "d_readout": 8}}, "model.d_readout: 8 has no effect here: only bahdanau's wiring"),
     ({"evaluation": {"metrics": "bleu, rouge"}}, "evaluation.metrics: 'rouge' is not one of bleu, bleu_lowercase, "),
     ({"training": {"trackers": "jsonl,excel"}}, "training.trackers: 'excel' is not one of jsonl, tensorboard, "),
@@ -158,6 +163,7 @@ def test_an_explanation_has_meanings_values_defaults_and_readers(capsys):
     assert "default: post  [translation transformer, parsing transformer]\n  default: pre  [language_model]" in printed
     assert explained("model.kind").by("values")[0] == ("transformer, rnn", "translation, parsing")
     assert explained("optimizer.b1").by("values") == [("at least 0, below 1", "")]
+    assert "(text) or a generator. [word_vectors]" in explained("data.source").meaning
     assert "Dropout rate between layers. [translation rnn, parsing rnn]" in explained("model.dropout").meaning
     with pytest.raises(ConfigError, match=r"did you mean model\.normalization"):
         explained("model.normalisation")

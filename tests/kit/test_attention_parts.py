@@ -175,6 +175,14 @@ def test_latent_attention_is_multi_head_attention_to_a_product_of_two_kernels_an
     np.testing.assert_allclose(attended, reference, atol=1e-5)
 
 
+def test_a_variant_of_latent_attention_has_its_own_settings():
+    register("attention", "latent_of_mine", settings=LatentSettings)(type("LatentOfMine", (Latent,), {}))
+    config = DecoderOnlyConfig(**SMALL, attention="latent_of_mine")
+    model = build_decoder_only(config, 19, parts={"latent_of_mine": LatentSettings(6)})
+    params = jax.eval_shape(partial(init_decoder_only, model), jax.random.key(0))
+    assert params["decoder_layers_0"]["self_attention"]["latent_kernel"].shape == (16, 6)
+
+
 def test_heads_talk_before_and_after_the_softmax():
     attention = modified(partial(change, TalkingHeads))
     params = attention.init(jax.random.key(1), INPUTS, INPUTS, MASK, train=False)["params"]
@@ -219,7 +227,12 @@ def test_positions_may_change_the_attention_of_some_layers_only():
     ("settings", "parts", "problem"),
     [
         ({"attention": "biased,qk_norm"}, {}, "model.attention: biased takes no changes"),
-        ({"attention": "a_function"}, {}, "model.attention: a_function must subclass AttentionChange"),
+        ({"attention": "a_function"}, {}, "a_function must subclass AttentionChange or .*; register a class"),
+        (
+            {"attention": "a_whole,qk_norm"},
+            {},
+            "model.attention: a_whole takes no changes, only multi_head does; leave",
+        ),
         ({"attention": ""}, {}, "model.attention: '' must name"),
         ({"attention": "qk_norm,qk_norm"}, {}, "each once"),
         ({"attention": "biased", "positions": "alibi"}, {}, "model.attention: biased takes no changes"),
@@ -232,6 +245,7 @@ def test_positions_may_change_the_attention_of_some_layers_only():
 )
 def test_what_does_not_go_together_is_refused(settings, parts, problem):
     register("attention", "a_function")(lambda settings, config, site: None)
+    register("attention", "a_whole")(MultiHeadAttention)
     with pytest.raises(ConfigError, match=problem):
         model = build_decoder_only(DecoderOnlyConfig(**SMALL, **settings), 19, parts=parts)
         jax.eval_shape(partial(init_decoder_only, model), jax.random.key(0))

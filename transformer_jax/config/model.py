@@ -16,6 +16,7 @@ from transformer_jax.config.checks import (
     unasked,
 )
 from transformer_jax.config.errors import ConfigError
+from transformer_jax.config.plugins import CORE
 
 KIND = "Kind of model."
 ComputeDtype = Literal["auto", "float32", "float32_exact", "tf32", "bfloat16"]
@@ -30,6 +31,13 @@ TYING = (
     "output projection (output), or none."
 )
 EMBEDDING_DROPOUT = "Dropout rate of embeddings."
+
+
+def check_attention(whole: list[str], changes: list[str]) -> None:
+    """Raises ConfigError for several whole attentions, and for changes of another one than ``multi_head``."""
+    require(len(whole) < 2, "model.attention", f"choose one of {', '.join(whole)}")
+    problem = f"{', '.join(whole)} takes no changes, only multi_head does; leave out {', '.join(changes)}"
+    require(not changes or whole in ([], ["multi_head"]), "model.attention", problem)
 
 
 @dataclass(frozen=True)
@@ -138,6 +146,8 @@ class TransformerLayersConfig:
         names = declared(type(self))["attention"].chosen(self.attention)
         problem = f"{self.attention!r} must name multi_head, another kind, or changes, each once"
         require(0 < len(names) == len(set(names)), "model.attention", problem)
+        core = " ".join(CORE["attention"].values()).split()
+        check_attention([name for name in names if name in core], [name for name in names if name not in core])
         mixers, depth = self.layer_mixers, self.decoder_depth
         problem = f"{len(mixers)} names for the {depth} layers of the decoder; give one for each layer, or one for all"
         require(len(mixers) == depth, "model.mixers", problem)

@@ -19,7 +19,7 @@ register("sharding", r"attention/latent_kernel$")(PartitionSpec("fsdp", None))
 
 @dataclass(frozen=True)
 class LatentSettings:
-    width: int = setting(0, "C, numbers of a position in the cache; 0: 4 times the size of a head.", at_least=0)
+    width: int = setting(0, "Width C of the latent; 0: 4 times the size of a head.", at_least=0)
 
 
 class LatentAttention(ModifiedAttention):
@@ -33,7 +33,8 @@ class LatentAttention(ModifiedAttention):
 
     @property
     def memory_width(self) -> int:
-        return self.changes["latent"].settings.width or 4 * self.key_size
+        latent = next(change for change in self.changes.values() if isinstance(change, Latent))
+        return latent.settings.width or 4 * self.key_size
 
     def setup(self) -> None:
         super().setup()

@@ -80,9 +80,14 @@ class LearnedPositions(nn.Module):
         return self.table[jnp.asarray(positions)]
 
 
+def change_scores(positions: nn.Module | None) -> bool:
+    """Whether positions change the scores of all layers of their stack."""
+    return hasattr(type(positions), "score_mod")
+
+
 def score_mod_of(positions: nn.Module) -> Partial | None:
     """The change of scores that all layers of a stack share: the ``score_mod()`` of its module of positions, if it has one."""
-    return positions.score_mod() if hasattr(type(positions), "score_mod") else None
+    return positions.score_mod() if change_scores(positions) else None
 
 
 def _of_embeddings(make: Callable[[Any], nn.Module]) -> Callable[..., nn.Module | None]:

@@ -19,6 +19,7 @@ from transformer_jax.config import (
     rates_of,
 )
 from transformer_jax.config.checks import declared, require
+from transformer_jax.config.model import check_attention
 from transformer_jax.config.plugins import registered
 from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.layers.embedding import (
@@ -30,7 +31,7 @@ from transformer_jax.layers.embedding import (
 )
 from transformer_jax.layers.mixer import Mixer
 from transformer_jax.layers.modified_attention import AttentionChange, ModifiedAttention
-from transformer_jax.layers.positions import NoPositions
+from transformer_jax.layers.positions import NoPositions, change_scores
 from transformer_jax.layers.residual import Residual
 from transformer_jax.layers.site import Site
 from transformer_jax.models.build_rnn import build_rnn
@@ -200,27 +201,26 @@ def _attention_maker(
         "precision": on.policies[config.compute_dtype],
         "backend": on.attention,
     }
-    makers = {
-        name: registered("attention")[name] for name in declared(type(config))["attention"].chosen(config.attention)
-    }
-    for name, made in makers.items():
-        is_known = isinstance(made, type) and issubclass(made, (AttentionChange, MultiHeadAttention))
-        require(is_known, "model.attention", f"{name} must subclass AttentionChange or MultiHeadAttention")
-    changes = [(name, made.of) for name, made in makers.items() if issubclass(made, AttentionChange)]
-    kinds = [made.attention for made in makers.values() if issubclass(made, AttentionChange) and made.attention]
+    whole, changes, kinds = [], [], []
+    for name in declared(type(config))["attention"].chosen(config.attention):
+        made = registered("attention")[name]
+        if isinstance(made, type) and issubclass(made, AttentionChange):
+            changes.append(("attention", name))
+            kinds += [made.attention] if made.attention else []
+            continue
+        problem = f"{name} must subclass AttentionChange or MultiHeadAttention; register a class"
+        require(isinstance(made, type) and issubclass(made, MultiHeadAttention), "model.attention", problem)
+        whole.append(name)
     require(len(kinds) < 2, "model.attention", f"{config.attention} names {len(kinds)} kinds of attention; choose one")
     attention: type[ModifiedAttention] = kinds[0] if kinds else ModifiedAttention
-    whole = [name for name, made in makers.items() if not issubclass(made, AttentionChange)] or ["multi_head"]
     if _change_attention(config, parts):
-        changes.append((config.positions, registered("positions")[config.positions]))
-    if len(whole) == 1 and not changes:
+        changes.append(("positions", config.positions))
+    check_attention(whole, [name for _, name in changes])
+    if not changes:
         return lambda site: _part("attention", whole[0], config, parts, site, **sizes)
-    stated = f"model.attention={config.attention} with model.positions={config.positions}"
-    others = ", ".join(name for name in whole if name != "multi_head")
-    require(not others, "model.attention", f"{others} takes no changes, only multi_head does; here {stated}")
 
     def make(site: Site) -> MultiHeadAttention:
-        makers = tuple((name, partial(change, parts.get(name), config, site.named(name))) for name, change in changes)
+        makers = tuple((name, partial(_part, kind, name, config, parts, site)) for kind, name in changes)
         return attention(makers=makers, **sizes)
 
     return make
@@ -228,13 +228,15 @@ def _attention_maker(
 
 def _change_attention(config: TransformerLayersConfig, parts: Mapping[str, Any]) -> bool:
     """Whether the positions change the attention of any layer, or of all layers of a stack."""
-    sites = layer_sites(Unrolled(), Site("decoder", "self", config.decoder_depth, True))
+    make = partial(_part, "positions", config.positions, config, parts)
+    stacks = [Site("decoder", "self", config.decoder_depth, True)]
+    layers = layer_sites(Unrolled(), stacks[0])
     if isinstance(config, TransformerConfig):
-        sites += [site.of("cross") for site in sites]
-        sites += layer_sites(Unrolled(), Site("encoder", "self", config.num_encoder_layers, False))
-    made = [_part("positions", config.positions, config, parts, site) for site in sites]
-    of_stacks = [_part("positions", config.positions, config, parts, site.of("embedding")) for site in sites]
-    return any(each is not None for each in made) or any(hasattr(type(each), "score_mod") for each in of_stacks)
+        stacks.append(Site("encoder", "self", config.num_encoder_layers, False))
+        layers += [*(site.of("cross") for site in layers), *layer_sites(Unrolled(), stacks[1])]
+    if any(make(site) is not None for site in layers):
+        return True
+    return any(change_scores(make(stack.of("embedding"))) for stack in stacks)
 
 
 def _positions(config: TransformerLayersConfig, site: Site, parts: Mapping[str, Any]) -> nn.Module:

@@ -21,7 +21,7 @@ PRECISION = "Precision of the arithmetic."
 class WordTextConfig(TextDataConfig):
     """Text as for language models, subsampling of frequent words, and test sets for the vectors."""
 
-    source: Literal["grammar", "text"] = same_setting("grammar", TextDataConfig, "source")
+    source: Literal["grammar", "text"] = setting("grammar", "Source of the text: files (text) or a generator.")
     held_out: float = same_setting(0.005, TextDataConfig, "held_out")
     subsample: float = setting(
         1e-3,
