@@ -135,6 +135,10 @@ def test_a_resumed_run_may_change_what_its_part_declares_as_changeable():
         ConfigError, match=r"'old' takes \(model, path\); the arguments are \(settings, model, site, path\)$"
     ):
         register("initialization", "old")(lambda model, path: 1.0)
+    with pytest.raises(ConfigError, match=r"takes \(settings, config, site\); .* \*, dropout, precision\)$"):
+        register("feed_forward", "lacks_options")(lambda settings, config, site: None)
+    with pytest.raises(ConfigError, match=r"the arguments are \(hyperparameters\)$"):
+        register("optimizer", "lacks_settings")(lambda settings, hyperparameters: [])
     with pytest.raises(ConfigError, match="the log has another train/nll"):
         register("loss_term", "nll")
     with pytest.raises(ConfigError, match=r"optimizer\.schedule: 'yours' is not one of .*constant, .*wsd.*; a plugin"):

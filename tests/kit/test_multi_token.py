@@ -72,12 +72,12 @@ def test_a_projection_that_changes_hidden_states_is_refused_with_the_reason():
     class ChangesHidden(Projection):
         pass
 
-    refused = LANGUAGE_MODEL | {"model": LANGUAGE_MODEL["model"] | {"projection": "changes_hidden"}}
-    made = objective(refused, "multi_token")
-    with pytest.raises(
-        ConfigError, match="model.projection: changes_hidden changes the hidden states, which the heads"
-    ):
-        jax.eval_shape(made.init_params, jax.random.key(0))
+    register("projection", "a_function")(lambda settings, config, site, *, embedding, precision: embedding)
+    for name in ("changes_hidden", "a_function"):
+        refused = LANGUAGE_MODEL | {"model": LANGUAGE_MODEL["model"] | {"projection": name}}
+        made = objective(refused, "multi_token")
+        with pytest.raises(ConfigError, match=f"model.projection: {name} changes the hidden states, which the heads"):
+            jax.eval_shape(made.init_params, jax.random.key(0))
 
 
 def test_a_recurrent_model_has_no_layer_for_a_head():

@@ -24,6 +24,8 @@ def test_every_parameter_has_the_site_of_its_part():
         "decoder_norm/scale": Site("decoder", "self", 1, True),
         "source_embedding/table": Site("encoder", "embedding", 2, False),
         "target_positions/table": Site("decoder", "embedding", 1, True),
+        "target_positions/norm/scale": Site("decoder", "embedding", 1, True),
+        "source_positions/projection_kernel": Site("encoder", "embedding", 2, False),
         "projection/table": Site("decoder", "projection", 1, True),
     }
     assert {path: site_of(path, SMALL) for path in sites} == sites

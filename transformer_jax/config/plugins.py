@@ -48,7 +48,7 @@ EXTENSIONS = {
     "word_table": "init.embeddings: path -> table of words and their vectors",
     "tracker": "training.trackers: folder, config, first_update -> Tracker",
 }
-"""The setting that selects parts of a kind, and the parts; for functions their positional arguments, then ``*``.
+"""The setting that selects parts of a kind, and the parts; for functions: positional arguments, ``*``, keyword arguments.
 
 A part with settings gets them as its first argument, also where they are not listed; a tracker has them in ``config``.
 """
@@ -101,7 +101,7 @@ BUILT_IN = (
 
 Registered = TypeVar("Registered")
 OWN_NAMES: dict[str, set[str]] = {kind: set() for kind in EXTENSIONS}
-"""Other names of the core, values of settings without a registered part: ``none``, the scores of sacreBLEU."""
+"""Other names of the core, values without a registered part: scores of sacreBLEU, ``none`` except of ``model.positions``."""
 _REGISTERED: dict[str, dict[str, Any]] = {kind: {} for kind in EXTENSIONS}
 _SETTINGS: dict[tuple[str, str], type] = {}
 _BUILT_IN: set[tuple[str, str]] = set()
@@ -114,8 +114,8 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
 
     ``settings``: a frozen dataclass of fields made by ``config.setting``, which a run has at ``parts.NAME.FIELD``.
 
-    Raises ConfigError when there is no such kind, or it has no settings, when the name is taken, by the package, the settings
-    of another kind, or a metric of the log, and when a function takes other arguments than its kind passes.
+    Raises ConfigError when there is no such kind, or its parts have no settings. The name must not be taken by the package, by
+    settings of another kind, or by a metric of the log. A function must take exactly the arguments that its kind passes.
     """
     if kind not in EXTENSIONS:
         raise ConfigError(f"register: {kind!r} is not one of {', '.join(EXTENSIONS)}")
@@ -138,10 +138,13 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
         passed, arrow, _ = EXTENSIONS[kind].partition(": ")[2].partition(" -> ")
         if arrow and inspect.isfunction(made):
             passed = f"settings, {passed}" if settings and not re.search("settings|config", passed) else passed
+            positional, _, keywords = passed.partition(", *, ")
+            options = dict.fromkeys(keywords.split(", ") if keywords else ())
+            signature = inspect.signature(made, follow_wrapped=False)
             try:
-                inspect.signature(made).bind_partial(*passed.partition(", *")[0].split(", "))
+                signature.bind(*positional.split(", "), **options)
             except TypeError:
-                problem = f"takes {inspect.signature(made)}; the arguments are ({passed})"
+                problem = f"takes {signature}; the arguments are ({passed})"
                 raise ConfigError(f"register: {kind} {name!r} {problem}") from None
         _REGISTERED[kind][name] = made
         _SETTINGS.pop((kind, name), None)

@@ -51,14 +51,14 @@ class MultiToken(LossTerm):
 
     The heads share the trunk and the unembedding. They read the hidden states of the whole model, which predict the next token
     as ever, so decoding equals the model without the term; the paper takes a layer from the trunk for each head, the first
-    too. In an encoder-decoder the heads do not read the source again.
+    too. In an encoder-decoder the heads do not read the source again. Each head has its own positions, such as a table of t5.
     """
 
     def init_params(self, config: ExperimentConfig, model: Any, key: Array) -> PyTree:
         """See ``LossTerm``."""
         require(not config.model.is_recurrent, "training.loss_terms", "multi_token needs a Transformer")
         name, problem = config.model.projection, "changes the hidden states, which the heads of multi_token read"
-        fits = name == "linear" or registered("projection")[name].keeps_hidden
+        fits = getattr(registered("projection")[name], "keeps_hidden", name == "linear")
         require(fits, "model.projection", f"{name} {problem}; use one with keeps_hidden, such as linear")
         hidden, target = jnp.zeros((1, 2, config.model.d_model)), Tokens.from_ids(jnp.ones((1, 2), jnp.int32))
         init, ahead = partial(Head.of(model).init, train=False), range(2, self.settings.tokens + 1)

@@ -39,9 +39,9 @@ def initialized(init: Callable[[Array], PyTree], config: Any, parts: Mapping[str
 def site_of(path: str, config: Any) -> Site:
     """The site of the parameter at a path such as ``encoder_layers_0/self_attention/query``."""
     is_encoder, layer = path.startswith(("encoder", "source")), re.search(r"layers_(\d+)/", path)
-    found = re.search("self|cross|feed_forward|projection|norm", path)
-    # A final norm has the site of self-attention.
-    kind = cast(SiteKind, found[0].replace("norm", "self") if found else "embedding")
+    # The first word, as in `target_positions/norm/scale`, decides. A final norm has the site of self-attention.
+    found = re.search("embedding|positions|self|cross|feed_forward|projection|norm", path)
+    kind = cast(SiteKind, {"positions": "embedding", "norm": "self"}.get(found[0], found[0]) if found else "embedding")
     depth = config.num_encoder_layers if is_encoder else config.decoder_depth
     is_causal, index = not is_encoder and kind != "cross", int(layer[1]) if layer else None
     return Site("encoder" if is_encoder else "decoder", kind, depth, is_causal, index)
