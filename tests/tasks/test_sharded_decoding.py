@@ -79,7 +79,7 @@ SMALL_RNN = {
 @pytest.mark.parametrize(
     "model",
     [
-        {"tying": "none", "feed_forward": "gated_silu"},
+        {"tying": "none", "feed_forward": "gated_silu", "attention": "latent"},
         SMALL_RNN | {"wiring": "bahdanau", "attention": "location_sensitive", "location_filters": 2},
     ],
 )
@@ -93,6 +93,10 @@ def test_a_model_computes_the_same_with_operands_that_were_rounded_before_they_w
     rounded = operands_rounded(params, "bfloat16")
     types = {str(leaf.dtype) for leaf in jax.tree.leaves(rounded)}
     assert types == {"bfloat16", "float32"}
+    kernels = [
+        str(leaf.dtype) for path, leaf in named_leaves(rounded).items() if path.endswith("attention/latent_kernel")
+    ]
+    assert {*kernels} == ({"bfloat16"} if "kind" not in model else set())
 
     @jax.jit
     def logits(params, ids):

@@ -21,7 +21,7 @@ NEVER_DECAYED = r"(bias|scale|gain|vector)$"
 SMALLEST_FACTORED = 32
 
 
-# These keep an empty state of weight decay also without it.
+# Their optimizer state has an (empty) entry for weight decay even at 0: saved runs have it.
 ALWAYS_DECAYED = ("adamw", "adafactor")
 
 

@@ -49,7 +49,8 @@ SHARDING_RULES: tuple[tuple[str, P], ...] = (
 
 # Parameters that are only operands of matrix products, which round them to the model's compute type.
 OPERANDS = (
-    r"attention/(query|key|value|output)$|(wide|gate|narrow|input|recurrent|combine|readout)_kernel$|projection/table$"
+    r"attention/(query|key|value|output)$|projection/table$|"
+    r"(wide|gate|narrow|input|recurrent|combine|readout|latent)_kernel$"
 )
 
 BATCH_ROWS = P(ROW_AXES)
