@@ -4,8 +4,10 @@ import ast
 import json
 import re
 import shlex
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +23,7 @@ from transformer_jax.commands.train import summary
 from transformer_jax.config import (
     ConfigError,
     DataConfig,
+    DecoderOnlyConfig,
     DecodingConfig,
     ExperimentConfig,
     MeshConfig,
@@ -32,14 +35,17 @@ from transformer_jax.config import (
     from_json,
     hyperparameters_of,
     load_run_config,
+    setting,
     to_json,
 )
 from transformer_jax.config.explain import explained
 from transformer_jax.config.plugins import call_in_file, load_plugin, register, registered
 from transformer_jax.data.corpora import open_corpus
+from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.modified_attention import AttentionChange
-from transformer_jax.models.build import build_model
+from transformer_jax.layers.site import Site
+from transformer_jax.models.build import build_decoder_only, build_model, init_decoder_only
 from transformer_jax.models.interface import shift_right
 from transformer_jax.precision import FLOAT32
 from transformer_jax.runs.run import Outcome
@@ -83,6 +89,44 @@ def test_an_attention_steps_as_it_runs_and_sees_the_order_of_words():
     swapped = Tokens.from_ids(np.array([[6, 5, 7, 2, 0, 0], [9, 8, 10, 11, 12, 2]], np.int32))
     other = model.apply(variables, swapped, TARGET, train=False)
     assert float(jnp.abs(other - full).max()) > 1e-4
+
+
+def test_a_whole_attention_with_settings_and_a_site_trains_and_decodes():
+    names = {"MultiHeadAttention": MultiHeadAttention, "Any": Any, "Site": Site, "__name__": __name__}
+    exec(re.search("```python\n(class Mine.*?)```", (ROOT / "docs/extending.md").read_text(), re.DOTALL)[1], names)
+
+    @dataclass(frozen=True)
+    class Settings:
+        factor: float = setting(1.0, "Factor on the queries.")
+
+    @register("attention", "whole", settings=Settings)
+    class Whole(names["Mine"]):
+        def project_queries(self, queries):
+            return super().project_queries(queries) * self.settings.factor**self.site.depth
+
+    config = DecoderOnlyConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2, attention="whole")
+    model, plain = (build_decoder_only(config, 19, parts={"whole": Settings(factor)}) for factor in (3.0, 1.0))
+
+    @jax.jit
+    def trained(params):
+        def loss(params):
+            return -jax.nn.log_softmax(model.apply({"params": params}, TARGET, train=False))[..., 5].sum()
+
+        before, gradients = jax.value_and_grad(loss)(params)
+        params = jax.tree.map(lambda leaf, gradient: leaf - 1e-3 * gradient, params, gradients)
+        cache = model.apply({"params": params}, TARGET.ids[:, :0], beam_width=1, max_length=5, method="init_cache")
+
+        def step(cache, ids):
+            logits, cache = model.apply({"params": params}, ids[:, None], cache, method="decode_step")
+            return cache, logits[:, 0]
+
+        _, steps = jax.lax.scan(step, cache, shift_right(TARGET).T)
+        full, other = (each.apply({"params": params}, TARGET, train=False) for each in (model, plain))
+        return before - loss(params), jnp.swapaxes(steps, 0, 1) - full, full - other
+
+    gain, errors, effect = trained(init_decoder_only(model, jax.random.key(0)))
+    assert float(gain) > 0 and float(jnp.abs(effect).max()) > 1e-3
+    np.testing.assert_allclose(errors[TARGET.segments > 0], 0.0, atol=1e-5)
 
 
 def test_an_attention_of_recurrent_models_is_read_and_learned():
