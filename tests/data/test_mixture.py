@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from transformer_jax.commands.translate import with_tag_warning
 from transformer_jax.config import (
     BatchingConfig,
     ConfigError,
@@ -17,16 +18,20 @@ from transformer_jax.config import (
     from_dict,
 )
 from transformer_jax.data.batch_plan import plan_batches
-from transformer_jax.data.cached_stores import Shard, build_shard
-from transformer_jax.data.corpora import open_corpus, require_readable
+from transformer_jax.data.cached_stores import WHOLE_SPLIT, Shard, build_shard
+from transformer_jax.data.corpora import open_corpus, require_readable, with_languages
 from transformer_jax.data.documents import open_documents
-from transformer_jax.data.mixture import items_of_epoch, times_an_epoch
+from transformer_jax.data.mixture import items_of_epoch, ranges_of, times_an_epoch
+from transformer_jax.data.shared_stores import open_shared, upload_shard
 from transformer_jax.data.text_rows import rows_of_mixture
 from transformer_jax.data.token_store import DocumentTokenization, PairTokenization, open_token_store
-from transformer_jax.data.tokenizers import train_tokenizers
+from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizers
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.tasks.language_model.task import LanguageModelTask
+from transformer_jax.tasks.run_tokenizers import new_tokenizers
+from transformer_jax.tasks.sizing import sized
 from transformer_jax.tasks.task import task_class
+from transformer_jax.tasks.translation import task as translation
 from transformer_jax.tasks.translation.evaluator import Evaluator, TranslationEvaluation
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tasks.translation.translator import Translation
@@ -122,11 +127,21 @@ def test_shards_and_segmentations_keep_corpora_together(folder, tmp_path):
 def test_an_epoch_has_the_shares_and_the_pairs_of_a_corpus_equally_often(folder, settings, shares):
     data = data_of(folder, **settings)
     pairs = items_of_epoch(WEIGHED, times_an_epoch(WEIGHED, data), seed=0)
+    assert (pairs is None) == (not settings)
+    pairs = np.arange(57) if pairs is None else pairs
     counts = np.bincount(pairs, minlength=57)
     of_corpus = [counts[:40], counts[40:50], counts[50:]]
     np.testing.assert_allclose([each.sum() for each in of_corpus], np.array(shares) * len(pairs), atol=1)
     assert all(np.ptp(each) <= 1 for each in of_corpus) and counts.min() == 1
     assert min(each.max() for each in of_corpus) == 1
+
+
+def test_the_pairs_that_an_epoch_repeats_depend_on_the_seed_and_differ_between_corpora():
+    sizes, times = {"a": 40, "b": 40}, {"a": 1.5, "b": 1.5}
+    first, again, other = (items_of_epoch(sizes, times, seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    twice = [np.flatnonzero(np.bincount(pairs) == 2) for pairs in (first, other)]
+    assert set(twice[0]) != set(twice[1]) and set(twice[0][:20]) != set(twice[0][20:] - 40)
 
 
 @pytest.mark.parametrize(
@@ -137,15 +152,28 @@ def test_every_epoch_has_the_chosen_pairs_in_an_order_that_depends_on_seed_and_u
     lengths = np.random.default_rng(0).integers(1, 30, (2, 57)).astype(np.uint16)
     chosen = np.repeat(np.arange(57), np.arange(57) % 3 + 1)
     config = BatchingConfig(tokens_per_update=256, **settings)
-    plan, resumed = (plan_batches(lengths, config, 0, chosen) for _ in range(2))
+    plan, resumed, other = (plan_batches(lengths, config, seed, chosen) for seed in (0, 0, 1))
     orders = []
     for epoch in range(2):
         updates = range(epoch * plan.batches_per_epoch, (epoch + 1) * plan.batches_per_epoch)
         orders.append(np.concatenate([plan.batch(update).pairs for update in updates]))
         np.testing.assert_array_equal(np.sort(orders[-1]), chosen)
     assert not np.array_equal(*orders)
-    for left, right in zip(resumed.batch(updates[1]), plan.batch(updates[1]), strict=True):
-        np.testing.assert_array_equal(left, right)
+    assert not np.array_equal(np.concatenate([other.batch(update).pairs for update in updates]), orders[1])
+    for update in updates:
+        for left, right in zip(resumed.batch(update), plan.batch(update), strict=True):
+            np.testing.assert_array_equal(left, right)
+        (rows, *widths), pairs, offsets = plan.batch(update)
+        row_of_pair = np.repeat(np.arange(rows), np.diff(offsets))
+        for side, width in zip(lengths, widths, strict=True):
+            assert np.bincount(row_of_pair, weights=side[pairs]).max() <= width
+
+
+def test_a_limit_is_the_number_of_pairs_of_all_corpora_and_what_a_short_one_lacks_is_of_the_others():
+    sizes = {"fr": 40, "de": 10, "bt": 2}
+    assert ranges_of(sizes) == [("fr", 0, 40), ("de", 40, 10), ("bt", 50, 2)]
+    for limit, numbers in ((1, [0, 0, 1]), (4, [1, 1, 2]), (7, [2, 3, 2]), (30, [18, 10, 2]), (99, [40, 10, 2])):
+        assert [number for _, _, number in ranges_of(sizes, limit)] == numbers
 
 
 def test_losses_and_scores_of_each_corpus_and_a_limit_that_reaches_all(folder):
@@ -168,21 +196,33 @@ def test_losses_and_scores_of_each_corpus_and_a_limit_that_reaches_all(folder):
     )
     evaluator = Evaluator(config, translator, model, lambda config: open_corpus(config.data, 0))
     found = evaluator.evaluate({}, "validation", limit=7)
-    assert [pair.source for pair in found.pairs] == ["a b"] * 4 + ["<2de> a b", "<2de> f"] * 2
+    assert [pair.source for pair in found.pairs] == ["a b"] * 4 + ["<2de> a b", "<2de> f", "<2de> a b"]
     of_fr, of_de = (tokenizers.source.encode(text)[0] for text in ("a b", "<2de> a b"))
     assert (found.metrics["loss_fr"], found.metrics["loss_de"]) == (of_fr, of_de)
     assert min(of_fr, of_de) < found.metrics["loss"] < max(of_fr, of_de)
     assert found.metrics["chrf_fr"] == pytest.approx(100) and found.metrics["chrf_de"] == 0
     assert found.to_json()["corpora"]["fr"]["loss"] == of_fr
-    assert ("chrF of fr", "100.00", "") in found.rows()
+    assert "chrF of fr" in [name for name, value, signature in found.rows() if value == "100.00" and signature]
+    assert "bleu_compounds_de" in found.metrics and "bleu_compounds_fr" not in found.metrics
+    assert list(evaluator.evaluate({}, "validation", limit=1).corpora) == ["fr"]
 
 
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
         ({"train": ""}, "data.train: must name the files of every corpus"),
-        ({"train": "a.{en,de}"}, "data.train: 'a.{en,de}' is not NAME=VALUE"),
-        ({"train": "fr=a.{en,fr} de="}, "is not NAME=VALUE"),
+        ({"train": "a.{en,de}"}, "data.train: 'a.{en,de}': write NAME=VALUE for each corpus, separated by spaces"),
+        ({"train": "fr=a.{en,fr} de="}, ": write NAME=VALUE"),
+        (
+            {"train": "de=a.{en,de},fr=b.{en,fr}"},
+            "data.train: 'a.{en,de},fr=b.{en,fr}' of de: separate corpora by spaces",
+        ),
+        ({"weights": "fr=1, de=1 bt=1"}, "data.weights: '1,' of fr: separate corpora by spaces"),
+        ({"weights": "fr=1 de=0 bt=1"}, "'0' of de is not a number above 0; to leave the corpus out, remove it from"),
+        (
+            {"source": "grammar", "tags": ""},
+            "data.source: grammar reads no named files; set data.source=text or mixture",
+        ),
         ({"train": "fr=a.{en,fr} fr=b.{en,fr}"}, "data.train: the corpus 'fr' is named twice"),
         ({"validation": "it=a.{en,it}"}, "data.validation: no corpus 'it' in data.train; it has fr, de, bt"),
         ({"tags": "it=<2it>"}, "data.tags: no corpus 'it'"),
@@ -213,8 +253,19 @@ def test_files_that_are_missing_or_empty_a_corpus_that_is_filtered_away_and_a_wo
         data = data_of(folder, train=f"fr={folder}/fr.{{en,fr}} de={files}", validation="", tags="")
         with pytest.raises(DataError, match=problem):
             require_readable(SimpleNamespace(data=data, data_seed=0, parts={}), "train", is_whole=True)
+    with pytest.raises(DataError, match=r"a\.tsv is not a file; for several corpora set data\.source=mixture"):
+        next(open_corpus(DataConfig("text", train="de=a.tsv"), 0).pairs("train"))
+    with pytest.raises(DataError, match=r"de=a\.txt' is not a file; .*, or several with data\.source=mixture"):
+        next(open_documents(TextDataConfig("text", train="de=a.txt"), 0).documents("train"))
+    corpus = open_corpus(data_of(folder, validation=""), 0)
+    with pytest.raises(DataError, match=r"--config\.data\.validation='fr=FILES de=FILES bt=FILES', or hold out"):
+        corpus.pairs("validation")
+    with pytest.raises(DataError, match=r"data.held_out: 9 of 10 pairs of .*/de\.de; hold out"):
+        list(open_corpus(data_of(folder, validation="", held_out=9), 0).pairs("train"))
     with pytest.raises(DataError, match="nothing of the corpus 'de' is left"):
-        times_an_epoch({"fr": 3, "de": 0}, data_of(folder))
+        times_an_epoch({"fr": 3, "de": 0, "bt": 1}, data_of(folder))
+    with pytest.raises(ConfigError, match="data.train: the store has the corpora fr, it; name them so"):
+        times_an_epoch({"fr": 3, "it": 1}, data_of(folder))
     with pytest.raises(
         ConfigError, match=r"data.weights: an epoch would be 41,000,000,050 pairs or tokens, each of 'bt' "
     ):
@@ -232,15 +283,40 @@ def test_paths_of_all_corpora_become_absolute(monkeypatch, tmp_path):
     assert data.absolute() == data
 
 
-def test_training_reads_the_shares_and_measures_the_loss_of_each_corpus(folder):
+def test_tags_change_the_store_and_names_the_digest_but_shares_train_no_tokenizers_again(folder, tmp_path):
+    data = data_of(folder)
+    tokenizers = tokenizers_of(data)
+    others = [open_corpus(data_of(folder, **settings), 0) for settings in ({}, {"tags": "de=<2fr> bt=<BT>"})]
+    assert len({PairTokenization(each, "train", tokenizers, data).name for each in others}) == 2
+    upload_shard(
+        PairTokenization(others[0], "train", tokenizers, data), f"{tmp_path}/store", str(tmp_path), WHOLE_SPLIT
+    )
+    plain = data_of(folder, tags="")
+    with pytest.raises(ConfigError, match="was tokenized with data.tags=de=<2de> bt=<BT>, not none;"):
+        work = PairTokenization(open_corpus(plain, 0), "train", tokenizers, plain)
+        open_shared(work, f"{tmp_path}/store", str(tmp_path))
+    renamed = open_corpus(data_of(folder, train=data.train.replace("fr=", "it="), validation=""), 0)
+    assert renamed.fingerprint("train") != others[0].fingerprint("train")
+    task, shares = SimpleNamespace(open_source=TranslationTask.open_source), ({}, {"weights": "fr=1 de=1 bt=2"})
+    trained = []
+    task.new_tokenizers = lambda config: trained.append(config) or tokenizers
+    for settings in (*shares, {"temperature": 5.0}, {"tags": ""}):
+        data = vars(data_of(folder, cache_directory=str(tmp_path), **settings))
+        new_tokenizers(from_dict({"data": data, "tokenizer": {"vocabulary_size": 270}}), task)
+    assert len(trained) == 2
+
+
+def test_training_reads_the_shares_and_measures_the_loss_of_each_corpus(folder, monkeypatch):
     data = vars(data_of(folder, weights="fr=1 de=1 bt=2"))
     config = from_dict({"data": data, "tokenizer": {"vocabulary_size": 270}, "batching": {"tokens_per_update": 4096}})
     mesh, tokenizers = make_mesh(config.mesh), tokenizers_of(config.data)
     task = TranslationTask(config, tokenizers, mesh, objective=SimpleNamespace())
     training = task.training_data()
-    assert "mixture: bt 50.0%, 40.00 times an epoch" in training.report.text
+    assert "  bt: 50.0% of the pairs of an epoch, each 40.00 times" in training.report.text
     pairs = [training.plan.batch(update).pairs for update in range(training.plan.batches_per_epoch)]
     assert np.bincount(np.concatenate(pairs)).tolist() == [1] * 40 + [4] * 10 + [40] * 2
+    assert task.training_data().store is training.store
+    monkeypatch.setattr(translation, "MEASURED_PAIRS", 17)
     found = TranslationEvaluation(SimpleNamespace(split="validation", headline=dict), [])
     vars(task)["validator"] = SimpleNamespace(
         evaluate=lambda params, split, limit: found,
@@ -249,7 +325,7 @@ def test_training_reads_the_shares_and_measures_the_loss_of_each_corpus(folder):
     )
     vars(task)["_entropy"] = lambda params, batch: None
     metrics = task.evaluate({}, "validation").metrics
-    assert [metrics[f"train_loss_{name}"] for name in ("fr", "de", "bt")] == [7, 11, 32]
+    assert [metrics[f"train_loss_{name}"] for name in ("fr", "de", "bt")] == [7, 7 + 40 / 8, 7 + 50 / 2]
     others = train_tokenizers(TokenizerConfig("bpe", 268), open_corpus(data_of(folder, tags=""), 0), "train", 0)
     with pytest.raises(ConfigError, match=r"data.tags: <2de> has \d pieces in the vocabulary, not one"):
         TranslationTask(config, others, mesh, objective=SimpleNamespace()).training_data()
@@ -280,7 +356,9 @@ def test_rows_of_a_language_model_have_the_shares_and_its_loss_is_measured_by_co
         config, task_class("language_model").new_tokenizers(config), make_mesh(config.mesh), objective
     )
     data = task.training_data()
-    assert data.store.corpora == {"web": 81, "books": 36} and "mixture: books 50.0%, 4.50 times" in data.report.text
+    assert data.store.corpora == {"web": 81, "books": 36}
+    assert data.report.content["mixture"]["shares"] == {"web": pytest.approx(0.5), "books": pytest.approx(0.5)}
+    assert "  books: 50.0% of the tokens of an epoch, each 4.50 times" in data.report.text
     rows = np.concatenate([data.plan.rows(update) for update in range(data.plan.updates_per_epoch)])
     ids = data.rows.tokens(rows).ids
     of_web, of_books = ((ids == ByteTokenizer().encode(letter)[0]).sum() for letter in "ab")
@@ -293,7 +371,7 @@ def test_rows_of_a_language_model_have_the_shares_and_its_loss_is_measured_by_co
     sums = {name: sum(ByteTokenizer().encode(line)) + 2 for name, line in (("web", "aaaaaaa"), ("books", "bbb"))}
     assert found.metrics["loss_web"] == sums["web"] / 8 and found.metrics["loss_books"] == sums["books"] / 4
     assert (found.documents, found.num_bytes, found.nll) == (13, 88, 9 * sums["web"] + 4 * sums["books"])
-    assert task.evaluate({}, "validation", limit=3).documents == 4
+    assert task.evaluate({}, "validation", limit=3).documents == 3
 
 
 def test_shards_of_documents_keep_corpora_together_and_a_corpus_needs_a_row(texts, tmp_path):
@@ -312,3 +390,65 @@ def test_shards_of_documents_keep_corpora_together_and_a_corpus_needs_a_row(text
         )
     with pytest.raises(ConfigError, match="data.validation: no corpus 'wiki' in data.train"):
         TextDataConfig(**texts["data"] | {"validation": "wiki=w.txt"})
+
+
+def test_each_corpus_has_the_language_of_its_files_and_is_scored_by_it():
+    data = DataConfig("mixture", train="fr=a.{en,fr} zh=b.{en,zh} x=c.tsv", target_language="fr")
+    assert {name: part.target_language for name, part in data.corpora.items()} == {"fr": "fr", "zh": "zh", "x": "und"}
+    assert (data.source_language, data.target_language) == ("und", "und")
+    assert DataConfig("mixture", train="a=a.tsv b=b.tsv", target_language="fr").corpora["b"].target_language == "fr"
+    for tokenizer, of_zh in (("", "zh"), ("13a", "zh"), ("char", "char")):
+        config = from_dict({"data": vars(data), "evaluation": {"bleu_tokenizer": tokenizer, "metrics": "bleu"}})
+        for language, wanted in (("zh", of_zh), ("fr", tokenizer or "13a")):
+            scores = Evaluator._scores(SimpleNamespace(config=config), ["a"], ["a"], [], language)
+            assert f"tok:{wanted}|" in scores.signatures["bleu"]
+
+
+def test_the_language_of_files_without_suffixes_is_unknown_where_corpora_differ(tmp_path):
+    for name, text in (("ja", "\u3053\u306e\u672c"), ("el", "\u03b1\u03b2\u03b3")):
+        (tmp_path / f"{name}.tsv").write_text(f"a\t{text}\n")
+    for train, language in (("ja={0}/ja.tsv el={0}/el.tsv", "und"), ("a={0}/ja.tsv b={0}/ja.tsv", "ja")):
+        config = from_dict({"data": {"source": "mixture", "train": train.format(tmp_path)}})
+        found, remark = with_languages(config)
+        assert found.data.target_language == language and f"data.target_language: {language}, " in remark
+
+
+@pytest.mark.parametrize("name", ["lowercase", "compounds_x"])
+def test_no_score_of_a_corpus_has_the_name_of_a_score(name):
+    with pytest.raises(ConfigError, match="data.train: bleu_.* would be two metrics"):
+        DataConfig("mixture", train=f"{name}=a.tsv")
+
+
+def test_training_warns_of_faults_in_each_corpus(tmp_path):
+    words = np.random.default_rng(0).integers(100, 10_000, (300, 5)).astype(str)
+    lines = [" ".join(line[: 1 + number % 5]) for number, line in enumerate(words)]
+    for name, shift in (("good", 0), ("bad", 1)):
+        (tmp_path / f"{name}.tsv").write_text(
+            "".join(f"{a}\t{b}\n" for a, b in zip(lines, lines[shift:], strict=False))
+        )
+    train = " ".join(f"{name}={tmp_path}/{name}.tsv" for name in ("good", "bad"))
+    data = {"source": "mixture", "train": train, "tags": "good=<g>"}
+    data |= {"source_language": "en", "target_language": "de"}
+    task = TranslationTask(
+        from_dict({"data": data}), TokenizerPair(ByteTokenizer(), ByteTokenizer()), None, objective=SimpleNamespace()
+    )
+    (warning,) = task._warnings()
+    assert "line n of en of bad translates line n-1 of de of bad" in warning
+
+
+def test_lines_without_a_tag_are_a_warning_where_all_training_text_has_one(capsys, tmp_path):
+    data = DataConfig("mixture", train="de=a.tsv fr=b.tsv", tags="de=<2de> fr=<2fr>")
+    decode = with_tag_warning(list, data.required_tags)
+    assert decode(["<2de> a", "", "<2fr> b"]) and not capsys.readouterr().err
+    assert decode(["<2de> a", "<2de>b", "b"]) and decode(["c"])
+    assert "WARNING: 2 of 3 lines begin with none of the tags <2de>, <2fr>" in capsys.readouterr().err
+    assert DataConfig("mixture", train="de=a.tsv fr=b.tsv", tags="de=<2de>").required_tags == ()
+
+
+@pytest.mark.parametrize("recipe", ["text", "language_model"])
+def test_recipes_that_choose_sizes_name_the_source_that_they_cannot_size(recipe):
+    overrides = [("data.source", "mixture"), ("data.train", "a=a.tsv b=b.tsv")]
+    with pytest.raises(
+        ConfigError, match="data.source: .* choose sizes for text, not for mixture; name another recipe"
+    ):
+        sized(recipe, overrides, "runs/none")

@@ -122,6 +122,9 @@ def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, sec
     }[outcome.reason]
     workdir = f"{shlex.quote(str(run.path))}{plugin_flags()}"
     commands = (each.format(workdir=workdir) for each in task_class(config.task).next_commands)
+    if tags := getattr(config.data, "required_tags", ()):
+        tagged = f"<(sed {shlex.quote(f's/^/{tags[0]} /')} input.txt)"
+        commands = (each.replace("< input.txt", f"< {tagged}") for each in commands)
     try:
         if config.data.source != "tfds":
             task_class(config.task).require_split(config, "test")

@@ -1,8 +1,9 @@
 import gzip
 import itertools
 import select
+import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -90,16 +91,16 @@ def translate(values: flags.Values) -> int:
     if temperature is not None and temperature != 0 and not temperature >= SMALLEST_TEMPERATURE:
         raise ConfigError(f"--temperature: {temperature_problem(temperature)}")
     trained = open_for_lines(values, config, is_sampled=bool(sampling))
+    tags = getattr(config.data, "required_tags", ())
     if sampling:
         from transformer_jax.decoding.sampling import SamplingRule
         from transformer_jax.tasks.translation.sampler import Sampler
 
         sampler = Sampler(trained.task.translator, SamplingRule(**sampling), values.seed)
-        return decode_lines(values, partial(sampler.translate, trained.params))
+        return decode_lines(values, with_tag_warning(partial(sampler.translate, trained.params), tags))
     trained.task.translator.prefix_ids(values.prefix)
-    return decode_lines(
-        values, partial(trained.task.translator.translate_in_order, trained.params, prefix=values.prefix)
-    )
+    decode = partial(trained.task.translator.translate_in_order, trained.params, prefix=values.prefix)
+    return decode_lines(values, with_tag_warning(decode, tags))
 
 
 @flags.command(lines_flags)
@@ -162,6 +163,25 @@ def open_for_lines(values: flags.Values, config: ExperimentConfig, *, is_sampled
     if values.output:
         require_writable_file(values.output, "--output")
     return open_runs(runs, values.average)
+
+
+def with_tag_warning(decode: Callable[..., Any], tags: Sequence[str]) -> Callable[..., Any]:
+    """``decode``, which warns at the first lines that begin with none of ``tags``, if there are any tags."""
+    warned: list[int] = []
+
+    def decoded(lines: Sequence[str], **options: Any) -> Any:
+        missing = sum(bool(line.strip()) and line.partition(" ")[0] not in tags for line in lines)
+        if tags and missing and not warned:
+            warned.append(missing)
+            remedy = f"sed {shlex.quote(f's/^/{tags[0]} /')} adds one"
+            print(
+                f"WARNING: {missing:,} of {len(lines):,} lines begin with none of the tags {', '.join(tags)}, which "
+                f"all training text of the run has (data.tags); {remedy}",
+                file=sys.stderr,
+            )
+        return decode(lines, **options)
+
+    return decoded
 
 
 def decode_lines(values: flags.Values, decode: Callable[..., Any]) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from transformer_jax.config.checks import LARGEST_SEED, absolute_path, check_settings, is_address, require, setting
+from transformer_jax.config.evaluation import SCORES
 from transformer_jax.config.languages import UNDETERMINED, language_of_file
 from transformer_jax.config.mixture import by_corpus, tags_of, weights_of, written
 
@@ -53,10 +54,14 @@ class SourceConfig:
     def __post_init__(self) -> None:
         check_settings("data", self)
         is_used = self.source in NAMED_SOURCES or not (self.train or self.validation or self.test)
-        require(is_used, "data.source", f"{self.source} reads no named files; set data.source=text")
+        require(is_used, "data.source", f"{self.source} reads no named files; set data.source=text or mixture")
         if self.source == "mixture":
             train = by_corpus(self.train, "data.train")
             require(bool(train), "data.train", "must name the files of every corpus of a mixture: de=FILES fr=FILES")
+            taken = next((name for name in train if f"bleu_{name.partition('_')[0]}" in SCORES), "")
+            require(
+                not taken, "data.train", f"bleu_{taken} would be two metrics; give the corpus {taken!r} another name"
+            )
             for split in ("validation", "test"):
                 by_corpus(getattr(self, split), f"data.{split}", train)
             require(not self.directory, "data.directory", "a mixture reads the files of data.train; leave it out")
@@ -139,7 +144,8 @@ class DataConfig(SourceConfig):
     )
     held_out: float = setting(
         0.0,
-        "text: number (or below 1: fraction) of training pairs that are the validation split instead, chosen by the seed.",
+        "text: number (or below 1: fraction) of training pairs that are the validation split instead, chosen by the seed; "
+        "mixture: of every corpus.",
         at_least=0,
     )
     name: str = setting("", "tfds: name of the data set, such as wmt14_translate/de-en.")
@@ -149,7 +155,7 @@ class DataConfig(SourceConfig):
     source_language: str = setting(
         "",
         "Source language; empty: the suffix of data.train, en for data.directory, else by the script of the text (und: "
-        "unknown).",
+        "unknown). mixture: suffixes win; und if corpora differ.",
     )
     target_language: str = setting(
         "",
@@ -178,8 +184,17 @@ class DataConfig(SourceConfig):
 
     @property
     def corpora(self) -> "dict[str, DataConfig]":
-        """The settings of each corpus of a mixture, as text, by name."""
-        return corpora_of(self, tags="")
+        """The settings of each corpus of a mixture, as text, by name; languages by the suffixes of its files, if any."""
+        found, sides = {}, ("source_language", "target_language")
+        for name, part in corpora_of(self, tags="", source_language="", target_language="").items():
+            found[name] = replace(part, **{side: getattr(part, side) or getattr(self, side) for side in sides})
+        return found
+
+    @property
+    def required_tags(self) -> tuple[str, ...]:
+        """The tags where every corpus has one, so that every source begins with one of them; else none."""
+        tags = by_corpus(self.tags, "data.tags")
+        return tuple(tags.values()) if tags and not {*by_corpus(self.train, "data.train")} - {*tags} else ()
 
     def text_settings(self) -> dict[str, object]:
         return super().text_settings() | {"data.name": self.name} | ({"data.tags": self.tags} if self.tags else {})
@@ -228,14 +243,14 @@ class DataConfig(SourceConfig):
 SourceSettings = TypeVar("SourceSettings", bound=SourceConfig)
 
 
-def corpora_of(config: SourceSettings, **plain: object) -> dict[str, SourceSettings]:
-    """The settings of each corpus of a mixture, as text, with the values ``plain``; raises ConfigError where one has none."""
+def corpora_of(config: SourceSettings, **overrides: object) -> dict[str, SourceSettings]:
+    """The settings of each corpus of a mixture, as text, with ``overrides``; raises ConfigError where one has none."""
     train = by_corpus(config.train, "data.train")
     others = {split: by_corpus(getattr(config, split), f"data.{split}", train) for split in ("validation", "test")}
     found = {}
     for name, files in train.items():
         named: dict[str, Any] = {split: files_of.get(name, "") for split, files_of in others.items()}
-        named |= {"source": "text", "train": files, "weights": "", "temperature": 1.0, **plain}
+        named |= {"source": "text", "train": files, "weights": "", "temperature": 1.0, **overrides}
         found[name] = replace(config, **named)
     return found
 

@@ -12,14 +12,16 @@ _NAME = re.compile(r"(?:^|\s+)([\w-]+)=")
 def by_corpus(text: str, key: str, known: Collection[str] = ()) -> dict[str, str]:
     """The value of each corpus by name; white space before the next ``NAME=`` separates them.
 
-    Raises ConfigError, which names ``key``, at text of another form, and at names that are not ``known`` or occur twice.
+    Raises ConfigError, which names ``key``, at text of another form, at a comma between two corpora, and at names that are not
+    ``known`` or occur twice.
     """
     before, *parts = _NAME.split(text.strip())
     names, values = parts[::2], [value.strip() for value in parts[1::2]]
     is_sound = not before and all(values)
-    require(
-        is_sound, key, f"{text!r} is not NAME=VALUE for every corpus, such as de=... fr=..., with data.source=mixture"
-    )
+    require(is_sound, key, f"{text!r}: write NAME=VALUE for each corpus, separated by spaces: de=... fr=...")
+    for name, value in zip(names, values, strict=True):
+        is_one = not re.search(r",(?:\s*[\w-]+=|$)", value)
+        require(is_one, key, f"{value!r} of {name}: separate corpora by spaces, without commas: de=... fr=...")
     twice = next((name for name in names if names.count(name) > 1), None)
     require(twice is None, key, f"the corpus {twice!r} is named twice; give it one value")
     for name in names:
@@ -40,7 +42,8 @@ def weights_of(text: str, known: Collection[str]) -> dict[str, float]:
             weights[name] = float(value)
         except ValueError:
             weights[name] = math.nan
-        problem = f"{value!r} of {name} is not a number above 0; to leave the corpus out, remove it from data.train"
+        remedy = "; to leave the corpus out, remove it from data.train" if weights[name] == 0 else ""
+        problem = f"{value!r} of {name} is not a number above 0{remedy}"
         require(0 < weights[name] < math.inf, "data.weights", problem)
     missing = [name for name in known if name not in weights]
     require(

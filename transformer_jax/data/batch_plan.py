@@ -73,7 +73,7 @@ class RowGroup(NamedTuple):
 class BatchPlan:
     """All batches of all epochs for pairs of ``lengths`` [2, pairs].
 
-    Every epoch has every pair once, in the same number of batches. It shuffles the rows of each group and, with
+    Every epoch has every chosen pair once, in the same number of batches. It shuffles the rows of each group and, with
     ``shuffles_batches``, the batches of all groups; rows of padding complete the last batch of a group. A plan depends on
     lengths, settings and seed, not on devices or processes.
     """

@@ -11,7 +11,7 @@ from typing import Any
 
 from transformer_jax.config import ConfigError, DataConfig, ExperimentConfig
 from transformer_jax.config.languages import UNDETERMINED, language_of_text
-from transformer_jax.config.mixture import by_corpus
+from transformer_jax.config.mixture import by_corpus, written
 from transformer_jax.config.plugins import register, with_settings
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.mixture import MixtureCorpus, parts_of
@@ -94,14 +94,20 @@ def with_languages(config: ExperimentConfig) -> tuple[ExperimentConfig, str]:
     missing = [side for side in ("source", "target") if getattr(config.data, f"{side}_language", "stated") == ""]
     if not missing:
         return config, ""
-    corpus = open_corpus(config.data, config.data_seed, config.parts)
-    pairs = list(islice(corpus.pairs(config.data.train_split), SAMPLED_PAIRS))
+    split = config.data.train_split
+    parts = parts_of(open_corpus(config.data, config.data_seed, config.parts), split)
+    samples = {name: list(islice(part.pairs(split), SAMPLED_PAIRS)) for name, part in parts.items()}
     found, remarks = {}, []
     for side in missing:
-        language, script = language_of_text(getattr(pair, side) for pair in pairs)
-        found[f"{side}_language"] = language
+        scripts = {name: language_of_text(getattr(pair, side) for pair in pairs) for name, pairs in samples.items()}
+        (language, script), *_ = scripts.values()
         remark = f"{language}, by its script ({script})"
-        if language == UNDETERMINED:
+        languages = {name: each for name, (each, _) in scripts.items()}
+        if len({*languages.values()}) > 1:
+            language = UNDETERMINED
+            remark = f"{language}, since scripts differ ({written(languages)}); name files with suffixes to score by language"
+        elif language == UNDETERMINED:
             remark = f"unknown: no suffix of data.train names it, and several use its script ({script or 'none'})"
+        found[f"{side}_language"] = language
         remarks.append(f"data.{side}_language: {remark}")
     return replace(config, data=replace(config.data, **found)), "; ".join(remarks)

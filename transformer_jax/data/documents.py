@@ -120,7 +120,8 @@ class NamedTexts(_TextFile):
         name = split if split in self.files else "train"
         path = Path(absolute_path(self.files[name], f"data.{name}"))
         if not is_text_file(path):
-            raise DataError(f"data.{name}: {str(path)!r} is not a file; give one text, plain, .gz or .xz")
+            hint = ", or several with data.source=mixture" if "=" in self.files[name] else ""
+            raise DataError(f"data.{name}: {str(path)!r} is not a file; give one text, plain, .gz or .xz{hint}")
         return path
 
     def documents(self, split: str) -> Iterator[Document]:

@@ -8,6 +8,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.checks import require
 from transformer_jax.config.data import SourceConfig
 from transformer_jax.config.mixture import by_corpus, weights_of
 from transformer_jax.data.orders import index_type, random_order
@@ -68,6 +69,13 @@ class MixtureCorpus(Mixture[TextCorpus]):
     target_language: str
     seed: int
 
+    def parts(self, split: str) -> dict[str, TextCorpus]:
+        """The corpora that have a split; raises DataError, which says how to name its files, where none has it."""
+        if not any(split in corpus.splits for corpus in self.corpora.values()):
+            form = f"='{' '.join(f'{name}=FILES' for name in self.corpora)}'"
+            raise DataError(max(self.corpora.values(), key=lambda each: len(each.splits)).how_to_name(split, form))
+        return super().parts(split)
+
     def pairs(self, split: str) -> Iterator[SentencePair]:
         """Streams all corpora in order."""
         return chain.from_iterable([corpus.pairs(split) for corpus in self.parts(split).values()])
@@ -78,27 +86,35 @@ class MixtureCorpus(Mixture[TextCorpus]):
 
 
 def parts_of(source: Source, split: str) -> Mapping[str, Source]:
-    """The corpora of a split by name, in order; a source that is no mixture has an empty name."""
+    """The corpora of a split by name, in order; one source under the name ``""`` unless it is a mixture."""
     return source.parts(split) if isinstance(source, Mixture) else {"": source}
 
 
 def ranges_of(sizes: Mapping[str, int], limit: int = 0) -> list[tuple[str, int, int]]:
-    """Name, first pair, and number of pairs (at most ``limit`` if above 0) of each corpus in one store."""
-    begins = accumulate(sizes.values(), initial=0)
-    return [(name, begin, min(size, limit or size)) for (name, size), begin in zip(sizes.items(), begins, strict=False)]
+    """Name, first pair, and number of pairs of each corpus in one store.
+
+    With a ``limit`` above 0 this is their sum: equal numbers, but a corpus that is shorter leaves its rest to longer ones.
+    """
+    begins, numbers, left = accumulate(sizes.values(), initial=0), dict(sizes), limit
+    for done, name in enumerate(sorted(sizes, key=sizes.__getitem__) if limit else ()):
+        numbers[name] = min(sizes[name], -(-left // (len(sizes) - done)))
+        left -= numbers[name]
+    return [(name, begin, numbers[name]) for name, begin in zip(sizes, begins, strict=False)]
 
 
 def times_an_epoch(sizes: Mapping[str, int], config: SourceConfig) -> dict[str, float]:
-    """The mean number of times that an epoch has a pair of each corpus; ``sizes``: their numbers of pairs, or of tokens.
+    """How often each pair of a corpus occurs in an epoch, on average; ``sizes``: numbers of pairs, or of tokens, of corpora.
 
     The share of a corpus of size n is proportional to its weight, or to n^(1/T) with the temperature T (Arivazhagan et al.
     2019, section 4.2). An epoch has each pair of at least one corpus exactly once, and no pair less often. Raises DataError at
-    a corpus without pairs, and ConfigError where an epoch would be too long.
+    a corpus without pairs, and ConfigError where the store has other corpora, or an epoch would be too long.
     """
+    named = by_corpus(config.train, "data.train")
+    require(set(named) == set(sizes), "data.train", f"the store has the corpora {', '.join(sizes)}; name them so")
     for name, size in sizes.items():
         if not size:
             raise DataError(f"data.train: nothing of the corpus {name!r} is left; look at its text, and at the filters")
-    weights = weights_of(config.weights, by_corpus(config.train, "data.train"))
+    weights = weights_of(config.weights, named)
     rates = {
         name: (weights[name] if weights else size ** (1 / config.temperature)) / size for name, size in sizes.items()
     }
@@ -113,14 +129,27 @@ def times_an_epoch(sizes: Mapping[str, int], config: SourceConfig) -> dict[str, 
     return times
 
 
-def items_of_epoch(sizes: Mapping[str, int], times: Mapping[str, float], seed: int) -> np.ndarray:
-    """The pairs (or documents, or rows) that an epoch has of corpora in one store, some of them several times.
+def items_of_epoch(sizes: Mapping[str, int], times: Mapping[str, float], seed: int) -> np.ndarray | None:
+    """The pairs (or documents, or rows) that an epoch has of corpora in one store, some several times; None: each once.
 
     With 2.5 times an epoch each pair is there twice, and a random half of them a third time, the same in every epoch.
     """
+    counts = {name: round(times[name] * size) for name, size in sizes.items()}
+    if counts == sizes:
+        return None
     found = []
     for number, (name, begin, size) in enumerate(ranges_of(sizes)):
-        whole, more = divmod(round(times[name] * size), size)
+        whole, more = divmod(counts[name], size)
         repeated = random_order(size, seed, 0, REPEATED_STREAM + number)[:more]
         found += [np.tile(np.arange(size, dtype=repeated.dtype), whole) + begin, repeated + begin]
     return np.concatenate(found).astype(index_type(sum(sizes.values())))
+
+
+def describe_shares(
+    sizes: Mapping[str, int], times: Mapping[str, float], unit: str
+) -> tuple[dict[str, object], list[str]]:
+    """Shares of an epoch as JSON, and a line for each corpus; both empty without a mixture. ``sizes``: in ``unit``."""
+    of_epoch = {name: each * sizes[name] for name, each in times.items()}
+    shares = {name: each / sum(of_epoch.values()) for name, each in of_epoch.items()}
+    lines = [f"  {name}: {shares[name]:.1%} of the {unit} of an epoch, each {times[name]:.2f} times" for name in times]
+    return {"mixture": {"times_an_epoch": times, "shares": shares}} if times else {}, lines

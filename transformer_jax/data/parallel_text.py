@@ -56,8 +56,8 @@ class TextCorpus:
 
     def _tagged(self, pair: SentencePair, split: str) -> SentencePair:
         # The filters of training recognize these pairs by their plain text.
-        is_left_out = not pair.source.strip() or (split == self.train and pair.source == pair.target)
-        return pair if is_left_out else pair._replace(source=f"{self.tag} {pair.source}")
+        has_no_tag = not pair.source.strip() or (split == self.train and pair.source == pair.target)
+        return pair if has_no_tag else pair._replace(source=f"{self.tag} {pair.source}")
 
     def _untagged(self, split: str) -> Iterator[SentencePair]:
         if self._is_held_out(split):
@@ -99,7 +99,7 @@ class TextCorpus:
         if named:
             return named_files(named, f"data.{split}")
         if not self.directory:
-            raise DataError(self._how_to_name(split))
+            raise DataError(self.how_to_name(split))
         folder = Path(absolute_path(self.directory, "data.directory"))
         if not folder.is_dir():
             raise DataError(
@@ -137,7 +137,8 @@ class TextCorpus:
         count = sum(1 for _ in self._all_pairs(self.train))
         number = round(self.held_out if self.held_out >= 1 else self.held_out * count)
         if not 0 < 2 * number <= count:
-            raise DataError(f"data.held_out: {number:,} of {count:,} pairs; hold out at least one, and at most half")
+            of_what = f"{count:,} pairs of {self.files(self.train)[-1]}"
+            raise DataError(f"data.held_out: {number:,} of {of_what}; hold out at least one, and at most half")
         chosen = set(np.random.default_rng(self.seed).choice(count, number, replace=False).tolist())
         return [pair for index, pair in enumerate(self._all_pairs(self.train)) if index in chosen]
 
@@ -145,11 +146,12 @@ class TextCorpus:
         paths = self.files(split)
         return _tab_separated(paths[0]) if len(paths) == 1 else _side_by_side(*paths)
 
-    def _how_to_name(self, split: str) -> str:
+    def how_to_name(self, split: str, form: str = "") -> str:
+        """The error for a split without files; ``form``: how a mixture names files."""
         settings = {self.train: "train", self.validation: "validation", self.test: "test"}
         remedy = did_you_mean(split, self.splits)
         if split in settings:
-            remedy = f"; name its files with --config.data.{settings[split]}"
+            remedy = f"; name its files with --config.data.{settings[split]}{form}"
         if split == self.validation:
             remedy += ", or hold out training pairs: --config.data.held_out=0.01"
         return f"no split {split!r}; splits here: {', '.join(self.splits)}{remedy}"
@@ -187,7 +189,8 @@ def named_files(text: str, key: str) -> tuple[Path, ...]:
         path = Path(name).expanduser()
         found = [each for each in (path, path.with_name(f"{path.name}.gz")) if each.is_file()]
         if not found:
-            raise DataError(f"{key}: {path} is not a file")
+            hint = "; for several corpora set data.source=mixture" if "=" in text else ""
+            raise DataError(f"{key}: {path} is not a file{hint}")
         files.append(found[0])
     return tuple(files)
 

@@ -167,8 +167,9 @@ def _require_equal(found: Mapping[str, object], settings: Mapping[str, object], 
     differing = [name for name in {**found, **wanted} if found.get(name) != wanted.get(name)]
     if differing:
         name = differing[0]
+        before, now = ("none" if each in (None, "") else each for each in (found.get(name), wanted.get(name)))
         remedy = "use the same settings and text, or another store"
-        raise ConfigError(f"{problem} with {name}={found.get(name)}, not {wanted.get(name)}; {remedy}")
+        raise ConfigError(f"{problem} with {name}={before}, not {now}; {remedy}")
 
 
 def _name(index: int, count: int) -> str:

@@ -67,7 +67,9 @@ def new_tokenizers(config: ExperimentConfig, task: "type[Task]", output: str = "
         key = "--output" if output else "data.store"
         return shared_tokenizers(output or config.data.store, stated, key, trained)
     data = asdict(config.data) | {"cache_directory": ""}
-    del data["store"]
+    # Shares of an epoch do not change them; tags are in the digest of the text.
+    for name in ("store", "weights", "temperature", "tags"):
+        data.pop(name, None)
     text = task.open_source(config).fingerprint(config.data.train_split)
     settings = json.dumps([data, asdict(config.tokenizer), config.data_seed], sort_keys=True)
     name = digest([config.task, text, settings, *loaded_plugins().values()])[:32]

@@ -138,6 +138,11 @@ def _sizing_of(config: ExperimentConfig, stated: Mapping[str, Any], *, has_flag:
     if not reference or config.data.source != "text":
         sizings = [imported(settings.sizing) for settings in TASKS.values() if settings.sizing]
         recipes = ", ".join(f"--config={each.recipe}" for each in sizings)
+        if reference and not has_flag:
+            others = "such as --config=multi30k:tiny_hour or --config=language_model:quick, and set its sizes"
+            raise ConfigError(
+                f"data.source: {recipes} choose sizes for text, not for {config.data.source}; name another recipe, {others}"
+            )
         raise ConfigError(
             f"--budget: sizes a run on text files (data.source=text; {recipes}); for others set the sizes yourself"
         )

@@ -17,7 +17,7 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Hyp
 from transformer_jax.data.batches import SCORING_TOKENS
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.documents import NamedTexts, open_documents
-from transformer_jax.data.mixture import ranges_of, times_an_epoch
+from transformer_jax.data.mixture import describe_shares, ranges_of, times_an_epoch
 from transformer_jax.data.text_files import is_text_file
 from transformer_jax.data.text_rows import (
     PADDING_ROW,
@@ -142,8 +142,9 @@ class LanguageModelData:
     @cached_property
     def report(self) -> DataReport:
         store, plan = self.store, self.plan
-        of_epoch = {name: self.times[name] * tokens for name, tokens in tokens_of_corpora(store).items()}
-        total = sum(of_epoch.values()) or store.num_tokens
+        sizes = tokens_of_corpora(store)
+        mixture, lines = describe_shares(sizes, self.times, "tokens")
+        total = sum(self.times[name] * tokens for name, tokens in sizes.items()) or store.num_tokens
         padding = max(1 - total / (plan.updates_per_epoch * plan.rows_per_update * self.width), 0.0)
         rows = {"rows": plan.num_rows, "updates_per_epoch": plan.updates_per_epoch, "padding_share": padding}
         text = (
@@ -151,10 +152,8 @@ class LanguageModelData:
             f"batches: {plan.updates_per_epoch:,} an epoch, {plan.rows_per_update} rows of {self.width} tokens each; "
             f"padding {padding:.1%}"
         )
-        for name, tokens in of_epoch.items():
-            text += f"\nmixture: {name} {tokens / total:.1%}, {self.times[name]:.2f} times an epoch"
         content = {"training": store.to_json(), "batches": rows, "unigram_entropy": unigram_entropy(store.ids)}
-        return DataReport(content | ({"mixture": {"times_an_epoch": self.times}} if self.times else {}), text)
+        return DataReport(content | mixture, "\n".join([text, *lines]))
 
     def batch_shapes(self, first_update: int) -> list[Tokens]:
         del first_update
@@ -235,7 +234,7 @@ class LanguageModelTask(TextTask):
         store = self._store(name)
         if not store.corpora:
             return self._evaluate_store(params, store, name, limit)
-        ranges = ranges_of(store.corpora, -(-limit // len(store.corpora)))
+        ranges = ranges_of(store.corpora, limit)
         parts = {
             corpus: self._evaluate_store(params, store, name, number, begin)
             for corpus, begin, number in ranges

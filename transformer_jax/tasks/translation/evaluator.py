@@ -3,6 +3,7 @@
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from transformer_jax.array_types import PAD_ID, Array, Bool, Float, PyTree
 from transformer_jax.config import DataError, ExperimentConfig
+from transformer_jax.config.languages import bleu_tokenizer_of
 from transformer_jax.data.batches import SCORING_TOKENS, scoring_batches, token_rows
 from transformer_jax.data.mixture import parts_of, ranges_of
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair
@@ -37,7 +39,8 @@ class TranslationEvaluation(NamedTuple):
     """A report, and the translations and their pairs, in the order of the split.
 
     ``references``: one or several lists, only for text that is not a split of the data; saved with the scores and sources.
-    ``signs``: measurements of whether the model uses its source, for the log. ``corpora``: metrics by corpus of a mixture.
+    ``signs``: measurements of whether the model uses its source, for the log. ``corpora``: scores and loss by
+    corpus of a mixture.
     """
 
     report: EvaluationReport
@@ -45,7 +48,7 @@ class TranslationEvaluation(NamedTuple):
     pairs: Sequence[SentencePair] = ()
     references: Sequence[Sequence[str]] = ()
     signs: Mapping[str, float] = {}
-    corpora: Mapping[str, Mapping[str, float]] = {}
+    corpora: Mapping[str, Scores] = {}
 
     @property
     def split(self) -> str:
@@ -53,7 +56,8 @@ class TranslationEvaluation(NamedTuple):
 
     @property
     def metrics(self) -> dict[str, float]:
-        of_corpora = {f"{name}_{corpus}": found[name] for corpus, found in self.corpora.items() for name in found}
+        parts = self.corpora.items()
+        of_corpora = {f"{name}_{corpus}": value for corpus, found in parts for name, value in found.values.items()}
         return {**self.report.headline(), **of_corpora, **self.signs}
 
     @property
@@ -62,15 +66,16 @@ class TranslationEvaluation(NamedTuple):
 
     def to_json(self) -> dict[str, object]:
         if not self.references:
-            return self.report.to_json() | ({"corpora": self.corpora} if self.corpora else {})
+            corpora = {name: found.to_json() for name, found in self.corpora.items()}
+            return self.report.to_json() | ({"corpora": corpora} if corpora else {})
         sources = [pair.source for pair in self.pairs]
         return {**self.report.to_json(), "sources": sources, "references": [list(each) for each in self.references]}
 
     def rows(self) -> list[tuple[str, str, str]]:
         corpora = [
-            (f"{LABELS.get(name, name)} of {corpus}", f"{found[name]:.2f}", "")
+            (f"{LABELS.get(name, name)} of {corpus}", f"{value:.2f}", found.signatures.get(name, ""))
             for corpus, found in self.corpora.items()
-            for name in found
+            for name, value in found.values.items()
         ]
         return [*self.report.rows(), *corpora]
 
@@ -125,14 +130,16 @@ class Evaluator:
         parts = self.pairs_by_corpus(name, limit)
         pairs, sizes = [pair for part in parts.values() for pair in part], self.store(name).statistics.corpora
         ranges = ranges_of(sizes) if sizes else [("", 0, len(pairs))]
-        sums = {corpus: self.loss_sums(params, name, len(parts[corpus]), begin) for corpus, begin, _ in ranges}
+        sums = {each: self.loss_sums(params, name, len(parts[each]), begin) for each, begin, _ in ranges if parts[each]}
         nll, tokens = (sum(float(getattr(each, of)) for each in sums.values()) for of in ("nll", "tokens"))
         found = self.translated(params, name, pairs, [pair.target for pair in pairs], nll, tokens)
         corpora, outputs = {}, iter(found.outputs)
-        for corpus in sizes:
+        languages = {corpus: part.target_language for corpus, part in parts_of(self.corpus, name).items()}
+        for corpus in sums if sizes else ():
             part, of_part = parts[corpus], sums[corpus]
-            scores = self._scores(list(itertools.islice(outputs, len(part))), [pair.target for pair in part], part)
-            corpora[corpus] = {"loss": float(of_part.nll / of_part.tokens), **scores.values}
+            hypotheses, references = list(itertools.islice(outputs, len(part))), [pair.target for pair in part]
+            scores = self._scores(hypotheses, references, part, languages[corpus])
+            corpora[corpus] = replace(scores, values={"loss": float(of_part.nll / of_part.tokens), **scores.values})
         return found._replace(corpora=corpora)
 
     def translated(
@@ -176,9 +183,14 @@ class Evaluator:
         hypotheses: Sequence[str],
         references: Sequence[str] | Sequence[Sequence[str]],
         pairs: Sequence[SentencePair],
+        language: str = "",
     ) -> Scores:
-        language, sources = self.config.data.target_language, [pair.source for pair in pairs]
+        """``language``: of a corpus of a mixture, which chooses its tokenizer unless the settings state another."""
+        own, sources = self.config.data.target_language, [pair.source for pair in pairs]
         settings, parts = self.config.evaluation, self.config.parts
+        if language and settings.bleu_tokenizer == bleu_tokenizer_of(own):
+            settings = replace(settings, bleu_tokenizer="")
+        language = language or own
         return score_translations(hypotheses, references, language, settings, sources, parts)
 
     def pairs(self, split: str, limit: int = 0) -> list[SentencePair]:
@@ -188,11 +200,11 @@ class Evaluator:
     def pairs_by_corpus(self, split: str, limit: int) -> dict[str, list[SentencePair]]:
         """Raw pairs, all or the first ``limit``, by corpus of a mixture; without one, under an empty name."""
         parts = parts_of(self.corpus, split)
-        limit = -(-limit // len(parts))
         found = {name: list(itertools.islice(part.pairs(split), limit or None)) for name, part in parts.items()}
         if not any(found.values()):
             raise DataError(f"data: the split {split!r} is empty")
-        return found
+        ranges = ranges_of({name: len(pairs) for name, pairs in found.items()}, limit)
+        return {name: found[name][:number] for name, _, number in ranges}
 
     def loss_sums(self, params: PyTree, split: str, limit: int = 0, begin: int = 0) -> LossSums:
         """Teacher-forced loss sums, without dropout or smoothing, over a split."""

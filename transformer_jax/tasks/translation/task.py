@@ -22,7 +22,8 @@ from transformer_jax.data.batches import make_batch
 from transformer_jax.data.corpora import open_corpus, with_languages
 from transformer_jax.data.corpus_statistics import sample_of
 from transformer_jax.data.line_shift import line_shift
-from transformer_jax.data.mixture import items_of_epoch, ranges_of, times_an_epoch
+from transformer_jax.data.mixture import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
+from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, digest
 from transformer_jax.data.shared_stores import shared_digest
 from transformer_jax.data.text_files import read_lines
@@ -58,7 +59,7 @@ MEASURED_PAIRS = 1000
 class TranslationData:
     """The training split, tokenized and filtered, and the assignment of pairs to updates; prefetches ``prefetch`` batches.
 
-    ``warnings``: faults in the text. ``times``: how often an epoch has a pair of each corpus of a mixture, in the mean.
+    ``warnings``: faults in the text. ``times``: how often each pair of a corpus of a mixture occurs in an epoch.
     """
 
     store: TokenStore
@@ -73,12 +74,9 @@ class TranslationData:
         statistics = self.store.statistics
         content: dict[str, object] = {"training": asdict(statistics), "batches": self.plan.to_json()}
         content |= {"unigram_entropy": unigram_entropy(self.store.target_side.ids), "warnings": self.warnings}
-        shares = {name: times * statistics.corpora[name] / self.plan.num_pairs for name, times in self.times.items()}
-        content |= {"mixture": {"times_an_epoch": self.times, "shares": shares}} if shares else {}
-        mixture = [
-            f"mixture: {name} {shares[name]:.1%}, {times:.2f} times an epoch" for name, times in self.times.items()
-        ]
-        return DataReport(content, "\n".join([statistics.table(), *mixture, self.plan.table(), *self.warnings]))
+        mixture, lines = describe_shares(statistics.corpora, self.times, "pairs")
+        text = "\n".join([statistics.table(), *lines, self.plan.table(), *self.warnings])
+        return DataReport(content | mixture, text)
 
     def batch_shapes(self, first_update: int) -> list[Batch]:
         return [batch_shape(*shape) for shape in self.plan.shapes_by_need(first_update)]
@@ -191,20 +189,18 @@ class TranslationTask(Task):
             if len(pieces := self.tokenizers.source.encode(tag)) != 1:
                 remedy = "use --config.init.tokenizer=new, or a word that is a piece of it"
                 raise ConfigError(f"data.tags: {tag} has {len(pieces)} pieces in the vocabulary, not one; {remedy}")
-        with first_goes_first("tokenized data"):
-            store = open_token_store(self.corpus, data.train_split, self.tokenizers, data, is_training=True)
-        chosen, times = None, {}
+        store, chosen, times = self._training_store, None, {}
         if store.statistics.corpora:
-            self._mixture.append(store)
             times = times_an_epoch(store.statistics.corpora, data)
             chosen = items_of_epoch(store.statistics.corpora, times, self.config.data_seed)
         plan = plan_batches(store.lengths(), batching, self.config.data_seed, chosen)
         return TranslationData(store, plan, self.mesh, batching.prefetch_batches, self._warnings(), times)
 
     @cached_property
-    def _mixture(self) -> list[TokenStore]:
-        """The store of the mixture that ``training_data`` opened; empty before, and for other data."""
-        return []
+    def _training_store(self) -> TokenStore:
+        data = self.config.data
+        with first_goes_first("tokenized data"):
+            return open_token_store(self.corpus, data.train_split, self.tokenizers, data, is_training=True)
 
     def tokenization(self) -> PairTokenization:
         return PairTokenization(self.corpus, self.config.data.train_split, self.tokenizers, self.config.data)
@@ -212,14 +208,21 @@ class TranslationTask(Task):
     def _warnings(self) -> tuple[str, ...]:
         """On a sample of the training text: sides that are shifted, and a vocabulary that is too small."""
         data = self.config.data
-        if data.source != "text" or data.store or jax.process_index():
+        if data.store or jax.process_index():
             return ()
-        sample = sample_of(self.corpus.pairs(data.train_split), self.corpus.count(data.train_split))
-        languages = data.source_language, data.target_language
-        shift = line_shift(sample.lines, sample.pairs)
-        where = "; ".join(shift.descriptions(*languages))
-        text = f"WARNING: the sides of the training text are shifted: {where}; see transformer-jax data check"
-        return *[text] * shift.is_shifted, *too_many_pieces(self.tokenizers, sample.pairs[:MEASURED_PAIRS], languages)
+        found = []
+        for name, corpus in parts_of(self.corpus, data.train_split).items():
+            if not isinstance(corpus, TextCorpus):
+                continue
+            corpus, of = replace(corpus, tag=""), f" of {name}" * bool(name)
+            sample = sample_of(corpus.pairs(data.train_split), corpus.count(data.train_split))
+            languages = f"{corpus.source_language}{of}", f"{corpus.target_language}{of}"
+            shift = line_shift(sample.lines, sample.pairs)
+            where = "; ".join(shift.descriptions(*languages))
+            text = f"WARNING: the sides of the training text are shifted: {where}; see transformer-jax data check"
+            found += [text] * shift.is_shifted
+            found += too_many_pieces(self.tokenizers, sample.pairs[:MEASURED_PAIRS], languages)
+        return tuple(found)
 
     def activations(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> PyTree:
         return activations(self.objective.training_model(hyperparameters), params, *batch, key=key)
@@ -227,7 +230,8 @@ class TranslationTask(Task):
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
         """Translates and scores a split as validations do, and measures whether the outputs depend on the source.
 
-        For a mixture also the loss of the first training pairs of each corpus, which may have no validation split.
+        In the training of a mixture, also the loss of the first training pairs of each corpus, which may have no validation
+        split.
         """
         found = self.validator.evaluate(params, split, limit=limit)
         signs = {"distinct_outputs": distinct_share([pair.source for pair in found.pairs], found.outputs)}
@@ -235,10 +239,12 @@ class TranslationTask(Task):
         entropy = None if batch is None else self._entropy(params, put_rows(batch, self.mesh))
         if entropy is not None:
             signs["cross_attention_entropy"] = float(entropy)
-        for store in self._mixture:
+        # Only training opens the store, which may be large.
+        if store := vars(self).get("_training_store"):
             for name, begin, number in ranges_of(store.statistics.corpora, MEASURED_PAIRS):
-                sums = self.validator.sums_over(params, store, number, begin)
-                signs[f"train_loss_{name}"] = float(sums.nll / sums.tokens)
+                if number:
+                    sums = self.validator.sums_over(params, store, number, begin)
+                    signs[f"train_loss_{name}"] = float(sums.nll / sums.tokens)
         return found._replace(signs=signs)
 
     def evaluate_trained(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
