@@ -226,10 +226,10 @@ class Checkpoints:
         args = ocp.args.Composite(params=ocp.args.StandardRestore(jax.tree.map(_abstract, like)))
         try:
             return self._read(step, args)["params"]
-        except CheckpointMismatch:
-            raise
         except CheckpointError as error:
-            others = [each for each in self._manager.all_steps() if each != step]
+            # Another checkpoint of the run has the same arrays.
+            is_damage = not isinstance(error, CheckpointMismatch)
+            others = [each for each in self._manager.all_steps() if is_damage and each != step]
             remedy = f"; use --checkpoint={max(others)}" if others else ""
             raise CheckpointError(f"{self._directory}: {error}{remedy}") from error
 
