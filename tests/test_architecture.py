@@ -170,6 +170,23 @@ def test_heavy_dependencies_come_in_by_their_door():
     assert violations(door_violations) == []
 
 
+def test_a_trained_translator_loads_no_library_of_training():
+    """``translate`` starts in seconds; imports inside functions, and for types only, do not count."""
+    files, seen = {module_name(file): file for file in FILES}, set()
+    left = {"tasks.trained_run", "tasks.translation.task"}
+    while left:
+        seen.add(name := left.pop())
+        top = ast.Module(
+            [each for each in parse(files[name]).body if isinstance(each, ast.Import | ast.ImportFrom)], []
+        )
+        names = {found for found, _ in imported(top)}
+        assert not {"optax", "tensorflow", "matplotlib"} & {each.partition(".")[0] for each in names}, name
+        left |= {
+            each.removeprefix("transformer_jax.") for each in names if each.startswith("transformer_jax.")
+        } & files.keys() - seen
+    assert len(seen) > 30
+
+
 def test_every_part_of_the_package_has_a_floor():
     parts = {module_name(file).partition(".")[0] for file in FILES} - {""}
     assert parts <= set(FLOORS)

@@ -67,13 +67,13 @@ def measured(model: Module, params: PyTree, searches: int, *, tokens: int, sente
         lambda params: partial(call, model, params, "decode_step"),
         plain_search(Rules(beams, 1, 0.6)),
     )
-    sizes, advance = [0], search._advance
+    sizes, run_segment = [0], search._run_segment
 
-    def observed(params: PyTree, state: PyTree, until: int, min_done: int) -> tuple[PyTree, PyTree]:
+    def observed(params: PyTree, state: PyTree, *limits: np.int32, kind: tuple) -> tuple[PyTree, PyTree]:
         sizes.append(sum(leaf.nbytes for leaf in jax.tree.leaves(state)))
-        return advance(params, state, until, min_done)
+        return run_segment(params, state, *limits, kind=kind)
 
-    search._advance = observed  # type: ignore[assignment]  # it only watches
+    search._run_segment = observed  # it only watches
     ids: Array = np.random.default_rng(0).integers(4, VOCABULARY, (sentences, SOURCE)).astype(np.int32)
     limits = np.full(sentences, tokens, np.int32)
     wall, cpu = [], []

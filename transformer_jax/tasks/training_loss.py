@@ -20,10 +20,9 @@ from transformer_jax.runtime.hardware import device_of
 from transformer_jax.sequence_types import sides_of
 from transformer_jax.tasks.modified_loss import modified_loss
 from transformer_jax.training.loss_terms import LossTerms
-from transformer_jax.training.losses import LossSums
+from transformer_jax.training.losses import LossFunction, LossSums
 from transformer_jax.training.projected_loss import logit_blocks, projected_cross_entropy
 from transformer_jax.training.sharding import token_groups
-from transformer_jax.training.step import LossFunction
 
 
 class TrainedObjective(ABC):

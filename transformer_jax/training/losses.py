@@ -1,7 +1,7 @@
 """Losses as sums, to be divided once, at the very end."""
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from transformer_jax.array_types import AnyArray, Array, Float, Int, Logits
+from transformer_jax.array_types import AnyArray, Array, Float, Int, Logits, PyTree
 from transformer_jax.config import Number
 
 # Below every logit, and finite, so that two of them have a difference.
@@ -44,6 +44,10 @@ class LossSums(NamedTuple):
     def with_term(self, name: str, value: Array) -> "LossSums":
         """The sums with a loss term, which is added to the loss and to what is reported under ``name``."""
         return self._replace(loss=self.loss + value, extras={**self.extras, name: self.extras.get(name, 0.0) + value})
+
+
+LossFunction = Callable[[PyTree, PyTree, Array, PyTree], LossSums]
+"""(params, batch, dropout key, hyperparameters) to sums over the batch; ``sums.loss`` is differentiated."""
 
 
 def label_smoothed_cross_entropy(

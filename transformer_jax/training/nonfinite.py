@@ -8,8 +8,9 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import Hyperparameters
+from transformer_jax.training.losses import LossFunction
 from transformer_jax.training.sharding import path_of
-from transformer_jax.training.step import LossFunction, interleaved, key_of_part
+from transformer_jax.training.step import interleaved, key_of_part
 
 
 def find_nonfinite(

@@ -11,12 +11,9 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.training.losses import LossSums
+from transformer_jax.training.losses import LossFunction, LossSums
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.statistics import Watch, joined_statistics
-
-LossFunction = Callable[[PyTree, PyTree, Array, PyTree], LossSums]
-"""(params, batch, dropout key, hyperparameters) to sums over the batch; ``sums.loss`` is differentiated."""
 
 GradientFunction = Callable[[PyTree, PyTree, Array, PyTree], tuple[PyTree, LossSums]]
 """(params, batch, dropout key, hyperparameters) to the gradient of ``sums.loss``, and the sums."""

@@ -21,13 +21,14 @@ from transformer_jax.config import (
     parts_with,
 )
 from transformer_jax.config.plugins import registered
+from transformer_jax.training.losses import LossFunction
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.parameters import frozen, with_frozen, without_gradient
 from transformer_jax.training.schedules import Schedule, make_schedule
 from transformer_jax.training.sharding import batch_sharding, replicated, sharded_shapes, state_shardings
 from transformer_jax.training.state import TrainState, create_state
 from transformer_jax.training.statistics import Watch
-from transformer_jax.training.step import LossFunction, TrainStep, UpdateRule, make_train_step
+from transformer_jax.training.step import TrainStep, UpdateRule, make_train_step
 
 SEED_SHAPE = jax.ShapeDtypeStruct((), jnp.uint32)
 DETERMINISTIC: dict[str, str | bool] = {"xla_gpu_exclude_nondeterministic_ops": True}
