@@ -105,7 +105,7 @@ class Classification(TranslationTask):
     def measured(self):
         return jax.jit(self.objective.unsmoothed_loss, out_shardings=replicated(self.mesh))
 
-    def evaluate(self, params, split, *, limit=0):
+    def validate(self, params, split, *, limit=0):
         name, total = self.config.data.split_name(split), LossSums.zero()
         store = open_token_store(self.corpus, name, self.tokenizers, self.config.data, is_training=False)
         for batch in scoring_batches(store, 4096, row_groups(self.mesh), limit=limit):
@@ -113,4 +113,4 @@ class Classification(TranslationTask):
         loss, accuracy = float(total.nll / total.tokens), float(total.correct / total.tokens)
         return MeasuredSplit(name, {"accuracy": accuracy, "loss": loss}, int(total.tokens))
 
-    evaluate_trained = evaluate
+    evaluate = validate

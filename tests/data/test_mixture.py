@@ -19,7 +19,7 @@ from transformer_jax.config import (
 )
 from transformer_jax.data.batch_plan import plan_batches
 from transformer_jax.data.cached_stores import WHOLE_SPLIT, Shard, build_shard
-from transformer_jax.data.corpora import open_corpus, require_readable, with_languages
+from transformer_jax.data.corpora import completed, open_corpus, require_readable
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.mixture import items_of_epoch, ranges_of, times_an_epoch
 from transformer_jax.data.shared_stores import open_shared, upload_shard
@@ -324,7 +324,7 @@ def test_training_reads_the_shares_and_measures_the_loss_of_each_corpus(folder, 
         sums_over=lambda params, store, limit, begin: LossSums(0, 7.0 * limit + begin, 0, limit),
     )
     vars(task)["_entropy"] = lambda params, batch: None
-    metrics = task.evaluate({}, "validation").metrics
+    metrics = task.validate({}, "validation").metrics
     assert [metrics[f"train_loss_{name}"] for name in ("fr", "de", "bt")] == [7, 7 + 40 / 8, 7 + 50 / 2]
     others = train_tokenizers(TokenizerConfig("bpe", 268), open_corpus(data_of(folder, tags=""), 0), "train", 0)
     with pytest.raises(ConfigError, match=r"data.tags: <2de> has \d pieces in the vocabulary, not one"):
@@ -409,7 +409,7 @@ def test_the_language_of_files_without_suffixes_is_unknown_where_corpora_differ(
         (tmp_path / f"{name}.tsv").write_text(f"a\t{text}\n")
     for train, language in (("ja={0}/ja.tsv el={0}/el.tsv", "und"), ("a={0}/ja.tsv b={0}/ja.tsv", "ja")):
         config = from_dict({"data": {"source": "mixture", "train": train.format(tmp_path)}})
-        found, remark = with_languages(config)
+        found, remark = completed(config)
         assert found.data.target_language == language and f"data.target_language: {language}, " in remark
 
 

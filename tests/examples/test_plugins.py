@@ -277,7 +277,7 @@ def test_a_task_learns_and_counts_only_labels(tmp_path):
     gradient = jax.jit(jax.grad(lambda params: loss(params, batch)))(params)
     better = jax.tree.map(lambda value, slope: value - 0.1 * slope, params, gradient)
     assert float(loss(better, batch)) < float(loss(params, batch)) - 0.01
-    found = task.evaluate(params, "validation", limit=8)
+    found = task.validate(params, "validation", limit=8)
     assert found.num_examples == 8
     assert found.metrics["accuracy"] * 8 == round(found.metrics["accuracy"] * 8)
 

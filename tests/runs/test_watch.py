@@ -46,7 +46,7 @@ def scored(monkeypatch):
         restored.append(step)
         return original(self, step, like)
 
-    def evaluate(task, params, split, *, limit=0):
+    def validate(task, params, split, *, limit=0):
         assert len(steps) < 4, "again and again"
         steps.append(restored[-1])
         scores = score_translations(["a b c d" if steps[-1] == 3 else "d c"], ["a b c d"])
@@ -55,7 +55,7 @@ def scored(monkeypatch):
 
     original = Checkpoints.restore_params
     monkeypatch.setattr(Checkpoints, "restore_params", restore_params)
-    monkeypatch.setattr(TranslationTask, "evaluate", evaluate)
+    monkeypatch.setattr(TranslationTask, "validate", validate)
     return steps
 
 

@@ -10,7 +10,6 @@ from transformer_jax.commands.run_flags import (
     open_runs,
     output_path,
     require_attention,
-    require_task,
     run_config,
     run_flags,
 )
@@ -48,12 +47,11 @@ def align(values: flags.Values) -> int:
     spaces, pieces of the tokenizer count as words, unless you add spaces, as gold alignments do. A gold file has a pair a line:
     0-0 is a sure link, 1?2 or 1p2 a possible one.
     """
-    config = run_config(values)
+    config = run_config(values, "translation")
     import numpy as np
 
     from transformer_jax.evaluation import word_alignment
 
-    require_task(values.workdir, "translation")
     require_attention(config, "cross", values.layer, values.head)
     sources, targets, gold = read_pairs(values.source, values.target, values.gold, values.first_word)
     stem = output_path(values, "alignment")

@@ -66,7 +66,7 @@ def explore(values: flags.Values) -> int:
     chosen = [ChosenRun(values.workdir, run_config(values), values.checkpoint)]
     for text in values.against:
         folder, checkpoint = split_checkpoint(text, "--against")
-        chosen.append(ChosenRun(folder, run_config(values, folder), checkpoint or values.checkpoint))
+        chosen.append(ChosenRun(folder, run_config(values, workdir=folder), checkpoint or values.checkpoint))
     texts = _texts(values)
     targets = values.target or [None] * len(texts)
     if len(targets) != len(texts):

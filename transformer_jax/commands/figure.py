@@ -75,5 +75,5 @@ def subject_of(values: flags.Values, recipe: str) -> Subject:
 
 def _run(values: flags.Values, workdir: str) -> tuple[ExperimentConfig, Callable[[], Any]]:
     """The settings of a run, and a function that restores it."""
-    config = run_config(values, workdir)
+    config = run_config(values, workdir=workdir)
     return config, lambda: open_runs([ChosenRun(workdir, config, values.checkpoint)])

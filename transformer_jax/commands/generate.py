@@ -2,7 +2,7 @@ import sys
 from pathlib import Path
 
 from transformer_jax.commands import flags
-from transformer_jax.commands.run_flags import chosen_runs, open_runs, require_task, run_config, run_flags
+from transformer_jax.commands.run_flags import chosen_runs, open_runs, run_config, run_flags
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import LARGEST_SEED
 from transformer_jax.data.text_files import as_one_line, read_lines
@@ -46,9 +46,8 @@ def generate(values: flags.Values) -> int:
         raise ConfigError(
             f"--{name}: --beam_width={values.beam_width} is beam search, which does not sample; give one of them"
         )
-    require_task(values.workdir, "language_model")
     values.config_override += [f"decoding.{name}={values[name].value}" for name in stated]
-    config = run_config(values)
+    config = run_config(values, "language_model")
     prompts = None if values.prompts is None else list(read_lines(Path(values.prompts)))
     if prompts == []:
         raise DataError(f"{values.prompts}: the file is empty; expected a prompt a line")

@@ -103,7 +103,7 @@ def compare(values: flags.Values) -> int:
     paths = _two_paths(values)
     from transformer_jax.tasks.task import task_class
 
-    configs = [run_config(values, str(run_of(path))) for path in paths]
+    configs = [run_config(values, workdir=str(run_of(path))) for path in paths]
     paired, _ = (task_class(config.task).paired_scores(config) for config in configs)
     tokenizer, *others = dict.fromkeys(config.evaluation.tokenizer(config.data.target_language) for config in configs)
     if others:

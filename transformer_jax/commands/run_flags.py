@@ -32,27 +32,33 @@ ensemble_flag = flags.strings(
 )
 
 
-def run_config(values: flags.Values, workdir: str | None = None) -> ExperimentConfig:
+def run_config(values: flags.Values, *tasks: str, workdir: str | None = None) -> ExperimentConfig:
     """The settings of the run of --workdir (or of ``workdir``), with the overrides of the command line.
 
-    Raises ConfigError when there is no such run or checkpoint, or an override does not fit the trained model.
+    Raises ConfigError when there is no such run, it is of none of ``tasks`` (if any), or an override does not fit its model.
     """
-    is_only_run = workdir is None
-    workdir = values.workdir if workdir is None else workdir
-    run = RunDirectory(workdir)
-    run.require_run()
-    config = config_for_use(workdir, flags.overrides_of(values))
-    # Of several runs, some may have saved evaluations but no checkpoints.
-    if is_only_run and "checkpoint" in values and not ("watch" in values and values.watch):
-        chosen_step(run, values.checkpoint or "best")
-    return config
+    workdir = workdir or values.workdir
+    require_task(workdir, *tasks)
+    return config_for_use(workdir, flags.overrides_of(values))
+
+
+def require_task(workdir: str, *tasks: str) -> None:
+    """Raises ConfigError unless ``workdir`` is a run, of one of these tasks if there are any."""
+    RunDirectory(workdir).require_run()
+    found = load_run_config(workdir).task
+    if tasks and found not in tasks:
+        raise ConfigError(
+            f"--workdir: {workdir} is a run of task={found}; this command takes task={' or '.join(tasks)}"
+        )
 
 
 def chosen_runs(values: flags.Values, config: ExperimentConfig) -> list[ChosenRun]:
     """The run of --workdir with ``config``, and the runs of --ensemble with the same devices and decoding settings.
 
-    Raises ConfigError when one is not a run, is of another task, or cannot have these decoding settings.
+    Raises ConfigError when one is not a run, is of another task, or cannot have these decoding settings; CheckpointError when
+    --workdir has no such checkpoint.
     """
+    chosen_step(RunDirectory(values.workdir), values.checkpoint)
     chosen = [ChosenRun(values.workdir, config, values.checkpoint)]
     for text in values.ensemble if "ensemble" in values else ():
         folder, checkpoint = split_checkpoint(text, "--ensemble")
@@ -92,16 +98,6 @@ def require_attention(config: ExperimentConfig, kind: str, layer: int, head: int
         raise ConfigError(f"--layer: {layer} is more than the {layers} of the model")
     if head > heads:
         raise ConfigError(f"--head: {head} is more than the {heads} heads of a layer")
-
-
-def require_task(workdir: str, *tasks: str) -> None:
-    """Raises ConfigError unless ``workdir`` is a run of one of these tasks."""
-    RunDirectory(workdir).require_run()
-    found = load_run_config(workdir).task
-    if found not in tasks:
-        raise ConfigError(
-            f"--workdir: {workdir} is a run of task={found}; this command takes task={' or '.join(tasks)}"
-        )
 
 
 def split_checkpoint(text: str, flag: str) -> tuple[str, str | None]:

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 from transformer_jax.commands import flags
 
 
@@ -30,7 +28,7 @@ def tokenize(values: flags.Values) -> int:
 
     from transformer_jax.config import ConfigError, MeshConfig
     from transformer_jax.data.cached_stores import WHOLE_SPLIT, Shard, build_shard
-    from transformer_jax.data.corpora import with_languages
+    from transformer_jax.data.corpora import completed
     from transformer_jax.data.shared_stores import upload_shard
     from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
     from transformer_jax.tasks.run_tokenizers import new_tokenizers
@@ -40,16 +38,14 @@ def tokenize(values: flags.Values) -> int:
 
     require_stated_tokens(flags.required_config(values), flags.overrides_of(values), None, "tokenize")
     shard = Shard.parse(values.shard) if values.shard is not None else WHOLE_SPLIT
-    config, remark = with_languages(flags.resolve_config(values))
+    config, remark = completed(flags.resolve_config(values))
     if config.data.store:
         raise ConfigError("data.store: is read by train; tokenize writes --output")
     if values.output and config.init.run and config.init.tokenizer == "adopt":
         raise ConfigError("init.run: training adopts its tokenizers, and a store has its own; use init.tokenizer=new")
     print(remark, end="\n" * bool(remark))
     start_jax(config.data.cache_directory)
-    config = resolve_for_device(
-        replace(config, data=config.data.absolute()), lambda: settings_on(jax.local_devices()[0])
-    )
+    config = resolve_for_device(config, lambda: settings_on(jax.local_devices()[0]))
     task_type = task_class(config.task)
     tokenizers = new_tokenizers(config, task_type, values.output)
     work, cache = task_type(config, tokenizers, make_mesh(MeshConfig())).tokenization(), config.data.cache_directory

@@ -67,10 +67,10 @@ def train(values: flags.Values) -> int:
 
     recipe, overrides = flags.required_config(values), flags.overrides_of(values)
     config, origin, remarks = settings_to_train(
-        recipe, overrides, values.workdir, values.budget, is_alone=not values.distributed
+        recipe, overrides, values.workdir, values.budget, is_distributed=values.distributed
     )
     print("".join(f"{remark}\n" for remark in remarks), end="", file=sys.stderr)
-    require_ready(config, values.workdir, is_alone=not values.distributed)
+    require_ready(config, values.workdir, is_distributed=values.distributed)
     from transformer_jax.runs.hooks import ProfiledSteps
 
     profiled = ProfiledSteps.parse(values.profile_steps) if values.profile_steps is not None else None
@@ -140,9 +140,9 @@ def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, sec
     return with_addresses("\n".join(lines))
 
 
-def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> None:
+def require_ready(config: ExperimentConfig, workdir: str, *, is_distributed: bool) -> None:
     """Raises ConfigError and DataError, before JAX starts, where the folder is locked or cannot be written, or a split has
-    missing files, bad encoding or sides of different length. Of several processes (not ``is_alone``), process 0 locks the
+    missing files, bad encoding or sides of different length. Where the run ``is_distributed``, process 0 locks the
     folder later.
     """
     from transformer_jax.data.corpora import require_readable
@@ -159,7 +159,7 @@ def require_ready(config: ExperimentConfig, workdir: str, *, is_alone: bool) -> 
             require_readable(config, split, is_whole=True)
     # The folder comes last: a run that is refused leaves none.
     require_own(RunDirectory(workdir).path)
-    if not is_alone:
+    if is_distributed:
         require_writable(workdir, "--workdir")
         return
     with RunDirectory(workdir).locked():

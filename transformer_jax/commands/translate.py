@@ -15,7 +15,6 @@ from transformer_jax.commands.run_flags import (
     chosen_runs,
     ensemble_flag,
     open_runs,
-    require_task,
     run_config,
     run_flags,
 )
@@ -82,8 +81,7 @@ def translate(values: flags.Values) -> int:
     With --ensemble the models of several runs, of any kind, translate as one: every next token has the mean of their
     probabilities. They must share their tokenizers. TensorFlow is not needed.
     """
-    require_task(values.workdir, "translation", "parsing")
-    config = with_minimum_risk(values, run_config(values))
+    config = with_minimum_risk(values, run_config(values, "translation", "parsing"))
     sampling: dict[str, Any] = {name: values[name].value for name in SAMPLING_FLAGS if values[name].value is not None}
     if sampling and values.prefix:
         raise ConfigError("--prefix: beam search continues a prefix, sampling does not; leave out one of them")
@@ -98,7 +96,7 @@ def translate(values: flags.Values) -> int:
 
         sampler = Sampler(trained.task.translator, SamplingRule(**sampling), values.seed)
         return decode_lines(values, with_tag_warning(partial(sampler.translate, trained.params), tags))
-    trained.task.translator.prefix_ids(values.prefix)
+    trained.task.translator.prefix_ids(values.prefix)  # Refuses a prefix before lines are read.
     decode = partial(trained.task.translator.translate_in_order, trained.params, prefix=values.prefix)
     return decode_lines(values, with_tag_warning(decode, tags))
 
@@ -117,8 +115,7 @@ def parse(values: flags.Values) -> int:
     rules). With --n_best=N every line in gives up to N lines out: line number, score and tree, separated by tabs. translate
     prints the symbols of the model instead.
     """
-    require_task(values.workdir, "parsing")
-    trained = open_for_lines(values, run_config(values))
+    trained = open_for_lines(values, run_config(values, "parsing"))
     return decode_lines(values, partial(trained.task.parse_in_order, trained.params))
 
 

@@ -86,11 +86,13 @@ def require_readable(config: ExperimentConfig, split: str, *, is_whole: bool = F
             next(corpus.pairs(name), None)
 
 
-def with_languages(config: ExperimentConfig) -> tuple[ExperimentConfig, str]:
-    """The settings with missing languages found by the script of the training text (``und`` if unknown), and a remark.
+def completed(config: ExperimentConfig) -> tuple[ExperimentConfig, str]:
+    """The settings with absolute paths, and with missing languages found by the script of the training text; a remark on these.
 
-    Languages that are set, or named by suffixes of files, stay. Raises DataError when the text cannot be read.
+    An unknown language is ``und``. Languages that are set, or named by suffixes of files, stay. Raises DataError when the text
+    cannot be read.
     """
+    config = replace(config, init=config.init.absolute(), data=config.data.absolute())
     missing = [side for side in ("source", "target") if getattr(config.data, f"{side}_language", "stated") == ""]
     if not missing:
         return config, ""

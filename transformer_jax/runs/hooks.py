@@ -173,7 +173,7 @@ def validate(run: TrainingRun) -> None:
     found: Evaluation | None = None
     if not run.is_interrupted:
         with suppress(CutShort), run.interruption.cutting_short(), run.clock.spend("evaluation"):
-            found = run.task.evaluate(
+            found = run.task.validate(
                 run.evaluated_params, "validation", limit=run.config.training.validation_sentences
             )
     run.is_interrupted = run.is_validation_due = found is None
@@ -261,7 +261,7 @@ def dry_run(run: TrainingRun) -> None:
         examples = min(DRY_RUN_EXAMPLES, run.config.training.validation_sentences or DRY_RUN_EXAMPLES)
         try:
             with run.interruption.cutting_short():
-                evaluation = run.task.evaluate(run.evaluated_params, "validation", limit=examples)
+                evaluation = run.task.validate(run.evaluated_params, "validation", limit=examples)
         except CutShort:
             raise KeyboardInterrupt(run.interruption.number) from None
         done = f"evaluation, decoding and saving done (untrained: {evaluation.summary})"

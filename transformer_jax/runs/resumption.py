@@ -8,7 +8,7 @@ from typing import Any
 from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, may_change
 from transformer_jax.config.conversion import listed
-from transformer_jax.data.corpora import with_languages
+from transformer_jax.data.corpora import completed
 from transformer_jax.runs.run_directory import RunDirectory, require_plugins, require_settings
 from transformer_jax.runtime.object_store import local_run
 from transformer_jax.tasks.sizing import sized
@@ -20,16 +20,15 @@ def settings_to_train(
     workdir: str,
     budget: str | None,
     *,
-    is_alone: bool = True,
+    is_distributed: bool = False,
 ) -> tuple[ExperimentConfig, Mapping[str, Any], list[str]]:
     """The settings of a run, with sizes for ``budget`` and the languages of its text; a record for ``run.json``; remarks.
 
     A run that resumes keeps the ``init`` with which it began. Raises ConfigError when the settings cannot resume the run in
     ``workdir``; DataError when the text cannot be read.
     """
-    found = sized(recipe, overrides, workdir, budget, is_alone=is_alone)
-    config, remark = with_languages(found.config)
-    config = replace(config, init=config.init.absolute(), data=config.data.absolute())
+    found = sized(recipe, overrides, workdir, budget, is_distributed=is_distributed)
+    config, remark = completed(found.config)
     require_same_run(config, workdir)
     if RunDirectory(workdir).has_checkpoints():
         config = replace(config, init=load_run_config(workdir).init)

@@ -96,7 +96,7 @@ def _scored(
                 yield f"update {step}: left out: {error}"
             pause()
             continue
-        evaluation = task.evaluate(params, split)
+        evaluation = task.validate(params, split)
         metrics = {f"{split}/{name}": value for name, value in evaluation.metrics.items()}
         log.write(step, metrics)
         log.sync()

@@ -76,12 +76,12 @@ def sized(
     workdir: str,
     budget: str | None = None,
     *,
-    is_alone: bool = True,
+    is_distributed: bool = False,
 ) -> SizedConfig:
     """The settings of a recipe (by name, or nested) with overrides, and with sizes for ``budget``, or the recipe's ``BUDGET``.
 
     Settings that the recipe or overrides state stay. A run that has begun keeps its size. Raises ConfigError where the task
-    cannot be sized, and unless the process ``is_alone``: each of several would measure another speed.
+    cannot be sized, and where the run ``is_distributed``: each process would measure another speed.
     """
     values = stated_settings(source, overrides) if isinstance(source, str) else source
     time_budget = budget or (_budget_of(source, overrides) if isinstance(source, str) else None)
@@ -96,7 +96,7 @@ def sized(
         saved = flatten(load_run_config(directory.path))
         kept = {key: saved[key] for key in sizing.keys if key in saved and key not in stated}
         return SizedConfig(_with(values, kept, overrides), "the run keeps its size")
-    if not is_alone:
+    if is_distributed:
         raise ConfigError(
             "--budget: sizes a run of one process; with --distributed set the sizes and training.num_updates yourself"
         )

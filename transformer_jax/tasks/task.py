@@ -243,7 +243,7 @@ class Task(ABC):
         """All module outputs of a training pass, to find the first non-finite one."""
 
     @abstractmethod
-    def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> Evaluation:
+    def validate(self, params: PyTree, split: str, *, limit: int = 0) -> Evaluation:
         """Scores ``params`` as validations do, on ``train``, ``validation``, ``test`` or another split.
 
         ``limit``: number of examples, the first ones; 0: all.
@@ -251,9 +251,9 @@ class Task(ABC):
 
     # A trained run.
 
-    def evaluate_trained(self, params: PyTree, split: str, *, limit: int = 0) -> Evaluation:
+    def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> Evaluation:
         """Scores ``params`` as the command ``evaluate`` does: by all scores, with the decoding settings."""
-        return self.evaluate(params, split, limit=limit)
+        return self.validate(params, split, limit=limit)
 
     def ensemble(self, others: Sequence["Task"]) -> "Task":
         """This task with an ensemble of all models; raises ConfigError where probabilities cannot be averaged."""

@@ -56,7 +56,7 @@ class TrainedRun(Generic[AnyTask]):
 
     def evaluate(self, split: str, *, limit: int = 0) -> Evaluation:
         """Scores the parameters on a split of the data of the run, or on its first ``limit`` examples."""
-        return self.task.evaluate_trained(self.params, split, limit=limit)
+        return self.task.evaluate(self.params, split, limit=limit)
 
 
 def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "") -> TrainedRun[Any]:

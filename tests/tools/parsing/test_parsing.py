@@ -137,7 +137,7 @@ def test_an_untrained_parser_writes_trees_over_the_words(run, trained):
 
 def test_without_the_constraint_outputs_are_repaired_and_counted(trained, tmp_path):
     task = ParsingTask(parsing_config(tmp_path, constrained=False), trained.tokenizers, trained.mesh)
-    found = task.evaluate_trained(trained.params, "test", limit=6)
+    found = task.evaluate(trained.params, "test", limit=6)
     assert found.report.repaired > 0
     assert sum(found.report.repairs.values()) >= found.report.repaired
     assert all(pair.source.split()[0] in output for pair, output in zip(found.pairs, found.outputs, strict=True))

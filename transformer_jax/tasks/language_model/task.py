@@ -224,7 +224,7 @@ class LanguageModelTask(TextTask):
         plan = plan_rows(rows.num_rows, batching, seed, chosen)
         return LanguageModelData(split, store, rows, plan, batching.context_length, self.mesh, times)
 
-    def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> LanguageModelEvaluation:
+    def validate(self, params: PyTree, split: str, *, limit: int = 0) -> LanguageModelEvaluation:
         """Scores every token of a split, or of its first ``limit`` documents if above 0, without dropout or smoothing.
 
         ``split``: ``train``, ``validation``, ``test`` or another name in the data. Raises DataError when the split is empty or

@@ -21,7 +21,7 @@ from transformer_jax.config.mixture import by_corpus
 from transformer_jax.config.plugins import user_parts
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.batches import make_batch
-from transformer_jax.data.corpora import open_corpus, with_languages
+from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.corpus_statistics import sample_of
 from transformer_jax.data.line_shift import line_shift
 from transformer_jax.data.mixture import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
@@ -147,14 +147,13 @@ class TranslationTask(Task):
 
     @staticmethod
     def begin(config: ExperimentConfig, directory: RunDirectory) -> ExperimentConfig:
-        """The settings with the languages of the text, the tokenizer of BLEU and the selection metric.
+        """The settings with the tokenizer of BLEU and the selection metric.
 
         Stated values stay; the run in ``directory`` gives the others, or the language for a new run. Raises ConfigError when a
         tokenizer is not installed.
         """
         if not config.scores_translations:
             return config
-        config, remark = with_languages(config)
         language = config.data.target_language
         found = EvaluationConfig(
             **from_first(
@@ -162,8 +161,6 @@ class TranslationTask(Task):
             )
         )
         found.require_installed(language, config.training.validation_metrics)
-        if remark:
-            say(remark, file=sys.stderr)
         if found != config.evaluation and (found.bleu_tokenizer, found.selection) != ("13a", "bleu"):
             chosen = f"BLEU is tokenized by {found.bleu_tokenizer}, checkpoints are selected by {found.selection}"
             say(
@@ -229,7 +226,7 @@ class TranslationTask(Task):
     def activations(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> PyTree:
         return activations(self.objective.training_model(hyperparameters), params, *batch, key=key)
 
-    def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
+    def validate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
         """Translates and scores a split as validations do, and measures whether the outputs depend on the source.
 
         In the training of a mixture, also the loss of the first training pairs of each corpus, which may have no validation
@@ -249,7 +246,7 @@ class TranslationTask(Task):
                     signs[f"train_loss_{name}"] = float(sums.nll / sums.tokens)
         return found._replace(signs=signs)
 
-    def evaluate_trained(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
+    def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
         return self.evaluator.evaluate(params, split, limit=limit)
 
     def ensemble(self, others: Sequence[Task]) -> "TranslationTask":

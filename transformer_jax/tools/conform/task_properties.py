@@ -149,7 +149,7 @@ def a_run_is_opened_and_scores_the_same(trial: TaskTrial, length: int) -> str:
     scores: list[dict[str, float]] = []
 
     def evaluated(task: Task, params: PyTree) -> None:
-        scores.append(dict(task.evaluate_trained(params, trial.config.data.validation_split, limit=8).metrics))
+        scores.append(dict(task.evaluate(params, trial.config.data.validation_split, limit=8).metrics))
 
     def at_end(run: TrainingRun) -> None:
         if run.number == UPDATES:

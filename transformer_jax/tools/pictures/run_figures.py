@@ -71,7 +71,7 @@ def draw_heads(subject: Subject, path: Path) -> list[str]:
     task = type(trained.task)(replace(trained.config, evaluation=evaluation), trained.tokenizers, trained.mesh)
 
     def evaluate(params: PyTree) -> Scores:
-        metrics = task.evaluate_trained(params, TEST, limit=limit).metrics
+        metrics = task.evaluate(params, TEST, limit=limit).metrics
         return Scores(metrics["bleu"], metrics["loss"])
 
     found = head_importance(trained.params, evaluate)

@@ -185,7 +185,7 @@ class WordVectorTask(TextTask):
         split = self.config.data.train_split
         return WordVectorData(split, self._store(split), self._blocks(split), self.ids_without_vector, self.mesh)
 
-    def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> WordVectorEvaluation:
+    def validate(self, params: PyTree, split: str, *, limit: int = 0) -> WordVectorEvaluation:
         """The loss on the first blocks of a split, with subsampling and negatives as in training, and the test sets.
 
         GloVe, which fits the counts of the training text, is always scored on the training split. ``limit`` is not used.
