@@ -22,7 +22,7 @@ def operands(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[jax.Array, 
 def test_bfloat16_rounds_operands_and_the_result(subscripts, left, right):
     left, right = operands(left, right)
     rounded = [array.astype(jnp.bfloat16).astype(jnp.float32) for array in (left, right)]
-    product = einsum(subscripts, left, right, POLICIES["bfloat16"].wide)
+    product = einsum(subscripts, left, right, POLICIES["bfloat16"].float32_output)
     assert product.dtype == jnp.float32
     np.testing.assert_allclose(product, jnp.einsum(subscripts, *rounded), rtol=1e-5, atol=1e-5)
     narrow = einsum(subscripts, left, right, POLICIES["bfloat16"])
@@ -94,7 +94,7 @@ def test_gradients_in_float32_are_those_of_the_einsum(subscripts, left, right):
 
 def test_the_backward_products_have_bfloat16_operands():
     def loss(left: jax.Array, right: jax.Array) -> jax.Array:
-        return jnp.sum(einsum("BD,DF->BF", left, right, POLICIES["bfloat16"].wide) ** 2)
+        return jnp.sum(einsum("BD,DF->BF", left, right, POLICIES["bfloat16"].float32_output) ** 2)
 
     jaxpr = jax.make_jaxpr(jax.grad(loss, argnums=(0, 1)))(*operands((2, 4), (4, 5)))
     products = [equation for equation in all_equations(jaxpr.jaxpr) if equation.primitive.name == "dot_general"]

@@ -36,7 +36,7 @@ class Precision:
     merges_positions: bool = True
 
     @property
-    def wide(self) -> "Precision":
+    def float32_output(self) -> "Precision":
         """This policy with float32 results: for scores, gates, and the logits of decoding and validation."""
         return replace(self, output="float32", logits="float32")
 
@@ -61,7 +61,7 @@ POLICIES: Mapping[str, Precision] = {
 """By ``model.compute_dtype``. ``float32`` products use the default of the device: TF32 on an NVIDIA GPU, one bfloat16 pass on a
 TPU. The other three round operands alike on every device."""
 
-POLICIES_ON_CPU: Mapping[str, Precision] = {name: policy.wide for name, policy in POLICIES.items()}
+POLICIES_ON_CPU: Mapping[str, Precision] = {name: policy.float32_output for name, policy in POLICIES.items()}
 """Results are float32: a CPU converts bfloat16 for every sum (a training step of width 128 was 14 % slower)."""
 
 
@@ -76,7 +76,7 @@ def einsum(subscripts: str, left: Array, right: Array, precision: Precision = FL
 
 def biased_einsum(subscripts: str, left: Array, right: Array, bias: Array, precision: Precision = FLOAT32) -> Array:
     """``einsum`` plus the broadcast ``bias``, added in float32, then rounded to ``precision.output``."""
-    product = einsum(subscripts, left, right, precision.wide)
+    product = einsum(subscripts, left, right, precision.float32_output)
     return (product + jnp.broadcast_to(bias, product.shape)).astype(precision.output)
 
 

@@ -138,8 +138,8 @@ def test_grouped_heads_are_multi_head_attention_with_equal_keys_and_values(part,
     params = attention.init(jax.random.key(1), INPUTS, INPUTS, MASK, train=False)["params"]
     shapes = {name: kernel.shape for name, kernel in params.items()}
     assert shapes == {"query": (8, 4, 4), "key": (8, heads, 4), "value": (8, heads, 4), "output": (4, 4, 8)}
-    spec = attention.apply({"params": params}, 2, 7, 3, method="cache_spec")
-    assert [leaf.shape for leaf in jax.tree.leaves(spec)] == [(2, heads, 4, 7), (2, heads, 7, 4)]
+    empty = attention.apply({"params": params}, 2, 7, 3, method="empty_cache")
+    assert [leaf.shape for leaf in jax.tree.leaves(empty)] == [(2, heads, 4, 7), (2, heads, 7, 4)]
     repeated = params | {name: jnp.repeat(params[name], 4 // heads, axis=1) for name in ("key", "value")}
     found = attention.apply({"params": params}, INPUTS, INPUTS, MASK, train=False)
     plain = MultiHeadAttention(**SIZES, value_size=4)
@@ -167,8 +167,8 @@ def test_latent_attention_is_multi_head_attention_to_a_product_of_two_kernels_an
     found = attention.apply({"params": params}, INPUTS, INPUTS, MASK, train=False)
     reference = plain.apply({"params": product}, INPUTS, INPUTS, MASK, train=False)
     np.testing.assert_allclose(found, reference, atol=1e-5)
-    spec = attention.apply({"params": params}, 2, 7, 3, method="cache_spec")
-    assert [leaf.shape for leaf in jax.tree.leaves(spec)] == [(2, 1, 6, 7), (2, 1, 7, 0)]
+    empty = attention.apply({"params": params}, 2, 7, 3, method="empty_cache")
+    assert [leaf.shape for leaf in jax.tree.leaves(empty)] == [(2, 1, 6, 7), (2, 1, 7, 0)]
     cache = attention.apply({"params": params}, INPUTS, POSITIONS, method="cache_of")
     mask = StepMask(0, MASK.array(), POSITIONS, POSITIONS)
     attended = attention.apply({"params": params}, INPUTS, cache, mask, method="attend")

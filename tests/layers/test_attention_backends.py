@@ -17,14 +17,13 @@ from jax.sharding import PartitionSpec as P
 from jax.tree_util import Partial
 
 from transformer_jax.layers.attention_backends import (
-    ByLength,
     CudnnAttention,
     EinsumAttention,
     RowBlockAttention,
     TpuFlashAttention,
     blockwise_instead,
 )
-from transformer_jax.layers.blockwise_attention import Blocks, BlockwiseAttention
+from transformer_jax.layers.blockwise_attention import Blocks, BlockwiseAttention, ByLength
 from transformer_jax.layers.dropout import dropout_mask
 from transformer_jax.layers.masks import SentenceMask, Window
 from transformer_jax.layers.scaled_dot_product import AttentionOptions, modified_attention

@@ -7,13 +7,12 @@ import pytest
 
 from transformer_jax.config import ConfigError, MeshConfig, RnnConfig, TransformerConfig
 from transformer_jax.layers.attention_backends import (
-    ByLength,
     CudnnAttention,
     EinsumAttention,
     RowBlockAttention,
     TpuFlashAttention,
 )
-from transformer_jax.layers.blockwise_attention import BlockwiseAttention
+from transformer_jax.layers.blockwise_attention import BlockwiseAttention, ByLength
 from transformer_jax.models import devices
 from transformer_jax.models.devices import attention_of, devices_of
 from transformer_jax.runtime import hardware

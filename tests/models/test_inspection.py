@@ -74,16 +74,16 @@ def test_weights_times_transformed_values_are_the_output(monkeypatch):
     """Of the attention to the source, which is the second that the decoder calls."""
     model = build_model(MODELS["transformer"], 12, 12)
     sides = [Tokens.from_ids(np.array([ids], np.int32)) for ids in SIDES]
-    merge_heads = MultiHeadAttention.merge_heads
+    project_output = MultiHeadAttention.project_output
 
     def outputs_and_records(params):
         outputs = []
 
         def kept(self, heads):
-            outputs.append(merge_heads(self, heads))
+            outputs.append(project_output(self, heads))
             return outputs[-1]
 
-        monkeypatch.setattr(MultiHeadAttention, "merge_heads", kept)
+        monkeypatch.setattr(MultiHeadAttention, "project_output", kept)
         return outputs, attention_records(model, params, *sides)
 
     outputs, records = jax.jit(outputs_and_records)(jax.jit(partial(init_params, model))(jax.random.key(0)))

@@ -81,7 +81,7 @@ def test_the_logits_of_all_tokens_never_exist():
 
 
 def test_bfloat16_rounds_the_operands():
-    sums = projected_cross_entropy(HIDDEN, MATRIX, LABELS, WEIGHTS, 0.1, precision=POLICIES["bfloat16"].wide)
+    sums = projected_cross_entropy(HIDDEN, MATRIX, LABELS, WEIGHTS, 0.1, precision=POLICIES["bfloat16"].float32_output)
     rounded = (array.astype(jnp.bfloat16).astype(jnp.float32) for array in (HIDDEN, MATRIX))
     np.testing.assert_allclose(sums[:4], plain(*rounded)[:4], rtol=1e-5)
 

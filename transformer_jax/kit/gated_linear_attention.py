@@ -54,33 +54,33 @@ class GatedLinearAttention(Mixer):
         chunked = (each.reshape(rows, -1, size, *each.shape[2:]) for each in padded)
         segments, query, key, value, log_gate = chunked
         first, last = jnp.pad(segments[:, :-1, -1], ((0, 0), (1, 0))), segments[:, :, -1]
-        total, wide = jnp.cumsum(log_gate, axis=2), self.precision.wide
+        total, precision = jnp.cumsum(log_gate, axis=2), self.precision.float32_output
         is_visible = (segments[..., None] == segments[:, :, None]) & jnp.tril(jnp.ones((1, 1, size, size), bool))
         by_head = jnp.swapaxes(total, 2, 3)
         decay = jnp.where(is_visible[:, :, None], by_head[..., None] - by_head[..., None, :], -jnp.inf)
-        scores = einsum("BNTHK,BNSHK->BNHTS", query, key, wide) * jnp.exp(decay)
-        heads = einsum("BNHTS,BNSHU->BNTHU", scores, value, wide)
+        scores = einsum("BNTHK,BNSHK->BNHTS", query, key, precision) * jnp.exp(decay)
+        heads = einsum("BNHTS,BNSHU->BNTHU", scores, value, precision)
 
         to_end = jnp.where((segments == last[..., None])[..., None], total[:, :, -1:] - total, -jnp.inf)
-        update = einsum("BNSHK,BNSHU->BNHKU", key * jnp.exp(to_end)[..., None], value, wide)
+        update = einsum("BNSHK,BNSHU->BNHKU", key * jnp.exp(to_end)[..., None], value, precision)
         states = linear_recurrence(jnp.exp(total[:, :, -1])[..., None, None], update, last)
         earlier = jnp.pad(states[:, :-1], ((0, 0), (1, 0), (0, 0), (0, 0), (0, 0)))
         from_start = jnp.where((segments == first[..., None])[..., None], total, -jnp.inf)
-        heads += einsum("BNTHK,BNHKU->BNTHU", query * jnp.exp(from_start)[..., None], earlier, wide)
+        heads += einsum("BNTHK,BNHKU->BNTHU", query * jnp.exp(from_start)[..., None], earlier, precision)
         heads = heads.reshape(rows, -1, self.num_heads, self.value_size)[:, -length:]
         return self._merge(heads), states[:, -1]
 
     def advance(self, inputs: Float[Array, "B W D"], states: Float[Array, "B W H K U"]) -> tuple[Array, Array]:
         query, key, value, log_gate = self._project(inputs)
         states = jnp.exp(log_gate)[..., None, None] * states
-        states += einsum("BWHK,BWHU->BWHKU", key, value, self.precision.wide)
-        return self._merge(einsum("BWHK,BWHKU->BWHU", query, states, self.precision.wide)), states
+        states += einsum("BWHK,BWHU->BWHKU", key, value, self.precision.float32_output)
+        return self._merge(einsum("BWHK,BWHKU->BWHU", query, states, self.precision.float32_output)), states
 
     def _project(self, inputs: Float[Array, "B L D"]) -> tuple[Array, Array, Array, Array]:
         """Queries, keys times K^-1/2, values [B, L, H, ...], and logarithms of the gates [B, L, H], float32."""
-        wide = self.precision.wide
-        query, key, value = (einsum("BLD,DHK->BLHK", inputs, kernel, wide) for kernel in self.kernels)
-        gate = nn.log_sigmoid(biased_einsum("BLD,DH->BLH", inputs, self.gate_kernel, self.gate_bias, wide))
+        precision = self.precision.float32_output
+        query, key, value = (einsum("BLD,DHK->BLHK", inputs, kernel, precision) for kernel in self.kernels)
+        gate = nn.log_sigmoid(biased_einsum("BLD,DH->BLH", inputs, self.gate_kernel, self.gate_bias, precision))
         return query, key * self.key_size**-0.5, value, gate / self.settings.temperature
 
     def _merge(self, heads: Float[Array, "B L H U"]) -> Float[Array, "B L D"]:

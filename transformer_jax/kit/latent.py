@@ -8,7 +8,7 @@ from jax.sharding import PartitionSpec
 from transformer_jax.array_types import AnyArray, Array, Float, Int
 from transformer_jax.config.checks import setting
 from transformer_jax.config.plugins import register
-from transformer_jax.layers.attention import KVCache, LayerCache, StepMask, kv_spec
+from transformer_jax.layers.attention import KVCache, LayerCache, StepMask, empty_kv
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.modified_attention import AttentionChange, ModifiedAttention
 from transformer_jax.layers.scaled_dot_product import AttentionOptions, by_key_head, modified_attention
@@ -40,9 +40,8 @@ class LatentAttention(ModifiedAttention):
         super().setup()
         self.latent_kernel = self.param("latent_kernel", xavier_uniform(0, 1), (self.d_model, self.memory_width))
 
-    def cache_spec(self, rows: int, num_slots: int, beams: int) -> LayerCache:
-        num_slots = super().cache_spec(rows, num_slots, beams).kv_cache.keys.shape[3]
-        return LayerCache(kv_spec(rows, 1, num_slots, self.memory_width, 0, self.precision))
+    def empty_cache(self, rows: int, num_slots: int, beams: int) -> LayerCache:
+        return LayerCache(empty_kv(rows, 1, self.ring(num_slots, beams), self.memory_width, 0, self.precision))
 
     def cache_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> KVCache:
         latent_BCM = jnp.swapaxes(self._compressed(memory), 1, 2)[:, None].astype(self.precision.compute)
@@ -68,7 +67,7 @@ class LatentAttention(ModifiedAttention):
         heads, weights = modified_attention(absorbed, latent, latent, self._visible(mask), options)
         self.sow("intermediates", "attention_weights", weights)
         heads = einsum("BGRC,CGU->BGRU", by_key_head(heads, query_BGRK.shape[1]), self.value_kernel, self.precision)
-        return self.merge_heads(heads.reshape(*query.shape[:3], -1))
+        return self.project_output(heads.reshape(*query.shape[:3], -1))
 
 
 @register("attention", "latent", settings=LatentSettings)

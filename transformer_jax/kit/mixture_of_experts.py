@@ -55,7 +55,7 @@ class Experts(nn.Module):
         of_expert = xavier_uniform(1, 2, batch_axes=(0,))
         wide_kernel = self.param("experts_wide", of_expert, (experts, d_model, self.d_ff))
         narrow_kernel = self.param("experts_narrow", of_expert, (experts, self.d_ff, d_model))
-        probabilities = jax.nn.softmax(einsum("BLD,DE->BLE", inputs, router, self.precision.wide))
+        probabilities = jax.nn.softmax(einsum("BLD,DE->BLE", inputs, router, self.precision.float32_output))
         weights, chosen = lax.top_k(probabilities, top)
         # One weight, scaled, would be 1, and the router would have no gradient (Fedus et al. 2022, equation 2).
         if top > 1:

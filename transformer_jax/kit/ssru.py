@@ -42,6 +42,6 @@ class SimplerRecurrentUnit(Mixer):
 
     def _gates(self, inputs: Float[Array, "B L D"]) -> tuple[Float[Array, "B L D"], Float[Array, "B L D"]]:
         """f and (1 - f) W x, float32."""
-        wide = self.precision.wide
-        forget = nn.sigmoid(biased_einsum("BLD,DE->BLE", inputs, self.forget_kernel, self.forget_bias, wide))
-        return forget, (1.0 - forget) * einsum("BLD,DE->BLE", inputs, self.candidate_kernel, wide)
+        precision = self.precision.float32_output
+        forget = nn.sigmoid(biased_einsum("BLD,DE->BLE", inputs, self.forget_kernel, self.forget_bias, precision))
+        return forget, (1.0 - forget) * einsum("BLD,DE->BLE", inputs, self.candidate_kernel, precision)

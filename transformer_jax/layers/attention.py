@@ -9,7 +9,7 @@ from jax import lax
 
 from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int, PyTree
 from transformer_jax.config.plugins import register
-from transformer_jax.layers.attention_backends import ByLength
+from transformer_jax.layers.blockwise_attention import ByLength
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.masks import SentenceMask
@@ -94,14 +94,14 @@ class MultiHeadAttention(nn.Module):
         keys, values = self.project_memory(memory)
         query_BHQK = self.project_queries(queries)
         if self.is_mutable_collection("intermediates"):
-            return self.attend_in_full(query_BHQK, keys, values, mask.array(), train=train)
+            return self.attend_dense(query_BHQK, keys, values, mask.array(), train=train)
         dropout = self.weight_dropout.mask(train=train)
         heads_BHQU = self.backend(query_BHQK, keys, values, mask, AttentionOptions(dropout, self.precision))
-        return self.merge_heads(heads_BHQU)
+        return self.project_output(heads_BHQU)
 
-    def cache_spec(self, rows: int, num_slots: int, beams: int) -> LayerCache:
-        """Shapes and types of the cache of ``num_slots`` cache slots a row."""
-        return LayerCache(kv_spec(rows, self.num_heads, num_slots, self.key_size, self.value_size, self.precision))
+    def empty_cache(self, rows: int, num_slots: int, beams: int) -> LayerCache:
+        """The cache of ``num_slots`` cache slots a row, zeros."""
+        return LayerCache(empty_kv(rows, self.num_heads, num_slots, self.key_size, self.value_size, self.precision))
 
     def cache_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> KVCache:
         """The cache of a whole ``memory``, such as an encoded source."""
@@ -116,7 +116,7 @@ class MultiHeadAttention(nn.Module):
         """Attends from ``queries`` to the visible cache slots."""
         query_BHQK = self.project_queries(queries)
         keys = jnp.swapaxes(cache.keys, 2, 3)
-        return self.attend_in_full(query_BHQK, keys, cache.values, mask.visible, train=False)
+        return self.attend_dense(query_BHQK, keys, cache.values, mask.visible, train=False)
 
     def step(
         self, inputs: Float[Array, "B W D"], cache: LayerCache, mask: StepMask
@@ -135,11 +135,11 @@ class MultiHeadAttention(nn.Module):
     def project_queries(self, queries: Float[Array, "B Q D"]) -> Float[Array, "B H Q K"]:
         return project_heads(queries, self.query_kernel, self.precision)
 
-    def merge_heads(self, heads_BHQU: Float[Array, "B H Q U"]) -> Float[Array, "B Q D"]:
-        """The heads side by side, times W^O."""
+    def project_output(self, heads_BHQU: Float[Array, "B H Q U"]) -> Float[Array, "B Q D"]:
+        """The heads [B, H, Q, U] side by side, times W^O."""
         return einsum("BQHU,HUD->BQD", jnp.swapaxes(heads_BHQU, 1, 2), self.output_kernel, self.precision)
 
-    def attend_in_full(
+    def attend_dense(
         self, query_BHQK: Array, key_BHMK: Array, value_BHMU: Array, mask: Bool[Array, "#B #Q M"], *, train: bool
     ) -> Float[Array, "B Q D"]:
         dropout = self.weight_dropout.mask(train=train)
@@ -147,23 +147,13 @@ class MultiHeadAttention(nn.Module):
             query_BHQK, key_BHMK, value_BHMU, mask, dropout=dropout, precision=self.precision
         )
         self.sow("intermediates", "attention_weights", weights_BHQM)
-        return self.merge_heads(heads_BHQU)
+        return self.project_output(heads_BHQU)
 
 
-def kv_spec(rows: int, heads: int, num_slots: int, key_size: int, value_size: int, precision: Precision) -> KVCache:
-    """Shapes and types of a cache of keys and values."""
-
-    def empty() -> KVCache:
-        keys = jnp.zeros((rows, heads, key_size, num_slots), precision.compute)
-        return KVCache(keys, jnp.zeros((rows, heads, num_slots, value_size), precision.compute))
-
-    spec: KVCache = jax.eval_shape(empty)
-    return spec
-
-
-def empty_cache(spec: LayerCache) -> LayerCache:
-    """Zeros of a ``cache_spec``."""
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), spec)
+def empty_kv(rows: int, heads: int, num_slots: int, key_size: int, value_size: int, precision: Precision) -> KVCache:
+    """A cache of keys and values, zeros."""
+    keys = jnp.zeros((rows, heads, key_size, num_slots), precision.compute)
+    return KVCache(keys, jnp.zeros((rows, heads, num_slots, value_size), precision.compute))
 
 
 def project_heads(

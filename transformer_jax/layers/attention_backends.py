@@ -6,7 +6,7 @@ attention computes instead, and the log says so once.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from math import gcd, prod
 from typing import Any
@@ -30,19 +30,6 @@ BY_HEAD = P(ROW_AXES, ("tensor", "context"))
 WHOLE_SEQUENCES = P(ROW_AXES, "tensor")
 # Scores of a device, over all rows: for the gradient of a bias cuDNN may keep 2 bytes of each, for one layer at a time.
 MAX_BIASED_SCORES = 2**30
-
-
-@dataclass(frozen=True)
-class ByLength:
-    """``short`` up to ``limit`` scores a head, ``long`` beyond: blocks are faster from 512 positions on, also on a CPU."""
-
-    short: AttentionBackend = field(default_factory=EinsumAttention)
-    long: AttentionBackend = field(default_factory=BlockwiseAttention)
-    limit: int = 256 * 256
-
-    def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
-        backend = self.short if q.shape[2] * k.shape[2] <= self.limit else self.long
-        return backend(q, k, v, mask, options)
 
 
 @cache

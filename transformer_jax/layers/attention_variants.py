@@ -34,8 +34,8 @@ class BiasedAttention(MultiHeadAttention):
     def project_queries(self, queries: Float[Array, "B Q D"]) -> Float[Array, "B H Q K"]:
         return add_bias(super().project_queries(queries), self.query_bias[:, None])
 
-    def merge_heads(self, heads_BHQU: Float[Array, "B H Q U"]) -> Float[Array, "B Q D"]:
-        return add_bias(super().merge_heads(heads_BHQU), self.output_bias)
+    def project_output(self, heads_BHQU: Float[Array, "B H Q U"]) -> Float[Array, "B Q D"]:
+        return add_bias(super().project_output(heads_BHQU), self.output_bias)
 
 
 @register("attention", "rectified")
@@ -68,7 +68,7 @@ class RectifiedAttention(MultiHeadAttention):
     def project_queries(self, queries: Float[Array, "B Q D"]) -> Float[Array, "B H Q K"]:
         return jax.nn.relu(super().project_queries(queries))
 
-    def merge_heads(self, heads_BHQU: Float[Array, "B H Q U"]) -> Float[Array, "B Q D"]:
+    def project_output(self, heads_BHQU: Float[Array, "B H Q U"]) -> Float[Array, "B Q D"]:
         heads_BQHU = jnp.swapaxes(heads_BHQU, 1, 2)
         return heads_BQHU.reshape(*heads_BQHU.shape[:2], -1)
 

@@ -5,7 +5,7 @@ The backward pass recomputes each block of weights from the logarithm of that su
 runs on every platform and under any sharding of rows and heads, and takes every mask and change of scores.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -19,7 +19,9 @@ from transformer_jax.layers.masks import MaskMod, SentenceMask, Window, segment_
 from transformer_jax.layers.scaled_dot_product import (
     MASKED_SCORE,
     At,
+    AttentionBackend,
     AttentionOptions,
+    EinsumAttention,
     ScoreMod,
     by_key_head,
     scores_of,
@@ -50,7 +52,7 @@ class BlockwiseAttention:
         dropout, precision, score_mod = options
         queries, keys = q.shape[2], k.shape[2]
         blocks = min(self.query_block, queries), min(self.key_block, keys)
-        shape = Blocks(*blocks, queries, keys, mask.window, mask.is_causal, mask.mask_mod, precision.wide)
+        shape = Blocks(*blocks, queries, keys, mask.window, mask.is_causal, mask.mask_mod, precision.float32_output)
         inputs = Inputs(
             padded(q * q.shape[-1] ** -0.5, 2, shape.query_block),
             padded(k, 2, shape.key_block),
@@ -64,6 +66,19 @@ class BlockwiseAttention:
             score_mod,
         )
         return _attention(inputs, shape)[:, :, :queries].astype(precision.output)
+
+
+@dataclass(frozen=True)
+class ByLength:
+    """``short`` up to ``limit`` scores a head, ``long`` beyond: blocks are faster from 512 positions on, also on a CPU."""
+
+    short: AttentionBackend = field(default_factory=EinsumAttention)
+    long: AttentionBackend = field(default_factory=BlockwiseAttention)
+    limit: int = 256 * 256
+
+    def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
+        backend = self.short if q.shape[2] * k.shape[2] <= self.limit else self.long
+        return backend(q, k, v, mask, options)
 
 
 class Blocks(NamedTuple):

@@ -38,7 +38,19 @@ class LogitFactors(NamedTuple):
         return product if self.logit_mod is None else self.logit_mod(product)
 
 
-class Embedding(nn.Module):
+class OutputLayer(nn.Module):
+    """From hidden states to logits, of ``precision``."""
+
+    def factors(self, hidden: Hidden) -> LogitFactors:
+        """Factors of the logits; the loss multiplies them for a chunk of tokens at a time."""
+        raise NotImplementedError
+
+    def logits(self, hidden: Hidden) -> Logits:
+        """All logits at once, float32."""
+        return self.factors(hidden).logits(self.precision.float32_output)
+
+
+class Embedding(OutputLayer):
     """A matrix [V, D], read by row as embeddings and, where tied, multiplied as the pre-softmax projection."""
 
     vocabulary_size: int
@@ -53,12 +65,8 @@ class Embedding(nn.Module):
         """Rows of the matrix times sqrt(d_model)."""
         return self.lookup(self.table, jnp.asarray(token_ids)) * self.d_model**0.5
 
-    def logits(self, hidden: Float[Array, "B L D"]) -> Float[Array, "B L V"]:
-        """Hidden states times the transposed matrix, float32."""
-        return einsum("BLD,VD->BLV", hidden, self.table, self.precision.wide)
-
     def factors(self, hidden: Hidden) -> LogitFactors:
-        """The two factors of ``logits``."""
+        """Hidden states, to be multiplied by the transposed matrix."""
         return LogitFactors(hidden, self.table)
 
 
@@ -77,7 +85,7 @@ class UnscaledEmbedding(Embedding):
         return self.lookup(self.table, jnp.asarray(token_ids))
 
 
-class BiasedProjection(nn.Module):
+class BiasedProjection(OutputLayer):
     """The projection of ``embedding`` with a bias [V] on its logits, as in OPUS-MT."""
 
     embedding: Embedding
@@ -97,7 +105,7 @@ class BiasedProjection(nn.Module):
         return LogitFactors(jnp.concatenate([hidden, ones], -1), columns)
 
 
-class Projection(nn.Module):
+class Projection(OutputLayer):
     """An output layer around ``embedding``, the product with the matrix that ``model.tying`` chooses; override ``factors``.
 
     ``keeps_hidden``: whether the factors have the hidden states unchanged, as heads of ``multi_token`` need.
@@ -107,16 +115,11 @@ class Projection(nn.Module):
     settings: Any
     config: Any
     site: Site
-    embedding: Embedding | BiasedProjection
+    embedding: OutputLayer
     precision: Precision
 
     def factors(self, hidden: Hidden) -> LogitFactors:
-        """Factors of the logits; the loss multiplies them for a chunk of tokens at a time."""
         return self.embedding.factors(hidden)
-
-    def logits(self, hidden: Hidden) -> Logits:
-        """All logits at once, float32."""
-        return self.factors(hidden).logits(self.precision.wide)
 
 
 register("projection", "linear")(lambda settings, config, site, *, embedding, precision: embedding)

@@ -3,7 +3,6 @@
 from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -57,9 +56,9 @@ class Mixer(nn.Module):
         """Outputs of all positions; ``memory`` is ``queries``, as in self-attention."""
         return self._run(queries, mask)[0]
 
-    def cache_spec(self, rows: int, num_slots: int, beams: int) -> LayerCache:
-        """Shape and type of the states of all beams."""
-        return LayerCache((), jax.ShapeDtypeStruct((rows, beams, *self.state_shape), jnp.float32))
+    def empty_cache(self, rows: int, num_slots: int, beams: int) -> LayerCache:
+        """The states of all beams, zeros."""
+        return LayerCache((), jnp.zeros((rows, beams, *self.state_shape)))
 
     def prefill(self, inputs: Float[Array, "B P D"], mask: SentenceMask, cache: LayerCache) -> LayerCache:
         """``cache`` with the state after a prompt in every beam."""

@@ -11,7 +11,7 @@ from jax.tree_util import Partial
 
 from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int
 from transformer_jax.config import ConfigError
-from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, StepMask, kv_spec
+from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, StepMask, empty_kv
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.masks import SentenceMask, Window
@@ -120,18 +120,22 @@ class ModifiedAttention(MultiHeadAttention):
         mask = replace(mask, mask_mod=self._window(), score_mod=None)
         if self.is_mutable_collection("intermediates") or self._mods("weights_mod"):
             every = query_BHQK, key_BGMK, value_BGMU, mask.array(), mask.positions, score_mod
-            return self.attend_with_changes(*every, train=train)
+            return self.attend_dense_modified(*every, train=train)
         options = AttentionOptions(self.weight_dropout.mask(train=train), self.precision, score_mod)
         heads_BHQU = self.backend(query_BHQK, key_BGMK, value_BGMU, mask, options)
-        return self.merge_heads(heads_BHQU)
+        return self.project_output(heads_BHQU)
 
-    def cache_spec(self, rows: int, num_slots: int, beams: int) -> LayerCache:
-        """Shapes and types of the cache: G heads of keys and values, in a ring of cache slots where a window ends there."""
+    def empty_cache(self, rows: int, num_slots: int, beams: int) -> LayerCache:
+        """The cache: G heads of keys and values, in a ring of cache slots where a window ends there."""
+        sizes = self.num_key_value_heads, self.ring(num_slots, beams), self.key_size, self.value_size
+        return LayerCache(empty_kv(rows, *sizes, self.precision))
+
+    def ring(self, num_slots: int, beams: int) -> int:
+        """The number of cache slots that are kept of ``num_slots``."""
         window = self._window()
         if window and window.left is not None and window.right == 0:
-            num_slots = min(num_slots, (window.left + 1) * beams)
-        groups, precision = self.num_key_value_heads, self.precision
-        return LayerCache(kv_spec(rows, groups, num_slots, self.key_size, self.value_size, precision))
+            return min(num_slots, (window.left + 1) * beams)
+        return num_slots
 
     def prefill(self, inputs: Float[Array, "B P D"], mask: SentenceMask, cache: LayerCache) -> LayerCache:
         """``cache`` with a prompt in its first P cache slots, or in a ring with its end."""
@@ -163,7 +167,7 @@ class ModifiedAttention(MultiHeadAttention):
         query_BHQK = self._changed_queries(queries, mask.query_positions)
         positions, score_mod = (mask.query_positions, mask.key_positions), self.score_mod(mask.score_mod)
         every = query_BHQK, jnp.swapaxes(cache.keys, 2, 3), cache.values, self._visible(mask), positions, score_mod
-        return self.attend_with_changes(*every, train=False)
+        return self.attend_dense_modified(*every, train=False)
 
     def _visible(self, mask: StepMask) -> Bool[Array, "B #W M"]:
         window = self._window()
@@ -191,7 +195,7 @@ class ModifiedAttention(MultiHeadAttention):
             raise ConfigError(f"model.attention: {len(windows)} parts have a window; choose one")
         return windows[0] if windows else None
 
-    def attend_with_changes(
+    def attend_dense_modified(
         self,
         query_BHQK: Float[Array, "B H Q K"],
         key_BGMK: Float[Array, "B G M K"],
@@ -216,7 +220,7 @@ class ModifiedAttention(MultiHeadAttention):
             positions=positions,
         )
         self.sow("intermediates", "attention_weights", weights_BHQM)
-        return self.merge_heads(heads_BHQU)
+        return self.project_output(heads_BHQU)
 
     def score_mod(self, of_stack: Partial | None) -> Partial | None:
         """The changes of scores of this attention, then the one that all layers share."""

@@ -28,7 +28,7 @@ def scaled_dot_product_attention(
 ) -> tuple[Float[Array, "B H Q U"], Float[Array, "B H Q M"]]:
     """softmax(Q Kᵀ / sqrt(d_k)) V (equation 1) in every head, the softmax in float32; and the weights before dropout."""
     scaled_query = query_BHQK * query_BHQK.shape[-1] ** -0.5
-    scores_BHQM = einsum("BHQK,BHMK->BHQM", scaled_query, key_BHMK, precision.wide)
+    scores_BHQM = einsum("BHQK,BHMK->BHQM", scaled_query, key_BHMK, precision.float32_output)
     mask = jnp.broadcast_to(mask_BQM[:, None, :, :], scores_BHQM.shape)
     weights_BHQM = softmax(jnp.where(mask, scores_BHQM, MASKED_SCORE), precision.output)
     dropped_BHQM = weights_BHQM if dropout is None else dropout(weights_BHQM)
@@ -97,7 +97,7 @@ def modified_attention(
     """
     dropout, precision, score_mod = options
     scaled_query = query_BHQK * query_BHQK.shape[-1] ** -0.5
-    scores_BHQM = scores_of(scaled_query, key_BGMK, precision.wide)
+    scores_BHQM = scores_of(scaled_query, key_BGMK, precision.float32_output)
     if score_mod is not None:
         at = At(*positions or row_indices(*scores_BHQM.shape[2:]), scaled_query)
         scores_BHQM = score_mod(scores_BHQM, at).astype(jnp.float32)

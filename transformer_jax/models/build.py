@@ -25,7 +25,7 @@ from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.layers.embedding import (
     BiasedProjection,
     Embedding,
-    Projection,
+    OutputLayer,
     UnscaledEmbedding,
     ZeroPaddingEmbedding,
 )
@@ -130,11 +130,12 @@ def _part(
 
 def _projection(
     config: TransformerLayersConfig, on: Devices, parts: Mapping[str, Any], embedding: Embedding
-) -> Embedding | BiasedProjection | Projection:
+) -> OutputLayer:
     plain = BiasedProjection(embedding) if config.logits_bias else embedding
     site, precision = Site("decoder", "projection", config.decoder_depth, True), on.policies[config.compute_dtype]
-    made: Embedding | BiasedProjection | Projection
-    made = _part("projection", config.projection, config, parts, site, embedding=plain, precision=precision)
+    made: OutputLayer = _part(
+        "projection", config.projection, config, parts, site, embedding=plain, precision=precision
+    )
     return made
 
 

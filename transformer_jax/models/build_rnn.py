@@ -71,7 +71,7 @@ def build_rnn(
 
 def _precision(config: RnnConfig) -> Precision:
     """Gates and states of a recurrence are float32: only operands of products are rounded."""
-    return POLICIES[config.compute_dtype].wide
+    return POLICIES[config.compute_dtype].float32_output
 
 
 def _layer(config: RnnConfig, input_size: int) -> RecurrentLayer:

@@ -6,9 +6,9 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.array_types import PAD_ID, Array, Bool, Float, Hidden, Int, Logits, TokenIds
-from transformer_jax.layers.attention import StepMask, empty_cache
+from transformer_jax.layers.attention import StepMask
 from transformer_jax.layers.dropout import Dropout, Rate
-from transformer_jax.layers.embedding import BiasedProjection, Embedding, LogitFactors, Projection
+from transformer_jax.layers.embedding import Embedding, LogitFactors, OutputLayer
 from transformer_jax.layers.masks import SentenceMask, with_written_slots
 from transformer_jax.layers.positions import score_mod_of
 from transformer_jax.layers.site import Site
@@ -29,7 +29,7 @@ class DecoderOnly(nn.Module):
     """Causal layers between an embedding and logits; ``embedding`` and ``projection`` may be the same module."""
 
     embedding: Embedding
-    projection: Embedding | BiasedProjection | Projection
+    projection: OutputLayer
     positions: nn.Module
     parts: LayerParts
     num_layers: int
@@ -66,8 +66,7 @@ class DecoderOnly(nn.Module):
         inputs = jnp.asarray(inputs)
         is_filled = inputs != PAD_ID
         num_slots = width + max_length * beam_width
-        specs = [layer.self_attention.cache_spec(rows, num_slots, beam_width) for layer in self.decoder_layers]
-        caches = [empty_cache(spec) for spec in specs]
+        caches = [layer.self_attention.empty_cache(rows, num_slots, beam_width) for layer in self.decoder_layers]
         if width:
             prompt = Tokens(inputs, is_filled.astype(jnp.int32), prompt_positions(is_filled))
             hidden = self._embed(inputs, prompt.positions, train=False, length=width + max_length)

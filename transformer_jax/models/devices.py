@@ -15,12 +15,11 @@ from transformer_jax.config import ConfigError, RnnConfig, TransformerLayersConf
 from transformer_jax.layers.attention_backends import (
     BY_HEAD,
     AllToAllAttention,
-    ByLength,
     CudnnAttention,
     RowBlockAttention,
     TpuFlashAttention,
 )
-from transformer_jax.layers.blockwise_attention import BlockwiseAttention
+from transformer_jax.layers.blockwise_attention import BlockwiseAttention, ByLength
 from transformer_jax.layers.embedding import Lookup, rows_of_table
 from transformer_jax.layers.mesh_axes import ROW_AXES, constrain_rows, splits
 from transformer_jax.layers.scaled_dot_product import AttentionBackend, EinsumAttention

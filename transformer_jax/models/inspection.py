@@ -129,10 +129,10 @@ def recorded(is_on: bool = True) -> Iterator[Activations]:
         returned = method(*arguments, **options)
         module, path = context.module, "/".join(context.module.path)
         masks = [each for each in arguments if isinstance(each, SentenceMask)]
-        if context.method_name in ("attend_in_full", "attend_with_changes"):
+        if context.method_name in ("attend_dense", "attend_dense_modified"):
             query, keys, _, visible, *changes = arguments
             query = query * query.shape[-1] ** -0.5
-            scores = scores_of(query, keys, module.precision.wide)
+            scores = scores_of(query, keys, module.precision.float32_output)
             if changes and changes[1]:
                 (at_queries, at_keys), score_mod = changes
                 scores = score_mod(scores, At(at_queries, at_keys, query))

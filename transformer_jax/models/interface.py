@@ -1,45 +1,29 @@
 """Interface of a sequence model for training, decoding and evaluation."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Float, Int, Logits, PyTree
-from transformer_jax.layers.embedding import Embedding, LogitFactors
-from transformer_jax.sequence_types import DecodeCache, Tokens
+from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Int, PyTree
+from transformer_jax.layers.embedding import Embedding
+from transformer_jax.sequence_types import Tokens
 
-# A Linen module with the methods of ``SequenceModel``.
+# A Linen module with the methods of a sequence model, see ``call``.
 Module = nn.Module
 
 
-class SequenceModel(Protocol):
-    """Methods of a Linen module, called through ``model.apply({"params": params}, ..., method=...)``.
-
-    Attention weights are sown into the collection ``intermediates`` under the name ``attention_weights``.
-    """
-
-    def encode(self, source: Tokens, *, train: bool) -> PyTree:
-        """Reads the source; the result is the ``memory`` of other methods."""
-
-    def decode(self, target: Tokens, memory: PyTree, *, train: bool) -> Logits:
-        """Teacher-forced pass: logits [B, T, V] of each token of ``target`` given those before it."""
-
-    def factors(self, source: Tokens, target: Tokens, *, train: bool) -> LogitFactors:
-        """The teacher-forced pass of both sides, stopped before the product over the vocabulary."""
-
-    def init_cache(self, memory: PyTree, *, beam_width: int, max_length: int) -> DecodeCache:
-        """The state before the first token, for ``beam_width`` hypotheses of at most ``max_length`` tokens each."""
-
-    def decode_step(
-        self, token_ids: Int[Array, "B W"], cache: DecodeCache
-    ) -> tuple[Float[Array, "B W V"], DecodeCache]:
-        """Logits of the next token after ``token_ids``, and the state after them; starts from ``BOS_ID``."""
-
-
 def call(model: Module, params: PyTree, method: str, *arguments: Any, **options: Any) -> Any:
-    """One of the methods of ``SequenceModel``, as a pure function of the parameters."""
+    """A method of a sequence model, as a pure function of the parameters.
+
+    ``encode(source, train)`` reads the source; its result is the ``memory`` of others. ``decode(target, memory, train)``:
+    teacher-forced logits [B, T, V] of each token of ``target`` given the tokens before it. ``factors(source, target, train)``:
+    both, stopped before the product over the vocabulary (``LogitFactors``). ``init_cache(memory, beam_width, max_length)``: the
+    ``DecodeCache`` before the first token. ``decode_step(token_ids, cache)``: logits [B, W, V] of the next token after ids
+    [B, W], which begin with ``BOS_ID``, and the cache after them. Attention weights are sown into the collection
+    ``intermediates`` under the name ``attention_weights``.
+    """
     return model.apply({"params": params}, *arguments, method=method, **options)
 
 

@@ -7,9 +7,9 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Bool, Float, Hidden, Int, Logits, PyTree, TokenIds
-from transformer_jax.layers.attention import KVCache, LayerCache, StepMask, empty_cache
+from transformer_jax.layers.attention import KVCache, LayerCache, StepMask
 from transformer_jax.layers.dropout import Dropout, Rate
-from transformer_jax.layers.embedding import BiasedProjection, Embedding, LogitFactors, Projection
+from transformer_jax.layers.embedding import Embedding, LogitFactors, OutputLayer
 from transformer_jax.layers.masks import SentenceMask, with_written_slots
 from transformer_jax.layers.positions import score_mod_of
 from transformer_jax.layers.site import Site
@@ -54,7 +54,7 @@ class Transformer(nn.Module):
 
     source_embedding: Embedding
     target_embedding: Embedding
-    projection: Embedding | BiasedProjection | Projection
+    projection: OutputLayer
     source_positions: nn.Module
     target_positions: nn.Module
     parts: LayerParts
@@ -105,13 +105,13 @@ class Transformer(nn.Module):
     def init_cache(self, memory: Memory, *, beam_width: int, max_length: int) -> DecodeCache:
         """An empty KV cache for ``max_length`` tokens of every beam, and the projected source."""
         rows, num_slots = memory.hidden.shape[0], max_length * beam_width
-        specs = [layer.self_attention.cache_spec(rows, num_slots, beam_width) for layer in self.decoder_layers]
         cross_attention = tuple(
             layer.cross_attention.cache_of(memory.hidden, memory.positions) for layer in self.decoder_layers
         )
         visible = jnp.zeros((rows, beam_width, num_slots), bool)
         shared = PerSentence(cross_attention, memory.segments)
-        return with_layer_caches(visible, jnp.zeros((), jnp.int32), shared, map(empty_cache, specs))
+        caches = (layer.self_attention.empty_cache(rows, num_slots, beam_width) for layer in self.decoder_layers)
+        return with_layer_caches(visible, jnp.zeros((), jnp.int32), shared, caches)
 
     def decode_step(
         self, token_ids: Int[Array, "B W"], cache: DecodeCache

@@ -56,7 +56,7 @@ class TrainedObjective(ABC):
     ) -> LossSums:
         """Cross entropy of the scored tokens [B, T], for validation."""
         labels, weights = jnp.asarray(ids), jnp.asarray(is_scored, jnp.float32)
-        options = self.logit_options(precision.wide, factors.logit_mod)
+        options = self.logit_options(precision.float32_output, factors.logit_mod)
         return projected_cross_entropy(factors.hidden, factors.matrix, labels, weights, None, **options)
 
     @property

@@ -104,12 +104,12 @@ def _statistics(vocabulary: int, logits: Array, labels: Array) -> tuple[Array, A
 
     Ties count as in argmax, where the first wins: of 32,000 logits in bfloat16 two are often the largest.
     """
-    wide = logits.astype(jnp.float32)
-    words = without_filling(vocabulary, wide)
-    largest = jnp.max(words, axis=-1, keepdims=True)
-    is_before = lax.broadcasted_iota(labels.dtype, words.shape, words.ndim - 1) < labels[..., None]
-    is_first = ~jnp.any((words == largest) & is_before, axis=-1)
-    return largest[..., 0], jnp.sum(jnp.exp(words - largest), axis=-1), jnp.sum(wide, axis=-1), is_first
+    logits = logits.astype(jnp.float32)
+    masked = mask_padding(vocabulary, logits)
+    largest = jnp.max(masked, axis=-1, keepdims=True)
+    is_before = lax.broadcasted_iota(labels.dtype, masked.shape, masked.ndim - 1) < labels[..., None]
+    is_first = ~jnp.any((masked == largest) & is_before, axis=-1)
+    return largest[..., 0], jnp.sum(jnp.exp(masked - largest), axis=-1), jnp.sum(logits, axis=-1), is_first
 
 
 def _statistics_in_one_pass(vocabulary: int, logits: Array, labels: Array) -> tuple[Array, Array, Array, Array]:
@@ -123,17 +123,17 @@ def _statistics_in_one_pass(vocabulary: int, logits: Array, labels: Array) -> tu
         first = jnp.where(left[0] > right[0], left[3], jnp.where(left[0] < right[0], right[3], id_of_smaller))
         return largest, total, left[2] + right[2], first
 
-    wide = logits.astype(jnp.float32)
-    words = without_filling(vocabulary, wide)
-    ids = lax.broadcasted_iota(jnp.int32, words.shape, words.ndim - 1)
+    logits = logits.astype(jnp.float32)
+    masked = mask_padding(vocabulary, logits)
+    ids = lax.broadcasted_iota(jnp.int32, masked.shape, masked.ndim - 1)
     nothing = jnp.float32(NO_LOGIT), jnp.float32(0.0), jnp.float32(0.0), jnp.int32(vocabulary)
     largest, total, summed, first = lax.reduce(
-        (words, jnp.ones_like(words), wide, ids), nothing, joined, (logits.ndim - 1,)
+        (masked, jnp.ones_like(masked), logits, ids), nothing, joined, (logits.ndim - 1,)
     )
     return largest, total, summed, labels <= first
 
 
-def without_filling(vocabulary: int, logits: Array) -> Array:
+def mask_padding(vocabulary: int, logits: Array) -> Array:
     """``logits`` with no probability in the columns from ``vocabulary`` on."""
     if logits.shape[-1] == vocabulary:
         return logits

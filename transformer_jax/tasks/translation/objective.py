@@ -81,7 +81,7 @@ class EnsembleObjective:
         """Cross entropy of the mean probabilities; logits are in memory for one column of tokens at a time."""
         names = joined_params(self._members)
         factors = [call(member.model, params[name], "factors", *batch, train=False) for name, member in names.items()]
-        precisions = [POLICIES[member.evaluation_dtype].wide for member in self._members]
+        precisions = [POLICIES[member.evaluation_dtype].float32_output for member in self._members]
 
         def loss_of_column(column: tuple[list[Array], Array, Array]) -> LossSums:
             hidden, labels, weights = column
