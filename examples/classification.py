@@ -94,6 +94,7 @@ class Classification(TranslationTask):
     next_commands = ("evaluate --workdir={workdir} --split=test",)
     commands_of_trained = ()
     reads_texts = False
+    begin = Task.begin
     decoding = Task.decoding
     ensemble = Task.ensemble
 

@@ -95,10 +95,10 @@ def rounding_barrier(array: Array) -> Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _einsum(subscripts: str, precision: Precision, dtypes: tuple[str, str], left: Array, right: Array) -> Array:
-    return _forward(subscripts, precision, dtypes, left, right)[0]
+    return _einsum_forward(subscripts, precision, dtypes, left, right)[0]
 
 
-def _forward(
+def _einsum_forward(
     subscripts: str, precision: Precision, dtypes: tuple[str, str], left: Array, right: Array
 ) -> tuple[Array, tuple[Array, Array]]:
     del dtypes
@@ -154,7 +154,7 @@ def _merged_gradient(
     return jnp.einsum(f"{natural}->{right_letters}", gradient)
 
 
-_einsum.defvjp(_forward, einsum_gradients)
+_einsum.defvjp(_einsum_forward, einsum_gradients)
 
 
 def _native_einsum(subscripts: str, left: Array, right: Array, output: str, product: lax.Precision | None) -> Array:

@@ -33,6 +33,13 @@ class Tokens(NamedTuple):
         return cls(ids, is_token.astype(np.int32), positions.astype(np.int32))
 
 
+class RowParts(NamedTuple):
+    """Some of ``num_parts`` equal parts of the rows of a batch, by their indices."""
+
+    indices: tuple[int, ...]
+    num_parts: int
+
+
 class Batch(NamedTuple):
     """A batch of sentence pairs; both sides end with ``EOS_ID``; the decoder's input is made from ``target`` by the model.
 

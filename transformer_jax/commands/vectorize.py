@@ -82,7 +82,7 @@ def vectorize(values: flags.Values) -> int:
     return 0
 
 
-def _draw(values: flags.Values, path: Path, config: CountingConfig, counted: Counted) -> list[str]:
+def _draw(values: flags.Values, path: Path, counting: CountingConfig, counted: Counted) -> list[str]:
     """Draws the pictures, for a few short documents; returns their paths."""
     from transformer_jax.tools.pictures.panels import draw_heat_map, require_drawable
     from transformer_jax.tools.word_vectors.vectorizers import cooccurrence_table
@@ -94,7 +94,7 @@ def _draw(values: flags.Values, path: Path, config: CountingConfig, counted: Cou
         matrix = counted.matrix.toarray()
         drawn.append(draw_heat_map(matrix, values.picture, rows=texts, columns=list(counted.terms), title=values.kind))
     if values.cooccurrences:
-        words_alone = replace(config, kind="bag_of_words", n=1)
+        words_alone = replace(counting, kind="bag_of_words", n=1)
         words, table = cooccurrence_table(read_lines(path), words_alone, values.window)
         require_drawable(table.shape, "--cooccurrences")
         title = f"words at most {values.window} apart"

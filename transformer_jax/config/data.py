@@ -243,15 +243,15 @@ class DataConfig(SourceConfig):
 SourceSettings = TypeVar("SourceSettings", bound=SourceConfig)
 
 
-def corpora_of(config: SourceSettings, **overrides: object) -> dict[str, SourceSettings]:
+def corpora_of(settings: SourceSettings, **overrides: object) -> dict[str, SourceSettings]:
     """The settings of each corpus of a mixture, as text, with ``overrides``; raises ConfigError where one has none."""
-    train = by_corpus(config.train, "data.train")
-    others = {split: by_corpus(getattr(config, split), f"data.{split}", train) for split in ("validation", "test")}
+    train = by_corpus(settings.train, "data.train")
+    others = {split: by_corpus(getattr(settings, split), f"data.{split}", train) for split in ("validation", "test")}
     found = {}
     for name, files in train.items():
         named: dict[str, Any] = {split: files_of.get(name, "") for split, files_of in others.items()}
         named |= {"source": "text", "train": files, "weights": "", "temperature": 1.0, **overrides}
-        found[name] = replace(config, **named)
+        found[name] = replace(settings, **named)
     return found
 
 

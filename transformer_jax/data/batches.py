@@ -1,6 +1,6 @@
 """Sentences as rows of batches, for training and for scoring a whole split, in NumPy."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -11,11 +11,9 @@ from transformer_jax.data.batch_plan import BatchPlan, BatchRows
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.pair_encoding import Sentences
 from transformer_jax.data.token_store import TokenStore
-from transformer_jax.sequence_types import Batch, Tokens
+from transformer_jax.sequence_types import Batch, RowParts, Tokens
 
-RowParts = tuple[Sequence[int], int]
-"""Parts of the rows of a batch: their indices, and the number of equal parts of the batch."""
-ALL_ROWS: RowParts = ((0,), 1)
+ALL_ROWS = RowParts((0,), 1)
 SCORING_TOKENS = 4096
 """Positions of a batch in evaluation."""
 
@@ -60,7 +58,7 @@ def read_rows(store: TokenStore, rows: BatchRows) -> Batch:
 def make_batch(store: TokenStore, plan: BatchPlan, update: int, parts: RowParts = ALL_ROWS) -> Batch:
     """The rows of one update, or the concatenation of some ``parts`` of them; reads no other rows."""
     whole = plan.batch(update)
-    made = [read_rows(store, whole.part(index, parts[1])) for index in parts[0]]
+    made = [read_rows(store, whole.part(index, parts.num_parts)) for index in parts.indices]
     return made[0] if len(made) == 1 else jax.tree.map(lambda *leaves: np.concatenate(leaves), *made)
 
 

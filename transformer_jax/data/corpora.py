@@ -26,18 +26,18 @@ CHECKED_DOCUMENTS = 200_000
 
 
 @register("data_source", "text")
-def _text(config: DataConfig, seed: int, tag: str = "") -> TextCorpus:
-    languages = config.source_language, config.target_language
-    named = tuple((name, files) for name, files in config.files().items() if files)
-    splits = config.train_split, config.validation_split, config.test_split
-    return TextCorpus(config.directory, *languages, named, *splits, config.held_out, seed, tag)
+def _text(data: DataConfig, seed: int, tag: str = "") -> TextCorpus:
+    languages = data.source_language, data.target_language
+    named = tuple((name, files) for name, files in data.files().items() if files)
+    splits = data.train_split, data.validation_split, data.test_split
+    return TextCorpus(data.directory, *languages, named, *splits, data.held_out, seed, tag)
 
 
 @register("data_source", "mixture")
-def _mixture(config: DataConfig, seed: int) -> MixtureCorpus:
-    tags = by_corpus(config.tags, "data.tags")
-    corpora = {name: _text(part, seed, tags.get(name, "")) for name, part in config.corpora.items()}
-    return MixtureCorpus(corpora, config.source_language, config.target_language, seed)
+def _mixture(data: DataConfig, seed: int) -> MixtureCorpus:
+    tags = by_corpus(data.tags, "data.tags")
+    corpora = {name: _text(part, seed, tags.get(name, "")) for name, part in data.corpora.items()}
+    return MixtureCorpus(corpora, data.source_language, data.target_language, seed)
 
 
 register("data_source", "grammar")(
@@ -54,17 +54,17 @@ register("data_source", "tfds")(
 )
 
 
-def open_corpus(config: DataConfig, seed: int, parts: Mapping[str, Any] = MappingProxyType({})) -> Corpus:
-    """The corpus of ``config.source``, without reading data. ``seed`` determines generated and held-out sentences.
+def open_corpus(data: DataConfig, seed: int, parts: Mapping[str, Any] = MappingProxyType({})) -> Corpus:
+    """The corpus of ``data.source``, without reading data. ``seed`` determines generated and held-out sentences.
 
     ``parts``: the settings of parts.
 
     Raises ConfigError when the source of a plugin is incomplete.
     """
-    corpus: Corpus = with_settings("data_source", config.source, parts)(config, seed)
+    corpus: Corpus = with_settings("data_source", data.source, parts)(data, seed)
     missing = [name for name in vars(Corpus) if not name.startswith("_") and not hasattr(corpus, name)]
     if missing:
-        what = f"data.source={config.source}: {type(corpus).__name__} has no {', '.join(missing)}"
+        what = f"data.source={data.source}: {type(corpus).__name__} has no {', '.join(missing)}"
         raise ConfigError(f"{what}; a source has what Corpus of transformer_jax.data.sentence_pairs lists")
     return corpus
 

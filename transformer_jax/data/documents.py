@@ -199,18 +199,18 @@ class GeneratedParagraphs:
         return GrammarCorpus(self.training_sentences, self.seed)
 
 
-def open_documents(config: TextDataConfig, seed: int) -> DocumentSource:
-    """The source that ``config`` names, without reading data. ``seed`` determines generated training text."""
-    if config.source == "grammar":
-        return GeneratedParagraphs(config.generated_sentences, seed)
-    if config.source == "mixture":
-        return MixtureDocuments({name: _named_texts(part) for name, part in config.corpora.items()})
-    return _named_texts(config) if config.train else TextFolder(config.directory, config.documents)
+def open_documents(data: TextDataConfig, seed: int) -> DocumentSource:
+    """The source that ``data`` names, without reading data. ``seed`` determines generated training text."""
+    if data.source == "grammar":
+        return GeneratedParagraphs(data.generated_sentences, seed)
+    if data.source == "mixture":
+        return MixtureDocuments({name: _named_texts(part) for name, part in data.corpora.items()})
+    return _named_texts(data) if data.train else TextFolder(data.directory, data.documents)
 
 
-def _named_texts(config: TextDataConfig) -> NamedTexts:
-    named = {split: getattr(config, split) for split in ("train", "validation", "test")}
-    return NamedTexts({split: file for split, file in named.items() if file}, config.documents, config.held_out)
+def _named_texts(data: TextDataConfig) -> NamedTexts:
+    named = {split: getattr(data, split) for split in ("train", "validation", "test")}
+    return NamedTexts({split: file for split, file in named.items() if file}, data.documents, data.held_out)
 
 
 def _size(path: Path) -> int:

@@ -102,21 +102,21 @@ def ranges_of(sizes: Mapping[str, int], limit: int = 0) -> list[tuple[str, int, 
     return [(name, begin, numbers[name]) for name, begin in zip(sizes, begins, strict=False)]
 
 
-def times_an_epoch(sizes: Mapping[str, int], config: SourceConfig) -> dict[str, float]:
+def times_an_epoch(sizes: Mapping[str, int], data: SourceConfig) -> dict[str, float]:
     """How often each pair of a corpus occurs in an epoch, on average; ``sizes``: numbers of pairs, or of tokens, of corpora.
 
     The share of a corpus of size n is proportional to its weight, or to n^(1/T) with the temperature T (Arivazhagan et al.
     2019, section 4.2). An epoch has each pair of at least one corpus exactly once, and no pair less often. Raises DataError at
     a corpus without pairs, and ConfigError where the store has other corpora, or an epoch would be too long.
     """
-    named = by_corpus(config.train, "data.train")
+    named = by_corpus(data.train, "data.train")
     require(set(named) == set(sizes), "data.train", f"the store has the corpora {', '.join(sizes)}; name them so")
     for name, size in sizes.items():
         if not size:
             raise DataError(f"data.train: nothing of the corpus {name!r} is left; look at its text, and at the filters")
-    weights = weights_of(config.weights, named)
+    weights = weights_of(data.weights, named)
     rates = {
-        name: (weights[name] if weights else size ** (1 / config.temperature)) / size for name, size in sizes.items()
+        name: (weights[name] if weights else size ** (1 / data.temperature)) / size for name, size in sizes.items()
     }
     least = min(rates.values())
     times = {name: rate / least for name, rate in rates.items()}

@@ -63,7 +63,7 @@ Filter = Callable[[EncodedPair], bool]
 """Returns True for a pair that is left out."""
 
 
-def training_filters(config: DataConfig) -> dict[str, Filter]:
+def training_filters(data: DataConfig) -> dict[str, Filter]:
     """The filters of the training split by reason, in order: the first that applies to a pair is counted.
 
     Token limits do not count EOS, but the length ratio does: one token and no token have the ratio 2.
@@ -73,20 +73,20 @@ def training_filters(config: DataConfig) -> dict[str, Filter]:
         "empty source": lambda pair: not pair.source.strip(),
         "empty target": lambda pair: not pair.target.strip(),
     }
-    if config.source not in GENERATED_SOURCES:
+    if data.source not in GENERATED_SOURCES:
         filters["target is the source"] = lambda pair: pair.source == pair.target
     return filters | {
-        f"source above {config.max_source_tokens} tokens": lambda pair: len(pair.source_ids) > config.max_source_tokens,
-        f"target above {config.max_target_tokens} tokens": lambda pair: len(pair.target_ids) > config.max_target_tokens,
-        f"one side above {config.max_length_ratio:g} times the other": lambda pair: (
+        f"source above {data.max_source_tokens} tokens": lambda pair: len(pair.source_ids) > data.max_source_tokens,
+        f"target above {data.max_target_tokens} tokens": lambda pair: len(pair.target_ids) > data.max_target_tokens,
+        f"one side above {data.max_length_ratio:g} times the other": lambda pair: (
             max(len(pair.source_ids), len(pair.target_ids)) + 1
-            > config.max_length_ratio * (min(len(pair.source_ids), len(pair.target_ids)) + 1)
+            > data.max_length_ratio * (min(len(pair.source_ids), len(pair.target_ids)) + 1)
         ),
     }
 
 
 def may_be_dropped(
-    chunk: Sequence[SentencePair], sides: Sequence[Sequence[Sequence[int]]], config: DataConfig
+    chunk: Sequence[SentencePair], sides: Sequence[Sequence[Sequence[int]]], data: DataConfig
 ) -> np.ndarray:
     """A fast test of pairs and their ids: True for every pair that one of ``training_filters`` leaves out, and a few more."""
     long = MAX_LINE_BYTES // 4
@@ -101,16 +101,16 @@ def may_be_dropped(
         for source, target in chunk
     )
     source, target = (np.fromiter(map(len, side), np.int64, len(side)) for side in sides)
-    is_long = (source > config.max_source_tokens) | (target > config.max_target_tokens)
-    is_uneven = np.maximum(source, target) + 1 > config.max_length_ratio * (np.minimum(source, target) + 1)
+    is_long = (source > data.max_source_tokens) | (target > data.max_target_tokens)
+    is_uneven = np.maximum(source, target) + 1 > data.max_length_ratio * (np.minimum(source, target) + 1)
     return np.fromiter(by_text, bool, len(chunk)) | is_long | is_uneven
 
 
-def filter_settings(config: DataConfig) -> list[int | float | bool]:
+def filter_settings(data: DataConfig) -> list[int | float | bool]:
     """The settings that determine which pairs are kept, and how they are segmented."""
-    may_be_identical = config.source in GENERATED_SOURCES
-    limits = config.max_source_tokens, config.max_target_tokens, config.max_length_ratio
-    dropout = [config.bpe_dropout, config.segmentations] if config.bpe_dropout else []
+    may_be_identical = data.source in GENERATED_SOURCES
+    limits = data.max_source_tokens, data.max_target_tokens, data.max_length_ratio
+    dropout = [data.bpe_dropout, data.segmentations] if data.bpe_dropout else []
     return [*limits, may_be_identical, MAX_LINE_BYTES, *dropout]
 
 

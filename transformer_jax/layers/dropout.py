@@ -77,13 +77,13 @@ def _dropped(whole: tuple[int, ...], inputs: Array, rate: PyTree, seeds: PyTree,
     return jnp.where(kept, inputs * (1.0 / (1.0 - rate)), 0.0).astype(inputs.dtype)
 
 
-def _forward(
+def _dropped_forward(
     whole: tuple[int, ...], inputs: Array, rate: PyTree, seeds: PyTree, start: tuple
 ) -> tuple[Array, tuple[PyTree, PyTree, tuple]]:
     return _dropped(whole, inputs, rate, seeds, start), (rate, seeds, start)
 
 
-def _backward(
+def _dropped_backward(
     whole: tuple[int, ...], residuals: tuple[PyTree, PyTree, tuple], gradient: Array
 ) -> tuple[Array, None, None, None]:
     rate, seeds, start = residuals
@@ -91,7 +91,7 @@ def _backward(
     return _dropped(whole, gradient, rate, lax.optimization_barrier(seeds), start), None, None, None
 
 
-_dropped.defvjp(_forward, _backward)
+_dropped.defvjp(_dropped_forward, _dropped_backward)
 
 
 def hashed_bits(

@@ -47,10 +47,7 @@ def hooks_of(run: TrainingRun, observers: Sequence[Hook]) -> list[tuple[Due, Hoo
     Where a validation or a checkpoint is due, ``run.state`` is the state of the update. ``observers`` are called after every
     update, when it is logged and saved, unless a hook before them raises.
     """
-
-    def always(number: int) -> bool:
-        return True
-
+    always: Due = lambda number: True  # noqa: E731
     return [
         (always, count),
         (always, lambda run: run.goodput.write_at_intervals(run.number)),
@@ -124,10 +121,8 @@ def _explained_divergence(run: TrainingRun, metrics: StepMetrics) -> str:
     batch = put_batch(next(run.data.batches(before)), run.update.mesh)
     key = run.state._replace(step=jnp.asarray(before, run.state.step.dtype)).dropout_key()
     hyperparameters = put_hyperparameters(run.hyperparameters, run.update.mesh)
-    parts = run.config.batching.accumulation_steps
-    where = find_nonfinite(
-        run.task.activations, run.task.objective.loss, parts, run.state.params, batch, key, hyperparameters
-    )
+    task, steps = run.task, run.config.batching.accumulation_steps
+    where = find_nonfinite(task.activations, task.objective.loss, steps, run.state.params, batch, key, hyperparameters)
     return (
         f"update {run.number}: loss {float(metrics.sums.loss):g}, gradient norm {float(metrics.gradient_norm):g}; first tensor "
         f"that is not finite: {where or 'none when the update was repeated'}. {_remedy(run)}"

@@ -204,13 +204,13 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
     return Plan(settings, plan.seconds, f"{plan.sentence}\n{vocabulary.sentence}")
 
 
-def measure_text(config: TextDataConfig, seed: int) -> TextStatistics:
+def measure_text(data: TextDataConfig, seed: int) -> TextStatistics:
     """Counts of the training text, extrapolated from its first 4 MB."""
-    source = open_documents(replace(config, documents="lines"), seed)
+    source = open_documents(replace(data, documents="lines"), seed)
     characters: Counter[str] = Counter()
     lines = blank = paragraphs = words = num_bytes = 0
     is_open = False
-    for document in source.documents(config.split_name("train")):
+    for document in source.documents(data.split_name("train")):
         text = document.text.rstrip("\r")
         lines, words, num_bytes = lines + 1, words + len(text.split()), num_bytes + document.num_bytes
         blank, paragraphs = blank + (not text), paragraphs + (bool(text) and not is_open)
@@ -218,7 +218,7 @@ def measure_text(config: TextDataConfig, seed: int) -> TextStatistics:
         characters.update(text)
         if num_bytes >= MEASURED_BYTES:
             break
-    total, number = source.count_bytes(config.split_name("train")), characters.total()
+    total, number = source.count_bytes(data.split_name("train")), characters.total()
     cumulative = itertools.accumulate(count for _, count in characters.most_common())
     alphabet = 1 + sum(count < COVERED_CHARACTERS * number for count in cumulative)
     unspaced = sum(count for character, count in characters.items() if writes_without_spaces(character))

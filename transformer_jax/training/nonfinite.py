@@ -10,7 +10,7 @@ from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import Hyperparameters
 from transformer_jax.training.losses import LossFunction
 from transformer_jax.training.sharding import path_of
-from transformer_jax.training.step import interleaved, key_of_part
+from transformer_jax.training.step import interleaved, key_of_micro_batch
 
 
 def find_nonfinite(
@@ -33,10 +33,10 @@ def find_nonfinite(
     in_activations = _first_non_finite_of(lambda *inputs: {"activations": activations(*inputs)})
     gradient_of = jax.grad(lambda params, *rows: loss(params, *rows).loss)
     in_gradient = _first_non_finite_of(lambda *inputs: {"gradient": gradient_of(*inputs)})
-    parts = jax.tree.map(lambda rows: interleaved(jnp.asarray(rows), accumulation_steps), batch)
+    micro_batches = jax.tree.map(lambda rows: interleaved(jnp.asarray(rows), accumulation_steps), batch)
     for number in range(accumulation_steps):
-        own_key = key_of_part(key, number) if accumulation_steps > 1 else key
-        inputs = params, jax.tree.map(itemgetter(number), parts), own_key, hyperparameters
+        own_key = key_of_micro_batch(key, number) if accumulation_steps > 1 else key
+        inputs = params, jax.tree.map(itemgetter(number), micro_batches), own_key, hyperparameters
         if found := in_activations(*inputs) or in_gradient(*inputs):
             return found
     return None

@@ -20,7 +20,7 @@ from transformer_jax.training.losses import LossSums, label_smoothed_cross_entro
 class LogitBlocks(NamedTuple):
     """Division of the logits of a batch: ``at_once`` of them exist at a time (or a column) in each group of rows.
 
-    The vocabulary is filled up to a multiple of ``vocabulary_multiple``, whole tiles of a product.
+    The vocabulary is padded to a multiple of ``vocabulary_multiple``, whole tiles of a product.
     """
 
     at_once: int = 2**21
@@ -46,7 +46,7 @@ LogitTerms = Mapping[str, Partial]
 
 
 class _LogitOptions(NamedTuple):
-    """How the logits of a chunk are computed: the vocabulary without its filling, and the precision."""
+    """How the logits of a chunk are computed: the vocabulary without its padding, and the precision of the product."""
 
     vocabulary: int
     precision: Precision
@@ -75,11 +75,11 @@ def projected_cross_entropy(
     """
     row_groups, column_groups = groups
     chunked = _chunks_of(labels.shape, blocks.at_once, len(matrix), groups)
-    filled = jnp.pad(matrix, ((0, -len(matrix) % blocks.vocabulary_multiple), (0, 0)))
+    padded = jnp.pad(matrix, ((0, -len(matrix) % blocks.vocabulary_multiple), (0, 0)))
     # One group has no batch axis: the fast kernels have none.
     count = row_groups * column_groups
-    matrices = filled if count == 1 else jnp.broadcast_to(filled, (count, *filled.shape))
-    options = _LogitOptions(len(matrix), precision)
+    matrices = padded if count == 1 else jnp.broadcast_to(padded, (count, *padded.shape))
+    options = _LogitOptions(len(matrix), precision.of_logits)
     arrays = chunked(hidden), matrices, chunked(labels), chunked(weights), smoothing
     return LossSums(*_chunked_loss(options, _Chunks(*arrays, terms or {}, logit_mod)))
 
@@ -156,13 +156,13 @@ def _chunked_loss(options: _LogitOptions, chunks: _Chunks) -> LossSums:
     rounded = options.precision.rounded(chunks.matrices)
 
     def add(total: LossSums, chunk: tuple[Array, Array, Array]) -> tuple[LossSums, None]:
-        product = einsum(_product(rounded), chunk[0], rounded, options.precision.of_logits)
-        return total + _loss_and_sums(product, chunks.logit_mod, options, chunks, chunk)[1], None
+        product = einsum(_subscripts(rounded), chunk[0], rounded, options.precision)
+        return total + _chunk_loss(product, chunks.logit_mod, options, chunks, chunk)[1], None
 
     return lax.scan(add, LossSums.zero(chunks.terms), (chunks.hidden, chunks.labels, chunks.weights))[0]
 
 
-def _loss_and_sums(
+def _chunk_loss(
     product: Array,
     logit_mod: Partial | None,
     options: _LogitOptions,
@@ -180,40 +180,43 @@ def _loss_and_sums(
 
 
 def _modified(logit_mod: Partial | None, logits: Array, vocabulary: int) -> Array:
-    """Other logits, computed in float32, in the type of ``logits``; filled columns stay zero, without gradients."""
+    """Other logits, computed in float32, in the type of ``logits``; padding stays zero, without gradients."""
     if logit_mod is None:
         return logits
     is_real = jnp.arange(logits.shape[-1]) < vocabulary
     return jnp.where(is_real, logit_mod(logits.astype(jnp.float32)), 0.0).astype(logits.dtype)
 
 
-def _product(matrices: Array) -> str:
+def _subscripts(matrices: Array) -> str:
     return "GND,VD->GNV" if matrices.ndim == 2 else "GND,GVD->GNV"
 
 
-def _forward(options: _LogitOptions, chunks: _Chunks) -> tuple[LossSums, _Chunks]:
-    """The sums, and the gradients of the loss."""
-    precision, matrices, logit_mod = options.precision.of_logits, chunks.matrices, chunks.logit_mod
+def _chunked_loss_forward(options: _LogitOptions, chunks: _Chunks) -> tuple[LossSums, tuple]:
+    """The sums, and the gradients of the loss: of hidden states, matrices and ``logit_mod``."""
+    precision, matrices, logit_mod = options.precision, chunks.matrices, chunks.logit_mod
     # Once, and not in every chunk.
     rounded = precision.rounded(matrices)
 
     def add(total: tuple, chunk: tuple[Array, Array, Array]) -> tuple[tuple, Array]:
         factors = precision.rounded(chunk[0]), rounded
-        product = einsum(_product(rounded), *factors, precision)
-        gradient = jax.grad(_loss_and_sums, (0, 1), has_aux=True)
+        product = einsum(_subscripts(rounded), *factors, precision)
+        gradient = jax.grad(_chunk_loss, (0, 1), has_aux=True)
         gradients, sums = gradient(product, logit_mod, options, chunks, chunk)
         dtypes = str(chunks.hidden.dtype), str(matrices.dtype)
-        of_hidden, of_matrices = einsum_gradients(_product(rounded), precision, dtypes, factors, gradients[0])
-        return (total[0] + sums, total[1] + of_matrices, jax.tree.map(jnp.add, total[2], gradients[1])), of_hidden
+        grad_hidden, grad_matrices = einsum_gradients(_subscripts(rounded), precision, dtypes, factors, gradients[0])
+        return (total[0] + sums, total[1] + grad_matrices, jax.tree.map(jnp.add, total[2], gradients[1])), grad_hidden
 
     zero = LossSums.zero(chunks.terms), jnp.zeros_like(matrices), jax.tree.map(jnp.zeros_like, logit_mod)
-    (sums, *of_weights), of_hidden = lax.scan(add, zero, (chunks.hidden, chunks.labels, chunks.weights))
-    return sums, _Chunks(of_hidden, of_weights[0], None, None, None, None, of_weights[1])  # type: ignore[arg-type]
+    (sums, grad_matrices, grad_logit_mod), grad_hidden = lax.scan(
+        add, zero, (chunks.hidden, chunks.labels, chunks.weights)
+    )
+    return sums, (grad_hidden, grad_matrices, grad_logit_mod)
 
 
-def _backward(options: _LogitOptions, gradients: _Chunks, cotangent: LossSums) -> tuple[_Chunks]:
+def _chunked_loss_backward(options: _LogitOptions, gradients: tuple, cotangent: LossSums) -> tuple[_Chunks]:
     """Only the loss has a gradient; the other sums are reports."""
-    return (jax.tree.map(lambda each: (each * cotangent.loss).astype(each.dtype), gradients),)
+    hidden, matrices, logit_mod = jax.tree.map(lambda each: (each * cotangent.loss).astype(each.dtype), gradients)
+    return (_Chunks(hidden, matrices, None, None, None, None, logit_mod),)  # type: ignore[arg-type]
 
 
-_chunked_loss.defvjp(_forward, _backward)
+_chunked_loss.defvjp(_chunked_loss_forward, _chunked_loss_backward)

@@ -21,6 +21,7 @@ from transformer_jax.config.optimization import mesh_sizes
 from transformer_jax.config.plugins import may_add_parameters, registered
 from transformer_jax.layers.mesh_axes import ROW_AXES, is_one_device
 from transformer_jax.precision import FLOAT32, POLICIES
+from transformer_jax.sequence_types import RowParts
 from transformer_jax.training.state import TrainState
 
 AXES = ("data", "fsdp", "context", "tensor")
@@ -62,14 +63,14 @@ SumFunction = Callable[[PyTree, PyTree, Array, PyTree], PyTree]
 """(params, rows, key, hyperparameters) to sums over the rows."""
 
 
-def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Mesh:
-    """The mesh of ``config`` over ``devices`` (all by default), laid out as their connections suggest.
+def make_mesh(settings: MeshConfig, devices: list[jax.Device] | None = None) -> Mesh:
+    """The mesh of ``settings`` over ``devices`` (all by default), laid out as their connections suggest.
 
     Raises ConfigError, with meshes that would fit, when the axes do not multiply to the number of devices, and for slices of
     different sizes.
     """
     devices = jax.devices() if devices is None else devices
-    sizes = mesh_sizes(config, len(devices))
+    sizes = mesh_sizes(settings, len(devices))
     return Mesh(laid_out(devices, [sizes[axis] for axis in AXES]), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
@@ -227,15 +228,15 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 
 @cache
-def parts_of_rows(mesh: Mesh) -> tuple[tuple[int, ...], int]:
-    """Parts of the rows of a batch held by the devices of this process, and the total number of parts.
+def parts_of_rows(mesh: Mesh) -> RowParts:
+    """Parts of the rows of a batch held by the devices of this process.
 
     Processes that split only parameters or positions between them (``tensor``, ``context``) hold the same. Where devices are
     connected as a torus the parts of a process need not follow each other.
     """
     groups = row_groups(mesh)
     parts = batch_sharding(mesh).addressable_devices_indices_map((groups,))
-    return tuple(sorted({part[0].start or 0 for part in parts.values() if part})), groups
+    return RowParts(tuple(sorted({part[0].start or 0 for part in parts.values() if part})), groups)
 
 
 def put_batch(batch: PyTree, mesh: Mesh) -> PyTree:

@@ -56,8 +56,8 @@ def make_train_step(
     """The gradient of (sum of token losses) / (number of tokens in the global batch), and one optimizer update with it.
 
     The hyperparameters of loss and optimizer are an argument, so that runs with different ones run the same program. With
-    ``accumulation_steps`` the batch is split into interleaved parts, whose gradients are added up one after another; on a
-    ``mesh`` that only splits rows, devices exchange their gradients once, after the last part. When the loss or the gradient is
+    ``accumulation_steps`` the batch is split into interleaved micro-batches, whose gradients are added up one after another; on
+    a ``mesh`` that only splits rows, devices exchange their gradients once, after the last. When the loss or the gradient is
     not finite the parameters and the optimizer state stay as they were. ``terms``: the names of the extras of the sums.
     ``make_watch``: statistics that the sums return.
     """
@@ -97,16 +97,16 @@ def make_train_step(
 
 
 def _accumulated(
-    gradient_of: GradientFunction, parts: int, terms: Sequence[str], make_watch: MakeWatch | None = None
+    gradient_of: GradientFunction, num_micro_batches: int, terms: Sequence[str], make_watch: MakeWatch | None = None
 ) -> GradientFunction:
-    """Gradient and sums over a batch, accumulated over ``parts`` of its rows."""
+    """Gradient and sums over a batch, accumulated over micro-batches of its rows."""
 
     def accumulated(params: PyTree, batch: PyTree, key: Array, hyperparameters: PyTree) -> tuple[PyTree, LossSums]:
-        def add_part(
-            carry: tuple[LossSums, PyTree], part: tuple[PyTree, Array]
+        def add(
+            carry: tuple[LossSums, PyTree], micro_batch: tuple[PyTree, Array]
         ) -> tuple[tuple[LossSums, PyTree], PyTree]:
-            rows, index = part
-            gradient, sums = gradient_of(params, rows, key_of_part(key, index), hyperparameters)
+            rows, index = micro_batch
+            gradient, sums = gradient_of(params, rows, key_of_micro_batch(key, index), hyperparameters)
             found = sums.statistics
             if make_watch:
                 found = make_watch(hyperparameters).with_part(found, gradient, sums.tokens)
@@ -114,8 +114,8 @@ def _accumulated(
             return (carry[0] + sums, jax.tree.map(jnp.add, carry[1], gradient)), found
 
         zero = LossSums.zero(terms), jax.tree.map(jnp.zeros_like, params)
-        interleaved_parts = jax.tree.map(lambda rows: interleaved(rows, parts), batch)
-        (sums, gradient), found = lax.scan(add_part, zero, (interleaved_parts, jnp.arange(parts)))
+        micro_batches = jax.tree.map(lambda rows: interleaved(rows, num_micro_batches), batch)
+        (sums, gradient), found = lax.scan(add, zero, (micro_batches, jnp.arange(num_micro_batches)))
         return gradient, sums._replace(statistics=joined_statistics(found))
 
     return accumulated
@@ -124,8 +124,8 @@ def _accumulated(
 def _psum_once(gradient_of: GradientFunction, mesh: Mesh) -> GradientFunction:
     """``gradient_of`` under ``shard_map`` over the rows, followed by one psum.
 
-    The compiler alone would reduce the gradient of every part. It still does where parameters are sharded: there no device
-    can hold a whole gradient.
+    The compiler alone would reduce the gradient of every micro-batch. It still does where parameters are sharded: there no
+    device can hold a whole gradient.
     """
 
     def of_local_rows(*arguments: PyTree) -> tuple[PyTree, LossSums]:
@@ -138,11 +138,11 @@ def _psum_once(gradient_of: GradientFunction, mesh: Mesh) -> GradientFunction:
     return jax.shard_map(of_local_rows, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
 
 
-def key_of_part(key: Array, index: Array | int) -> Array:
-    """The dropout key of a part of an accumulated batch."""
+def key_of_micro_batch(key: Array, index: Array | int) -> Array:
+    """The dropout key of a micro-batch."""
     return jax.random.fold_in(key, index)
 
 
-def interleaved(rows: Array, parts: int) -> Array:
-    """[B, ...] to [parts, B / parts, ...]; part i takes rows i, i + parts, ..., so no row moves to another device."""
-    return jnp.swapaxes(rows.reshape(rows.shape[0] // parts, parts, *rows.shape[1:]), 0, 1)
+def interleaved(rows: Array, count: int) -> Array:
+    """[B, ...] to [count, B / count, ...]; micro-batch i takes rows i, i + count, ..., so no row moves to another device."""
+    return jnp.swapaxes(rows.reshape(rows.shape[0] // count, count, *rows.shape[1:]), 0, 1)

@@ -54,59 +54,59 @@ def sample_examples(examples: Iterable[Example], count: int, seed: int) -> list[
 
 
 def train_tokenizers(
-    config: TokenizerConfig, corpus: Corpus, split: str, seed: int, tags: Sequence[str] = ()
+    settings: TokenizerConfig, corpus: Corpus, split: str, seed: int, tags: Sequence[str] = ()
 ) -> TokenizerPair:
-    """Learns one vocabulary or two from at most ``config.training_sentences`` pairs sampled over a whole split.
+    """Learns one vocabulary or two from at most ``settings.training_sentences`` pairs sampled over a whole split.
 
-    ``bpe`` and ``unigram`` have exactly ``config.vocabulary_size`` ids, and each of ``tags`` as one piece of the source
+    ``bpe`` and ``unigram`` have exactly ``settings.vocabulary_size`` ids, and each of ``tags`` as one piece of the source
     vocabulary; ``word`` and ``character`` have at most that many ids. Raises ConfigError, with the possible sizes, when the
     text does not support the size, and DataError when a side of the sample has no text.
     """
-    sample = sample_examples(corpus.pairs(split), config.training_sentences, seed)
+    sample = sample_examples(corpus.pairs(split), settings.training_sentences, seed)
     sides = {"source": [pair.source for pair in sample], "target": [pair.target for pair in sample]}
     for side, sentences in sides.items():
         if not any(map(str.strip, sentences)):
             raise DataError(f"split {split!r}: no {side} sentence with any text to train the tokenizer on")
-    if config.joint:
-        joint = train_tokenizer(config, sides["source"] + sides["target"], tags)
+    if settings.joint:
+        joint = train_tokenizer(settings, sides["source"] + sides["target"], tags)
         return TokenizerPair(joint, joint)
     separate = []
     for side, sentences in sides.items():
         try:
-            separate.append(train_tokenizer(config, sentences, tags if side == "source" else ()))
+            separate.append(train_tokenizer(settings, sentences, tags if side == "source" else ()))
         except ConfigError as error:
             raise ConfigError(f"{error} (the {side} side alone, since tokenizer.joint=False)") from None
     return TokenizerPair(*separate)
 
 
-def train_text_tokenizer(config: TokenizerConfig, source: DocumentSource, split: str, seed: int) -> Tokenizer:
-    """Learns a vocabulary from at most ``config.training_sentences`` documents sampled over a whole split.
+def train_text_tokenizer(settings: TokenizerConfig, source: DocumentSource, split: str, seed: int) -> Tokenizer:
+    """Learns a vocabulary from at most ``settings.training_sentences`` documents sampled over a whole split.
 
-    Raises ConfigError, with the possible sizes, when the text does not support ``config.vocabulary_size``, and DataError when
+    Raises ConfigError, with the possible sizes, when the text does not support ``settings.vocabulary_size``, and DataError when
     there is no text.
     """
-    if config.kind == "byte":
+    if settings.kind == "byte":
         return ByteTokenizer()
     texts = (document.text for document in source.documents(split))
-    sample = sample_examples(texts, config.training_sentences, seed)
+    sample = sample_examples(texts, settings.training_sentences, seed)
     if not any(map(str.strip, sample)):
         raise DataError(f"split {split!r}: no document with any text to train the tokenizer on")
-    return train_tokenizer(config, sample)
+    return train_tokenizer(settings, sample)
 
 
-def train_tokenizer(config: TokenizerConfig, sentences: Sequence[str], tags: Sequence[str] = ()) -> Tokenizer:
+def train_tokenizer(settings: TokenizerConfig, sentences: Sequence[str], tags: Sequence[str] = ()) -> Tokenizer:
     """Learns one vocabulary; raises ConfigError as ``train_tokenizers`` does, and for kinds of imported models."""
-    if config.kind == "byte":
+    if settings.kind == "byte":
         return ByteTokenizer()
-    if config.kind in _LISTED:
-        return _LISTED[config.kind].train(sentences, config.vocabulary_size)
-    if config.kind not in SUBWORD_KINDS:
-        problem = f"{config.kind} comes with an imported model; adopt it with --config.init.run=RUN"
+    if settings.kind in _LISTED:
+        return _LISTED[settings.kind].train(sentences, settings.vocabulary_size)
+    if settings.kind not in SUBWORD_KINDS:
+        problem = f"{settings.kind} comes with an imported model; adopt it with --config.init.run=RUN"
         raise ConfigError(f"tokenizer.kind: {problem}")
-    coverage = config.character_coverage
+    coverage = settings.character_coverage
     if not coverage:
         coverage = 0.9995 if side_text(sentences[:: len(sentences) // SAMPLED + 1]).has_many_characters else 1.0
-    return train_subword_tokenizer(config.kind, sentences, config.vocabulary_size, coverage, tags)
+    return train_subword_tokenizer(settings.kind, sentences, settings.vocabulary_size, coverage, tags)
 
 
 def too_many_pieces(tokenizers: TokenizerPair, pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:

@@ -47,12 +47,12 @@ class Generator:
 
     def __init__(self, model: Module, tokenizer: Tokenizer, config: ExperimentConfig, mesh: Mesh) -> None:
         self._tokenizer = tokenizer
-        self._config: GenerationConfig = config.decoding
+        self._decoding: GenerationConfig = config.decoding
         self._context_length = config.batching.context_length
         self._separator = SEPARATORS[config.data.documents]
         self._sees_documents_before = config.batching.kind == "split"
         self._mesh, self._compute_dtype = mesh, config.model.compute_dtype
-        decoder = PromptDecoder(model, self._config)
+        decoder = PromptDecoder(model, self._decoding)
         functions = decoder.continuations, decoder.start, decoder.next
         self._continue, self._start, self._next = (jax.jit(each, out_shardings=replicated(mesh)) for each in functions)
 
@@ -65,7 +65,7 @@ class Generator:
         ids = self._encoded(prompt, name)
         if len(ids) - 1 > self._window:
             raise DataError(
-                f"{name}: {len(ids) - 1} tokens and decoding.max_new_tokens={self._config.max_new_tokens} exceed the context "
+                f"{name}: {len(ids) - 1} tokens and decoding.max_new_tokens={self._decoding.max_new_tokens} exceed the context "
                 f"of {self._context_length} tokens that the model was trained on; shorten one of them"
             )
         return ids
@@ -80,7 +80,7 @@ class Generator:
         long = [index for index, ids in enumerate(encoded) if len(ids) - 1 > self._window]
         if not long:
             return PromptWindows(encoded)
-        sizes = f"decoding.max_new_tokens={self._config.max_new_tokens} of a context of {self._context_length} tokens"
+        sizes = f"decoding.max_new_tokens={self._decoding.max_new_tokens} of a context of {self._context_length} tokens"
         tokens, first = len(encoded[long[0]]) - 1, f"{name}{numbers[long[0]]}"
         if not self._window:
             raise DataError(f"{first}: {sizes} leave no room for its {tokens} tokens; lower decoding.max_new_tokens")
@@ -91,7 +91,7 @@ class Generator:
     @property
     def _window(self) -> int:
         """The maximum number of tokens of a prompt that the model sees, without BOS."""
-        return self._context_length - self._config.max_new_tokens
+        return self._context_length - self._decoding.max_new_tokens
 
     def _encoded(self, prompt: str, name: str) -> list[int]:
         documents = prompt.split(self._separator)
@@ -114,7 +114,7 @@ class Generator:
         encoded = self.windows(prompts).ids
         results = [Continuation("", [], 0.0)] * len(encoded)
         params = unshard_fsdp(params, self._mesh, self._compute_dtype)
-        batch_tokens, row_multiple = batch_tokens_on(self._mesh, self._config.batch_tokens), row_groups(self._mesh)
+        batch_tokens, row_multiple = batch_tokens_on(self._mesh, self._decoding.batch_tokens), row_groups(self._mesh)
         for batch in source_batches(encoded, batch_tokens=batch_tokens, row_multiple=row_multiple):
             rows = [encoded[index] for index in batch.indices]
             ids = left_padded(rows, len(batch.ids), self._width(max(map(len, rows))))
@@ -165,11 +165,11 @@ class Generator:
 class PromptDecoder:
     """Sampling or beam search after left-padded prompts, ids [B, P], as pure functions; rows of padding take no step."""
 
-    def __init__(self, model: Module, config: GenerationConfig) -> None:
-        self._model, self._config = model, config
-        rules = Rules(config.beam_width, 1, config.length_penalty)
-        rule = SamplingRule(config.temperature, config.top_k, config.top_p)
-        self._search = sampled_search(rules, rule) if config.beam_width == 1 else plain_search(rules)
+    def __init__(self, model: Module, decoding: GenerationConfig) -> None:
+        self._model, self._decoding = model, decoding
+        rules = Rules(decoding.beam_width, 1, decoding.length_penalty)
+        rule = SamplingRule(decoding.temperature, decoding.top_k, decoding.top_p)
+        self._search = sampled_search(rules, rule) if decoding.beam_width == 1 else plain_search(rules)
 
     def continuations(
         self, params: PyTree, ids: Int[Array, "B P"], row_ids: Int[Array, "B"], key: Array
@@ -179,14 +179,14 @@ class PromptDecoder:
         Beam search always ends with EOS; a sample may be cut at ``max_new_tokens``.
         """
         state = self.start(params, ids, row_ids, key)
-        state = search_until(partial(self.next, params), state, self._config.max_new_tokens)
+        state = search_until(partial(self.next, params), state, self._decoding.max_new_tokens)
         found = self._search.results(state)
         return found.ids[:, 0], found.lengths[:, 0], found.log_probs[:, 0]
 
     def start(self, params: PyTree, ids: Int[Array, "B P"], row_ids: Int[Array, "B"], key: Array) -> BeamState:
         """The state before the first token: the model has read all tokens of the prompts but the last."""
-        length = self._config.max_new_tokens
-        sizes = {"beam_width": self._config.beam_width, "max_length": length}
+        length = self._decoding.max_new_tokens
+        sizes = {"beam_width": self._decoding.beam_width, "max_length": length}
         cache = cache_after_prompt(call(self._model, params, "init_cache", ids[:, :-1], **sizes), ids[:, -1])
         limits = jnp.where(ids[:, -1] == PAD_ID, 0, length)
         # Beam search does not read the keys.
@@ -200,14 +200,14 @@ class PromptDecoder:
         return after
 
 
-def generation_program(model: Module, config: GenerationConfig, width: int, mesh: Mesh) -> DecodingProgram:
+def generation_program(model: Module, decoding: GenerationConfig, width: int, mesh: Mesh) -> DecodingProgram:
     """The decoding of ``Generator`` for a full batch of prompts of ``width`` tokens."""
-    batch_tokens = batch_tokens_on(mesh, config.batch_tokens)
-    rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), config.max_new_tokens
-    decoder = PromptDecoder(model, config)
+    batch_tokens = batch_tokens_on(mesh, decoding.batch_tokens)
+    rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), decoding.max_new_tokens
+    decoder = PromptDecoder(model, decoding)
 
     def start(params: PyTree, ids: Int[Array, "B P"], capacity: int) -> BeamState:
         return decoder.start(params, ids, jnp.arange(rows), jax.random.key(0))
 
     inputs = jax.ShapeDtypeStruct((rows, width), jnp.int32)
-    return DecodingProgram(rows, width, config.beam_width, inputs, start, decoder.next, [(max_length, max_length)])
+    return DecodingProgram(rows, width, decoding.beam_width, inputs, start, decoder.next, [(max_length, max_length)])

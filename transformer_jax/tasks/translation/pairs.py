@@ -61,8 +61,8 @@ def encode_pairs(
 class PairScorer:
     """Scores given translations with one model; compiled programs are kept, for a few shapes."""
 
-    def __init__(self, model: Module, tokenizers: TokenizerPair, config: DecodingConfig, mesh: Mesh) -> None:
-        self._tokenizers, self._max_tokens, self._mesh = tokenizers, config.max_source_tokens, mesh
+    def __init__(self, model: Module, tokenizers: TokenizerPair, decoding: DecodingConfig, mesh: Mesh) -> None:
+        self._tokenizers, self._max_tokens, self._mesh = tokenizers, decoding.max_source_tokens, mesh
         self._score = jax.jit(partial(_target_log_probs, model), out_shardings=replicated(mesh))
 
     def score(self, params: PyTree, sources: Sequence[str], targets: Sequence[str]) -> list[TokenScores]:

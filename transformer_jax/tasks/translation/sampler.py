@@ -51,7 +51,7 @@ class Sampler:
 
         Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens``.
         """
-        tokenizer, limit = self._translator.tokenizers.source, self._translator.config.max_source_tokens
+        tokenizer, limit = self._translator.tokenizers.source, self._translator.decoding.max_source_tokens
         nonempty, sources = encode_sources(tokenizer, sentences, limit, name, first)
         results: list[list[Translation]] = [[NOTHING] for _ in sentences]
         for index, translations in self.samples(params, sources, [each + first - 1 for each in nonempty], num_results):
@@ -93,7 +93,7 @@ class Sampler:
         """The search for rows of ``samples`` samples, which keeps compiled programs."""
         if samples not in self._searches:
             model, mesh = self._translator.model, self._translator.mesh
-            rules = Rules(samples, samples, self._translator.config.length_penalty)
+            rules = Rules(samples, samples, self._translator.decoding.length_penalty)
             init, search = partial(_cache_of_samples, model, samples), sampled_search(rules, self._rule)
             self._searches[samples] = SegmentedSearch(init, partial(_step, model), search, devices_of_search(mesh))
         return self._searches[samples]
@@ -111,10 +111,10 @@ class MinimumRiskTranslator(Translator):
         super().__init__(*options)
         if self.constraint is not None:
             raise ConfigError(
-                f"decoding.mbr: {self.config.mbr} chooses among samples, which no constraint limits; leave it out"
+                f"decoding.mbr: {self.decoding.mbr} chooses among samples, which no constraint limits; leave it out"
             )
         self._utility = utility
-        self._sampler = Sampler(self, SamplingRule(epsilon=self.config.epsilon), self.config.sampling_seed)
+        self._sampler = Sampler(self, SamplingRule(epsilon=self.decoding.epsilon), self.decoding.sampling_seed)
 
     def prefix_ids(self, prefix: str) -> list[int]:
         if prefix.strip():
@@ -125,7 +125,7 @@ class MinimumRiskTranslator(Translator):
         self, params: PyTree, sources: Sequence[list[int]], num_results: int, prefix_ids: list[int]
     ) -> Iterator[tuple[int, list[Translation]]]:
         numbers = [crc32(np.asarray(ids, np.int32).tobytes()) >> 1 for ids in sources]
-        for index, samples in self._sampler.samples(params, sources, numbers, self.config.samples):
+        for index, samples in self._sampler.samples(params, sources, numbers, self.decoding.samples):
             texts = [each.text for each in samples]
             best = expected_utilities(texts, self._utility).most_common(num_results)
             yield index, [samples[texts.index(text)]._replace(score=value) for text, value in best]

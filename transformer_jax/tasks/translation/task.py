@@ -152,8 +152,6 @@ class TranslationTask(Task):
         Stated values stay; the run in ``directory`` gives the others, or the language for a new run. Raises ConfigError when a
         tokenizer is not installed.
         """
-        if not config.scores_translations:
-            return config
         language = config.data.target_language
         found = EvaluationConfig(
             **from_first(

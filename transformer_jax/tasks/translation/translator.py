@@ -79,7 +79,7 @@ class Translator:
         self,
         model: Module,
         tokenizers: TokenizerPair,
-        config: DecodingConfig,
+        decoding: DecodingConfig,
         mesh: Mesh,
         longest: int | None = None,
         compute_dtype: str = "float32",
@@ -93,7 +93,7 @@ class Translator:
         ``identity``: all settings that determine the programs of the search, whose traces are kept; empty: they are not.
         """
         self.tokenizers = tokenizers
-        self.config = config
+        self.decoding = decoding
         self.mesh = mesh
         self.model = model
         self._longest = longest
@@ -126,7 +126,7 @@ class Translator:
         ``decoding.max_source_tokens``; the message has ``name`` and the number of the sentence, counted from ``first``.
         """
         nonempty, sources = encode_sources(
-            self.tokenizers.source, sentences, self.config.max_source_tokens, name, first
+            self.tokenizers.source, sentences, self.decoding.max_source_tokens, name, first
         )
         results: list[list[Translation] | None] = [[NOTHING] for _ in sentences]
         for index in nonempty:
@@ -161,13 +161,13 @@ class Translator:
 
     def batches(self, sources: Sequence[list[int]], prefix_ids: list[int]) -> Iterator[SearchBatch]:
         """Batches of all sources; inputs are ids [B, S]; batches of the same shape follow each other."""
-        extra, groups = self.config.max_extra_tokens + len(prefix_ids), row_groups(self.mesh)
+        extra, groups = self.decoding.max_extra_tokens + len(prefix_ids), row_groups(self.mesh)
         max_rows = MAX_BEAMS.get(device_of(self.mesh).platform)
         if max_rows is not None:
-            max_rows = MIN_ROWS if len(sources) <= MIN_ROWS_UP_TO else max(max_rows // self.config.beam_width, 1)
+            max_rows = MIN_ROWS if len(sources) <= MIN_ROWS_UP_TO else max(max_rows // self.decoding.beam_width, 1)
         for of_batch, ids in source_batches(
             sources,
-            batch_tokens=batch_tokens_on(self.mesh, self.config.batch_tokens),
+            batch_tokens=batch_tokens_on(self.mesh, self.decoding.batch_tokens),
             row_multiple=groups,
             max_rows=max_rows,
             few_shapes=few_shapes_on(self.mesh) and len(sources) <= SENTENCES_OF_A_VALIDATION,
@@ -199,7 +199,7 @@ class Translator:
         if num_results not in self._searches:
             jit = jit_with_kept_traces(f"{self._identity} {num_results}") if self._identity else jax.jit
             self._searches[num_results] = search_for(
-                self.model, self.config, self.mesh, num_results, self.constraint, self.parts, jit
+                self.model, self.decoding, self.mesh, num_results, self.constraint, self.parts, jit
             )
         return self._searches[num_results]
 
@@ -268,7 +268,7 @@ def require_translatable(lengths: np.ndarray, limit: int, name: str, first: int 
 
 def search_for(
     model: Module,
-    config: DecodingConfig,
+    decoding: DecodingConfig,
     mesh: Mesh,
     num_results: int,
     constraint: Constraint | None = None,
@@ -276,12 +276,12 @@ def search_for(
     jit: Callable[..., Any] = jax.jit,
 ) -> SegmentedSearch:
     """The search of the settings, beam search or a part, whose inputs are source ids."""
-    rules = Rules(config.beam_width, num_results, config.length_penalty, stop=config.stop)
-    search = with_settings("search", config.search, parts)(rules)
-    init: InitCache = partial(init_cache, model, config.beam_width)
+    rules = Rules(decoding.beam_width, num_results, decoding.length_penalty, stop=decoding.stop)
+    search = with_settings("search", decoding.search, parts)(rules)
+    init: InitCache = partial(init_cache, model, decoding.beam_width)
     step: MakeStep = partial(step_of, model)
     if constraint is not None:
-        init, step = constrained(init, step, config.beam_width, constraint)
+        init, step = constrained(init, step, decoding.beam_width, constraint)
     return SegmentedSearch(init, step, search, devices_of_search(mesh), jit)
 
 
@@ -302,16 +302,16 @@ def step_of(model: Module, params: PyTree) -> DecodeStep:
     return partial(call, model, params, "decode_step")
 
 
-def translation_program(model: Module, config: DecodingConfig, width: int, mesh: Mesh) -> DecodingProgram:
+def translation_program(model: Module, decoding: DecodingConfig, width: int, mesh: Mesh) -> DecodingProgram:
     """Plain beam search over a full batch of sentences of ``width`` tokens, all translated to their length limit."""
-    batch_tokens = batch_tokens_on(mesh, config.batch_tokens)
-    rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), width + config.max_extra_tokens
-    rules = Rules(config.beam_width, 1, config.length_penalty, stop=config.stop)
+    batch_tokens = batch_tokens_on(mesh, decoding.batch_tokens)
+    rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), width + decoding.max_extra_tokens
+    rules = Rules(decoding.beam_width, 1, decoding.length_penalty, stop=decoding.stop)
     choose = shard_map_rows(mesh)(plain_search(rules).choose)
 
     def start(params: PyTree, source_ids: Int[Array, "B S"], capacity: int) -> BeamState:
         limits = jnp.full((rows,), max_length, jnp.int32)
-        cache = init_cache(model, config.beam_width, params, source_ids, capacity)
+        cache = init_cache(model, decoding.beam_width, params, source_ids, capacity)
         return start_search(cache, limits, capacity, rules=rules)
 
     def step(params: PyTree, state: BeamState) -> BeamState:
@@ -319,4 +319,4 @@ def translation_program(model: Module, config: DecodingConfig, width: int, mesh:
 
     inputs = jax.ShapeDtypeStruct((rows, width), jnp.int32)
     capacities = capacities_of(max_length, few_shapes_on(mesh))
-    return DecodingProgram(rows, width, config.beam_width, inputs, start, step, capacities)
+    return DecodingProgram(rows, width, decoding.beam_width, inputs, start, step, capacities)

@@ -21,20 +21,20 @@ GENERATED_TREES = 500
 _RANGE = re.compile(r"(\d+)-(\d+)")
 
 
-def linearized(tree: Tree, config: TreebankConfig) -> str:
+def linearized(tree: Tree, data: TreebankConfig) -> str:
     """The symbols of a tree, with spaces between them."""
-    has = {"has_tags": config.part_of_speech, "has_positions": config.word_positions}
-    return " ".join(symbols_of(tree, config.linearization, **has))
+    has = {"has_tags": data.part_of_speech, "has_positions": data.word_positions}
+    return " ".join(symbols_of(tree, data.linearization, **has))
 
 
 class TreeCorpus(ABC):
     """A ``Corpus`` of trees; ``removed(split)`` counts what was removed from them."""
 
-    def __init__(self, config: TreebankConfig) -> None:
-        if not hasattr(config, "linearization"):
-            raise ConfigError(f"data.source: {config.source} takes task=parsing")
-        self.config = config
-        self.source_language, self.target_language = config.source_language, config.target_language
+    def __init__(self, data: TreebankConfig) -> None:
+        if not hasattr(data, "linearization"):
+            raise ConfigError(f"data.source: {data.source} takes task=parsing")
+        self.config = data
+        self.source_language, self.target_language = data.source_language, data.target_language
 
     @abstractmethod
     def trees(self, split: str) -> Iterator[Tree]:
@@ -126,8 +126,8 @@ def _survey(files: tuple[Path, ...]) -> tuple[int, Counter[str]]:
 class GeneratedTreebank(TreeCorpus):
     """Trees of the grammar of ``generated``: ``data.generated_pairs`` to train on, 500 others for each of the other splits."""
 
-    def __init__(self, config: TreebankConfig, seed: int) -> None:
-        super().__init__(config)
+    def __init__(self, data: TreebankConfig, seed: int) -> None:
+        super().__init__(data)
         self.seed = seed
 
     def trees(self, split: str) -> Iterator[Tree]:

@@ -26,17 +26,17 @@ register("tokenizer", "word_class")("transformer_jax.tools.parsing.tokenizers:Wo
 
 
 @register("data_source", "treebank")
-def treebank(config: TreebankConfig, seed: int) -> Any:
+def treebank(data: TreebankConfig, seed: int) -> Any:
     """Trees of files, of task=parsing."""
     from transformer_jax.tools.parsing.corpus import Treebank
 
     del seed
-    return Treebank(config)
+    return Treebank(data)
 
 
 @register("data_source", "generated_treebank")
-def generated_treebank(config: TreebankConfig, seed: int) -> Any:
+def generated_treebank(data: TreebankConfig, seed: int) -> Any:
     """Trees of a small grammar, of task=parsing."""
     from transformer_jax.tools.parsing.corpus import GeneratedTreebank
 
-    return GeneratedTreebank(config, seed)
+    return GeneratedTreebank(data, seed)

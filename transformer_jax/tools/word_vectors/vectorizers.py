@@ -67,13 +67,13 @@ class Counted(NamedTuple):
     vectorize: Callable[[Iterable[str]], "csr_array"]
 
 
-def count_documents(documents: Iterable[str], config: CountingConfig, name: str = "corpus") -> Counted:
+def count_documents(documents: Iterable[str], counting: CountingConfig, name: str = "corpus") -> Counted:
     """Counts the terms of documents, in alphabetical order; keeps only terms and matrix in memory.
 
     Raises DataError, which begins with ``name``, if there is no document, or no term that is frequent enough; ConfigError if
     scikit-learn is not installed.
     """
-    vectorizer = _vectorizer(config)
+    vectorizer = _vectorizer(counting)
     from scipy.sparse import csr_array
     from sklearn.feature_extraction.text import TfidfTransformer
 
@@ -86,15 +86,15 @@ def count_documents(documents: Iterable[str], config: CountingConfig, name: str 
     except (ConfigError, DataError):
         raise
     except ValueError:
-        rare = f"no term is in {config.min_documents:,} documents; lower --min_documents"
-        problem = rare if config.min_documents > 1 else "no document has a word; expected text"
+        rare = f"no term is in {counting.min_documents:,} documents; lower --min_documents"
+        problem = rare if counting.min_documents > 1 else "no document has a word; expected text"
         raise DataError(f"{name}: {problem}") from None
-    terms = () if config.hashing_columns else tuple(vectorizer.get_feature_names_out())
-    weighting = TfidfTransformer().fit(counts) if config.kind == "tfidf" else None
+    terms = () if counting.hashing_columns else tuple(vectorizer.get_feature_names_out())
+    weighting = TfidfTransformer().fit(counts) if counting.kind == "tfidf" else None
 
     def rows(counts: "csr_array") -> "csr_array":
         counts.sort_indices()
-        if config.kind == "one_hot":
+        if counting.kind == "one_hot":
             counts.data[:] = 1
         if weighting is not None:
             return csr_array(weighting.transform(counts), dtype=np.float32)
@@ -127,13 +127,13 @@ class CountedCorpus(NamedTuple):
 
 
 def count_corpus(
-    path: Path, config: CountingConfig, stem: Path, *, document: int = 0, query: str | None = None, count: int = 10
+    path: Path, counting: CountingConfig, stem: Path, *, document: int = 0, query: str | None = None, count: int = 10
 ) -> CountedCorpus:
     """Writes STEM.npz for ``scipy.sparse.load_npz``, and STEM.vocabulary.txt; documents are lines, numbered from 1.
 
     Raises DataError if the file cannot be read, and as ``count_documents`` does; ConfigError if ``document`` does not exist.
     """
-    counted = count_documents(read_lines(path), config, str(path))
+    counted = count_documents(read_lines(path), counting, str(path))
     matrix, terms, vectorize = counted
     if document > matrix.shape[0]:
         raise ConfigError(f"--document: {document:,} of {matrix.shape[0]:,}; they count from 1")
@@ -142,7 +142,7 @@ def count_corpus(
     stem.parent.mkdir(parents=True, exist_ok=True)
     with appearing_file(Path(f"{stem}.npz")) as file:
         save_npz(file, matrix)
-    if not config.hashing_columns:
+    if not counting.hashing_columns:
         with appearing_file(Path(f"{stem}.vocabulary.txt")) as file:
             file.writelines(f"{term}\n".encode() for term in terms)
     top = top_terms(matrix[[document - 1]], terms, count) if document else []
@@ -156,12 +156,12 @@ def count_corpus(
     return CountedCorpus(counted, texts.get(document - 1, ""), top, nearest)
 
 
-def cooccurrence_table(documents: Iterable[str], config: CountingConfig, window: int) -> tuple[list[str], np.ndarray]:
+def cooccurrence_table(documents: Iterable[str], counting: CountingConfig, window: int) -> tuple[list[str], np.ndarray]:
     """Words in alphabetical order, and symmetric counts ``[V, V]`` of pairs at most ``window`` words apart in a document.
 
     Raises DataError unless there are 1 to ``MOST_WORDS`` words.
     """
-    texts = list(map(_vectorizer(config).build_analyzer(), documents))
+    texts = list(map(_vectorizer(counting).build_analyzer(), documents))
     words = sorted({word for text in texts for word in text})
     if not 0 < len(words) <= MOST_WORDS:
         raise DataError(f"co-occurrences: {len(words):,} different words; a table takes 1 to {MOST_WORDS:,}")
@@ -174,15 +174,15 @@ def cooccurrence_table(documents: Iterable[str], config: CountingConfig, window:
     return words, table + table.T
 
 
-def _vectorizer(config: CountingConfig) -> Any:
+def _vectorizer(counting: CountingConfig) -> Any:
     """scikit-learn's vectorizer; raises ConfigError if the package is missing."""
     try:
         from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
     except ImportError:
         raise ConfigError("scikit-learn is not installed; pip install scikit-learn scipy") from None
-    words = {"analyzer": "char"} if config.characters else {"token_pattern": TOKEN_PATTERN}
-    options = {"ngram_range": (1, config.n), "lowercase": config.lowercase, "dtype": np.int32, **words}
-    if config.hashing_columns:
+    words = {"analyzer": "char"} if counting.characters else {"token_pattern": TOKEN_PATTERN}
+    options = {"ngram_range": (1, counting.n), "lowercase": counting.lowercase, "dtype": np.int32, **words}
+    if counting.hashing_columns:
         # Without alternating signs, colliding terms add up to counts.
-        return HashingVectorizer(n_features=config.hashing_columns, alternate_sign=False, norm=None, **options)
-    return CountVectorizer(min_df=config.min_documents, max_features=config.max_terms or None, **options)
+        return HashingVectorizer(n_features=counting.hashing_columns, alternate_sign=False, norm=None, **options)
+    return CountVectorizer(min_df=counting.min_documents, max_features=counting.max_terms or None, **options)
