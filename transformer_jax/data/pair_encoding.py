@@ -2,6 +2,7 @@
 
 import itertools
 import multiprocessing
+import operator
 import os
 import signal
 import tempfile
@@ -11,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,15 +41,6 @@ class Sentences(NamedTuple):
     lengths: np.ndarray
 
 
-class EncodedPair(NamedTuple):
-    """Texts and token ids (without EOS) of a pair; an overlong line has no ids."""
-
-    source: str
-    target: str
-    source_ids: list[int]
-    target_ids: list[int]
-
-
 class EncodedChunk(NamedTuple):
     """Result of encoding ``read`` consecutive pairs; ``dropped`` counts pairs by reason, ``kept`` by corpus of a mixture."""
 
@@ -59,51 +51,44 @@ class EncodedChunk(NamedTuple):
     kept: Mapping[str, int] = {}
 
 
-Filter = Callable[[EncodedPair], bool]
-"""Returns True for a pair that is left out."""
-
-
-def training_filters(data: DataConfig) -> dict[str, Filter]:
-    """The filters of the training split by reason, in order: the first that applies to a pair is counted.
+def training_filters(
+    data: DataConfig, chunk: Sequence[SentencePair] = (), sides: Sequence[Sequence[Sequence[int]]] = ((), ())
+) -> dict[str, np.ndarray]:
+    """The filters of the training split by reason, in order: True for every pair of ``chunk``, with ids, that is left out.
 
     Token limits do not count EOS, but the length ratio does: one token and no token have the ratio 2.
     """
-    filters: dict[str, Filter] = {
-        f"a line above {MAX_LINE_BYTES:,} bytes": lambda pair: is_overlong(pair.source) or is_overlong(pair.target),
-        "empty source": lambda pair: not pair.source.strip(),
-        "empty target": lambda pair: not pair.target.strip(),
+
+    def each(function: Callable[..., int], *columns: Iterable[Any]) -> np.ndarray:
+        return np.fromiter(map(function, *columns), np.int64, len(chunk))
+
+    sources, targets = zip(*chunk, strict=True) if chunk else ((), ())
+    source, target = (each(len, side) for side in sides)
+    filters = {
+        f"a line above {MAX_LINE_BYTES:,} bytes": each(is_overlong, sources) | each(is_overlong, targets),
+        "empty source": each(len, map(str.strip, sources)) == 0,
+        "empty target": each(len, map(str.strip, targets)) == 0,
     }
     if data.source not in GENERATED_SOURCES:
-        filters["target is the source"] = lambda pair: pair.source == pair.target
+        filters["target is the source"] = each(operator.eq, sources, targets)
     return filters | {
-        f"source above {data.max_source_tokens} tokens": lambda pair: len(pair.source_ids) > data.max_source_tokens,
-        f"target above {data.max_target_tokens} tokens": lambda pair: len(pair.target_ids) > data.max_target_tokens,
-        f"one side above {data.max_length_ratio:g} times the other": lambda pair: (
-            max(len(pair.source_ids), len(pair.target_ids)) + 1
-            > data.max_length_ratio * (min(len(pair.source_ids), len(pair.target_ids)) + 1)
+        f"source above {data.max_source_tokens} tokens": source > data.max_source_tokens,
+        f"target above {data.max_target_tokens} tokens": target > data.max_target_tokens,
+        f"one side above {data.max_length_ratio:g} times the other": (
+            np.maximum(source, target) + 1 > data.max_length_ratio * (np.minimum(source, target) + 1)
         ),
     }
 
 
-def may_be_dropped(
-    chunk: Sequence[SentencePair], sides: Sequence[Sequence[Sequence[int]]], data: DataConfig
-) -> np.ndarray:
-    """A fast test of pairs and their ids: True for every pair that one of ``training_filters`` leaves out, and a few more."""
-    long = MAX_LINE_BYTES // 4
-    by_text = (
-        source == target
-        or not source
-        or not target
-        or source.isspace()
-        or target.isspace()
-        or len(source) > long
-        or len(target) > long
-        for source, target in chunk
-    )
-    source, target = (np.fromiter(map(len, side), np.int64, len(side)) for side in sides)
-    is_long = (source > data.max_source_tokens) | (target > data.max_target_tokens)
-    is_uneven = np.maximum(source, target) + 1 > data.max_length_ratio * (np.minimum(source, target) + 1)
-    return np.fromiter(by_text, bool, len(chunk)) | is_long | is_uneven
+def reasons_to_drop(
+    data: DataConfig, chunk: Sequence[SentencePair], sides: Sequence[Sequence[Sequence[int]]]
+) -> dict[int, str]:
+    """The first filter of every pair that is left out, by its index."""
+    reasons: dict[int, str] = {}
+    for reason, applies in training_filters(data, chunk, sides).items():
+        for index in np.flatnonzero(applies).tolist():
+            reasons.setdefault(index, reason)
+    return reasons
 
 
 def filter_settings(data: DataConfig) -> list[int | float | bool]:
@@ -130,29 +115,18 @@ class PairEncoder:
     ) -> None:
         self._tokenizers = tokenizers
         self._dropout, self._number = filtering.bpe_dropout if filtering else 0.0, number
-        self._filtering, self._filters = filtering, training_filters(filtering) if filtering else {}
-        self._num_threads = num_threads
+        self._filtering, self._num_threads = filtering, num_threads
 
     def __call__(self, chunk: list[SentencePair]) -> EncodedChunk:
         """Encodes a chunk in order."""
-        sides = self._encoded_sides(chunk)
-        reasons = {}
-        if self._filtering:
-            for index in np.flatnonzero(may_be_dropped(chunk, sides, self._filtering)).tolist():
-                pair = EncodedPair(*chunk[index], *(side[index] for side in sides))
-                if (reason := self.reason_to_drop(pair)) is not None:
-                    reasons[index] = reason
+        sides = self.encoded_sides(chunk)
+        reasons = reasons_to_drop(self._filtering, chunk, sides) if self._filtering else {}
         if reasons:
             sides = [[ids for index, ids in enumerate(side) if index not in reasons] for side in sides]
         source_side, target_side = (flattened(*each) for each in zip(sides, self._tokenizers, strict=True))
         return EncodedChunk(len(chunk), Counter(reasons.values()), source_side, target_side)
 
-    def encoded(self, chunk: Sequence[SentencePair]) -> Iterator[EncodedPair]:
-        """The pairs with their ids."""
-        for (source, target), *ids in zip(chunk, *self._encoded_sides(chunk), strict=True):
-            yield EncodedPair(source, target, *ids)
-
-    def _encoded_sides(self, chunk: Sequence[SentencePair]) -> list[list[list[int]]]:
+    def encoded_sides(self, chunk: Sequence[SentencePair]) -> list[list[list[int]]]:
         """The ids of the source sentences and of the target sentences."""
         sides = []
         for texts, tokenizer in zip(zip(*chunk, strict=True), self._tokenizers, strict=True):
@@ -167,10 +141,6 @@ class PairEncoder:
             else:
                 sides.append(tokenizer.encode_batch(short, num_threads=self._num_threads))
         return sides
-
-    def reason_to_drop(self, pair: EncodedPair) -> str | None:
-        """The first filter that applies, or None."""
-        return next((reason for reason, applies in self._filters.items() if applies(pair)), None)
 
 
 def encoded_chunks(
