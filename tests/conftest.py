@@ -74,7 +74,6 @@ jaxtyping.config.update("jaxtyping_disable", True)
 
 import jax
 import pytest
-from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
@@ -141,13 +140,3 @@ def forget_programs():
     jax.clear_caches()
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture
-def no_compilation_cache():
-    """For tests that count compilations."""
-    jax.config.update("jax_enable_compilation_cache", False)
-    reset_cache()
-    yield
-    jax.config.update("jax_enable_compilation_cache", True)
-    reset_cache()

@@ -47,7 +47,10 @@ def hooks_of(run: TrainingRun, observers: Sequence[Hook]) -> list[tuple[Due, Hoo
     Where a validation or a checkpoint is due, ``run.state`` is the state of the update. ``observers`` are called after every
     update, when it is logged and saved, unless a hook before them raises.
     """
-    always: Due = lambda number: True  # noqa: E731
+
+    def always(number: int) -> bool:
+        return True
+
     return [
         (always, count),
         (always, lambda run: run.goodput.write_at_intervals(run.number)),

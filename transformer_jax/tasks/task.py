@@ -171,7 +171,7 @@ class Task(ABC):
         sizes = tokenizers.source.vocabulary_size, tokenizers.target.vocabulary_size
         self.objective = self.new_objective(config, sizes, mesh) if objective is None else objective
 
-    # Without a run.
+    # A run.
 
     @staticmethod
     @abstractmethod
@@ -185,23 +185,13 @@ class Task(ABC):
 
     @staticmethod
     @abstractmethod
-    def require_split(config: ExperimentConfig, split: str) -> None:
-        """Raises DataError when the data has no such split."""
-
-    @staticmethod
-    @abstractmethod
-    def batch_shape(config: ExperimentConfig, rows: int, length: int) -> PyTree:
-        """The shape of a batch of ``rows`` rows of ``length`` positions."""
-
-    @staticmethod
-    @abstractmethod
-    def longest_row(config: ExperimentConfig) -> int:
-        """The maximum length of a row of a batch."""
-
-    @staticmethod
-    @abstractmethod
     def new_objective(config: ExperimentConfig, vocabularies: tuple[int, int], mesh: Mesh) -> Any:
         """Model and loss for vocabularies of these sizes, source and target."""
+
+    @staticmethod
+    @abstractmethod
+    def require_split(config: ExperimentConfig, split: str) -> None:
+        """Raises DataError when the data has no such split."""
 
     @staticmethod
     def begin(config: ExperimentConfig, directory: RunDirectory) -> ExperimentConfig:
@@ -215,16 +205,6 @@ class Task(ABC):
         del objective
         return None
 
-    @staticmethod
-    def decoding(config: ExperimentConfig, objective: Any, length: int, mesh: Mesh) -> DecodingProgram:
-        """The search with the model of ``objective`` over a full batch of inputs of ``length`` positions (0: the longest).
-
-        Raises ConfigError where the task decodes nothing.
-        """
-        raise ConfigError(f"--program: {config.task} decodes nothing; leave it out")
-
-    # Training.
-
     @property
     @abstractmethod
     def identity(self) -> Mapping[str, str]:
@@ -233,10 +213,6 @@ class Task(ABC):
     @abstractmethod
     def training_data(self) -> TrainingData:
         """The training split, which is tokenized unless that was done before, and its batches."""
-
-    def tokenization(self) -> Tokenization[Any]:
-        """How the training split is tokenized; raises ConfigError where that is only done by training itself."""
-        raise ConfigError(f"tokenize: task={self.config.task} tokenizes when training begins; start train")
 
     @abstractmethod
     def activations(self, params: PyTree, batch: PyTree, key: Array, hyperparameters: Hyperparameters) -> PyTree:
@@ -268,16 +244,6 @@ class Task(ABC):
         """Scores the result of ``open_text``; the split of the evaluation is called ``text-NAME-DIGEST``."""
         raise NotImplementedError
 
-    @staticmethod
-    def scored_pairs(config: ExperimentConfig, split: str) -> list[SentencePair]:
-        """The inputs of a split, and the references that outputs are scored against."""
-        raise NotImplementedError
-
-    @staticmethod
-    def paired_scores(config: ExperimentConfig) -> "PairedScores":
-        """How ``compare`` tests two systems; raises ConfigError where the task has no outputs."""
-        raise ConfigError(f"A B: a run of task={config.task} has no outputs to compare; see report")
-
     def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> "list[TokenScores]":
         """The log-probability of each target, or of each text where the task has no targets."""
         raise NotImplementedError
@@ -293,6 +259,40 @@ class Task(ABC):
             raise ConfigError(f"{flag}: this task reads one text, without its target; leave it out")
         if cls.has_targets and not is_given and not is_optional:
             raise ConfigError(f"{flag}: is required; give the target of each text")
+
+    # Tools.
+
+    @staticmethod
+    @abstractmethod
+    def batch_shape(config: ExperimentConfig, rows: int, length: int) -> PyTree:
+        """The shape of a batch of ``rows`` rows of ``length`` positions."""
+
+    @staticmethod
+    @abstractmethod
+    def longest_row(config: ExperimentConfig) -> int:
+        """The maximum length of a row of a batch."""
+
+    @staticmethod
+    def decoding(config: ExperimentConfig, objective: Any, length: int, mesh: Mesh) -> DecodingProgram:
+        """The search with the model of ``objective`` over a full batch of inputs of ``length`` positions (0: the longest).
+
+        Raises ConfigError where the task decodes nothing.
+        """
+        raise ConfigError(f"--program: {config.task} decodes nothing; leave it out")
+
+    def tokenization(self) -> Tokenization[Any]:
+        """How the training split is tokenized; raises ConfigError where that is only done by training itself."""
+        raise ConfigError(f"tokenize: task={self.config.task} tokenizes when training begins; start train")
+
+    @staticmethod
+    def scored_pairs(config: ExperimentConfig, split: str) -> list[SentencePair]:
+        """The inputs of a split, and the references that outputs are scored against."""
+        raise NotImplementedError
+
+    @staticmethod
+    def paired_scores(config: ExperimentConfig) -> "PairedScores":
+        """How ``compare`` tests two systems; raises ConfigError where the task has no outputs."""
+        raise ConfigError(f"A B: a run of task={config.task} has no outputs to compare; see report")
 
 
 def task_class(name: str) -> type[Task]:
