@@ -114,7 +114,7 @@ def test_a_validation_loss_that_is_not_finite_is_never_the_best(cache, tmp_path,
         loss, scores = float("nan") if next(evaluations) else 1.0, score_translations(["a b"], ["a b"])
         return TranslationEvaluation(EvaluationReport(split, scores, loss, 2.0, 3.0, 1, config.decoding, "float32"), [])
 
-    monkeypatch.setattr(TranslationTask, "evaluate", broken)
+    monkeypatch.setattr(TranslationTask, "validate", broken)
     with pytest.raises(TrainingDiverged, match="update 3: the validation loss is nan"):
         train(config, tmp_path)
     checkpoints = Checkpoints(tmp_path / "checkpoints", read_only=True)

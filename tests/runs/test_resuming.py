@@ -132,7 +132,7 @@ def end_in_validation(monkeypatch) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         raise AssertionError("the signal came first")
 
-    monkeypatch.setattr(TranslationTask, "evaluate", ending)
+    monkeypatch.setattr(TranslationTask, "validate", ending)
 
 
 def raise_keyboard_interrupt(*_: object) -> None:
