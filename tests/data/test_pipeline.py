@@ -11,6 +11,7 @@ from transformer_jax.data import tensorflow_runtime
 from transformer_jax.data.batch_plan import plan_batches
 from transformer_jax.data.batches import ALL_ROWS, make_batch
 from transformer_jax.data.pipeline import prefetched
+from transformer_jax.sequence_types import RowParts
 
 KINDS = ("buckets", "packed", "tokens")
 
@@ -76,7 +77,7 @@ def test_the_processes_parts_are_the_whole(store, kind):
     plan = make_plan(store, kind)
     whole = take(6, store, plan, start_update=2)
     for chosen, count in (([[0], [1]], 2), ([[0, 1], [2], [3]], 4)):
-        parts = [take(6, store, plan, start_update=2, parts=(each, count)) for each in chosen]
+        parts = [take(6, store, plan, start_update=2, parts=RowParts(each, count)) for each in chosen]
         together = [jax.tree.map(lambda *leaves: np.concatenate(leaves), *each) for each in zip(*parts, strict=True)]
         assert_same(together, whole)
 
