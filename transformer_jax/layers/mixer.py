@@ -9,7 +9,7 @@ from jax import lax
 from transformer_jax.array_types import Array, Float, Int
 from transformer_jax.layers.attention import LayerCache, StepMask
 from transformer_jax.layers.masks import SentenceMask
-from transformer_jax.layers.part_shapes import of_shape
+from transformer_jax.layers.part_shapes import require_shape
 from transformer_jax.layers.site import Site
 from transformer_jax.precision import FLOAT32, Precision
 
@@ -69,14 +69,16 @@ class Mixer(nn.Module):
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
         """One more position in each beam; there are no cache slots."""
         outputs, states = self.advance(inputs, cache.per_beam)
-        outputs = of_shape(outputs, inputs.shape, "B, W, D", type(self).advance)
-        return outputs, cache._replace(per_beam=of_shape(states, cache.per_beam.shape, "B, W, ...", type(self).advance))
+        outputs = require_shape(outputs, inputs.shape, "B, W, D", type(self).advance)
+        return outputs, cache._replace(
+            per_beam=require_shape(states, cache.per_beam.shape, "B, W, ...", type(self).advance)
+        )
 
     def _run(self, inputs: Float[Array, "B L D"], mask: SentenceMask) -> tuple[Array, Array]:
         outputs, state = self.run(inputs, jnp.asarray(mask.query_segments))
         shape = len(inputs), *self.state_shape
         of_run = type(self).run
-        return of_shape(outputs, inputs.shape, "B, L, D", of_run), of_shape(state, shape, "B, ...", of_run)
+        return require_shape(outputs, inputs.shape, "B, L, D", of_run), require_shape(state, shape, "B, ...", of_run)
 
 
 def linear_recurrence(

@@ -15,7 +15,7 @@ from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAtten
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.masks import SentenceMask, Window
-from transformer_jax.layers.part_shapes import of_shape
+from transformer_jax.layers.part_shapes import require_shape
 from transformer_jax.layers.scaled_dot_product import At, AttentionOptions, modified_attention
 from transformer_jax.layers.site import Site
 
@@ -177,12 +177,12 @@ class ModifiedAttention(MultiHeadAttention):
         query_BHQK = self.project_queries(queries)
         for change in self.changes.values():
             changed = change.queries(query_BHQK, positions)
-            query_BHQK = of_shape(changed, query_BHQK.shape, "B, H, Q, K", type(change).queries)
+            query_BHQK = require_shape(changed, query_BHQK.shape, "B, H, Q, K", type(change).queries)
         return query_BHQK
 
     def _changed_keys(self, key_BGMK: Float[Array, "B G M K"], positions: Int[AnyArray, "B M"]) -> Array:
         for change in self.changes.values():
-            key_BGMK = of_shape(change.keys(key_BGMK, positions), key_BGMK.shape, "B, G, M, K", type(change).keys)
+            key_BGMK = require_shape(change.keys(key_BGMK, positions), key_BGMK.shape, "B, G, M, K", type(change).keys)
         return key_BGMK
 
     def _mods(self, method: str) -> list[Any]:
@@ -215,7 +215,9 @@ class ModifiedAttention(MultiHeadAttention):
             mask,
             AttentionOptions(self.weight_dropout.mask(train=train), self.precision, score_mod),
             weights_mod=lambda weights, scores: reduce(
-                lambda each, mod: of_shape(mod(each, scores), each.shape, "B, H, Q, M", mod.func), weights_mods, weights
+                lambda each, mod: require_shape(mod(each, scores), each.shape, "B, H, Q, M", mod.func),
+                weights_mods,
+                weights,
             ),
             positions=positions,
         )
@@ -239,5 +241,5 @@ def _written(cache: KVCache, new: KVCache, write_index: Int[Array, ""] | int) ->
 
 def _in_order(mods: list[Partial], scores: Float[Array, "B H Q M"], at: At) -> Float[Array, "B H Q M"]:
     for mod in mods:
-        scores = of_shape(mod(scores, at), scores.shape, "B, H, Q, M", mod.func).astype(jnp.float32)
+        scores = require_shape(mod(scores, at), scores.shape, "B, H, Q, M", mod.func).astype(jnp.float32)
     return scores

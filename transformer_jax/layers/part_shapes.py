@@ -17,7 +17,7 @@ LIKE_THEIR_INPUT = r"\w+_layers_\d+/(feed_forward|\w+_residual(/\w*norm)?)|\w+_n
 PATH_OF_POSITIONS = r"(\w+_)?positions"
 
 
-def of_shape(returned: Any, shape: tuple[int, ...], axes: str, function: Any) -> Array:
+def require_shape(returned: Any, shape: tuple[int, ...], axes: str, function: Any) -> Array:
     """``returned``; raises ConfigError, with file and line of ``function``, unless it has this shape."""
     found = getattr(returned, "shape", None)
     if found == shape:
@@ -40,9 +40,9 @@ def checked_parts(d_model: int) -> Iterator[None]:
         if context.method_name in ("__call__", "before", "after"):
             function = getattr(type(context.module), context.method_name)
             if re.fullmatch(LIKE_THEIR_INPUT, path):
-                return of_shape(returned, arguments[0].shape, "B, L, D", function)
+                return require_shape(returned, arguments[0].shape, "B, L, D", function)
             if re.fullmatch(PATH_OF_POSITIONS, path):
-                return of_shape(returned, (*arguments[0].shape, d_model), "B, L, D", function)
+                return require_shape(returned, (*arguments[0].shape, d_model), "B, L, D", function)
         return returned
 
     with nn.intercept_methods(check):

@@ -29,7 +29,7 @@ def modified_loss(
     key: Array,
     hyperparameters: Hyperparameters,
 ) -> LossSums:
-    """The cross entropy of ``TrainedObjective.training_loss``, and terms; the model reads corrupted tokens.
+    """The cross entropy of ``Objective.training_loss``, and terms; the model reads corrupted tokens.
 
     ``training_model`` and ``logit_options``: of the objective.
     """

@@ -25,7 +25,7 @@ from transformer_jax.training.projected_loss import logit_blocks, projected_cros
 from transformer_jax.training.sharding import token_groups
 
 
-class TrainedObjective(ABC):
+class Objective(ABC):
     """A model on the devices of ``mesh``, and the ``loss`` of its training."""
 
     def __init__(self, config: ExperimentConfig, mesh: Mesh) -> None:

@@ -1,6 +1,7 @@
 """The training step: a pure function from state and batch to state and metrics."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -50,7 +51,6 @@ def make_train_step(
     make_optimizer: MakeOptimizer,
     accumulation_steps: int = 1,
     mesh: Mesh | None = None,
-    terms: Sequence[str] = (),
     make_watch: MakeWatch | None = None,
 ) -> TrainStep:
     """The gradient of (sum of token losses) / (number of tokens in the global batch), and one optimizer update with it.
@@ -58,8 +58,7 @@ def make_train_step(
     The hyperparameters of loss and optimizer are an argument, so that runs with different ones run the same program. With
     ``accumulation_steps`` the batch is split into interleaved micro-batches, whose gradients are added up one after another; on
     a ``mesh`` that only splits rows, devices exchange their gradients once, after the last. When the loss or the gradient is
-    not finite the parameters and the optimizer state stay as they were. ``terms``: the names of the extras of the sums.
-    ``make_watch``: statistics that the sums return.
+    not finite the parameters and the optimizer state stay as they were. ``make_watch``: statistics that the sums return.
     """
 
     def loss_and_sums(params: PyTree, rows: PyTree, key: Array, hyperparameters: PyTree) -> tuple[Array, LossSums]:
@@ -68,7 +67,7 @@ def make_train_step(
 
     gradient_of: GradientFunction = jax.grad(loss_and_sums, has_aux=True)
     if accumulation_steps > 1:
-        gradient_of = _accumulated(gradient_of, accumulation_steps, terms, make_watch)
+        gradient_of = _accumulated(gradient_of, accumulation_steps, make_watch)
         if mesh is not None and mesh.shape["data"] == mesh.size > 1:
             gradient_of = _psum_once(gradient_of, mesh)
 
@@ -97,26 +96,24 @@ def make_train_step(
 
 
 def _accumulated(
-    gradient_of: GradientFunction, num_micro_batches: int, terms: Sequence[str], make_watch: MakeWatch | None = None
+    gradient_of: GradientFunction, num_micro_batches: int, make_watch: MakeWatch | None = None
 ) -> GradientFunction:
     """Gradient and sums over a batch, accumulated over micro-batches of its rows."""
 
     def accumulated(params: PyTree, batch: PyTree, key: Array, hyperparameters: PyTree) -> tuple[PyTree, LossSums]:
-        def add(
-            carry: tuple[LossSums, PyTree], micro_batch: tuple[PyTree, Array]
-        ) -> tuple[tuple[LossSums, PyTree], PyTree]:
+        def add(total: PyTree, micro_batch: tuple[PyTree, Array]) -> tuple[PyTree, LossSums]:
             rows, index = micro_batch
             gradient, sums = gradient_of(params, rows, key_of_micro_batch(key, index), hyperparameters)
-            found = sums.statistics
             if make_watch:
-                found = make_watch(hyperparameters).with_part(found, gradient, sums.tokens)
-            sums = sums._replace(statistics={})
-            return (carry[0] + sums, jax.tree.map(jnp.add, carry[1], gradient)), found
+                found = make_watch(hyperparameters).with_part(sums.statistics, gradient, sums.tokens)
+                sums = sums._replace(statistics=found)
+            return jax.tree.map(jnp.add, total, gradient), sums
 
-        zero = LossSums.zero(terms), jax.tree.map(jnp.zeros_like, params)
         micro_batches = jax.tree.map(lambda rows: interleaved(rows, num_micro_batches), batch)
-        (sums, gradient), found = lax.scan(add, zero, (micro_batches, jnp.arange(num_micro_batches)))
-        return gradient, sums._replace(statistics=joined_statistics(found))
+        zero, numbers = jax.tree.map(jnp.zeros_like, params), jnp.arange(num_micro_batches)
+        gradient, stacked = lax.scan(add, zero, (micro_batches, numbers))
+        sums = jax.tree.map(partial(jnp.sum, axis=0), stacked._replace(statistics={}))
+        return gradient, sums._replace(statistics=joined_statistics(stacked.statistics))
 
     return accumulated
 

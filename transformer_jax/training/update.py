@@ -62,7 +62,6 @@ class Update:
                 self._optimizer,
                 config.batching.accumulation_steps,
                 mesh,
-                config.training.loss_term_names,
                 partial(Watch, config) if config.training.watch else None,
             ),
         )

@@ -11,11 +11,11 @@ from transformer_jax.models.decoder_only import DecoderOnly
 from transformer_jax.models.devices import devices_of
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.training_loss import TrainedObjective, initial_params
+from transformer_jax.tasks.training_loss import Objective, initial_params
 from transformer_jax.training.losses import LossSums
 
 
-class LanguageModelObjective(TrainedObjective):
+class LanguageModelObjective(Objective):
     """A model for a vocabulary of this size, on the devices of ``mesh``, and its loss.
 
     ``model`` decodes: it takes prompts too, which are padded on the left.

@@ -39,7 +39,7 @@ class TranslationEvaluation(NamedTuple):
     """A report, and the translations and their pairs, in the order of the split.
 
     ``references``: one or several lists, only for text that is not a split of the data; saved with the scores and sources.
-    ``signs``: measurements of whether the model uses its source, for the log. ``corpora``: scores and loss by
+    ``diagnostics``: measurements of whether the model uses its source, for the log. ``corpora``: scores and loss by
     corpus of a mixture.
     """
 
@@ -47,7 +47,7 @@ class TranslationEvaluation(NamedTuple):
     outputs: Sequence[str]
     pairs: Sequence[SentencePair] = ()
     references: Sequence[Sequence[str]] = ()
-    signs: Mapping[str, float] = {}
+    diagnostics: Mapping[str, float] = {}
     corpora: Mapping[str, Scores] = {}
 
     @property
@@ -58,7 +58,7 @@ class TranslationEvaluation(NamedTuple):
     def metrics(self) -> dict[str, float]:
         parts = self.corpora.items()
         of_corpora = {f"{name}_{corpus}": value for corpus, found in parts for name, value in found.values.items()}
-        return {**self.report.headline(), **of_corpora, **self.signs}
+        return {**self.report.headline(), **of_corpora, **self.diagnostics}
 
     @property
     def summary(self) -> str:

@@ -18,12 +18,12 @@ from transformer_jax.models.interface import Module, call, init_params
 from transformer_jax.precision import POLICIES
 from transformer_jax.runtime.hardware import device_of, evaluation_dtype
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.training_loss import TrainedObjective, initial_params
+from transformer_jax.tasks.training_loss import Objective, initial_params
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.sharding import psum_over_rows
 
 
-class TranslationObjective(TrainedObjective):
+class TranslationObjective(Objective):
     """A model for vocabularies of these sizes, on the devices of ``mesh``, and its loss.
 
     ``model`` evaluates (decoding and loss) in the precision ``evaluation_dtype``; ``training_model`` trains.

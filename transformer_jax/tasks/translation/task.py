@@ -231,18 +231,18 @@ class TranslationTask(Task):
         split.
         """
         found = self.validator.evaluate(params, split, limit=limit)
-        signs = {"distinct_outputs": distinct_share([pair.source for pair in found.pairs], found.outputs)}
+        diagnostics = {"distinct_outputs": distinct_share([pair.source for pair in found.pairs], found.outputs)}
         batch = first_pairs(self.validator.store(found.split), row_groups(self.mesh))
         entropy = None if batch is None else self._entropy(params, put_rows(batch, self.mesh))
         if entropy is not None:
-            signs["cross_attention_entropy"] = float(entropy)
+            diagnostics["cross_attention_entropy"] = float(entropy)
         # Only training opens the store, which may be large.
         if store := vars(self).get("_training_store"):
             for name, begin, number in ranges_of(store.statistics.corpora, MEASURED_PAIRS):
                 if number:
                     sums = self.validator.sums_over(params, store, number, begin)
-                    signs[f"train_loss_{name}"] = float(sums.nll / sums.tokens)
-        return found._replace(signs=signs)
+                    diagnostics[f"train_loss_{name}"] = float(sums.nll / sums.tokens)
+        return found._replace(diagnostics=diagnostics)
 
     def evaluate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
         return self.evaluator.evaluate(params, split, limit=limit)
