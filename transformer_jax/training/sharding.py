@@ -142,18 +142,18 @@ def state_shardings(state: PyTree, mesh: Mesh) -> PyTree:
     """
     params = state.params if isinstance(state, TrainState) else state
     specs: dict[tuple[str, tuple[int, ...]], P] = {}
-    require_shape: dict[tuple[int, ...], set[P]] = {}
+    of_shape: dict[tuple[int, ...], set[P]] = {}
     for key_path, leaf in jax.tree_util.tree_leaves_with_path(params):
         path = path_of(key_path)
         specs[path, leaf.shape] = partition_of(path, leaf.shape)
-        require_shape.setdefault(leaf.shape, set()).add(specs[path, leaf.shape])
+        of_shape.setdefault(leaf.shape, set()).add(specs[path, leaf.shape])
 
     def spec_of(path: str, shape: tuple[int, ...]) -> P:
         ends = [path, *(path[slash.end() :] for slash in re.finditer("/", path))]
         found = next((specs[end, shape] for end in ends if (end, shape) in specs), None)
         if found is not None:
             return found
-        same = require_shape.get(shape, set())
+        same = of_shape.get(shape, set())
         return next(iter(same)) if len(same) == 1 and len(shape) > 1 else P()
 
     def sharding(key_path: tuple, leaf: jax.Array | jax.ShapeDtypeStruct) -> NamedSharding:
