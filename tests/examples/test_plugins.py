@@ -25,9 +25,7 @@ from transformer_jax.config import (
     DataConfig,
     DecoderOnlyConfig,
     DecodingConfig,
-    ExperimentConfig,
     MeshConfig,
-    OptimizerConfig,
     RnnConfig,
     TransformerConfig,
     apply_overrides,
@@ -54,7 +52,6 @@ from transformer_jax.runs.trackers import Trackers
 from transformer_jax.sequence_types import Batch, DecodeCache, Tokens
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tasks.translation import translator
-from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.schedules import make_schedule
 from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, state_shardings
 from transformer_jax.training.update import Update
@@ -245,16 +242,6 @@ def test_an_incomplete_source_and_a_method_for_a_property_are_named():
         open_corpus(DataConfig(source="broken"), 0)
     with pytest.raises(TypeError, match=r"Grouped\.key_value_heads is a method; make it a property"):
         type("Grouped", (AttentionChange,), {"key_value_heads": lambda self: 2})
-
-
-def test_an_optimizer():
-    config = ExperimentConfig(
-        optimizer=OptimizerConfig(name="lion", schedule="constant", learning_rate=0.5, warmup_updates=1)
-    )
-    rule = make_optimizer("lion", hyperparameters_of(config), lambda step: 0.5, 0)
-    params = jnp.array([1.0, 1.0])
-    updates, _ = rule.update(jnp.array([3.0, -0.1]), rule.init(params), params)
-    np.testing.assert_allclose(updates, [-0.5, 0.5])
 
 
 LABELED = {

@@ -53,19 +53,9 @@ def test_a_score_is_its_equation(name):
 
 
 NORMALIZERS = {
-    "softmax": scores.masked_softmax,
     "sharpened": lambda each, mask: scores.sharpened_softmax(each, mask, sharpness=2.0),
     "smoothed": scores.smoothed_sigmoid,
 }
-
-
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-def test_weights_sum_to_one_and_padding_has_none(normalizer):
-    values = normal(8, BATCH, PLACES, 7)
-    output, weights = scores.attend(SCORES["dot"][0], values, MASK[:, None, :], normalize=NORMALIZERS[normalizer])
-    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
-    assert (weights[1, :, 3:] == 0).all()
-    np.testing.assert_allclose(output, jnp.einsum("BQM,BMU->BQU", weights, values), atol=1e-5)
 
 
 def test_normalizers_are_their_equations():

@@ -169,10 +169,3 @@ def test_a_model_larger_than_the_memory_is_refused_before_anything_is_allocated(
     with pytest.raises(ConfigError, match=r"parameters and optimizer state need at least [\d,]+ GB, and there are"):
         train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_damaged_line_of_metrics_is_told(tmp_path):
-    file = tmp_path / "metrics.jsonl"
-    file.write_text('{"step": 1}\n\0\0\n{"step": 2}\n{"st')
-    with pytest.raises(DataError, match=r"metrics\.jsonl, line 2: not a record"):
-        read_metrics(file)

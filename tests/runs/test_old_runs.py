@@ -78,14 +78,6 @@ def test_a_run_is_resumed_and_opened_with_the_plugin_files_that_it_loaded(old_ru
     assert "mine.py changed since the run loaded it" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("old_run", ["transformer"], indirect=True)
-def test_an_old_run_is_evaluated(old_run, cache, capsys):
-    flags = [f"--workdir={old_run}", "--checkpoint=last", f"--config.data.cache_directory={cache}"]
-    assert main(["evaluate", *flags, "--split=validation"]) == 0
-    assert "perplexity" in capsys.readouterr().out
-    assert len(list(old_run.glob("evaluation-validation*.json"))) == 1
-
-
 def test_an_old_run_scores_what_it_scored_then(old_run, cache):
     config = load_run_config(old_run)
     config = replace(config, data=replace(config.data, cache_directory=str(cache)), mesh=MeshConfig())

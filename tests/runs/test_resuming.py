@@ -195,20 +195,11 @@ def test_a_lock_is_not_taken_through_a_link(tmp_path):
 
 
 @pytest.mark.slow
-def test_on_other_devices_it_goes_on_to_rounding(whole, cache, tmp_path):
-    run = copy_until(6, whole, tmp_path / "run")
-    settings = tiny_settings(cache)
-    settings["mesh"] = {"data": 2, "fsdp": 2, "tensor": 2}
-    train(from_dict(settings), run, devices=8)
-    ours, theirs = ([record["train/loss"] for record in metrics_of(f) if "train/loss" in record] for f in (run, whole))
-    np.testing.assert_allclose(ours, theirs, rtol=1e-4)
-
-
-@pytest.mark.slow
 def test_a_run_goes_on_from_eight_devices_to_four_to_one_to_two(whole, cache, tmp_path):
-    for devices, updates in ((8, 3), (4, 6), (1, 9), (2, UPDATES)):
+    split = {"data": 2, "fsdp": 2, "tensor": 2}
+    for devices, mesh, updates in ((8, split, 3), (4, {"data": 4}, 6), (1, {}, 9), (2, {"data": 2}, UPDATES)):
         settings = tiny_settings(cache, num_updates=updates)
-        settings["mesh"] = {"data": devices}
+        settings["mesh"] = mesh
         assert train(from_dict(settings), tmp_path, devices=devices).step == updates
     ours, theirs = (
         [record["train/loss"] for record in metrics_of(folder) if "train/loss" in record]

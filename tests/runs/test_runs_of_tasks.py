@@ -100,15 +100,6 @@ def test_commands_of_translation_refuse_it_at_once(whole, tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
-@pytest.mark.slow
-@of_task("word_vectors")
-def test_the_same_seed_gives_the_same_bits_and_another_seed_others(whole, config, tmp_path):
-    train(config, tmp_path / "again")
-    assert_same_run(tmp_path / "again", whole, config)
-    train(replace(config, seed=1), tmp_path / "other")
-    assert metrics_of(tmp_path / "other") != metrics_of(whole)
-
-
 @of_task("word_vectors")
 def test_its_vectors_are_read_by_the_commands_of_vectors(whole, capsys):
     assert main(["vectors", "neighbors", "man", f"--workdir={whole}", "--checkpoint=last"]) == 0
