@@ -37,9 +37,15 @@ def damaged(tree: Tree, draw: random.Random) -> Tree:
 
 def shuffled(tree: Tree, draw: random.Random) -> Tree:
     """A tree of the same words from the symbols of the tree in another order."""
-    symbols = symbols_of(tree, "brackets")
+    symbols, tags = symbols_of(tree, "brackets"), (leaf.label for leaf in tree.leaves())
     draw.shuffle(symbols)
-    return tree_of_symbols(symbols, tree.sentence.split(), "brackets").with_tags(leaf.label for leaf in tree.leaves())
+
+    def tagged(other: Tree) -> Tree:
+        if other.word:
+            return other._replace(label=next(tags))
+        return other._replace(children=tuple(map(tagged, other.children)))
+
+    return tagged(tree_of_symbols(symbols, tree.sentence.split(), "brackets"))
 
 
 def main() -> None:

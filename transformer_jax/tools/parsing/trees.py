@@ -61,19 +61,6 @@ class Tree(NamedTuple):
         """The words, with a space between them."""
         return " ".join(leaf.word for leaf in self.leaves())
 
-    def with_tags(self, tags: Iterable[str]) -> "Tree":
-        """The same constituents, with these parts of speech."""
-        given = iter(tags)
-
-        def tagged(tree: Tree) -> Tree:
-            return (
-                tree._replace(label=next(given))
-                if tree.word
-                else tree._replace(children=tuple(map(tagged, tree.children)))
-            )
-
-        return tagged(self)
-
 
 class Located(NamedTuple):
     """A tree as a file has it, and the line where it begins."""
