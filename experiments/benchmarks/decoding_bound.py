@@ -18,7 +18,7 @@ from step_cost import recipe_here
 
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.preflight.calibration import load_calibration
-from transformer_jax.tools.preflight.memory_traffic import memory_traffic
+from transformer_jax.tools.preflight.memory_traffic import traffic_by_kind
 from transformer_jax.training.sharding import make_mesh
 
 
@@ -51,7 +51,7 @@ def main() -> None:
             began = time.perf_counter()
             state = jax.block_until_ready(compiled(params, state))
             seconds.append(time.perf_counter() - began)
-        traffic = memory_traffic(compiled.as_text() or "")
+        traffic = sum(traffic_by_kind(compiled.as_text() or "").values())
         row = {"room": room, "tokens": tokens, "step_seconds": statistics.median(seconds), "traffic": traffic}
         rooms.append(row | {"memory_seconds": traffic / bandwidth})
     began = time.perf_counter()

@@ -51,7 +51,7 @@ def step_cost(
 
     from transformer_jax.config import hyperparameters_of
     from transformer_jax.tools.preflight.chips import Topology
-    from transformer_jax.tools.preflight.memory_traffic import memory_traffic
+    from transformer_jax.tools.preflight.memory_traffic import traffic_by_kind
     from transformer_jax.tools.preflight.program import model_flops
     from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 
@@ -68,7 +68,7 @@ def step_cost(
     result |= {"total": result["temporaries"] + result["arguments"] + written}
     result |= {
         "flops": model_flops(config, Topology("here", jax.devices(), None), batch),
-        "traffic": memory_traffic(compiled.as_text() or ""),
+        "traffic": sum(traffic_by_kind(compiled.as_text() or "").values()),
         "jax": jax.__version__,
     }
     if not steps or result["temporaries"] + result["arguments"] > run_below * GIB:

@@ -55,20 +55,12 @@ def kind_of(name: str) -> str:
     return next((kind for kind, pattern in KINDS if re.search(pattern, name)), OTHER)
 
 
-def memory_traffic(program: str) -> int:
-    """Bytes of operands and results of all instructions in the text of a compiled program, times their runs.
+def traffic_by_kind(program: str) -> dict[str, int]:
+    """Bytes that instructions of each kind in the text of a compiled program read and write in all runs, in descending order.
 
     Nothing moves inside a fusion. If an array is only sliced, the slices count; if it is updated in place, the update counts.
     Arrays on the chip (a memory space other than 0) and padding do not count. A loop of unknown trip count, and every branch,
-    counts once.
-    """
-    return sum(moved for _, moved in _moves_of(program))
-
-
-def traffic_by_kind(program: str) -> dict[str, int]:
-    """Bytes that instructions of each kind read and write, in descending order; their sum is ``memory_traffic``.
-
-    An instruction without a name, such as a copy that the compiler adds, has the kind of its user, or of its operand.
+    counts once. An instruction without a name, such as a copy that the compiler adds, has the kind of its user, or of its operand.
     """
     computations = computations_of(program)
     made: dict[str, Instruction] = {}
