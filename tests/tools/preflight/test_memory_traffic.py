@@ -7,6 +7,11 @@ from jax import lax
 
 from transformer_jax.tools.preflight.memory_traffic import kind_of, traffic_by_kind
 
+
+def total(program):
+    return sum(traffic_by_kind(program).values())
+
+
 LOOP = """\
 HloModule written_by_hand
 
@@ -67,7 +72,7 @@ def test_a_loop_moves_its_slices_each_time_and_the_chip_its_own_arrays_never():
     taken = row + index + row
     written = index + row + row
     copied, part, summed = 5 * row, 2 * row, 5 * row + 5 * row
-    assert sum(traffic_by_kind(LOOP).values()) == 5 * (taken + written) + copied + part + summed
+    assert total(LOOP) == 5 * (taken + written) + copied + part + summed
 
 
 NESTED = """\
@@ -123,7 +128,7 @@ def test_what_a_fusion_only_shows_is_read_as_its_users_read_it():
     results = stack + index + row + stack
     # Into an array that the fusion makes itself every entry is written.
     sums = 2 * index + 2 * row + stack
-    assert sum(traffic_by_kind(NESTED).values()) == near + results + sums
+    assert total(NESTED) == near + results + sums
 
 
 def layer(hidden, kernel):
@@ -144,19 +149,15 @@ def compiled(layers):
 
 def test_a_loop_of_twice_as_many_layers_moves_twice_as_much():
     few, many = compiled(8), compiled(16)
-    assert sum(traffic_by_kind(many.as_text()).values()) == pytest.approx(
-        2 * sum(traffic_by_kind(few.as_text()).values()), rel=0.05
-    )
+    assert total(many.as_text()) == pytest.approx(2 * total(few.as_text()), rel=0.05)
     # The compiler's own count takes the body of a loop once.
-    assert few.cost_analysis()["bytes accessed"] < 0.5 * sum(traffic_by_kind(few.as_text()).values())
+    assert few.cost_analysis()["bytes accessed"] < 0.5 * total(few.as_text())
 
 
 def test_a_program_without_loops_as_the_compiler_counts_it():
     shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((256, 64), (64, 64))]
     program = jax.jit(jax.grad(lambda hidden, kernel: jnp.sum(jnp.tanh(hidden @ kernel)))).lower(*shapes).compile()
-    assert sum(traffic_by_kind(program.as_text()).values()) == pytest.approx(
-        program.cost_analysis()["bytes accessed"], rel=0.1
-    )
+    assert total(program.as_text()) == pytest.approx(program.cost_analysis()["bytes accessed"], rel=0.1)
 
 
 ENCODER = "jit(train_step)/transpose(jvp(Transformer.factors))/Transformer.encode/encoder_layers_3"
