@@ -60,7 +60,7 @@ def traffic_by_kind(program: str) -> dict[str, int]:
 
     Nothing moves inside a fusion. If an array is only sliced, the slices count; if it is updated in place, the update counts.
     Arrays on the chip (a memory space other than 0) and padding do not count. A loop of unknown trip count, and every branch,
-    counts once. An instruction without a name, such as a copy that the compiler adds, has the kind of its user, or of its operand.
+    counts once. An instruction without a name, such as a copy that the compiler adds, has the kind of its user or operand.
     """
     computations = computations_of(program)
     made: dict[str, Instruction] = {}
