@@ -391,11 +391,6 @@ def test_cudnn_leaves_what_it_cannot_take_to_blockwise_and_says_so_once(
     assert caplog.messages == [f"attention: blockwise instead of cudnn, which takes no {reason}"]
 
 
-def test_a_misspelled_option_is_an_error():
-    with pytest.raises(TypeError, match="score_mods"):
-        AttentionOptions(None, FLOAT32, score_mods=None)
-
-
 @pytest.mark.parametrize(("limit", "is_blockwise"), [(77, False), (76, True)])
 def test_length_decides(limit, is_blockwise):
     mask = MASKS["to the source"]
