@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +19,6 @@ from transformer_jax.config import ConfigError, ExperimentConfig, difference, lo
 from transformer_jax.config.conversion import listed
 from transformer_jax.config.data import GENERATED_SOURCES
 from transformer_jax.config.optimization import require_rows_divide
-from transformer_jax.data.corpora import completed
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
 from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.runs.goodput import Clock, Goodput
@@ -199,9 +199,7 @@ def resolved_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mes
         task_class(config.task).require_split(config, "validation")
     if config.data.directory and config.data.source in GENERATED_SOURCES:
         LOGGER.info("data.directory: not read, since data.source=%s is generated", config.data.source)
-    config, remark = completed(config)
-    if remark:
-        LOGGER.info("%s", remark)
+    config = replace(config, init=config.init.absolute(), data=config.data.absolute())
     config = task_class(config.task).begin(config, directory)
     config = resolve_for_device(config, partial(_device_settings, directory, mesh))
     if config.optimizer.freeze:

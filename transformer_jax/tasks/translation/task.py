@@ -21,7 +21,7 @@ from transformer_jax.config.mixture import by_corpus
 from transformer_jax.config.plugins import user_parts
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.batches import make_batch
-from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.corpora import completed, open_corpus
 from transformer_jax.data.corpus_statistics import sample_of
 from transformer_jax.data.line_shift import line_shift
 from transformer_jax.data.mixture import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
@@ -147,11 +147,14 @@ class TranslationTask(Task):
 
     @staticmethod
     def begin(config: ExperimentConfig, directory: RunDirectory) -> ExperimentConfig:
-        """The settings with the tokenizer of BLEU and the selection metric.
+        """The settings with the languages of the text, the tokenizer of BLEU and the selection metric.
 
         Stated values stay; the run in ``directory`` gives the others, or the language for a new run. Raises ConfigError when a
         tokenizer is not installed.
         """
+        config, remark = completed(config)
+        if remark:
+            say(remark, file=sys.stderr)
         language = config.data.target_language
         found = EvaluationConfig(
             **from_first(
