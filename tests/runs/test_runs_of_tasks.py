@@ -59,7 +59,9 @@ def test_it_is_evaluated_listed_and_reported_by_the_commands_of_every_task(whole
     assert main(["report", str(whole), f"--output={tmp_path}"]) == 0
     heading, row = capsys.readouterr().out.splitlines()[:2]
     assert heading.split()[1] == name.partition("_")[0]
-    assert float(row.split()[1]) == pytest.approx(report[name], abs=1e-4)
+    if config.task == "language_model":
+        assert heading.endswith("validation bits per byte")
+        assert float(row.split()[-1]) == pytest.approx(report[name], abs=1e-4)
     assert (tmp_path / "curves.png").is_file()
 
 
