@@ -1,5 +1,7 @@
 """Decoding and the loss of a split have one precision, whatever that of training."""
 
+import re
+
 import jax
 import numpy as np
 import pytest
@@ -23,8 +25,9 @@ def objective(tmp_path, stated):
     return TranslationObjective(config, 12, 12, make_mesh(config.mesh, jax.devices()[:1]))
 
 
-def has_bfloat16(function, *arguments):
-    return "bf16" in str(jax.make_jaxpr(function)(*arguments))
+def bfloat16_products(function, *arguments):
+    text = str(jax.make_jaxpr(function)(*arguments))
+    return len(re.findall(r"dot_general", text)), len(re.findall(r"bf16\[[^\]]*\] = convert_element_type", text))
 
 
 @pytest.mark.parametrize("stated", ["model", "float32", "bfloat16"])
@@ -32,15 +35,26 @@ def test_one_precision_for_all_of_evaluation(tmp_path, stated):
     single = objective(tmp_path, stated)
     params = jax.eval_shape(single.init_params, jax.random.key(0))
     together = EnsembleObjective([single, single])
-    # On a CPU bfloat16 would be slower.
-    is_rounded = stated == "bfloat16"
-    assert has_bfloat16(single.unsmoothed_loss, params, BATCH) is is_rounded
-    assert (
-        has_bfloat16(lambda params: call(single.model, params, "encode", BATCH[0], train=False), params) is is_rounded
-    )
     members = {f"members_{number}": params for number in range(2)}
-    assert has_bfloat16(together.unsmoothed_loss, members, BATCH) is is_rounded
-    assert single.evaluation_dtype == together.evaluation_dtype == ("bfloat16" if is_rounded else "float32")
+
+    def encode(params):
+        return call(single.model, params, "encode", BATCH[0], train=False)
+
+    def decode_step(params):
+        cache = call(single.model, params, "init_cache", encode(params), beam_width=1, max_length=4)
+        return call(single.model, params, "decode_step", IDS[:, :1], cache)
+
+    # On a CPU only the product over the vocabulary is rounded: both of its operands.
+    rounded = 2 if stated == "bfloat16" else 0
+    assert bfloat16_products(encode, params)[1] == 0
+    for function, of, models in (
+        (single.unsmoothed_loss, (params, BATCH), 1),
+        (decode_step, (params,), 1),
+        (together.unsmoothed_loss, (members, BATCH), 2),
+    ):
+        products, found = bfloat16_products(function, *of)
+        assert products > 4 and found == models * rounded
+    assert single.evaluation_dtype == together.evaluation_dtype == ("bfloat16" if rounded else "float32")
 
 
 def test_other_devices_keep_the_precision_of_the_model():

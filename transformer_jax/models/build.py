@@ -116,7 +116,7 @@ def init_decoder_only(model: DecoderOnly, key: Array) -> PyTree:
 
 
 def _embedding_maker(config: TransformerLayersConfig, on: Devices) -> Callable[..., Embedding]:
-    precision = on.policies[config.compute_dtype]
+    precision = on.policies[config.compute_dtype].of_vocabulary
     return partial(EMBEDDINGS[config.embedding], d_model=config.d_model, precision=precision, lookup=on.lookup)
 
 
@@ -132,7 +132,8 @@ def _projection(
     config: TransformerLayersConfig, on: Devices, parts: Mapping[str, Any], embedding: Embedding
 ) -> OutputLayer:
     plain = BiasedProjection(embedding) if config.logits_bias else embedding
-    site, precision = Site("decoder", "projection", config.decoder_depth, True), on.policies[config.compute_dtype]
+    site = Site("decoder", "projection", config.decoder_depth, True)
+    precision = on.policies[config.compute_dtype].of_vocabulary
     made: OutputLayer = _part(
         "projection", config.projection, config, parts, site, embedding=plain, precision=precision
     )

@@ -23,7 +23,7 @@ from transformer_jax.layers.blockwise_attention import BlockwiseAttention, ByLen
 from transformer_jax.layers.embedding import Lookup, rows_of_table
 from transformer_jax.layers.mesh_axes import ROW_AXES, constrain_rows, splits
 from transformer_jax.layers.scaled_dot_product import AttentionBackend, EinsumAttention
-from transformer_jax.precision import POLICIES, POLICIES_ON_CPU, Precision
+from transformer_jax.precision import EVALUATION_ON_CPU, POLICIES, POLICIES_ON_CPU, Precision
 from transformer_jax.runtime.hardware import device_of, is_nvidia_gpu
 
 
@@ -119,9 +119,10 @@ def _over_heads(attention: AttentionBackend, config: Any, mesh: Mesh) -> AllToAl
     return AllToAllAttention(attention, mesh)
 
 
-def policies_on(mesh: Mesh) -> Mapping[str, Precision]:
-    """Precision policies, by ``model.compute_dtype``, on the devices of ``mesh``."""
-    policies = POLICIES_ON_CPU if device_of(mesh).platform == "cpu" else POLICIES
+def policies_on(mesh: Mesh, *, of_evaluation: bool = False) -> Mapping[str, Precision]:
+    """Precision policies, by ``compute_dtype``, on the devices of ``mesh``."""
+    on_cpu = EVALUATION_ON_CPU if of_evaluation else POLICIES_ON_CPU
+    policies = on_cpu if device_of(mesh).platform == "cpu" else POLICIES
     if mesh.shape["context"] * mesh.shape["tensor"] == 1:
         return policies
     return {name: replace(policy, merges_positions=False) for name, policy in policies.items()}

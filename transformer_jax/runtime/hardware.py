@@ -82,7 +82,7 @@ def few_shapes_on(mesh: Any) -> bool:
 def evaluation_dtype(stated: str, of_model: str, device: Device) -> str:
     """The precision of ``decoding.compute_dtype``; ``model`` stands for the model's own, on CPUs for float32.
 
-    On CPUs float32 is faster, even with units for bfloat16: products of one token are small, and XLA widens batched ones.
+    So the outputs of a run are the same on all CPUs.
     """
     if stated != "model":
         return stated

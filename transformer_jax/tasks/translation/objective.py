@@ -12,10 +12,9 @@ from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
 from transformer_jax.layers.embedding import LogitFactors
 from transformer_jax.models.build import build_model
-from transformer_jax.models.devices import devices_of
+from transformer_jax.models.devices import devices_of, policies_on
 from transformer_jax.models.ensemble import Ensemble, joined_params, mean_log_probs
 from transformer_jax.models.interface import Module, call, init_params
-from transformer_jax.precision import POLICIES
 from transformer_jax.runtime.hardware import device_of, evaluation_dtype
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.training_loss import Objective, initial_params
@@ -40,7 +39,10 @@ class TranslationObjective(Objective):
         stated, of_model = config.decoding.compute_dtype, config.model.compute_dtype
         self.evaluation_dtype = evaluation_dtype(stated, of_model, device_of(mesh))
         evaluated = replace(config.model, compute_dtype=self.evaluation_dtype)
-        self.model = build_model(evaluated, *self._vocabularies, on_devices(evaluated), parts=config.parts)
+        policies = policies_on(mesh, of_evaluation=True)
+        self.evaluation_precision = policies[self.evaluation_dtype].of_vocabulary.float32_output
+        devices = on_devices(evaluated)._replace(policies=policies)
+        self.model = build_model(evaluated, *self._vocabularies, devices, parts=config.parts)
         self._unsmoothed_loss: Callable[[PyTree, Batch, Array, None], LossSums] = self._unsmoothed_loss_of_rows
         if config.model.is_recurrent and mesh.size > 1:
             self.loss = psum_over_rows(self.loss, mesh)
@@ -63,8 +65,8 @@ class TranslationObjective(Objective):
 
     def _unsmoothed_loss_of_rows(self, params: PyTree, batch: Batch, key: Array, hyperparameters: None) -> LossSums:
         factors = call(self.model, params, "factors", *batch, train=False)
-        target, precision = batch.target, self._policies[self.evaluation_dtype]
-        return self.unsmoothed_cross_entropy(factors, target.ids, target.segments != 0, precision)
+        is_scored = batch.target.segments != 0
+        return self.unsmoothed_cross_entropy(factors, batch.target.ids, is_scored, self.evaluation_precision)
 
 
 class EnsembleObjective:
@@ -81,7 +83,7 @@ class EnsembleObjective:
         """Cross entropy of the mean probabilities; logits are in memory for one column of tokens at a time."""
         names = joined_params(self._members)
         factors = [call(member.model, params[name], "factors", *batch, train=False) for name, member in names.items()]
-        precisions = [POLICIES[member.evaluation_dtype].float32_output for member in self._members]
+        precisions = [member.evaluation_precision for member in self._members]
 
         def loss_of_column(column: tuple[list[Array], Array, Array]) -> LossSums:
             hidden, labels, weights = column
