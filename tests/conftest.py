@@ -140,3 +140,17 @@ def forget_programs():
     jax.clear_caches()
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """An address in a local server that speaks S3; skips the test where moto and s3fs are not installed."""
+    s3fs, moto = pytest.importorskip("s3fs"), pytest.importorskip("moto.server")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*server.get_host_and_port()))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.setenv(name, "us-east-1")
+    s3fs.S3FileSystem(skip_instance_cache=True).mkdir("bucket")
+    yield "s3://bucket/run"
+    server.stop()

@@ -10,6 +10,11 @@ cores, then reads batches of both kinds. Memory is sampled, over all processes t
 plans batches for that many pairs with log-normal lengths as in WMT (2 GB of files for 100 million), each kind in a
 process of its own: CPU seconds and memory from opening the store to its first batch, and to the first batch of the next epoch.
 Writes pipeline_plans.json and .md.
+
+    python experiments/benchmarks/pipeline.py --reads=10000000
+
+reads such a store from a simulated object store: bytes and ranges for one process of 1, 8 and 32, with updates of 400,000 tokens,
+and its batches a CPU second when all is read. Writes pipeline_reads.json and .md.
 """
 
 import argparse
@@ -38,7 +43,11 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=2000, help="read of each kind, after 200 more")
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--plans", type=int, nargs="+", default=[], help="numbers of pairs to plan batches for")
+    parser.add_argument("--reads", type=int, default=0, help="number of pairs to read from an object store")
     arguments = parser.parse_args()
+    if arguments.reads:
+        write_reads(arguments.reads, arguments.output)
+        return
     if arguments.plans:
         write_plans(arguments.plans, arguments.output)
         return
@@ -115,19 +124,22 @@ def write_plans(sizes: list[int], output: Path) -> None:
                 # Its memory begins empty.
                 with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
                     results.append(alone.submit(cost_of_plan, Path(folder), kind).result())
-    table = [
-        "| pairs | batches | CPU s: first batch, next epoch | memory, MiB | bytes a pair |",
-        "|---:|---|---:|---:|---:|",
-    ]
-    table += [
-        f"| {each['pairs']:,} | {each['kind']}: {each['batches']:,} | {each['first']:.1f}, {each['next_epoch']:.1f} | "
-        f"{each['memory'] / MIB:,.0f} | {each['memory'] / each['pairs']:.1f} |"
-        for each in results
-    ]
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "pipeline_plans.json").write_text(json.dumps(results, indent=1) + "\n")
-    (output / "pipeline_plans.md").write_text("\n".join([*table, ""]))
-    print("\n".join(table))
+    write_table(
+        "pipeline_plans",
+        ("pairs", "batches", "CPU s: first batch, next epoch", "memory, MiB", "bytes a pair"),
+        [
+            (
+                f"{each['pairs']:,}",
+                f"{each['kind']}: {each['batches']:,}",
+                f"{each['first']:.1f}, {each['next_epoch']:.1f}",
+                f"{each['memory'] / MIB:,.0f}",
+                f"{each['memory'] / each['pairs']:.1f}",
+            )
+            for each in results
+        ],
+        results,
+        output,
+    )
 
 
 def write_lengths(folder: Path, pairs: int) -> None:
@@ -174,6 +186,86 @@ def cost_of_plan(folder: Path, kind: str) -> dict:
     seconds, used = time.process_time() - started, memory.stop()
     result = {"pairs": store.num_pairs, "kind": kind, "batches": plan.batches_per_epoch, "first": first}
     return result | {"next_epoch": seconds, "memory": used["memory_all"] - used["memory_before"]}
+
+
+def write_reads(pairs: int, output: Path) -> None:
+    """Reads an epoch as one of several processes, each with an empty cache."""
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        write_lengths(Path(folder), pairs)
+        for processes in (1, 8, 32):
+            with tempfile.TemporaryDirectory() as cache:
+                results.append(cost_of_reads(Path(folder), Path(cache), processes))
+    write_table(
+        "pipeline_reads",
+        ("processes", "index", "first update", "100 updates", "an epoch", "of the ids", "batches a CPU s, when read"),
+        [
+            (
+                each["processes"],
+                f"{each['index'] / MIB:,.0f} MiB",
+                *(f"{size / MIB:,.1f} MiB, {ranges:,} ranges" for size, ranges in each["read"]),
+                f"{each['read'][-1][0] / each['ids']:.0%}",
+                f"{each['batches']:,.0f}",
+            )
+            for each in results
+        ],
+        results,
+        output,
+    )
+
+
+def cost_of_reads(folder: Path, cache: Path, processes: int) -> dict:
+    """What process 0 reads. The object store answers at once, with ones."""
+    import zlib
+
+    import numpy as np
+
+    from transformer_jax.config import BatchingConfig
+    from transformer_jax.data.batch_plan import plan_batches
+    from transformer_jax.data.batches import fetch_batches, make_batch
+    from transformer_jax.data.pipeline import fetched_first, read_by_threads
+    from transformer_jax.data.ranged_ids import BLOCK_BYTES, RangedIds
+    from transformer_jax.data.token_store import TokenStore
+
+    def open_ids(path: Path, dtype: str, length: int) -> RangedIds:
+        size = np.dtype(dtype).itemsize * length
+        crcs = np.full(-(-size // BLOCK_BYTES), zlib.crc32(b"\1" * BLOCK_BYTES), "<u4")
+        crcs[-1] = zlib.crc32(b"\1" * (size - (len(crcs) - 1) * BLOCK_BYTES))
+        ones = lambda names, begins, ends: [b"\1" * (end - begin) for begin, end in zip(begins, ends, strict=True)]  # noqa: E731
+        return RangedIds(cache / path.name, dtype, length, [(path.name, size)], crcs, ones, ValueError)
+
+    store = TokenStore(folder, open_ids)
+    plan = plan_batches(store.lengths(), BatchingConfig(tokens_per_update=400_000, row_multiple=32), 0)
+    parts = (0,), processes
+    sides = [store.source_side.ids, store.target_side.ids]
+    read, fetch = partial(make_batch, store, plan, parts=parts), partial(fetch_batches, store, plan, parts)
+    found = []
+    for updates in (1, 100, plan.batches_per_epoch):
+        fetch(0, updates)
+        found.append((sum(side.bytes_read for side in sides), sum(side.ranges_read for side in sides)))
+    started = time.process_time()
+    for _ in itertools.islice(read_by_threads(fetched_first(read, fetch, 0), 0), 300):
+        pass
+    seconds = time.process_time() - started
+    index = sum(file.stat().st_size for file in folder.glob("*.offsets"))
+    return {
+        "pairs": store.num_pairs,
+        "processes": processes,
+        "index": index,
+        "ids": sum(2 * len(side) for side in sides),
+        "read": found,
+        "batches": 300 / seconds,
+    }
+
+
+def write_table(name: str, header: tuple, rows: list[tuple], results: list[dict], output: Path) -> None:
+    """Writes results as JSON and as a table, and prints the table."""
+    lines = [header, ["---:"] * len(header), *rows]
+    table = "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+    output.mkdir(parents=True, exist_ok=True)
+    (output / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
+    (output / f"{name}.md").write_text(f"{table}\n")
+    print(table)
 
 
 def write_corpus(folder: Path, pairs: int) -> None:

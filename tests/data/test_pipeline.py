@@ -6,11 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from transformer_jax.config import BatchingConfig
+from transformer_jax.config import BatchingConfig, DataError
 from transformer_jax.data import tensorflow_runtime
 from transformer_jax.data.batch_plan import plan_batches
 from transformer_jax.data.batches import ALL_ROWS, make_batch
-from transformer_jax.data.pipeline import prefetched
+from transformer_jax.data.pipeline import WINDOW, fetched_first, prefetched, read_by_threads
 from transformer_jax.sequence_types import RowParts
 
 KINDS = ("buckets", "packed", "tokens")
@@ -112,3 +112,40 @@ def test_many_streams_import_once(store, import_of_tensorflow):
     finish.set()
     assert_same(next(streams[0]), make_batch(store, plan, 20))
     assert calls == [1]
+
+
+def test_threads_read_in_order_and_pass_errors_on():
+    def read(update):
+        if update == 5:
+            raise DataError("five")
+        return update
+
+    batches = read_by_threads(read, 2, prefetch=4)
+    assert list(itertools.islice(batches, 3)) == [2, 3, 4]
+    with pytest.raises(DataError, match="^five$"):
+        next(batches)
+
+
+def test_windows_are_fetched_before_their_updates_and_one_ahead():
+    fetched, ahead = [], Event()
+
+    def fetch(begin, end):
+        if begin == 13:
+            ahead.wait(20)
+        fetched.append((begin, end))
+
+    read = fetched_first(lambda update: (update, max(end for _, end in fetched)), fetch, start_update=5)
+    for update in range(5, 9):
+        assert read(update)[0] == update < read(update)[1]
+    # The window of updates 9 to 12 was requested with the one before it, and the next one does not hold it up.
+    assert read(9)[1] == 13
+    ahead.set()
+    assert read(5 + 2 * WINDOW)[1] >= 5 + 3 * WINDOW
+    assert fetched[:5] == [(5, 6), (6, 7), (7, 9), (9, 13), (13, 21)]
+    assert (5 + 2 * WINDOW, 5 + 3 * WINDOW) in fetched
+
+    def fails(begin, end):
+        raise DataError("no answer")
+
+    with pytest.raises(DataError, match="no answer"):
+        fetched_first(lambda update: update, fails, 0)(0)

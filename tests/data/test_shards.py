@@ -10,6 +10,7 @@ from transformer_jax.data.documents import open_documents
 from transformer_jax.data.token_store import (
     DocumentTokenization,
     PairTokenization,
+    SideStatistics,
     open_document_store,
     open_token_store,
 )
@@ -52,6 +53,11 @@ def test_documents(tmp_path):
     store = open_document_store(source, "train", ByteTokenizer(), config)
     assert store.num_documents > 3
     assert arrays_of(tmp_path / "apart/document_stores") == arrays_of(tmp_path / "whole/document_stores")
+
+
+def test_unknown_tokens_of_shards_are_counted():
+    parts = [SideStatistics(tokens, 0.0, tokens, unknown / tokens, {"1-5": 1}) for tokens, unknown in ((3, 1), (49, 6))]
+    assert SideStatistics.joined(parts, 2) == SideStatistics(52, 26.0, 49, 7 / 52, {"1-5": 2})
 
 
 def test_each_example_is_in_one_shard():

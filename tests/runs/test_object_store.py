@@ -162,19 +162,6 @@ def test_what_cannot_be_used_is_refused(store):
         stored_runs.run_on_copies("train", lambda given: 0, values)
 
 
-@pytest.fixture
-def bucket(monkeypatch):
-    s3fs, moto = pytest.importorskip("s3fs"), pytest.importorskip("moto.server")
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*server.get_host_and_port()))
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
-        monkeypatch.setenv(name, "us-east-1")
-    s3fs.S3FileSystem(skip_instance_cache=True).mkdir("bucket")
-    yield "s3://bucket/run"
-    server.stop()
-
-
 @pytest.mark.slow
 def test_a_run_at_s3_that_was_killed_equals_one_that_was_not(cache, elsewhere, bucket, monkeypatch, tmp_path):
     config = tiny_config(cache)

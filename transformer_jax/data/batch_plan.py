@@ -10,7 +10,7 @@ import numpy as np
 
 from transformer_jax.config import BatchingConfig, ConfigError
 from transformer_jax.data.buckets import choose_buckets, max_rows, rows_of
-from transformer_jax.data.orders import blocks, index_type, random_order
+from transformer_jax.data.orders import ONE_AT_A_TIME, blocks, index_type, random_order
 from transformer_jax.data.packing import filled_widths, lengths_of, longest_first, pack_rows, row_widths, tokens_of
 
 # Updates searched for the order of the first use of shapes; later shapes are compiled in time in any order.
@@ -110,7 +110,8 @@ class BatchPlan:
         if update < 0:
             raise ValueError(f"update {update} is before the first")
         epoch, index = divmod(update, self.batches_per_epoch)
-        batch_order, *row_orders = self._cached_epoch(epoch)
+        with ONE_AT_A_TIME:
+            batch_order, *row_orders = self._cached_epoch(epoch)
         chosen = batch_order[index]
         group = self._groups[self._group_of_batch[chosen]]
         first, size = int(self._first_row[chosen]), int(self._rows_of_batch[chosen])

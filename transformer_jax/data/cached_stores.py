@@ -4,11 +4,11 @@ import shutil
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -88,9 +88,19 @@ def open_or_build(
 
 
 class SplitStore:
-    """A tokenized split in a folder; ``check``: whether its files are as written."""
+    """A tokenized split in a folder.
 
+    ``arrays``: ids (``.ids``) and offsets by file; ``description``: its JSON file; ``check``: whether its files are as written.
+    """
+
+    arrays: Mapping[str, Any]
+    description: dict[str, Any]
     check: "StoreCheck"
+
+    @property
+    def reads_ranges(self) -> bool:
+        """Whether ids are read from an object store when batches need them."""
+        return not all(isinstance(array, np.ndarray) for array in self.arrays.values())
 
     def counts(self) -> dict[str, int]:
         """Numbers of examples, tokens and so on, which are summed over shards."""
@@ -98,10 +108,10 @@ class SplitStore:
 
 
 class Tokenization(ABC, Generic[SplitType]):
-    """How a split is tokenized; ``kind``: a folder in the cache; ``store_type`` opens a store, by its path."""
+    """How a split is tokenized; ``kind``: a folder in the cache; ``store_type`` opens a store, by its path and ``open_ids``."""
 
     kind: ClassVar[str]
-    store_type: Callable[[Path], SplitType]
+    store_type: Callable[..., SplitType]
 
     @property
     @abstractmethod

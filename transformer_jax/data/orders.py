@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
+from threading import Lock
 
 import numpy as np
 
@@ -96,7 +97,16 @@ def _raw_numbers(seed: int, epoch: int, stream: int, begin: int, end: int) -> np
     return np.random.Philox(key=np.array([seed, epoch], np.uint64), counter=counter).random_raw(end - begin)
 
 
-@lru_cache(maxsize=2)
+# Otherwise several threads would compute the same order at once.
+ONE_AT_A_TIME = Lock()
+
+
 def epoch_order(number: int, seed: int, epoch: int) -> np.ndarray:
     """The order of an epoch; the cache holds two, since prefetching reads two at their border."""
+    with ONE_AT_A_TIME:
+        return _epoch_order(number, seed, epoch)
+
+
+@lru_cache(maxsize=2)
+def _epoch_order(number: int, seed: int, epoch: int) -> np.ndarray:
     return random_order(number, seed, epoch, stream=0)

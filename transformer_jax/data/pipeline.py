@@ -1,6 +1,10 @@
-"""Training batches, prefetched by tf.data while the device computes."""
+"""Training batches, read ahead while the device computes: by tf.data, or by threads where nothing else needs TensorFlow."""
 
+import itertools
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
 
 import jax
 import numpy as np
@@ -10,6 +14,8 @@ from transformer_jax.data.tensorflow_runtime import require_tensorflow, start_te
 
 # Making a batch takes half a millisecond; more threads would take cores from the training step.
 READER_THREADS = 2
+# Updates of a window, whose tokens are read from an object store together; the first windows are shorter.
+WINDOW = 64
 
 
 def prefetched(read: Callable[[int], PyTree], start_update: int, prefetch: int = 8) -> Iterator[PyTree]:
@@ -28,6 +34,47 @@ def prefetched(read: Callable[[int], PyTree], start_update: int, prefetch: int =
         yield from _read_ahead(read, update, prefetch)
 
     return batches()
+
+
+def read_by_threads(read: Callable[[int], PyTree], start_update: int, prefetch: int = 8) -> Iterator[PyTree]:
+    """``prefetched`` without TensorFlow: exceptions of ``read`` are raised as they are, and it may return any object."""
+    with ThreadPoolExecutor(READER_THREADS, thread_name_prefix="batches") as pool:
+        coming = deque(pool.submit(read, start_update + ahead) for ahead in range(prefetch))
+        for update in itertools.count(start_update + prefetch):
+            yield coming.popleft().result()
+            coming.append(pool.submit(read, update))
+
+
+def fetched_first(
+    read: Callable[[int], PyTree], fetch: Callable[[int, int], object], start_update: int
+) -> Callable[[int], PyTree]:
+    """``read``, preceded by ``fetch(begin, end)`` for the updates of the same window, while a thread fetches the next window.
+
+    ``fetch`` reads the tokens of a range of updates from an object store. Windows have 1, 1, 2, 4 ... ``WINDOW`` updates: the
+    first update waits for little, and later windows need few large ranges. Exceptions of ``fetch`` are raised by ``read``.
+    """
+    pool, lock = ThreadPoolExecutor(1, thread_name_prefix="fetch"), Lock()
+    windows: dict[int, Future[object]] = {}
+    short = WINDOW.bit_length()
+
+    def submitted(number: int) -> Future[object]:
+        begin, end = (1 << number) // 2, 1 << number
+        if number >= short:
+            begin, end = WINDOW * (number - short + 1), WINDOW * (number - short + 2)
+        return pool.submit(fetch, start_update + begin, start_update + end)
+
+    def read_fetched(update: int) -> PyTree:
+        ahead = update - start_update
+        number = ahead.bit_length() if ahead < WINDOW else short - 1 + ahead // WINDOW
+        with lock:
+            for each in (number, number + 1):
+                windows[each] = windows.get(each) or submitted(each)
+            windows.pop(number - 2, None)
+            own = windows[number]
+        own.result()
+        return read(update)
+
+    return read_fetched
 
 
 def _read_ahead(read: Callable[[int], PyTree], start_update: int, prefetch: int) -> Iterator[PyTree]:

@@ -14,15 +14,21 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.checks import is_address
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.cached_stores import PARTIAL, Shard, SplitType, Tokenization, open_or_build
+from transformer_jax.data.ranged_ids import Ids, RangedIds, write_block_crcs
 from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.data.tokenizers import TokenizerPair, load_tokenizers, save_tokenizers
+from transformer_jax.runtime.file_digests import DIGESTS
 from transformer_jax.runtime.object_store import SharedFolder, StoreError
 
 FORMAT = 2
@@ -50,11 +56,16 @@ def upload_shard(work: Tokenization[SplitType], address: str, cache: str, shard:
     if described is None or described.get("settings") != key:
         # A job that is repeated because the upload failed finds the shard in the cache.
         local = f"{work.kind}/shard-{key}-{name}"
-        opened = open_or_build(cache, local, work.store_type, lambda folder: work.write(folder, shard))
+
+        def write(folder: Path) -> None:
+            work.write(folder, shard)
+            write_block_crcs(folder)
+
+        opened = open_or_build(cache, local, work.store_type, write)
         folder = Path(cache).expanduser() / local
         store.put(folder, f"{SHARDS}/{name}")
         sizes = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
-        digests = digest([(folder / "digests.json").read_text()])
+        digests = digest([(folder / DIGESTS).read_text()])
         described = {"counts": opened.counts(), "files": sizes, "digests": digests, "settings": key}
         store.write(f"{SHARDS}/{name}.json", _as_json(described))
         shutil.rmtree(folder, ignore_errors=True)
@@ -65,43 +76,74 @@ def upload_shard(work: Tokenization[SplitType], address: str, cache: str, shard:
 
 
 def open_shared(work: Tokenization[SplitType], address: str, cache: str) -> SplitType:
-    """The store at ``address``, copied into the cache unless it is there.
+    """The store at ``address``: of one in a folder a copy in the cache, of one in an object store everything but token ids.
 
-    Raises ConfigError where it was tokenized with other settings, and DataError where it is unfinished, with the missing
-    shards. The text is compared where it can be read; a corpus of tensorflow-datasets, which may be downloaded, is not.
+    Those are read by ranges, unless an earlier version, without the CRC-32 of blocks, wrote a shard. The text is compared where
+    it can be read; a corpus of tensorflow-datasets, which may be downloaded, is not. Raises ConfigError where the store was
+    tokenized with other settings, and DataError where it is unfinished, with the missing shards.
     """
     store = SharedFolder(address, "data.store")
     manifest = finished_manifest(address)
-    found = manifest["settings"]
+    found, shards = manifest["settings"], manifest["shards"]
     wanted = {"layout": FORMAT, **work.settings, "text": _text_here(work) or found.get("text")}
     _require_equal(found, wanted, f"data.store: {address} was tokenized")
+    has_crcs = (any(name.endswith(".crcs") for name in described["files"]) for described in shards.values())
+    by_ranges = is_address(address) and all(has_crcs)
+    name = f"{work.kind}/{'index' if by_ranges else 'shared'}-{manifest['digest'][:32]}"
     opened = [""]
 
-    def downloaded(folder: Path) -> Iterator[SplitType]:
-        for name, described in manifest["shards"].items():
-            opened[0], part = name, folder / name
-            store.get(f"{SHARDS}/{name}", list(described["files"]), part)
-            if digest([(part / "digests.json").read_text()]) != described["digests"]:
+    def damaged(shard: str) -> DataError:
+        again = f"run transformer-jax tokenize --output={address} --shard={shard.replace('-of-', '/')} again"
+        remedy = f"remove {SHARDS}/{shard}.json and {MANIFEST}, and {again}, with the same settings"
+        return DataError(f"{address}: shard {shard} is damaged; {remedy}")
+
+    def ranged_ids(path: Path, dtype: str, length: int) -> Ids:
+        files = [
+            (f"{SHARDS}/{shard}/{path.name}", described["files"][path.name]) for shard, described in shards.items()
+        ]
+        crcs = np.fromfile(path.with_suffix(".crcs"), "<u4")
+        blocks = Path(cache).expanduser() / f"{name}.blocks" / path.name
+        return RangedIds(blocks, dtype, length, files, crcs, store.ranges, lambda file: damaged(file.split("/")[1]))
+
+    def downloaded(folder: Path, joined: Path) -> Iterator[SplitType]:
+        for shard, described in shards.items():
+            opened[0], part = shard, folder / shard
+            store.get(
+                f"{SHARDS}/{shard}", [file for file in described["files"] if not (by_ranges and _is_ids(file))], part
+            )
+            digests = (part / DIGESTS).read_text()
+            if digest([digests]) != described["digests"]:
                 raise ValueError("not the shard in the manifest")
-            yield work.store_type(part)
+            if by_ranges:
+                checked = {file: crcs for file, crcs in parse_json(digests).items() if not _is_ids(file)}
+                (part / DIGESTS).write_text(json.dumps(checked))
+            yield work.store_type(part, **({"open_ids": _no_ids} if by_ranges else {}))
+            for file in part.glob("*.crcs") if by_ranges else ():
+                with (joined / file.name).open("ab") as crcs_of_all:
+                    crcs_of_all.write(file.read_bytes())
             # Its files are mapped: NFS keeps them until they are closed.
             shutil.rmtree(part, ignore_errors=True)
 
     def write(folder: Path) -> None:
         with TemporaryDirectory(suffix=PARTIAL, dir=folder.parent, ignore_cleanup_errors=True) as parts:
             try:
-                work.join(downloaded(Path(parts)), folder)
+                work.join(downloaded(Path(parts), folder), folder)
             except StoreError:
                 raise
             except ValueError as error:
-                again = (
-                    f"run transformer-jax tokenize --output={address} --shard={opened[0].replace('-of-', '/')} again"
-                )
-                remedy = f"remove {SHARDS}/{opened[0]}.json and {MANIFEST}, and {again}, with the same settings"
-                raise DataError(f"{address}: shard {opened[0]} is damaged; {remedy}") from error
+                raise damaged(opened[0]) from error
 
-    name = f"{work.kind}/shared-{manifest['digest'][:32]}"
-    return open_or_build(cache, name, work.store_type, write)
+    return open_or_build(
+        cache, name, partial(work.store_type, open_ids=ranged_ids) if by_ranges else work.store_type, write
+    )
+
+
+def _is_ids(file: str) -> bool:
+    return file.endswith(".ids")
+
+
+def _no_ids(path: Path, dtype: str, length: int) -> np.ndarray:
+    return np.zeros(0, dtype)
 
 
 def _text_here(work: Tokenization[SplitType]) -> str:

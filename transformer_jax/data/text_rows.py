@@ -13,6 +13,7 @@ from transformer_jax.data.mixture import items_of_epoch, ranges_of
 from transformer_jax.data.orders import epoch_order, random_order
 from transformer_jax.data.packing import pack_rows
 from transformer_jax.data.pair_encoding import Sentences
+from transformer_jax.data.ranged_ids import Ids, fetch_ids
 from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.sequence_types import Tokens
 
@@ -26,10 +27,15 @@ class SplitRows:
     scored, except for the first row.
     """
 
-    def __init__(self, ids: np.ndarray, num_tokens: int, length: int, stride: int = 0) -> None:
+    def __init__(self, ids: Ids, num_tokens: int, length: int, stride: int = 0) -> None:
         self._ids, self._num_tokens, self._length = ids, num_tokens, length
         self._stride = stride or length
         self.num_rows = 1 + -(-max(num_tokens - length, 0) // self._stride)
+
+    def fetch(self, indices: np.ndarray) -> None:
+        """Reads the tokens of the rows at ``indices`` ahead, where they are in an object store."""
+        begins = indices[indices != PADDING_ROW] * self._stride
+        fetch_ids(self._ids, begins, np.minimum(begins + self._length, self._num_tokens))
 
     def tokens(self, indices: np.ndarray) -> Tokens:
         """The rows at ``indices``, [R, length], each one segment; ``PADDING_ROW`` gives a row of padding."""
@@ -56,9 +62,7 @@ class PackedRows:
     ``chosen``: indices of documents, by default each once.
     """
 
-    def __init__(
-        self, ids: np.ndarray, offsets: np.ndarray, length: int, seed: int, chosen: np.ndarray | None = None
-    ) -> None:
+    def __init__(self, ids: Ids, offsets: np.ndarray, length: int, seed: int, chosen: np.ndarray | None = None) -> None:
         self._ids, self._length = ids, length
         sizes = np.diff(offsets)
         chosen = np.arange(len(sizes)) if chosen is None else chosen
@@ -71,12 +75,21 @@ class PackedRows:
         self._pieces, self._offsets = pack_rows(np.stack([self._sizes] * 2), order, (length, length))
         self.num_rows = len(self._offsets) - 1
 
-    def tokens(self, indices: np.ndarray) -> Tokens:
-        """The rows at ``indices``, [R, length]; ``PADDING_ROW`` gives a row of padding."""
+    def fetch(self, indices: np.ndarray) -> None:
+        """Reads the tokens of the rows at ``indices`` ahead, where they are in an object store."""
+        pieces, _ = self._pieces_of(indices)
+        fetch_ids(self._ids, self._starts[pieces], self._starts[pieces] + self._sizes[pieces])
+
+    def _pieces_of(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The pieces of rows, and the offsets of the rows among them."""
         known = np.maximum(indices, 0)
         first, counts = self._offsets[known], (self._offsets[known + 1] - self._offsets[known]) * (indices >= 0)
         row_offsets = np.concatenate([[0], np.cumsum(counts)])
-        pieces = self._pieces[np.repeat(first - row_offsets[:-1], counts) + np.arange(row_offsets[-1])]
+        return self._pieces[np.repeat(first - row_offsets[:-1], counts) + np.arange(row_offsets[-1])], row_offsets
+
+    def tokens(self, indices: np.ndarray) -> Tokens:
+        """The rows at ``indices``, [R, length]; ``PADDING_ROW`` gives a row of padding."""
+        pieces, row_offsets = self._pieces_of(indices)
         sizes = self._sizes[pieces]
         skipped = self._starts[pieces] - (np.cumsum(sizes) - sizes)
         ids = np.asarray(self._ids[np.repeat(skipped, sizes) + np.arange(int(sizes.sum()))], np.int32)
@@ -96,7 +109,7 @@ def rows_of_store(
 ) -> TextRows:
     """The rows of a split from document ``begin``, or of ``limit`` documents if above 0."""
     offsets = store.offsets[begin : begin + limit + 1 if limit else None]
-    ids, offsets = (store.ids[offsets[0] :], offsets - offsets[0]) if begin else (store.ids, offsets)
+    ids, offsets = (store.ids[offsets[0] : offsets[-1]], offsets - offsets[0]) if begin else (store.ids, offsets)
     if batching.kind == "packed":
         return PackedRows(ids, offsets, batching.context_length, seed)
     return SplitRows(ids, int(offsets[-1]), batching.context_length, stride)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from transformer_jax.data.cached_stores import (
 from transformer_jax.data.mixture import parts_of
 from transformer_jax.data.orders import blocks
 from transformer_jax.data.pair_encoding import (
-    CHUNK_PAIRS,
     EncodedChunk,
     Sentences,
     chunks_of,
@@ -37,6 +36,7 @@ from transformer_jax.data.pair_encoding import (
     id_type,
     training_filters,
 )
+from transformer_jax.data.ranged_ids import Ids, OpenIds, fetch_ids
 from transformer_jax.data.sentence_pairs import Corpus, DocumentSource, content_of
 from transformer_jax.data.shared_stores import open_shared
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
@@ -56,7 +56,7 @@ BAR_CHARACTERS = 30
 class Side(NamedTuple):
     """One side of the pairs: sentence ``i`` is ``ids[offsets[i]:offsets[i + 1]]``, with EOS."""
 
-    ids: np.ndarray
+    ids: Ids
     offsets: np.ndarray
 
     def sentences(self, indices: np.ndarray) -> Sentences:
@@ -76,6 +76,15 @@ class SideStatistics:
     longest: int
     unknown_share: float
     histogram: dict[str, int]
+
+    @classmethod
+    def joined(cls, parts: Sequence["SideStatistics"], sentences: int) -> "SideStatistics":
+        """The statistics of all ``parts``, which have ``sentences`` sentences."""
+        tokens = sum(part.tokens for part in parts)
+        unknown = sum(round(part.unknown_share * part.tokens) for part in parts)
+        histogram = {label: sum(part.histogram[label] for part in parts) for label in parts[0].histogram}
+        longest = max(part.longest for part in parts)
+        return cls(tokens, tokens / max(sentences, 1), longest, unknown / max(tokens, 1), histogram)
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,14 @@ class StoreStatistics:
     def from_json(cls, fields: dict) -> "StoreStatistics":
         """Inverse of ``dataclasses.asdict``."""
         return cls(**{**fields, **{side: SideStatistics(**fields[side]) for side in SIDES}})
+
+    @classmethod
+    def joined(cls, parts: Sequence["StoreStatistics"]) -> "StoreStatistics":
+        """The statistics of all ``parts``."""
+        read, kept = sum(part.read for part in parts), sum(part.kept for part in parts)
+        dropped, corpora = (_summed([getattr(part, name) for part in parts]) for name in ("dropped", "corpora"))
+        source, target = (SideStatistics.joined([getattr(part, side) for part in parts], kept) for side in SIDES)
+        return cls(parts[0].split, read, kept, dropped, source, target, corpora)
 
     def table(self) -> str:
         """The counts as plain text."""
@@ -121,25 +138,32 @@ class StoreStatistics:
 
 
 class TokenStore(SplitStore):
-    """Sentence pairs as memory-mapped token ids, with EOS.
+    """Sentence pairs as token ids, memory-mapped unless ``open_ids`` reads them otherwise, with EOS.
 
     Raises ValueError when ``directory`` does not hold a complete store.
     """
 
-    def __init__(self, directory: Path) -> None:
-        description = parse_json((directory / STORE_FILE).read_text(encoding="utf-8"))
+    def __init__(self, directory: Path, open_ids: OpenIds = memory_map) -> None:
+        self.description = description = parse_json((directory / STORE_FILE).read_text(encoding="utf-8"))
         self.statistics = StoreStatistics.from_json(description["statistics"])
         self.num_pairs = self.statistics.kept
-        self.source_side, self.target_side = (
+        self.source_side, self.target_side = sides = tuple(
             Side(
-                memory_map(
+                open_ids(
                     directory / f"{side}.ids", description["id_types"][side], getattr(self.statistics, side).tokens
                 ),
                 memory_map(directory / f"{side}.offsets", "int64", self.num_pairs + 1),
             )
             for side in SIDES
         )
+        self.arrays = {f"{name}.ids": side.ids for name, side in zip(SIDES, sides, strict=True)}
+        self.arrays |= {f"{name}.offsets": side.offsets for name, side in zip(SIDES, sides, strict=True)}
         self.check = StoreCheck(directory)
+
+    def fetch(self, pairs: np.ndarray) -> None:
+        """Reads the tokens of some pairs ahead, where they are in an object store."""
+        for side in (self.source_side, self.target_side):
+            fetch_ids(side.ids, side.offsets[pairs], side.offsets[pairs + 1])
 
     def counts(self) -> dict[str, int]:
         """Pairs read, kept and left out, and tokens of both sides."""
@@ -162,7 +186,7 @@ class TokenStore(SplitStore):
 
 
 class DocumentStore(SplitStore):
-    """Documents as memory-mapped token ids, with an EOS after each.
+    """Documents as token ids, memory-mapped unless ``open_ids`` reads them otherwise, with an EOS after each.
 
     Document ``i`` is ``ids[offsets[i]:offsets[i + 1]]``, and ends at byte ``byte_offsets[i + 1]`` of the text. ``corpora``:
     numbers of documents of the corpora of a mixture, in order.
@@ -170,14 +194,16 @@ class DocumentStore(SplitStore):
     Raises ValueError when ``directory`` does not hold a complete store.
     """
 
-    def __init__(self, directory: Path) -> None:
-        description = parse_json((directory / STORE_FILE).read_text(encoding="utf-8"))
+    def __init__(self, directory: Path, open_ids: OpenIds = memory_map) -> None:
+        self.description = description = parse_json((directory / STORE_FILE).read_text(encoding="utf-8"))
         self.statistics = SideStatistics(**description["statistics"])
         self.num_documents, self.num_bytes = int(description["documents"]), int(description["bytes"])
         self.num_tokens, self.corpora = self.statistics.tokens, dict(description.get("corpora", {}))
-        self.ids = memory_map(directory / f"{DOCUMENTS}.ids", description["id_type"], self.num_tokens)
+        self.ids = open_ids(directory / f"{DOCUMENTS}.ids", description["id_type"], self.num_tokens)
         self.offsets = memory_map(directory / f"{DOCUMENTS}.offsets", "int64", self.num_documents + 1)
         self.byte_offsets = memory_map(directory / f"{DOCUMENTS}.bytes", "int64", self.num_documents + 1)
+        self.arrays = {f"{DOCUMENTS}.ids": self.ids, f"{DOCUMENTS}.offsets": self.offsets}
+        self.arrays |= {f"{DOCUMENTS}.bytes": self.byte_offsets}
         self.check = StoreCheck(directory)
 
     def counts(self) -> dict[str, int]:
@@ -266,7 +292,9 @@ class PairTokenization(Tokenization[TokenStore]):
         self._write(chunks(), directory, Counter(dict.fromkeys(training_filters(config) if config else (), 0)))
 
     def join(self, stores: Iterable[TokenStore], directory: Path) -> None:
-        self._write((chunk for store in stores for chunk in _stored_chunks(store)), directory, Counter())
+        parts = _joined_arrays(stores, directory)
+        statistics = StoreStatistics.joined([StoreStatistics.from_json(part["statistics"]) for part in parts])
+        _write_description(directory, parts[0] | {"statistics": asdict(statistics)})
 
     def _write(self, chunks: Iterable[EncodedChunk], directory: Path, dropped: Counter[str]) -> None:
         read, corpora = 0, Counter[str]()
@@ -284,18 +312,6 @@ class PairTokenization(Tokenization[TokenStore]):
         counts = StoreStatistics(self.split, read, source.sentences, dict(dropped), *sides, dict(corpora))
         id_types = {"source": source.id_type.name, "target": target.id_type.name}
         _write_description(directory, {"id_types": id_types, "statistics": asdict(counts)})
-
-
-def _stored_chunks(store: TokenStore) -> Iterator[EncodedChunk]:
-    sides = store.source_side, store.target_side
-    read, dropped = store.statistics.read, Counter(store.statistics.dropped)
-    source, target = (side.sentences(np.arange(0)) for side in sides)
-    yield EncodedChunk(read, dropped, source, target, store.statistics.corpora)
-    for begin in range(0, store.num_pairs, CHUNK_PAIRS):
-        indices = np.arange(begin, min(begin + CHUNK_PAIRS, store.num_pairs))
-        source, target = (side.sentences(indices) for side in sides)
-        yield EncodedChunk(0, Counter(), source, target)
-    store.check.finish()
 
 
 @dataclass(frozen=True)
@@ -342,7 +358,12 @@ class DocumentTokenization(Tokenization[DocumentStore]):
         self._write(chunks(), directory)
 
     def join(self, stores: Iterable[DocumentStore], directory: Path) -> None:
-        self._write((chunk for store in stores for chunk in _stored_documents(store)), directory)
+        parts = _joined_arrays(stores, directory)
+        sums = {name: sum(part[name] for part in parts) for name in ("documents", "bytes")}
+        corpora = {"corpora": _summed([part["corpora"] for part in parts])} if "corpora" in parts[0] else {}
+        sides = [SideStatistics(**part["statistics"]) for part in parts]
+        statistics = {"statistics": asdict(SideStatistics.joined(sides, sums["documents"]))}
+        _write_description(directory, parts[0] | sums | corpora | statistics)
 
     def _write(self, chunks: Iterable["DocumentChunk"], directory: Path) -> None:
         num_bytes, corpora = 0, Counter[str]()
@@ -369,15 +390,6 @@ class DocumentChunk(NamedTuple):
     corpora: Mapping[str, int] = {}
 
 
-def _stored_documents(store: DocumentStore) -> Iterator[DocumentChunk]:
-    side, sizes = Side(store.ids, store.offsets), np.diff(store.byte_offsets).tolist()
-    yield DocumentChunk(side.sentences(np.arange(0)), [], store.corpora)
-    for begin in range(0, store.num_documents, CHUNK_PAIRS):
-        end = min(begin + CHUNK_PAIRS, store.num_documents)
-        yield DocumentChunk(side.sentences(np.arange(begin, end)), sizes[begin:end])
-    store.check.finish()
-
-
 def open_document_store(
     source: DocumentSource, split: str, tokenizer: Tokenizer, config: SourceConfig, *, is_training: bool = False
 ) -> DocumentStore:
@@ -389,7 +401,7 @@ def open_document_store(
     return store
 
 
-def unigram_entropy(ids: np.ndarray) -> float:
+def unigram_entropy(ids: Ids) -> float:
     """The entropy of token frequencies in nats, the loss of a unigram model; counts the first 10 million tokens."""
     counts = np.bincount(np.asarray(ids[:COUNTED_TOKENS], np.int64))
     shares = counts[counts > 0] / counts.sum()
@@ -442,6 +454,29 @@ class SideWriter:
             unknown_share=self._unknown / max(self._tokens, 1),
             histogram=dict(zip(labels, map(int, self._bars), strict=True)),
         )
+
+
+def _joined_arrays(stores: Iterable[SplitStore], directory: Path) -> list[dict[str, Any]]:
+    """Appends the arrays of each store to files in a folder, offsets after the last; returns the descriptions of the stores."""
+    descriptions, lasts = [], Counter[str]()
+    for store in stores:
+        for name, array in store.arrays.items():
+            with (directory / name).open("ab") as file:
+                known = 0 if name.endswith(".ids") or not file.tell() else 1
+                for begin, end in blocks(len(array) - known):
+                    (array[begin + known : end + known] + lasts[name]).tofile(file)
+            if not name.endswith(".ids"):
+                lasts[name] += int(array[-1])
+        store.check.finish()
+        descriptions.append(store.description)
+    return descriptions
+
+
+def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    sums = Counter[str]()
+    for each in counts:
+        sums.update(each)
+    return dict(sums)
 
 
 def _write_description(directory: Path, content: dict[str, object]) -> None:

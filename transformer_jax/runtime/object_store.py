@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from hashlib import sha256
@@ -269,6 +269,13 @@ class SharedFolder:
         files = list(files)
         with _store_errors(self.address):
             self._files.get([f"{self._root}/{name}/{file}" for file in files], [str(folder / file) for file in files])
+
+    def ranges(self, names: Sequence[str], begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+        """The bytes ``begin:end`` of each file, requested together."""
+        paths = [f"{self._root}/{name}" for name in names]
+        with _store_errors(self.address):
+            found: list[bytes] = self._files.cat_ranges(paths, begins, ends, on_error="raise")
+            return found
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Language modeling as a task: training data, evaluation, scores and attention of given text."""
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -18,6 +17,7 @@ from transformer_jax.data.batches import SCORING_TOKENS
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.documents import NamedTexts, open_documents
 from transformer_jax.data.mixture import describe_shares, ranges_of, times_an_epoch
+from transformer_jax.data.pipeline import fetched_first, read_by_threads
 from transformer_jax.data.text_files import is_text_file
 from transformer_jax.data.text_rows import (
     PADDING_ROW,
@@ -165,9 +165,19 @@ class LanguageModelData:
 
     def batches(self, first_update: int) -> Iterator[Tokens]:
         parts, count = parts_of_rows(self.mesh)
-        for update in itertools.count(first_update):
-            rows = self.plan.rows(update).reshape(count, -1)
-            yield self.rows.tokens(rows[list(parts)].reshape(-1))
+
+        def own_rows(update: int) -> np.ndarray:
+            return self.plan.rows(update).reshape(count, -1)[list(parts)].reshape(-1)
+
+        def read(update: int) -> Tokens:
+            return self.rows.tokens(own_rows(update))
+
+        def fetch(begin: int, end: int) -> None:
+            self.rows.fetch(np.concatenate([own_rows(update) for update in range(begin, end)]))
+
+        return read_by_threads(
+            fetched_first(read, fetch, first_update) if self.store.reads_ranges else read, first_update
+        )
 
 
 class LanguageModelTask(TextTask):

@@ -20,7 +20,7 @@ from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.mixture import by_corpus
 from transformer_jax.config.plugins import user_parts
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
-from transformer_jax.data.batches import make_batch
+from transformer_jax.data.batches import fetch_batches, make_batch
 from transformer_jax.data.corpora import completed, open_corpus
 from transformer_jax.data.corpus_statistics import sample_of
 from transformer_jax.data.line_shift import line_shift
@@ -89,10 +89,14 @@ class TranslationData:
 
     def batches(self, first_update: int) -> Iterator[Batch]:
         # Imported here because only training needs TensorFlow.
-        from transformer_jax.data.pipeline import prefetched
+        from transformer_jax.data.pipeline import fetched_first, prefetched, read_by_threads
 
-        read = partial(make_batch, self.store, self.plan, parts=parts_of_rows(self.mesh))
-        return prefetched(read, first_update, self.prefetch)
+        parts = parts_of_rows(self.mesh)
+        read = partial(make_batch, self.store, self.plan, parts=parts)
+        if not self.store.reads_ranges:
+            return prefetched(read, first_update, self.prefetch)
+        fetch = partial(fetch_batches, self.store, self.plan, parts)
+        return read_by_threads(fetched_first(read, fetch, first_update), first_update, self.prefetch)
 
 
 class ReferencedText(NamedTuple):
