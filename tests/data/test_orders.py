@@ -1,16 +1,15 @@
-"""Orders that are computed in parts equal the ones that NumPy computes at once."""
+"""Orders that are computed in blocks equal the ones that NumPy computes at once."""
 
 import numpy as np
 import pytest
 
 from transformer_jax.data import orders, packing
-from transformer_jax.data.orders import random_order, sorted_indices
+from transformer_jax.data.orders import compacted, random_order, sort_numbers
 
 
 @pytest.fixture
-def small_parts(monkeypatch):
+def small_blocks(monkeypatch):
     monkeypatch.setattr(orders, "BLOCK_ITEMS", 64)
-    monkeypatch.setattr(orders, "PART", 256)
     monkeypatch.setattr(packing, "LANES_AT_ONCE", 1)
 
 
@@ -18,15 +17,16 @@ def small_parts(monkeypatch):
 @pytest.mark.parametrize(
     "kind", [lambda draws: draws % 3, lambda draws: draws, lambda draws: draws >> 52 << 52 | draws & 3]
 )
-def test_sorting_is_stable(number, kind, small_parts):
+def test_sorting_is_stable(number, kind, small_blocks):
     keys = kind(np.random.default_rng(0).integers(0, 1 << 64, number, np.uint64))
-    parts = list(sorted_indices(lambda begin, end: keys[begin:end], number))
-    assert number < 1000 or len(parts) > 1
-    found = np.concatenate([np.zeros(0, int), *parts])
+    numbers = np.empty(number, np.uint64)
+    mask = sort_numbers(lambda begin, end: keys[begin:end], numbers)
+    found = compacted(numbers, lambda block: block & mask, np.int32)
+    assert numbers.nbytes == -(-found.nbytes // 8) * 8
     np.testing.assert_array_equal(found, np.argsort(keys, kind="stable"))
 
 
-def test_a_random_order_sorts_one_stream_of_philox(small_parts):
+def test_a_random_order_sorts_one_stream_of_philox(small_blocks):
     stream = np.random.Philox(key=np.array([5, 6], np.uint64), counter=np.array([0, 0, 0, 7], np.uint64))
     found = random_order(1001, seed=5, epoch=6, stream=7)
     np.testing.assert_array_equal(found, np.argsort(stream.random_raw(1001), kind="stable"))
@@ -42,14 +42,24 @@ def test_lanes_are_packed_in_groups(monkeypatch):
     assert (pairs.tolist(), offsets.tolist()) == ([], [0])
 
 
-def test_a_plan_does_not_depend_on_the_size_of_parts(request):
+def test_a_plan_does_not_depend_on_the_size_of_blocks(request):
     from data.test_batch_plan import SETTINGS, epoch_of, make_plan
 
     whole = {kind: make_plan(kind, 700) for kind in SETTINGS}
     expected = {kind: epoch_of(plan, 1) for kind, plan in whole.items()}
-    request.getfixturevalue("small_parts")
+    request.getfixturevalue("small_blocks")
     for kind, batches in expected.items():
         plan = make_plan(kind, 700)
         assert plan.to_json() == whole[kind].to_json()
         for ours, theirs in zip(epoch_of(plan, 1), batches, strict=True):
             assert all(np.array_equal(mine, other) for mine, other in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 6, 7])
+def test_a_half_of_a_lane_is_rounded_as_the_sum_of_the_space_of_all_pairs(length):
+    for lanes in range(1, 12, 2):
+        # The exact number of lanes is a half.
+        lengths = np.full((2, packing.LANE_ROWS * lanes * 10 // 2), length, np.uint16)
+        expected = round((lengths[0] / (10 * length) + lengths[1] / (10 * length)).sum() / 2 / packing.LANE_ROWS)
+        pairs = np.arange(lengths.shape[1])
+        assert packing.longest_first(lengths, pairs, (10 * length, 10 * length))[1] == max(expected, 1)

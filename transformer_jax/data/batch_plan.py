@@ -98,7 +98,7 @@ class BatchPlan:
         self.batches: dict[Shape, int] = dict(Counter(shapes))
         self.shapes: list[Shape] = list(self.batches)
         self.batches_per_epoch = len(self._rows_of_batch)
-        tokens = lengths.sum(axis=1, dtype=np.int64).tolist()
+        tokens = [int(side.sum(dtype=np.int64)) for side in lengths]
         positions = [sum(count * shape[0] * shape[side] for shape, count in self.batches.items()) for side in (1, 2)]
         self.tokens_per_update = Sides(*(each / self.batches_per_epoch for each in tokens))
         self.padding_share = Sides(*(1 - kept / of for kept, of in zip(tokens, positions, strict=True)))

@@ -1,18 +1,13 @@
-"""Orders of indices: random permutations and stable sorting, in little memory also for hundreds of millions of them."""
+"""Orders of indices: random permutations and stable sorting, in 8 bytes for each of hundreds of millions of them."""
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from threading import Lock
 
 import numpy as np
 
-# Numbers that are computed at a time.
+# Numbers that are computed at a time, a multiple of 4.
 BLOCK_ITEMS = 1 << 20
-# Numbers that are sorted at a time.
-PART = 1 << 23
-SAMPLED_BLOCKS, SAMPLE = 64, 256
-
 Keys = Callable[[int, int], np.ndarray]
 """``keys(begin, end)``: sort keys of the items ``begin:end``, uint64; ``begin`` is a multiple of 4."""
 
@@ -27,59 +22,51 @@ def blocks(number: int) -> Iterator[tuple[int, int]]:
     return ((begin, min(begin + BLOCK_ITEMS, number)) for begin in range(0, number, BLOCK_ITEMS))
 
 
-def sorted_indices(keys: Keys, number: int) -> Iterator[np.ndarray]:
-    """The parts of ``np.argsort(keys(0, number), kind="stable")``, in order.
+def sort_numbers(keys: Keys, numbers: np.ndarray) -> np.uint64:
+    """Fills ``numbers`` (uint64) in the order of ``np.argsort(keys(0, len(numbers)), kind="stable")``.
 
-    Items with keys between two quantiles of a sample are a part. So memory holds the keys of about ``PART`` items.
+    Each has the leading bits of a key and, in the bits of the returned mask, its index: NumPy sorts numbers by vector
+    instructions, but no pairs. Keys that differ only in their last bits are sorted after that. ``keys`` may read the first half
+    of ``numbers``, since it is called for the last range first.
     """
-    if not number:
-        return
-    splitters: list[int] = []
-    if number > PART:
-        starts = [number // 4 * block // SAMPLED_BLOCKS * 4 for block in range(SAMPLED_BLOCKS)]
-        sample = np.sort(np.concatenate([keys(begin, min(begin + SAMPLE, number)) for begin in starts]))
-        quantiles = np.arange(1, -(-number // PART)) * len(sample) * PART // number
-        splitters = [each for each in np.unique(sample[quantiles]).tolist() if each]
-    for low, high in itertools.pairwise([0, *splitters, 1 << 64]):
-        found = []
-        for begin, end in blocks(number):
-            block = keys(begin, end)
-            inside = np.flatnonzero((block >= np.uint64(low)) & (block <= np.uint64(high - 1)))
-            found.append((block[inside], (inside + begin).astype(index_type(number))))
-        values, indices = (np.concatenate(each) for each in zip(*found, strict=True))
-        del found
-        yield indices[_argsorted(values)]
-
-
-def _argsorted(keys: np.ndarray) -> np.ndarray:
-    """``np.argsort(keys, kind="stable")``, several times as fast: NumPy sorts numbers by vector instructions, but no pairs.
-
-    It sorts numbers with the leading bits of a key and an index, and then the keys that differ only in their last bits.
-    """
-    bits = np.uint64(max(len(keys) - 1, 1).bit_length())
-    numbers = keys >> bits << bits
-    numbers |= np.arange(len(keys), dtype=np.uint64)
+    mask = np.uint64((1 << max(len(numbers) - 1, 1).bit_length()) - 1)
+    has_more = False
+    for begin, end in reversed(list(blocks(len(numbers)))):
+        block = keys(begin, end)
+        has_more = has_more or bool((block & mask).any())
+        numbers[begin:end] = block & ~mask | np.arange(begin, end, dtype=np.uint64)
     numbers.sort()
-    numbers &= (np.uint64(1) << bits) - np.uint64(1)
-    order = numbers.view(np.int64)
-    in_order = keys[order]
-    if len(falls := np.flatnonzero(in_order[1:] < in_order[:-1])):
-        leading = in_order >> bits
-        mixed = np.unique(leading[falls])
-        begins, ends = (np.searchsorted(leading, mixed, side) for side in ("left", "right"))
-        sizes = ends - begins
-        wrong = np.repeat(begins - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
-        order[wrong] = order[wrong][np.argsort(in_order[wrong], kind="stable")]
-    return order
+    if has_more:
+        equal = [
+            np.flatnonzero(np.diff(numbers[begin : end + 1] & ~mask) == 0) + begin
+            for begin, end in blocks(len(numbers))
+        ]
+        _sort_equal(np.concatenate(equal), numbers, keys, mask)
+    return mask
 
 
-def concatenated(parts: Iterable[np.ndarray], number: int) -> np.ndarray:
-    """Concatenates parts with ``number`` indices in all, and holds one part at a time."""
-    found, filled = np.empty(number, index_type(number)), 0
-    for part in parts:
-        found[filled : filled + len(part)] = part
-        filled += len(part)
-    return found
+def _sort_equal(equal: np.ndarray, numbers: np.ndarray, keys: Keys, mask: np.uint64) -> None:
+    """Sorts the numbers at ``equal`` and after each, whose leading bits are equal, by all bits of their keys, then by index."""
+    places = np.union1d(equal, equal + 1)
+    tied = numbers[places]
+    indices = np.sort(tied & mask).astype(np.int64)
+    found = np.zeros(len(tied), np.uint64)
+    for begin, end in blocks(len(numbers)):
+        part = slice(*np.searchsorted(indices, [begin, end]))
+        if part.start < part.stop:
+            found[part] = keys(begin, end)[indices[part] - begin]
+    numbers[places] = tied[np.argsort(tied & mask)][np.argsort(found, kind="stable")]
+
+
+def compacted(numbers: np.ndarray, values: Callable[[np.ndarray], np.ndarray], dtype: np.dtype | type) -> np.ndarray:
+    """``values(numbers)`` as ``dtype`` in the memory of ``numbers``, whose rest is freed; other views of it become invalid."""
+    number, found = len(numbers), numbers.view(dtype)
+    for begin, end in blocks(number):
+        found[begin:end] = values(numbers[begin:end])
+    size = -(-number * found.itemsize // numbers.itemsize)
+    del found
+    numbers.resize(size, refcheck=False)
+    return numbers.view(dtype)[:number]
 
 
 def random_order(number: int, seed: int, epoch: int, stream: int) -> np.ndarray:
@@ -88,7 +75,9 @@ def random_order(number: int, seed: int, epoch: int, stream: int) -> np.ndarray:
     It sorts the raw output of a counter-based generator (Philox, Salmon et al. 2011), which NumPy keeps stable, unlike
     ``Generator.permutation``. ``stream`` separates the orders of one epoch.
     """
-    return concatenated(sorted_indices(partial(_raw_numbers, seed, epoch, stream), number), number)
+    numbers = np.empty(number, np.uint64)
+    mask = sort_numbers(partial(_raw_numbers, seed, epoch, stream), numbers)
+    return compacted(numbers, lambda block: block & mask, index_type(number))
 
 
 def _raw_numbers(seed: int, epoch: int, stream: int, begin: int, end: int) -> np.ndarray:
