@@ -76,6 +76,15 @@ def test_tokenizing_has_the_settings_of_the_run(tmp_path, capsys):
     assert found == [f"{own} {cache} --shard={index}/4" for index in ("0", "$SLURM_ARRAY_TASK_ID")]
 
 
+def test_commands_follow_a_run(tmp_path, capsys):
+    watched = ["--", "evaluate", "--watch", "--workdir=/shared/runs/Small"]
+    assert main([*SLURM, "--output=run.sh", *TRAIN, *watched, *SWEEP]) == 0
+    assert capsys.readouterr().err == "written; start it with: bash run.sh\n"
+    found = re.findall("transformer-jax (evaluate|sweep) (.*)", (tmp_path / "run.sh").read_text())
+    assert found[0] == ("evaluate", "--watch --workdir=/shared/runs/Small &") and found[1][0] == "sweep"
+    assert "#SBATCH --array=0-1\n" in (tmp_path / "run.sh").read_text()
+
+
 def test_a_sweep_becomes_an_array(capsys):
     assert main([*SLURM[:2], "--gpus_per_node=1", "--cpus=4", *SWEEP, "--study=both"]) == 0
     script = capsys.readouterr().out
@@ -102,6 +111,30 @@ def test_a_sweep_becomes_an_array(capsys):
         ),
         ([*SLURM, "--tokenize_shards=4", *SWEEP], "--tokenize_shards: is for train, not for 'sweep'"),
         ([*SLURM, "--", "evaluate"], "'evaluate' cannot be launched; write train or sweep with its flags after --"),
+        (
+            [*SLURM, *TRAIN, *TRAIN],
+            "'train' cannot follow a run; write evaluate or sweep with its flags after the second --",
+        ),
+        ([*SLURM, *SWEEP, *SWEEP], "--: a second command follows a run, not a sweep; launch it by itself"),
+        ([*SLURM, *TRAIN, *SWEEP, *SWEEP], "--: 'sweep' is there twice; launch one of them by itself"),
+        (
+            [*SLURM, *TRAIN, "--", "evaluate", "--workdir=/b"],
+            "evaluate: --workdir=/b is another run; write --workdir=/shared/r",
+        ),
+        (
+            [
+                *SLURM,
+                "--",
+                "train",
+                "--config=small.py",
+                "--workdir=s3://b/r",
+                "--",
+                "evaluate",
+                "--watch",
+                "--workdir=s3://b/r",
+            ],
+            "evaluate: --watch follows runs on a shared disk",
+        ),
         ([*SLURM, "--tpu=v5e:4x4", *TRAIN], "--tpu: is a flag for kubernetes, not for slurm"),
         (
             ["launch", "skypilot", "--memory=1G", *TRAIN],

@@ -1,17 +1,28 @@
+import itertools
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.commands import flags
+from transformer_jax.commands.evaluate import evaluate
 from transformer_jax.commands.sweep import flags_of_trials, sweep
 from transformer_jax.commands.train import train
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.checks import is_address
 from transformer_jax.runtime.atomic_files import write_whole
-from transformer_jax.tools.launching import Sweep, Tokenizing, Training, beside, is_absolute, logs_of, name_of_workdir
+from transformer_jax.tools.launching import (
+    Evaluation,
+    Sweep,
+    Tokenizing,
+    Training,
+    beside,
+    is_absolute,
+    logs_of,
+    name_of_workdir,
+)
 from transformer_jax.tools.launching.kubernetes import KubernetesSettings, kubernetes_manifest
 from transformer_jax.tools.launching.skypilot import SkyPilotSettings, sky_task
 from transformer_jax.tools.launching.slurm import SlurmSettings, slurm_script
@@ -38,7 +49,7 @@ LAUNCHERS = {
     "kubernetes": Launcher(KubernetesSettings, kubernetes_manifest, "kubectl apply --filename"),
     "skypilot": Launcher(SkyPilotSettings, sky_task, "sky jobs launch"),
 }
-USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND"
+USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND [-- evaluate|sweep ...]"
 
 
 @flags.command(
@@ -99,6 +110,9 @@ def launch(values: flags.Values) -> int:
     With --tokenize_shards=64 and --config.data.store=/shared/tokens (or s3://, gs://), 64 jobs on CPUs tokenize the text before
     the run begins: in SLURM a job array, in Kubernetes an indexed job of the JobSet, in SkyPilot a task of a pipeline.
 
+    A second -- and `evaluate --watch --workdir=...` add a job on one device that scores checkpoints beside the run (SkyPilot:
+    after it); `evaluate` without --watch, and `sweep`, begin after the run has succeeded.
+
     After -- comes the command for one machine; --distributed is added if there are several processes, and each worker of a
     sweep gets its own job, pod or node. Settings, mesh and batch are checked before anything is queued. Recipes, sweeps and
     data are read on the machines of the cluster; relative paths start in the working directory there. The environment variable
@@ -114,7 +128,15 @@ def launch(values: flags.Values) -> int:
         if values[flag].present:
             others = " and ".join(other for other, each in LAUNCHERS.items() if flag in each.flags)
             raise ConfigError(f"--{flag}: is a flag for {others}, not for {name}")
+    command, *followers = _split(command)
     workload = workload_of(command, values.tokenize_shards)
+    if followers:
+        if not isinstance(workload, Training):
+            raise ConfigError("--: a second command follows a run, not a sweep; launch it by itself")
+        workload = replace(workload, followers=tuple(_follower(each, workload.workdir) for each in followers))
+        kinds = [each.kind for each in workload.followers]
+        if len(set(kinds)) < len(kinds):
+            raise ConfigError(f"--: {max(kinds, key=kinds.count)!r} is there twice; launch one of them by itself")
     settings = {flag: values[flag].value for flag in launcher.flags}
     if settings["name"] is None:
         settings["name"] = name_of_workdir(workload.workdir)
@@ -124,10 +146,33 @@ def launch(values: flags.Values) -> int:
         return 0
     write_whole(Path(values.output).expanduser(), content)
     start = launcher.start.format(logs=logs_of(workload.workdir))
-    if content.startswith("#!") and values.tokenize_shards:
+    if content.startswith("#!") and (values.tokenize_shards or followers):
         start = "bash"
     print(f"written; start it with: {start} {values.output}", file=sys.stderr)
     return 0
+
+
+def _split(words: list[str]) -> list[list[str]]:
+    """The commands between ``--``."""
+    return [list(words) for is_end, words in itertools.groupby(words, "--".__eq__) if not is_end] or [[]]
+
+
+def _follower(command: list[str], workdir: str) -> Sweep | Evaluation:
+    name, *arguments = command
+    if name == "evaluate":
+        values = flags.parse(evaluate.flags, arguments)
+        if values.workdir != workdir:
+            raise ConfigError(f"evaluate: --workdir={values.workdir} is another run; write --workdir={workdir}")
+        if values.watch and is_address(workdir):
+            raise ConfigError(
+                "evaluate: --watch follows runs on a shared disk; start it yourself when the run has begun"
+            )
+        return Evaluation(tuple(command), workdir, values.watch)
+    if name != "sweep":
+        raise ConfigError(f"{name!r} cannot follow a run; write evaluate or sweep with its flags after the second --")
+    found = workload_of(command)
+    assert isinstance(found, Sweep)
+    return found
 
 
 def workload_of(command: list[str], shards: int | None = None) -> Training | Sweep:

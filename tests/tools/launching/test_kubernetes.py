@@ -8,11 +8,12 @@ import time
 import pytest
 import yaml
 from jax._src.clusters import GkeTpuCluster, cloud_tpu_cluster
-from tools.launching.workloads import AWKWARD, sweep, training
+from tools.launching.workloads import AWKWARD, sweep, training, watch
 
 from transformer_jax.config import ConfigError
 from transformer_jax.runtime import distributed
 from transformer_jax.tools.launching.kubernetes import INTERRUPTED, STARTED, KubernetesSettings, kubernetes_manifest
+from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
 
 
 def settings(**changes: object) -> KubernetesSettings:
@@ -151,6 +152,29 @@ def test_shards_are_tokenized_before_the_run_begins(program, notes):
     assert subprocess.run(as_a_container_runs_it(pod), env=environment, timeout=20).returncode == 0
     arguments = (notes / "arguments-0").read_text().splitlines()
     assert arguments == ["tokenize", "--config=a.py", f"--output=/shared/{AWKWARD}", "--shard=5/12"]
+
+
+@pytest.mark.parametrize("devices", [{"tpu": "v5p:2x2x4"}, {"gpus_per_node": 8, "nodes": 2}, {"gpus_per_node": 0}])
+def test_jobs_beside_and_after_a_run_are_in_its_job_set(devices):
+    asked, followers = settings(max_restarts=7, **devices), (watch(), sweep(3, has_database=True))
+    *before, beside, after = read(asked, training(followers=followers))[0]["spec"]["replicatedJobs"]
+    assert before == read(asked, training())[0]["spec"]["replicatedJobs"]
+    depends = [(job["name"], job["dependsOn"]) for job in (beside, after)]
+    assert depends == [
+        (kind, [{"name": "workers", "status": status}]) for kind, status in (("watch", "Ready"), ("sweep", "Complete"))
+    ]
+    for number, job in ((1, beside["template"]["spec"]), (3, after["template"]["spec"])):
+        assert (job["completions"], job["parallelism"], job["backoffLimitPerIndex"]) == (number, number, 7)
+        pod = job["template"]["spec"]
+        limits = {"tpu": {"google.com/tpu": 4}, "nodes": {"nvidia.com/gpu": 1}}.get(max(devices), {})
+        assert pod["containers"][0]["resources"]["limits"] == {**limits, "cpu": 8, "memory": "64Gi"}
+        topology = pod.get("nodeSelector", {}).get("cloud.google.com/gke-tpu-topology")
+        assert topology == ("2x2x1" if "tpu" in devices else None)
+    containers = [job["template"]["spec"]["template"]["spec"]["containers"][0] for job in (beside, after)]
+    assert "transformer-jax evaluate --watch --workdir=/shared/runs/base &" in containers[0]["command"][2]
+    assert [[each["name"] for each in container.get("env", [])] for container in containers] == [[], [STORAGE_VARIABLE]]
+    with pytest.raises(ConfigError, match="/elsewhere is not on the volume"):
+        read(asked, training(followers=(sweep(workdir="/elsewhere"),)))
 
 
 def test_workers_of_a_sweep_are_pods_of_their_own():

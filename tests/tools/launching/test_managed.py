@@ -5,10 +5,11 @@ import subprocess
 
 import pytest
 import yaml
-from tools.launching.workloads import AWKWARD, sweep, training
+from tools.launching.workloads import AWKWARD, sweep, training, watch
 
 from transformer_jax.config import ConfigError
 from transformer_jax.tools.launching.skypilot import SkyPilotSettings, sky_task
+from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
 
 SKY = {
     "name": "base",
@@ -37,7 +38,7 @@ def test_a_task_of_skypilot():
 @pytest.mark.filterwarnings("ignore")
 def test_it_fits_the_schema_of_skypilot_where_that_is_installed():
     schemas, jsonschema = pytest.importorskip("sky.utils.schemas"), pytest.importorskip("jsonschema")
-    for workload in (training(), sweep(), training(shards=4)):
+    for workload in (training(), sweep(), training(shards=4), training(followers=(watch(), sweep()))):
         *_, task = yaml.safe_load_all(sky_task(SkyPilotSettings(**SKY), workload))
         jsonschema.validate(task, schemas.get_task_schema())
         jsonschema.validate(task["resources"], schemas.get_resources_schema())
@@ -57,6 +58,17 @@ def test_shards_are_tokenized_before_the_run_begins():
         ["sh", "-c", script], env={"SKYPILOT_NODE_RANK": "3"}, capture_output=True, text=True, check=True
     )
     assert found.stdout.splitlines() == ["tokenize", "--config=a.py", f"--output=/shared/{AWKWARD}", "--shard=3/4"]
+
+
+def test_jobs_after_a_run_are_tasks_of_a_pipeline():
+    followers = watch(), sweep(3, has_database=True)
+    name, run, beside, after = yaml.safe_load_all(sky_task(SkyPilotSettings(**SKY), training(followers=followers)))
+    assert name == {"name": "base"} and run == yaml.safe_load(sky_task(SkyPilotSettings(**SKY), training()))
+    found = [(task["name"], task["num_nodes"], task.get("envs")) for task in (beside, after)]
+    assert found == [("base-watch", 1, None), ("base-sweep", 3, {STORAGE_VARIABLE: None})]
+    one = run["resources"] | {"accelerators": "H100:1"}
+    assert all(task["resources"] == one for task in (beside, after))
+    assert beside["run"] == "transformer-jax evaluate --watch --workdir=/shared/runs/base\n"
 
 
 def test_its_shell_says_who_is_who():

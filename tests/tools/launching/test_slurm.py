@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from jax._src.clusters import SlurmCluster
-from tools.launching.workloads import AWKWARD, sweep, training
+from tools.launching.workloads import AWKWARD, sweep, training, watch
 
 from transformer_jax.config import ConfigError
+from transformer_jax.tools.launching import Evaluation
 from transformer_jax.tools.launching.slurm import SlurmSettings, sbatch_script, slurm_script
 
 # srun starts nodes x tasks of each, with the variables of the srun manual that tell them apart, and waits for all.
@@ -88,6 +89,48 @@ def test_shards_are_tokenized_before_the_run_begins(started, notes, program, tmp
     assert all(job["partition"] == "long" and job["job-name"] == "base-tokens" for job in jobs[:2])
     begins = f"--cpus-per-task=4 transformer-jax tokenize --config=a.py --output=/shared/{AWKWARD} --shard="
     assert (tmp_path / "own/srun").read_text().splitlines() == [f"{begins}{index}/12" for index in (0, 7)]
+
+
+def test_jobs_beside_and_after_a_run_depend_on_it(started, notes, program, tmp_path):
+    program(
+        "sbatch",
+        """n=$(ls "$NOTES" | grep -c ^job-); cat > "$NOTES/job-$n"; echo "$@" > "$NOTES/flags-$n"
+        echo "$((70 + n));cluster" """,
+    )
+    program("srun", 'echo "$@" >> "$NOTES/srun"')
+    workdir = f"{tmp_path}/a run"
+    followers = watch(workdir), sweep(3), Evaluation(("evaluate", f"--workdir={workdir}"), workdir, is_beside=False)
+    workload = training(workdir=workdir, shards=4, followers=followers)
+    assert started(slurm_script(settings(gpus_per_node=8), workload)).wait(20) == 0
+    flags = [(notes / f"flags-{number}").read_text().split() for number in range(2, 6)]
+    succeeded = ["--parsable", "--dependency=afterok:72", KILL]
+    assert flags == [
+        ["--parsable", "--dependency=afterok:71", KILL],
+        ["--parsable", "--dependency=after:72"],
+        succeeded,
+        succeeded,
+    ]
+    jobs = [directives((notes / f"job-{number}").read_text()) for number in range(3, 6)]
+    assert [job["job-name"] for job in jobs] == ["base-watch", "base-sweep", "base-evaluate"]
+    assert [job.get("array") for job in jobs] == [None, "0-2", None]
+    assert all((job["nodes"], job["ntasks-per-node"], job["gpus-per-node"]) == ("1", "1", "1") for job in jobs)
+    waiting = started((notes / "job-3").read_text().replace("sleep 10", f"touch {notes}/waits; sleep 0.05"))
+    until_exists(notes / "waits")
+    assert not (notes / "srun").exists()
+    Path(workdir).mkdir()
+    (Path(workdir) / "config.json").touch()
+    assert waiting.wait(20) == 0
+    assert (notes / "srun").read_text().endswith(f"transformer-jax evaluate --watch --workdir={workdir}\n")
+    alone = slurm_script(settings(), training(workdir="~/run", followers=(watch("~/run"),)))
+    assert "submits jobs\n# that wait for each other: run, watch beside it.\n" in alone
+    assert 'until test -e "$HOME"/run/config.json' in alone
+
+
+def until_exists(file: Path) -> None:
+    deadline = time.monotonic() + 20
+    while not file.exists():
+        assert time.monotonic() < deadline, f"{file} did not come"
+        time.sleep(0.02)
 
 
 def until_ready(notes: Path, number: int) -> None:

@@ -9,6 +9,7 @@ import re
 import shlex
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import ClassVar
 
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.optimization import mesh_sizes, require_rows_divide
@@ -41,13 +42,14 @@ class Tokenizing:
 class Training:
     """A run of one or several processes: the command line after ``transformer-jax``, and the settings that it gives.
 
-    ``tokenizing``: jobs that must be complete before it.
+    ``tokenizing``: jobs that must be complete before it; ``followers``: jobs beside it or after it.
     """
 
     arguments: tuple[str, ...]
     workdir: str
     config: ExperimentConfig
     tokenizing: Tokenizing | None = None
+    followers: "tuple[Sweep | Evaluation, ...]" = ()
 
     def command(self, num_processes: int) -> list[str]:
         kept = [word for word in self.arguments[1:] if word.partition("=")[0] not in DISTRIBUTED_FLAGS]
@@ -74,6 +76,8 @@ class Sweep:
     workers: int
     flags: tuple[str, ...] = ()
     has_database: bool = False
+    kind: ClassVar[str] = "sweep"
+    is_beside: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -83,6 +87,24 @@ class Sweep:
 
     def command(self) -> list[str]:
         return [PROGRAM, "sweep", f"--sweep={self.file}", f"--workdir={self.workdir}", *self.flags, "--workers=1"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """``evaluate`` of a run on one device, after the run or, with ``--watch``, beside it; ``arguments`` as of ``Training``."""
+
+    arguments: tuple[str, ...]
+    workdir: str
+    is_beside: bool
+    workers: ClassVar[int] = 1
+    has_database: ClassVar[bool] = False
+
+    @property
+    def kind(self) -> str:
+        return "watch" if self.is_beside else "evaluate"
+
+    def command(self) -> list[str]:
+        return [PROGRAM, *self.arguments]
 
 
 def beside(workdir: str, name: str) -> str | None:

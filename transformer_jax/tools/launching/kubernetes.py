@@ -17,7 +17,7 @@ The queue is Kueue's (kueue.sigs.k8s.io), which starts a JobSet or Job with its 
 import math
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
@@ -26,6 +26,7 @@ from transformer_jax.config import ConfigError
 from transformer_jax.config.checks import is_address
 from transformer_jax.tools.launching import (
     PROGRAM,
+    Evaluation,
     Sweep,
     Tokenizing,
     Training,
@@ -144,6 +145,8 @@ def kubernetes_manifest(settings: KubernetesSettings, workload: Training | Sweep
     if isinstance(workload, Training):
         workload.require_fits(hosts.number * hosts.devices_of_each)
         content = _job_set(settings, hosts, workload)
+        for follower in workload.followers:
+            require_on_volume(settings.mount_path, follower)
     elif hosts.number == 1:
         content = _sweep_job(settings, hosts, workload)
     else:
@@ -179,7 +182,7 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
-def require_on_volume(mount_path: str, workload: Training | Sweep) -> None:
+def require_on_volume(mount_path: str, workload: Training | Sweep | Evaluation) -> None:
     """Raises ConfigError unless ``mount_path`` is absolute, and run and token store, if it is a path, are below it."""
     if not mount_path.startswith("/"):
         raise ConfigError(f"--mount_path: {mount_path} must begin with /")
@@ -230,7 +233,7 @@ def _job_set(settings: KubernetesSettings, hosts: Hosts, workload: Training) -> 
             "ttlSecondsAfterFinished": SECONDS_UNTIL_REMOVED,
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
             "failurePolicy": {"maxRestarts": settings.max_restarts},
-            "replicatedJobs": [*before, workers],
+            "replicatedJobs": [*before, workers, *(_follower(settings, each) for each in workload.followers)],
         },
     }
 
@@ -240,16 +243,37 @@ def _tokenizing_jobs(settings: KubernetesSettings, tokenizing: Tokenizing) -> li
     spot = {"cloud.google.com/gke-spot": "true"} if settings.spot else {}
     jobs: list[Manifest] = []
     for name, number in (("tokenizers", 1), ("tokens", tokenizing.shards)):
-        spec = {
-            "completionMode": "Indexed",
-            "completions": number,
-            "parallelism": number,
-            "backoffLimitPerIndex": settings.max_restarts,
-            "template": _pod(settings, Hosts(1, 1, {}, spot), tokenizing.command("$JOB_COMPLETION_INDEX"), []),
-        }
+        pod = _pod(settings, Hosts(1, 1, {}, spot), tokenizing.command("$JOB_COMPLETION_INDEX"), [])
         after = {"dependsOn": [{"name": jobs[-1]["name"], "status": "Complete"}]} if jobs else {}
-        jobs.append({"name": name, "replicas": 1, **after, "template": {"spec": spec}})
+        jobs.append({"name": name, "replicas": 1, **after, "template": {"spec": _indexed(settings, number, pod)}})
     return jobs
+
+
+def _follower(settings: KubernetesSettings, follower: Sweep | Evaluation) -> Manifest:
+    """A job on one device, or the smallest slice, when the run is ready or complete."""
+    if settings.tpu is None:
+        one = replace(settings, nodes=1, gpus_per_node=min(settings.gpus_per_node or 0, 1))
+    else:
+        kind = settings.tpu.partition(":")[0]
+        one = replace(settings, tpu=f"{kind}:{KINDS[kind][1][0]}")
+    pod = _pod(settings, _hosts(one), shlex.join(follower.command()), _sweep_environment(settings, follower))
+    return {
+        "name": follower.kind,
+        "replicas": 1,
+        "dependsOn": [{"name": WORKERS, "status": "Ready" if follower.is_beside else "Complete"}],
+        "template": {"spec": _indexed(settings, follower.workers, pod)},
+    }
+
+
+def _indexed(settings: KubernetesSettings, number: int, pod: Manifest) -> Manifest:
+    """A job of ``number`` pods; if one fails, the others continue (Kubernetes 1.29)."""
+    return {
+        "completionMode": "Indexed",
+        "completions": number,
+        "parallelism": number,
+        "backoffLimitPerIndex": settings.max_restarts,
+        "template": pod,
+    }
 
 
 def _probes(settings: KubernetesSettings, workload: Training) -> Manifest:
@@ -276,23 +300,19 @@ def _probe(test: str) -> Manifest:
 
 
 def _sweep_job(settings: KubernetesSettings, hosts: Hosts, sweep: Sweep) -> Manifest:
-    # The URL of the study may contain a password, so it is read from the Secret NAME-storage.
-    secret = {"secretKeyRef": {"name": f"{settings.name}-storage", "key": "address"}}
-    environment = [{"name": STORAGE_VARIABLE, "valueFrom": secret}] if sweep.has_database else []
+    pod = _pod(settings, hosts, shlex.join(sweep.command()), _sweep_environment(settings, sweep))
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": _metadata(settings),
-        "spec": {
-            "ttlSecondsAfterFinished": SECONDS_UNTIL_REMOVED,
-            "completionMode": "Indexed",
-            "completions": sweep.workers,
-            "parallelism": sweep.workers,
-            # A failing worker does not stop the others (Kubernetes 1.29).
-            "backoffLimitPerIndex": settings.max_restarts,
-            "template": _pod(settings, hosts, shlex.join(sweep.command()), environment),
-        },
+        "spec": {"ttlSecondsAfterFinished": SECONDS_UNTIL_REMOVED} | _indexed(settings, sweep.workers, pod),
     }
+
+
+def _sweep_environment(settings: KubernetesSettings, workload: Sweep | Evaluation) -> list[Manifest]:
+    # The URL of the study may contain a password, so it is read from the Secret NAME-storage.
+    secret = {"secretKeyRef": {"name": f"{settings.name}-storage", "key": "address"}}
+    return [{"name": STORAGE_VARIABLE, "valueFrom": secret}] if workload.has_database else []
 
 
 def _process_environment(settings: KubernetesSettings, hosts: Hosts) -> list[Manifest]:

@@ -65,33 +65,41 @@ def sky_task(settings: SkyPilotSettings, workload: Training | Sweep) -> str:
         resources["image_id"] = f"docker:{settings.image}"
     if settings.spot:
         resources["use_spot"] = True
-    nodes, script, envs = settings.nodes, "", {}
+    # No value: sky jobs launch --env NAME takes it from the user's environment.
+    database: Manifest = {"envs": {STORAGE_VARIABLE: None}}
+    nodes, envs = settings.nodes, {}
     if isinstance(workload, Training):
         workload.require_fits(nodes * (settings.gpus_per_node or 1))
         script = (PROCESSES if nodes > 1 else "") + shlex.join(workload.command(nodes))
     else:
-        nodes, script = workload.workers, shlex.join(workload.command())
-        # No value: sky jobs launch --env NAME takes it from the user's environment.
-        envs = {STORAGE_VARIABLE: None} if workload.has_database else {}
+        nodes, script, envs = (
+            workload.workers,
+            shlex.join(workload.command()),
+            database if workload.has_database else {},
+        )
     content: Manifest = {
         "name": settings.name,
         "num_nodes": nodes,
         **({"resources": resources} if resources else {}),
         **({"volumes": {settings.mount_path: settings.volume_claim}} if settings.volume_claim else {}),
-        **({"envs": envs} if envs else {}),
+        **envs,
         **({"setup": settings.setup} if settings.setup else {}),
         "run": f"{script}\n",
     }
-    tokenizing = workload.tokenizing if isinstance(workload, Training) else None
-    if tokenizing is None:
+    if not isinstance(workload, Training) or not (workload.tokenizing or workload.followers):
         return as_yaml(content, "skypilot", "sky jobs launch", GRACE)
+
+    def task(name: str, number: int, command: str, gpus: dict[str, str]) -> Manifest:
+        own = {"resources": {key: value for key, value in resources.items() if key != "accelerators"} | gpus}
+        return content | {"name": f"{settings.name}-{name}", "num_nodes": number} | own | {"run": f"{command}\n"}
+
     # A pipeline of managed jobs: each begins when the one before it has succeeded.
-    own = {"resources": {name: value for name, value in resources.items() if name != "accelerators"}}
-    tasks = [
-        content
-        | {"name": f"{settings.name}-{name}", "num_nodes": number}
-        | own
-        | {"run": f"{tokenizing.command(RANK)}\n"}
-        for name, number in (("tokenizers", 1), ("tokens", tokenizing.shards))
-    ]
-    return as_yaml([{"name": settings.name}, *tasks, content], "skypilot", "sky jobs launch", GRACE)
+    tasks = [content]
+    if workload.tokenizing is not None:
+        shards = workload.tokenizing.command(RANK)
+        tasks = [task("tokenizers", 1, shards, {}), task("tokens", workload.tokenizing.shards, shards, {}), content]
+    one = {"accelerators": f"{settings.gpu_type}:1"} if settings.gpus_per_node else {}
+    for each in workload.followers:
+        own = task(each.kind, each.workers, shlex.join(each.command()), one)
+        tasks.append(own | (database if each.has_database else {}))
+    return as_yaml([{"name": settings.name}, *tasks], "skypilot", "sky jobs launch", GRACE)

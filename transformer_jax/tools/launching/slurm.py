@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from transformer_jax.config import ConfigError
 from transformer_jax.tools.launching import (
     LONGEST_NAME,
+    Evaluation,
     Sweep,
     Tokenizing,
     Training,
@@ -35,16 +36,23 @@ HEADER = """#!/bin/bash
 {directives}
 {setup}
 """
+AFTER_OK = " --dependency=afterok:${job} --kill-on-invalid-dep=yes"
+# After the job has started.
+AFTER = " --dependency=after:${job}"
 # Ends a script within a script.
 END = "END_OF_JOB"
 SUBMISSION = """#!/bin/bash
-# Written by transformer-jax launch slurm. Start it with bash, from the folder that relative paths start from. It submits the
-# job of the first shard, which trains the tokenizers, an array for the other shards, and the run, each after the one before.
+# Written by transformer-jax launch slurm. Start it with bash, from the folder that relative paths start from. It submits jobs
+# that wait for each other: {order}.
 # Start it again after a failure: shards that exist are not tokenized again, and the run resumes.
 set -e
 mkdir -p {logs}
-{jobs}{sbatch} <<'{end}'
+"""
+SUBMITTED = """{job}=$(sbatch --parsable{after} <<'{end}'
 {script}{end}
+)
+{job}=${{{job}%%;*}}
+echo "{name}: job ${job}"
 """
 RUN = """srun {srun_flags} {command} &
 step=$!
@@ -100,27 +108,43 @@ class SlurmSettings:
 
 
 def slurm_script(settings: SlurmSettings, workload: Training | Sweep) -> str:
-    """A script for sbatch; with jobs before a run, one for bash that submits all of them.
+    """A script for sbatch; with jobs before or after a run, one for bash that submits all of them.
 
     Raises ConfigError if the workload does not fit the nodes.
     """
     script = sbatch_script(settings, workload)
-    tokenizing = workload.tokenizing if isinstance(workload, Training) else None
-    if tokenizing is None:
+    if not isinstance(workload, Training) or not (workload.tokenizing or workload.followers):
         return script
-    logs = logs_of(workload.workdir)
-    jobs = [
-        _tokenizing_script(settings, tokenizing, logs, "0", []),
-        _tokenizing_script(settings, tokenizing, logs, "$SLURM_ARRAY_TASK_ID", [f"--array=1-{tokenizing.shards - 1}"]),
-    ]
-    submitted = "".join(
-        f"job=$({_sbatch(number)} <<'{END}'\n{job}{END}\n)\njob=${{job%%;*}}\n" for number, job in enumerate(jobs)
-    )
-    return SUBMISSION.format(logs=logs, jobs=submitted, sbatch=_sbatch(len(jobs)), script=script, end=END)
+    logs, tokenizing = logs_of(workload.workdir), workload.tokenizing
+    jobs: list[tuple[str, str, str]] = []
+    if tokenizing is not None:
+        array = [f"--array=1-{tokenizing.shards - 1}"]
+        jobs = [
+            ("tokenizers", "", _tokenizing_script(settings, tokenizing, logs, "0", [])),
+            ("tokens", AFTER_OK, _tokenizing_script(settings, tokenizing, logs, "$SLURM_ARRAY_TASK_ID", array)),
+        ]
+    jobs.append(("run", AFTER_OK if jobs else "", script))
+    for follower in workload.followers:
+        jobs.append((follower.kind, AFTER if follower.is_beside else AFTER_OK, _follower_script(settings, follower)))
+    order = ", ".join(f"{name}{' beside it' * (after == AFTER)}" for name, after, _ in jobs)
+    written, before = [SUBMISSION.format(logs=logs, order=order)], ""
+    for name, after, script in jobs:
+        job = name if name in ("tokenizers", "tokens", "run") else "job"
+        written.append(SUBMITTED.format(job=job, after=after.format(job=before), script=script, end=END, name=name))
+        # All jobs after the run depend on it, not on each other.
+        before = before if before == "run" else job
+    return "".join(written)
 
 
-def _sbatch(number: int) -> str:
-    return f"sbatch --parsable{' --dependency=afterok:$job --kill-on-invalid-dep=yes' * bool(number)}"
+def _follower_script(settings: SlurmSettings, follower: Sweep | Evaluation) -> str:
+    """One task, or an array of tasks, on one device."""
+    name = f"{settings.name[: LONGEST_NAME - 9]}-{follower.kind}"
+    own = replace(settings, name=name, nodes=1, gpus_per_node=min(settings.gpus_per_node or 0, 1))
+    if follower.is_beside:
+        home, below = ('"$HOME"', follower.workdir[1:]) if follower.workdir.startswith("~/") else ("", follower.workdir)
+        has_begun = f"until test -e {home}{shlex.quote(below.rstrip('/'))}/config.json; do sleep 10; done"
+        own = replace(own, setup="\n".join(filter(None, [settings.setup, has_begun])))
+    return sbatch_script(own, follower)
 
 
 def _tokenizing_script(settings: SlurmSettings, tokenizing: Tokenizing, logs: str, index: str, array: list[str]) -> str:
@@ -133,7 +157,7 @@ def _tokenizing_script(settings: SlurmSettings, tokenizing: Tokenizing, logs: st
     return f"#!/bin/bash\n{lines}\n{setup}srun --cpus-per-task={settings.cpus} {tokenizing.command(index)}\n"
 
 
-def sbatch_script(settings: SlurmSettings, workload: Training | Sweep) -> str:
+def sbatch_script(settings: SlurmSettings, workload: Training | Sweep | Evaluation) -> str:
     """The script of a run or a sweep; raises ConfigError if it does not fit the nodes."""
     logs = logs_of(workload.workdir)
     if isinstance(workload, Training):
@@ -144,8 +168,9 @@ def sbatch_script(settings: SlurmSettings, workload: Training | Sweep) -> str:
     else:
         if settings.nodes != 1:
             raise ConfigError(f"--nodes: {settings.nodes}: each worker of a sweep runs on one node; leave it out")
-        tasks_per_node, command, array = 1, workload.command(), [f"--array=0-{workload.workers - 1}"]
-        log = f"{logs}/{settings.name}-%A_%a.log"
+        tasks_per_node, command = 1, workload.command()
+        array = [f"--array=0-{workload.workers - 1}"] if isinstance(workload, Sweep) else []
+        log = f"{logs}/{settings.name}-{'%A_%a' if array else '%j'}.log"
     lines = "\n".join(f"#SBATCH {line}" for line in [*_directives(settings, tasks_per_node), *array, f"--output={log}"])
     setup = f"\nset -e\n{settings.setup}\nset +e\n" if settings.setup else ""
     gpus = ["--gpu-bind=none"] if settings.gpus_per_node else []
