@@ -13,8 +13,14 @@ Writes pipeline_plans.json and .md.
 
     python experiments/benchmarks/pipeline.py --reads=10000000
 
-reads such a store from a simulated object store: bytes and ranges for one process of 1, 8 and 32, with updates of 400,000 tokens,
-and its batches a CPU second when all is read. Writes pipeline_reads.json and .md.
+reads such a store from a simulated object store: bytes and ranges for one process of 1, 8 and 32, with updates of 400,000
+tokens, and its batches a CPU second when all is read. Writes pipeline_reads.json and .md.
+
+    python experiments/benchmarks/pipeline.py --tokenize train.en train.de
+
+tokenizes 58,000, 290,000 and 1,160,000 pairs of that text, repeated with a number at the end of each line: CPU seconds of all
+processes, on 1 and 2 cores and in shards, and of sentencepiece alone on the same lines in memory. Writes pipeline_tokenize.json
+and .md.
 """
 
 import argparse
@@ -44,7 +50,12 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--plans", type=int, nargs="+", default=[], help="numbers of pairs to plan batches for")
     parser.add_argument("--reads", type=int, default=0, help="number of pairs to read from an object store")
+    parser.add_argument("--tokenize", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="text to tokenize")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[58_000, 290_000, 1_160_000], help="pairs to tokenize")
     arguments = parser.parse_args()
+    if arguments.tokenize:
+        write_tokenizing(arguments.tokenize, arguments.sizes, arguments.output)
+        return
     if arguments.reads:
         write_reads(arguments.reads, arguments.output)
         return
@@ -170,20 +181,20 @@ def write_lengths(folder: Path, pairs: int) -> None:
 
 
 def cost_of_plan(folder: Path, kind: str) -> dict:
-    """CPU seconds of this process, and its memory beyond the one at the start."""
+    """CPU seconds of this thread, without the sampling of memory, and memory beyond the one at the start."""
     from transformer_jax.config import BatchingConfig
     from transformer_jax.data.batch_plan import plan_batches
     from transformer_jax.data.token_store import TokenStore
 
     count = "tokens" if kind == "tokens" else "positions"
     batching = BatchingConfig(**{"kind": kind, "count": count, "tokens_per_update": 25_000, **PLANNED[kind]})
-    memory, started = Memory(interval=0.05), time.process_time()
+    memory, started = Memory(interval=0.05), time.thread_time()
     store = TokenStore(folder)
     plan = plan_batches(store.lengths(), batching, 0)
     plan.batch(0)
-    first = time.process_time() - started
+    first = time.thread_time() - started
     plan.batch(plan.batches_per_epoch)
-    seconds, used = time.process_time() - started, memory.stop()
+    seconds, used = time.thread_time() - started, memory.stop()
     result = {"pairs": store.num_pairs, "kind": kind, "batches": plan.batches_per_epoch, "first": first}
     return result | {"next_epoch": seconds, "memory": used["memory_all"] - used["memory_before"]}
 
@@ -256,6 +267,74 @@ def cost_of_reads(folder: Path, cache: Path, processes: int) -> dict:
         "read": found,
         "batches": 300 / seconds,
     }
+
+
+TOKENIZED = {
+    "sentencepiece alone": (1, 0),
+    "without workers": (1, 1),
+    "1 core": (1, 1),
+    "2 cores": (2, 1),
+    "2 cores, 4 shards": (2, 4),
+}
+"""Cores, and shards."""
+
+
+def write_tokenizing(files: list[Path], sizes: list[int], output: Path) -> None:
+    """Tokenizes every number of pairs in every way, each in a process of its own."""
+    texts = [file.read_text(encoding="utf-8").splitlines() for file in files]
+    results = []
+    for pairs in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            for language, lines in zip(("en", "de"), texts, strict=True):
+                with (Path(folder) / f"train.{language}").open("w") as file:
+                    file.writelines(f"{lines[at % len(lines)]} {at // len(lines)}\n" for at in range(pairs))
+            for way in TOKENIZED:
+                with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
+                    seconds = alone.submit(cost_of_tokenizing, Path(folder), way).result()
+                results.append({"pairs": pairs, "way": way, "seconds": seconds})
+                print(results[-1], flush=True)
+    alone = {each["pairs"]: each["seconds"] for each in results if each["way"] == "sentencepiece alone"}
+    rows = [
+        (
+            f"{each['pairs']:,}",
+            each["way"],
+            f"{each['seconds']:.1f}",
+            f"{each['pairs'] / each['seconds']:,.0f}",
+            f"{alone[each['pairs']] / each['seconds']:.2f}",
+        )
+        for each in results
+    ]
+    write_table("pipeline_tokenize", ("pairs", "way", "CPU s", "pairs a CPU s", "share"), rows, results, output)
+
+
+def cost_of_tokenizing(folder: Path, way: str) -> float:
+    """CPU seconds of this process and its workers."""
+    from transformer_jax.config import DataConfig, TokenizerConfig
+    from transformer_jax.data import pair_encoding
+    from transformer_jax.data.cached_stores import WHOLE_SPLIT, Shard
+    from transformer_jax.data.corpora import open_corpus
+    from transformer_jax.data.token_store import PairTokenization
+    from transformer_jax.data.tokenizers import train_tokenizers
+
+    config = DataConfig(source="text", train=f"{folder}/train.{{en,de}}", max_source_tokens=100, max_target_tokens=100)
+    corpus = open_corpus(config, 0)
+    settings = TokenizerConfig(kind="bpe", vocabulary_size=8000, training_sentences=20_000)
+    tokenizers = train_tokenizers(settings, corpus, "train", 0)
+    cores, shards = TOKENIZED[way]
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+    work = PairTokenization(corpus, "train", tokenizers, config)
+    if way == "without workers":
+        pair_encoding.CHUNKS_WITHOUT_WORKERS = 1 << 30
+    texts = [] if shards else [(folder / f"train.{language}").read_text().splitlines() for language in ("en", "de")]
+    started = sum(os.times()[:4])
+    for text, tokenizer in zip(texts, tokenizers, strict=False):
+        for begin in range(0, len(text), pair_encoding.CHUNK_PAIRS):
+            tokenizer._processor.encode(text[begin : begin + pair_encoding.CHUNK_PAIRS], num_threads=1)
+    for index in range(shards):
+        shard = WHOLE_SPLIT if shards == 1 else Shard(index, shards)
+        (folder / f"{way}-{index}").mkdir()
+        work.write(folder / f"{way}-{index}", shard)
+    return sum(os.times()[:4]) - started
 
 
 def write_table(name: str, header: tuple, rows: list[tuple], results: list[dict], output: Path) -> None:

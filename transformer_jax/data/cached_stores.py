@@ -54,6 +54,9 @@ class Shard:
         begun: int = 0,
     ) -> Iterator[Ordered]:
         """The examples that begin in this shard of ``total`` units, the first at unit ``begun``."""
+        if self == WHOLE_SPLIT:
+            yield from examples
+            return
         for example in examples:
             index = min(begun * self.count // max(total, 1), self.count - 1)
             if index > self.index:

@@ -49,7 +49,8 @@ class SubwordTokenizer(Tokenizer):
         if len(texts) == 1:
             # Starting threads takes longer than encoding a sentence.
             return [self.encode(texts[0])]
-        return self._processor.encode([_escape(text) for text in texts], num_threads=num_threads)
+        escaped = [_escape(text) for text in texts] if is_escaped("".join(texts)) else list(texts)
+        return self._processor.encode(escaped, num_threads=num_threads)
 
     def encode_with_dropout(self, text: str, dropout: float, seed: int) -> list[int]:
         """See ``Tokenizer``; for the kind ``bpe``."""
