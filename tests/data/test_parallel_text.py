@@ -174,3 +174,24 @@ def test_what_is_no_pair_of_files_is_refused(folder):
     ):
         with pytest.raises(ConfigError, match=message):
             DataConfig(**settings)
+
+
+@pytest.mark.parametrize("settings", [{}, {"held_out": 2}, {"tags": "", "table": True}])
+def test_skipped_pairs_are_the_first_and_are_not_decoded(settings, tmp_path):
+    lines = [f"{number} a\tb {number}" for number in range(9)]
+    (tmp_path / "a.tsv").write_text("\n".join(lines))
+    for side, name in enumerate(("a.en", "a.de")):
+        (tmp_path / name).write_text("\n".join(line.split("\t")[side] for line in lines))
+    files = "a.tsv" if settings.pop("table", False) else "a.{en,de}"
+    found = open_corpus(DataConfig(source="text", train=f"{tmp_path}/{files}", **settings), 0)
+    for split in found.splits:
+        whole = list(found.pairs(split))
+        for skipped in (0, 1, 5, len(whole), 20):
+            assert list(found.pairs(split, skipped)) == whole[skipped:]
+    if files == "a.{en,de}" and not settings:
+        (tmp_path / "a.en").write_bytes(b"\xff\nx\n\xfe\n")
+        (tmp_path / "a.de").write_text("1\n2\n3\n")
+        after = found.pairs("train", 1)
+        assert next(after) == SentencePair("x", "2")
+        with pytest.raises(DataError, match=r"a\.en, line 3: invalid UTF-8"):
+            next(after)

@@ -65,6 +65,12 @@ def test_each_example_is_in_one_shard():
     for total in (sum(sizes), 30, 400):
         shards = [list(Shard(index, 6).of(sizes, total, int)) for index in range(6)]
         assert [each for shard in shards for each in shard] == sizes
+    for begun, total in ((0, 50), (0, 47), (20, 90), (70, 120)):
+        for shard in (Shard(index, 6) for index in range(6)):
+            skipped = shard.skipped(total, begun)
+            own = list(shard.of(range(50), total, begun=begun))
+            assert list(shard.of(range(skipped, 50), total, begun=begun + skipped)) == own
+            assert not own or own[0] == skipped
 
 
 @pytest.mark.parametrize("text", ["3", "4/4", "-1/4", "a/b", "1/0"])

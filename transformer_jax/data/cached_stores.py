@@ -65,6 +65,10 @@ class Shard:
                 yield example
             begun += size(example)
 
+    def skipped(self, total: int, begun: int) -> int:
+        """How many examples of one unit, the first at unit ``begun``, begin before this shard."""
+        return max(-(-self.index * total // self.count) - begun, 0)
+
 
 WHOLE_SPLIT = Shard(0, 1)
 

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -49,9 +49,9 @@ class TextCorpus:
         """The splits that are named or held out."""
         return [name for name, _ in self.named] + [self.validation] * bool(self.held_out)
 
-    def pairs(self, split: str) -> Iterator[SentencePair]:
-        """Streams a split in file order."""
-        found = self._untagged(split)
+    def pairs(self, split: str, skipped: int = 0) -> Iterator[SentencePair]:
+        """Streams a split in file order, after ``skipped`` pairs."""
+        found = self._untagged(split, skipped)
         return (self._tagged(pair, split) for pair in found) if self.tag else found
 
     def _tagged(self, pair: SentencePair, split: str) -> SentencePair:
@@ -59,14 +59,13 @@ class TextCorpus:
         has_no_tag = not pair.source.strip() or (split == self.train and pair.source == pair.target)
         return pair if has_no_tag else pair._replace(source=f"{self.tag} {pair.source}")
 
-    def _untagged(self, split: str) -> Iterator[SentencePair]:
+    def _untagged(self, split: str, skipped: int) -> Iterator[SentencePair]:
         if self._is_held_out(split):
-            return iter(self._held_pairs)
-        found = self._all_pairs(split)
+            return islice(self._held_pairs, skipped, None)
         if not self.held_out or split != self.train:
-            return found
+            return self._all_pairs(split, skipped)
         held = frozenset(self._held_pairs)
-        return (pair for pair in found if pair not in held)
+        return islice((pair for pair in self._all_pairs(split) if pair not in held), skipped, None)
 
     def count(self, split: str) -> int:
         """Number of lines of a split's first file, or of pairs held out."""
@@ -142,9 +141,9 @@ class TextCorpus:
         chosen = set(np.random.default_rng(self.seed).choice(count, number, replace=False).tolist())
         return [pair for index, pair in enumerate(self._all_pairs(self.train)) if index in chosen]
 
-    def _all_pairs(self, split: str) -> Iterator[SentencePair]:
+    def _all_pairs(self, split: str, skipped: int = 0) -> Iterator[SentencePair]:
         paths = self.files(split)
-        return _tab_separated(paths[0]) if len(paths) == 1 else _side_by_side(*paths)
+        return _tab_separated(paths[0], skipped) if len(paths) == 1 else _side_by_side(paths[0], paths[1], skipped)
 
     def how_to_name(self, split: str, form: str = "") -> str:
         """The error for a split without files; ``form``: how a mixture names files."""
@@ -195,9 +194,9 @@ def named_files(text: str, key: str) -> tuple[Path, ...]:
     return tuple(files)
 
 
-def _tab_separated(path: Path) -> Iterator[SentencePair]:
-    number = 0
-    for number, line in enumerate(read_lines(path), start=1):
+def _tab_separated(path: Path, skipped: int) -> Iterator[SentencePair]:
+    number = skipped
+    for number, line in enumerate(read_lines(path, skipped), start=skipped + 1):
         if line.count("\t") != 1:
             problem = f"{line.count(chr(9))} tabs, expected exactly one, between source and target"
             raise DataError(f"{path}, line {number}: {problem}")
@@ -206,9 +205,9 @@ def _tab_separated(path: Path) -> Iterator[SentencePair]:
         raise DataError(f"{path}: the file is empty; expected lines of source, tab, target")
 
 
-def _side_by_side(source_path: Path, target_path: Path) -> Iterator[SentencePair]:
-    sources, targets = read_lines(source_path), read_lines(target_path)
-    count = 0
+def _side_by_side(source_path: Path, target_path: Path, skipped: int) -> Iterator[SentencePair]:
+    sources, targets = read_lines(source_path, skipped), read_lines(target_path, skipped)
+    count = skipped
     source: str | None = None
     target: str | None = None
     for source, target in zip_longest(sources, targets):

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from inspect import signature
 from itertools import islice
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -37,6 +38,13 @@ class Corpus(Protocol):
 
     def fingerprint(self, split: str) -> str:
         """Hexadecimal digest that changes when the content of the split changes."""
+
+
+def pairs_after(corpus: Corpus, split: str, skipped: int) -> Iterator[SentencePair]:
+    """The pairs of a split after the first ``skipped``, which corpora of text do not decode."""
+    if "skipped" in signature(corpus.pairs).parameters:
+        return corpus.pairs(split, skipped=skipped)  # type: ignore[call-arg]
+    return islice(corpus.pairs(split), skipped, None)
 
 
 class Document(NamedTuple):

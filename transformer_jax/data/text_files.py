@@ -10,6 +10,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +41,15 @@ def as_one_line(text: str) -> str:
     return re.sub(r"[\n\r\t]", " ", text)
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """Streams the lines of a UTF-8 file, plain, ``.gz`` or ``.xz``.
+def read_lines(path: Path, skipped: int = 0) -> Iterator[str]:
+    """Streams the lines of a UTF-8 file, plain, ``.gz`` or ``.xz``, after ``skipped`` lines, which are not decoded.
 
     Lines end at line feeds only: other separators (U+2028, U+0085, vertical tab ...) are part of a sentence. A carriage return
     at the end of a line (files from Windows) and a byte order mark at the start of the file are removed.
 
     Raises DataError, with file and line number from 1, on invalid UTF-8, NUL bytes and damaged archives.
     """
-    for number, raw in enumerate(raw_lines(path), start=1):
+    for number, raw in enumerate(islice(raw_lines(path), skipped, None), start=skipped + 1):
         line = raw.removesuffix(b"\n").removesuffix(b"\r")
         if number > 1 and line.isascii() and b"\0" not in line:
             # The same, several times as fast.

@@ -37,7 +37,7 @@ from transformer_jax.data.pair_encoding import (
     training_filters,
 )
 from transformer_jax.data.ranged_ids import Ids, OpenIds, fetch_ids
-from transformer_jax.data.sentence_pairs import Corpus, DocumentSource, content_of
+from transformer_jax.data.sentence_pairs import Corpus, DocumentSource, content_of, pairs_after
 from transformer_jax.data.shared_stores import open_shared
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 
@@ -283,7 +283,9 @@ class PairTokenization(Tokenization[TokenStore]):
                     source, target = (flattened([], tokenizer) for tokenizer in self.tokenizers)
                     yield EncodedChunk(0, Counter(), source, target, {name: 0})
                 for number in range(times):
-                    own = shard.of(part.pairs(self.split), times * pairs, begun=begun)
+                    skipped = min(shard.skipped(times * pairs, begun), size)
+                    unread = pairs_after(part, self.split, skipped)
+                    own = shard.of(unread, times * pairs, begun=begun + skipped)
                     for chunk in encoded_chunks(own, self.tokenizers, config, number):
                         yield chunk._replace(kept={name: len(chunk.source.lengths)}) if name else chunk
                         progress.advance(chunk.read)
