@@ -1,6 +1,9 @@
-"""The environment of the processes that tests start."""
+"""The processes that tests start, and their environment."""
 
 import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -15,3 +18,30 @@ def process_environment(devices: int = 1, *, cached: bool = True, **variables: s
     flags.append(f"--xla_force_host_platform_device_count={devices}")
     cache = {"JAX_ENABLE_COMPILATION_CACHE": str(cached).lower()}
     return os.environ | cache | {"XLA_FLAGS": " ".join(flags), "PYTHONPATH": str(ROOT)} | variables
+
+
+def launch(
+    *arguments: str, folder: Path | str | tuple[Path, Path], count: int = 2, devices: int = 4, **variables: str
+) -> list[subprocess.Popen]:
+    """The same command as the processes of one program, perhaps with a folder for each."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    folders = folder if isinstance(folder, tuple) else (folder,) * count
+    command = [sys.executable, "-m", "transformer_jax", *arguments, "--distributed"]
+    cluster = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": str(count)}
+    environment = process_environment(devices=devices, cached=False, **cluster, **variables)
+    return [
+        subprocess.Popen(
+            [*command, f"--workdir={folders[index]}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment | {"JAX_PROCESS_ID": str(index)},
+        )
+        for index in range(count)
+    ]
+
+
+def ends(both: list[subprocess.Popen], timeout: float = 300) -> list[tuple[int, str]]:
+    outputs = [process.communicate(timeout=timeout)[0].decode() for process in both]
+    return [(process.returncode, output) for process, output in zip(both, outputs, strict=True)]

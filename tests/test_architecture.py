@@ -48,7 +48,7 @@ DOORS: dict[str, set[str]] = {
     "sentencepiece": {"data.tokenizers"},
     "flax": {"layers", "models", "kit"},
     "optax": {"training", "kit"},
-    "orbax": {"checkpoints.manager"},
+    "orbax": {"checkpoints.manager", "checkpoints.buckets"},
     **{name: {"evaluation"} for name in ("sacrebleu", "sacremoses")},
     "matplotlib": {"tools.pictures"},
     "optuna": {"tools.sweeps"},

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
-from process_environment import process_environment
+from process_environment import ends, launch, process_environment
 from run_settings import tiny_config
 from run_steps import metrics_of, parameters_of, train, write_recipe
 
@@ -33,31 +33,6 @@ FOR_EVER = 1_000_000
 def on_two(config: ExperimentConfig) -> ExperimentConfig:
     """Rows over both processes and over the devices of each, parameters over two devices."""
     return replace(config, mesh=MeshConfig(data=4, fsdp=2, tensor=1))
-
-
-def launch(*arguments: str, folder: Path | tuple[Path, Path]) -> list[subprocess.Popen]:
-    """The same command twice, as the two processes of one program, perhaps with a folder for each."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    folders = folder if isinstance(folder, tuple) else (folder, folder)
-    command = [sys.executable, "-m", "transformer_jax", *arguments, "--distributed"]
-    cluster = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}
-    environment = process_environment(devices=4, cached=False, **cluster)
-    return [
-        subprocess.Popen(
-            [*command, f"--workdir={folders[index]}"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment | {"JAX_PROCESS_ID": str(index)},
-        )
-        for index in range(2)
-    ]
-
-
-def ends(both: list[subprocess.Popen], timeout: float = 300) -> list[tuple[int, str]]:
-    outputs = [process.communicate(timeout=timeout)[0].decode() for process in both]
-    return [(process.returncode, output) for process, output in zip(both, outputs, strict=True)]
 
 
 def train_on_two(config: ExperimentConfig, folder: Path) -> list[subprocess.Popen]:

@@ -158,7 +158,7 @@ def test_what_cannot_be_used_is_refused(store):
     with pytest.raises(ConfigError, match="not the address of an object store"):
         copy_to_read("s3:///run")
     values = parse(load_command("train").flags, ["--config=a", f"--workdir={RUN}", "--distributed"])
-    with pytest.raises(ConfigError, match="--distributed: not with a run in an object store"):
+    with pytest.raises(ConfigError, match="--distributed: memory://bucket/run: Orbax reads"):
         stored_runs.run_on_copies("train", lambda given: 0, values)
 
 

@@ -18,6 +18,7 @@ from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, L
 from orbax.checkpoint.future import ChainedFuture, Future
 
 from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoints.buckets import CommittedFolder, bucket_folder, remove_uncommitted
 from transformer_jax.checkpoints.format import (
     CheckpointError,
     CheckpointMismatch,
@@ -30,7 +31,7 @@ from transformer_jax.checkpoints.save_failure import SaveFailed, ignore_abandone
 from transformer_jax.config import ExperimentConfig, Metric
 from transformer_jax.runtime.distributed import all_agree, first_goes_first, from_first, is_first, say
 from transformer_jax.runtime.file_digests import WHOLE, Part, changed_files, has_digests, write_digests
-from transformer_jax.runtime.object_store import fetch_arrays
+from transformer_jax.runtime.object_store import address_of_checkpoints, fetch_arrays
 from transformer_jax.training.state import TrainState
 
 SELECTION = ExperimentConfig().selection
@@ -63,7 +64,10 @@ class Checkpoints:
         # This class reports the errors that Orbax would log.
         logging.getLogger("absl").setLevel(logging.CRITICAL)
         ignore_abandoned_work()
-        self._directory = Path(directory).absolute()
+        self._given = Path(directory).absolute()
+        address = address_of_checkpoints(self._given)
+        self._directory = bucket_folder(address) if address else self._given
+        self._is_local = address is None
         self._selection = selection
         sign = 1 if selection.direction == "maximize" else -1
 
@@ -76,7 +80,7 @@ class Checkpoints:
             best_fn=signed_score,
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
-            temporary_path_class=DigestedFolder,
+            temporary_path_class=DigestedFolder if self._is_local else CommittedFolder,
             multiprocessing_options=_alone() if read_only else ocp.options.MultiprocessingOptions(),
         )
         self._complaints: list[str] = []
@@ -88,6 +92,10 @@ class Checkpoints:
         return ocp.CheckpointManager(self._directory, options=self._options, handler_registry=digesting_handlers())
 
     def _prepare_folder(self) -> None:
+        if not self._is_local:
+            if not self._options.read_only and is_first():
+                remove_uncommitted(self._directory)
+            return
         if not self._options.read_only:
             self._directory.mkdir(parents=True, exist_ok=True)
         checkpoints = stored_checkpoints(self._directory)
@@ -150,7 +158,7 @@ class Checkpoints:
         except Exception as error:
             raise SaveFailed(problem_of(self._directory, error)) from None
         finally:
-            if not self._options.read_only and is_first():
+            if self._is_local and not self._options.read_only and is_first():
                 remove_unfinished(self._directory)
 
     def steps(self) -> list[int]:
@@ -183,7 +191,7 @@ class Checkpoints:
         damaged: dict[int, str] = {}
         steps = self.steps()
         # A manager of this process alone: in a shared one, the others would wait for a process that cannot read.
-        with closing(Checkpoints(self._directory, read_only=True)) as reader:
+        with closing(Checkpoints(self._given, read_only=True)) as reader:
             for step in reversed(steps):
                 problem = ""
                 try:
@@ -215,7 +223,7 @@ class Checkpoints:
         fetch_arrays(folder.parent, [item])
         require_undamaged(folder.parent, [f"{item}/_METADATA", f"{item}/array_metadatas"], WHOLE)
         try:
-            described = ocp.StandardCheckpointHandler().metadata(folder.absolute()).tree
+            described = ocp.StandardCheckpointHandler().metadata(folder).tree
         # A damaged file can make the reader raise anything.
         except Exception as error:
             raise CheckpointError(f"{folder}: the description of the checkpoint cannot be read ({error})") from error
@@ -332,8 +340,11 @@ class DigestedFolder(ocp.path.atomicity.AtomicRenameTemporaryPath):
 def require_undamaged(folder: Path, items: list[str], part: Part) -> None:
     """Raises CheckpointError, which names the files, where files of these items changed since they were written.
 
-    Downloads their arrays first if the run is in an object store.
+    Downloads their arrays first if there is a copy of a run in an object store. In the store itself nothing is checked:
+    TensorStore fails where an object is missing or cut.
     """
+    if not isinstance(folder, Path):
+        return
     fetch_arrays(folder, items)
     if changed := changed_files(folder, items, part):
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
@@ -343,10 +354,11 @@ def require_undamaged(folder: Path, items: list[str], part: Part) -> None:
 
 
 def require_finite(folder: Path, params: PyTree) -> None:
-    """Raises CheckpointError where a checkpoint of an earlier version, without digests, has parameters that are not finite."""
-    if has_digests(folder):
-        return
-    _warn_unprotected(folder.parent)
+    """Raises CheckpointError where a checkpoint without digests has parameters that are not finite."""
+    if isinstance(folder, Path):
+        if has_digests(folder):
+            return
+        _warn_unprotected(folder.parent)
     leaves = [leaf for leaf in jax.tree.leaves(params) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     parts = [[s.data for s in leaf.addressable_shards] if isinstance(leaf, jax.Array) else [leaf] for leaf in leaves]
     if not all(bool(jnp.isfinite(part).all()) for held in parts for part in held):
@@ -356,4 +368,5 @@ def require_finite(folder: Path, params: PyTree) -> None:
 @cache
 def _warn_unprotected(directory: Path) -> None:
     """Warns once for each folder."""
-    say(f"{directory}: checkpoints of an earlier version, without digests: damage to them may go unnoticed", sys.stderr)
+    origin = "of an earlier version, or written by several processes to a store"
+    say(f"{directory}: checkpoints without digests ({origin}): damage to them may go unnoticed", sys.stderr)

@@ -57,7 +57,7 @@ def ignore_abandoned_work() -> None:
 def reported(checkpoints: Path) -> Iterator[None]:
     """Raises SaveFailed for every exception of the block."""
     try:
-        if not checkpoints.is_dir():
+        if isinstance(checkpoints, Path) and not checkpoints.is_dir():
             # Orbax would make a new run directory.
             raise SaveFailed(_GONE.format(checkpoints.parent))
         yield
@@ -72,13 +72,15 @@ def reported(checkpoints: Path) -> Iterator[None]:
 
 def problem_of(checkpoints: Path, error: BaseException) -> str:
     """One line: why the folder cannot be written, the newest complete checkpoint, and the remedy."""
+    reason = str(error).strip().split("\n")[0][:200]
+    if not isinstance(checkpoints, Path):
+        return f"{checkpoints}: cannot be written ({reason}); when the store answers, run the same command"
     if not checkpoints.is_dir():
         return _GONE.format(checkpoints.parent)
     steps = [each.step for each in stored_checkpoints(checkpoints) if each.is_sound]
     newest = f"newest whole checkpoint: {steps[-1] if steps else 'none'}"
     if is_disk_full(error):
         return f"{checkpoints}: the disk is full; {newest}. Make room and run the same command"
-    reason = str(error).strip().split("\n")[0][:200]
     return f"{checkpoints}: cannot be written ({reason}); {newest}. Fix that and run the same command"
 
 

@@ -26,9 +26,8 @@ def names_addresses(name: str, values: flags.Values) -> bool:
 
 def run_on_copies(name: str, run: Callable[[flags.Values], int], values: flags.Values) -> int:
     """Runs a command on local folders and uploads its files; its ConfigError and DataError name addresses."""
-    for flag in ("distributed", "watch"):
-        if flag in values and values[flag].value:
-            raise ConfigError(f"--{flag}: not with a run in an object store; use a folder that all processes see")
+    if "watch" in values and values.watch:
+        raise ConfigError("--watch: not with a run in an object store; use a folder that all processes see")
     try:
         return _run(name, run, values)
     except ConfigError as error:
@@ -39,6 +38,7 @@ def run_on_copies(name: str, run: Callable[[flags.Values], int], values: flags.V
 
 def _run(name: str, run: Callable[[flags.Values], int], values: flags.Values) -> int:
     is_written = name == "train" or (name == "checkpoint" and values.arguments[:1] == ["prune"] and not values.dry_run)
+    is_distributed = "distributed" in values and values.distributed
     copies: list[StoredFolder] = []
     with ExitStack() as held:
 
@@ -48,9 +48,11 @@ def _run(name: str, run: Callable[[flags.Values], int], values: flags.Values) ->
             found = _RUN.fullmatch(text)
             if found is None:
                 raise ConfigError(f"{text}: not the address of a run; write s3://BUCKET/FOLDER[:CHECKPOINT]")
+            if is_distributed and not text.startswith(("s3://", "gs://")):
+                raise ConfigError(f"--distributed: {text}: Orbax reads and writes s3:// and gs://; use one of them or a folder")
             if is_written and flag in ("workdir", flags.ARGUMENTS_FLAG):
-                return str(held.enter_context(folder_to_train(text)))
-            copies.append(copy_to_read(found["address"]))
+                return str(held.enter_context(folder_to_train(text, is_distributed=is_distributed)))
+            copies.append(copy_to_read(found["address"], is_direct=is_distributed))
             return f"{copies[-1].path}{found['rest'] or ''}"
 
         for flag in RUN_FLAGS:

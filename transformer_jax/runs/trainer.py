@@ -48,6 +48,7 @@ from transformer_jax.runtime.distributed import (
     wait_for_all,
 )
 from transformer_jax.runtime.hardware import DeviceSettings, require_memory, resolve_for_device, settings_on, start_jax
+from transformer_jax.runtime.object_store import address_of_checkpoints
 from transformer_jax.runtime.preemption import interruption
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.task import Task, TrainingData, objective_of, task_class
@@ -98,7 +99,7 @@ def run_training(
         enter(closing(checkpoints))
         saved = _restore(checkpoints, update, task, directory)
         initial = InitialState(config, update, task.tokenizers, is_resumed=saved.state is not None)
-        if not saved.is_over(config):
+        if not saved.is_over(config) and not address_of_checkpoints(directory.checkpoints):
             saved.notes.extend(require_free_space(directory.path, update.state_shapes, last + best))
         data = task.training_data()
         _require_same_batches(task, data)
@@ -225,7 +226,8 @@ def _locked(directory: RunDirectory) -> Iterator[None]:
     with ExitStack() as lock:
         with first_goes_first("lock of the run"):
             lock.enter_context(directory.locked())
-        require_shared_folder(directory.path)
+        if not address_of_checkpoints(directory.checkpoints):
+            require_shared_folder(directory.path)
         yield
 
 

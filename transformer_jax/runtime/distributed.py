@@ -40,13 +40,15 @@ LOST_ANOTHER = 75
 BY_HAND = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
 
-def join_processes() -> None:
-    """Connects this process to the others that run the same command; call before any other use of JAX.
+def join_processes() -> int:
+    """Connects this process to the others that run the same command, and returns its number; call before any other use of JAX.
 
     JAX recognizes SLURM and Open MPI (a process for each GPU), Kubernetes and TPU pods. Elsewhere the environment has
     ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID``, like torchrun's.
     Raises ConfigError when the number of processes is unknown, or when they cannot connect.
     """
+    if distributed_state.client is not None:
+        return jax.process_index()
     # C++ connects the processes. It aborts where one is missing, and Python's handler of Ctrl-C does not run meanwhile.
     explain_aborts(
         f"transformer-jax: --distributed: not all processes came in {SECONDS_TO_WAIT} s; look at the output of the others, and "
@@ -74,6 +76,7 @@ def join_processes() -> None:
         print(f"process {jax.process_index()} of {jax.process_count()}, {devices}; {advice}", file=sys.stderr)
         explain_aborts(_lost_another(""))
         wait_for_all("start")
+    return jax.process_index()
 
 
 _HANDLERS: list[object] = []

@@ -1,11 +1,13 @@
 """Runs in an object store (``s3://``, ``gs://``): commands work in a local folder, which fsspec downloads and uploads.
 
-Orbax cannot write there itself: epath gives ``s3://`` to TensorFlow where that is installed, which does not support it, and
-tensorstore's S3 driver does not know ``AWS_ENDPOINT_URL``.
+With ``--distributed`` Orbax writes and reads checkpoints there itself (``checkpoints/buckets.py``); the local folder has the
+other files.
 """
 
 import atexit
+import itertools
 import os
+import platform
 import re
 import shutil
 import sys
@@ -14,7 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import cache, partial
 from hashlib import sha256
 from operator import itemgetter
@@ -23,13 +25,15 @@ from typing import Any
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import absolute_path, is_address, is_unasked, without_mark
-from transformer_jax.runtime.atomic_files import appearing_file, locked, write_whole
+from transformer_jax.runtime.atomic_files import appearing_file, write_whole
 from transformer_jax.runtime.background import in_background
 
 SCRATCH = "TRANSFORMER_JAX_SCRATCH"
 # Seconds between two uploads of a run that trains, and between attempts to upload it at the end.
 PAUSE = 30.0
 PAUSES_AT_END = (1, 2, 4, 8, 16, 32, 64)
+# Seconds after which a trainer that no longer renews its lock of an address counts as dead.
+LEASE = 30.0
 # A store cannot rename a folder: this file of a checkpoint is uploaded last and deleted first.
 MARKER = "_CHECKPOINT_METADATA"
 
@@ -54,9 +58,12 @@ class StoredFolder:
     Raises ConfigError without a library for the store, StoreError, and DataError at names that are not valid file names.
     """
 
-    def __init__(self, address: str, path: Path) -> None:
-        self.address, self.path = address.rstrip("/"), path
+    def __init__(
+        self, address: str, path: Path, *, is_direct: bool = False, lock: "StoreLock | None" = None
+    ) -> None:
+        self.address, self.path, self.is_direct, self._lock = address.rstrip("/"), path, is_direct, lock
         self._files, self._root = _opened(self.address)
+        self._uploading = threading.Lock()
         self._checkpoints: dict[str, set[str]] = {}
         self._markers: dict[str, bytes] = {}
         # Size and time of the files as the store has them, by name.
@@ -110,16 +117,21 @@ class StoredFolder:
 
     def upload_files(self) -> None:
         """Uploads files that changed since they were downloaded or uploaded, and removes deleted ones; not checkpoints."""
-        now = self._described()
-        self._put([name for name, seen in now.items() if self._sent.get(name) != seen])
-        self._remove([name for name in self._sent if name not in now])
-        self._sent = now
+        with self._uploading:
+            if self._lock:
+                self._lock.require_held()
+            now = self._described()
+            self._put([name for name, seen in now.items() if self._sent.get(name) != seen])
+            self._remove([name for name in self._sent if name not in now])
+            self._sent = now
 
     def upload(self) -> None:
         """Uploads a run: first the logs, then checkpoints, so that no log is behind a checkpoint."""
         if not (self.path / "config.json").is_file():
             # The run has not begun, or somebody removed the folder, which must not empty the store.
             return
+        if self.is_direct:
+            return self.upload_files()
         here = [f"checkpoints/{each.name}" for each in self.path.glob("checkpoints/[0-9]*") if each.name.isdigit()]
         markers = {name: self._marker(name) for name in here}
         self.upload_files()
@@ -196,6 +208,74 @@ class StoredFolder:
 
     def _store_errors(self) -> AbstractContextManager[None]:
         return _store_errors(self.address)
+
+
+class StoreLock:
+    """``train.lock`` at an address, which only one process creates; it holds the lock while it rewrites the object.
+
+    A lock that did not change for ``LEASE`` seconds is taken over: its process was killed.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address, self._owner = address, f"{platform.node()}, process {os.getpid()}, {uuid.uuid4().hex[:8]}"
+        self._files, root = _opened(address)
+        self._path = f"{root}/train.lock"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Raises ConfigError while another process trains at the address."""
+        seen, since = None, 0.0
+        while not self._create():
+            found = self._read()
+            if seen and found and found != seen:
+                raise ConfigError(f"--workdir: another process trains in {self._address} ({found.decode()})")
+            if found != seen:
+                seen, since = found, time.monotonic()
+            elif time.monotonic() - since > LEASE:
+                self._remove()
+            time.sleep(LEASE / 30)
+        try:
+            with in_background(self._keep, "lock"):
+                yield
+        finally:
+            with suppress(StoreError):
+                self.require_held()
+                self._remove()
+
+    def require_held(self) -> None:
+        """Raises StoreError where another process took the lock over."""
+        found = self._read()
+        if found and not found.startswith(self._owner.encode()):
+            raise StoreError(f"{self._address}: another process trains there now ({found.decode()})")
+
+    def _keep(self, over: threading.Event) -> None:
+        for beat in itertools.count(1):
+            if over.wait(LEASE / 3):
+                return
+            # A store that does not answer is asked again.
+            with suppress(StoreError), _store_errors(self._address):
+                self.require_held()
+                self._files.pipe_file(self._path, f"{self._owner}, {beat}".encode())
+
+    def _create(self) -> bool:
+        with _store_errors(self._address):
+            try:
+                self._files.pipe_file(self._path, self._owner.encode(), mode="create")
+            except FileExistsError:
+                # The answer to the first attempt may have been lost.
+                return self._read() == self._owner.encode()
+        return True
+
+    def _read(self) -> bytes | None:
+        with _store_errors(self._address):
+            try:
+                return self._files.cat_file(self._path)
+            except FileNotFoundError:
+                return None
+
+    def _remove(self) -> None:
+        with _store_errors(self._address), suppress(FileNotFoundError):
+            self._files.rm_file(self._path)
 
 
 class SharedFolder:
@@ -295,14 +375,29 @@ def fetch_arrays(folder: Path, items: Iterable[str]) -> None:
             stored.fetch(folder, items)
 
 
+def address_of_checkpoints(folder: Path) -> str | None:
+    """The address of a folder of checkpoints that Orbax writes and reads in the store itself, else None."""
+    for path, stored in _OPEN.items():
+        if stored.is_direct and folder.is_relative_to(path):
+            return f"{stored.address}/{folder.relative_to(path).as_posix()}"
+    return None
+
+
+def before_commit(checkpoint: str) -> None:
+    """Uploads the logs of the run before one of its checkpoints counts as complete, so that no log is behind a checkpoint."""
+    for stored in _OPEN.values():
+        if checkpoint.startswith(f"{stored.address}/"):
+            stored.upload_files()
+
+
 @cache
-def copy_to_read(address: str) -> StoredFolder:
+def copy_to_read(address: str, *, is_direct: bool = False) -> StoredFolder:
     """A copy of the run, or of the folder of runs, at an address, until the process ends.
 
     Raises DataError where there is no run.
     """
     scheme, _, rest = address.rstrip("/").partition("://")
-    stored = StoredFolder(address, _folder_of_this_process() / scheme / rest)
+    stored = StoredFolder(address, _folder_of_this_process() / scheme / rest, is_direct=is_direct)
     if not any(stored.path.glob("config.json")) and not any(stored.path.glob("*/config.json")):
         found = ", ".join(sorted(path.name for path in stored.path.glob("*"))[:8]) or "nothing"
         raise DataError(f"{stored.address}: not a run: no config.json in it or one level below (found {found})")
@@ -334,28 +429,42 @@ def local_run(text: str, *, is_fresh: bool = False) -> Path:
 
 
 @contextmanager
-def folder_to_train(workdir: str) -> Iterator[Path]:
+def folder_to_train(workdir: str, *, is_distributed: bool = False) -> Iterator[Path]:
     """The folder of a run; of one in a store a local copy, uploaded every ``PAUSE`` seconds and at the end, then removed.
 
-    Raises ConfigError while another process of this machine trains there, and StoreError, which at the end names the folder
-    that was not uploaded completely.
+    With ``is_distributed`` process 0 alone locks the address and uploads. Raises ConfigError while another process trains
+    there, and StoreError, which at the end names the folder that was not uploaded completely.
     """
     if not is_address(workdir):
         yield Path(workdir)
         return
     address = workdir.rstrip("/")
-    folder = _scratch() / f"train-{sha256(address.encode()).hexdigest()[:16]}" / address.rpartition("/")[2]
-    folder.parent.mkdir(exist_ok=True)
-    with locked(folder.parent / "lock", ConfigError(f"--workdir: another process here is training in {address}")):
+    lock, index = StoreLock(address), 0
+    with ExitStack() as held:
+        if is_distributed:
+            # It imports JAX.
+            from transformer_jax.runtime import distributed
+
+            index = distributed.join_processes()
+            with distributed.first_goes_first("lock of the run"):
+                held.enter_context(nullcontext() if index else lock.held())
+        else:
+            held.enter_context(lock.held())
+        folder = _scratch() / f"train-{sha256(address.encode()).hexdigest()[:16]}-{index}" / address.rpartition("/")[2]
         # A killed process may have left an older copy.
         shutil.rmtree(folder, ignore_errors=True)
-        stored = StoredFolder(address, folder)
-        sys.stderr.write(f"{address}: trained in {folder}, and uploaded every {PAUSE:.0f} s\n")
-        try:
-            with in_background(partial(_upload_meanwhile, stored), "uploads"):
-                yield folder
-        finally:
-            _upload_at_end(stored)
+        stored = StoredFolder(address, folder, is_direct=is_distributed, lock=lock)
+        if index:
+            yield folder
+        else:
+            sys.stderr.write(f"{address}: trained in {folder}, and uploaded every {PAUSE:.0f} s\n")
+            try:
+                with in_background(partial(_upload_meanwhile, stored), "uploads"):
+                    yield folder
+            finally:
+                _upload_at_end(stored)
+        if is_distributed:
+            distributed.wait_for_all("uploads")
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -405,6 +514,9 @@ def _opened(address: str) -> tuple[Any, str]:
     try:
         import fsspec
 
+        # Listings of other processes' objects must be new, also for epath.
+        for store in ("s3", "gs", "gcs"):
+            fsspec.config.conf.setdefault(store, {}).setdefault("use_listings_cache", False)
         files, root = fsspec.url_to_fs(address)
     except (ImportError, ValueError) as error:
         raise ConfigError(f"{address}: {error}; install the extra object-stores, or s3fs and gcsfs") from None

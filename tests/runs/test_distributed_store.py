@@ -1,0 +1,137 @@
+"""Several processes that train at S3 (moto's server), while the store refuses, hesitates and forgets, and processes are killed."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from process_environment import ends, launch
+from run_settings import UPDATES, tiny_config
+from run_steps import metrics_of, parameters_of, write_recipe
+
+from transformer_jax.config import ExperimentConfig, MeshConfig
+
+pytestmark = pytest.mark.slow
+
+
+class Store:
+    """moto's server: ``fault`` happens at every ``every``-th request, ``watch`` sees each; ``sent`` counts bytes of objects."""
+
+    def __init__(self) -> None:
+        self.fault, self.every, self.requests, self.sent = "", 7, 0, 0
+        self.watch: Callable[[str, str], None] = lambda method, path: None
+        # moto's answers are not safe for threads.
+        self._one = threading.Lock()
+
+    def serve(self) -> str:
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+        from werkzeug.serving import make_server
+
+        self._app = DomainDispatcherApplication(create_backend_app)
+        server = make_server("127.0.0.1", 0, self, threaded=True, request_handler=MotoRequestHandler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_address[1]}"
+
+    def __call__(self, environ: dict, start_response: Callable) -> list[bytes]:
+        self.requests += 1
+        happens = self.requests % self.every == 0
+        self.watch(environ["REQUEST_METHOD"], environ["PATH_INFO"])
+        if happens and self.fault == "503":
+            start_response("503 Slow Down", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"]
+        if happens and self.fault == "slow":
+            time.sleep(2)
+        with self._one:
+            answer = list(self._app(environ, start_response))
+        if happens and self.fault == "lost":
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+        if environ["REQUEST_METHOD"] == "GET" and "list-type" not in environ["QUERY_STRING"]:
+            self.sent += sum(map(len, answer))
+        return answer
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    for package in ("moto.server", "s3fs"):
+        pytest.importorskip(package, reason=f"needs {package}: pip install 'moto[server]' s3fs")
+    import fsspec
+
+    store = Store()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", store.serve())
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+            patch.setenv(name, "us-east-1")
+        fsspec.filesystem("s3", skip_instance_cache=True).mkdir("bucket")
+        yield store
+
+
+@pytest.fixture(autouse=True)
+def scratch(store, monkeypatch, tmp_path):
+    store.fault, store.watch = "", lambda method, path: None
+    monkeypatch.setenv("TRANSFORMER_JAX_SCRATCH", str(tmp_path / "scratch"))
+
+
+def on(config: ExperimentConfig, devices: int) -> ExperimentConfig:
+    return replace(config, mesh=MeshConfig(data=devices // 2, fsdp=2, tensor=1))
+
+
+def start(config: ExperimentConfig, recipe: Path, address: str, count: int) -> list:
+    return launch(
+        "train", f"--config={write_recipe(config, recipe)}", folder=address, count=count, devices=config.mesh.data * 2 // count
+    )
+
+
+def downloaded(address: str, folder: Path) -> Path:
+    import fsspec
+
+    fsspec.filesystem("s3", skip_instance_cache=True).get(address, str(folder), recursive=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(store, cache, tmp_path_factory) -> Path:
+    """What two processes of two devices trained on a disk, without a fault."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    (first, said), (second, _) = ends(start(on(tiny_config(cache), 4), folder, str(folder), 2))
+    assert (first, second) == (0, 0), said
+    return folder
+
+
+def kill_at(store: Store, processes: list, method: str, part: str) -> None:
+    """Kills the processes when the store gets this request."""
+
+    def watch(found: str, path: str) -> None:
+        if found == method and part in path:
+            for process in processes:
+                process.kill()
+
+    store.watch = watch
+
+
+@pytest.mark.parametrize("fault", ["503", "slow", "lost"])
+@pytest.mark.parametrize(
+    "request_of_death",
+    [
+        ("PUT", "checkpoints/6/rest/ocdbt.process_1"),
+        ("PUT", "checkpoints/6/commit_success"),
+        ("PUT", "checkpoints/9/_CHECKPOINT_METADATA"),
+    ],
+)
+def test_nothing_is_lost_by_kills_and_faults(store, whole, cache, tmp_path, fault, request_of_death):
+    config, address = on(tiny_config(cache), 4), f"s3://bucket/{fault}-{request_of_death[1].replace('/', '-')}"
+    store.fault = fault
+    processes = start(config, tmp_path / "a", address, 2)
+    kill_at(store, processes, *request_of_death)
+    assert [status for status, _ in ends(processes)] == [-9, -9]
+    store.watch = lambda method, path: None
+    (first, said), (second, _) = ends(start(config, tmp_path / "b", address, 2))
+    assert (first, second) == (0, 0), said
+    folder = downloaded(address, tmp_path / "got")
+    assert metrics_of(folder) == metrics_of(whole)
+    for left, right in zip(*(parameters_of(each, tiny_config(cache), UPDATES) for each in (folder, whole)), strict=True):
+        np.testing.assert_array_equal(left, right)
