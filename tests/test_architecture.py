@@ -49,6 +49,7 @@ DOORS: dict[str, set[str]] = {
     "flax": {"layers", "models", "kit"},
     "optax": {"training", "kit"},
     "orbax": {"checkpoints.manager", "checkpoints.buckets"},
+    "etils": {"checkpoints.buckets"},
     **{name: {"evaluation"} for name in ("sacrebleu", "sacremoses")},
     "matplotlib": {"tools.pictures"},
     "optuna": {"tools.sweeps"},

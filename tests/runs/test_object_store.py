@@ -1,21 +1,37 @@
 """Runs in an object store: fsspec's memory, and where moto and s3fs are installed a server that speaks S3."""
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import fsspec
+import jax.numpy as jnp
 import pytest
+from etils import epath
 from run_settings import UPDATES, tiny_config
 from run_steps import assert_same_run, copy_until, train
 
 from transformer_jax.api.trained_run import load
+from transformer_jax.checkpoints.buckets import remove_uncommitted
+from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.commands import stored_runs
 from transformer_jax.commands.flags import parse
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime import object_store
-from transformer_jax.runtime.object_store import MARKER, StoreError, copy_to_read, fetch_arrays, folder_to_train
+from transformer_jax.runtime.object_store import (
+    IN_PROGRESS,
+    MARKER,
+    StoredFolder,
+    StoreError,
+    StoreLock,
+    address_of_checkpoints,
+    before_commit,
+    copy_to_read,
+    fetch_arrays,
+    folder_to_train,
+)
 
 RUN = "memory://bucket/run"
 OLD_RUN = Path(__file__).parents[1] / "data" / "old_runs" / "transformer"
@@ -88,7 +104,11 @@ def test_after_a_kill_the_run_resumes_from_what_was_uploaded_whole(store, elsewh
         fetch_arrays(folder / "checkpoints" / "1", ["params"])
         assert arrays.read_text() == "1 params/d/a"
         save(folder, 3)
-    assert {name.split("/")[4] for name in store.find("/bucket/run/checkpoints")} == {"1", "3"}
+        store.touch(f"/bucket/run/checkpoints/4/{IN_PROGRESS}")
+        store.touch(f"/bucket/run/checkpoints/4/{MARKER}")
+    elsewhere("third")
+    assert RunDirectory(copy_to_read(RUN).path).checkpoint_steps() == [1, 3]
+    assert {name.split("/")[4] for name in store.find("/bucket/run/checkpoints")} == {"1", "3", "4"}
     assert not folder.exists()
 
 
@@ -149,6 +169,46 @@ def test_a_command_gets_a_copy_and_its_results_are_uploaded(store):
     assert store.cat_file("/bucket/run/evaluation-test-1.txt") == b"a"
 
 
+def test_a_second_trainer_is_refused_and_a_dead_one_replaced(store, monkeypatch, tmp_path):
+    monkeypatch.setattr(object_store, "LEASE", 2.0)
+    held = "/bucket/run/train.lock"
+    problem = pytest.raises(ConfigError, match=f"another process trains in {RUN} .*, process")
+    with StoreLock(RUN).held(), problem, StoreLock(RUN).held():
+        raise AssertionError
+    assert not store.exists(held)
+    store.pipe_file(held, b"dead")
+    lock = StoreLock(RUN)
+    with lock.held():
+        lock.require_held()
+        store.pipe_file(held, b"another")
+        with pytest.raises(StoreError, match=r"another process trains there now \(another\)"):
+            StoredFolder(RUN, tmp_path, lock=lock).upload_files()
+    assert store.cat_file(held) == b"another"
+    other = StoreLock("memory://bucket/other")
+    assert other._create()
+    assert other._create(), "the answer to the first attempt may have been lost"
+
+
+def test_of_a_run_whose_checkpoints_orbax_writes_there_the_other_files_are_uploaded(store, tmp_path):
+    stored = StoredFolder(RUN, tmp_path / "run", is_direct=True)
+    begin(stored.path)
+    save(stored.path, 1)
+    checkpoints = address_of_checkpoints(stored.path / "checkpoints")
+    assert checkpoints == f"{RUN}/checkpoints"
+    before_commit(f"{checkpoints}/1")
+    stored.upload()
+    assert {Path(name).name for name in store.find("/bucket/run")} == {"config.json", "metrics.jsonl"}
+
+
+def test_cut_saves_are_removed_and_checkpoints_of_other_writers_kept(tmp_path):
+    for name in ("1/params/a", f"2/{MARKER}", f"3/{MARKER}", f"3/{IN_PROGRESS}", "4/commit_success.txt", "note/a"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    remove_uncommitted(epath.Path(tmp_path))
+    assert sorted(folder.name for folder in tmp_path.iterdir()) == ["2", "note"]
+    assert (tmp_path / "2" / "commit_success.txt").exists()
+
+
 def test_what_cannot_be_used_is_refused(store):
     store.pipe_file("/bucket/bad/a/../../b", b"")
     with pytest.raises(DataError, match="not a valid file name"):
@@ -177,3 +237,24 @@ def test_a_run_at_s3_that_was_killed_equals_one_that_was_not(cache, elsewhere, b
         assert_same_run(tmp_path / "whole", folder, config)
     elsewhere("third")
     assert load(bucket).translate(["a b"]) == load(tmp_path / "whole").translate(["a b"])
+
+
+@pytest.mark.slow
+def test_orbax_writes_to_and_reads_from_gs(elsewhere, monkeypatch, tmp_path):
+    pytest.importorskip("gcsfs")
+    emulator = pytest.importorskip("gcp_storage_emulator.server", reason="needs gcp-storage-emulator")
+    server = emulator.create_server("127.0.0.1", 9023, in_memory=True, default_bucket="bucket")
+    server.start()
+    for name in ("STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9023")
+    stored = StoredFolder("gs://bucket/run", tmp_path / "run", is_direct=True)
+    begin(stored.path)
+    params = {"a": jnp.arange(100.0)}
+    with closing(Checkpoints(stored.path / "checkpoints")) as checkpoints:
+        checkpoints.save_params(1, params, {"config": 1})
+    assert not (stored.path / "checkpoints").exists()
+    with closing(Checkpoints(stored.path / "checkpoints", read_only=True)) as checkpoints:
+        assert checkpoints.steps() == [1]
+        assert checkpoints.progress(1) == {"config": 1}
+        assert jnp.array_equal(checkpoints.restore_params(1, params)["a"], params["a"])
+    server.stop()

@@ -1,32 +1,39 @@
-"""Checkpoints that Orbax writes to and reads from ``s3://`` and ``gs://`` itself: arrays by TensorStore, other files by fsspec."""
+"""Checkpoints that Orbax writes and reads at ``s3://`` and ``gs://``: arrays by TensorStore, other files by fsspec."""
 
 import asyncio
-import json
 import os
-import time
 from functools import cache
 from typing import Any
 
 import orbax.checkpoint as ocp
 from etils import epath
+from etils.epath import gpath
 from orbax.checkpoint._src.path import gcs_utils
 from orbax.checkpoint._src.serialization import tensorstore_utils
 
 from transformer_jax.checkpoints.format import is_step
-from transformer_jax.runtime.object_store import MARKER, before_commit
+from transformer_jax.runtime.object_store import IN_PROGRESS, MARKER, before_commit
 
 COMMIT = "commit_success.txt"
 
 
 class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
-    """A checkpoint in a store, which cannot rename a folder: it counts from the moment when it has ``commit_success.txt``.
+    """A checkpoint in a store, which cannot rename a folder: for Orbax it counts from when it has ``commit_success.txt``.
 
-    Readers of copies look for ``MARKER``, which Orbax would write first and this class writes last.
+    Readers of copies, and a run that resumes, ignore a checkpoint that has ``IN_PROGRESS``.
     """
 
     @classmethod
     def from_final(cls, final_path: Any, **options: Any) -> Any:
+        # Without the store of metadata, MARKER is not written before IN_PROGRESS.
         return super().from_final(final_path, **options | {"checkpoint_metadata_store": None})
+
+    async def create(self) -> Any:
+        """Called by process 0 before the others write, for the checkpoint and for each item."""
+        folder = await super().create()
+        if is_step(folder.name):
+            await asyncio.to_thread((folder / IN_PROGRESS).write_text, "")
+        return folder
 
     async def finalize(self) -> None:
         """Called by process 0 when all processes have written, for the checkpoint and for each item."""
@@ -36,14 +43,14 @@ class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
             return
         await asyncio.to_thread(before_commit, str(folder))
         await super().finalize()
-        committed = json.dumps({"commit_timestamp_nsecs": time.time_ns()})
-        await asyncio.to_thread((folder / MARKER).write_text, committed)
+        await asyncio.to_thread((folder / IN_PROGRESS).unlink)
 
 
 def bucket_folder(address: str) -> Any:
     """The path of checkpoints at an address, after Orbax was prepared for its store."""
     # TensorFlow, which epath would use where it is installed, does not know s3://.
-    os.environ.setdefault("EPATH_USE_TF", "false")
+    os.environ["EPATH_USE_TF"] = "false"
+    gpath._is_tf_installed.cache_clear()
     # TensorStore asks again after a minute without an answer; it would wait without limit.
     os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS", "60")
     os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES", "1")
@@ -53,15 +60,13 @@ def bucket_folder(address: str) -> Any:
 
 
 def remove_uncommitted(checkpoints: Any) -> None:
-    """Removes the objects of saves that a kill cut short; completes checkpoints that another reader counts as complete."""
+    """Removes saves and uploads that a kill cut short; marks uploaded checkpoints for Orbax."""
     for folder in checkpoints.glob("[0-9]*"):
         if is_step(folder.name):
-            missing = [name for name in (COMMIT, MARKER) if not (folder / name).exists()]
-            if len(missing) == 2:
+            if (folder / IN_PROGRESS).exists() or not (folder / MARKER).exists():
                 folder.rmtree()
-            else:
-                for name in missing:
-                    (folder / name).write_text("{}")
+            elif not (folder / COMMIT).exists():
+                (folder / COMMIT).write_text("")
 
 
 @cache

@@ -83,7 +83,6 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
 
     text = _given_text(values, config)
     from transformer_jax.runtime.distributed import is_first, join_processes, require_same
-    from transformer_jax.runtime.object_store import with_addresses
     from transformer_jax.tasks.saved_evaluations import (
         ScoredCheckpoint,
         ensemble_suffix,
@@ -96,8 +95,8 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
         join_processes()
         # JAX's handler waits for the update after which to stop.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        same = chosen, values.split, values.average
-        require_same(with_addresses(repr(same)), "--distributed: the processes were started with different flags; use the same command")
+        same = with_addresses(repr((chosen, values.split, values.average)))
+        require_same(same, "--distributed: the processes were started with different flags; use the same command")
     if text is None:
         task_class(config.task).require_split(config, values.split)
     trained = open_runs(chosen, values.average)

@@ -36,6 +36,8 @@ PAUSES_AT_END = (1, 2, 4, 8, 16, 32, 64)
 LEASE = 30.0
 # A store cannot rename a folder: this file of a checkpoint is uploaded last and deleted first.
 MARKER = "_CHECKPOINT_METADATA"
+# Orbax writes MARKER earlier; a checkpoint that it writes to a store has this file until it is complete.
+IN_PROGRESS = "in_progress"
 
 _OWN_CHECKPOINT = re.compile(r"checkpoints/[0-9]{1,18}")
 _IN_CHECKPOINT = re.compile(r"((?:.*/)?checkpoints/[0-9]{1,18})/(.+)")
@@ -53,14 +55,12 @@ class StoredFolder:
     """The objects below ``address``, and ``path``, a new local folder with them.
 
     Arrays of checkpoints are downloaded when a checkpoint is restored; until then there are sparse files of their size. A
-    checkpoint without ``MARKER`` is being written or deleted, and is ignored.
+    checkpoint without ``MARKER`` or with ``IN_PROGRESS`` is being written or deleted, and is ignored.
 
     Raises ConfigError without a library for the store, StoreError, and DataError at names that are not valid file names.
     """
 
-    def __init__(
-        self, address: str, path: Path, *, is_direct: bool = False, lock: "StoreLock | None" = None
-    ) -> None:
+    def __init__(self, address: str, path: Path, *, is_direct: bool = False, lock: "StoreLock | None" = None) -> None:
         self.address, self.path, self.is_direct, self._lock = address.rstrip("/"), path, is_direct, lock
         self._files, self._root = _opened(self.address)
         self._uploading = threading.Lock()
@@ -76,11 +76,15 @@ class StoredFolder:
 
     def _download(self) -> None:
         sizes, wanted = self._listing(), []
+
+        def is_complete(checkpoint: str) -> bool:
+            return f"{checkpoint}/{MARKER}" in sizes and f"{checkpoint}/{IN_PROGRESS}" not in sizes
+
         for name, size in sizes.items():
             found = _IN_CHECKPOINT.fullmatch(name)
             if found:
                 self._checkpoints.setdefault(found[1], set()).add(name)
-            if _NOT_READ.fullmatch(name) or _LOCAL.fullmatch(name) or (found and f"{found[1]}/{MARKER}" not in sizes):
+            if _NOT_READ.fullmatch(name) or _LOCAL.fullmatch(name) or (found and not is_complete(found[1])):
                 continue
             if found and found[2].startswith(("params/", "rest/")):
                 self._absent.add(name)
@@ -92,7 +96,7 @@ class StoredFolder:
         self._get(wanted)
         self._sent = self._described()
         for checkpoint in self._checkpoints:
-            if f"{checkpoint}/{MARKER}" in sizes:
+            if is_complete(checkpoint):
                 self._markers[checkpoint] = self._marker(checkpoint)
 
     def _listing(self) -> dict[str, int]:
