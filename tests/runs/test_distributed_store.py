@@ -122,7 +122,7 @@ def kill_at(store: Store, processes: list, method: str, part: str) -> None:
     [
         ("503", "4/rest/ocdbt.process_1"),
         ("slow", "4/commit_success"),
-        ("lost", "4/_CHECKPOINT_METADATA"),
+        ("lost", "6/progress"),
     ],
 )
 def test_nothing_is_lost_by_kills_and_faults(store, whole, cache, tmp_path, fault, last):

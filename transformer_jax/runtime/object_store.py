@@ -391,7 +391,7 @@ def before_commit(checkpoint: str) -> None:
     """Uploads the logs of the run before one of its checkpoints counts as complete, so that no log is behind a checkpoint."""
     for stored in _OPEN.values():
         if checkpoint.startswith(f"{stored.address}/"):
-            stored.upload_files()
+            stored.upload()
 
 
 @cache
