@@ -8,8 +8,6 @@ from typing import Any
 import orbax.checkpoint as ocp
 from etils import epath
 from etils.epath import gpath
-from orbax.checkpoint._src.path import gcs_utils
-from orbax.checkpoint._src.serialization import tensorstore_utils
 
 from transformer_jax.checkpoints.format import is_step
 from transformer_jax.runtime.object_store import IN_PROGRESS, MARKER, before_commit
@@ -72,11 +70,12 @@ def remove_uncommitted(checkpoints: Any) -> None:
 @cache
 def _teach_orbax_s3() -> None:
     """Gives TensorStore's S3 driver to Orbax, which knows only its driver for ``gs://``."""
-    of_gcs, is_gcs, normalized = (
-        gcs_utils.get_kvstore_for_gcs,
-        tensorstore_utils._use_gcs_driver,
-        tensorstore_utils._normalize_path,
-    )
+    # Private modules, which another version may not have.
+    from orbax.checkpoint._src.path import gcs_utils
+    from orbax.checkpoint._src.serialization import tensorstore_utils
+
+    of_gcs = gcs_utils.get_kvstore_for_gcs
+    is_gcs, normalized = tensorstore_utils._use_gcs_driver, tensorstore_utils._normalize_path
 
     def kvstore(address: str) -> dict[str, Any]:
         if not address.startswith("s3://"):
