@@ -2,6 +2,7 @@
 
 import shutil
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import fsspec
@@ -195,9 +196,9 @@ def test_of_a_run_whose_checkpoints_orbax_writes_there_the_other_files_are_uploa
     save(stored.path, 1)
     checkpoints = address_of_checkpoints(stored.path / "checkpoints")
     assert checkpoints == f"{RUN}/checkpoints"
-    before_commit(f"{checkpoints}/1")
-    stored.upload()
-    assert {Path(name).name for name in store.find("/bucket/run")} == {"config.json", "metrics.jsonl"}
+    for upload in (partial(before_commit, f"{checkpoints}/1"), stored.upload):
+        upload()
+        assert {Path(name).name for name in store.find("/bucket/run")} == {"config.json", "metrics.jsonl"}
 
 
 def test_cut_saves_are_removed_and_checkpoints_of_other_writers_kept(tmp_path):
