@@ -10,7 +10,9 @@ from run_settings import tiny_settings
 from transformer_jax.config import DecodingConfig, MeshConfig, from_dict
 from transformer_jax.decoding import segmented_search
 from transformer_jax.decoding.segmented_search import SearchBatch
+from transformer_jax.models import devices
 from transformer_jax.models.interface import call
+from transformer_jax.precision import POLICIES_ON_CPU
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.translator import init_cache, search_for
 from transformer_jax.tools.preflight.collectives import collectives_of
@@ -93,7 +95,9 @@ SMALL_RNN = {
         SMALL_RNN | {"wiring": "bahdanau", "attention": "location_sensitive", "location_filters": 2},
     ],
 )
-def test_a_model_computes_the_same_with_operands_that_were_rounded_before_they_were_sent(tmp_path, model):
+def test_a_model_computes_the_same_with_operands_that_were_rounded_before_they_were_sent(tmp_path, model, monkeypatch):
+    # As on accelerators.
+    monkeypatch.setattr(devices, "EVALUATION_ON_CPU", POLICIES_ON_CPU)
     settings = tiny_settings(tmp_path)
     settings["model"] = model if "kind" in model else settings["model"] | model | {"compute_dtype": "bfloat16"}
     settings["decoding"] |= {"compute_dtype": "bfloat16"}

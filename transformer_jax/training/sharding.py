@@ -268,7 +268,10 @@ def unshard_fsdp(params: PyTree, mesh: Mesh, compute_dtype: str) -> PyTree:
 
     ``OPERANDS`` are rounded before the all-gather; the results of a model of this ``compute_dtype`` stay the same.
     """
-    return params if mesh.shape["fsdp"] == 1 else unshard_program(mesh, compute_dtype)(params)
+    if mesh.shape["fsdp"] == 1:
+        return params
+    # In evaluation a CPU does not round all of them.
+    return unshard_program(mesh, "float32" if mesh.devices.flat[0].platform == "cpu" else compute_dtype)(params)
 
 
 @cache
