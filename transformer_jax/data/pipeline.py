@@ -38,11 +38,14 @@ def prefetched(read: Callable[[int], PyTree], start_update: int, prefetch: int =
 
 def read_by_threads(read: Callable[[int], PyTree], start_update: int, prefetch: int = 8) -> Iterator[PyTree]:
     """``prefetched`` without TensorFlow: exceptions of ``read`` are raised as they are, and it may return any object."""
-    with ThreadPoolExecutor(READER_THREADS, thread_name_prefix="batches") as pool:
+    pool = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="batches")
+    try:
         coming = deque(pool.submit(read, start_update + ahead) for ahead in range(prefetch))
         for update in itertools.count(start_update + prefetch):
             yield coming.popleft().result()
             coming.append(pool.submit(read, update))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def fetched_first(
