@@ -32,6 +32,7 @@ from transformer_jax.runtime.object_store import (
     copy_to_read,
     fetch_arrays,
     folder_to_train,
+    move_objects,
 )
 
 RUN = "memory://bucket/run"
@@ -199,6 +200,14 @@ def test_of_a_run_whose_checkpoints_orbax_writes_there_the_other_files_are_uploa
     for upload in (partial(before_commit, f"{checkpoints}/1"), stored.upload):
         upload()
         assert {Path(name).name for name in store.find("/bucket/run")} == {"config.json", "metrics.jsonl"}
+
+
+def test_a_checkpoint_is_moved_with_all_its_objects(store):
+    store.pipe_file("/bucket/run/checkpoints/3/params/a", b"1")
+    store.pipe_file("/bucket/run/checkpoints/30/params/a", b"2")
+    move_objects(f"{RUN}/checkpoints/3", f"{RUN}/damaged-3")
+    assert store.find("/bucket/run") == ["/bucket/run/checkpoints/30/params/a", "/bucket/run/damaged-3/params/a"]
+    assert store.cat_file("/bucket/run/damaged-3/params/a") == b"1"
 
 
 def test_cut_saves_are_removed_and_checkpoints_of_other_writers_kept(tmp_path):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from transformer_jax.config import DataError, ExperimentConfig, from_json
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runtime.file_digests import changed_files
+from transformer_jax.runtime.object_store import move_objects
 
 # In the name of a folder that is half-written or half-deleted; the next start of the run removes it.
 UNFINISHED = ".orbax-checkpoint-tmp-"
@@ -84,7 +85,10 @@ def set_aside(checkpoint: Path) -> Path:
     folder = checkpoint.parent.parent
     names = (folder / f"damaged-{checkpoint.name}{suffix}" for suffix in ("", *(f"-{n}" for n in range(1, 1000))))
     target = next(name for name in names if not name.exists())
-    checkpoint.rename(target)
+    if isinstance(checkpoint, Path):
+        checkpoint.rename(target)
+    else:
+        move_objects(str(checkpoint), str(target))
     return target
 
 

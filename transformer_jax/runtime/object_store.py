@@ -394,6 +394,18 @@ def before_commit(checkpoint: str) -> None:
             stored.upload()
 
 
+def move_objects(source: str, target: str) -> None:
+    """Moves what is below an address; epath cannot rename folders of a store."""
+    files, before = _opened(source)
+    after = _opened(target)[1]
+    with _store_errors(source):
+        names = files.find(before)
+        for name in names:
+            files.cp_file(name, f"{after}{name.removeprefix(before)}")
+        for name in names:
+            files.rm_file(name)
+
+
 @cache
 def copy_to_read(address: str, *, is_direct: bool = False) -> StoredFolder:
     """A copy of the run, or of the folder of runs, at an address, until the process ends.
