@@ -83,7 +83,7 @@ def outputs(
     @jax.jit
     def run(mask: SentenceMask, *arrays: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
         def value(*arrays: jax.Array) -> tuple[jax.Array, jax.Array]:
-            heads = jnp.where(is_token, backend(*arrays, mask, AttentionOptions(precision=POLICIES[policy])), 0.0)
+            heads = jnp.where(is_token, backend(*arrays, mask, AttentionOptions(None, POLICIES[policy])), 0.0)
             return jnp.sum(heads * direction), heads
 
         return jax.grad(value, argnums=(0, 1, 2), has_aux=True)(*arrays)

@@ -110,6 +110,7 @@ def attention_memory(positions: int) -> list[dict]:
     from transformer_jax.layers.blockwise_attention import BlockwiseAttention
     from transformer_jax.layers.masks import SentenceMask, Window
     from transformer_jax.layers.scaled_dot_product import AttentionOptions, EinsumAttention
+    from transformer_jax.precision import FLOAT32
 
     def slopes(slopes_H, scores, at):
         return scores + slopes_H[None, :, None, None] * at.distance[:, None]
@@ -128,7 +129,7 @@ def attention_memory(positions: int) -> list[dict]:
     ):
         def loss(q, k, v, score_mod, segments):
             mask = SentenceMask(segments, segments, is_causal=True, mask_mod=mask_mod)
-            heads = backend(change(q), change(k), v, mask, AttentionOptions(score_mod=score_mod))
+            heads = backend(change(q), change(k), v, mask, AttentionOptions(None, FLOAT32, score_mod))
             return jnp.sum(heads**2)
 
         query, key = (jax.ShapeDtypeStruct((1, heads, positions, 64), jnp.float32) for heads in (8, key_heads))
