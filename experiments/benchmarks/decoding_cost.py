@@ -69,11 +69,11 @@ def measured(model: Module, params: PyTree, searches: int, *, tokens: int, sente
     )
     sizes, run_segment = [0], search._run_segment
 
-    def observed(params: PyTree, state: PyTree, *limits: np.int32, kind: tuple) -> tuple[PyTree, PyTree]:
+    def observed(params: PyTree, state: PyTree, until: int, min_done: int) -> tuple[PyTree, PyTree]:
         sizes.append(sum(leaf.nbytes for leaf in jax.tree.leaves(state)))
-        return run_segment(params, state, *limits, kind=kind)
+        return run_segment(params, state, until, min_done)
 
-    search._run_segment = observed  # it only watches
+    search._run_segment = observed  # type: ignore[assignment]  # it only watches
     ids: Array = np.random.default_rng(0).integers(4, VOCABULARY, (sentences, SOURCE)).astype(np.int32)
     limits = np.full(sentences, tokens, np.int32)
     wall, cpu = [], []

@@ -167,7 +167,7 @@ def test_an_attention_trains_translates_and_is_scored(tmp_path, capsys):
 
 
 def test_a_search_ends_later(monkeypatch):
-    monkeypatch.setattr(translator, "SegmentedSearch", lambda init, make_step, search, *options: search)
+    monkeypatch.setattr(translator, "SegmentedSearch", lambda init, make_step, search, devices: search)
     log_probs = jnp.log(jnp.array([0.0, 0.0, 0.5, 0.2, 0.3]))
     mesh, found = make_mesh(MeshConfig(data=1), jax.devices()[:1]), {}
     for name in ("beam", "late_ending"):

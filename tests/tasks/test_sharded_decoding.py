@@ -1,14 +1,11 @@
 """Decoding on several devices: each searches its own rows, with parameters that were gathered once."""
 
-from functools import partial
-
 import jax
 import numpy as np
 import pytest
 from run_settings import tiny_settings
 
 from transformer_jax.config import DecodingConfig, MeshConfig, from_dict
-from transformer_jax.decoding import segmented_search
 from transformer_jax.decoding.segmented_search import SearchBatch
 from transformer_jax.models import devices
 from transformer_jax.models.interface import call
@@ -42,20 +39,13 @@ def test_every_device_searches_its_own_rows(tmp_path):
     for leaf, original in zip(jax.tree.leaves(gathered), jax.tree.leaves(params), strict=True):
         np.testing.assert_array_equal(leaf, original)
 
-    def alive_ids(packed):
-        return segmented_search._unpacked(packed, search._state(batch.kind, CAPACITY)).alive.ids
-
     config = DecodingConfig(beam_width=BEAMS)
     search = search_for(model.model, config, mesh, 1)
     inputs = put_rows(np.full((ROWS, 16), 5, np.int32), mesh)
     batch = SearchBatch(np.arange(ROWS), inputs, np.full(ROWS, CAPACITY, np.int32), CAPACITY)
-    search._examples[batch.kind] = segmented_search._shapes_of((gathered, batch.limits, inputs, None))
-    first = search._start(gathered, inputs, batch.limits, None, kind=batch.kind, capacity=CAPACITY)
-    run_segment, limits = partial(search._run_segment, kind=batch.kind), [np.int32(1), np.int32(ROWS)]
-    programs = [
-        search._run_segment.lower(each, first, *limits, kind=batch.kind).compile().as_text()
-        for each in (split, gathered)
-    ]
+    shapes = search._shapes(gathered, batch, CAPACITY)
+    first = search._start(gathered, inputs, batch.limits, None, shapes=shapes)
+    programs = [search._run_segment.lower(each, first, 1, ROWS).compile().as_text() for each in (split, gathered)]
     collectives = [collectives_of(text, mesh.size) for text in programs]
     gathered_parameters = [each for each in collectives[0] if each.kind == "all-gather" and each.bytes > RESULT_BYTES]
     assert gathered_parameters
@@ -64,13 +54,13 @@ def test_every_device_searches_its_own_rows(tmp_path):
     assert max(each.bytes for each in collectives[1]) <= RESULT_BYTES
     assert {each.bytes for each in collectives[1] if each.kind == "all-reduce"} == {4}
 
-    second, _ = run_segment(gathered, first, *limits)
-    third, _ = run_segment(gathered, second, np.int32(2), np.int32(ROWS))
-    fewer = search._resize(third, np.arange(8), kind=batch.kind, capacity=CAPACITY)
-    expected = np.array(alive_ids(third))
+    second, _ = search._run_segment(gathered, first, 1, ROWS)
+    third, _ = search._run_segment(gathered, second, 2, ROWS)
+    fewer = search._resize(third, np.arange(8), shapes=shapes)
+    expected = np.array(third.alive.ids)
     joined, is_done = search._join(third, fewer, np.array([-1, 5] + [-1] * (ROWS - 2), np.int32))
     expected[1] = expected[5]
-    np.testing.assert_array_equal(alive_ids(joined), expected)
+    np.testing.assert_array_equal(joined.alive.ids, expected)
     assert np.flatnonzero(is_done).tolist() == [5]
     for state in (joined, fewer):
         for leaf in jax.tree.leaves(state):

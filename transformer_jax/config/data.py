@@ -42,7 +42,7 @@ class SourceConfig:
         changeable=True,
     )
     cache_directory: str = setting(
-        "~/.cache/transformer_jax", "Folder for tokenized corpora, traces and compiled programs.", changeable=True
+        "~/.cache/transformer_jax", "Folder for tokenized corpora and compiled programs.", changeable=True
     )
     seed: int = setting(
         -1,

@@ -204,12 +204,8 @@ def _import_part(kind: str, name: str) -> None:
 
 def may_add_parameters() -> bool:
     """Whether a plugin of a user registered a part or task, whose parameters the package cannot know."""
-    return any(kind in KINDS_WITH_PARAMETERS for kind, _ in user_parts())
-
-
-def user_parts() -> set[tuple[str, str]]:
-    """Kind and name of each part that a plugin of a user registered; without shardings, which are no part of a model."""
-    return {part for part in _all_registered() - _BUILT_IN - MODULES.keys() if part[0] != "sharding"}
+    known = _BUILT_IN | MODULES.keys()
+    return any((kind, name) not in known for kind in KINDS_WITH_PARAMETERS for name in _REGISTERED[kind])
 
 
 def is_registered(kind: str, name: str) -> bool:

@@ -3,8 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +21,6 @@ MIN_ROWS = 32
 
 InitCache = Callable[[PyTree, PyTree, int], DecodeCache]
 """The cache of a model before the first token, from parameters, inputs and its capacity, the most tokens it can hold."""
-
-PackedState = tuple[Any, tuple[Any, ...]]
-"""``is_done`` of the state of a search, and its other leaves."""
 
 MakeStep = Callable[[PyTree], DecodeStep]
 """From the parameters of a model to its step."""
@@ -48,12 +44,8 @@ class SearchBatch(NamedTuple):
     @property
     def kind(self) -> tuple:
         """Batches of one kind can share rows."""
-        return self.max_length, *(leaf.shape[1:] for leaf in jax.tree.leaves((self.padded, self.forced)))
-
-    @property
-    def padded(self) -> PyTree:
-        """``padded_inputs``, or ``inputs`` where the state is not padded."""
-        return self.inputs if self.padded_inputs is None else self.padded_inputs
+        leaves = jax.tree.leaves((self.inputs if self.padded_inputs is None else self.padded_inputs, self.forced))
+        return self.max_length, *(leaf.shape[1:] for leaf in leaves)
 
 
 class SearchDevices(NamedTuple):
@@ -79,7 +71,7 @@ ONE_DEVICE = SearchDevices()
 class _Group(NamedTuple):
     """Sentences that are searched together: ``position`` tokens are chosen; ``indices`` is -1 in rows that are done."""
 
-    state: PackedState
+    state: PyTree
     indices: np.ndarray
     position: int
     capacity: int
@@ -104,71 +96,49 @@ class SegmentedSearch:
     """
 
     def __init__(
-        self,
-        init_cache: InitCache,
-        make_step: MakeStep,
-        search: Search,
-        devices: SearchDevices = ONE_DEVICE,
-        jit: Callable[..., Any] = jax.jit,
+        self, init_cache: InitCache, make_step: MakeStep, search: Search, devices: SearchDevices = ONE_DEVICE
     ) -> None:
-        """``jit`` compiles functions of tuples and dictionaries, so a state passes between them as ``PackedState``."""
-        self._init_cache, self._search, self._devices = init_cache, search, devices
-        self._examples: dict[tuple, tuple] = {}
-        self._states: dict[tuple, Any] = {}
+        self._init_cache, self._devices = init_cache, devices
+        self._known_shapes: dict[tuple, tuple] = {}
         choose = devices.shard_map_rows(search.choose)
 
         def start(
-            params: PyTree,
-            inputs: PyTree,
-            limits: Int[Array, "B"],
-            forced: Int[Array, "B P"] | None,
-            *,
-            kind: tuple,
-            capacity: int,
-        ) -> PackedState:
+            params: PyTree, inputs: PyTree, limits: Int[Array, "B"], forced: Int[Array, "B P"] | None, *, shapes: tuple
+        ) -> PyTree:
+            capacity = shapes[0]
             state = search.start(init_cache(params, inputs, capacity), limits, capacity, forced)
-            return padded(_packed(state), kind, capacity)
+            return constrained(_with_capacity(state, shapes))
 
         def run_segment(
-            params: PyTree, packed: PackedState, until: Int[Array, ""], min_done: Int[Array, ""], *, kind: tuple
-        ) -> tuple[PackedState, tuple]:
+            params: PyTree, state: PyTree, until: Int[Array, ""], min_done: Int[Array, ""]
+        ) -> tuple[PyTree, PyTree]:
             step = make_step(params)
-            state = _unpacked(packed, self._state(kind, _first_capacity(kind)))
-            state = search_until(lambda state: search_next(step, state, choose), state, until, min_done)
-            return constrained(_packed(state)), (state.position, state.is_done, *search.results(state))
+            state = constrained(search_until(lambda state: search_next(step, state, choose), state, until, min_done))
+            return state, (state.position, state.is_done, search.results(state))
 
-        def join(
-            packed: PackedState, other: PackedState, rows: Int[Array, "B"]
-        ) -> tuple[PackedState, Bool[Array, "A"]]:
-            """A state with row ``rows[b] >= 0`` of ``other`` in row b, and which rows of ``other`` are done then."""
+        def join(state: PyTree, other: PyTree, rows: Int[Array, "B"]) -> tuple[PyTree, Bool[Array, "A"]]:
+            """``state`` with row ``rows[b] >= 0`` of ``other`` in row b, and which rows of ``other`` are done then."""
 
             def joined(kept: Array, others: Array) -> Array:
                 is_kept = jnp.expand_dims(rows < 0, tuple(range(1, kept.ndim)))
                 return jnp.where(is_kept, kept, jnp.take(others, rows, axis=0, mode="clip"))
 
-            other_is_done, _ = other
-            out_of_range = other_is_done.size
-            other_is_done = other_is_done.at[jnp.where(rows < 0, out_of_range, rows)].set(True, mode="drop")
-            both = jax.tree.map(lambda kept, others: joined(kept, others) if kept.ndim else kept, packed, other)
+            out_of_range = other.is_done.size
+            other_is_done = other.is_done.at[jnp.where(rows < 0, out_of_range, rows)].set(True, mode="drop")
+            both = jax.tree.map(lambda kept, others: joined(kept, others) if kept.ndim else kept, state, other)
             return constrained(both), devices.constrain(other_is_done)
 
-        def resize(packed: PackedState, rows: Int[Array, "B"], *, kind: tuple, capacity: int) -> PackedState:
-            packed = jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip") if leaf.ndim else leaf, packed)
-            return padded(packed, kind, capacity)
+        def resize(state: PyTree, rows: Int[Array, "B"], *, shapes: tuple) -> PyTree:
+            state = jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip") if leaf.ndim else leaf, state)
+            return constrained(_with_capacity(state, shapes))
 
-        def padded(packed: PackedState, kind: tuple, capacity: int) -> PackedState:
-            """The same search in larger arrays, padded with zeros, which are PAD in rows of ids."""
-            return constrained(jax.tree.map(_padded, packed, _packed(self._state(kind, capacity))))
+        def constrained(state: PyTree) -> PyTree:
+            return jax.tree.map(lambda leaf: devices.constrain(leaf) if leaf.ndim else leaf, state)
 
-        def constrained(packed: PackedState) -> PackedState:
-            return jax.tree.map(lambda leaf: devices.constrain(leaf) if leaf.ndim else leaf, packed)
-
-        self._start = jit(start, static_argnames=("kind", "capacity"))
-        self._run_segment = jit(
-            run_segment, static_argnames="kind", out_shardings=(None, devices.replicated), donate_argnums=1
-        )
-        self._join = jit(join, donate_argnums=0)
-        self._resize = jit(resize, static_argnames=("kind", "capacity"))
+        self._start = jax.jit(start, static_argnames="shapes")
+        self._run_segment = jax.jit(run_segment, out_shardings=(None, devices.replicated), donate_argnames="state")
+        self._join = jax.jit(join, donate_argnums=0)
+        self._resize = jax.jit(resize, static_argnames="shapes")
 
     def search(self, params: PyTree, batches: Iterable[SearchBatch]) -> Iterator[tuple[np.ndarray, Hypotheses]]:
         """Yields indices with their hypotheses, on the host, when they are done: each sentence with a limit above 0 once.
@@ -191,38 +161,35 @@ class SegmentedSearch:
                         yield found
 
     def _search_share(self, params: PyTree, batches: Iterable[SearchBatch]) -> Iterator[tuple[np.ndarray, Hypotheses]]:
-        for kind, alike in itertools.groupby(batches, lambda batch: batch.kind):
+        for _, alike in itertools.groupby(batches, lambda batch: batch.kind):
             waiting: dict[int, _Group] = {}
-            capacity = _first_capacity(kind)
             for batch in alike:
-                self._examples.setdefault(kind, _shapes_of((params, batch.limits, batch.padded, batch.forced)))
                 indices = np.where(batch.limits > 0, batch.indices, -1)
                 if (indices >= 0).any():
-                    start = partial(self._start, kind=kind, capacity=capacity)
-                    state = start(params, batch.inputs, batch.limits, batch.forced)
-                    yield from self._until_sparse(params, kind, _Group(state, indices, 0, capacity), waiting)
-            # The groups with the fewest tokens first: the others may join them.
+                    capacity = _capacity(FIRST_CAPACITY, batch.max_length)
+                    shapes = self._shapes(params, batch, capacity)
+                    state = self._start(params, batch.inputs, batch.limits, batch.forced, shapes=shapes)
+                    yield from self._until_sparse(params, batch, _Group(state, indices, 0, capacity), waiting)
+            # The groups with the fewest tokens first: the others may join them. All batches here have the shapes of this one.
             while waiting:
-                group = self._with_fewest_rows(kind, waiting.pop(min(waiting)))
-                yield from self._until_sparse(params, kind, group, waiting)
+                group = self._with_fewest_rows(params, batch, waiting.pop(min(waiting)))
+                yield from self._until_sparse(params, batch, group, waiting)
 
     def _until_sparse(
-        self, params: PyTree, kind: tuple, group: _Group, waiting: dict[int, _Group]
+        self, params: PyTree, batch: SearchBatch, group: _Group, waiting: dict[int, _Group]
     ) -> Iterator[tuple[np.ndarray, Hypotheses]]:
         """Searches until the group is sparse; its unfinished sentences then join the groups ``waiting``, by position."""
-        max_length, *_ = kind
         while group.num_unfinished:
             if group.position == group.capacity:
-                capacity = _next_capacity(group.capacity, max_length, self._devices.few_shapes)
-                group = self._resized(kind, group, np.arange(len(group.indices)), capacity)
+                capacity = _next_capacity(group.capacity, batch.max_length, self._devices.few_shapes)
+                group = self._resized(params, batch, group, np.arange(len(group.indices)), capacity)
             until = min(group.position + SEGMENT, group.capacity)
             # A segment ends when a quarter of the rows is free: of all rows, or of the unfinished ones of a sparse group.
             num_rows = len(group.indices)
             kept = _three_quarters(group.num_unfinished if group.is_sparse else num_rows)
-            limits = np.int32(until), np.int32(num_rows - kept)
-            state, results = self._run_segment(params, group.state, *limits, kind=kind)
-            position, is_done, *hypotheses = jax.device_get(results)
-            newly = (group.indices >= 0) & (is_done | (position == max_length))
+            state, results = self._run_segment(params, group.state, until, num_rows - kept)
+            position, is_done, hypotheses = jax.device_get(results)
+            newly = (group.indices >= 0) & (is_done | (position == batch.max_length))
             if newly.any():
                 yield group.indices[newly], Hypotheses(*(leaf[newly] for leaf in hypotheses))
             group = _Group(state, np.where(newly, -1, group.indices), int(position), group.capacity)
@@ -248,14 +215,14 @@ class SegmentedSearch:
         joined, rest = more.indices.copy(), fewer.indices.copy()
         joined[free], rest[moving] = fewer.indices[moving], -1
         more = more._replace(state=state, indices=joined)
-        fewer = fewer._replace(state=(fewer_is_done, fewer.state[1]), indices=rest)
+        fewer = fewer._replace(state=fewer.state._replace(is_done=fewer_is_done), indices=rest)
         is_full = more.num_unfinished == len(more.indices)
         left = fewer if is_full else more
         if left.num_unfinished:
             waiting[group.position] = left
         return more if is_full else nothing
 
-    def _with_fewest_rows(self, kind: tuple, group: _Group) -> _Group:
+    def _with_fewest_rows(self, params: PyTree, batch: SearchBatch, group: _Group) -> _Group:
         if self._devices.few_shapes:
             return group
         multiple, num_rows = self._devices.row_multiple, len(group.indices)
@@ -263,42 +230,26 @@ class SegmentedSearch:
         if kept == num_rows:
             return group
         unfinished_first = np.argsort(group.indices < 0, kind="stable")
-        return self._resized(kind, group, unfinished_first[:kept], group.capacity)
+        return self._resized(params, batch, group, unfinished_first[:kept], group.capacity)
 
-    def _resized(self, kind: tuple, group: _Group, rows: np.ndarray, capacity: int) -> _Group:
+    def _resized(self, params: PyTree, batch: SearchBatch, group: _Group, rows: np.ndarray, capacity: int) -> _Group:
         """Some of the rows, in arrays of another capacity."""
-        state = self._resize(group.state, rows, kind=kind, capacity=capacity)
+        state = self._resize(group.state, rows, shapes=self._shapes(params, batch, capacity))
         return group._replace(state=state, indices=group.indices[rows], capacity=capacity)
 
-    def _state(self, kind: tuple, capacity: int) -> Any:
-        """The shapes of a state of this capacity."""
-        if (kind, capacity) not in self._states:
-            params, limits, inputs, forced = self._examples[kind]
-
-            def start(params: PyTree, inputs: PyTree, limits: Array, forced: Array | None) -> PyTree:
-                return self._search.start(self._init_cache(params, inputs, capacity), limits, capacity, forced)
-
-            self._states[kind, capacity] = jax.eval_shape(start, params, inputs, limits, forced)
-        return self._states[kind, capacity]
-
-
-def _packed(state: Any) -> PackedState:
-    return state.is_done, tuple(jax.tree.leaves(state._replace(is_done=None)))
-
-
-def _unpacked(packed: PackedState, like: Any) -> PyTree:
-    """The state with the structure of ``like``."""
-    is_done, leaves = packed
-    return jax.tree.unflatten(jax.tree.structure(like._replace(is_done=None)), leaves)._replace(is_done=is_done)
-
-
-def _shapes_of(tree: PyTree) -> Any:
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
+    def _shapes(self, params: PyTree, batch: SearchBatch, capacity: int) -> tuple:
+        """The capacity, and the shape of every leaf of a cache of it, without its rows."""
+        key = batch.kind, capacity
+        if key not in self._known_shapes:
+            inputs = batch.inputs if batch.padded_inputs is None else batch.padded_inputs
+            cache = jax.eval_shape(lambda params, inputs: self._init_cache(params, inputs, capacity), params, inputs)
+            self._known_shapes[key] = (capacity, *(leaf.shape[1:] for leaf in jax.tree.leaves(cache)))
+        return self._known_shapes[key]
 
 
 def capacities_of(max_length: int, few_shapes: bool = False) -> list[tuple[int, int]]:
     """The capacities of a search, each with the tokens chosen in it; for 150 (32, 32), (64, 32), (150, 86)."""
-    capacity, position = _first_capacity((max_length,)), 0
+    capacity, position = _capacity(FIRST_CAPACITY, max_length), 0
     found = []
     while position < max_length:
         found.append((capacity, capacity - position))
@@ -312,11 +263,6 @@ def _capacity(wanted: int, max_length: int) -> int:
     return wanted if wanted * CAPACITY_GROWTH < max_length else max_length
 
 
-def _first_capacity(kind: tuple) -> int:
-    max_length, *_ = kind
-    return _capacity(FIRST_CAPACITY, max_length)
-
-
 def _next_capacity(capacity: int, max_length: int, few_shapes: bool) -> int:
     return max_length if few_shapes else _capacity(capacity * CAPACITY_GROWTH, max_length)
 
@@ -325,7 +271,16 @@ def _three_quarters(count: int) -> int:
     return count * 3 // 4
 
 
-def _padded(leaf: Array, like: jax.ShapeDtypeStruct) -> Array:
-    """``leaf`` with zeros after it, in the shape of ``like`` but for the number of rows."""
-    missing = [(0, size - old) for old, size in zip(leaf.shape[1:], like.shape[1:], strict=True)]
+def _with_capacity(state: PyTree, shapes: tuple) -> PyTree:
+    """The same search in larger arrays, padded with zeros, which are PAD in rows of ids."""
+    capacity, *trailing = shapes
+    leaves, structure = jax.tree.flatten(state.cache)
+    cache = jax.tree.unflatten(structure, [_padded(*each) for each in zip(leaves, trailing, strict=True)])
+    alive = state.alive._replace(ids=_padded(state.alive.ids, (state.alive.ids.shape[1], capacity)))
+    finished = state.finished._replace(ids=_padded(state.finished.ids, (state.finished.ids.shape[1], capacity)))
+    return state._replace(cache=cache, alive=alive, finished=finished)
+
+
+def _padded(leaf: Array, trailing: tuple[int, ...]) -> Array:
+    missing = [(0, size - old) for old, size in zip(leaf.shape[1:], trailing, strict=True)]
     return jnp.pad(leaf, [(0, 0), *missing]) if any(more for _, more in missing) else leaf

@@ -1,6 +1,5 @@
 """Translation as a task: training data, evaluation, scores and attention of given sentences."""
 
-import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,11 +13,10 @@ import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Hyperparameters, load_run_config, to_dict
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Hyperparameters, load_run_config
 from transformer_jax.config.data import padded_width
 from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.mixture import by_corpus
-from transformer_jax.config.plugins import user_parts
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.batches import fetch_batches, make_batch
 from transformer_jax.data.corpora import completed, open_corpus
@@ -281,18 +279,9 @@ class TranslationTask(Task):
         own, decoding = self.objective, config.decoding
         model = own.model, self.tokenizers, decoding, self.mesh, own.longest_sequence, own.evaluation_dtype
         if not decoding.mbr:
-            identity = "" if constraint else self._identity(config)
-            return Translator(*model, constraint, config.parts, identity)
+            return Translator(*model, constraint, config.parts)
         utility = utility_of(decoding.mbr, config.evaluation.tokenizer(config.data.target_language))
         return MinimumRiskTranslator(*model, constraint, utility=utility)
-
-    def _identity(self, config: ExperimentConfig) -> str:
-        """The settings that determine the programs of a search; empty where they do not, or there are several devices."""
-        if not isinstance(self.objective, TranslationObjective) or self.mesh.size > 1 or user_parts():
-            return ""
-        settings = to_dict(config)
-        blocks = [settings.get(name) for name in ("task", "model", "batching", "decoding", "parts")]
-        return json.dumps([self.objective.evaluation_dtype, *blocks])
 
     @cached_property
     def scorer(self) -> PairScorer:

@@ -1,6 +1,6 @@
 """Translation of text: tokenizer, model and beam search."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -39,7 +39,6 @@ from transformer_jax.decoding.source_batches import rows_of_full_batch, source_b
 from transformer_jax.layers.mesh_axes import constrain_rows
 from transformer_jax.models.interface import Module, call
 from transformer_jax.runtime.hardware import batch_tokens_on, device_of, few_shapes_on
-from transformer_jax.runtime.kept_traces import jit_with_kept_traces
 from transformer_jax.sequence_types import DecodeCache, Tokens
 from transformer_jax.tasks.task import DecodingProgram
 from transformer_jax.training.sharding import put_rows, replicated, row_groups, shard_map_rows, unshard_fsdp
@@ -85,12 +84,10 @@ class Translator:
         compute_dtype: str = "float32",
         constraint: Constraint | None = None,
         parts: Mapping[str, Any] = MappingProxyType({}),
-        identity: str = "",
     ) -> None:
         """``longest``: maximum length of a sequence of the model; None: any. ``compute_dtype``: of the model.
 
         ``constraint``, whose inputs are source ids: what beam search may choose. ``parts``: the settings of parts.
-        ``identity``: all settings that determine the programs of the search, whose traces are kept; empty: they are not.
         """
         self.tokenizers = tokenizers
         self.decoding = decoding
@@ -100,7 +97,6 @@ class Translator:
         self.compute_dtype = compute_dtype
         self.constraint = constraint
         self.parts = parts
-        self._identity = identity
         self._searches: dict[int, SegmentedSearch] = {}
 
     def translate(self, params: PyTree, sentences: Sequence[str], **options: Any) -> list[list[Translation]]:
@@ -197,9 +193,8 @@ class Translator:
     def _search_for(self, num_results: int) -> SegmentedSearch:
         """Made once for each number of results: it keeps compiled programs."""
         if num_results not in self._searches:
-            jit = jit_with_kept_traces(f"{self._identity} {num_results}") if self._identity else jax.jit
             self._searches[num_results] = search_for(
-                self.model, self.decoding, self.mesh, num_results, self.constraint, self.parts, jit
+                self.model, self.decoding, self.mesh, num_results, self.constraint, self.parts
             )
         return self._searches[num_results]
 
@@ -273,7 +268,6 @@ def search_for(
     num_results: int,
     constraint: Constraint | None = None,
     parts: Mapping[str, Any] = MappingProxyType({}),
-    jit: Callable[..., Any] = jax.jit,
 ) -> SegmentedSearch:
     """The search of the settings, beam search or a part, whose inputs are source ids."""
     rules = Rules(decoding.beam_width, num_results, decoding.length_penalty, stop=decoding.stop)
@@ -282,7 +276,7 @@ def search_for(
     step: MakeStep = partial(step_of, model)
     if constraint is not None:
         init, step = constrained(init, step, decoding.beam_width, constraint)
-    return SegmentedSearch(init, step, search, devices_of_search(mesh), jit)
+    return SegmentedSearch(init, step, search, devices_of_search(mesh))
 
 
 def devices_of_search(mesh: Mesh) -> SearchDevices:
