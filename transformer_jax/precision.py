@@ -23,7 +23,7 @@ class Precision:
     hidden states. ``logits``: type of the logits of a training loss. Parameters, their gradients, optimizer moments, residual
     sums, norm statistics, softmax, losses and the sums inside products are always float32.
 
-    ``vocabulary_compute``: type of the operands of the product with all words, if it is another than ``compute``.
+    ``output_layer_compute``: type of the operands of products in the output layer, if it is another than ``compute``.
     ``product`` is the algorithm of float32 products. Operands keep ``mantissa_bits`` of their mantissa (None: all). Backward
     passes merge rows and positions into one axis if ``merges_positions``, which is faster on a CPU and impossible where both
     axes are sharded.
@@ -35,12 +35,12 @@ class Precision:
     product: lax.Precision | None = None
     mantissa_bits: int | None = None
     merges_positions: bool = True
-    vocabulary_compute: str = ""
+    output_layer_compute: str = ""
 
     @property
-    def of_vocabulary(self) -> "Precision":
-        """This policy for the product of hidden states with all words."""
-        return replace(self, compute=self.vocabulary_compute or self.compute)
+    def of_output_layer(self) -> "Precision":
+        """This policy for the output layer, from hidden states to logits."""
+        return replace(self, compute=self.output_layer_compute or self.compute)
 
     @property
     def float32_output(self) -> "Precision":
@@ -71,8 +71,8 @@ TPU. The other three round operands alike on every device."""
 POLICIES_ON_CPU: Mapping[str, Precision] = {name: policy.float32_output for name, policy in POLICIES.items()}
 """Results are float32: a CPU converts bfloat16 for every sum (a training step of width 128 was 14 % slower)."""
 
-EVALUATION_ON_CPU: Mapping[str, Precision] = {**POLICIES_ON_CPU, "bfloat16": Precision(vocabulary_compute="bfloat16")}
-"""For decoding and the loss of evaluation: the other products, of few rows, are no faster in bfloat16, or slower."""
+EVALUATION_ON_CPU: Mapping[str, Precision] = {**POLICIES_ON_CPU, "bfloat16": Precision(output_layer_compute="bfloat16")}
+"""Decoding and evaluation loss on a CPU: only the output layer is rounded; products of few rows are not faster in bfloat16."""
 
 
 def einsum(subscripts: str, left: Array, right: Array, precision: Precision = FLOAT32) -> Array:

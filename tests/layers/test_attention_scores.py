@@ -58,6 +58,14 @@ NORMALIZERS = {
 }
 
 
+def test_the_output_is_the_sum_of_values_by_weights_without_padding():
+    values = normal(8, BATCH, PLACES, 7)
+    output, weights = scores.attend(SCORES["dot"][0], values, MASK[:, None, :])
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
+    assert (weights[1, :, 3:] == 0).all()
+    np.testing.assert_allclose(output, jnp.einsum("BQM,BMU->BQU", weights, values), atol=1e-5)
+
+
 def test_normalizers_are_their_equations():
     each, mask = normal(9, 1, 1, 4), jnp.array([[[1, 1, 1, 0]]], bool)
     raw = np.asarray(each)[0, 0, :3]

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -195,9 +196,16 @@ def test_a_lock_is_not_taken_through_a_link(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_from_eight_devices_to_four_to_one_to_two(whole, cache, tmp_path):
+def test_another_seed_gives_another_run(whole, cache, tmp_path):
+    train(replace(tiny_config(cache, num_updates=1), seed=1), tmp_path)
+    ours, theirs = (metrics_of(folder)[0]["train/loss"] for folder in (tmp_path, whole))
+    assert ours != theirs
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_from_one_device_to_eight_to_four_to_one(whole, cache, tmp_path):
     split = {"data": 2, "fsdp": 2, "tensor": 2}
-    for devices, mesh, updates in ((8, split, 3), (4, {"data": 4}, 6), (1, {}, 9), (2, {"data": 2}, UPDATES)):
+    for devices, mesh, updates in ((1, {}, 3), (8, split, 6), (4, {"data": 4}, 9), (1, {}, UPDATES)):
         settings = tiny_settings(cache, num_updates=updates)
         settings["mesh"] = mesh
         assert train(from_dict(settings), tmp_path, devices=devices).step == updates

@@ -49,8 +49,9 @@ class DecodingConfig:
     sampling_seed: int = setting(0, "Seed of the samples of decoding.mbr.", at_least=0, at_most=LARGEST_SEED)
     compute_dtype: Literal["model", "float32", "float32_exact", "tf32", "bfloat16"] = setting(
         "model",
-        "Precision of decoding and of the loss in evaluation; model: model.compute_dtype, but float32 on CPUs. bfloat16 on "
-        "a CPU: only the product of a Transformer with all words, faster where the CPU has units for it.",
+        "Precision of decoding and of the loss in evaluation; model: model.compute_dtype, but float32 on CPUs. On a "
+        "CPU, bfloat16 rounds only the output layer of a Transformer (hidden states times the vocabulary); this is faster on "
+        "CPUs with bfloat16 units.",
     )
     max_extra_tokens: int = setting(
         50, "Maximum length of a translation, in tokens beyond its source.", at_most=100_000

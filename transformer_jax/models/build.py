@@ -116,7 +116,7 @@ def init_decoder_only(model: DecoderOnly, key: Array) -> PyTree:
 
 
 def _embedding_maker(config: TransformerLayersConfig, on: Devices) -> Callable[..., Embedding]:
-    precision = on.policies[config.compute_dtype].of_vocabulary
+    precision = on.policies[config.compute_dtype].of_output_layer
     return partial(EMBEDDINGS[config.embedding], d_model=config.d_model, precision=precision, lookup=on.lookup)
 
 
@@ -133,7 +133,7 @@ def _projection(
 ) -> OutputLayer:
     plain = BiasedProjection(embedding) if config.logits_bias else embedding
     site = Site("decoder", "projection", config.decoder_depth, True)
-    precision = on.policies[config.compute_dtype].of_vocabulary
+    precision = on.policies[config.compute_dtype].of_output_layer
     made: OutputLayer = _part(
         "projection", config.projection, config, parts, site, embedding=plain, precision=precision
     )

@@ -82,7 +82,7 @@ def few_shapes_on(mesh: Any) -> bool:
 def evaluation_dtype(stated: str, of_model: str, device: Device) -> str:
     """The precision of ``decoding.compute_dtype``; ``model`` stands for the model's own, on CPUs for float32.
 
-    So the outputs of a run are the same on all CPUs.
+    Bfloat16 pays only on CPUs with units for it (``decoding.compute_dtype=bfloat16``).
     """
     if stated != "model":
         return stated

@@ -266,12 +266,16 @@ def put_rows(batch: PyTree, mesh: Mesh) -> PyTree:
 def unshard_fsdp(params: PyTree, mesh: Mesh, compute_dtype: str) -> PyTree:
     """Parameters for decoding, unsharded over ``fsdp``: a loop over tokens would all-gather them at every token.
 
-    ``OPERANDS`` are rounded before the all-gather; the results of a model of this ``compute_dtype`` stay the same.
+    The results of a model of this ``compute_dtype`` stay the same.
     """
     if mesh.shape["fsdp"] == 1:
         return params
-    # In evaluation a CPU does not round all of them.
-    return unshard_program(mesh, "float32" if mesh.devices.flat[0].platform == "cpu" else compute_dtype)(params)
+    return unshard_program(mesh, gathered_dtype(mesh, compute_dtype))(params)
+
+
+def gathered_dtype(mesh: Mesh, compute_dtype: str) -> str:
+    """The type of ``OPERANDS`` in the all-gather: rounded, except on CPUs, where a Transformer rounds only its output layer."""
+    return "float32" if mesh.devices.flat[0].platform == "cpu" else compute_dtype
 
 
 @cache

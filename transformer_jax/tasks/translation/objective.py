@@ -40,7 +40,7 @@ class TranslationObjective(Objective):
         self.evaluation_dtype = evaluation_dtype(stated, of_model, device_of(mesh))
         evaluated = replace(config.model, compute_dtype=self.evaluation_dtype)
         policies = policies_on(mesh, of_evaluation=True)
-        self.evaluation_precision = policies[self.evaluation_dtype].of_vocabulary.float32_output
+        self.evaluation_precision = policies[self.evaluation_dtype].of_output_layer.float32_output
         devices = on_devices(evaluated)._replace(policies=policies)
         self.model = build_model(evaluated, *self._vocabularies, devices, parts=config.parts)
         self._unsmoothed_loss: Callable[[PyTree, Batch, Array, None], LossSums] = self._unsmoothed_loss_of_rows

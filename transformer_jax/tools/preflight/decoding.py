@@ -19,6 +19,7 @@ from transformer_jax.tools.preflight.program import Compiled, Program, bytes_on_
 from transformer_jax.training.sharding import (
     batch_sharding,
     decoding_shardings,
+    gathered_dtype,
     make_mesh,
     operands_rounded,
     replicated,
@@ -37,8 +38,7 @@ def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, 
     config = resolve_for_device(config, lambda: settings_on(topology.devices[0]))
     objective = objective_of(config, mesh)
     decoding = task_class(config.task).decoding(config, objective, length, mesh)
-    chosen = getattr(config.decoding, "compute_dtype", "model")
-    compute_dtype = config.model.compute_dtype if chosen == "model" else chosen
+    compute_dtype = getattr(objective, "evaluation_dtype", config.model.compute_dtype)
     parameters = _parameters(objective.init_params, mesh, compute_dtype)
     parts, state_bytes = _compiled_parts(decoding, parameters, mesh, topology.chip, is_search)
     last = parts[-1].found
@@ -114,7 +114,7 @@ def _compiled_parts(
 def _parameters(init_params: Callable[[Array], PyTree], mesh: Mesh, compute_dtype: str) -> PyTree:
     shapes = jax.eval_shape(init_params, jax.eval_shape(lambda: jax.random.key(0)))
     if mesh.shape["fsdp"] > 1:
-        shapes = jax.eval_shape(partial(operands_rounded, compute_dtype=compute_dtype), shapes)
+        shapes = jax.eval_shape(partial(operands_rounded, compute_dtype=gathered_dtype(mesh, compute_dtype)), shapes)
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         shapes,
