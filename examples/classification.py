@@ -94,7 +94,6 @@ class Classification(TranslationTask):
     next_commands = ("evaluate --workdir={workdir} --split=test",)
     commands_of_trained = ()
     reads_texts = False
-    begin = Task.begin
     decoding = Task.decoding
     ensemble = Task.ensemble
 

@@ -1,4 +1,4 @@
-"""Statistics of the kit: equal to direct computation, whatever the parts of a batch and the devices."""
+"""Statistics of the kit: equal to direct computation, whatever the micro-batches and the devices."""
 
 from dataclasses import asdict
 from functools import cache
@@ -91,9 +91,9 @@ def test_the_noise_scale_is_that_of_its_gradients():
     for _ in range(200):
         # Sums of b gradients, each with mean 0.3 and variance 4 in 50 dimensions.
         sums = [size * mean + np.sqrt(size) * 2 * draw.normal(size=50) for size in sizes]
-        parts = sum(statistic.of_part(each, size)[""] for each, size in zip(sums, sizes, strict=True))
+        joined = sum(statistic.of_micro_batch(each, size)[""] for each, size in zip(sums, sizes, strict=True))
         tokens = sizes.sum()
-        total += np.asarray(statistic.of_update(None, sum(sums) / tokens, tokens, {"": parts})[""])
+        total += np.asarray(statistic.of_update(None, sum(sums) / tokens, tokens, {"": joined})[""])
     assert total[0] / total[1] == pytest.approx(50 * 4 / (50 * 0.3**2), rel=0.1)
     with pytest.raises(ConfigError, match="accumulation_steps"):
         statistic.of_update(None, np.ones(3), 1.0, {})

@@ -94,7 +94,7 @@ def test_divergence_is_zero_for_equal_logits_and_symmetric():
     np.testing.assert_allclose(symmetric_divergence(one, other), both / 2, rtol=1e-5)
 
 
-def test_terms_accumulate_over_parts_of_a_batch():
+def test_terms_accumulate_over_micro_batches():
     made = objective("z_loss,r_drop", 0.0)
     params = random_params(made.init_params, jax.random.key(0))
     whole, _ = sums_and_gradient(made, params)
@@ -104,6 +104,6 @@ def test_terms_accumulate_over_parts_of_a_batch():
         return sums.loss, sums
 
     arguments = params, BATCH, jax.random.key(1), hyperparameters_of(made.config)
-    _, parts = jax.jit(_accumulated(jax.grad(loss, has_aux=True), 2))(*arguments)
-    for mine, theirs in zip(jax.tree.leaves(parts), jax.tree.leaves(whole), strict=True):
+    _, accumulated = jax.jit(_accumulated(jax.grad(loss, has_aux=True), 2))(*arguments)
+    for mine, theirs in zip(jax.tree.leaves(accumulated), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5)

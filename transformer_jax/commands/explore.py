@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from transformer_jax.commands import flags
 from transformer_jax.commands.align import read_pairs
-from transformer_jax.commands.run_flags import output_path, run_config, run_flags, split_checkpoint
+from transformer_jax.commands.run_flags import chosen_runs, output_path, run_config, run_flags, split_checkpoint
 from transformer_jax.config import ConfigError
 from transformer_jax.config.json_text import is_unicode
 
@@ -63,7 +63,7 @@ def explore(values: flags.Values) -> int:
     """
     from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 
-    chosen = [ChosenRun(values.workdir, run_config(values), values.checkpoint)]
+    chosen = chosen_runs(values, run_config(values))
     for text in values.against:
         folder, checkpoint = split_checkpoint(text, "--against")
         chosen.append(ChosenRun(folder, run_config(values, workdir=folder), checkpoint or values.checkpoint))

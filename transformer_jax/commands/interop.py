@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformer_jax.commands import flags
-from transformer_jax.commands.run_flags import run_config, run_flags
+from transformer_jax.commands.run_flags import chosen_runs, run_config, run_flags
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, difference
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import text_table
@@ -50,14 +50,14 @@ def export(values: flags.Values) -> int:
     with the run, as by verify, on the first sentences of --text (default: the validation split); --no_verify skips this. Exit
     status 1: they differ by more than the tolerance. Libraries: pip install ctranslate2 safetensors torch transformers.
     """
-    config = run_config(values)
+    (run,) = chosen_runs(values, run_config(values))
     output = _new_folder(values.output, "--output")
     options = {name: values[name].value for name in OPTIONS.get(values.format, ())}
     for name in (name for names in OPTIONS.values() for name in names):
         if values[name].present and name not in options:
             raise ConfigError(f"--{name}: not an option of --format={values.format}; leave it out")
     require_writable(output.parent, "--output")
-    model = _open(values, config)
+    model = _open(values, run.config)
     texts = _texts_to_compare(values, model)
     with appearing_folder(output) as folder:
         format_module(values.format).export(model, folder, texts, **options)
@@ -121,7 +121,8 @@ def verify(values: flags.Values) -> int:
     translation differs elsewhere than at a near tie (quantized models: more translations than the tolerance allows), or a text
     is tokenized differently.
     """
-    model = _open(values, run_config(values))
+    (run,) = chosen_runs(values, run_config(values))
+    model = _open(values, run.config)
     return _compare(model, Path(values.against).expanduser(), _texts_to_compare(values, model))
 
 

@@ -45,8 +45,7 @@ def run_config(values: flags.Values, *tasks: str, workdir: str | None = None) ->
 def require_task(workdir: str, *tasks: str) -> None:
     """Raises ConfigError unless ``workdir`` is a run, of one of these tasks if there are any."""
     RunDirectory(workdir).require_run()
-    found = load_run_config(workdir).task
-    if tasks and found not in tasks:
+    if tasks and (found := load_run_config(workdir).task) not in tasks:
         raise ConfigError(
             f"--workdir: {workdir} is a run of task={found}; this command takes task={' or '.join(tasks)}"
         )

@@ -231,7 +231,7 @@ def mesh_sizes(mesh: MeshConfig, device_count: int, whose: str = "that are here"
 
 def require_rows_divide(row_multiple: int, accumulation_steps: int, sizes: Mapping[str, int]) -> None:
     """Raises ConfigError unless the rows of a micro-batch divide over the data and fsdp axes of a mesh with ``sizes``."""
-    parts = sizes["data"] * sizes["fsdp"] * accumulation_steps
-    if row_multiple % parts:
+    divisor = sizes["data"] * sizes["fsdp"] * accumulation_steps
+    if row_multiple % divisor:
         product = f"mesh data {sizes['data']} x fsdp {sizes['fsdp']} x accumulation_steps {accumulation_steps}"
-        raise ConfigError(f"batching.row_multiple: {row_multiple} is not a multiple of {parts} ({product}); use one")
+        raise ConfigError(f"batching.row_multiple: {row_multiple} is not a multiple of {divisor} ({product}); use one")

@@ -11,21 +11,21 @@ from transformer_jax.training.statistics import Ratios, Statistic, ratio
 
 @register("statistic", "gradient_noise")
 class GradientNoise(Statistic):
-    """tr(S) / |G|^2 in target tokens, from parts of accumulated batches (McCandlish et al. 2018, appendix A.1).
+    """tr(S) / |G|^2 in target tokens, from the micro-batches of gradient accumulation (McCandlish et al. 2018, appendix A.1).
 
-    A mean gradient over b tokens has the expected square |G|^2 + tr(S) / b. Parts i = 1, ..., n of b_i of the B tokens of a
-    batch: the mean of their squares, weighted by b_i, is expected to be |G|^2 + n tr(S) / B. Both estimates are added up over
+    A mean gradient over b tokens has the expected square |G|^2 + tr(S) / b. Micro-batches i = 1, ..., n of b_i of the B
+    tokens of a batch: the mean of their squares, weighted by b_i, is expected to be |G|^2 + n tr(S) / B. Both estimates are added up over
     the updates of a line of the log and divided then; where they are too noisy, the result is negative or erratic.
     """
 
-    def of_part(self, gradient: PyTree, tokens: Array) -> Ratios:
-        """The squared norm of the gradient over the number of tokens, and 1 for a part that has tokens."""
+    def of_micro_batch(self, gradient: PyTree, tokens: Array) -> Ratios:
+        """The squared norm of the gradient over the number of tokens, and 1 for a micro-batch that has tokens."""
         return {"": ratio(optax.tree.norm(gradient, squared=True) / jnp.maximum(tokens, 1.0), tokens > 0)}
 
     def of_update(self, params: PyTree, gradient: PyTree, tokens: Array, joined: Ratios) -> Ratios:
         """See ``Statistic``."""
         require(bool(joined), "training.watch", "gradient_noise needs batching.accumulation_steps of at least 2")
-        squares, parts = joined[""]
+        squares, count = joined[""]
         of_whole = optax.tree.norm(gradient, squared=True)
-        noise = jnp.where(parts > 1, (squares - tokens * of_whole) / jnp.maximum(parts - 1, 1.0), 0.0)
-        return {"": ratio(noise, jnp.where(parts > 1, of_whole - noise / tokens, 0.0))}
+        noise = jnp.where(count > 1, (squares - tokens * of_whole) / jnp.maximum(count - 1, 1.0), 0.0)
+        return {"": ratio(noise, jnp.where(count > 1, of_whole - noise / tokens, 0.0))}

@@ -41,7 +41,9 @@ class LatentAttention(ModifiedAttention):
         self.latent_kernel = self.param("latent_kernel", xavier_uniform(0, 1), (self.d_model, self.memory_width))
 
     def empty_cache(self, rows: int, num_slots: int, beams: int) -> LayerCache:
-        return LayerCache(empty_kv(rows, 1, self.ring(num_slots, beams), self.memory_width, 0, self.precision))
+        return LayerCache(
+            empty_kv(rows, 1, self.num_kept_slots(num_slots, beams), self.memory_width, 0, self.precision)
+        )
 
     def cache_of(self, memory: Float[Array, "B M D"], positions: Int[AnyArray, "B M"]) -> KVCache:
         latent_BCM = jnp.swapaxes(self._compressed(memory), 1, 2)[:, None].astype(self.precision.compute)

@@ -39,7 +39,7 @@ class LogitFactors(NamedTuple):
 
 
 class OutputLayer(nn.Module):
-    """From hidden states to logits, of ``precision``."""
+    """Computes logits from hidden states; subclasses have ``precision`` or override ``logits``."""
 
     def factors(self, hidden: Hidden) -> LogitFactors:
         """Factors of the logits; the loss multiplies them for a chunk of tokens at a time."""

@@ -127,11 +127,11 @@ class ModifiedAttention(MultiHeadAttention):
 
     def empty_cache(self, rows: int, num_slots: int, beams: int) -> LayerCache:
         """The cache: G heads of keys and values, in a ring of cache slots where a window ends there."""
-        sizes = self.num_key_value_heads, self.ring(num_slots, beams), self.key_size, self.value_size
+        sizes = self.num_key_value_heads, self.num_kept_slots(num_slots, beams), self.key_size, self.value_size
         return LayerCache(empty_kv(rows, *sizes, self.precision))
 
-    def ring(self, num_slots: int, beams: int) -> int:
-        """The number of cache slots that are kept of ``num_slots``."""
+    def num_kept_slots(self, num_slots: int, beams: int) -> int:
+        """The number of cache slots: a window needs no more than its own."""
         window = self._window()
         if window and window.left is not None and window.right == 0:
             return min(num_slots, (window.left + 1) * beams)

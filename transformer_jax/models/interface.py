@@ -10,19 +10,21 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Int, PyTree
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.sequence_types import Tokens
 
-# A Linen module with the methods of a sequence model, see ``call``.
+# A Linen module that has the methods of a sequence model; ``call`` lists them.
 Module = nn.Module
 
 
 def call(model: Module, params: PyTree, method: str, *arguments: Any, **options: Any) -> Any:
     """A method of a sequence model, as a pure function of the parameters.
 
-    ``encode(source, train)`` reads the source; its result is the ``memory`` of others. ``decode(target, memory, train)``:
-    teacher-forced logits [B, T, V] of each token of ``target`` given the tokens before it. ``factors(source, target, train)``:
-    both, stopped before the product over the vocabulary (``LogitFactors``). ``init_cache(memory, beam_width, max_length)``: the
-    ``DecodeCache`` before the first token. ``decode_step(token_ids, cache)``: logits [B, W, V] of the next token after ids
-    [B, W], which begin with ``BOS_ID``, and the cache after them. Attention weights are sown into the collection
-    ``intermediates`` under the name ``attention_weights``.
+    ``encode(source, train)``: read the source; the result is the ``memory`` of others.
+    ``decode(target, memory, train)``: teacher-forced logits [B, T, V] of each token of ``target`` given the tokens before it.
+    ``factors(source, target, train)``: encode and decode up to the output layer, as ``LogitFactors``.
+    ``init_cache(memory, beam_width, max_length)``: the ``DecodeCache`` before the first token.
+    ``decode_step(token_ids, cache)``: logits [B, W, V] of the next token after ids [B, W], and the cache after them. The first
+    ids are ``BOS_ID``.
+
+    Attention weights are sown into the collection ``intermediates`` under the name ``attention_weights``.
     """
     return model.apply({"params": params}, *arguments, method=method, **options)
 

@@ -15,8 +15,8 @@ Ratios = dict[str, Array]
 class Statistic:
     """Numbers that ``training.watch`` adds to the log, as train/NAME or train/NAME/PATH; override some of the methods.
 
-    Results are ratios, so that they are means over whole batches: numerators and denominators are added up over the parts of a
-    batch, its devices and the updates since the last line of the log, and then divided. ``is_maximum``: the largest of all
+    Results are ratios, so that they are means over whole batches: numerators and denominators are added up over the micro-batches
+    of a batch, its devices and the updates since the last line of the log, and then divided. ``is_maximum``: the largest of all
     counts instead of the sum. ``reads_activations``: whether it overrides ``of_pass``; layers then run unrolled, their
     activations are stored, and attention computes all weights at once, without a backend.
     """
@@ -31,12 +31,12 @@ class Statistic:
         """Of a forward pass with dropout, ``models.inspection.Activations``."""
         return {}
 
-    def of_part(self, gradient: PyTree, tokens: Array) -> Ratios:
-        """Of a part of an accumulated batch, with the gradient of the sum of its losses."""
+    def of_micro_batch(self, gradient: PyTree, tokens: Array) -> Ratios:
+        """Of a micro-batch of gradient accumulation, with the gradient of the sum of its losses."""
         return {}
 
     def of_update(self, params: PyTree, gradient: PyTree, tokens: Array, joined: Ratios) -> Ratios:
-        """Of the whole batch, with the gradient of the mean loss; ``joined``: of its passes and parts."""
+        """Of the whole batch, with the gradient of the mean loss; ``joined``: of its passes and micro-batches."""
         return joined
 
 
@@ -59,9 +59,11 @@ class Watch:
     def of_pass(self, activations: Any) -> dict[str, Ratios]:
         return {name: each.of_pass(activations) for name, each in self._watched.items()}
 
-    def with_part(self, found: dict[str, Ratios], gradient: PyTree, tokens: Array) -> dict[str, Ratios]:
-        """``found`` in a pass, and statistics of the part."""
-        return {name: found.get(name, {}) | each.of_part(gradient, tokens) for name, each in self._watched.items()}
+    def with_micro_batch(self, found: dict[str, Ratios], gradient: PyTree, tokens: Array) -> dict[str, Ratios]:
+        """``found`` in a pass, and statistics of the micro-batch."""
+        return {
+            name: found.get(name, {}) | each.of_micro_batch(gradient, tokens) for name, each in self._watched.items()
+        }
 
     def of_update(self, params: PyTree, gradient: PyTree, tokens: Array, found: dict[str, Ratios]) -> dict[str, Ratios]:
         of_all = params, gradient, tokens

@@ -105,7 +105,7 @@ def _accumulated(
             rows, index = micro_batch
             gradient, sums = gradient_of(params, rows, key_of_micro_batch(key, index), hyperparameters)
             if make_watch:
-                found = make_watch(hyperparameters).with_part(sums.statistics, gradient, sums.tokens)
+                found = make_watch(hyperparameters).with_micro_batch(sums.statistics, gradient, sums.tokens)
                 sums = sums._replace(statistics=found)
             return jax.tree.map(jnp.add, total, gradient), sums
 

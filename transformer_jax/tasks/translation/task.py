@@ -154,6 +154,8 @@ class TranslationTask(Task):
         Stated values stay; the run in ``directory`` gives the others, or the language for a new run. Raises ConfigError when a
         tokenizer is not installed.
         """
+        if not config.scores_translations:
+            return config
         config, remark = completed(config)
         if remark:
             say(remark, file=sys.stderr)

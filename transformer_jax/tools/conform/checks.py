@@ -34,7 +34,7 @@ OF_TRANSFORMERS: dict[str, Property] = {
 OF_LANGUAGE_MODELS: dict[str, Property] = {"left padding changes nothing": models.left_padding_changes_nothing}
 OF_UPDATES: dict[str, Property] = {
     "meshes equal one device": updates.meshes_agree,
-    "two parts equal a whole batch": updates.parts_equal_whole,
+    "two micro-batches equal a whole batch": updates.micro_batches_equal_whole,
     "resumes to the bit": updates.resumed_to_the_bit,
     "skips what is not finite": updates.skips_what_is_not_finite,
     "learns a batch": updates.learns_a_batch,

@@ -76,13 +76,13 @@ def resumed_to_the_bit(trial: Trial, length: int) -> str:
     return require_same_bits(jax.device_get(found), jax.device_get(expected))
 
 
-def parts_equal_whole(trial: Trial, length: int) -> str:
-    """Two parts of a batch, accumulated, where there are two devices on each, make the update of the whole batch.
+def micro_batches_equal_whole(trial: Trial, length: int) -> str:
+    """Two micro-batches, where there are two devices on each, make the update of the whole batch.
 
-    With a loss term that is not a sum over tokens, parts of the same rows do. Corruptions of parts have other random numbers.
+    With a loss term that is not a sum over tokens, micro-batches of the same rows do. Their corruptions have other random numbers.
     """
     if trial.config.training.corruption_names:
-        return "not checked: each part is corrupted by its own random numbers"
+        return "not checked: each micro-batch is corrupted by its own random numbers"
     rows = trial.rows(length)
     halves = Trial(replace(trial.config, batching=replace(trial.config.batching, accumulation_steps=2)))
 
@@ -91,7 +91,7 @@ def parts_equal_whole(trial: Trial, length: int) -> str:
         return require_near(found, expected, name, tolerance)
 
     is_linear = all(registered("loss_term")[name].is_sum_of_tokens for name in trial.config.training.loss_term_names)
-    # A device has half of the rows; every other one is in its first part.
+    # A device has half of the rows; every other one is in its first micro-batch.
     same = rows if is_linear else jax.tree.map(lambda each: each[[0, 0, 1, 1, 0, 0, 1, 1]], rows)
     count = min(2, jax.device_count())
     split = halves.update_on(MeshConfig(data=count))
@@ -100,7 +100,7 @@ def parts_equal_whole(trial: Trial, length: int) -> str:
     except Exception:
         compare(same, halves.update)
         raise
-    return worst if is_linear else f"not linear: parts of a batch differ by {compare(rows, split, tolerance=math.inf)}"
+    return worst if is_linear else f"not linear: micro-batches differ by {compare(rows, split, tolerance=math.inf)}"
 
 
 def learns_a_batch(trial: Trial, length: int) -> str:

@@ -169,12 +169,6 @@ class ParsingTask(TranslationTask):
         source = train_tokenizer(config.tokenizer, [pair.source for pair in pairs])
         return TokenizerPair(source, SymbolTokenizer.train([pair.target for pair in pairs], 1 << 20))
 
-    @staticmethod
-    def begin(config: ExperimentConfig, directory: Any) -> ExperimentConfig:
-        """The settings as they are: scores do not depend on languages."""
-        del directory
-        return config
-
     def training_data(self) -> TranslationData:
         """As of translation, with the counts of what was removed from the trees."""
         removed = open_trees(self.config).removed(self.config.data.train_split)
