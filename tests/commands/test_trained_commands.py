@@ -152,6 +152,11 @@ def test_mistakes_are_found_before_jax_starts(run, tmp_path):
     mistakes = [
         ([*evaluate, "--split=tset"], "no split 'tset'; expected tset.en"),
         ([*evaluate, "--checkpoint=400"], "no checkpoint '400'; kept are 0, 10, 20, 30 (best "),
+        (["explore", str(run), "--text=a", "--checkpoint=400"], "no checkpoint '400'; kept are 0, 10, 20, 30 (best "),
+        (
+            ["export", str(run), "--format=stablehlo", f"--output={tmp_path}/new/out", "--checkpoint=400"],
+            "no checkpoint '400'; kept are 0, 10, 20, 30 (best ",
+        ),
         ([*evaluate, "--config.model.d_model=32"], "config.model.d_model: the run has 16"),
         ([*evaluate, "--config.data.source=reverse"], "only decoding, mesh, data.directory, data.train"),
         ([*evaluate, f"--ensemble={run},"], "--ensemble: the name of a run is empty"),

@@ -358,6 +358,8 @@ def test_choices_and_their_explanation_know_what_was_added(capsys):
         TransformerConfig(attention="kerpl")
     with pytest.raises(ConfigError, match="'attentions' is not one of attention, "):
         register("attentions", "a")
+    with pytest.raises(ConfigError, match="attention 'old' has merge_heads, which was renamed: project_output"):
+        register("attention", "old")(type("Old", (MultiHeadAttention,), {"merge_heads": lambda self, heads: heads}))
     assert main(["config", "--plugin=nowhere.py", "--config=quickstart"]) == 2
     assert "--plugin: nowhere.py is not a file" in capsys.readouterr().err
     file = ROOT / "examples" / "kerple.py"

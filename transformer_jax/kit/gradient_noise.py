@@ -14,8 +14,8 @@ class GradientNoise(Statistic):
     """tr(S) / |G|^2 in target tokens, from the micro-batches of gradient accumulation (McCandlish et al. 2018, appendix A.1).
 
     A mean gradient over b tokens has the expected square |G|^2 + tr(S) / b. Micro-batches i = 1, ..., n of b_i of the B
-    tokens of a batch: the mean of their squares, weighted by b_i, is expected to be |G|^2 + n tr(S) / B. Both estimates are added up over
-    the updates of a line of the log and divided then; where they are too noisy, the result is negative or erratic.
+    tokens of a batch: the mean of their squares, weighted by b_i, is expected to be |G|^2 + n tr(S) / B. Both estimates are
+    added up over the updates of a line of the log and divided then; where they are too noisy, the result is negative or erratic.
     """
 
     def of_micro_batch(self, gradient: PyTree, tokens: Array) -> Ratios:

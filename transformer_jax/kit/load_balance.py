@@ -22,8 +22,8 @@ class LoadBalanceSettings:
 class LoadBalance(LossTerm):
     """Experts times the sum of share of tokens times mean probability, over layers (Fedus et al. 2022, equation 4).
 
-    Shares and means are over all tokens of the batch, padding too; with accumulation over the tokens of a micro-batch, on a mesh of
-    ``data`` alone over the tokens of one device. Layers run unrolled, with their activations stored.
+    Shares and means are over all tokens of the batch, padding too; with accumulation over the tokens of a micro-batch, on a
+    mesh of ``data`` alone over the tokens of one device. Layers run unrolled, with their activations stored.
     """
 
     reads_sown = True

@@ -15,8 +15,8 @@ Ratios = dict[str, Array]
 class Statistic:
     """Numbers that ``training.watch`` adds to the log, as train/NAME or train/NAME/PATH; override some of the methods.
 
-    Results are ratios, so that they are means over whole batches: numerators and denominators are added up over the micro-batches
-    of a batch, its devices and the updates since the last line of the log, and then divided. ``is_maximum``: the largest of all
+    Results are ratios, so that they are means over whole batches: numerators and denominators are added up over micro-batches,
+    devices and the updates since the last line of the log, and then divided. ``is_maximum``: the largest of all
     counts instead of the sum. ``reads_activations``: whether it overrides ``of_pass``; layers then run unrolled, their
     activations are stored, and attention computes all weights at once, without a backend.
     """

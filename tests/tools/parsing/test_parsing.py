@@ -73,6 +73,11 @@ def test_the_generated_treebank_has_one_tree_for_a_sentence():
         next(corpus.trees("tset"))
 
 
+def test_a_run_begins_without_languages_and_settings_of_bleu(tmp_path):
+    config = parsing_config(tmp_path)
+    assert ParsingTask.begin(config, None) is config
+
+
 def test_rare_words_are_classes():
     assert [class_of(word) for word in ("Smiths", "3.5-point", "IBM", "walking")] == [
         "unk-cap-s",

@@ -79,7 +79,7 @@ def resumed_to_the_bit(trial: Trial, length: int) -> str:
 def micro_batches_equal_whole(trial: Trial, length: int) -> str:
     """Two micro-batches, where there are two devices on each, make the update of the whole batch.
 
-    With a loss term that is not a sum over tokens, micro-batches of the same rows do. Their corruptions have other random numbers.
+    With a loss term that is not a sum over tokens, micro-batches of the same rows do. Corruptions have other random numbers.
     """
     if trial.config.training.corruption_names:
         return "not checked: each micro-batch is corrupted by its own random numbers"
