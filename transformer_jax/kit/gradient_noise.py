@@ -15,7 +15,7 @@ class GradientNoise(Statistic):
 
     A mean gradient over b tokens has the expected square |G|^2 + tr(S) / b. Micro-batches i = 1, ..., n of b_i of the B
     tokens of a batch: the mean of their squares, weighted by b_i, is expected to be |G|^2 + n tr(S) / B. Both estimates are
-    added up over the updates of a line of the log and divided then; where they are too noisy, the result is negative or erratic.
+    added up over the updates of a line of the log and divided then; if they are too noisy, the result is negative or erratic.
     """
 
     def of_micro_batch(self, gradient: PyTree, tokens: Array) -> Ratios:
