@@ -22,6 +22,7 @@ from transformer_jax.tools.launching import (
     is_absolute,
     logs_of,
     name_of_workdir,
+    needs_cache,
 )
 from transformer_jax.tools.launching.kubernetes import KubernetesSettings, kubernetes_manifest
 from transformer_jax.tools.launching.skypilot import SkyPilotSettings, sky_task
@@ -70,7 +71,8 @@ USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND [-- evaluate|sweep
     flags.string(
         "volume_claim",
         None,
-        "kubernetes: PersistentVolumeClaim of the shared disk, ReadWriteMany for several hosts; skypilot: a volume",
+        "kubernetes: PersistentVolumeClaim of the shared disk, ReadWriteMany for several hosts; skypilot: a volume; a run at "
+        "gs:// or s3:// needs none",
     ),
     flags.string(
         "gpu_type", None, "kubernetes: gke-accelerator of the nodes, such as nvidia-h100-80gb; skypilot: such as H100"
@@ -164,8 +166,9 @@ def _follower(command: list[str], workdir: str) -> Sweep | Evaluation:
         if values.workdir != workdir:
             raise ConfigError(f"evaluate: --workdir={values.workdir} is another run; write --workdir={workdir}")
         if values.watch and is_address(workdir):
+            problem = "--watch does not read runs in object stores"
             raise ConfigError(
-                "evaluate: --watch follows runs on a shared disk; start it yourself when the run has begun"
+                f"evaluate: {problem}; leave it out to score the run at its end, and let it validate meanwhile"
             )
         return Evaluation(tuple(command), workdir, values.watch)
     if name != "sweep":
@@ -221,6 +224,5 @@ def _tokenizing(values: flags.Values, config: ExperimentConfig, shards: int) -> 
 
 def _shared_cache(workdir: str, config: ExperimentConfig) -> list[str]:
     """The flag for a cache that all machines share, unless the settings state a folder."""
-    folder, own = beside(workdir, "cache"), getattr(type(config.data), "cache_directory", None)
-    is_stated = own is None or config.data.cache_directory != own
-    return [] if is_stated or folder is None else [f"--config.data.cache_directory={folder}"]
+    folder = beside(workdir, "cache")
+    return [f"--config.data.cache_directory={folder}"] if folder and needs_cache(config) else []

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import ClassVar
 
 from transformer_jax.config import ConfigError, ExperimentConfig
+from transformer_jax.config.checks import is_address
 from transformer_jax.config.optimization import mesh_sizes, require_rows_divide
 
 PROGRAM = "transformer-jax"
@@ -82,6 +83,10 @@ class Sweep:
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise ConfigError(f"--workers: {self.workers} must be at least 1")
+        if is_address(self.workdir):
+            raise ConfigError(
+                f"--workdir: {self.workdir}: a sweep cannot be in an object store; give a path on a shared disk"
+            )
         if self.workers > 1 and not is_absolute(self.workdir):
             raise ConfigError(f"--workdir: {self.workdir!r} is not absolute; all workers must see it")
 
@@ -111,6 +116,12 @@ def beside(workdir: str, name: str) -> str | None:
     """The folder ``name`` next to a run directory, on the same shared disk; None for a relative path."""
     parent = workdir.rstrip("/").rpartition("/")[0]
     return f"{parent}/{name}" if is_absolute(workdir) and parent not in ("", "~") else None
+
+
+def needs_cache(config: ExperimentConfig) -> bool:
+    """Whether the settings leave the folder of tokenized corpora and compiled programs at its default."""
+    default = getattr(type(config.data), "cache_directory", None)
+    return default is not None and config.data.cache_directory == default
 
 
 def logs_of(workdir: str) -> str:

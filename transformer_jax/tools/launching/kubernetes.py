@@ -56,6 +56,8 @@ KINDS = {
 INTERRUPTED = 75
 # A week to read the logs; the run itself is on the volume.
 SECONDS_UNTIL_REMOVED = 7 * 24 * 3600
+# The largest number of restarts that Kubernetes takes.
+NO_LIMIT = 2**31 - 1
 STARTED = "/tmp/started"
 # It finishes a validation or compilation first.
 GRACE = "# On SIGTERM it saves and ends; "
@@ -95,7 +97,7 @@ class KubernetesSettings:
     def __post_init__(self) -> None:
         require_name(self.name)
         # Clusters with quotas refuse pods that state no CPU and memory.
-        require_given(self, image="REGISTRY/IMAGE", volume_claim="NAME", cpus="8", memory="32Gi")
+        require_given(self, image="REGISTRY/IMAGE", cpus="8", memory="32Gi")
         require_words(self, ("namespace", "queue", "secret", "image", "volume_claim", "gpu_type"))
         require_memory(self.memory, "Ki|Mi|Gi|Ti|k|M|G|T")
         if (self.tpu is None) == (self.gpus_per_node is None):
@@ -141,12 +143,12 @@ def _hosts(settings: KubernetesSettings) -> Hosts:
 def kubernetes_manifest(settings: KubernetesSettings, workload: Training | Sweep) -> str:
     """The manifest as YAML; raises ConfigError if the workload does not fit the hosts."""
     hosts = _hosts(settings)
-    require_on_volume(settings.mount_path, workload)
+    require_on_volume(settings.volume_claim, settings.mount_path, workload)
     if isinstance(workload, Training):
         workload.require_fits(hosts.number * hosts.devices_of_each)
         content = _job_set(settings, hosts, workload)
         for follower in workload.followers:
-            require_on_volume(settings.mount_path, follower)
+            require_on_volume(settings.volume_claim, settings.mount_path, follower)
     elif hosts.number == 1:
         content = _sweep_job(settings, hosts, workload)
     else:
@@ -182,16 +184,21 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
-def require_on_volume(mount_path: str, workload: Training | Sweep | Evaluation) -> None:
-    """Raises ConfigError unless ``mount_path`` is absolute, and run and token store, if it is a path, are below it."""
+def require_on_volume(volume: str | None, mount_path: str, workload: Training | Sweep | Evaluation) -> None:
+    """Raises ConfigError unless run and token store are at addresses, or below the absolute ``mount_path`` of a volume."""
     if not mount_path.startswith("/"):
         raise ConfigError(f"--mount_path: {mount_path} must begin with /")
     folder = mount_path.rstrip("/") + "/"
     store = workload.config.data.store if isinstance(workload, Training) else ""
-    for key, path in (("--workdir", workload.workdir), ("--config.data.store", "" if is_address(store) else store)):
-        is_on_volume = is_absolute(path) and f"{path}/".startswith(folder) and ".." not in path.split("/")
-        if not is_on_volume and (path or key == "--workdir"):
-            raise ConfigError(f"{key}: {path} is not on the volume of --mount_path; use {folder}NAME")
+    for key, path in (("--workdir", workload.workdir), *([("--config.data.store", store)] if store else [])):
+        if is_address(path):
+            continue
+        if not (is_absolute(path) and f"{path}/".startswith(folder)) or ".." in path.split("/"):
+            raise ConfigError(
+                f"{key}: {path} is not on the volume of --mount_path; use {folder}NAME, or gs:// or s3://"
+            )
+        if volume is None:
+            raise ConfigError(f"--volume_claim: is missing; without a volume {path} is lost with its machine")
 
 
 def _metadata(settings: KubernetesSettings) -> Manifest:
@@ -245,7 +252,8 @@ def _tokenizing_jobs(settings: KubernetesSettings, tokenizing: Tokenizing) -> li
     for name, number in (("tokenizers", 1), ("tokens", tokenizing.shards)):
         pod = _pod(settings, Hosts(1, 1, {}, spot), tokenizing.command("$JOB_COMPLETION_INDEX"), [])
         after = {"dependsOn": [{"name": jobs[-1]["name"], "status": "Complete"}]} if jobs else {}
-        jobs.append({"name": name, "replicas": 1, **after, "template": {"spec": _indexed(settings, number, pod)}})
+        spec = _indexed(settings.max_restarts, number, pod)
+        jobs.append({"name": name, "replicas": 1, **after, "template": {"spec": spec}})
     return jobs
 
 
@@ -261,17 +269,18 @@ def _follower(settings: KubernetesSettings, follower: Sweep | Evaluation) -> Man
         "name": follower.kind,
         "replicas": 1,
         "dependsOn": [{"name": WORKERS, "status": "Ready" if follower.is_beside else "Complete"}],
-        "template": {"spec": _indexed(settings, follower.workers, pod)},
+        # If it failed, the JobSet would restart the run.
+        "template": {"spec": _indexed(NO_LIMIT, follower.workers, pod)},
     }
 
 
-def _indexed(settings: KubernetesSettings, number: int, pod: Manifest) -> Manifest:
+def _indexed(max_restarts: int, number: int, pod: Manifest) -> Manifest:
     """A job of ``number`` pods; if one fails, the others continue (Kubernetes 1.29)."""
     return {
         "completionMode": "Indexed",
         "completions": number,
         "parallelism": number,
-        "backoffLimitPerIndex": settings.max_restarts,
+        "backoffLimitPerIndex": max_restarts,
         "template": pod,
     }
 
@@ -280,8 +289,13 @@ def _probes(settings: KubernetesSettings, workload: Training) -> Manifest:
     """Ready: the run has written ``goodput.json`` since the pod started. Alive: it wrote it within the limit, if there is one.
 
     A run writes the file with every line of the log and every checkpoint. Without a limit the run's own watchdog ends a run
-    that hangs (``training.hang_factor``). Workers of a sweep send heartbeats to the study instead.
+    that hangs (``training.hang_factor``). Workers of a sweep send heartbeats to the study instead. Runs in object stores have no probes.
     """
+    if is_address(workload.workdir):
+        if settings.minutes_without_progress:
+            problem = "looks at a file on the volume; leave it out, and set --config.training.hang_factor=50"
+            raise ConfigError(f"--minutes_without_progress: {problem}")
+        return {}
     goodput = shlex.quote(f"{workload.workdir.rstrip('/')}/goodput.json")
     has_begun = _probe(f'test -n "$(find {goodput} -newer {STARTED})"')
     if not settings.minutes_without_progress:
@@ -305,7 +319,8 @@ def _sweep_job(settings: KubernetesSettings, hosts: Hosts, sweep: Sweep) -> Mani
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": _metadata(settings),
-        "spec": {"ttlSecondsAfterFinished": SECONDS_UNTIL_REMOVED} | _indexed(settings, sweep.workers, pod),
+        "spec": {"ttlSecondsAfterFinished": SECONDS_UNTIL_REMOVED}
+        | _indexed(settings.max_restarts, sweep.workers, pod),
     }
 
 
@@ -333,20 +348,21 @@ def _pod(settings: KubernetesSettings, hosts: Hosts, command: str, environment: 
         "image": settings.image,
         "command": ["/bin/sh", "-c", unexpanded(f"touch {STARTED}\n{SHELL.format(command=command)}")],
         "resources": {"requests": asked, "limits": asked},
-        "volumeMounts": [{"name": VOLUME, "mountPath": settings.mount_path}],
     }
+    pod: Manifest = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": settings.seconds_to_save,
+        "containers": [container],
+    }
+    if settings.volume_claim is not None:
+        container["volumeMounts"] = [{"name": VOLUME, "mountPath": settings.mount_path}]
+        pod["volumes"] = [{"name": VOLUME, "persistentVolumeClaim": {"claimName": settings.volume_claim}}]
     if settings.secret is not None:
         container["envFrom"] = [{"secretRef": {"name": settings.secret}}]
     if environment:
         container["env"] = environment
     if any(variable["name"] == "JAX_COORDINATOR_ADDRESS" for variable in environment):
         container["ports"] = [{"containerPort": PORT}]
-    pod: Manifest = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": settings.seconds_to_save,
-        "containers": [container],
-        "volumes": [{"name": VOLUME, "persistentVolumeClaim": {"claimName": settings.volume_claim}}],
-    }
     if hosts.node_selector:
         pod["nodeSelector"] = hosts.node_selector
     return {"metadata": {"labels": _labels(settings)}, "spec": pod}

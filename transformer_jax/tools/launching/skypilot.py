@@ -2,15 +2,16 @@
 
 From the task schema of SkyPilot (docs.skypilot.co, YAML specification). SkyPilot gives each node the addresses of all nodes,
 their number and its rank, from which the script sets JAX's three variables. A managed job (``sky jobs launch``) is restarted
-elsewhere when its spot machines are preempted, and the run resumes from the shared disk: a volume (``sky volumes apply``;
-Kubernetes and RunPod), or one that ``setup`` mounts, such as NFS. A mounted bucket does not work: its files cannot be appended
-to.
+elsewhere when its spot machines are preempted, and the run resumes from an object store or the shared disk: a volume (``sky
+volumes apply``; Kubernetes and RunPod), or one that ``setup`` mounts, such as NFS. A mounted bucket does not work: its files
+cannot be appended to.
 """
 
 import shlex
 from dataclasses import dataclass
 
 from transformer_jax.config import ConfigError
+from transformer_jax.config.checks import is_address
 from transformer_jax.tools.launching import Sweep, Training, is_absolute, require_name, require_words
 from transformer_jax.tools.launching.kubernetes import PORT, Manifest, as_yaml, require_on_volume
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
@@ -41,9 +42,6 @@ class SkyPilotSettings:
         require_name(self.name)
         if bool(self.gpu_type) != bool(self.gpus_per_node):
             raise ConfigError("--gpu_type, --gpus_per_node: give both, such as --gpu_type=H100 --gpus_per_node=8")
-        if not (self.volume_claim or self.setup):
-            problem = "is missing: without a volume (sky volumes ls) the run is lost with its machine"
-            raise ConfigError(f"--volume_claim: {problem}; or mount a shared disk in --setup")
         if not (self.image or self.setup):
             problem = "give one: the machines have no transformer-jax, such as --setup='pip install ...'"
             raise ConfigError(f"--image, --setup: {problem}")
@@ -52,10 +50,11 @@ class SkyPilotSettings:
 
 def sky_task(settings: SkyPilotSettings, workload: Training | Sweep) -> str:
     """The task as YAML; raises ConfigError if the workload does not fit the nodes."""
-    if not is_absolute(workload.workdir):
-        raise ConfigError(f"--workdir: {workload.workdir} is not absolute; give a path on a shared disk")
-    if settings.volume_claim:
-        require_on_volume(settings.mount_path, workload)
+    for each in (workload, *(workload.followers if isinstance(workload, Training) else ())):
+        if settings.volume_claim or not settings.setup:
+            require_on_volume(settings.volume_claim, settings.mount_path, each)
+        elif not (is_absolute(each.workdir) or is_address(each.workdir)):
+            raise ConfigError(f"--workdir: {each.workdir} is not absolute; give a path on the disk that --setup mounts")
     resources: Manifest = {}
     if settings.gpus_per_node:
         resources["accelerators"] = f"{settings.gpu_type}:{settings.gpus_per_node}"

@@ -14,6 +14,7 @@ import shlex
 from dataclasses import dataclass, replace
 
 from transformer_jax.config import ConfigError
+from transformer_jax.config.checks import is_address
 from transformer_jax.tools.launching import (
     LONGEST_NAME,
     Evaluation,
@@ -21,6 +22,7 @@ from transformer_jax.tools.launching import (
     Tokenizing,
     Training,
     logs_of,
+    needs_cache,
     require_given,
     require_memory,
     require_name,
@@ -37,13 +39,13 @@ HEADER = """#!/bin/bash
 {setup}
 """
 AFTER_OK = " --dependency=afterok:${job} --kill-on-invalid-dep=yes"
-# After the job has started.
-AFTER = " --dependency=after:${job}"
+# After the job has started, or was canceled.
+AFTER = " --dependency=after:${job} --export=ALL,RUN=${job}"
 # Ends a script within a script.
 END = "END_OF_JOB"
 SUBMISSION = """#!/bin/bash
-# Written by transformer-jax launch slurm. Start it with bash, from the folder that relative paths start from. It submits jobs
-# that wait for each other: {order}.
+# Written by transformer-jax launch slurm. Start it with bash, from the folder that relative paths start from. It submits
+# these jobs: {order}.
 # Start it again after a failure: shards that exist are not tokenized again, and the run resumes.
 set -e
 mkdir -p {logs}
@@ -59,6 +61,15 @@ step=$!
 wait "$step"
 status=$?
 """
+# The step waits for the run and scores it until its last update; a run that has left the queue before that ends it.
+WATCHED = """while kill -0 $$ 2> /dev/null; do
+    sleep 30
+    if queue=$(squeue --me --noheader --format=%A) && ! grep --quiet --line-regexp "$RUN" <<< "$queue" \\
+        && ! grep --no-messages '"reason"' {folder}/outcome.json | grep --quiet --invert-match 'interrupted\\|failed'
+    then echo "the run $RUN has left the queue"; scancel --signal=TERM "$SLURM_JOB_ID"; fi
+done &
+"""
+HAS_BEGUN = 'until test -e "$0/config.json"; do sleep 10; done; exec "$@"'
 REQUEUED = """job=$SLURM_JOB_ID
 if [ -n "${{SLURM_ARRAY_JOB_ID-}}" ]; then job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID; fi
 
@@ -126,25 +137,22 @@ def slurm_script(settings: SlurmSettings, workload: Training | Sweep) -> str:
     jobs.append(("run", AFTER_OK if jobs else "", script))
     for follower in workload.followers:
         jobs.append((follower.kind, AFTER if follower.is_beside else AFTER_OK, _follower_script(settings, follower)))
-    order = ", ".join(f"{name}{' beside it' * (after == AFTER)}" for name, after, _ in jobs)
-    written, before = [SUBMISSION.format(logs=logs, order=order)], ""
+    order: list[str] = []
+    written, before = [], ""
     for name, after, script in jobs:
         job = name if name in ("tokenizers", "tokens", "run") else "job"
+        order.append(name + {"": "", AFTER: f", when {before} has started", AFTER_OK: f", after {before}"}[after])
         written.append(SUBMITTED.format(job=job, after=after.format(job=before), script=script, end=END, name=name))
         # All jobs after the run depend on it, not on each other.
         before = before if before == "run" else job
-    return "".join(written)
+    return "".join([SUBMISSION.format(logs=logs, order="; ".join(order)), *written])
 
 
 def _follower_script(settings: SlurmSettings, follower: Sweep | Evaluation) -> str:
     """One task, or an array of tasks, on one device."""
     name = f"{settings.name[: LONGEST_NAME - 9]}-{follower.kind}"
-    own = replace(settings, name=name, nodes=1, gpus_per_node=min(settings.gpus_per_node or 0, 1))
-    if follower.is_beside:
-        home, below = ('"$HOME"', follower.workdir[1:]) if follower.workdir.startswith("~/") else ("", follower.workdir)
-        has_begun = f"until test -e {home}{shlex.quote(below.rstrip('/'))}/config.json; do sleep 10; done"
-        own = replace(own, setup="\n".join(filter(None, [settings.setup, has_begun])))
-    return sbatch_script(own, follower)
+    one = replace(settings, name=name, nodes=1, gpus_per_node=min(settings.gpus_per_node or 0, 1))
+    return sbatch_script(one, follower)
 
 
 def _tokenizing_script(settings: SlurmSettings, tokenizing: Tokenizing, logs: str, index: str, array: list[str]) -> str:
@@ -163,12 +171,15 @@ def sbatch_script(settings: SlurmSettings, workload: Training | Sweep | Evaluati
     if isinstance(workload, Training):
         num_tasks = settings.nodes * settings.tasks_per_node
         workload.require_fits(num_tasks)
-        tasks_per_node, command, array = settings.tasks_per_node, workload.command(num_tasks), []
+        tasks_per_node, command, array = settings.tasks_per_node, shlex.join(workload.command(num_tasks)), []
         log = f"{logs}/{settings.name}-%j.log"
+        if is_address(workload.workdir) and needs_cache(workload.config):
+            problem = "is below the home directory, which hosts often share; set a folder on a disk of each host"
+            raise ConfigError(f"data.cache_directory: {problem}, such as --config.data.cache_directory=/tmp/cache")
     else:
         if settings.nodes != 1:
             raise ConfigError(f"--nodes: {settings.nodes}: each worker of a sweep runs on one node; leave it out")
-        tasks_per_node, command = 1, workload.command()
+        tasks_per_node, command = 1, shlex.join(workload.command())
         array = [f"--array=0-{workload.workers - 1}"] if isinstance(workload, Sweep) else []
         log = f"{logs}/{settings.name}-{'%A_%a' if array else '%j'}.log"
     lines = "\n".join(f"#SBATCH {line}" for line in [*_directives(settings, tasks_per_node), *array, f"--output={log}"])
@@ -176,7 +187,12 @@ def sbatch_script(settings: SlurmSettings, workload: Training | Sweep | Evaluati
     gpus = ["--gpu-bind=none"] if settings.gpus_per_node else []
     # Since version 22.05 srun no longer takes --cpus-per-task from the job.
     cpus = f"--cpus-per-task={settings.cpus}"
-    run = RUN.format(srun_flags=shlex.join(["--kill-on-bad-exit=1", *gpus, cpus]), command=shlex.join(command))
+    watched = ""
+    if isinstance(workload, Evaluation) and workload.is_beside:
+        home, below = ('"$HOME"', workload.workdir[1:]) if workload.workdir.startswith("~/") else ("", workload.workdir)
+        folder = home + shlex.quote(below.rstrip("/"))
+        watched, command = WATCHED.format(folder=folder), f"bash -c '{HAS_BEGUN}' {folder} {command}"
+    run = watched + RUN.format(srun_flags=shlex.join(["--kill-on-bad-exit=1", *gpus, cpus]), command=command)
     if settings.time is not None:
         run = REQUEUED.format(run=run)
     asked = f"it gets one {settings.seconds_to_save} s before the time limit (--seconds_to_save)"
