@@ -46,7 +46,7 @@ def test_a_command_becomes_a_file_and_the_file_is_named(tmp_path, capsys):
     ("workdir", "flags", "cache"),
     [
         ("~/runs/a/", (), "~/runs/cache"),
-        ("s3://bucket/runs/a", (), None),
+        ("s3://bucket/runs/a", ("--config.data.cache_directory=/fast",), "/fast"),
         ("/a", (), None),
         ("~/a", (), None),
         ("runs/a", (), None),
@@ -133,7 +133,7 @@ def test_a_sweep_becomes_an_array(capsys):
                 "--watch",
                 "--workdir=s3://b/r",
             ],
-            "evaluate: --watch follows runs on a shared disk",
+            "evaluate: --watch does not read runs in object stores",
         ),
         ([*SLURM, "--tpu=v5e:4x4", *TRAIN], "--tpu: is a flag for kubernetes, not for slurm"),
         (

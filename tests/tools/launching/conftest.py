@@ -11,7 +11,6 @@ import pytest
 TRAINING = """
 printf '%s\\n' "$@" > "$NOTES/arguments-${SLURM_PROCID-0}"
 env > "$NOTES/environment-${SLURM_PROCID-0}"
-echo $$ >> "$NOTES/pids"
 if [ "$BEHAVIOR" = fails ]; then exit 1; fi
 if [ "$BEHAVIOR" = forever ]; then
     trap 'kill $!; sleep 0.3; echo saved >> "$NOTES/saved"; exit 0' TERM

@@ -24,6 +24,8 @@ SKY = {
     "mount_path": "/shared",
 }
 
+MOUNTED = SKY | {"setup": "mount /shared", "volume_claim": None}
+
 
 def test_a_task_of_skypilot():
     task = yaml.safe_load(sky_task(SkyPilotSettings(**SKY), training()))
@@ -32,6 +34,12 @@ def test_a_task_of_skypilot():
     task_of_workers = yaml.safe_load(sky_task(SkyPilotSettings(**SKY), sweep(workers=3)))
     assert (task_of_workers["num_nodes"], task_of_workers["run"].split()[-1]) == (3, "--workers=1")
     assert task["resources"] == {"accelerators": "H100:8", "cpus": "16+", "image_id": "docker:i", "use_spot": True}
+
+
+def test_a_run_in_an_object_store_needs_no_volume():
+    run = training(workdir="s3://bucket/base")
+    assert "volumes" not in yaml.safe_load(sky_task(SkyPilotSettings(**SKY | {"volume_claim": None}), run))
+    assert "--workdir=s3://bucket/base" in sky_task(SkyPilotSettings(**MOUNTED), run)
 
 
 @pytest.mark.slow
@@ -89,11 +97,19 @@ def test_what_does_not_fit_is_refused():
         ),
         (
             lambda: sky_task(SkyPilotSettings(**SKY | {"volume_claim": None}), training()),
-            "--volume_claim: is missing: with",
+            "--volume_claim: is missing; with",
+        ),
+        (
+            lambda: sky_task(SkyPilotSettings(**SKY), training(followers=(sweep(workdir="/a/b"),))),
+            "--workdir: /a/b is not on the volume",
         ),
         (lambda: sky_task(SkyPilotSettings(**SKY | {"image": None}), training()), "--image, --setup: give one"),
         (lambda: sky_task(SkyPilotSettings(**SKY), training(workdir="/a/b")), "--workdir: /a/b is not on the volume"),
-        (lambda: sky_task(SkyPilotSettings(**SKY), training(workdir="runs/a")), "--workdir: runs/a is not absolute"),
+        (
+            lambda: sky_task(SkyPilotSettings(**MOUNTED), training(workdir="runs/a")),
+            "--workdir: runs/a is not absolute",
+        ),
+        (lambda: sky_task(SkyPilotSettings(**SKY), sweep(1, "gs://b/c")), "a sweep cannot be in an object store"),
         (lambda: sky_task(SkyPilotSettings(**SKY), training(rows=8)), "batching.row_multiple: 8 is not a multiple"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -1,9 +1,12 @@
 """The scripts are run, with stand-ins for the programs of SLURM that do to them what the manuals say."""
 
 import os
+import re
 import signal
 import subprocess
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from jax._src.clusters import SlurmCluster
 from tools.launching.workloads import AWKWARD, sweep, training, watch
 
 from transformer_jax.config import ConfigError
+from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.tools.launching import Evaluation
 from transformer_jax.tools.launching.slurm import SlurmSettings, sbatch_script, slurm_script
 
@@ -20,6 +24,7 @@ echo "$@" > "$NOTES/srun"
 while [[ $1 == --* ]]; do shift; done
 for ((task = 0; task < SLURM_NTASKS; task++)); do
     SLURM_PROCID=$task SLURM_LOCALID=$((task % TASKS_PER_NODE)) SLURM_STEP_NODELIST='node[007-008]' "$@" & pids+=($!)
+    echo $! >> "$NOTES/pids"
 done
 worst=0
 for pid in "${pids[@]}"; do wait "$pid" || worst=$?; done
@@ -50,7 +55,7 @@ def directives(script: str) -> dict[str, str]:
 def started(program, notes, tmp_path):
     """Runs a script as a job; the process ends when the job does."""
     program("srun", SRUN)
-    program("scancel", 'echo "$@" >> "$NOTES/scancel"; xargs kill -TERM < "$NOTES/pids"')
+    program("scancel", 'echo "$@" >> "$NOTES/scancel"; xargs -r kill -TERM < "$NOTES/pids"; : > "$NOTES/pids"')
     program("scontrol", 'echo "$@" >> "$NOTES/scontrol"')
 
     def start(script: str, behavior: str = "", **variables: str) -> subprocess.Popen:
@@ -106,7 +111,7 @@ def test_jobs_beside_and_after_a_run_depend_on_it(started, notes, program, tmp_p
     succeeded = ["--parsable", "--dependency=afterok:72", KILL]
     assert flags == [
         ["--parsable", "--dependency=afterok:71", KILL],
-        ["--parsable", "--dependency=after:72"],
+        ["--parsable", "--dependency=after:72", "--export=ALL,RUN=72"],
         succeeded,
         succeeded,
     ]
@@ -114,30 +119,61 @@ def test_jobs_beside_and_after_a_run_depend_on_it(started, notes, program, tmp_p
     assert [job["job-name"] for job in jobs] == ["base-watch", "base-sweep", "base-evaluate"]
     assert [job.get("array") for job in jobs] == [None, "0-2", None]
     assert all((job["nodes"], job["ntasks-per-node"], job["gpus-per-node"]) == ("1", "1", "1") for job in jobs)
-    waiting = started((notes / "job-3").read_text().replace("sleep 10", f"touch {notes}/waits; sleep 0.05"))
-    until_exists(notes / "waits")
-    assert not (notes / "srun").exists()
-    Path(workdir).mkdir()
-    (Path(workdir) / "config.json").touch()
-    assert waiting.wait(20) == 0
-    assert (notes / "srun").read_text().endswith(f"transformer-jax evaluate --watch --workdir={workdir}\n")
-    alone = slurm_script(settings(), training(workdir="~/run", followers=(watch("~/run"),)))
-    assert "submits jobs\n# that wait for each other: run, watch beside it.\n" in alone
-    assert 'until test -e "$HOME"/run/config.json' in alone
+    order = "tokenizers; tokens, after tokenizers; run, after tokens; watch, when run has started; sweep, after run; "
+    assert order in slurm_script(settings(), workload)
 
 
-def until_exists(file: Path) -> None:
+def has_lines(file: Path, number: int) -> bool:
+    return file.exists() and len(file.read_text().splitlines()) >= number
+
+
+def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
-    while not file.exists():
-        assert time.monotonic() < deadline, f"{file} did not come"
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+@pytest.fixture
+def watching(started, notes, program, tmp_path, monkeypatch):
+    """The job of ``watch`` beside job 72; ``squeue`` answers when ``notes/queue`` exists, and notes that it was asked."""
+    program("squeue", 'echo "$@" >> "$NOTES/squeue"; cat "$NOTES/queue" 2> /dev/null')
+    monkeypatch.setenv("HOME", str(tmp_path))
+    script = sbatch_script(settings(nodes=1, gpus_per_node=0, time="1:00:00"), watch("~/a run"))
+    script = re.sub("sleep [0-9]+", "sleep 0.05", script)
+    return lambda: started(script, "forever", RUN="72")
+
+
+def test_watch_waits_for_the_run_and_ends_when_it_has_left_the_queue_without_success(watching, notes, tmp_path):
+    job = watching()
+    # SLURM does not answer, and then lists the run, as it does while the run waits to start again.
+    until(lambda: has_lines(notes / "squeue", 2))
+    write_whole(notes / "queue", "172\n72\n")
+    until(lambda: has_lines(notes / "squeue", 5))
+    assert not (notes / "arguments-0").exists()
+    (tmp_path / "a run").mkdir()
+    (tmp_path / "a run/config.json").touch()
+    until((notes / "ready-0").exists)
+    assert (notes / "arguments-0").read_text().splitlines() == ["evaluate", "--watch", "--workdir=~/a run"]
+    outcome = tmp_path / "a run/outcome.json"
+    write_whole(outcome, '{\n  "reason": "finished",\n}')
+    write_whole(notes / "queue", "172\n")
+    asked = len((notes / "squeue").read_text().splitlines())
+    until(lambda: has_lines(notes / "squeue", asked + 3))
+    assert not (notes / "scancel").exists()
+    write_whole(outcome, '{\n  "reason": "failed",\n}')
+    assert job.wait(20) == 0
+    assert (notes / "saved").exists() and not (notes / "scontrol").exists()
+
+
+def test_watch_ends_if_the_run_is_canceled_before_it_begins(watching, notes):
+    (notes / "queue").touch()
+    assert watching().wait(20) == 128 + signal.SIGTERM
+    assert not (notes / "arguments-0").exists() and not (notes / "scontrol").exists()
 
 
 def until_ready(notes: Path, number: int) -> None:
-    deadline = time.monotonic() + 20
-    while len(list(notes.glob("ready-*"))) < number:
-        assert time.monotonic() < deadline, "the tasks did not start"
-        time.sleep(0.02)
+    until(lambda: len(list(notes.glob("ready-*"))) >= number)
 
 
 def test_jax_finds_all_tasks_of_a_training(started, notes, monkeypatch):
@@ -220,6 +256,15 @@ def test_a_job_that_its_owner_cancels_does_not_queue_again(started, notes):
 def test_what_slurm_would_refuse_or_misread(changes, problem):
     with pytest.raises(ConfigError, match=problem):
         settings(**changes)
+
+
+def test_a_run_in_an_object_store_states_a_cache_that_no_other_host_has():
+    workload = training(workdir="gs://bucket/base")
+    with pytest.raises(ConfigError, match=r"data\.cache_directory: is below the home directory"):
+        slurm_script(settings(), workload)
+    own = replace(workload.config.data, cache_directory="/tmp/cache")
+    stated = replace(workload, config=replace(workload.config, data=own))
+    assert "--workdir=gs://bucket/base &" in slurm_script(settings(), stated)
 
 
 def test_a_worker_of_a_sweep_has_one_node():

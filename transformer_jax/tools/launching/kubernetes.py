@@ -54,7 +54,7 @@ KINDS = {
 }
 # EX_TEMPFAIL of sysexits.h.
 INTERRUPTED = 75
-# A week to read the logs; the run itself is on the volume.
+# A week to read the logs; the run itself is on the volume or in the object store.
 SECONDS_UNTIL_REMOVED = 7 * 24 * 3600
 # The largest number of restarts that Kubernetes takes.
 NO_LIMIT = 2**31 - 1
@@ -289,7 +289,8 @@ def _probes(settings: KubernetesSettings, workload: Training) -> Manifest:
     """Ready: the run has written ``goodput.json`` since the pod started. Alive: it wrote it within the limit, if there is one.
 
     A run writes the file with every line of the log and every checkpoint. Without a limit the run's own watchdog ends a run
-    that hangs (``training.hang_factor``). Workers of a sweep send heartbeats to the study instead. Runs in object stores have no probes.
+    that hangs (``training.hang_factor``). Workers of a sweep send heartbeats to the study instead.
+    Runs in object stores have no probes.
     """
     if is_address(workload.workdir):
         if settings.minutes_without_progress:

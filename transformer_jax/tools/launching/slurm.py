@@ -61,12 +61,15 @@ step=$!
 wait "$step"
 status=$?
 """
-# The step waits for the run and scores it until its last update; a run that has left the queue before that ends it.
+# The step waits for the run, and ends by itself once the run is complete. If the job of the run has ended before, it is ended.
 WATCHED = """while kill -0 $$ 2> /dev/null; do
     sleep 30
-    if queue=$(squeue --me --noheader --format=%A) && ! grep --quiet --line-regexp "$RUN" <<< "$queue" \\
-        && ! grep --no-messages '"reason"' {folder}/outcome.json | grep --quiet --invert-match 'interrupted\\|failed'
-    then echo "the run $RUN has left the queue"; scancel --signal=TERM "$SLURM_JOB_ID"; fi
+    if queue=$(squeue --me --noheader --format=%A) && ! grep --quiet --line-regexp "$RUN" <<< "$queue"; then
+        # A shared disk may show the outcome late.
+        sleep 90
+        grep --no-messages '"reason"' {folder}/outcome.json | grep --quiet --invert-match 'interrupted\\|failed' \\
+            || {{ echo "job $RUN ended before its run was complete"; scancel --signal=TERM "$SLURM_JOB_ID"; }}
+    fi
 done &
 """
 HAS_BEGUN = 'until test -e "$0/config.json"; do sleep 10; done; exec "$@"'
