@@ -264,7 +264,11 @@ def test_a_run_in_an_object_store_states_a_cache_that_no_other_host_has():
         slurm_script(settings(), workload)
     own = replace(workload.config.data, cache_directory="/tmp/cache")
     stated = replace(workload, config=replace(workload.config, data=own))
-    assert "--workdir=gs://bucket/base &" in slurm_script(settings(), stated)
+    script, local = slurm_script(settings(), stated), 'SCRATCH="${TRANSFORMER_JAX_SCRATCH:-/tmp/'
+    assert "--workdir=gs://bucket/base &" in script and local in script
+    own = replace(workload.config.data, store="s3://bucket/tokens")
+    from_bucket = replace(training(), config=replace(workload.config, data=own))
+    assert [local in slurm_script(settings(), each) for each in (training(), from_bucket)] == [False, True]
 
 
 def test_a_worker_of_a_sweep_has_one_node():

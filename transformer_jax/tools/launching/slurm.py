@@ -56,6 +56,9 @@ SUBMITTED = """{job}=$(sbatch --parsable{after} <<'{end}'
 {job}=${{{job}%%;*}}
 echo "{name}: job ${job}"
 """
+LOCAL_SCRATCH = """# Blocks of stores and copies of runs, in a folder that no other host writes.
+export TRANSFORMER_JAX_SCRATCH="${TRANSFORMER_JAX_SCRATCH:-/tmp/transformer_jax-$USER}"
+"""
 RUN = """srun {srun_flags} {command} &
 step=$!
 wait "$step"
@@ -170,12 +173,14 @@ def _tokenizing_script(settings: SlurmSettings, tokenizing: Tokenizing, logs: st
 
 def sbatch_script(settings: SlurmSettings, workload: Training | Sweep | Evaluation) -> str:
     """The script of a run or a sweep; raises ConfigError if it does not fit the nodes."""
-    logs = logs_of(workload.workdir)
+    logs, begins = logs_of(workload.workdir), ""
     if isinstance(workload, Training):
         num_tasks = settings.nodes * settings.tasks_per_node
         workload.require_fits(num_tasks)
         tasks_per_node, command, array = settings.tasks_per_node, shlex.join(workload.command(num_tasks)), []
         log = f"{logs}/{settings.name}-%j.log"
+        if is_address(workload.workdir) or is_address(workload.config.data.store):
+            begins = LOCAL_SCRATCH
         if is_address(workload.workdir) and needs_cache(workload.config):
             problem = "is below the home directory, which hosts often share; set a folder on a disk of each host"
             raise ConfigError(f"data.cache_directory: {problem}, such as --config.data.cache_directory=/tmp/cache")
@@ -190,12 +195,11 @@ def sbatch_script(settings: SlurmSettings, workload: Training | Sweep | Evaluati
     gpus = ["--gpu-bind=none"] if settings.gpus_per_node else []
     # Since version 22.05 srun no longer takes --cpus-per-task from the job.
     cpus = f"--cpus-per-task={settings.cpus}"
-    watched = ""
     if isinstance(workload, Evaluation) and workload.is_beside:
         home, below = ('"$HOME"', workload.workdir[1:]) if workload.workdir.startswith("~/") else ("", workload.workdir)
         folder = home + shlex.quote(below.rstrip("/"))
-        watched, command = WATCHED.format(folder=folder), f"bash -c '{HAS_BEGUN}' {folder} {command}"
-    run = watched + RUN.format(srun_flags=shlex.join(["--kill-on-bad-exit=1", *gpus, cpus]), command=command)
+        begins, command = WATCHED.format(folder=folder), f"bash -c '{HAS_BEGUN}' {folder} {command}"
+    run = begins + RUN.format(srun_flags=shlex.join(["--kill-on-bad-exit=1", *gpus, cpus]), command=command)
     if settings.time is not None:
         run = REQUEUED.format(run=run)
     asked = f"it gets one {settings.seconds_to_save} s before the time limit (--seconds_to_save)"
