@@ -198,7 +198,8 @@ def require_on_volume(volume: str | None, mount_path: str, workload: Training | 
                 f"{key}: {path} is not on the volume of --mount_path; use {folder}NAME, or gs:// or s3://"
             )
         if volume is None:
-            raise ConfigError(f"--volume_claim: is missing; without a volume {path} is lost with its machine")
+            problem = f"is missing; without a volume {path} is lost with its machine"
+            raise ConfigError(f"--volume_claim: {problem}; give one, or a path at gs:// or s3://")
 
 
 def _metadata(settings: KubernetesSettings) -> Manifest:
