@@ -234,9 +234,10 @@ def cost_of_reads(folder: Path, cache: Path, processes: int) -> dict:
     from transformer_jax.config import BatchingConfig
     from transformer_jax.data.batch_plan import plan_batches
     from transformer_jax.data.batches import fetch_batches, make_batch
-    from transformer_jax.data.pipeline import fetched_first, read_by_threads
+    from transformer_jax.data.pipeline import fetched_batches
     from transformer_jax.data.ranged_ids import BLOCK_BYTES, RangedIds
     from transformer_jax.data.token_store import TokenStore
+    from transformer_jax.sequence_types import RowParts
 
     def open_ids(path: Path, dtype: str, length: int) -> RangedIds:
         size = np.dtype(dtype).itemsize * length
@@ -247,7 +248,7 @@ def cost_of_reads(folder: Path, cache: Path, processes: int) -> dict:
 
     store = TokenStore(folder, open_ids)
     plan = plan_batches(store.lengths(), BatchingConfig(tokens_per_update=400_000, row_multiple=32), 0)
-    parts = (0,), processes
+    parts = RowParts((0,), processes)
     sides = [store.source_side.ids, store.target_side.ids]
     read, fetch = partial(make_batch, store, plan, parts=parts), partial(fetch_batches, store, plan, parts)
     found = []
@@ -255,7 +256,7 @@ def cost_of_reads(folder: Path, cache: Path, processes: int) -> dict:
         fetch(0, updates)
         found.append((sum(side.bytes_read for side in sides), sum(side.ranges_read for side in sides)))
     started = time.process_time()
-    for _ in itertools.islice(read_by_threads(fetched_first(read, fetch, 0), 0), 300):
+    for _ in itertools.islice(fetched_batches(read, fetch, 0), 300):
         pass
     seconds = time.process_time() - started
     index = sum(file.stat().st_size for file in folder.glob("*.offsets"))

@@ -1,10 +1,13 @@
 """Orders that are computed in blocks equal the ones that NumPy computes at once."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
 import numpy as np
 import pytest
 
 from transformer_jax.data import orders, packing
-from transformer_jax.data.orders import compacted, random_order, sort_numbers
+from transformer_jax.data.orders import cached_epochs, compacted, random_order, sort_numbers
 
 
 @pytest.fixture
@@ -63,3 +66,20 @@ def test_a_half_of_a_lane_is_rounded_as_the_sum_of_the_space_of_all_pairs(length
         expected = round((lengths[0] / (10 * length) + lengths[1] / (10 * length)).sum() / 2 / packing.LANE_ROWS)
         pairs = np.arange(lengths.shape[1])
         assert packing.longest_first(lengths, pairs, (10 * length, 10 * length))[1] == max(expected, 1)
+
+
+def test_readers_of_an_epoch_do_not_wait_for_the_next():
+    made, go = [], Event()
+
+    @cached_epochs
+    def order(epoch):
+        made.append(epoch)
+        assert epoch < 2 or go.wait(20)
+        return [epoch]
+
+    assert (order(0), order(1)) == ([0], [1])
+    next_epochs = [ThreadPoolExecutor(1).submit(order, 2) for _ in range(2)]
+    assert order(1) == [1]
+    go.set()
+    assert [each.result() for each in next_epochs] == [[2], [2]]
+    assert order(1) == [1] and made == [0, 1, 2]

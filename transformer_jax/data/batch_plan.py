@@ -3,14 +3,13 @@
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from transformer_jax.config import BatchingConfig, ConfigError
 from transformer_jax.data.buckets import choose_buckets, max_rows, rows_of
-from transformer_jax.data.orders import ONE_AT_A_TIME, blocks, index_type, random_order
+from transformer_jax.data.orders import blocks, cached_epochs, index_type, random_order
 from transformer_jax.data.packing import filled_widths, lengths_of, longest_first, pack_rows, row_widths, tokens_of
 
 # Updates searched for the order of the first use of shapes; later shapes are compiled in time in any order.
@@ -102,16 +101,14 @@ class BatchPlan:
         positions = [sum(count * shape[0] * shape[side] for shape, count in self.batches.items()) for side in (1, 2)]
         self.tokens_per_update = Sides(*(each / self.batches_per_epoch for each in tokens))
         self.padding_share = Sides(*(1 - kept / of for kept, of in zip(tokens, positions, strict=True)))
-        # Prefetching reads two epochs at their border.
-        self._cached_epoch = lru_cache(maxsize=2)(self._epoch)
+        self._cached_epoch = cached_epochs(self._epoch)
 
     def batch(self, update: int) -> BatchRows:
         """The batch of an update (from 0)."""
         if update < 0:
             raise ValueError(f"update {update} is before the first")
         epoch, index = divmod(update, self.batches_per_epoch)
-        with ONE_AT_A_TIME:
-            batch_order, *row_orders = self._cached_epoch(epoch)
+        batch_order, *row_orders = self._cached_epoch(epoch)
         chosen = batch_order[index]
         group = self._groups[self._group_of_batch[chosen]]
         first, size = int(self._first_row[chosen]), int(self._rows_of_batch[chosen])

@@ -1,8 +1,9 @@
 """Orders of indices: random permutations and stable sorting, in 8 bytes for each of hundreds of millions of them."""
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from functools import partial
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +26,9 @@ def blocks(number: int) -> Iterator[tuple[int, int]]:
 def sort_numbers(keys: Keys, numbers: np.ndarray) -> np.uint64:
     """Fills ``numbers`` (uint64) in the order of ``np.argsort(keys(0, len(numbers)), kind="stable")``.
 
-    Each has the leading bits of a key and, in the bits of the returned mask, its index: NumPy sorts numbers by vector
-    instructions, but no pairs. Keys that differ only in their last bits are sorted after that. ``keys`` may read the first half
-    of ``numbers``, since it is called for the last range first.
+    Each has the leading bits of a key and, in the bits of the returned mask, its index: NumPy vectorizes the sort of numbers,
+    but not of pairs. Keys that differ only in their last bits are sorted after that, by a second call of ``keys``. ``keys`` may
+    read the first half of ``numbers``, since it is called for the last range first, if these bits of its results are zero.
     """
     mask = np.uint64((1 << max(len(numbers) - 1, 1).bit_length()) - 1)
     has_more = False
@@ -86,16 +87,30 @@ def _raw_numbers(seed: int, epoch: int, stream: int, begin: int, end: int) -> np
     return np.random.Philox(key=np.array([seed, epoch], np.uint64), counter=counter).random_raw(end - begin)
 
 
-# Otherwise several threads would compute the same order at once.
-ONE_AT_A_TIME = Lock()
+def cached_epochs[**P, T](make: Callable[P, T]) -> Callable[P, T]:
+    """``make``, whose last two results are kept: prefetching reads two epochs at their border.
+
+    Each is computed once, and threads that need the other do not wait for it.
+    """
+    found: dict[Any, T] = {}
+    lock = Lock()
+
+    def cached(*arguments: P.args, **named: P.kwargs) -> T:
+        result = found.get(arguments)
+        if result is None:
+            with lock:
+                result = found.get(arguments)
+                if result is None:
+                    result = make(*arguments, **named)
+                    for other in list(found)[:-1]:
+                        del found[other]
+                    found[arguments] = result
+        return result
+
+    return cached
 
 
+@cached_epochs
 def epoch_order(number: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of an epoch; the cache holds two, since prefetching reads two at their border."""
-    with ONE_AT_A_TIME:
-        return _epoch_order(number, seed, epoch)
-
-
-@lru_cache(maxsize=2)
-def _epoch_order(number: int, seed: int, epoch: int) -> np.ndarray:
+    """The order of an epoch."""
     return random_order(number, seed, epoch, stream=0)

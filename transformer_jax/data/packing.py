@@ -91,23 +91,27 @@ def pack_rows(lengths: np.ndarray, order: np.ndarray, widths: Widths, lanes: int
 def longest_first(lengths: np.ndarray, pairs: np.ndarray, widths: Widths) -> tuple[np.ndarray, int]:
     """Pairs in the order of the space that they take, so that shorter ones fill the gaps; and lanes for ``pack_rows``."""
     # Distinct lengths are few: a table has the rank of each two of them.
-    occurring = [np.flatnonzero(np.bincount(side)) for side in lengths]
+    occurring = []
+    for side in lengths:
+        # By blocks: NumPy counts a copy in int64.
+        found = np.zeros(int(side.max()) + 1, bool)
+        for begin, end in blocks(len(side)):
+            found[side[begin:end]] = True
+        occurring.append(np.flatnonzero(found))
     source, target = occurring
     space = source[:, None] / widths[0] + target / widths[1]
     rank_of = np.unique(-space, return_inverse=True)[1].astype(np.uint32).reshape(space.shape)
     index_of = [np.zeros(each[-1] + 1, np.int64) for each in occurring]
     for index, each in zip(index_of, occurring, strict=True):
         index[each] = np.arange(len(each))
-    tokens = np.zeros(2, np.int64)
 
     def keys(begin: int, end: int) -> np.ndarray:
         source, target = lengths_of(lengths, pairs[begin:end])
-        tokens[:] += source.sum(dtype=np.int64), target.sum(dtype=np.int64)
         return rank_of[index_of[0][source], index_of[1][target]].astype(np.uint64) << np.uint64(32)
 
     numbers = np.empty(len(pairs), np.uint64)
     mask = sort_numbers(keys, numbers)
-    lanes = (tokens / widths).sum() / 2 / LANE_ROWS
+    lanes = (tokens_of_sides(lengths, pairs) / widths).sum() / 2 / LANE_ROWS
     if abs(lanes % 1 - 0.5) < NEARLY:
         # The sum that earlier versions computed, so that every corpus keeps its order.
         lanes = (lengths_of(lengths, pairs).T / widths).sum(axis=1).sum() / 2 / LANE_ROWS
@@ -176,4 +180,12 @@ def filled_widths(
 
 def tokens_of(lengths: np.ndarray, pairs: np.ndarray) -> int:
     """The tokens of both sides of some pairs."""
-    return sum(int(lengths_of(lengths, pairs[begin:end]).sum(dtype=np.int64)) for begin, end in blocks(len(pairs)))
+    return int(tokens_of_sides(lengths, pairs).sum())
+
+
+def tokens_of_sides(lengths: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """The tokens of each side of some pairs, int64 [2]."""
+    tokens = np.zeros(2, np.int64)
+    for begin, end in blocks(len(pairs)):
+        tokens += [side.sum(dtype=np.int64) for side in lengths_of(lengths, pairs[begin:end])]
+    return tokens

@@ -3,8 +3,10 @@
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Lock
+from concurrent.futures import CancelledError, Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
 
 import jax
 import numpy as np
@@ -48,36 +50,68 @@ def read_by_threads(read: Callable[[int], PyTree], start_update: int, prefetch: 
         pool.shutdown(wait=False, cancel_futures=True)
 
 
+def fetched_batches(
+    read: Callable[[int], PyTree], fetch: Callable[[int, int], object], start_update: int, prefetch: int = 8
+) -> Iterator[PyTree]:
+    """``read_by_threads`` after ``fetched_first``."""
+    with fetched_first(read, fetch, start_update) as read_fetched:
+        yield from read_by_threads(read_fetched, start_update, prefetch)
+
+
+@contextmanager
 def fetched_first(
     read: Callable[[int], PyTree], fetch: Callable[[int, int], object], start_update: int
-) -> Callable[[int], PyTree]:
+) -> Iterator[Callable[[int], PyTree]]:
     """``read``, preceded by ``fetch(begin, end)`` for the updates of the same window, while a thread fetches the next window.
 
     ``fetch`` reads the tokens of a range of updates from an object store. Windows have 1, 1, 2, 4 ... ``WINDOW`` updates: the
-    first update waits for little, and later windows need few large ranges. Exceptions of ``fetch`` are raised by ``read``.
+    first update waits for little, and later windows need few large ranges. Exceptions of ``fetch`` are raised by ``read``. The
+    end of the block, and of the process, does not wait for the thread; reads that wait for it raise CancelledError.
     """
-    pool, lock = ThreadPoolExecutor(1, thread_name_prefix="fetch"), Lock()
-    windows: dict[int, Future[object]] = {}
+    asked: SimpleQueue[tuple[Future[object], int, int] | None] = SimpleQueue()
+    windows, lock, over = dict[int, Future[object]](), Lock(), Event()
     short = WINDOW.bit_length()
 
     def submitted(number: int) -> Future[object]:
         begin, end = (1 << number) // 2, 1 << number
         if number >= short:
             begin, end = WINDOW * (number - short + 1), WINDOW * (number - short + 2)
-        return pool.submit(fetch, start_update + begin, start_update + end)
+        found: Future[object] = Future()
+        asked.put((found, start_update + begin, start_update + end))
+        return found
+
+    def fetch_windows() -> None:
+        for found, begin, end in iter(asked.get, None):
+            # A window may be cancelled while it is fetched.
+            with suppress(InvalidStateError):
+                try:
+                    found.set_result(None if found.cancelled() else fetch(begin, end))
+                except Exception as error:
+                    found.set_exception(error)
 
     def read_fetched(update: int) -> PyTree:
         ahead = update - start_update
         number = ahead.bit_length() if ahead < WINDOW else short - 1 + ahead // WINDOW
         with lock:
+            if over.is_set():
+                raise CancelledError
             for each in (number, number + 1):
                 windows[each] = windows.get(each) or submitted(each)
-            windows.pop(number - 2, None)
             own = windows[number]
+            for each in [each for each in windows if each < number and windows[each].done()]:
+                del windows[each]
         own.result()
         return read(update)
 
-    return read_fetched
+    Thread(target=fetch_windows, name="fetch", daemon=True).start()
+    try:
+        yield read_fetched
+    finally:
+        asked.put(None)
+        with lock:
+            over.set()
+            for window in windows.values():
+                window.cancel()
 
 
 def _read_ahead(read: Callable[[int], PyTree], start_update: int, prefetch: int) -> Iterator[PyTree]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from transformer_jax.config import DataError
 from transformer_jax.data.cached_stores import memory_map
+from transformer_jax.runtime.object_store import SCRATCH
 
 BLOCK_BYTES = 1 << 16
 # Blocks between two missing ones that are read with them: a request takes as long as the transfer of several blocks.
@@ -47,8 +48,8 @@ class RangedIds:
     """``length`` ids in several ``files`` of an object store, in order, as an array; index it by positions or a slice.
 
     ``files``: names, and sizes in bytes; ``crcs``: of all their blocks. The sparse file ``path`` keeps blocks that were read,
-    also for other processes. A process compares each block with its CRC-32 before the first use, from the file or from the
-    store. ``bytes_read`` and ``ranges_read`` count the reads from the store.
+    also for other processes of this host: NFS could damage it. A process compares each block with its CRC-32 before the first
+    use, from the file or from the store. ``bytes_read`` and ``ranges_read`` count the reads from the store.
 
     Raises ValueError where sizes, blocks and ``length`` differ. Reading raises StoreError where the store refuses, DataError
     where the disk is full, and the error of ``damaged(name)`` where a file in the store is damaged.
@@ -65,47 +66,54 @@ class RangedIds:
         damaged: Callable[[str], Exception],
     ) -> None:
         self._names, self._read, self._damaged, self._path = [name for name, _ in files], read, damaged, path
-        self._crcs, sizes = crcs, np.array([size for _, size in files], np.int64)
-        self._begins = np.concatenate([[0], np.cumsum(sizes)])
-        self._first_blocks = np.concatenate([[0], np.cumsum(-(-sizes // BLOCK_BYTES))])
-        num_bytes = length * np.dtype(dtype).itemsize
-        if self._begins[-1] != num_bytes or self._first_blocks[-1] != len(crcs):
-            raise ValueError(f"{path}: {num_bytes} bytes expected, {self._begins[-1]} in {len(crcs)} blocks found")
+        self._crcs, self._sizes, self._length = crcs, np.array([size for _, size in files], np.int64), length
+        self._first_blocks = np.concatenate([[0], np.cumsum(-(-self._sizes // BLOCK_BYTES))])
+        self.dtype = np.dtype(dtype)
+        self._first_ids = np.concatenate([[0], np.cumsum(self._sizes[:-1])]) // self.dtype.itemsize
+        num_bytes = length * self.dtype.itemsize
+        if self._sizes.sum() != num_bytes or self._first_blocks[-1] != len(crcs):
+            raise ValueError(f"{path}: {num_bytes} bytes expected, {self._sizes.sum()} in {len(crcs)} blocks found")
+        # Each file of the store begins with a block, so that no page of the sparse file has two blocks.
+        self._shifts = self._first_blocks[:-1] * (BLOCK_BYTES // self.dtype.itemsize) - self._first_ids
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
-            if file.tell() != num_bytes:
-                file.truncate(num_bytes)
-        self._array = memory_map(path, dtype, length)
-        self._is_here = np.zeros(len(crcs), bool)
+            if file.tell() != len(crcs) * BLOCK_BYTES:
+                file.truncate(len(crcs) * BLOCK_BYTES)
+        self._array = memory_map(path, dtype, len(crcs) * BLOCK_BYTES // self.dtype.itemsize)
+        self._is_checked = np.zeros(len(crcs), bool)
         self._counting = threading.Lock()
-        self.dtype, self.bytes_read, self.ranges_read = self._array.dtype, 0, 0
+        self.bytes_read, self.ranges_read = 0, 0
 
     def __len__(self) -> int:
-        return len(self._array)
+        return self._length
 
     def __getitem__(self, index: slice | np.ndarray) -> np.ndarray:
         if isinstance(index, slice):
-            begin, end, _ = index.indices(len(self))
+            begin, end, step = index.indices(len(self))
             self.fetch(np.array([begin]), np.array([end]))
-        elif index.size:
-            flat = index.ravel()
-            last = np.append(np.flatnonzero(flat[1:] != flat[:-1] + 1), len(flat) - 1)
-            self.fetch(flat[np.append(0, last[:-1] + 1)], flat[last] + 1)
-        found: np.ndarray = self._array[index]
+            bounds = np.append(self._first_ids, len(self)).clip(begin, end)
+            parts = zip(bounds[:-1] + self._shifts, bounds[1:] + self._shifts, strict=True)
+            return np.concatenate([self._array[low:high] for low, high in parts])[::step]
+        flat = index.ravel()
+        last = np.append(np.flatnonzero(flat[1:] != flat[:-1] + 1), len(flat) - 1)[: len(flat)]
+        begins, ends = flat[np.append(0, last[:-1] + 1)[: len(flat)]], flat[last] + 1
+        self.fetch(begins, ends)
+        shifts = self._shifts[self._file_with(begins)]
+        is_whole = (shifts == self._shifts[self._file_with(ends - 1)]).all()
+        shift = np.repeat(shifts, ends - begins) if is_whole else self._shifts[self._file_with(flat)]
+        found: np.ndarray = self._array[(flat + shift).reshape(index.shape)]
         return found
 
     def fetch(self, begins: np.ndarray, ends: np.ndarray) -> None:
         """Reads the blocks of the positions ``begin:end`` that are not on the disk."""
         is_range = ends > begins
-        if self._is_here.all() or not is_range.any():
+        if self._is_checked.all() or not is_range.any():
             return
-        first, last = (
-            self._block_of(each[is_range] * self.dtype.itemsize - less) for each, less in ((begins, 0), (ends, 1))
-        )
+        first, last = (self._block_with(each[is_range]) for each in (begins, ends - 1))
         blocks = np.minimum(first[:, None] + np.arange(int((last - first).max()) + 1), last[:, None])
-        found, content = np.unique(blocks[~self._is_here[blocks]]), self._array.view(np.uint8)
+        found, content = np.unique(blocks[~self._is_checked[blocks]]), self._array.view(np.uint8)
         is_sound = np.array([self._is_sound(block, content[slice(*self._span(block))]) for block in found], bool)
-        self._is_here[found[is_sound]] = True
+        self._is_checked[found[is_sound]] = True
         missing = found[~is_sound]
         is_apart = (np.diff(missing) > LARGEST_GAP + 1) | (np.diff(self._file_of(missing)) > 0)
         ranges = []
@@ -118,7 +126,7 @@ class RangedIds:
     def _fetch_ranges(self, ranges: Sequence[range]) -> None:
         files = [int(self._file_of(each[0])) for each in ranges]
         bounds = [(self._span(each[0])[0], self._span(each[-1])[1]) for each in ranges]
-        begins, ends = (np.array(bounds) - self._begins[files][:, None]).T.tolist()
+        begins, ends = (np.array(bounds) - self._first_blocks[files][:, None] * BLOCK_BYTES).T.tolist()
         contents = self._read([self._names[file] for file in files], begins, ends)
         with self._counting:
             self.bytes_read += sum(map(len, contents))
@@ -128,7 +136,7 @@ class RangedIds:
             if not all(self._is_sound(block, content[low - begin : high - begin]) for block, low, high in spans):
                 raise self._damaged(self._names[file])
             self._write(content, begin)
-            self._is_here[blocks.start : blocks.stop] = True
+            self._is_checked[blocks.start : blocks.stop] = True
 
     def _write(self, content: bytes, begin: int) -> None:
         try:
@@ -137,20 +145,22 @@ class RangedIds:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             problem = f"cannot write {self._path}, which takes up to {self._array.nbytes:,} bytes: {error}"
-            raise DataError(f"data.cache_directory: {problem}; choose another folder") from error
+            raise DataError(f"{problem}; choose another folder by {SCRATCH}") from error
 
     def _is_sound(self, block: int, content: bytes | np.ndarray) -> bool:
         return zlib.crc32(content) == int(self._crcs[block])
 
-    def _block_of(self, byte: np.ndarray) -> np.ndarray:
-        file = np.searchsorted(self._begins, byte, "right") - 1
-        return self._first_blocks[file] + (byte - self._begins[file]) // BLOCK_BYTES
+    def _file_with(self, position: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self._first_ids, position, "right") - 1
+
+    def _block_with(self, position: np.ndarray) -> np.ndarray:
+        place = position + self._shifts[self._file_with(position)]
+        return place * self.dtype.itemsize // BLOCK_BYTES
 
     def _file_of(self, block: np.ndarray | int) -> np.ndarray:
         return np.searchsorted(self._first_blocks, block, "right") - 1
 
     def _span(self, block: int) -> tuple[int, int]:
-        """The bytes of a block in all files together."""
-        file = int(self._file_of(block))
-        begin = int(self._begins[file] + (block - self._first_blocks[file]) * BLOCK_BYTES)
-        return begin, min(begin + BLOCK_BYTES, int(self._begins[file + 1]))
+        """The bytes of a block in the sparse file."""
+        file, begin = int(self._file_of(block)), block * BLOCK_BYTES
+        return begin, min(begin + BLOCK_BYTES, int(self._first_blocks[file] * BLOCK_BYTES + self._sizes[file]))

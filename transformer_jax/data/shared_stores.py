@@ -29,7 +29,7 @@ from transformer_jax.data.ranged_ids import Ids, RangedIds, write_block_crcs
 from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.data.tokenizers import TokenizerPair, load_tokenizers, save_tokenizers
 from transformer_jax.runtime.file_digests import DIGESTS
-from transformer_jax.runtime.object_store import SharedFolder, StoreError
+from transformer_jax.runtime.object_store import SharedFolder, StoreError, scratch_folder
 
 FORMAT = 2
 MANIFEST, SETTINGS, TOKENIZERS, SHARDS = "manifest.json", "settings.json", "tokenizers", "shards"
@@ -89,7 +89,9 @@ def open_shared(work: Tokenization[SplitType], address: str, cache: str) -> Spli
     _require_equal(found, wanted, f"data.store: {address} was tokenized")
     has_crcs = (any(name.endswith(".crcs") for name in described["files"]) for described in shards.values())
     by_ranges = is_address(address) and all(has_crcs)
-    name = f"{work.kind}/{'index' if by_ranges else 'shared'}-{manifest['digest'][:32]}"
+    # The order of blocks and their CRC-32 depend on the shards, the joined content does not.
+    content = _key({"digest": manifest["digest"], "shards": shards}) if by_ranges else manifest["digest"][:32]
+    name = f"{work.kind}/{'index' if by_ranges else 'shared'}-{content}"
     opened = [""]
 
     def damaged(shard: str) -> DataError:
@@ -102,7 +104,8 @@ def open_shared(work: Tokenization[SplitType], address: str, cache: str) -> Spli
             (f"{SHARDS}/{shard}/{path.name}", described["files"][path.name]) for shard, described in shards.items()
         ]
         crcs = np.fromfile(path.with_suffix(".crcs"), "<u4")
-        blocks = Path(cache).expanduser() / f"{name}.blocks" / path.name
+        # Not in the cache, which hosts may share: their NFS clients would overwrite each other's blocks.
+        blocks = scratch_folder() / "blocks" / name / path.name
         return RangedIds(blocks, dtype, length, files, crcs, store.ranges, lambda file: damaged(file.split("/")[1]))
 
     def downloaded(folder: Path, joined: Path) -> Iterator[SplitType]:

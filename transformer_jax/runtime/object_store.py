@@ -422,7 +422,7 @@ def copy_to_read(address: str, *, is_direct: bool = False) -> StoredFolder:
 
 @cache
 def _folder_of_this_process() -> Path:
-    folder = tempfile.mkdtemp(dir=_scratch())
+    folder = tempfile.mkdtemp(dir=scratch_folder())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
 
@@ -466,7 +466,9 @@ def folder_to_train(workdir: str, *, is_distributed: bool = False) -> Iterator[P
                 held.enter_context(nullcontext() if index else lock.held())
         else:
             held.enter_context(lock.held())
-        folder = _scratch() / f"train-{sha256(address.encode()).hexdigest()[:16]}-{index}" / address.rpartition("/")[2]
+        folder = (
+            scratch_folder() / f"train-{sha256(address.encode()).hexdigest()[:16]}-{index}" / address.rpartition("/")[2]
+        )
         # A killed process may have left an older copy.
         shutil.rmtree(folder, ignore_errors=True)
         stored = StoredFolder(address, folder, is_direct=is_distributed, lock=lock)
@@ -516,7 +518,8 @@ def with_addresses(text: str) -> str:
     return text
 
 
-def _scratch() -> Path:
+def scratch_folder() -> Path:
+    """A folder on a disk of this host."""
     folder = Path(os.environ.get(SCRATCH) or "~/.cache/transformer_jax/scratch").expanduser().absolute()
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -17,7 +17,7 @@ from transformer_jax.data.batches import SCORING_TOKENS
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.documents import NamedTexts, open_documents
 from transformer_jax.data.mixture import describe_shares, ranges_of, times_an_epoch
-from transformer_jax.data.pipeline import fetched_first, read_by_threads
+from transformer_jax.data.pipeline import fetched_batches, read_by_threads
 from transformer_jax.data.text_files import is_text_file
 from transformer_jax.data.text_rows import (
     PADDING_ROW,
@@ -175,9 +175,9 @@ class LanguageModelData:
         def fetch(begin: int, end: int) -> None:
             self.rows.fetch(np.concatenate([own_rows(update) for update in range(begin, end)]))
 
-        return read_by_threads(
-            fetched_first(read, fetch, first_update) if self.store.reads_ranges else read, first_update
-        )
+        if self.store.reads_ranges:
+            return fetched_batches(read, fetch, first_update)
+        return read_by_threads(read, first_update)
 
 
 class LanguageModelTask(TextTask):

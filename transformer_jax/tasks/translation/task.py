@@ -87,14 +87,14 @@ class TranslationData:
 
     def batches(self, first_update: int) -> Iterator[Batch]:
         # Imported here because only training needs TensorFlow.
-        from transformer_jax.data.pipeline import fetched_first, prefetched, read_by_threads
+        from transformer_jax.data.pipeline import fetched_batches, prefetched
 
         parts = parts_of_rows(self.mesh)
         read = partial(make_batch, self.store, self.plan, parts=parts)
         if not self.store.reads_ranges:
             return prefetched(read, first_update, self.prefetch)
         fetch = partial(fetch_batches, self.store, self.plan, parts)
-        return read_by_threads(fetched_first(read, fetch, first_update), first_update, self.prefetch)
+        return fetched_batches(read, fetch, first_update, self.prefetch)
 
 
 class ReferencedText(NamedTuple):
