@@ -38,6 +38,7 @@ def machine(tmp_path, monkeypatch):
     """``machine(number)``: the flags on a machine with its own cache and copy of the text, which counts as large."""
     monkeypatch.setattr(text_files, "WHOLE_HASH_BYTES", 0)
     monkeypatch.setattr(text_files, "_SAMPLE_BYTES", 8)
+    monkeypatch.setenv(object_store.SCRATCH, str(tmp_path / "scratch"))
 
     def flags(number, pairs=40, **settings):
         folder = tmp_path / f"machine{number}"
@@ -102,11 +103,9 @@ def test_machines_with_copies_of_the_text_fill_one_store_and_training_needs_none
 def test_training_from_an_object_store_reads_ranges(machine, monkeypatch, tmp_path):
     monkeypatch.setattr(ranged_ids, "BLOCK_BYTES", 16)
     monkeypatch.setattr(ranged_ids, "LARGEST_GAP", 0)
-    on_host = lambda name: monkeypatch.setenv(object_store.SCRATCH, str(tmp_path / name))  # noqa: E731
     address, files = "memory://bucket/ranges", fsspec.filesystem("memory")
     for index in (0, 1):
         assert tokenize(machine(0), address, index, 2) == 0
-    on_host("host")
     data, whole = (training_data(machine(number), where) for number, where in ((1, address), (2, "")))
     ours, theirs = (itertools.islice(each.batches(0), 3) for each in (data, whole))
     for batch, expected in zip(ours, theirs, strict=True):
@@ -120,7 +119,7 @@ def test_training_from_an_object_store_reads_ranges(machine, monkeypatch, tmp_pa
     assert (again.target_side.ids[:] == ids[1][:]).all() and again.target_side.ids.bytes_read == 0
     name = next(name for name in files.find("/bucket/ranges") if name.endswith("1-of-2/source.ids"))
     files.pipe_file(name, b"x" + files.cat_file(name)[1:])
-    on_host("another")
+    monkeypatch.setenv(object_store.SCRATCH, str(tmp_path / "another host"))
     with pytest.raises(DataError, match=r"shard 1-of-2 is damaged; remove .*, and run .* --shard=1/2 again"):
         training_data(machine(3), address).store.source_side.ids[:]
     # An earlier version wrote no CRC-32 of blocks: the store is copied.

@@ -1,6 +1,7 @@
 """Runs in an object store: fsspec's memory, and where moto and s3fs are installed a server that speaks S3."""
 
 import shutil
+import threading
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from run_steps import assert_same_run, copy_until, train
 
 from transformer_jax.api.trained_run import load
 from transformer_jax.checkpoints.buckets import remove_uncommitted
+from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.commands import stored_runs
 from transformer_jax.commands.flags import parse
@@ -24,14 +26,17 @@ from transformer_jax.runtime import object_store
 from transformer_jax.runtime.object_store import (
     IN_PROGRESS,
     MARKER,
+    LockLost,
     StoredFolder,
     StoreError,
     StoreLock,
     address_of_checkpoints,
+    after_commit,
     before_commit,
     copy_to_read,
     fetch_arrays,
     folder_to_train,
+    lock_problem,
     move_objects,
 )
 
@@ -68,7 +73,7 @@ def store(elsewhere):
 
 
 def save(folder, step: int) -> None:
-    for name in ("params/d/a", "metrics/metrics", MARKER):
+    for name in ("params/d/a", "trained_params/d/a", "metrics/metrics", MARKER):
         file = folder / "checkpoints" / str(step) / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{step} {name}")
@@ -103,6 +108,8 @@ def test_after_a_kill_the_run_resumes_from_what_was_uploaded_whole(store, elsewh
         assert RunDirectory(folder).checkpoint_steps() == [1]
         arrays = folder / "checkpoints" / "1" / "params" / "d" / "a"
         assert arrays.read_bytes() == bytes(len("1 params/d/a"))
+        trained = folder / "checkpoints" / "1" / "trained_params" / "d" / "a"
+        assert trained.read_bytes() == bytes(len("1 trained_params/d/a"))
         fetch_arrays(folder / "checkpoints" / "1", ["params"])
         assert arrays.read_text() == "1 params/d/a"
         save(folder, 3)
@@ -183,12 +190,24 @@ def test_a_second_trainer_is_refused_and_a_dead_one_replaced(store, monkeypatch,
     with lock.held():
         lock.require_held()
         store.pipe_file(held, b"another")
-        with pytest.raises(StoreError, match=r"another process trains there now \(another\)"):
+        with pytest.raises(LockLost, match=r"another process trains there now \(another\)"):
             StoredFolder(RUN, tmp_path, lock=lock).upload_files()
+        assert "trains there now" in lock_problem(tmp_path / "checkpoints") and not lock_problem(Path("/other"))
     assert store.cat_file(held) == b"another"
     other = StoreLock("memory://bucket/other")
     assert other._create()
     assert other._create(), "the answer to the first attempt may have been lost"
+
+
+def test_the_owner_of_a_lost_lock_ends_without_an_upload(store, monkeypatch):
+    monkeypatch.setattr(object_store, "LEASE", 0.3)
+    monkeypatch.setattr(object_store, "PAUSES_AT_END", (60,))
+    with pytest.raises(StoreError, match=r"trains there now \(host, process 1\); not everything is uploaded") as raised:  # noqa: SIM117
+        with folder_to_train(RUN) as folder:
+            begin(folder)
+            store.pipe_file("/bucket/run/train.lock", b"host, process 1, abc, 2")
+            threading.Event().wait(20)
+    assert isinstance(raised.value.__context__, KeyboardInterrupt) and not store.exists("/bucket/run/config.json")
 
 
 def test_of_a_run_whose_checkpoints_orbax_writes_there_the_other_files_are_uploaded(store, tmp_path):
@@ -200,6 +219,17 @@ def test_of_a_run_whose_checkpoints_orbax_writes_there_the_other_files_are_uploa
     for upload in (partial(before_commit, f"{checkpoints}/1"), stored.upload):
         upload()
         assert {Path(name).name for name in store.find("/bucket/run")} == {"config.json", "metrics.jsonl"}
+    after_commit(f"{checkpoints}/2")
+    assert RunDirectory(stored.path).checkpoint_steps() == [1, 2]
+    for name in (f"3/{MARKER}", "3/rest/d/a", "3/commit_success.txt"):
+        store.pipe_file(f"/bucket/run/checkpoints/{name}", b"5.5")
+    (found,) = stored_checkpoints(StoredFolder(RUN, tmp_path / "again", is_direct=True).path / "checkpoints")
+    assert (found.step, found.written, found.can_be_continued, list(found.folder.glob("rest/d/*"))) == (
+        3,
+        5.5,
+        True,
+        [],
+    )
 
 
 def test_a_checkpoint_is_moved_with_all_its_objects(store):
@@ -211,9 +241,17 @@ def test_a_checkpoint_is_moved_with_all_its_objects(store):
 
 
 def test_cut_saves_are_removed_and_checkpoints_of_other_writers_kept(tmp_path):
-    for name in ("1/params/a", f"2/{MARKER}", f"3/{MARKER}", f"3/{IN_PROGRESS}", "4/commit_success.txt", "note/a"):
+    for name in (
+        "1/params/a",
+        f"2/{MARKER}",
+        f"3/{MARKER}",
+        f"3/{IN_PROGRESS}",
+        "4/commit_success.txt",
+        "note/a",
+        f"5/{MARKER}",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("")
+        (tmp_path / name).write_text('{"commit_timestamp_nsecs": 7}' if name[0] == "2" else "{}")
     remove_uncommitted(epath.Path(tmp_path))
     assert sorted(folder.name for folder in tmp_path.iterdir()) == ["2", "note"]
     assert (tmp_path / "2" / "commit_success.txt").exists()
@@ -262,7 +300,7 @@ def test_orbax_writes_to_and_reads_from_gs(elsewhere, monkeypatch, tmp_path):
     params = {"a": jnp.arange(100.0)}
     with closing(Checkpoints(stored.path / "checkpoints")) as checkpoints:
         checkpoints.save_params(1, params, {"config": 1})
-    assert not (stored.path / "checkpoints").exists()
+    assert list((stored.path / "checkpoints").rglob("*")) == [stored.path / "checkpoints" / "1"]
     with closing(Checkpoints(stored.path / "checkpoints", read_only=True)) as checkpoints:
         assert checkpoints.steps() == [1]
         assert checkpoints.progress(1) == {"config": 1}

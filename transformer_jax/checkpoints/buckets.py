@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from functools import cache
 from typing import Any
 
@@ -10,13 +11,12 @@ from etils import epath
 from etils.epath import gpath
 
 from transformer_jax.checkpoints.format import is_step
-from transformer_jax.runtime.object_store import IN_PROGRESS, MARKER, before_commit
-
-COMMIT = "commit_success.txt"
+from transformer_jax.config.json_text import parse_json
+from transformer_jax.runtime.object_store import COMMIT, IN_PROGRESS, MARKER, after_commit, before_commit
 
 
 class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
-    """A checkpoint in a store, which cannot rename a folder: for Orbax it counts from when it has ``commit_success.txt``.
+    """A checkpoint in a store, which cannot rename a folder: Orbax takes it for complete once it has ``commit_success.txt``.
 
     Readers of copies, and a run that resumes, ignore a checkpoint that has ``IN_PROGRESS``.
     """
@@ -41,7 +41,9 @@ class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
             return
         await asyncio.to_thread(before_commit, str(folder))
         await super().finalize()
+        await asyncio.to_thread((folder / COMMIT).write_text, str(time.time()))
         await asyncio.to_thread((folder / IN_PROGRESS).unlink)
+        after_commit(str(folder))
 
 
 def bucket_folder(address: str) -> Any:
@@ -53,22 +55,28 @@ def bucket_folder(address: str) -> Any:
     os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_TIME_SECONDS", "60")
     os.environ.setdefault("TENSORSTORE_CURL_LOW_SPEED_LIMIT_BYTES", "1")
     if address.startswith("s3://"):
-        _teach_orbax_s3()
+        _register_s3_driver()
     return epath.Path(address)
 
 
 def remove_uncommitted(checkpoints: Any) -> None:
-    """Removes saves and uploads that a kill cut short; marks uploaded checkpoints for Orbax."""
+    """Removes checkpoints whose save, upload or deletion a kill cut short; marks uploaded checkpoints for Orbax."""
     for folder in checkpoints.glob("[0-9]*"):
-        if is_step(folder.name):
-            if (folder / IN_PROGRESS).exists() or not (folder / MARKER).exists():
-                folder.rmtree()
-            elif not (folder / COMMIT).exists():
+        if not is_step(folder.name):
+            continue
+        marker = folder / MARKER
+        is_whole = marker.exists() and not (folder / IN_PROGRESS).exists()
+        if is_whole and not (folder / COMMIT).exists():
+            # Only a checkpoint that was complete on a disk has this time; Orbax may delete COMMIT of others before MARKER.
+            is_whole = bool(parse_json(marker.read_text()).get("commit_timestamp_nsecs"))
+            if is_whole:
                 (folder / COMMIT).write_text("")
+        if not is_whole:
+            folder.rmtree()
 
 
 @cache
-def _teach_orbax_s3() -> None:
+def _register_s3_driver() -> None:
     """Gives TensorStore's S3 driver to Orbax, which knows only its driver for ``gs://``."""
     # Private modules, which another version may not have.
     from orbax.checkpoint._src.path import gcs_utils
@@ -90,7 +98,7 @@ def _teach_orbax_s3() -> None:
             "path": path,
             **({"endpoint": endpoint} if endpoint else {}),
             **({"aws_region": region} if region else {}),
-            # The default chain looks for files first, and reports each that does not exist.
+            # The default chain looks for files first, and logs an error for each missing file.
             **({"aws_credentials": {"type": "environment"}} if has_keys else {}),
         }
 

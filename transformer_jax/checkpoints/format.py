@@ -10,7 +10,7 @@ from typing import NamedTuple
 from transformer_jax.config import DataError, ExperimentConfig, from_json
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runtime.file_digests import changed_files
-from transformer_jax.runtime.object_store import move_objects
+from transformer_jax.runtime.object_store import COMMIT, MARKER, move_objects
 
 # In the name of a folder that is half-written or half-deleted; the next start of the run removes it.
 UNFINISHED = ".orbax-checkpoint-tmp-"
@@ -41,12 +41,12 @@ class StoredCheckpoint(NamedTuple):
 
     @property
     def written(self) -> float:
-        """Time of completion, in seconds since 1970, by Orbax's metadata, or else by the file system."""
-        try:
-            note = parse_json((self.folder / "_CHECKPOINT_METADATA").read_text(encoding="utf-8"))
-            return note["commit_timestamp_nsecs"] / 1e9
-        except (OSError, ValueError, KeyError, TypeError):
-            return self.folder.stat().st_mtime
+        """Time of completion, in seconds since 1970: of Orbax's metadata, of ``COMMIT`` in a store, or else of the folder."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return parse_json((self.folder / MARKER).read_text(encoding="utf-8"))["commit_timestamp_nsecs"] / 1e9
+        with suppress(OSError, ValueError):
+            return float((self.folder / COMMIT).read_text(encoding="utf-8"))
+        return self.folder.stat().st_mtime
 
 
 def stored_checkpoints(directory: Path) -> list[StoredCheckpoint]:

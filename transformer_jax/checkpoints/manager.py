@@ -29,9 +29,10 @@ from transformer_jax.checkpoints.format import (
 )
 from transformer_jax.checkpoints.save_failure import SaveFailed, ignore_abandoned_work, problem_of, reported
 from transformer_jax.config import ExperimentConfig, Metric
+from transformer_jax.config.checks import is_address
 from transformer_jax.runtime.distributed import all_agree, first_goes_first, from_first, is_first, say
 from transformer_jax.runtime.file_digests import WHOLE, Part, changed_files, has_digests, write_digests
-from transformer_jax.runtime.object_store import address_of_checkpoints, fetch_arrays
+from transformer_jax.runtime.object_store import address_of_checkpoints, fetch_arrays, lock_problem, store_errors
 from transformer_jax.training.state import TrainState
 
 SELECTION = ExperimentConfig().selection
@@ -87,9 +88,10 @@ class Checkpoints:
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
-        with nullcontext() if self._options.read_only else first_goes_first("checkpoints"):
-            self._prepare_folder()
-        return ocp.CheckpointManager(self._directory, options=self._options, handler_registry=digesting_handlers())
+        with nullcontext() if self._is_local else store_errors(str(self._directory)):
+            with nullcontext() if self._options.read_only else first_goes_first("checkpoints"):
+                self._prepare_folder()
+            return ocp.CheckpointManager(self._directory, options=self._options, handler_registry=digesting_handlers())
 
     def _prepare_folder(self) -> None:
         if not self._is_local:
@@ -117,6 +119,9 @@ class Checkpoints:
         step = int(state.step)
         if step in self.steps():
             return
+        problem = lock_problem(self._given)
+        if not self._is_local and not all_agree(not problem, "lock of the run"):
+            raise SaveFailed(problem or f"{self._directory}: process 0 lost the lock of the run")
         rest = {name: leaf for name, leaf in state._asdict().items() if name != "params"}
         is_average = evaluated is not None and evaluated is not state.params
         items = ocp.args.Composite(
@@ -226,7 +231,8 @@ class Checkpoints:
             described = ocp.StandardCheckpointHandler().metadata(folder).tree
         # A damaged file can make the reader raise anything.
         except Exception as error:
-            raise CheckpointError(f"{folder}: the description of the checkpoint cannot be read ({error})") from error
+            reason = str(error).strip().split("\n")[0][:200]
+            raise CheckpointError(f"{folder}: the description of the checkpoint cannot be read ({reason})") from error
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), described)
 
     def restore_params(self, step: int, like: PyTree) -> PyTree:
@@ -308,11 +314,14 @@ class DigestedArrays(ocp.StandardCheckpointHandler):
 
     async def async_save(self, directory: Any, *args: Any, **options: Any) -> list[Future]:
         futures = await super().async_save(directory, *args, **options)
-        folder = Path(getattr(directory, "path", directory)) / f"ocdbt.process_{jax.process_index()}"
-        return [ChainedFuture(futures or [], partial(_digest_if_written, folder))]
+        path = str(getattr(directory, "path", directory))
+        if is_address(path):
+            return futures or []
+        return [ChainedFuture(futures or [], partial(_digest_if_written, path))]
 
 
-def _digest_if_written(folder: Path) -> None:
+def _digest_if_written(path: str) -> None:
+    folder = Path(path) / f"ocdbt.process_{jax.process_index()}"
     # A process without a primary replica of any array writes no files.
     if folder.is_dir():
         write_digests(folder)

@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -36,8 +37,8 @@ PAUSES_AT_END = (1, 2, 4, 8, 16, 32, 64)
 LEASE = 30.0
 # A store cannot rename a folder: this file of a checkpoint is uploaded last and deleted first.
 MARKER = "_CHECKPOINT_METADATA"
-# Orbax writes MARKER earlier; a checkpoint that it writes to a store has this file until it is complete.
-IN_PROGRESS = "in_progress"
+# Orbax writes MARKER earlier; a checkpoint that it writes to a store has IN_PROGRESS until it is complete, then COMMIT alone.
+IN_PROGRESS, COMMIT = "in_progress", "commit_success.txt"
 
 _OWN_CHECKPOINT = re.compile(r"checkpoints/[0-9]{1,18}")
 _IN_CHECKPOINT = re.compile(r"((?:.*/)?checkpoints/[0-9]{1,18})/(.+)")
@@ -51,17 +52,22 @@ class StoreError(DataError):
     """An object store refused, or did not answer. The message names the address."""
 
 
+class LockLost(StoreError):
+    """Another process trains at the address: it took this process for dead."""
+
+
 class StoredFolder:
     """The objects below ``address``, and ``path``, a new local folder with them.
 
     Arrays of checkpoints are downloaded when a checkpoint is restored; until then there are sparse files of their size. A
-    checkpoint without ``MARKER`` or with ``IN_PROGRESS`` is being written or deleted, and is ignored.
+    checkpoint without ``MARKER`` or with ``IN_PROGRESS`` is being written or deleted, and is ignored. With ``is_direct`` Orbax
+    writes and reads the checkpoints at the address: none is uploaded, and the local folder has no arrays.
 
     Raises ConfigError without a library for the store, StoreError, and DataError at names that are not valid file names.
     """
 
     def __init__(self, address: str, path: Path, *, is_direct: bool = False, lock: "StoreLock | None" = None) -> None:
-        self.address, self.path, self.is_direct, self._lock = address.rstrip("/"), path, is_direct, lock
+        self.address, self.path, self.is_direct, self.lock = address.rstrip("/"), path, is_direct, lock
         self._files, self._root = _opened(self.address)
         self._uploading = threading.Lock()
         self._checkpoints: dict[str, set[str]] = {}
@@ -86,11 +92,13 @@ class StoredFolder:
                 self._checkpoints.setdefault(found[1], set()).add(name)
             if _NOT_READ.fullmatch(name) or _LOCAL.fullmatch(name) or (found and not is_complete(found[1])):
                 continue
-            if found and found[2].startswith(("params/", "rest/")):
-                self._absent.add(name)
+            # Items with arrays: params, trained_params, rest.
+            if found and "/" in found[2] and not found[2].startswith(("progress/", "metrics/")):
                 (self.path / name).parent.mkdir(parents=True, exist_ok=True)
-                (self.path / name).touch()
-                os.truncate(self.path / name, size)
+                if not self.is_direct:
+                    self._absent.add(name)
+                    (self.path / name).touch()
+                    os.truncate(self.path / name, size)
             else:
                 wanted.append(name)
         self._get(wanted)
@@ -122,8 +130,8 @@ class StoredFolder:
     def upload_files(self) -> None:
         """Uploads files that changed since they were downloaded or uploaded, and removes deleted ones; not checkpoints."""
         with self._uploading:
-            if self._lock:
-                self._lock.require_held()
+            if self.lock:
+                self.lock.require_held()
             now = self._described()
             self._put([name for name, seen in now.items() if self._sent.get(name) != seen])
             self._remove([name for name in self._sent if name not in now])
@@ -211,7 +219,7 @@ class StoredFolder:
                     self._files.rm_file(f"{self._root}/{name}")
 
     def _store_errors(self) -> AbstractContextManager[None]:
-        return _store_errors(self.address)
+        return store_errors(self.address)
 
 
 class StoreLock:
@@ -232,7 +240,7 @@ class StoreLock:
         while not self._create():
             found = self._read()
             if seen and found and found != seen:
-                raise ConfigError(f"--workdir: another process trains in {self._address} ({found.decode()})")
+                raise ConfigError(f"--workdir: another process trains in {self._address} ({_holder(found)})")
             if found != seen:
                 seen, since = found, time.monotonic()
             elif time.monotonic() - since > LEASE:
@@ -247,22 +255,30 @@ class StoreLock:
                 self._remove()
 
     def require_held(self) -> None:
-        """Raises StoreError where another process took the lock over."""
+        """Raises LockLost where another process took the lock over."""
         found = self._read()
         if found and not found.startswith(self._owner.encode()):
-            raise StoreError(f"{self._address}: another process trains there now ({found.decode()})")
+            raise LockLost(f"{self._address}: another process trains there now ({_holder(found)})")
 
     def _keep(self, over: threading.Event) -> None:
         for beat in itertools.count(1):
             if over.wait(LEASE / 3):
                 return
-            # A store that does not answer is asked again.
-            with suppress(StoreError), _store_errors(self._address):
+            try:
                 self.require_held()
-                self._files.pipe_file(self._path, f"{self._owner}, {beat}".encode())
+                with store_errors(self._address):
+                    self._files.pipe_file(self._path, f"{self._owner}, {beat}".encode())
+            except LockLost as error:
+                sys.stderr.write(f"{error}; this run ends\n")
+                # The run ends after this update, as at Ctrl-C.
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+            except StoreError:
+                # The store is asked again.
+                continue
 
     def _create(self) -> bool:
-        with _store_errors(self._address):
+        with store_errors(self._address):
             try:
                 self._files.pipe_file(self._path, self._owner.encode(), mode="create")
             except FileExistsError:
@@ -271,15 +287,20 @@ class StoreLock:
         return True
 
     def _read(self) -> bytes | None:
-        with _store_errors(self._address):
+        with store_errors(self._address):
             try:
                 return self._files.cat_file(self._path)
             except FileNotFoundError:
                 return None
 
     def _remove(self) -> None:
-        with _store_errors(self._address), suppress(FileNotFoundError):
+        with store_errors(self._address), suppress(FileNotFoundError):
             self._files.rm_file(self._path)
+
+
+def _holder(lock: bytes) -> str:
+    """Host and process."""
+    return ", ".join(lock.decode().split(", ")[:2])
 
 
 class SharedFolder:
@@ -307,7 +328,7 @@ class SharedFolder:
     def sizes(self, folder: str) -> dict[str, int]:
         """The sizes of the files in a folder, by name, sorted."""
         where = f"{self._root}/{folder}"
-        with _store_errors(self.address):
+        with store_errors(self.address):
             self._files.invalidate_cache()
             found = self._files.ls(where, detail=True) if self._files.isdir(where) else []
         return {
@@ -322,14 +343,14 @@ class SharedFolder:
 
     def read(self, name: str) -> bytes | None:
         """The content of a file; None where there is none."""
-        with _store_errors(self.address):
+        with store_errors(self.address):
             self._files.invalidate_cache()
             path = f"{self._root}/{name}"
             return self._files.cat_file(path) if self._files.isfile(path) else None
 
     def write(self, name: str, content: str) -> None:
         """Writes or replaces a file atomically."""
-        with _store_errors(self.address):
+        with store_errors(self.address):
             if self._is_local:
                 write_whole(Path(self._root) / name, content)
             else:
@@ -339,7 +360,7 @@ class SharedFolder:
         """Copies the files in a local folder to the folder ``name``, each atomically."""
         here = sorted(file for file in folder.iterdir() if file.is_file())
         there = [f"{self._root}/{name}/{file.name}" for file in here]
-        with _store_errors(self.address):
+        with store_errors(self.address):
             if not self._is_local:
                 self._files.put([str(file) for file in here], there)
                 return
@@ -351,24 +372,28 @@ class SharedFolder:
         """Copies some files of the folder ``name`` to a local folder."""
         folder.mkdir(parents=True, exist_ok=True)
         files = list(files)
-        with _store_errors(self.address):
+        with store_errors(self.address):
             self._files.get([f"{self._root}/{name}/{file}" for file in files], [str(folder / file) for file in files])
 
     def ranges(self, names: Sequence[str], begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
         """The bytes ``begin:end`` of each file, requested together."""
         paths = [f"{self._root}/{name}" for name in names]
-        with _store_errors(self.address):
+        with store_errors(self.address):
             found: list[bytes] = self._files.cat_ranges(paths, begins, ends, on_error="raise")
             return found
 
 
 @contextmanager
-def _store_errors(address: str) -> Iterator[None]:
-    """Raises StoreError for every exception of the store's library."""
+def store_errors(address: str) -> Iterator[None]:
+    """Raises StoreError for every exception of a library."""
     try:
         yield
+    except DataError:
+        raise
     except Exception as error:
         reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+        if "storage.buckets.get" in str(error):
+            reason = "Orbax needs the permission storage.buckets.get (roles/storage.legacyBucketReader)"
         raise StoreError(f"{address}: {reason}") from error
 
 
@@ -394,15 +419,34 @@ def before_commit(checkpoint: str) -> None:
             stored.upload()
 
 
+def after_commit(checkpoint: str) -> None:
+    """Makes the folder of a complete checkpoint in the local copy, so that ``outcome.json`` can name it."""
+    for stored in _OPEN.values():
+        if checkpoint.startswith(f"{stored.address}/"):
+            (stored.path / checkpoint.removeprefix(f"{stored.address}/")).mkdir(parents=True, exist_ok=True)
+
+
+def lock_problem(folder: Path) -> str:
+    """Why nothing may be written to the store of a folder; empty while this process holds its lock, or needs none."""
+    for path, stored in _OPEN.items():
+        if stored.lock and folder.is_relative_to(path):
+            try:
+                stored.lock.require_held()
+            except StoreError as error:
+                return str(error)
+    return ""
+
+
 def move_objects(source: str, target: str) -> None:
     """Moves what is below an address; epath cannot rename folders of a store."""
     files, before = _opened(source)
     after = _opened(target)[1]
-    with _store_errors(source):
+    with store_errors(source):
         names = files.find(before)
         for name in names:
             files.cp_file(name, f"{after}{name.removeprefix(before)}")
-        for name in names:
+        # Without MARKER the rest counts for nothing, if this is cut short.
+        for name in sorted(names, key=lambda name: not name.endswith(MARKER)):
             files.rm_file(name)
 
 
@@ -471,7 +515,7 @@ def folder_to_train(workdir: str, *, is_distributed: bool = False) -> Iterator[P
         )
         # A killed process may have left an older copy.
         shutil.rmtree(folder, ignore_errors=True)
-        stored = StoredFolder(address, folder, is_direct=is_distributed, lock=lock)
+        stored = StoredFolder(address, folder, is_direct=is_distributed, lock=None if index else lock)
         if index:
             yield folder
         else:
@@ -492,6 +536,8 @@ def _upload_meanwhile(stored: StoredFolder, over: threading.Event) -> None:
         try:
             stored.upload()
             is_failing = False
+        except LockLost:
+            return
         except (StoreError, OSError) as error:
             if not is_failing:
                 sys.stderr.write(f"{error}; the run continues, and is uploaded when the store answers\n")
@@ -505,6 +551,8 @@ def _upload_at_end(stored: StoredFolder) -> None:
             return
         except (StoreError, OSError) as error:
             problem = error
+            if isinstance(error, LockLost):
+                break
         time.sleep(pause)
     kept = stored.path.with_name(f"{stored.path.name}-{uuid.uuid4().hex[:6]}")
     stored.path.rename(kept)
