@@ -209,7 +209,15 @@ def write_reads(pairs: int, output: Path) -> None:
                 results.append(cost_of_reads(Path(folder), Path(cache), processes))
     write_table(
         "pipeline_reads",
-        ("processes", "index", "first update", "100 updates", "an epoch", "of the ids", "batches a CPU s, when read"),
+        (
+            "processes",
+            "index",
+            "first update",
+            "100 updates",
+            "an epoch",
+            "of the ids",
+            "batches a CPU s, from the cache",
+        ),
         [
             (
                 each["processes"],

@@ -96,3 +96,11 @@ def test_every_step_runs_where_there_is_no_gpu(tmp_path):
     done = subprocess.run(["bash", script, tmp_path], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert "FAILED" not in done.stdout
+
+
+def test_reads_from_a_bucket_are_counted(script, tmp_path):
+    pipeline = script("pipeline", "benchmarks")
+    pipeline.write_lengths(tmp_path, 2000)
+    found = [pipeline.cost_of_reads(tmp_path, tmp_path / str(processes), processes) for processes in (1, 8)]
+    assert [each["read"][-1][0] == each["ids"] for each in found] == [True, True]
+    assert found[1]["read"][0][0] <= found[0]["read"][0][0]
