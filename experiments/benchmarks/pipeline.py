@@ -171,7 +171,8 @@ def write_lengths(folder: Path, pairs: int) -> None:
             tokens[side] += int(lengths.sum())
     for side, file in files.items():
         file.close()
-        os.truncate((folder / f"{side}.ids").open("wb").name, 2 * tokens[side])
+        (folder / f"{side}.ids").touch()
+        os.truncate(folder / f"{side}.ids", 2 * tokens[side])
     sides = [SideStatistics(tokens[side], tokens[side] / pairs, 256, 0.0, {}) for side in files]
     content = {
         "id_types": dict.fromkeys(files, "uint16"),
