@@ -115,6 +115,7 @@ def test_training_from_an_object_store_reads_ranges(machine, monkeypatch, tmp_pa
     # Another store of the same text, in other shards, has other blocks.
     assert tokenize(machine(0), f"{address}-one", 0, 1) == 0
     assert (training_data(machine(1), f"{address}-one").store.target_side.ids[:] == ids[1][:]).all()
+    assert len({folder.name for folder in (tmp_path / "machine1").rglob("index-*") if folder.is_dir()}) == 2
     again = training_data(machine(1), address).store
     assert (again.target_side.ids[:] == ids[1][:]).all() and again.target_side.ids.bytes_read == 0
     name = next(name for name in files.find("/bucket/ranges") if name.endswith("1-of-2/source.ids"))
