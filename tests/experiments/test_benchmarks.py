@@ -98,6 +98,7 @@ def test_every_step_runs_where_there_is_no_gpu(tmp_path):
     assert "FAILED" not in done.stdout
 
 
+@pytest.mark.slow
 def test_reads_from_a_bucket_are_counted(script, tmp_path):
     pipeline = script("pipeline", "benchmarks")
     pipeline.write_lengths(tmp_path, 2000)
