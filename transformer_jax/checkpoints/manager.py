@@ -119,9 +119,10 @@ class Checkpoints:
         step = int(state.step)
         if step in self.steps():
             return
-        problem = lock_problem(self._given)
-        if not self._is_local and not all_agree(not problem, "lock of the run"):
-            raise SaveFailed(problem or f"{self._directory}: process 0 lost the lock of the run")
+        if not self._is_local:
+            problem = lock_problem(self._given)
+            if not all_agree(not problem, "lock of the run"):
+                raise SaveFailed(problem or f"{self._directory}: process 0 lost the lock of the run")
         rest = {name: leaf for name, leaf in state._asdict().items() if name != "params"}
         is_average = evaluated is not None and evaluated is not state.params
         items = ocp.args.Composite(
