@@ -1,4 +1,4 @@
-"""Decoding and the loss of a split have one precision; on a CPU that of a translation model does not follow its training."""
+"""Decoding and the loss of a split use the same precision; on a CPU, translation does not use the precision of training."""
 
 import re
 

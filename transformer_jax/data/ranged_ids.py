@@ -144,7 +144,7 @@ class RangedIds:
                 if os.pwrite(file.fileno(), content, begin) < len(content):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            problem = f"cannot write {self._path}, which takes up to {self._array.nbytes:,} bytes: {error}"
+            problem = f"cannot write {self._path} (at most {self._array.nbytes:,} bytes): {error}"
             raise DataError(f"{problem}; choose another folder by {SCRATCH}") from error
 
     def _is_sound(self, block: int, content: bytes | np.ndarray) -> bool:

@@ -438,7 +438,7 @@ def lock_problem(folder: Path) -> str:
 
 
 def move_objects(source: str, target: str) -> None:
-    """Moves what is below an address; epath cannot rename folders of a store."""
+    """Moves all objects below ``source`` to ``target``, since epath cannot rename folders of a store."""
     files, before = _opened(source)
     after = _opened(target)[1]
     with store_errors(source):
