@@ -30,6 +30,7 @@ from transformer_jax.checkpoints.format import (
 from transformer_jax.checkpoints.save_failure import SaveFailed, ignore_abandoned_work, problem_of, reported
 from transformer_jax.config import ExperimentConfig, Metric
 from transformer_jax.config.checks import is_address
+from transformer_jax.config.errors import first_line
 from transformer_jax.runtime.distributed import all_agree, first_goes_first, from_first, is_first, say
 from transformer_jax.runtime.file_digests import WHOLE, Part, changed_files, has_digests, write_digests
 from transformer_jax.runtime.object_store import address_of_checkpoints, fetch_arrays, lock_problem, store_errors
@@ -232,7 +233,7 @@ class Checkpoints:
             described = ocp.StandardCheckpointHandler().metadata(folder).tree
         # A damaged file can make the reader raise anything.
         except Exception as error:
-            reason = str(error).strip().split("\n")[0][:200]
+            reason = first_line(error)
             raise CheckpointError(f"{folder}: the description of the checkpoint cannot be read ({reason})") from error
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), described)
 
@@ -266,7 +267,7 @@ class Checkpoints:
             if names := self._differing_names(step, items):
                 remedy = "train again, or use the version and settings that wrote it"
                 raise CheckpointMismatch(f"checkpoint {step} does not fit the model ({names}); {remedy}") from error
-            reason = str(error).strip().split("\n")[0][:200]
+            reason = first_line(error)
             raise CheckpointError(f"checkpoint {step} is damaged or does not fit the model ({reason})") from error
         if "params" in items.keys():  # noqa: SIM118 - not a dictionary
             require_finite(folder, restored["params"])

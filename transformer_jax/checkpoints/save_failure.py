@@ -14,6 +14,7 @@ import jax
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.format import bytes_in, stored_checkpoints
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.errors import first_line
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -72,7 +73,7 @@ def reported(checkpoints: Path) -> Iterator[None]:
 
 def problem_of(checkpoints: Path, error: BaseException) -> str:
     """One line: why the folder cannot be written, the newest complete checkpoint, and the remedy."""
-    reason = str(error).strip().split("\n")[0][:200]
+    reason = first_line(error)
     if not isinstance(checkpoints, Path):
         return f"{checkpoints}: cannot be written ({reason}); when the store answers, run the same command"
     if not checkpoints.is_dir():

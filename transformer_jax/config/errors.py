@@ -17,6 +17,11 @@ class DataError(ValueError):
     """A file or data set is wrong. The message names the file and line, the problem and the remedy."""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of the message of a library, cut at 200 characters."""
+    return str(error).strip().partition("\n")[0][:200]
+
+
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known name most similar to ``name``; None if no similarity is at least ``cutoff`` (0 to 1).
 

@@ -26,6 +26,7 @@ from typing import Any
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import absolute_path, is_address, is_unasked, without_mark
+from transformer_jax.config.errors import first_line
 from transformer_jax.runtime.atomic_files import appearing_file, write_whole
 from transformer_jax.runtime.background import in_background
 
@@ -391,7 +392,7 @@ def store_errors(address: str) -> Iterator[None]:
     except DataError:
         raise
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+        reason = first_line(error) or type(error).__name__
         if "storage.buckets.get" in str(error):
             reason = "Orbax needs the permission storage.buckets.get (roles/storage.legacyBucketReader)"
         raise StoreError(f"{address}: {reason}") from error

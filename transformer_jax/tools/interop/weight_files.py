@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.errors import first_line
 from transformer_jax.config.json_text import parse_json
 
 NAMES = ("model.safetensors", "pytorch_model.bin")
@@ -107,7 +108,7 @@ def load_tensors_only(path: Path) -> Any:
         raise DataError(f"{path}: no such file") from None
     # A damaged file can raise any error.
     except Exception as error:
-        reason = str(error).strip().split("\n")[0][:200]
+        reason = first_line(error)
         raise DataError(
             f"{path}: damaged, or has other objects than tensors, which are not loaded ({reason})"
         ) from None
