@@ -72,6 +72,8 @@ jaxtyping.jaxtyped = checked_when_called
 jaxtyping.install_import_hook("transformer_jax", "beartype.beartype")
 jaxtyping.config.update("jaxtyping_disable", True)
 
+from contextlib import suppress
+
 import jax
 import pytest
 
@@ -151,6 +153,12 @@ def bucket(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*server.get_host_and_port()))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
         monkeypatch.setenv(name, "us-east-1")
-    s3fs.S3FileSystem(skip_instance_cache=True).mkdir("bucket")
+    # Cached instances know the server of another test.
+    s3fs.S3FileSystem.clear_instance_cache()
+    files = s3fs.S3FileSystem(skip_instance_cache=True)
+    with suppress(FileExistsError):
+        files.mkdir("bucket")
     yield "s3://bucket/run"
+    # moto keeps buckets when the server stops.
+    files.rm("bucket", recursive=True)
     server.stop()

@@ -111,10 +111,10 @@ def write_recipe(config: ExperimentConfig, folder: Path) -> Path:
     return recipe
 
 
-def start(folder: Path, config: ExperimentConfig) -> subprocess.Popen:
-    """``train`` in a process of its own, with what the tests run under."""
+def start(folder: Path, config: ExperimentConfig, address: str = "") -> subprocess.Popen:
+    """``train`` in a process of its own, with what the tests run under; in ``folder`` or at an address."""
     recipe = write_recipe(config, folder)
-    command = [sys.executable, "-m", "transformer_jax", "train", f"--config={recipe}", f"--workdir={folder}"]
+    command = [sys.executable, "-m", "transformer_jax", "train", f"--config={recipe}", f"--workdir={address or folder}"]
     environment = process_environment(cached=False)
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
 

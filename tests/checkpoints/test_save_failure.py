@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from transformer_jax.checkpoints import save_failure
+from transformer_jax.checkpoints.disk import DiskFolder
 from transformer_jax.checkpoints.manager import Checkpoints
-from transformer_jax.checkpoints.save_failure import SaveFailed, reported, require_free_space
+from transformer_jax.checkpoints.save_failure import SaveFailed, require_free_space
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.training.state import TrainState
 
@@ -79,7 +80,7 @@ def test_a_full_disk_under_parameters_alone_is_one_sentence_too(tmp_path):
 
 def test_a_run_that_was_moved_away_is_told(tmp_path):
     folder = tmp_path / "run" / "checkpoints"
-    with pytest.raises(SaveFailed, match="run was removed or moved while training"), reported(folder):
+    with pytest.raises(SaveFailed, match="run was removed or moved while training"), DiskFolder(folder).writing():
         raise FileNotFoundError(folder)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -119,8 +120,8 @@ def test_two_processes_score_as_one_does(stopped, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dies", "why"), [(1, "another task died"), (0, "leader task")])
-def test_when_one_dies_the_other_ends_and_one_alone_goes_on(stopped, cache, tmp_path, dies, why):
+@pytest.mark.parametrize("dies", [1, 0])
+def test_when_one_dies_the_other_ends_and_one_alone_goes_on(stopped, cache, tmp_path, dies):
     folder = tmp_path / "run"
     shutil.copytree(stopped, folder)
     before = newest(folder)
@@ -129,12 +130,27 @@ def test_when_one_dies_the_other_ends_and_one_alone_goes_on(stopped, cache, tmp_
     both[dies].kill()
     outputs = ends(both, timeout=60)
     status, said = outputs[1 - dies]
-    assert status not in (0, None)
-    assert why in said
+    assert status == 75
+    assert f"process {1 - dies} ends, most likely because another one did" in said, said
     assert f"resumed at update {before}" in outputs[0][1]
     reached = newest(folder)
     assert reached >= before
     assert train(until(reached + 3, endless(cache)), folder).step == reached + 3
+
+
+@pytest.mark.slow
+def test_a_process_that_cannot_write_ends_and_the_other_too(stopped, cache, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(stopped, folder)
+    before = newest(folder)
+    both = train_on_two(endless(cache), folder)
+    wait_for_update(both, folder, before + 1)
+    # As on a full disk.
+    resource.prlimit(both[1].pid, resource.RLIMIT_FSIZE, (100, 100))
+    (first, also_said), (second, said) = ends(both, timeout=90)
+    assert (first, second) == (75, 1), also_said + said
+    assert "the disk is full" in said
+    assert train(until(before + 3, endless(cache)), folder).step == before + 3
 
 
 @pytest.mark.slow

@@ -138,3 +138,21 @@ def test_nothing_is_lost_by_kills_and_faults(store, whole, cache, tmp_path, faul
     assert metrics_of(folder) == metrics_of(whole)
     for left, right in zip(*(parameters_of(each, on(1, cache), UPDATES) for each in (folder, whole)), strict=True):
         np.testing.assert_array_equal(left, right)
+
+
+def test_processes_that_lose_the_lock_end_without_a_checkpoint(store, cache, tmp_path):
+    import fsspec
+
+    files = fsspec.filesystem("s3", skip_instance_cache=True)
+
+    def watch(method: str, path: str) -> None:
+        if method == "PUT" and "checkpoints/2/" in path:
+            store.watch = lambda method, path: None
+            files.pipe_file("bucket/lost-lock/train.lock", b"other, process 1, abc")
+
+    store.watch = watch
+    (first, said), (second, _) = ends(start(on(4, cache), tmp_path / "a", "s3://bucket/lost-lock", 2))
+    assert (first, second) == (1, 75) and "another process trains there now (other, process 1)" in said
+    found = {"/".join(name.split("/")[3:]) for name in files.find("bucket/lost-lock/checkpoints")}
+    assert "0/commit_success.txt" in found
+    assert not {name for name in found if name.startswith("4/") or name == "2/commit_success.txt"}

@@ -1,8 +1,11 @@
 """Runs in an object store: fsspec's memory, and where moto and s3fs are installed a server that speaks S3."""
 
+import json
 import shutil
 import threading
+import time
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,8 +14,9 @@ import jax.numpy as jnp
 import pytest
 from etils import epath
 from run_settings import UPDATES, tiny_config
-from run_steps import assert_same_run, copy_until, train
+from run_steps import assert_same_run, copy_until, finished, start, train, write_recipe
 
+from transformer_jax.__main__ import main
 from transformer_jax.api.trained_run import load
 from transformer_jax.checkpoints.buckets import remove_uncommitted
 from transformer_jax.checkpoints.format import stored_checkpoints
@@ -20,7 +24,7 @@ from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.commands import stored_runs
 from transformer_jax.commands.flags import parse
 from transformer_jax.commands.registry import load_command
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import ConfigError, DataError, MeshConfig
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime import object_store
 from transformer_jax.runtime.object_store import (
@@ -38,6 +42,7 @@ from transformer_jax.runtime.object_store import (
     folder_to_train,
     lock_problem,
     move_objects,
+    refresh_copy,
 )
 
 RUN = "memory://bucket/run"
@@ -178,6 +183,41 @@ def test_a_command_gets_a_copy_and_its_results_are_uploaded(store):
     assert store.cat_file("/bucket/run/evaluation-test-1.txt") == b"a"
 
 
+def test_a_copy_follows_the_run(store):
+    with folder_to_train(RUN) as folder:
+        begin(folder)
+        (folder / "outcome.json").write_text("{}")
+        save(folder, 1)
+    copy = copy_to_read(RUN).path
+    fetch_arrays(copy / "checkpoints" / "1", ["params"])
+    log = copy / "evaluate-validation" / "metrics.jsonl"
+    log.parent.mkdir()
+    with log.open("a") as scores, folder_to_train(RUN) as folder:
+        scores.write("1\n")
+        scores.flush()
+        refresh_copy(copy)
+        shutil.rmtree(folder / "checkpoints" / "1")
+        save(folder, 2)
+        (folder / "metrics.jsonl").write_text('{"step": 2}\n')
+        (folder / "outcome.json").unlink()
+        object_store._OPEN[folder].upload()
+        refresh_copy(copy)
+        scores.write("2\n")
+    refresh_copy(copy)
+    assert store.cat_file("/bucket/run/evaluate-validation/metrics.jsonl") == b"1\n2\n" == log.read_bytes()
+    assert RunDirectory(copy).checkpoint_steps() == [2]
+    assert (copy / "metrics.jsonl").read_text() == '{"step": 2}\n'
+    assert not (copy / "outcome.json").exists()
+    assert (copy / "checkpoints" / "2" / "params" / "d" / "a").read_bytes() == bytes(len("2 params/d/a"))
+    fetch_arrays(copy / "checkpoints" / "2", ["params"])
+    assert (copy / "checkpoints" / "2" / "params" / "d" / "a").read_text() == "2 params/d/a"
+    store.pipe_file("/bucket/run/checkpoints/3/params/d/a", b"1")
+    refresh_copy(copy)
+    store.pipe_file(f"/bucket/run/checkpoints/3/{MARKER}", b"1")
+    refresh_copy(copy)
+    assert (copy / "checkpoints" / "3" / "params" / "d" / "a").exists(), "the listing before had it without MARKER"
+
+
 def test_a_second_trainer_is_refused_and_a_dead_one_replaced(store, monkeypatch, tmp_path):
     monkeypatch.setattr(object_store, "LEASE", 2.0)
     held = "/bucket/run/train.lock"
@@ -285,6 +325,40 @@ def test_a_run_at_s3_that_was_killed_equals_one_that_was_not(cache, elsewhere, b
         assert_same_run(tmp_path / "whole", folder, config)
     elsewhere("third")
     assert load(bucket).translate(["a b"]) == load(tmp_path / "whole").translate(["a b"])
+
+
+@pytest.mark.slow
+def test_checkpoints_at_s3_are_scored_while_the_run_trains(cache, elsewhere, bucket, tmp_path, capsys):
+    config = tiny_config(cache, evaluate_every=0, num_updates=60, keep_last=60)
+    training = start(tmp_path / "run", config, bucket)
+    files = fsspec.filesystem("s3", skip_instance_cache=True)
+    while not files.exists("bucket/run/checkpoints/3") and training.poll() is None:
+        time.sleep(0.5)
+    assert main(["evaluate", "--watch", "--poll_seconds=0.5", f"--workdir={bucket}"]) == 0
+    said = capsys.readouterr().out
+    assert finished(training)[0] == 0
+    scores = files.cat_file("bucket/run/evaluate-validation/metrics.jsonl").decode().splitlines()
+    assert [json.loads(line)["step"] for line in scores] == [*range(3, 61, 3)], said
+    assert f"the run has ended; scores: {bucket}/evaluate-validation/metrics.jsonl" in said
+
+
+@pytest.mark.slow
+def test_workers_train_the_trials_of_a_sweep_at_s3(cache, elsewhere, bucket, monkeypatch, tmp_path, capfd):
+    sweep = f"--sweep={tmp_path / 'sweep.py'}"
+    recipe = write_recipe(replace(tiny_config(cache), mesh=MeshConfig()), tmp_path / "run")
+    (tmp_path / "sweep.py").write_text(
+        "from transformer_jax.tools.sweeps.definition import Sweep\n"
+        f"def get_sweep():\n    return Sweep(config={str(recipe)!r}, rows={{'a': {{}}, 'b': {{'model.d_ff': 64}}}})\n"
+    )
+    assert main(["sweep", sweep, f"--workdir={bucket}"]) == 2
+    assert "a store cannot hold the study; set TRANSFORMER_JAX_SWEEP_STORAGE" in capfd.readouterr().err
+    monkeypatch.setenv("TRANSFORMER_JAX_SWEEP_STORAGE", f"sqlite:///{tmp_path / 'study.sqlite3'}")
+    assert main(["sweep", sweep, f"--workdir={bucket}", "--workers=2"]) == 0, capfd.readouterr()
+    found = fsspec.filesystem("s3", skip_instance_cache=True).find("bucket/run")
+    names = {name.removeprefix("bucket/run/") for name in found}
+    assert {"leaderboard.md", "trials/0000/outcome.json", "trials/0001/metrics.jsonl"} <= names
+    assert f"{bucket}/leaderboard.md" in capfd.readouterr().out
+    assert load(f"{bucket}/trials/0001").config.model.d_ff == 64
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from transformer_jax.config import DataError, ExperimentConfig, from_json
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runtime.file_digests import changed_files
-from transformer_jax.runtime.object_store import COMMIT, MARKER, move_objects
+from transformer_jax.runtime.object_store import COMMIT, MARKER
 
 # In the name of a folder that is half-written or half-deleted; the next start of the run removes it.
 UNFINISHED = ".orbax-checkpoint-tmp-"
@@ -80,20 +80,14 @@ def bytes_in(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def set_aside(checkpoint: Path) -> Path:
-    """Moves the folder of a checkpoint out of the checkpoints, to an unused name."""
-    folder = checkpoint.parent.parent
-    names = (folder / f"damaged-{checkpoint.name}{suffix}" for suffix in ("", *(f"-{n}" for n in range(1, 1000))))
-    target = next(name for name in names if not name.exists())
-    if isinstance(checkpoint, Path):
-        checkpoint.rename(target)
-    else:
-        move_objects(str(checkpoint), str(target))
-    return target
+def unused_name(checkpoints: Path, step: int) -> Path:
+    """Where to move a damaged checkpoint: beside the folder of checkpoints."""
+    names = (checkpoints.parent / f"damaged-{step}{suffix}" for suffix in ("", *(f"-{n}" for n in range(1, 1000))))
+    return next(name for name in names if not name.exists())
 
 
 def were_set_aside(run: Path) -> list[Path]:
-    """The damaged checkpoints that ``set_aside`` moved into the folder of a run."""
+    """The damaged checkpoints that were moved into the folder of a run."""
     return sorted(entry for entry in run.glob("damaged-[0-9]*") if entry.is_dir())
 
 
@@ -103,12 +97,6 @@ def remove(checkpoint: Path) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     checkpoint.rename(unfinished)
     shutil.rmtree(unfinished)
-
-
-def remove_unfinished(directory: Path) -> None:
-    """Removes the folders of failed saves."""
-    for folder in directory.glob(f"[0-9]*{UNFINISHED.rstrip('-')}*"):
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _stored(folder: Path) -> StoredCheckpoint:

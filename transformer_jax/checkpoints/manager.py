@@ -1,12 +1,9 @@
 """Checkpoints with Orbax: written in the background, restored onto any mesh, averaged."""
 
-import asyncio
 import logging
 import operator
-import sys
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
-from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
-from orbax.checkpoint.future import ChainedFuture, Future
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.buckets import CommittedFolder, bucket_folder, remove_uncommitted
-from transformer_jax.checkpoints.format import (
-    CheckpointError,
-    CheckpointMismatch,
-    is_step,
-    remove_unfinished,
-    set_aside,
-    stored_checkpoints,
-)
-from transformer_jax.checkpoints.save_failure import SaveFailed, ignore_abandoned_work, problem_of, reported
+from transformer_jax.checkpoints.buckets import BucketFolder
+from transformer_jax.checkpoints.disk import DiskFolder
+from transformer_jax.checkpoints.format import CheckpointError, CheckpointMismatch
+from transformer_jax.checkpoints.save_failure import SaveFailed, ignore_abandoned_work
 from transformer_jax.config import ExperimentConfig, Metric
-from transformer_jax.config.checks import is_address
 from transformer_jax.config.errors import first_line
-from transformer_jax.runtime.distributed import all_agree, first_goes_first, from_first, is_first, say
-from transformer_jax.runtime.file_digests import WHOLE, Part, changed_files, has_digests, write_digests
-from transformer_jax.runtime.object_store import address_of_checkpoints, fetch_arrays, lock_problem, store_errors
+from transformer_jax.runtime.distributed import all_agree, first_goes_first, from_first, is_first, is_of_another
+from transformer_jax.runtime.file_digests import WHOLE, Part
+from transformer_jax.runtime.object_store import address_of_checkpoints
 from transformer_jax.training.state import TrainState
 
 SELECTION = ExperimentConfig().selection
@@ -68,8 +57,7 @@ class Checkpoints:
         ignore_abandoned_work()
         self._given = Path(directory).absolute()
         address = address_of_checkpoints(self._given)
-        self._directory = bucket_folder(address) if address else self._given
-        self._is_local = address is None
+        self._folder = BucketFolder(address, self._given) if address else DiskFolder(self._given)
         self._selection = selection
         sign = 1 if selection.direction == "maximize" else -1
 
@@ -82,31 +70,22 @@ class Checkpoints:
             best_fn=signed_score,
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
-            temporary_path_class=DigestedFolder if self._is_local else CommittedFolder,
+            temporary_path_class=self._folder.temporary_path,
             multiprocessing_options=_alone() if read_only else ocp.options.MultiprocessingOptions(),
         )
         self._complaints: list[str] = []
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
-        with nullcontext() if self._is_local else store_errors(str(self._directory)):
-            with nullcontext() if self._options.read_only else first_goes_first("checkpoints"):
-                self._prepare_folder()
-            return ocp.CheckpointManager(self._directory, options=self._options, handler_registry=digesting_handlers())
-
-    def _prepare_folder(self) -> None:
-        if not self._is_local:
-            if not self._options.read_only and is_first():
-                remove_uncommitted(self._directory)
-            return
-        if not self._options.read_only:
-            self._directory.mkdir(parents=True, exist_ok=True)
-        checkpoints = stored_checkpoints(self._directory)
-        damaged = [checkpoint.folder for checkpoint in checkpoints if not checkpoint.is_sound]
-        if damaged and (self._options.read_only or len(damaged) == len(checkpoints)):
-            raise CheckpointError(f"{', '.join(map(str, damaged))}: the scores in it are damaged; move it away")
-        for checkpoint in damaged if is_first() else ():
-            self._complaints.append(f"checkpoint {checkpoint.name} is damaged; moved to {set_aside(checkpoint)}")
+        read_only = self._options.read_only
+        handlers, arrays = ocp.DefaultCheckpointHandlerRegistry(), self._folder.arrays()
+        for item in ("params", TRAINED, "rest"):
+            for each in (ocp.args.StandardSave, ocp.args.StandardRestore):
+                handlers.add(item, each, arrays)
+        with self._folder.opening():
+            with nullcontext() if read_only else first_goes_first("checkpoints"):
+                self._complaints += self._folder.prepare(read_only=read_only)
+            return ocp.CheckpointManager(self._folder.path, options=self._options, handler_registry=handlers)
 
     def save(
         self, state: TrainState, progress: Progress, score: float | None = None, evaluated: PyTree | None = None
@@ -120,10 +99,7 @@ class Checkpoints:
         step = int(state.step)
         if step in self.steps():
             return
-        if not self._is_local:
-            problem = lock_problem(self._given)
-            if not all_agree(not problem, "lock of the run"):
-                raise SaveFailed(problem or f"{self._directory}: process 0 lost the lock of the run")
+        self._folder.require_lock()
         rest = {name: leaf for name, leaf in state._asdict().items() if name != "params"}
         is_average = evaluated is not None and evaluated is not state.params
         items = ocp.args.Composite(
@@ -133,29 +109,29 @@ class Checkpoints:
             progress=ocp.args.JsonSave(progress),
         )
         metrics = None if score is None else {self._selection.name: score}
-        with reported(self._directory):
+        with self._folder.writing():
             self._manager.save(step, args=items, metrics=metrics, force=True)
 
     def save_params(self, step: int, params: PyTree, progress: Progress) -> None:
         """Starts writing parameters alone, for evaluation and initialization: no run resumes from them. Raises SaveFailed."""
         items = ocp.args.Composite(params=ocp.args.StandardSave(params), progress=ocp.args.JsonSave(progress))
-        with reported(self._directory):
+        with self._folder.writing():
             self._manager.save(step, args=items, force=True)
 
     def remove_unless_only(self, step: int) -> None:
         """Deletes a checkpoint, so that it can be saved again with its score, unless it is the only one."""
         if len(self.steps()) > 1:
-            with reported(self._directory):
+            with self._folder.writing():
                 self._manager.delete(step)
 
     def wait(self) -> None:
         """Returns when everything that was saved is on disk."""
-        with reported(self._directory):
+        with self._folder.writing():
             self._manager.wait_until_finished()
 
     def require_saving(self) -> None:
         """Raises SaveFailed when writing in the background has failed; does not wait."""
-        with reported(self._directory):
+        with self._folder.writing():
             self._manager.check_for_errors()
 
     def close(self) -> None:
@@ -163,10 +139,12 @@ class Checkpoints:
         try:
             self._manager.close()
         except Exception as error:
-            raise SaveFailed(problem_of(self._directory, error)) from None
+            if is_of_another(error):
+                raise
+            raise SaveFailed(self._folder.problem_of(error)) from None
         finally:
-            if self._is_local and not self._options.read_only and is_first():
-                remove_unfinished(self._directory)
+            if not self._options.read_only and is_first():
+                self._folder.remove_unfinished()
 
     def steps(self) -> list[int]:
         """Steps of the checkpoints, oldest first."""
@@ -180,7 +158,7 @@ class Checkpoints:
         """
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)._asdict()
         params = abstract.pop("params")
-        name = TRAINED if (self._directory / str(step) / TRAINED).is_dir() else "params"
+        name = TRAINED if (self._folder.path / str(step) / TRAINED).is_dir() else "params"
         items = ocp.args.Composite(
             **{name: ocp.args.StandardRestore(params)},
             rest=ocp.args.StandardRestore(abstract),
@@ -211,7 +189,7 @@ class Checkpoints:
         if len(damaged) < len(steps):
             complaints = [f"{problem}; moved to {self._set_aside(number)}" for number, problem in damaged.items()]
             return *restored, self._complaints + complaints
-        raise CheckpointError(f"{self._directory}: no checkpoint can be read: {'; '.join(damaged.values())}")
+        raise CheckpointError(f"{self._folder.path}: no checkpoint can be read: {'; '.join(damaged.values())}")
 
     def progress(self, step: int) -> Progress:
         """The JSON saved with ``step``."""
@@ -223,12 +201,12 @@ class Checkpoints:
 
         Empty for the ``rest`` of averaged parameters. Raises CheckpointError when the description cannot be read.
         """
-        folder = self._directory / str(step) / item
+        folder = self._folder.path / str(step) / item
         if item == "rest" and not folder.is_dir():
             return {}
         # Orbax opens the files of the arrays too.
-        fetch_arrays(folder.parent, [item])
-        require_undamaged(folder.parent, [f"{item}/_METADATA", f"{item}/array_metadatas"], WHOLE)
+        self._folder.download(step, [item])
+        self._folder.require_undamaged(step, [f"{item}/_METADATA", f"{item}/array_metadatas"], WHOLE)
         try:
             described = ocp.StandardCheckpointHandler().metadata(folder).tree
         # A damaged file can make the reader raise anything.
@@ -247,7 +225,7 @@ class Checkpoints:
             is_damage = not isinstance(error, CheckpointMismatch)
             others = [each for each in self._manager.all_steps() if is_damage and each != step]
             remedy = f"; use --checkpoint={max(others)}" if others else ""
-            raise CheckpointError(f"{self._directory}: {error}{remedy}") from error
+            raise CheckpointError(f"{self._folder.path}: {error}{remedy}") from error
 
     def restore_average(self, steps: Sequence[int], like: PyTree) -> PyTree:
         """The mean of the parameters of ``steps`` (Vaswani et al. 2017, section 6.1), summed in float32."""
@@ -258,19 +236,20 @@ class Checkpoints:
 
     def _read(self, step: int, items: ocp.args.Composite, part: Part = WHOLE) -> Any:
         """Items of a checkpoint; raises CheckpointError where one of its files changed since it was written."""
-        folder = self._directory / str(step)
-        require_undamaged(folder, list(items.keys()), part)
+        names = list(items.keys())
+        self._folder.download(step, names)
+        self._folder.require_undamaged(step, names, part)
         try:
             restored = self._manager.restore(step, args=items)
         # A damaged file can raise anything: Orbax, tensorstore and json have different errors.
         except Exception as error:
-            if names := self._differing_names(step, items):
+            if differing := self._differing_names(step, items):
                 remedy = "train again, or use the version and settings that wrote it"
-                raise CheckpointMismatch(f"checkpoint {step} does not fit the model ({names}); {remedy}") from error
+                raise CheckpointMismatch(f"checkpoint {step} does not fit the model ({differing}); {remedy}") from error
             reason = first_line(error)
             raise CheckpointError(f"checkpoint {step} is damaged or does not fit the model ({reason})") from error
-        if "params" in items.keys():  # noqa: SIM118 - not a dictionary
-            require_finite(folder, restored["params"])
+        if "params" in names and not self._folder.has_digests(step):
+            require_finite(step, restored["params"])
         return restored
 
     def _differing_names(self, step: int, items: ocp.args.Composite) -> str:
@@ -287,9 +266,7 @@ class Checkpoints:
 
     def _set_aside(self, step: int) -> Path:
         self._manager.close()
-        target = self._directory / str(step)
-        if is_first():
-            target = set_aside(target)
+        target = self._folder.set_aside(step) if is_first() else self._folder.path / str(step)
         self._manager = self._open()
         return target
 
@@ -311,73 +288,9 @@ def _alone() -> ocp.options.MultiprocessingOptions:
     )
 
 
-class DigestedArrays(ocp.StandardCheckpointHandler):
-    """Saves arrays; each process digests the files in its ``ocdbt.process_N`` before its save counts as complete."""
-
-    async def async_save(self, directory: Any, *args: Any, **options: Any) -> list[Future]:
-        futures = await super().async_save(directory, *args, **options)
-        path = str(getattr(directory, "path", directory))
-        if is_address(path):
-            return futures or []
-        return [ChainedFuture(futures or [], partial(_digest_if_written, path))]
-
-
-def _digest_if_written(path: str) -> None:
-    folder = Path(path) / f"ocdbt.process_{jax.process_index()}"
-    # A process without a primary replica of any array writes no files.
-    if folder.is_dir():
-        write_digests(folder)
-
-
-def digesting_handlers() -> ocp.DefaultCheckpointHandlerRegistry:
-    """Orbax's handlers, but ``DigestedArrays`` for arrays."""
-    registry, arrays = ocp.DefaultCheckpointHandlerRegistry(), DigestedArrays()
-    for item in ("params", TRAINED, "rest"):
-        for each in (ocp.args.StandardSave, ocp.args.StandardRestore):
-            registry.add(item, each, arrays)
-    return registry
-
-
-class DigestedFolder(ocp.path.atomicity.AtomicRenameTemporaryPath):
-    """A checkpoint folder whose digests are written before it gets its final name."""
-
-    async def finalize(self) -> None:
-        """Called by process 0 when all processes have written, for the checkpoint and for each item."""
-        if is_step(self.get_final().name):
-            await asyncio.to_thread(write_digests, Path(self.get()))
-        await super().finalize()
-
-
-def require_undamaged(folder: Path, items: list[str], part: Part) -> None:
-    """Raises CheckpointError, which names the files, where files of these items changed since they were written.
-
-    Downloads their arrays first if there is a copy of a run in an object store. In the store itself nothing is checked:
-    TensorStore fails where an object is missing or cut.
-    """
-    if not isinstance(folder, Path):
-        return
-    fetch_arrays(folder, items)
-    if changed := changed_files(folder, items, part):
-        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-        raise CheckpointError(
-            f"checkpoint {folder.name} is damaged: {', '.join(changed[:3])}{more} changed since written"
-        )
-
-
-def require_finite(folder: Path, params: PyTree) -> None:
-    """Raises CheckpointError where a checkpoint without digests has parameters that are not finite."""
-    if isinstance(folder, Path):
-        if has_digests(folder):
-            return
-        _warn_unprotected(folder.parent)
+def require_finite(step: int, params: PyTree) -> None:
+    """Raises CheckpointError where parameters are not finite."""
     leaves = [leaf for leaf in jax.tree.leaves(params) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     parts = [[s.data for s in leaf.addressable_shards] if isinstance(leaf, jax.Array) else [leaf] for leaf in leaves]
     if not all(bool(jnp.isfinite(part).all()) for held in parts for part in held):
-        raise CheckpointError(f"restored parameters are not finite: checkpoint {folder.name} is damaged")
-
-
-@cache
-def _warn_unprotected(directory: Path) -> None:
-    """Warns once for each folder."""
-    origin = "of an earlier version, or written by several processes to a store"
-    say(f"{directory}: checkpoints without digests ({origin}): damage to them may go unnoticed", sys.stderr)
+        raise CheckpointError(f"restored parameters are not finite: checkpoint {step} is damaged")

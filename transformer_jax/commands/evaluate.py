@@ -2,7 +2,6 @@ import json
 import shlex
 import signal
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from transformer_jax.config import ConfigError, ExperimentConfig, load_run_confi
 from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.atomic_files import require_writable
-from transformer_jax.runtime.object_store import with_addresses
+from transformer_jax.runtime.object_store import refresh_copy, with_addresses
 from transformer_jax.runtime.startup import program_name
 
 
@@ -157,7 +156,13 @@ def _watch(values: flags.Values, config: ExperimentConfig) -> int:
     if training.evaluate_every == 0 and training.num_updates // training.checkpoint_every > training.keep_last:
         print(f"the run keeps its last {training.keep_last} checkpoints only, the best or not (training.keep_last)")
     start_jax(config.data.cache_directory)
-    for line in watch(run, config, split, folder, pause=partial(time.sleep, values.poll_seconds)):
-        print(line, flush=True)
-    print(f"the run has ended; scores: {folder / 'metrics.jsonl'}")
+
+    def pause() -> None:
+        time.sleep(values.poll_seconds)
+        refresh_copy(run.path)
+
+    for line in watch(run, config, split, folder, pause=pause):
+        print(with_addresses(line), flush=True)
+        refresh_copy(run.path)
+    print(with_addresses(f"the run has ended; scores: {folder / 'metrics.jsonl'}"))
     return 0

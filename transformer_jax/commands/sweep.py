@@ -1,13 +1,16 @@
 import os
 import sys
 from contextlib import suppress
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
+from transformer_jax.config.checks import is_address
 from transformer_jax.runtime.atomic_files import require_writable
-from transformer_jax.tools.sweeps.definition import load_sweep
+from transformer_jax.runtime.object_store import SharedFolder, scratch_folder
+from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, load_sweep
 from transformer_jax.tools.sweeps.workers import (
     end_with_parent,
     gpu_environments,
@@ -65,8 +68,9 @@ def sweep(values: flags.Values) -> int:
 
     Each trial is a run directory in WORKDIR/trials. Optuna keeps the study: in WORKDIR/study.sqlite3, or in the
     database that the environment variable TRANSFORMER_JAX_SWEEP_STORAGE names (an SQLAlchemy URL). Give the same
-    command on other machines to add workers. They need a WORKDIR on a shared disk, and a database (or a disk with POSIX
-    locks, such as NFSv4, for the SQLite file). When a worker dies, another resumes its trial from the last checkpoint.
+    command on other machines to add workers. They need a WORKDIR on a shared disk, or at s3:// or gs://, and a database
+    (or a disk with POSIX locks, such as NFSv4, for the SQLite file). When a worker dies, another resumes its trial from
+    the last checkpoint.
     Ctrl-C saves and stops; the same command resumes, and one with more rows, seeds or trials adds them. At the end
     WORKDIR holds leaderboard.md, .html and .csv, and pictures.
     """
@@ -75,7 +79,9 @@ def sweep(values: flags.Values) -> int:
     from transformer_jax.tools.sweeps.study import UNREACHABLE, answered, open_study, retry_failed, trial_rows
 
     sweep = load_sweep(values.sweep, flags.overrides_of(values), values.rows)
-    workdir = require_writable(Path(values.workdir).expanduser().absolute(), "--workdir")
+    given = values.workdir.rstrip("/") if is_address(values.workdir) else Path(values.workdir).expanduser().absolute()
+    workdir = given if isinstance(given, Path) else _scratch_of(given)
+    require_writable(workdir, "--workdir")
     study = open_study(sweep, workdir, values.study or workdir.name, values.grace_seconds)
     if WORKER in os.environ:
         from transformer_jax.runtime.preemption import ending_at_once
@@ -85,7 +91,7 @@ def sweep(values: flags.Values) -> int:
         share_cores(int(os.environ[WORKER]), values.workers)
         # The signals that make a run save and stop also end a worker between runs.
         with ending_at_once():
-            work(study, sweep, workdir, values.grace_seconds)
+            work(study, sweep, given, values.grace_seconds)
         return 0
 
     from transformer_jax.tools.reports.document import section_text
@@ -96,7 +102,7 @@ def sweep(values: flags.Values) -> int:
         retry_failed(study, sweep)
     environments = gpu_environments(values.workers or max(len(gpus()), 1), gpus())
     logs = workdir / "workers"
-    command = [sys.executable, "-m", "transformer_jax", "sweep", f"--sweep={values.sweep}", f"--workdir={workdir}"]
+    command = [sys.executable, "-m", "transformer_jax", "sweep", f"--sweep={values.sweep}", f"--workdir={given}"]
     command += [f"--study={study.study_name}", f"--grace_seconds={values.grace_seconds}"]
     command += [f"--workers={len(environments)}", *flags_of_trials(values)]
     print(f"study {study.study_name!r}: {len(sweep.points())} trials, {len(environments)} workers here; logs in {logs}")
@@ -116,7 +122,9 @@ def sweep(values: flags.Values) -> int:
     pictures = draw_study(sweep, trials, workdir)
     written = write_leaderboard(sweep, trials, pictures, workdir)
     print("\n\n".join(section_text(section) for section in tables(sweep, trials)))
-    print("\n" + "\n".join(f"  {file}" for file in (*written, *pictures)))
+    if given != workdir:
+        SharedFolder(str(given), "--workdir").put(workdir)
+    print("\n" + "\n".join(f"  {given}/{Path(file).name}" for file in (*written, *pictures)))
     for number, status in enumerate(statuses):
         if status:
             print(f"worker {number} ended with status {status}; see {log_file(logs, number)}", file=sys.stderr)
@@ -130,3 +138,13 @@ def sweep(values: flags.Values) -> int:
     own = [trial for trial in trials if not sweep.is_grid or trial.point in points]
     is_over = all(trial.has_ended for trial in own) and len(own) >= len(points)
     return 0 if is_over else 1
+
+
+def _scratch_of(address: str) -> Path:
+    """The local folder of a sweep in an object store; raises ConfigError without a database for its study."""
+    if not os.environ.get(STORAGE_VARIABLE):
+        raise ConfigError(
+            f"--workdir: {address}: a store cannot hold the study; set {STORAGE_VARIABLE}, such as "
+            "postgresql+psycopg://USER@HOST/NAME"
+        )
+    return scratch_folder() / f"sweep-{sha256(address.encode()).hexdigest()[:16]}" / address.rpartition("/")[2]

@@ -2,6 +2,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import split_checkpoint
 from transformer_jax.config import DataError, ExperimentConfig
 from transformer_jax.config.plugins import plugin_flags
-from transformer_jax.runs.run_directory import RunDirectory, require_own
+from transformer_jax.runs.run_directory import RunDirectory, require_own, write_json
 from transformer_jax.runs.trackers import require_libraries
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.runtime.object_store import with_addresses
@@ -85,10 +86,10 @@ def train_and_report(
     origin: Mapping[str, Any] = MappingProxyType({}),
 ) -> int:
     """Trains and prints the result; returns the exit status."""
-    from transformer_jax.checkpoints.save_failure import SaveFailed, record_failure
+    from transformer_jax.checkpoints.save_failure import SaveFailed
     from transformer_jax.runs.run import TrainingDiverged
     from transformer_jax.runs.trainer import run_training
-    from transformer_jax.runtime.distributed import ending_with_others, say
+    from transformer_jax.runtime.distributed import end_at_once, ending_with_others, say
     from transformer_jax.runtime.preemption import ending_at_once
     from transformer_jax.tools.pictures.curves import curves_at_end
 
@@ -100,10 +101,29 @@ def train_and_report(
         print(error, file=sys.stderr)
         return 1
     except (SaveFailed, OSError) as error:
-        print(record_failure(directory, error), file=sys.stderr)
+        print(_record_failure(directory, error), file=sys.stderr)
+        if is_distributed:
+            # Orbax's barriers wait ten minutes for a process whose save failed; when it ends, the others end too.
+            end_at_once(1)
         return 1
     say(summary(outcome, directory, config, time.perf_counter() - started))
     return 128 + outcome.signal if outcome.signal else 0
+
+
+def _record_failure(run: RunDirectory, error: Exception) -> str:
+    """One line on why nothing more can be saved, also written to ``outcome.json`` if possible; raises any other error again."""
+    from transformer_jax.checkpoints.disk import DiskFolder
+    from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
+
+    is_gone = not run.path.is_dir()
+    if not (isinstance(error, SaveFailed) or is_disk_full(error) or is_gone):
+        raise error
+    problem = str(error) if isinstance(error, SaveFailed) else DiskFolder(run.checkpoints).problem_of(error)
+    if not is_gone:
+        with suppress(OSError):
+            steps = run.checkpoint_steps()
+            write_json(run.outcome, {"step": steps[-1] if steps else 0, "reason": "failed", "problem": problem})
+    return problem
 
 
 def summary(outcome: "Outcome", run: RunDirectory, config: ExperimentConfig, seconds: float) -> str:

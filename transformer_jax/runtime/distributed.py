@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, NoReturn, TextIO, TypeVar
 
 import jax
 from jax._src.distributed import global_state as distributed_state
@@ -30,7 +30,7 @@ SECONDS_UNTIL_DEAD = int(os.environ.get("TRANSFORMER_JAX_SECONDS_UNTIL_DEAD", "3
 SECONDS_TO_WAIT = int(os.environ.get("TRANSFORMER_JAX_SECONDS_TO_WAIT", "1800"))
 SECONDS_UNTIL_REPORTED = 20.0
 # Errors of the collective libraries and of JAX's coordination service, raised when another process has ended.
-OF_ANOTHER = re.compile(r"Gloo|NCCL|[Cc]oordination|heartbeat|^(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED)")
+OF_ANOTHER = re.compile(r"Gloo|NCCL|[Cc]oordination|heartbeat|^(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED)", re.MULTILINE)
 Json = TypeVar("Json")
 Made = TypeVar("Made")
 _EXCHANGES = itertools.count()
@@ -103,7 +103,7 @@ def explain_aborts(message: str) -> None:
 def ending_with_others() -> Iterator[None]:
     """Waits for all processes at the end of the block; where a collective fails because one ended, ends this one too.
 
-    It then ends at once, with one line and status 75: an orderly shutdown would wait for the other process.
+    It then ends at once, since an orderly shutdown would wait for the other process.
     """
     try:
         yield
@@ -112,12 +112,28 @@ def ending_with_others() -> Iterator[None]:
     except (ConfigError, DataError):
         raise
     except (ValueError, RuntimeError) as error:
-        if jax.process_count() == 1 or not OF_ANOTHER.search(str(error)):
+        if not is_of_another(error):
             raise
-        print(_lost_another(str(error)), file=sys.stderr)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(LOST_ANOTHER)
+        end_with_another(error)
+
+
+def is_of_another(error: BaseException) -> bool:
+    """Whether this is one of several processes, and the error or its cause tells that another one has ended."""
+    texts = f"{error}\n{error.__cause__ or ''}"
+    return jax.process_count() > 1 and OF_ANOTHER.search(texts) is not None
+
+
+def end_with_another(error: BaseException) -> NoReturn:
+    """Ends this process, with one line and status 75."""
+    print(_lost_another(str(error)), file=sys.stderr)
+    end_at_once(LOST_ANOTHER)
+
+
+def end_at_once(status: int) -> NoReturn:
+    """Ends this process without an orderly shutdown, which would wait for processes that still train."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _lost_another(error: str) -> str:

@@ -46,6 +46,8 @@ _IN_CHECKPOINT = re.compile(r"((?:.*/)?checkpoints/[0-9]{1,18})/(.+)")
 # Traces and events, which no command reads; and files that stay on this machine, such as a checkpoint being written.
 _NOT_READ = re.compile(r"(.*/)?(profile/.*|events\.[^/]*)")
 _LOCAL = re.compile(r"(.*/)?((damaged-|[0-9]+\.orbax-checkpoint-tmp)[^/]*/.*|[^/]*\.(partial|lock))")
+# What fsspec's libraries call the version of an object: S3, GCS, others.
+_VERSIONS = "ETag", "generation", "etag", "LastModified", "updated", "modified", "mtime", "created"
 _OPEN: dict[Path, "StoredFolder"] = {}
 
 
@@ -55,6 +57,10 @@ class StoreError(DataError):
 
 class LockLost(StoreError):
     """Another process trains at the address: it took this process for dead."""
+
+
+class AddressIsBusy(ConfigError):
+    """Another process trains at the address."""
 
 
 class StoredFolder:
@@ -75,51 +81,82 @@ class StoredFolder:
         self._markers: dict[str, bytes] = {}
         # Size and time of the files as the store has them, by name.
         self._sent: dict[str, tuple[int, int]] = {}
+        # Size and version of the objects that were downloaded, and names of objects that this process uploaded.
+        self._read: dict[str, tuple[int, str]] = {}
+        self._own: set[str] = set()
         # Arrays that are not downloaded yet.
         self._absent: set[str] = set()
         path.mkdir(parents=True, exist_ok=True)
         _OPEN[path] = self
         self._download()
 
+    def refresh(self) -> None:
+        """Uploads files that this process wrote, and downloads what others wrote since; removes here what they removed."""
+        self.upload_files()
+        self._download()
+
     def _download(self) -> None:
-        sizes, wanted = self._listing(), []
+        found, wanted = self._listing(), []
+        read: dict[str, tuple[int, str]] = {}
 
         def is_complete(checkpoint: str) -> bool:
-            return f"{checkpoint}/{MARKER}" in sizes and f"{checkpoint}/{IN_PROGRESS}" not in sizes
+            return f"{checkpoint}/{MARKER}" in found and f"{checkpoint}/{IN_PROGRESS}" not in found
 
-        for name, size in sizes.items():
-            found = _IN_CHECKPOINT.fullmatch(name)
-            if found:
-                self._checkpoints.setdefault(found[1], set()).add(name)
-            if _NOT_READ.fullmatch(name) or _LOCAL.fullmatch(name) or (found and not is_complete(found[1])):
+        self._checkpoints = {}
+        for name, state in found.items():
+            in_checkpoint = _IN_CHECKPOINT.fullmatch(name)
+            if in_checkpoint:
+                self._checkpoints.setdefault(in_checkpoint[1], set()).add(name)
+            if (
+                _NOT_READ.fullmatch(name)
+                or _LOCAL.fullmatch(name)
+                or (in_checkpoint and not is_complete(in_checkpoint[1]))
+            ):
+                continue
+            read[name] = state
+            if self._read.get(name) == state or name in self._own:
                 continue
             # Items with arrays: params, trained_params, rest.
-            if found and "/" in found[2] and not found[2].startswith(("progress/", "metrics/")):
+            if in_checkpoint and "/" in in_checkpoint[2] and not in_checkpoint[2].startswith(("progress/", "metrics/")):
                 (self.path / name).parent.mkdir(parents=True, exist_ok=True)
                 if not self.is_direct:
                     self._absent.add(name)
                     (self.path / name).touch()
-                    os.truncate(self.path / name, size)
+                    os.truncate(self.path / name, state[0])
             else:
                 wanted.append(name)
+        for name in self._read.keys() - read.keys() - self._own:
+            (self.path / name).unlink(missing_ok=True)
+        for folder in self.path.glob("**/checkpoints/[0-9]*"):
+            if not is_complete(folder.relative_to(self.path).as_posix()):
+                shutil.rmtree(folder)
         self._get(wanted)
-        self._sent = self._described()
+        self._absent &= read.keys()
+        self._read, self._sent = read, self._described()
         for checkpoint in self._checkpoints:
             if is_complete(checkpoint):
                 self._markers[checkpoint] = self._marker(checkpoint)
 
-    def _listing(self) -> dict[str, int]:
-        """The size of each object by its name below the address."""
+    def _listing(self) -> dict[str, tuple[int, str]]:
+        """Size and version of each object by its name below the address."""
         with self._store_errors():
             self._files.invalidate_cache()
             found = self._files.find(self._root, detail=True)
         below = f"{self._root}/"
-        sizes = {path.removeprefix(below): info["size"] for path, info in found.items() if path.startswith(below)}
-        sizes = {name: size for name, size in sizes.items() if name and not name.endswith("/")}
-        for name in sizes:
+        names = {path: path.removeprefix(below) for path in found if path.startswith(below)}
+        # The libraries have different words for the version.
+        versions = {
+            path: next((str(info[key]) for key in _VERSIONS if key in info), "") for path, info in found.items()
+        }
+        objects = {
+            name: (found[path]["size"], versions[path])
+            for path, name in names.items()
+            if name and not name.endswith("/")
+        }
+        for name in objects:
             if not name.isprintable() or "\\" in name or {"", ".", ".."} & set(name.split("/")):
                 raise DataError(f"{self.address}: holds {name[:100]!r}, which is not a valid file name; remove it")
-        return sizes
+        return objects
 
     def fetch(self, folder: Path, items: Iterable[str]) -> None:
         """Downloads the arrays of some items of a checkpoint, unless that was done before."""
@@ -134,7 +171,9 @@ class StoredFolder:
             if self.lock:
                 self.lock.require_held()
             now = self._described()
-            self._put([name for name, seen in now.items() if self._sent.get(name) != seen])
+            changed = [name for name, seen in now.items() if self._sent.get(name) != seen]
+            self._put(changed)
+            self._own.update(changed)
             self._remove([name for name in self._sent if name not in now])
             self._sent = now
 
@@ -236,12 +275,12 @@ class StoreLock:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Raises ConfigError while another process trains at the address."""
+        """Raises AddressIsBusy while another process trains at the address."""
         seen, since = None, 0.0
         while not self._create():
             found = self._read()
             if seen and found and found != seen:
-                raise ConfigError(f"--workdir: another process trains in {self._address} ({_holder(found)})")
+                raise AddressIsBusy(f"--workdir: another process trains in {self._address} ({_holder(found)})")
             if found != seen:
                 seen, since = found, time.monotonic()
             elif time.monotonic() - since > LEASE:
@@ -357,10 +396,11 @@ class SharedFolder:
             else:
                 self._files.pipe_file(f"{self._root}/{name}", content.encode())
 
-    def put(self, folder: Path, name: str) -> None:
-        """Copies the files in a local folder to the folder ``name``, each atomically."""
+    def put(self, folder: Path, name: str = "") -> None:
+        """Copies the files in a local folder to the folder ``name``, by default to the address itself, each atomically."""
         here = sorted(file for file in folder.iterdir() if file.is_file())
-        there = [f"{self._root}/{name}/{file.name}" for file in here]
+        below = f"{self._root}/{name}".rstrip("/")
+        there = [f"{below}/{file.name}" for file in here]
         with store_errors(self.address):
             if not self._is_local:
                 self._files.put([str(file) for file in here], there)
@@ -403,6 +443,16 @@ def fetch_arrays(folder: Path, items: Iterable[str]) -> None:
     for path, stored in _OPEN.items():
         if folder.is_relative_to(path):
             stored.fetch(folder, items)
+
+
+def refresh_copy(folder: Path) -> None:
+    """Exchanges files with the store, if this is the folder of a copy of a run; where that fails, prints why."""
+    for path, stored in _OPEN.items():
+        if folder.is_relative_to(path):
+            try:
+                stored.refresh()
+            except (StoreError, OSError) as error:
+                sys.stderr.write(f"{error}; the store is asked again\n")
 
 
 def address_of_checkpoints(folder: Path) -> str | None:
@@ -493,7 +543,7 @@ def local_run(text: str, *, is_fresh: bool = False) -> Path:
 def folder_to_train(workdir: str, *, is_distributed: bool = False) -> Iterator[Path]:
     """The folder of a run; of one in a store a local copy, uploaded every ``PAUSE`` seconds and at the end, then removed.
 
-    With ``is_distributed`` process 0 alone locks the address and uploads. Raises ConfigError while another process trains
+    With ``is_distributed`` process 0 alone locks the address and uploads. Raises AddressIsBusy while another process trains
     there, and StoreError, which at the end names the folder that was not uploaded completely.
     """
     if not is_address(workdir):

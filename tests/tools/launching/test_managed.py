@@ -109,7 +109,10 @@ def test_what_does_not_fit_is_refused():
             lambda: sky_task(SkyPilotSettings(**MOUNTED), training(workdir="runs/a")),
             "--workdir: runs/a is not absolute",
         ),
-        (lambda: sky_task(SkyPilotSettings(**SKY), sweep(1, "gs://b/c")), "a sweep cannot be in an object store"),
+        (
+            lambda: sky_task(SkyPilotSettings(**SKY), sweep(1, "gs://b/c")),
+            "a store cannot hold the study; set TRANSFORMER_JAX_SWEEP_STORAGE",
+        ),
         (lambda: sky_task(SkyPilotSettings(**SKY), training(rows=8)), "batching.row_multiple: 8 is not a multiple"),
     ):
         with pytest.raises(ConfigError, match=message):

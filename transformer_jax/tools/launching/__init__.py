@@ -14,6 +14,7 @@ from typing import ClassVar
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.checks import is_address
 from transformer_jax.config.optimization import mesh_sizes, require_rows_divide
+from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
 
 PROGRAM = "transformer-jax"
 DISTRIBUTED_FLAGS = ("--distributed", "--nodistributed")
@@ -84,10 +85,9 @@ class Sweep:
         if self.workers < 1:
             raise ConfigError(f"--workers: {self.workers} must be at least 1")
         if is_address(self.workdir):
-            raise ConfigError(
-                f"--workdir: {self.workdir}: a sweep cannot be in an object store; give a path on a shared disk"
-            )
-        if self.workers > 1 and not is_absolute(self.workdir):
+            if not self.has_database:
+                raise ConfigError(f"--workdir: {self.workdir}: a store cannot hold the study; set {STORAGE_VARIABLE}")
+        elif self.workers > 1 and not is_absolute(self.workdir):
             raise ConfigError(f"--workdir: {self.workdir!r} is not absolute; all workers must see it")
 
     def command(self) -> list[str]:

@@ -189,6 +189,8 @@ def sbatch_script(settings: SlurmSettings, workload: Training | Sweep | Evaluati
             raise ConfigError(f"--nodes: {settings.nodes}: each worker of a sweep runs on one node; leave it out")
         tasks_per_node, command = 1, shlex.join(workload.command())
         array = [f"--array=0-{workload.workers - 1}"] if isinstance(workload, Sweep) else []
+        if is_address(workload.workdir):
+            begins = LOCAL_SCRATCH
         log = f"{logs}/{settings.name}-{'%A_%a' if array else '%j'}.log"
     lines = "\n".join(f"#SBATCH {line}" for line in [*_directives(settings, tasks_per_node), *array, f"--output={log}"])
     setup = f"\nset -e\n{settings.setup}\nset +e\n" if settings.setup else ""

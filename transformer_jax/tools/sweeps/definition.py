@@ -168,8 +168,9 @@ class Sweep:
         return resolve(self.config, [(key, str(value)) for key, value in stated.items()])
 
 
-def folder_of(workdir: Path, number: int) -> Path:
-    return workdir / "trials" / f"{number:04d}"
+def folder_of(workdir: str | Path, number: int) -> str:
+    """The run directory of a trial, a path or an address."""
+    return f"{workdir}/trials/{number:04d}"
 
 
 def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Sequence[str] = ()) -> Sweep:

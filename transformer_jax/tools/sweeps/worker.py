@@ -14,12 +14,13 @@ from optuna.storages import fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.runs.hooks import Callback
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.runs.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.runs.trainer import run_training
+from transformer_jax.runtime.object_store import AddressIsBusy, StoreError, folder_to_train
 from transformer_jax.tools.pictures.curves import curves_at_end
 from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform, Range, Sweep, Value, folder_of
 from transformer_jax.tools.sweeps.study import (
@@ -39,6 +40,9 @@ from transformer_jax.tools.sweeps.study import (
 )
 
 FAILURES_IN_A_ROW = 3
+# Another process trains the trial; the state of a trial cannot be saved.
+BUSY = RunIsBusy, AddressIsBusy
+UNSAVED = SaveFailed, StoreError
 
 
 class NoMetricValue(RuntimeError):
@@ -49,11 +53,12 @@ class _Unanswered(BaseException):
     """The database of the study did not respond. Optuna does not catch it, so the trial does not count as failed."""
 
 
-def work(study: optuna.Study, sweep: Sweep, workdir: Path, grace_seconds: float) -> None:
+def work(study: optuna.Study, sweep: Sweep, workdir: str | Path, grace_seconds: float) -> None:
     """Trains the remaining trials, and trials of dead workers, in folders below ``workdir``, until all have ended.
 
-    Raises KeyboardInterrupt after a signal to stop, with the trial saved and enqueued again. Raises ConfigError if the disk is
-    full, the study cannot be reached for ten minutes, or ``FAILURES_IN_A_ROW`` trials fail for reasons that others may share.
+    ``workdir`` may be an address. Raises KeyboardInterrupt after a signal to stop, with the trial saved and enqueued again.
+    Raises ConfigError if the disk is full, an object store refuses, the study cannot be reached for ten minutes, or
+    ``FAILURES_IN_A_ROW`` trials fail for reasons that others may share.
     """
     failures, is_lost = 0, False
     stopped: KeyboardInterrupt | None = None
@@ -78,7 +83,7 @@ def work(study: optuna.Study, sweep: Sweep, workdir: Path, grace_seconds: float)
             if isinstance(error, KeyboardInterrupt):
                 stopped = error
             is_lost = is_taken(trial)
-            if isinstance(error, KeyboardInterrupt | RunIsBusy | SaveFailed) or is_disk_full(error):
+            if isinstance(error, (KeyboardInterrupt, *BUSY, *UNSAVED)) or is_disk_full(error):
                 if not is_lost:
                     retry(study, _frozen(study, trial))
             elif not is_lost and not isinstance(error, TrialPruned):
@@ -97,7 +102,7 @@ def work(study: optuna.Study, sweep: Sweep, workdir: Path, grace_seconds: float)
             print(
                 f"the study did not respond: {problem}; the trial resumes after {grace_seconds:.0f} s", file=sys.stderr
             )
-        except RunIsBusy as error:
+        except BUSY as error:
             print(error, file=sys.stderr)
             time.sleep(grace_seconds)
         except Exception as error:
@@ -107,7 +112,7 @@ def work(study: optuna.Study, sweep: Sweep, workdir: Path, grace_seconds: float)
             if is_lost:
                 print("the heartbeats did not arrive, and another worker took the trial", file=sys.stderr)
                 continue
-            if isinstance(error, SaveFailed) or is_disk_full(error):
+            if isinstance(error, UNSAVED) or is_disk_full(error):
                 raise ConfigError(str(error)) from None
             if isinstance(error, ConfigError | DataError | TrainingDiverged | NoMetricValue):
                 print(first_line(error), file=sys.stderr)
@@ -133,7 +138,7 @@ def _await_trial(study: optuna.Study, sweep: Sweep) -> bool:
         time.sleep(POLL_SECONDS)
 
 
-def _train(study: optuna.Study, sweep: Sweep, workdir: Path, trial: Trial) -> float:
+def _train(study: optuna.Study, sweep: Sweep, workdir: str | Path, trial: Trial) -> float:
     """Trains or resumes a trial in its folder; returns its value, NaN if other workers took all points."""
     trials = trials_of(study)
     number = next(
@@ -147,13 +152,17 @@ def _train(study: optuna.Study, sweep: Sweep, workdir: Path, trial: Trial) -> fl
         point = {name: _suggest(trial, name, values) for name, values in sweep.space.items()}
     trial.set_user_attr(POINT, point)
     folder = folder_of(workdir, number)
-    trial.set_user_attr("folder", str(folder))
+    trial.set_user_attr("folder", folder)
     print(f"trial {number}: {', '.join(f'{name}={value}' for name, value in point.items())}", file=sys.stderr)
-
     reporter = _Reporter(trial, sweep.metric, _frozen(study, trial).intermediate_values)
-    config, run = sweep.settings(point), RunDirectory(folder)
+    with folder_to_train(folder) as local:
+        return _trained(sweep, sweep.settings(point), RunDirectory(local), trial, reporter)
+
+
+def _trained(sweep: Sweep, config: ExperimentConfig, run: RunDirectory, trial: Trial, reporter: "_Reporter") -> float:
+    """Trains or resumes the run of a trial; returns its value."""
     with curves_at_end(run, config):
-        outcome = run_training(config, folder, callbacks=[reporter])
+        outcome = run_training(config, run.path, callbacks=[reporter])
     if outcome.reason == "interrupted":
         raise KeyboardInterrupt(outcome.signal)
     found = validations(run.metrics)
