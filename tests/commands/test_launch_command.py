@@ -133,7 +133,7 @@ def test_a_sweep_becomes_an_array(capsys):
                 "--watch",
                 "--workdir=s3://b/r",
             ],
-            "evaluate: --watch does not read runs in object stores",
+            "evaluate: a job beside a run in an object store does not",
         ),
         ([*SLURM, "--tpu=v5e:4x4", *TRAIN], "--tpu: is a flag for kubernetes, not for slurm"),
         (

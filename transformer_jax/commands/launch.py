@@ -166,9 +166,9 @@ def _follower(command: list[str], workdir: str) -> Sweep | Evaluation:
         if values.workdir != workdir:
             raise ConfigError(f"evaluate: --workdir={values.workdir} is another run; write --workdir={workdir}")
         if values.watch and is_address(workdir):
-            problem = "--watch does not read runs in object stores"
+            problem = "a job beside a run in an object store does not see when the run begins and ends"
             raise ConfigError(
-                f"evaluate: {problem}; leave it out to score the run at its end, and let it validate meanwhile"
+                f"evaluate: {problem}; leave out --watch to score the run at its end, or start it by hand"
             )
         return Evaluation(tuple(command), workdir, values.watch)
     if name != "sweep":
