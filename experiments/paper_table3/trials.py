@@ -23,7 +23,7 @@ from transformer_jax.tools.reports.translated_split import (
     saved_translations,
     translate_now,
 )
-from transformer_jax.tools.sweeps.definition import ROW, Sweep, folder_of
+from transformer_jax.tools.sweeps.definition import ROW, Sweep
 
 # Where the data lie and what devices compute changes nothing of what a trial is.
 OF_THE_MACHINE = "data.directory", "data.cache_directory", "evaluation.", "mesh."
@@ -60,9 +60,7 @@ def finished_trials(
     ``average``: of how many checkpoints the last parameters of a row are the mean.
     """
     found, missing = [], []
-    there = {
-        folder: load_run_config(folder) for folder in sorted(folder_of(workdir, 0).parent.glob("*")) if ended(folder)
-    }
+    there = {folder: load_run_config(folder) for folder in sorted((workdir / "trials").glob("*")) if ended(folder)}
     for point in sweep.points():
         config = sweep.settings(point)
         row, seed = str(point[ROW]), config.seed

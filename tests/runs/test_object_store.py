@@ -218,6 +218,47 @@ def test_a_copy_follows_the_run(store):
     assert (copy / "checkpoints" / "3" / "params" / "d" / "a").exists(), "the listing before had it without MARKER"
 
 
+def test_a_download_that_is_cut_changes_nothing_in_the_store(store, monkeypatch):
+    with folder_to_train(RUN) as folder:
+        begin(folder)
+        (folder / "outcome.json").write_text("{}")
+    copy = copy_to_read(RUN)
+    store.pipe_file("/bucket/run/metrics.jsonl", b"1\n2\n3\n")
+    store.rm_file("/bucket/run/outcome.json")
+
+    def cut(there, here):
+        Path(here[0]).write_bytes(b"1\n2")
+        raise TimeoutError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "get", cut)
+        refresh_copy(copy.path)
+        copy.upload_files()
+    assert store.cat_file("/bucket/run/metrics.jsonl") == b"1\n2\n3\n"
+    assert not store.exists("/bucket/run/outcome.json")
+    store.pipe_file("/bucket/run/outcome.json", b"{}")
+    refresh_copy(copy.path)
+    assert (copy.path / "metrics.jsonl").read_bytes() == b"1\n2\n3\n" and (copy.path / "outcome.json").exists()
+
+
+def test_how_a_run_ended_is_uploaded_after_its_checkpoints(store, monkeypatch):
+    sent, put = [], store.put
+    monkeypatch.setattr(store, "put", lambda here, there: (sent.extend(there), put(here, there)))
+    with folder_to_train(RUN) as folder:
+        begin(folder)
+        save(folder, 1)
+        (folder / "outcome.json").write_text("{}")
+    names = [Path(each).name for each in sent]
+    assert names.index("metrics.jsonl") < names.index(MARKER) < names.index("outcome.json")
+
+
+def test_nothing_of_a_trial_that_failed_stays_on_the_disk(store, tmp_path):
+    with pytest.raises(ValueError, match="failed"), folder_to_train(RUN) as folder:
+        begin(folder)
+        raise ValueError("failed")
+    assert not folder.exists() and store.exists("/bucket/run/config.json")
+
+
 def test_a_second_trainer_is_refused_and_a_dead_one_replaced(store, monkeypatch, tmp_path):
     monkeypatch.setattr(object_store, "LEASE", 2.0)
     held = "/bucket/run/train.lock"

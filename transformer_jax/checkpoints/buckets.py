@@ -12,17 +12,17 @@ import orbax.checkpoint as ocp
 from etils import epath
 from etils.epath import gpath
 
-from transformer_jax.checkpoints.disk import Arrays, DiskFolder
+from transformer_jax.checkpoints.folder import CheckpointFolder
 from transformer_jax.checkpoints.format import is_step, unused_name
-from transformer_jax.checkpoints.save_failure import SaveFailed, ending_one_of_several
+from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.config.errors import first_line
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runtime.distributed import all_agree, is_first
-from transformer_jax.runtime.file_digests import Part
 from transformer_jax.runtime.object_store import (
     COMMIT,
     IN_PROGRESS,
     MARKER,
+    LockLost,
     after_commit,
     before_commit,
     lock_problem,
@@ -52,25 +52,23 @@ class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
     async def finalize(self) -> None:
         """Called by process 0 when all processes have written, for the checkpoint and for each item."""
         folder = self.get_final()
-        with ending_one_of_several(folder):
-            if not is_step(folder.name):
-                await super().finalize()
-                return
-            await asyncio.to_thread(before_commit, str(folder))
+        if not is_step(folder.name):
             await super().finalize()
-            await asyncio.to_thread((folder / COMMIT).write_text, str(time.time()))
-            await asyncio.to_thread((folder / IN_PROGRESS).unlink)
-            after_commit(str(folder))
+            return
+        await asyncio.to_thread(before_commit, str(folder))
+        await super().finalize()
+        await asyncio.to_thread((folder / COMMIT).write_text, str(time.time()))
+        await asyncio.to_thread((folder / IN_PROGRESS).unlink)
+        after_commit(str(folder))
 
 
-class BucketFolder(DiskFolder):
+class BucketFolder(CheckpointFolder):
     """The checkpoints of a run at ``s3://`` or ``gs://``, which have no digests: TensorStore fails where an object is cut.
 
     ``copy`` is the folder of the checkpoints in the local copy of the run, which has no arrays.
     """
 
     temporary_path = CommittedFolder
-    arrays = Arrays
 
     def __init__(self, address: str, copy: Path) -> None:
         # TensorFlow, which epath would use where it is installed, does not know s3://.
@@ -94,33 +92,19 @@ class BucketFolder(DiskFolder):
         return []
 
     def require_lock(self) -> None:
-        """Raises SaveFailed in all processes where process 0 lost the lock of the run."""
         problem = lock_problem(self._copy)
         if not all_agree(not problem, "lock of the run"):
             raise SaveFailed(problem or f"{self.path}: process 0 lost the lock of the run")
 
-    def require_present(self) -> None:
-        """A store has no folders."""
-
     def problem_of(self, error: BaseException) -> str:
+        if isinstance(error, LockLost):
+            return str(error)
         return f"{self.path}: cannot be written ({first_line(error)}); when the store answers, run the same command"
-
-    def download(self, step: int, items: list[str]) -> None:
-        """Orbax reads the arrays in the store."""
-
-    def require_undamaged(self, step: int, names: list[str], part: Part) -> None:
-        """Nothing: there are no digests."""
-
-    def has_digests(self, step: int) -> bool:
-        return False
 
     def set_aside(self, step: int) -> Path:
         target = unused_name(self.path, step)
         move_objects(str(self.path / str(step)), str(target))
         return target
-
-    def remove_unfinished(self) -> None:
-        """The next start removes unfinished checkpoints."""
 
 
 def remove_uncommitted(checkpoints: Any) -> None:

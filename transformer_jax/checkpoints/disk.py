@@ -3,9 +3,6 @@
 import asyncio
 import shutil
 import sys
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ import jax
 import orbax.checkpoint as ocp
 from orbax.checkpoint.future import ChainedFuture, Future
 
+from transformer_jax.checkpoints.folder import CheckpointFolder
 from transformer_jax.checkpoints.format import (
     UNFINISHED,
     CheckpointError,
@@ -21,9 +19,9 @@ from transformer_jax.checkpoints.format import (
     stored_checkpoints,
     unused_name,
 )
-from transformer_jax.checkpoints.save_failure import SaveFailed, ending_one_of_several, is_disk_full
+from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
 from transformer_jax.config.errors import first_line
-from transformer_jax.runtime.distributed import is_first, is_of_another, say
+from transformer_jax.runtime.distributed import is_first, say
 from transformer_jax.runtime.file_digests import Part, changed_files, has_digests, write_digests
 from transformer_jax.runtime.object_store import fetch_arrays
 
@@ -35,59 +33,32 @@ class DigestedFolder(ocp.path.atomicity.AtomicRenameTemporaryPath):
 
     async def finalize(self) -> None:
         """Called by process 0 when all processes have written, for the checkpoint and for each item."""
-        with ending_one_of_several(self.get_final()):
-            if is_step(self.get_final().name):
-                await asyncio.to_thread(write_digests, Path(self.get()))
-            await super().finalize()
+        if is_step(self.get_final().name):
+            await asyncio.to_thread(write_digests, Path(self.get()))
+        await super().finalize()
 
 
-class Arrays(ocp.StandardCheckpointHandler):
-    """Saves arrays; calls ``when_written`` in each process before its save counts as complete."""
+class DigestedArrays(ocp.StandardCheckpointHandler):
+    """Saves arrays; each process digests the files in its ``ocdbt.process_N`` before its save counts as complete."""
 
     async def async_save(self, directory: Any, *args: Any, **options: Any) -> list[Future]:
         futures = await super().async_save(directory, *args, **options)
-        path = str(getattr(directory, "path", directory))
-        return [_Written(futures or [], partial(self.when_written, path), path)]
-
-    def when_written(self, path: str) -> None:
-        """Nothing here."""
+        path = Path(getattr(directory, "path", directory))
+        return [ChainedFuture(futures or [], partial(_digest_if_written, path))]
 
 
-class _Written(ChainedFuture):
-    def __init__(self, futures: Sequence[Future], callback: Callable[[], None], path: str) -> None:
-        super().__init__(futures, callback)
-        self._path = path
-
-    def result(self, timeout: float | None = None) -> None:
-        with ending_one_of_several(self._path):
-            super().result(timeout)
+def _digest_if_written(path: Path) -> None:
+    folder = path / f"ocdbt.process_{jax.process_index()}"
+    # A process without a primary replica of any array writes no files.
+    if folder.is_dir():
+        write_digests(folder)
 
 
-class DigestedArrays(Arrays):
-    """Each process digests the files in its ``ocdbt.process_N``."""
+class DiskFolder(CheckpointFolder):
+    """Checkpoints on a disk, with digests; of a copy of a run in a store, arrays are downloaded before they are read."""
 
-    def when_written(self, path: str) -> None:
-        folder = Path(path) / f"ocdbt.process_{jax.process_index()}"
-        # A process without a primary replica of any array writes no files.
-        if folder.is_dir():
-            write_digests(folder)
-
-
-class DiskFolder:
-    """The folder with the checkpoints of a run; of a copy of a run in a store, arrays are downloaded before they are read.
-
-    ``BucketFolder`` (buckets.py) overrides what differs where Orbax writes to a store.
-    """
-
-    temporary_path: type[Any] = DigestedFolder
-    arrays: type[Arrays] = DigestedArrays
-
-    def __init__(self, path: Any) -> None:
-        self.path = path
-
-    def opening(self) -> AbstractContextManager[None]:
-        """Around ``prepare`` and the start of Orbax: raises StoreError where a store refuses."""
-        return nullcontext()
+    temporary_path = DigestedFolder
+    arrays = DigestedArrays
 
     def prepare(self, *, read_only: bool) -> list[str]:
         """Makes the folder and moves checkpoints with damaged scores out of it; returns a sentence about each.
@@ -103,32 +74,12 @@ class DiskFolder:
         moved = damaged if is_first() else []
         return [f"checkpoint {each.name} is damaged; moved to {self.set_aside(int(each.name))}" for each in moved]
 
-    def require_lock(self) -> None:
-        """Raises SaveFailed where another process trains here: never on a disk, where the folder stays locked."""
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Raises SaveFailed for every exception of the block but that another process has ended."""
-        try:
-            self.require_present()
-            yield
-        except SaveFailed:
-            raise
-        # Orbax, tensorstore and the system have different errors.
-        except Exception as error:
-            if is_of_another(error):
-                raise
-            # Python warns about the abandoned writes when they are collected.
-            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-            raise SaveFailed(self.problem_of(error)) from None
-
     def require_present(self) -> None:
-        """Raises SaveFailed where the folder was removed: Orbax would make a new run directory."""
+        # Orbax would make a new run directory.
         if not self.path.is_dir():
             raise SaveFailed(_GONE.format(self.path.parent))
 
     def problem_of(self, error: BaseException) -> str:
-        """One line: why the folder cannot be written, the newest complete checkpoint, and the remedy."""
         if not self.path.is_dir():
             return _GONE.format(self.path.parent)
         steps = [each.step for each in stored_checkpoints(self.path) if each.is_sound]
@@ -138,30 +89,25 @@ class DiskFolder:
         return f"{self.path}: cannot be written ({first_line(error)}); {newest}. Fix that and run the same command"
 
     def download(self, step: int, items: list[str]) -> None:
-        """Downloads the arrays of these items if the run is a copy."""
         fetch_arrays(self.path / str(step), items)
 
     def require_undamaged(self, step: int, names: list[str], part: Part) -> None:
-        """Raises CheckpointError, which names the files, where files of these items changed since they were written."""
         if changed := changed_files(self.path / str(step), names, part):
             more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
             raise CheckpointError(f"checkpoint {step} is damaged: {', '.join(changed[:3])}{more} changed since written")
 
     def has_digests(self, step: int) -> bool:
-        """Whether a checkpoint has digests; warns once for each folder where one has none."""
         found = has_digests(self.path / str(step))
         if not found:
             _warn_unprotected(self.path)
         return found
 
     def set_aside(self, step: int) -> Path:
-        """Moves a checkpoint into the folder of the run, to an unused name."""
         target = unused_name(self.path, step)
         (self.path / str(step)).rename(target)
         return target
 
     def remove_unfinished(self) -> None:
-        """Removes the folders of failed saves."""
         for folder in self.path.glob(f"[0-9]*{UNFINISHED.rstrip('-')}*"):
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -16,11 +16,20 @@ from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, L
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.buckets import BucketFolder
 from transformer_jax.checkpoints.disk import DiskFolder
+from transformer_jax.checkpoints.folder import CheckpointFolder
 from transformer_jax.checkpoints.format import CheckpointError, CheckpointMismatch
 from transformer_jax.checkpoints.save_failure import SaveFailed, ignore_abandoned_work
 from transformer_jax.config import ExperimentConfig, Metric
 from transformer_jax.config.errors import first_line
-from transformer_jax.runtime.distributed import all_agree, first_goes_first, from_first, is_first, is_of_another
+from transformer_jax.runtime.distributed import (
+    all_agree,
+    end_alone,
+    end_with_another,
+    first_goes_first,
+    from_first,
+    is_first,
+    is_of_another,
+)
 from transformer_jax.runtime.file_digests import WHOLE, Part
 from transformer_jax.runtime.object_store import address_of_checkpoints
 from transformer_jax.training.state import TrainState
@@ -57,7 +66,7 @@ class Checkpoints:
         ignore_abandoned_work()
         self._given = Path(directory).absolute()
         address = address_of_checkpoints(self._given)
-        self._folder = BucketFolder(address, self._given) if address else DiskFolder(self._given)
+        self._folder: CheckpointFolder = BucketFolder(address, self._given) if address else DiskFolder(self._given)
         self._selection = selection
         sign = 1 if selection.direction == "maximize" else -1
 
@@ -85,7 +94,7 @@ class Checkpoints:
         with self._folder.opening():
             with nullcontext() if read_only else first_goes_first("checkpoints"):
                 self._complaints += self._folder.prepare(read_only=read_only)
-            return ocp.CheckpointManager(self._folder.path, options=self._options, handler_registry=handlers)
+            return _Manager(self._folder, options=self._options, handler_registry=handlers)
 
     def save(
         self, state: TrainState, progress: Progress, score: float | None = None, evaluated: PyTree | None = None
@@ -131,8 +140,10 @@ class Checkpoints:
 
     def require_saving(self) -> None:
         """Raises SaveFailed when writing in the background has failed; does not wait."""
-        with self._folder.writing():
-            self._manager.check_for_errors()
+        # The background thread of one of several processes ends its process: see _Manager.
+        if jax.process_count() == 1:
+            with self._folder.writing():
+                self._manager.check_for_errors()
 
     def close(self) -> None:
         """Waits for writing to finish and closes the folder."""
@@ -269,6 +280,28 @@ class Checkpoints:
         target = self._folder.set_aside(step) if is_first() else self._folder.path / str(step)
         self._manager = self._open()
         return target
+
+
+class _Manager(ocp.CheckpointManager):
+    """Of several processes, one that could not write a checkpoint ends, and the others with it.
+
+    Orbax would wait ten minutes for it at barriers.
+    """
+
+    def __init__(self, folder: CheckpointFolder, **options: Any) -> None:
+        self._folder = folder
+        super().__init__(folder.path, **options)
+
+    def _wait_for_checkpointers(self) -> None:
+        # Called in the background, in each process, before such a barrier.
+        try:
+            super()._wait_for_checkpointers()
+        except Exception as error:
+            if jax.process_count() == 1:
+                raise
+            if is_of_another(error):
+                end_with_another(error)
+            end_alone(self._folder.problem_of(error))
 
 
 def on_host(shapes: PyTree) -> PyTree:

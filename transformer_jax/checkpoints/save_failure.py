@@ -4,18 +4,13 @@ import errno
 import logging
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.format import bytes_in
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.config.errors import first_line
-from transformer_jax.runtime.distributed import end_at_once, end_with_another, is_of_another
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # tensorstore's errors have no number, only the message of the system.
@@ -30,24 +25,6 @@ def is_disk_full(error: BaseException) -> bool:
     """Whether an error, of any library, means that the disk is full."""
     number = error.errno if isinstance(error, OSError) else None
     return number in _FULL or any(text in str(error) for text in _FULL_TEXTS)
-
-
-@contextmanager
-def ending_one_of_several(folder: Any) -> Iterator[None]:
-    """Ends this process, if it is one of several, at any exception of the block, which writes to a folder.
-
-    Orbax's barriers would wait ten minutes for it; once it has ended, the others end too.
-    """
-    try:
-        yield
-    except Exception as error:
-        if jax.process_count() == 1:
-            raise
-        if is_of_another(error):
-            end_with_another(error)
-        reason = "the disk is full" if is_disk_full(error) else first_line(error)
-        sys.stderr.write(f"{folder}: cannot be written ({reason}); mend it and run the same command\n")
-        end_at_once(1)
 
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -168,7 +168,7 @@ def _follower(command: list[str], workdir: str) -> Sweep | Evaluation:
         if values.watch and is_address(workdir):
             problem = "a job beside a run in an object store does not see when the run begins and ends"
             raise ConfigError(
-                f"evaluate: {problem}; leave out --watch to score the run at its end, or start it by hand"
+                f"evaluate: {problem}; leave out --watch to score the run at its end, or run evaluate --watch by hand"
             )
         return Evaluation(tuple(command), workdir, values.watch)
     if name != "sweep":

@@ -12,8 +12,8 @@ from transformer_jax.runtime.object_store import StoredFolder, copy_to_read, fol
 
 # Flags that name runs. ``init_from`` stays an address, which is recorded as the origin of the parameters.
 RUN_FLAGS = ("workdir", "ensemble", "others", "config", "against", flags.ARGUMENTS_FLAG)
-# Commands without runs in stores: they write several runs, jobs for other machines, or runs that are not trained.
-LOCAL = ("sweep", "launch", "import", "quickstart", "doctor")
+# Commands that get an address as it is: they take none, hand it on, or use it themselves (sweep).
+LOCAL = ("sweep", "duel", "launch", "import", "quickstart", "doctor")
 
 _RUN = re.compile(r"(?P<address>[a-z0-9]+://[^:]+?)/?(?P<rest>/[^/:]+\.(?:txt|json)|:[^:/]*)?")
 

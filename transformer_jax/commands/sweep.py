@@ -9,7 +9,7 @@ from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
 from transformer_jax.config.checks import is_address
 from transformer_jax.runtime.atomic_files import require_writable
-from transformer_jax.runtime.object_store import SharedFolder, scratch_folder
+from transformer_jax.runtime.object_store import SharedFolder, StoreError, scratch_folder
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, load_sweep
 from transformer_jax.tools.sweeps.workers import (
     end_with_parent,
@@ -35,7 +35,7 @@ def flags_of_trials(values: flags.Values) -> list[str]:
 
 @flags.command(
     flags.string("sweep", None, "a sweep file, FILE.py[:ARGUMENT]", required=True),
-    flags.string("workdir", None, "folder of the sweep", required=True),
+    flags.string("workdir", None, "folder of the sweep, or its address in an object store", required=True),
     flags.strings("rows", [], "names of the rows to train (default: all of the sweep)"),
     flags.overrides,
     flags.string("study", "", "name of the study (default: name of the folder)"),
@@ -79,8 +79,12 @@ def sweep(values: flags.Values) -> int:
     from transformer_jax.tools.sweeps.study import UNREACHABLE, answered, open_study, retry_failed, trial_rows
 
     sweep = load_sweep(values.sweep, flags.overrides_of(values), values.rows)
-    given = values.workdir.rstrip("/") if is_address(values.workdir) else Path(values.workdir).expanduser().absolute()
-    workdir = given if isinstance(given, Path) else _scratch_of(given)
+    given, stored = values.workdir.rstrip("/"), None
+    if is_address(given):
+        stored, workdir = SharedFolder(given, "--workdir"), _scratch_of(given)
+    else:
+        workdir = Path(given).expanduser().absolute()
+        given = str(workdir)
     require_writable(workdir, "--workdir")
     study = open_study(sweep, workdir, values.study or workdir.name, values.grace_seconds)
     if WORKER in os.environ:
@@ -122,9 +126,8 @@ def sweep(values: flags.Values) -> int:
     pictures = draw_study(sweep, trials, workdir)
     written = write_leaderboard(sweep, trials, pictures, workdir)
     print("\n\n".join(section_text(section) for section in tables(sweep, trials)))
-    if given != workdir:
-        SharedFolder(str(given), "--workdir").put(workdir)
-    print("\n" + "\n".join(f"  {given}/{Path(file).name}" for file in (*written, *pictures)))
+    shown = given if stored is None or _is_put(stored, workdir) else str(workdir)
+    print("\n" + "\n".join(f"  {shown}/{file.name}" for file in (*written, *pictures)))
     for number, status in enumerate(statuses):
         if status:
             print(f"worker {number} ended with status {status}; see {log_file(logs, number)}", file=sys.stderr)
@@ -148,3 +151,13 @@ def _scratch_of(address: str) -> Path:
             "postgresql+psycopg://USER@HOST/NAME"
         )
     return scratch_folder() / f"sweep-{sha256(address.encode()).hexdigest()[:16]}" / address.rpartition("/")[2]
+
+
+def _is_put(stored: SharedFolder, workdir: Path) -> bool:
+    """Uploads the leaderboard and pictures; prints why where the store refuses."""
+    try:
+        stored.put(workdir)
+    except StoreError as error:
+        print(f"{error}; the leaderboard stays here", file=sys.stderr)
+        return False
+    return True

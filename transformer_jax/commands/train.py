@@ -86,10 +86,12 @@ def train_and_report(
     origin: Mapping[str, Any] = MappingProxyType({}),
 ) -> int:
     """Trains and prints the result; returns the exit status."""
+    import jax
+
     from transformer_jax.checkpoints.save_failure import SaveFailed
     from transformer_jax.runs.run import TrainingDiverged
     from transformer_jax.runs.trainer import run_training
-    from transformer_jax.runtime.distributed import end_at_once, ending_with_others, say
+    from transformer_jax.runtime.distributed import end_alone, ending_with_others, say
     from transformer_jax.runtime.preemption import ending_at_once
     from transformer_jax.tools.pictures.curves import curves_at_end
 
@@ -101,10 +103,10 @@ def train_and_report(
         print(error, file=sys.stderr)
         return 1
     except (SaveFailed, OSError) as error:
-        print(_record_failure(directory, error), file=sys.stderr)
-        if is_distributed:
-            # Orbax's barriers wait ten minutes for a process whose save failed; when it ends, the others end too.
-            end_at_once(1)
+        problem = _record_failure(directory, error)
+        if is_distributed and jax.process_count() > 1:
+            end_alone(problem)
+        print(problem, file=sys.stderr)
         return 1
     say(summary(outcome, directory, config, time.perf_counter() - started))
     return 128 + outcome.signal if outcome.signal else 0

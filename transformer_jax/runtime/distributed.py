@@ -23,6 +23,7 @@ import jax
 from jax._src.distributed import global_state as distributed_state
 
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.runtime.object_store import leave_stores
 
 # A process without a heartbeat for this long counts as dead, and all others end. JAX's default is 100 s.
 SECONDS_UNTIL_DEAD = int(os.environ.get("TRANSFORMER_JAX_SECONDS_UNTIL_DEAD", "30"))
@@ -30,7 +31,8 @@ SECONDS_UNTIL_DEAD = int(os.environ.get("TRANSFORMER_JAX_SECONDS_UNTIL_DEAD", "3
 SECONDS_TO_WAIT = int(os.environ.get("TRANSFORMER_JAX_SECONDS_TO_WAIT", "1800"))
 SECONDS_UNTIL_REPORTED = 20.0
 # Errors of the collective libraries and of JAX's coordination service, raised when another process has ended.
-OF_ANOTHER = re.compile(r"Gloo|NCCL|[Cc]oordination|heartbeat|^(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED)", re.MULTILINE)
+# TensorStore says "ABORTED: All 3 retry attempts failed" of a store that does not answer.
+OF_ANOTHER = re.compile(r"Gloo|NCCL|[Cc]oordination|heartbeat|^(?:UNAVAILABLE|ABORTED(?!.*retry)|DEADLINE_EXCEEDED)")
 Json = TypeVar("Json")
 Made = TypeVar("Made")
 _EXCHANGES = itertools.count()
@@ -111,22 +113,29 @@ def ending_with_others() -> Iterator[None]:
         wait_for_all("end")
     except (ConfigError, DataError):
         raise
-    except (ValueError, RuntimeError) as error:
+    except Exception as error:
         if not is_of_another(error):
             raise
         end_with_another(error)
 
 
 def is_of_another(error: BaseException) -> bool:
-    """Whether this is one of several processes, and the error or its cause tells that another one has ended."""
-    texts = f"{error}\n{error.__cause__ or ''}"
-    return jax.process_count() > 1 and OF_ANOTHER.search(texts) is not None
+    """Whether this is one of several processes, and the error or its cause reports the end of another one."""
+    errors = [each for each in (error, error.__cause__) if isinstance(each, ValueError | RuntimeError)]
+    return jax.process_count() > 1 and any(OF_ANOTHER.search(str(each)) for each in errors)
 
 
 def end_with_another(error: BaseException) -> NoReturn:
     """Ends this process, with one line and status 75."""
     print(_lost_another(str(error)), file=sys.stderr)
     end_at_once(LOST_ANOTHER)
+
+
+def end_alone(problem: str) -> NoReturn:
+    """Ends this one of several processes, which cannot write, with status 1; uploads its files and gives up its lock before."""
+    print(problem, file=sys.stderr)
+    leave_stores()
+    end_at_once(1)
 
 
 def end_at_once(status: int) -> NoReturn:

@@ -126,13 +126,15 @@ class StoredFolder:
             else:
                 wanted.append(name)
         for name in self._read.keys() - read.keys() - self._own:
+            self._sent.pop(name, None)
             (self.path / name).unlink(missing_ok=True)
         for folder in self.path.glob("**/checkpoints/[0-9]*"):
-            if not is_complete(folder.relative_to(self.path).as_posix()):
+            name = folder.relative_to(self.path).as_posix()
+            if folder.name.isdigit() and folder.is_dir() and not is_complete(name):
                 shutil.rmtree(folder)
         self._get(wanted)
         self._absent &= read.keys()
-        self._read, self._sent = read, self._described()
+        self._read = read
         for checkpoint in self._checkpoints:
             if is_complete(checkpoint):
                 self._markers[checkpoint] = self._marker(checkpoint)
@@ -165,12 +167,17 @@ class StoredFolder:
         self._get(wanted)
         self._absent -= set(wanted)
 
-    def upload_files(self) -> None:
-        """Uploads files that changed since they were downloaded or uploaded, and removes deleted ones; not checkpoints."""
+    def upload_files(self, *, later: str = "") -> None:
+        """Uploads files that changed since they were downloaded or uploaded, and removes deleted ones; not checkpoints.
+
+        Not the file ``later`` either.
+        """
         with self._uploading:
             if self.lock:
                 self.lock.require_held()
             now = self._described()
+            if later in now and self._sent.get(later) != now[later]:
+                del now[later]
             changed = [name for name, seen in now.items() if self._sent.get(name) != seen]
             self._put(changed)
             self._own.update(changed)
@@ -178,7 +185,7 @@ class StoredFolder:
             self._sent = now
 
     def upload(self) -> None:
-        """Uploads a run: first the logs, then checkpoints, so that no log is behind a checkpoint."""
+        """Uploads a run: first the logs, so that none is behind a checkpoint; then checkpoints; then how it ended."""
         if not (self.path / "config.json").is_file():
             # The run has not begun, or somebody removed the folder, which must not empty the store.
             return
@@ -186,7 +193,7 @@ class StoredFolder:
             return self.upload_files()
         here = [f"checkpoints/{each.name}" for each in self.path.glob("checkpoints/[0-9]*") if each.name.isdigit()]
         markers = {name: self._marker(name) for name in here}
-        self.upload_files()
+        self.upload_files(later="outcome.json")
         for name, marker in markers.items():
             if marker and self._markers.get(name) != marker:
                 self._upload_checkpoint(name, marker)
@@ -196,6 +203,7 @@ class StoredFolder:
             for name in [name for name in self._checkpoints if _OWN_CHECKPOINT.fullmatch(name) and name not in kept]:
                 self._remove_marker(name)
                 self._remove(sorted(self._checkpoints.pop(name)))
+        self.upload_files()
 
     def _upload_checkpoint(self, name: str, marker: bytes) -> None:
         files = self._files_of(name)
@@ -235,16 +243,22 @@ class StoredFolder:
         for file in self.path.rglob("*"):
             name = file.relative_to(self.path).as_posix()
             if not (_IN_CHECKPOINT.fullmatch(name) or _LOCAL.fullmatch(name) or file.is_symlink()) and file.is_file():
-                found[name] = (file.stat().st_size, file.stat().st_mtime_ns)
+                found[name] = _size_and_time(file)
         return found
 
     def _get(self, names: list[str]) -> None:
+        """Downloads whole files: what is cut short leaves the file that was there."""
         here, there = [self.path / name for name in names], [f"{self._root}/{name}" for name in names]
         for file in here:
             file.parent.mkdir(parents=True, exist_ok=True)
         if names:
             with self._store_errors():
-                self._files.get(there, [str(file) for file in here])
+                self._files.get(there, [f"{file}.partial" for file in here])
+        for name, file in zip(names, here, strict=True):
+            whole = Path(f"{file}.partial")
+            if not _IN_CHECKPOINT.fullmatch(name):
+                self._sent[name] = _size_and_time(whole)
+            whole.replace(file)
 
     def _put(self, names: list[str]) -> None:
         here, there = [str(self.path / name) for name in names], [f"{self._root}/{name}" for name in names]
@@ -260,6 +274,11 @@ class StoredFolder:
 
     def _store_errors(self) -> AbstractContextManager[None]:
         return store_errors(self.address)
+
+
+def _size_and_time(file: Path) -> tuple[int, int]:
+    found = file.stat()
+    return found.st_size, found.st_mtime_ns
 
 
 class StoreLock:
@@ -290,9 +309,13 @@ class StoreLock:
             with in_background(self._keep, "lock"):
                 yield
         finally:
-            with suppress(StoreError):
-                self.require_held()
-                self._remove()
+            self.release()
+
+    def release(self) -> None:
+        """Removes the lock, unless another process took it over."""
+        with suppress(StoreError):
+            self.require_held()
+            self._remove()
 
     def require_held(self) -> None:
         """Raises LockLost where another process took the lock over."""
@@ -567,18 +590,29 @@ def folder_to_train(workdir: str, *, is_distributed: bool = False) -> Iterator[P
         # A killed process may have left an older copy.
         shutil.rmtree(folder, ignore_errors=True)
         stored = StoredFolder(address, folder, is_direct=is_distributed, lock=None if index else lock)
-        if index:
-            yield folder
-        else:
+        if not index:
             sys.stderr.write(f"{address}: trained in {folder}, and uploaded every {PAUSE:.0f} s\n")
-            try:
-                with in_background(partial(_upload_meanwhile, stored), "uploads"):
-                    yield folder
-            finally:
+        try:
+            with nullcontext() if index else in_background(partial(_upload_meanwhile, stored), "uploads"):
+                yield folder
+        finally:
+            if not index:
                 _upload_at_end(stored)
+            _OPEN.pop(folder, None)
+            shutil.rmtree(folder, ignore_errors=True)
         if is_distributed:
             distributed.wait_for_all("uploads")
-        shutil.rmtree(folder, ignore_errors=True)
+
+
+def leave_stores() -> None:
+    """Uploads the runs that this process trains, and gives up their locks: before an end without an orderly exit."""
+    for stored in list(_OPEN.values()):
+        if stored.lock:
+            try:
+                _upload_at_end(stored)
+            except (StoreError, OSError) as error:
+                sys.stderr.write(f"{error}\n")
+            stored.lock.release()
 
 
 def _upload_meanwhile(stored: StoredFolder, over: threading.Event) -> None:

@@ -80,8 +80,9 @@ def work(study: optuna.Study, sweep: Sweep, workdir: str | Path, grace_seconds: 
             is_lost = is_taken(trial)
             return value
         except (Exception, KeyboardInterrupt) as error:
-            if isinstance(error, KeyboardInterrupt):
-                stopped = error
+            # What an interrupted trial could not upload raises StoreError.
+            for each in (error, error.__context__):
+                stopped = each if isinstance(each, KeyboardInterrupt) else stopped
             is_lost = is_taken(trial)
             if isinstance(error, (KeyboardInterrupt, *BUSY, *UNSAVED)) or is_disk_full(error):
                 if not is_lost:

@@ -1,0 +1,77 @@
+"""Where the checkpoints of a run are: what disks and object stores have in common."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import orbax.checkpoint as ocp
+
+from transformer_jax.checkpoints.save_failure import SaveFailed
+from transformer_jax.runtime.distributed import is_of_another
+from transformer_jax.runtime.file_digests import Part
+
+
+class CheckpointFolder:
+    """A folder of checkpoints; without more, one that needs no lock and has no digests.
+
+    ``temporary_path``: how Orbax writes a checkpoint. ``arrays``: its handler of arrays.
+    """
+
+    temporary_path: type[Any]
+    arrays: type[ocp.StandardCheckpointHandler] = ocp.StandardCheckpointHandler
+
+    def __init__(self, path: Any) -> None:
+        self.path = path
+
+    def opening(self) -> AbstractContextManager[None]:
+        """Around ``prepare`` and the start of Orbax: raises StoreError where a store refuses."""
+        return nullcontext()
+
+    def prepare(self, *, read_only: bool) -> list[str]:
+        """Makes the folder ready for Orbax; returns a sentence about each checkpoint that was moved out of it."""
+        raise NotImplementedError
+
+    def require_lock(self) -> None:
+        """Raises SaveFailed, in all processes, where another run took the folder over."""
+
+    def require_present(self) -> None:
+        """Raises SaveFailed where the folder was removed."""
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Raises SaveFailed for every exception of the block, except errors that report the end of another process."""
+        try:
+            self.require_present()
+            yield
+        except SaveFailed:
+            raise
+        # Orbax, tensorstore and the system have different errors.
+        except Exception as error:
+            if is_of_another(error):
+                raise
+            # Python warns about the abandoned writes when they are collected.
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+            raise SaveFailed(self.problem_of(error)) from None
+
+    def problem_of(self, error: BaseException) -> str:
+        """One line: why the folder cannot be written, and the remedy."""
+        raise NotImplementedError
+
+    def download(self, step: int, items: list[str]) -> None:
+        """Downloads the arrays of these items where the folder is in a copy of a run."""
+
+    def require_undamaged(self, step: int, names: list[str], part: Part) -> None:
+        """Raises CheckpointError, which names the files, where files of these items changed since they were written."""
+
+    def has_digests(self, step: int) -> bool:
+        """Whether damage to the files of a checkpoint is found."""
+        return False
+
+    def set_aside(self, step: int) -> Path:
+        """Moves a checkpoint into the folder of the run, to an unused name."""
+        raise NotImplementedError
+
+    def remove_unfinished(self) -> None:
+        """Removes what failed saves left."""
