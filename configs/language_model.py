@@ -49,7 +49,7 @@ def text(config: ConfigDict) -> None:
     config.data = {"source": "text", "held_out": 0.05}
     config.tokenizer = {"training_sentences": 50_000}
     config.model = {"compute_dtype": "auto"}
-    config.optimizer = {"name": "adamw", "schedule": "cosine", "clip_norm": 1.0, "weight_decay": 0.1}
+    config.optimizer = {"name": "adamw", "clip_norm": 1.0, "weight_decay": 0.1}
     config.training = {"label_smoothing": 0.0, "validation_sentences": 2000, "keep_last": 2}
     config.decoding = {"temperature": 0.8, "top_p": 0.95}
 

@@ -14,7 +14,7 @@ from transformer_jax.runtime.file_digests import Part
 
 
 class CheckpointFolder:
-    """A folder of checkpoints; without more, one that needs no lock and has no digests.
+    """A folder of checkpoints without lock and digests; subclasses add what their storage has.
 
     ``temporary_path``: how Orbax writes a checkpoint. ``arrays``: its handler of arrays.
     """

@@ -4,6 +4,7 @@ import logging
 import operator
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -283,9 +284,9 @@ class Checkpoints:
 
 
 class _Manager(ocp.CheckpointManager):
-    """Of several processes, one that could not write a checkpoint ends, and the others with it.
+    """Ends a process that cannot write a checkpoint, if it is one of several; then the others end too.
 
-    Orbax would wait ten minutes for it at barriers.
+    Orbax's barriers would wait ten minutes for it.
     """
 
     def __init__(self, folder: CheckpointFolder, **options: Any) -> None:
@@ -301,7 +302,7 @@ class _Manager(ocp.CheckpointManager):
                 raise
             if is_of_another(error):
                 end_with_another(error)
-            end_alone(self._folder.problem_of(error))
+            end_alone(partial(self._folder.problem_of, error))
 
 
 def on_host(shapes: PyTree) -> PyTree:

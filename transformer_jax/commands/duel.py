@@ -67,7 +67,7 @@ def duel(values: flags.Values) -> int:
     contenders, metric = _checked(values)
     from transformer_jax.tools.duel.plan import Plan, make_plan, read_plan, require_same_duel
 
-    workdir = require_writable(Path(values.workdir).expanduser().absolute(), "--workdir")
+    workdir = require_writable(values.workdir, "--workdir").absolute()
     overrides = [list(each) for each in flags.overrides_of(values)]
     stated = Plan(values.config, overrides, values.equal, values.budget, values.tune, metric.key)
     found = read_plan(workdir)

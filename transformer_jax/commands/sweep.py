@@ -126,7 +126,8 @@ def sweep(values: flags.Values) -> int:
     pictures = draw_study(sweep, trials, workdir)
     written = write_leaderboard(sweep, trials, pictures, workdir)
     print("\n\n".join(section_text(section) for section in tables(sweep, trials)))
-    shown = given if stored is None or _is_put(stored, workdir) else str(workdir)
+    is_put = stored is None or _is_put(stored, workdir)
+    shown = given if is_put else str(workdir)
     print("\n" + "\n".join(f"  {shown}/{file.name}" for file in (*written, *pictures)))
     for number, status in enumerate(statuses):
         if status:
@@ -140,7 +141,7 @@ def sweep(values: flags.Values) -> int:
     points = sweep.points()
     own = [trial for trial in trials if not sweep.is_grid or trial.point in points]
     is_over = all(trial.has_ended for trial in own) and len(own) >= len(points)
-    return 0 if is_over else 1
+    return 0 if is_over and is_put else 1
 
 
 def _scratch_of(address: str) -> Path:

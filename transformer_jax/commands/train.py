@@ -105,7 +105,7 @@ def train_and_report(
     except (SaveFailed, OSError) as error:
         problem = _record_failure(directory, error)
         if is_distributed and jax.process_count() > 1:
-            end_alone(problem)
+            end_alone(lambda: problem)
         print(problem, file=sys.stderr)
         return 1
     say(summary(outcome, directory, config, time.perf_counter() - started))

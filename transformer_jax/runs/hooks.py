@@ -108,8 +108,8 @@ class Callback:
 def count(run: TrainingRun) -> None:
     """Adds the metrics of the update to the counters.
 
-    Raises TrainingDiverged when more updates than ``training.skip_nonfinite`` were not finite, and SaveFailed when writing a
-    checkpoint has failed.
+    Raises TrainingDiverged when more updates than ``training.skip_nonfinite`` were not finite, and, in a single process,
+    SaveFailed when writing a checkpoint has failed.
     """
     run.checkpoints.require_saving()
     assert run.metrics is not None

@@ -74,6 +74,7 @@ def _scored(
     like = sharded_shapes(jax.eval_shape(task.objective.init_params, jax.random.key(0)), mesh)
     found = {record["step"]: record[f"{split}/{selection.name}"] for record in log.earlier}
     failures: Counter[int] = Counter()
+    refused = set[int]()
     while True:
         # Before the folder is read, so that no checkpoint saved before the end is missed.
         is_over = _is_over(run)
@@ -88,8 +89,10 @@ def _scored(
         try:
             with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
                 params = checkpoints.restore_params(step, like)
-        except StoreError:
-            # The next refresh tells whether the checkpoint is still there.
+        except StoreError as error:
+            if step not in refused:
+                yield f"update {step}: {error}; trying again"
+            refused.add(step)
             pause()
             continue
         except (DataError, OSError) as error:

@@ -14,7 +14,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TextIO, TypeVar
@@ -131,17 +131,22 @@ def end_with_another(error: BaseException) -> NoReturn:
     end_at_once(LOST_ANOTHER)
 
 
-def end_alone(problem: str) -> NoReturn:
-    """Ends this one of several processes, which cannot write, with status 1; uploads its files and gives up its lock before."""
-    print(problem, file=sys.stderr)
-    leave_stores()
-    end_at_once(1)
+def end_alone(problem: Callable[[], str]) -> NoReturn:
+    """Prints why this one of several processes cannot write, uploads its files, and ends it with status 1."""
+    try:
+        # Standard error may be on the full disk.
+        with suppress(OSError):
+            print(problem(), file=sys.stderr)
+        leave_stores()
+    finally:
+        end_at_once(1)
 
 
 def end_at_once(status: int) -> NoReturn:
     """Ends this process without an orderly shutdown, which would wait for processes that still train."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
     os._exit(status)
 
 

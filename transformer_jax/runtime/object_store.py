@@ -168,13 +168,13 @@ class StoredFolder:
         self._absent -= set(wanted)
 
     def upload_files(self, *, later: str = "") -> None:
-        """Uploads files that changed since they were downloaded or uploaded, and removes deleted ones; not checkpoints.
-
-        Not the file ``later`` either.
-        """
+        """Uploads changed files and removes deleted ones, except checkpoints and the changed file ``later``."""
         with self._uploading:
             if self.lock:
                 self.lock.require_held()
+                if not (self.path / "config.json").is_file():
+                    # The folder was removed or kept, which must not empty the store.
+                    return
             now = self._described()
             if later in now and self._sent.get(later) != now[later]:
                 del now[later]
@@ -185,12 +185,13 @@ class StoredFolder:
             self._sent = now
 
     def upload(self) -> None:
-        """Uploads a run: first the logs, so that none is behind a checkpoint; then checkpoints; then how it ended."""
+        """Uploads the logs of a run, then its checkpoints, so that no log is behind one, and last ``outcome.json``."""
         if not (self.path / "config.json").is_file():
             # The run has not begun, or somebody removed the folder, which must not empty the store.
             return
         if self.is_direct:
             return self.upload_files()
+        has_ended = (self.path / "outcome.json").is_file()
         here = [f"checkpoints/{each.name}" for each in self.path.glob("checkpoints/[0-9]*") if each.name.isdigit()]
         markers = {name: self._marker(name) for name in here}
         self.upload_files(later="outcome.json")
@@ -203,7 +204,15 @@ class StoredFolder:
             for name in [name for name in self._checkpoints if _OWN_CHECKPOINT.fullmatch(name) and name not in kept]:
                 self._remove_marker(name)
                 self._remove(sorted(self._checkpoints.pop(name)))
-        self.upload_files()
+        if has_ended:
+            self.upload_files()
+
+    def keep(self) -> Path:
+        """Renames the folder, so that the next training here does not remove it; returns the new path."""
+        kept = self.path.with_name(f"{self.path.name}-{uuid.uuid4().hex[:6]}")
+        with self._uploading:
+            self.path.rename(kept)
+        return kept
 
     def _upload_checkpoint(self, name: str, marker: bytes) -> None:
         files = self._files_of(name)
@@ -247,7 +256,7 @@ class StoredFolder:
         return found
 
     def _get(self, names: list[str]) -> None:
-        """Downloads whole files: what is cut short leaves the file that was there."""
+        """Downloads files; a download that is cut short leaves the old file."""
         here, there = [self.path / name for name in names], [f"{self._root}/{name}" for name in names]
         for file in here:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -598,14 +607,13 @@ def folder_to_train(workdir: str, *, is_distributed: bool = False) -> Iterator[P
         finally:
             if not index:
                 _upload_at_end(stored)
-            _OPEN.pop(folder, None)
             shutil.rmtree(folder, ignore_errors=True)
         if is_distributed:
             distributed.wait_for_all("uploads")
 
 
 def leave_stores() -> None:
-    """Uploads the runs that this process trains, and gives up their locks: before an end without an orderly exit."""
+    """Uploads the runs that this process trains and releases their locks, before it ends without an orderly exit."""
     for stored in list(_OPEN.values()):
         if stored.lock:
             try:
@@ -630,24 +638,27 @@ def _upload_meanwhile(stored: StoredFolder, over: threading.Event) -> None:
 
 
 def _upload_at_end(stored: StoredFolder) -> None:
-    for pause in (*PAUSES_AT_END, 0):
-        try:
-            stored.upload()
-            return
-        except (StoreError, OSError) as error:
-            problem = error
-            if isinstance(error, LockLost):
-                break
-        time.sleep(pause)
-    kept = stored.path.with_name(f"{stored.path.name}-{uuid.uuid4().hex[:6]}")
-    stored.path.rename(kept)
-    raise StoreError(f"{problem}; not everything is uploaded: it is in {kept}")
+    """Uploads a run, again and again for two minutes; what is not uploaded then stays in a folder that the error names."""
+    problem: StoreError | OSError | None = None
+    try:
+        for pause in (*PAUSES_AT_END, 0):
+            try:
+                return stored.upload()
+            except (StoreError, OSError) as error:
+                problem = error
+                if isinstance(error, LockLost):
+                    break
+            time.sleep(pause)
+    except BaseException:
+        sys.stderr.write(f"not everything is uploaded: it is in {stored.keep()}\n")
+        raise
+    raise StoreError(f"{problem}; not everything is uploaded: it is in {stored.keep()}")
 
 
 def with_addresses(text: str) -> str:
     """A message in which local copies are replaced by their addresses."""
     for folder, stored in _OPEN.items():
-        text = text.replace(str(folder), stored.address)
+        text = re.sub(rf"{re.escape(str(folder))}(?![\w-])", stored.address, text)
     return text
 
 

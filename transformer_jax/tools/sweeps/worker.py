@@ -80,10 +80,13 @@ def work(study: optuna.Study, sweep: Sweep, workdir: str | Path, grace_seconds: 
             is_lost = is_taken(trial)
             return value
         except (Exception, KeyboardInterrupt) as error:
-            # What an interrupted trial could not upload raises StoreError.
-            for each in (error, error.__context__):
-                stopped = each if isinstance(each, KeyboardInterrupt) else stopped
             is_lost = is_taken(trial)
+            if isinstance(error, KeyboardInterrupt):
+                stopped = error
+            elif isinstance(error.__context__, KeyboardInterrupt) and not is_lost:
+                # An interrupted trial could not be uploaded.
+                print(error, file=sys.stderr)
+                stopped = error.__context__
             if isinstance(error, (KeyboardInterrupt, *BUSY, *UNSAVED)) or is_disk_full(error):
                 if not is_lost:
                     retry(study, _frozen(study, trial))
