@@ -80,10 +80,10 @@ def work(study: optuna.Study, sweep: Sweep, workdir: str | Path, grace_seconds: 
             is_lost = is_taken(trial)
             return value
         except (Exception, KeyboardInterrupt) as error:
-            is_lost = is_taken(trial)
             if isinstance(error, KeyboardInterrupt):
                 stopped = error
-            elif isinstance(error.__context__, KeyboardInterrupt) and not is_lost:
+            is_lost = is_taken(trial)
+            if isinstance(error.__context__, KeyboardInterrupt) and not (stopped or is_lost):
                 # An interrupted trial could not be uploaded.
                 print(error, file=sys.stderr)
                 stopped = error.__context__
