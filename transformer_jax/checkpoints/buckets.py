@@ -69,6 +69,7 @@ class BucketFolder(CheckpointFolder):
     """
 
     temporary_path = CommittedFolder
+    arrays = ocp.StandardCheckpointHandler
 
     def __init__(self, address: str, copy: Path) -> None:
         # TensorFlow, which epath would use where it is installed, does not know s3://.

@@ -6,8 +6,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import orbax.checkpoint as ocp
-
 from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.runtime.distributed import is_of_another
 from transformer_jax.runtime.file_digests import Part
@@ -20,7 +18,7 @@ class CheckpointFolder:
     """
 
     temporary_path: type[Any]
-    arrays: type[ocp.StandardCheckpointHandler] = ocp.StandardCheckpointHandler
+    arrays: type[Any]
 
     def __init__(self, path: Any) -> None:
         self.path = path

@@ -19,12 +19,11 @@ from transformer_jax.checkpoints.buckets import BucketFolder
 from transformer_jax.checkpoints.disk import DiskFolder
 from transformer_jax.checkpoints.folder import CheckpointFolder
 from transformer_jax.checkpoints.format import CheckpointError, CheckpointMismatch
-from transformer_jax.checkpoints.save_failure import SaveFailed, ignore_abandoned_work
+from transformer_jax.checkpoints.save_failure import SaveFailed, end_alone, ignore_abandoned_work
 from transformer_jax.config import ExperimentConfig, Metric
 from transformer_jax.config.errors import first_line
 from transformer_jax.runtime.distributed import (
     all_agree,
-    end_alone,
     end_with_another,
     first_goes_first,
     from_first,

@@ -4,13 +4,18 @@ import errno
 import logging
 import shutil
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import jax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.format import bytes_in
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.runtime.distributed import end_at_once
+from transformer_jax.runtime.object_store import leave_stores
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # tensorstore's errors have no number, only the message of the system.
@@ -25,6 +30,17 @@ def is_disk_full(error: BaseException) -> bool:
     """Whether an error, of any library, means that the disk is full."""
     number = error.errno if isinstance(error, OSError) else None
     return number in _FULL or any(text in str(error) for text in _FULL_TEXTS)
+
+
+def end_alone(problem: Callable[[], str]) -> NoReturn:
+    """Prints why this one of several processes cannot write, uploads its files, and ends it with status 1."""
+    try:
+        # Standard error may be on the full disk.
+        with suppress(OSError):
+            sys.stderr.write(f"{problem()}\n")
+        leave_stores()
+    finally:
+        end_at_once(1)
 
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -88,10 +88,10 @@ def train_and_report(
     """Trains and prints the result; returns the exit status."""
     import jax
 
-    from transformer_jax.checkpoints.save_failure import SaveFailed
+    from transformer_jax.checkpoints.save_failure import SaveFailed, end_alone
     from transformer_jax.runs.run import TrainingDiverged
     from transformer_jax.runs.trainer import run_training
-    from transformer_jax.runtime.distributed import end_alone, ending_with_others, say
+    from transformer_jax.runtime.distributed import ending_with_others, say
     from transformer_jax.runtime.preemption import ending_at_once
     from transformer_jax.tools.pictures.curves import curves_at_end
 

@@ -23,7 +23,6 @@ import jax
 from jax._src.distributed import global_state as distributed_state
 
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.runtime.object_store import leave_stores
 
 # A process without a heartbeat for this long counts as dead, and all others end. JAX's default is 100 s.
 SECONDS_UNTIL_DEAD = int(os.environ.get("TRANSFORMER_JAX_SECONDS_UNTIL_DEAD", "30"))
@@ -129,17 +128,6 @@ def end_with_another(error: BaseException) -> NoReturn:
     """Ends this process, with one line and status 75."""
     print(_lost_another(str(error)), file=sys.stderr)
     end_at_once(LOST_ANOTHER)
-
-
-def end_alone(problem: Callable[[], str]) -> NoReturn:
-    """Prints why this one of several processes cannot write, uploads its files, and ends it with status 1."""
-    try:
-        # Standard error may be on the full disk.
-        with suppress(OSError):
-            print(problem(), file=sys.stderr)
-        leave_stores()
-    finally:
-        end_at_once(1)
 
 
 def end_at_once(status: int) -> NoReturn:
