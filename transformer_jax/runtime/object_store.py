@@ -342,8 +342,8 @@ class StoreLock:
                     self._files.pipe_file(self._path, f"{self._owner}, {beat}".encode())
             except LockLost as error:
                 sys.stderr.write(f"{error}; this run ends\n")
-                # The run ends after this update, as at Ctrl-C.
-                os.kill(os.getpid(), signal.SIGINT)
+                # The run ends after this update, as at Ctrl-C. Another thread would not wake the main one.
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
                 return
             except StoreError:
                 # The store is asked again.
