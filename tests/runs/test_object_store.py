@@ -26,24 +26,19 @@ from transformer_jax.commands.flags import parse
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError, DataError, MeshConfig
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runtime import object_store
-from transformer_jax.runtime.object_store import (
-    IN_PROGRESS,
-    MARKER,
-    LockLost,
-    StoredFolder,
-    StoreError,
-    StoreLock,
+from transformer_jax.runtime import object_store, run_copies, store_lock
+from transformer_jax.runtime.object_store import IN_PROGRESS, MARKER, StoreError, move_objects
+from transformer_jax.runtime.open_copies import (
+    OPEN,
     address_of_checkpoints,
     after_commit,
     before_commit,
-    copy_to_read,
     fetch_arrays,
-    folder_to_train,
     lock_problem,
-    move_objects,
     refresh_copy,
 )
+from transformer_jax.runtime.run_copies import StoredFolder, copy_to_read, folder_to_train
+from transformer_jax.runtime.store_lock import LockLost, StoreLock
 
 RUN = "memory://bucket/run"
 OLD_RUN = Path(__file__).parents[1] / "data" / "old_runs" / "transformer"
@@ -59,11 +54,11 @@ def elsewhere(monkeypatch, tmp_path):
 
     def empty_disk(name: str = "elsewhere") -> None:
         monkeypatch.setenv(object_store.SCRATCH, str(tmp_path / name))
-        object_store._OPEN.clear()
+        OPEN.clear()
         copy_to_read.cache_clear()
-        object_store._folder_of_this_process.cache_clear()
+        run_copies._folder_of_this_process.cache_clear()
 
-    monkeypatch.setattr(object_store, "PAUSES_AT_END", ())
+    monkeypatch.setattr(run_copies, "PAUSES_AT_END", ())
     empty_disk("here")
     return empty_disk
 
@@ -93,7 +88,7 @@ def killed(patch) -> None:
     def end(stored):
         raise Killed
 
-    patch.setattr(object_store, "_upload_at_end", end)
+    patch.setattr(StoredFolder, "upload_at_end", end)
 
 
 def test_after_a_kill_the_run_resumes_from_what_was_uploaded_whole(store, elsewhere, monkeypatch):
@@ -101,11 +96,11 @@ def test_after_a_kill_the_run_resumes_from_what_was_uploaded_whole(store, elsewh
         killed(patch)
         begin(folder)
         save(folder, 1)
-        object_store._OPEN[folder].upload()
+        OPEN[folder].upload()
         save(folder, 2)
         patch.setattr(store, "put", lambda here, there: store.put_file(here[0], there[0]) if len(here) > 1 else 1 / 0)
         with pytest.raises(StoreError, match=f"{RUN}: division by zero"):
-            object_store._OPEN[folder].upload()
+            OPEN[folder].upload()
     assert store.exists("/bucket/run/checkpoints/2/metrics/metrics")
     elsewhere()
     with folder_to_train(RUN) as folder:
@@ -200,7 +195,7 @@ def test_a_copy_follows_the_run(store):
         save(folder, 2)
         (folder / "metrics.jsonl").write_text('{"step": 2}\n')
         (folder / "outcome.json").unlink()
-        object_store._OPEN[folder].upload()
+        OPEN[folder].upload()
         refresh_copy(copy)
         scores.write("2\n")
     refresh_copy(copy)
@@ -260,7 +255,7 @@ def test_nothing_of_a_trial_that_failed_stays_on_the_disk(store, tmp_path):
 
 
 def test_a_second_trainer_is_refused_and_a_dead_one_replaced(store, monkeypatch, tmp_path):
-    monkeypatch.setattr(object_store, "LEASE", 2.0)
+    monkeypatch.setattr(store_lock, "LEASE", 2.0)
     held = "/bucket/run/train.lock"
     problem = pytest.raises(ConfigError, match=f"another process trains in {RUN} .*, process")
     with StoreLock(RUN).held(), problem, StoreLock(RUN).held():
@@ -281,8 +276,8 @@ def test_a_second_trainer_is_refused_and_a_dead_one_replaced(store, monkeypatch,
 
 
 def test_the_owner_of_a_lost_lock_ends_without_an_upload(store, monkeypatch):
-    monkeypatch.setattr(object_store, "LEASE", 0.3)
-    monkeypatch.setattr(object_store, "PAUSES_AT_END", (60,))
+    monkeypatch.setattr(store_lock, "LEASE", 0.3)
+    monkeypatch.setattr(run_copies, "PAUSES_AT_END", (60,))
     with pytest.raises(StoreError, match=r"trains there now \(host, process 1\); not everything is uploaded") as raised:  # noqa: SIM117
         with folder_to_train(RUN) as folder:
             begin(folder)
@@ -358,7 +353,7 @@ def test_a_run_at_s3_that_was_killed_equals_one_that_was_not(cache, elsewhere, b
     with monkeypatch.context() as patch, pytest.raises(Killed), folder_to_train(bucket) as folder:
         killed(patch)
         shutil.copytree(copy_until(9, tmp_path / "whole", tmp_path / "copy"), folder, dirs_exist_ok=True)
-        object_store._OPEN[folder].upload()
+        OPEN[folder].upload()
     elsewhere()
     with folder_to_train(bucket) as folder:
         assert RunDirectory(folder).checkpoint_steps()[-1] == 9

@@ -18,8 +18,7 @@ from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, config_for_use
 from transformer_jax.notebook import Markup, element, folded, settings_table, table
 from transformer_jax.runs.metrics_log import read_metrics
-from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
-from transformer_jax.runtime.object_store import local_run
+from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, local_run
 from transformer_jax.tasks.task import Evaluation, Task, task_class, task_that_reads_texts
 from transformer_jax.tasks.texts import TokenScores
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained

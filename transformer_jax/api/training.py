@@ -14,7 +14,7 @@ from transformer_jax.runs.run import Hook
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runs.trainer import run_training
 from transformer_jax.runtime.distributed import say
-from transformer_jax.runtime.object_store import folder_to_train
+from transformer_jax.runtime.run_copies import folder_to_train
 from transformer_jax.tools.pictures.curves import curves_at_end
 
 

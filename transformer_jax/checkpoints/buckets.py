@@ -18,17 +18,9 @@ from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.config.errors import first_line
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runtime.distributed import all_agree, is_first
-from transformer_jax.runtime.object_store import (
-    COMMIT,
-    IN_PROGRESS,
-    MARKER,
-    LockLost,
-    after_commit,
-    before_commit,
-    lock_problem,
-    move_objects,
-    store_errors,
-)
+from transformer_jax.runtime.object_store import COMMIT, IN_PROGRESS, MARKER, move_objects, store_errors
+from transformer_jax.runtime.open_copies import after_commit, before_commit, lock_problem
+from transformer_jax.runtime.store_lock import LockLost
 
 
 class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):

@@ -23,7 +23,7 @@ from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
 from transformer_jax.config.errors import first_line
 from transformer_jax.runtime.distributed import is_first, say
 from transformer_jax.runtime.file_digests import Part, changed_files, has_digests, write_digests
-from transformer_jax.runtime.object_store import fetch_arrays
+from transformer_jax.runtime.open_copies import fetch_arrays
 
 _GONE = "{} was removed or moved while training; put it back and run the same command"
 

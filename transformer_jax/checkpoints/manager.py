@@ -31,7 +31,7 @@ from transformer_jax.runtime.distributed import (
     is_of_another,
 )
 from transformer_jax.runtime.file_digests import WHOLE, Part
-from transformer_jax.runtime.object_store import address_of_checkpoints
+from transformer_jax.runtime.open_copies import address_of_checkpoints
 from transformer_jax.training.state import TrainState
 
 SELECTION = ExperimentConfig().selection

@@ -15,7 +15,7 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.format import bytes_in
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runtime.distributed import end_at_once
-from transformer_jax.runtime.object_store import leave_stores
+from transformer_jax.runtime.open_copies import leave_stores
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # tensorstore's errors have no number, only the message of the system.

@@ -9,7 +9,7 @@ from transformer_jax.commands.settings import difference_text
 from transformer_jax.config import ConfigError, difference, load_run_config
 from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runtime.object_store import with_addresses
+from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.runtime.startup import program_name
 
 

@@ -11,7 +11,7 @@ from transformer_jax.config import ConfigError, ExperimentConfig, load_run_confi
 from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.atomic_files import require_writable
-from transformer_jax.runtime.object_store import refresh_copy, with_addresses
+from transformer_jax.runtime.open_copies import refresh_copy, with_addresses
 from transformer_jax.runtime.startup import program_name
 
 

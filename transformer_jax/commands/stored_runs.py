@@ -8,7 +8,8 @@ from typing import Any
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import is_address
-from transformer_jax.runtime.object_store import StoredFolder, copy_to_read, folder_to_train, with_addresses
+from transformer_jax.runtime.open_copies import with_addresses
+from transformer_jax.runtime.run_copies import StoredFolder, copy_to_read, folder_to_train
 
 # Flags that name runs. ``init_from`` stays an address, which is recorded as the origin of the parameters.
 RUN_FLAGS = ("workdir", "ensemble", "others", "config", "against", flags.ARGUMENTS_FLAG)

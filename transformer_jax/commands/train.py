@@ -13,7 +13,7 @@ from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.runs.run_directory import RunDirectory, require_own, write_json
 from transformer_jax.runs.trackers import require_libraries
 from transformer_jax.runtime.atomic_files import require_writable
-from transformer_jax.runtime.object_store import with_addresses
+from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.runtime.startup import program_name
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from transformer_jax.checkpoints.manager import Checkpoints, on_host
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runs.run_directory import RunDirectory, local_run
 from transformer_jax.runtime.distributed import from_first
-from transformer_jax.runtime.object_store import local_run
 from transformer_jax.training.parameters import Match, match_parameters, named_leaves, trained_share
 from transformer_jax.training.sharding import path_of
 from transformer_jax.training.state import TrainState

@@ -9,8 +9,7 @@ from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, may_change
 from transformer_jax.config.conversion import listed
 from transformer_jax.data.corpora import completed
-from transformer_jax.runs.run_directory import RunDirectory, require_plugins, require_settings
-from transformer_jax.runtime.object_store import local_run
+from transformer_jax.runs.run_directory import RunDirectory, local_run, require_plugins, require_settings
 from transformer_jax.tasks.sizing import sized
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from transformer_jax.checkpoints.format import step_names, written_settings
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, difference, load_run_config, may_change
+from transformer_jax.config.checks import is_address, is_unasked, without_mark
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.plugins import loaded_plugins
 from transformer_jax.config.recipes import CONFIG_FILE
@@ -27,6 +28,23 @@ BEFORE_SETTINGS = ("train.lock", "checkpoints", "outcome.json", "lost+found")
 NO_RUN = (".partial", ".log", ".out", ".err")
 # Set by --trust_config, also for the processes that a command starts.
 TRUST_CONFIG = "TRANSFORMER_JAX_TRUST_CONFIG"
+
+
+def local_run(text: str, *, is_fresh: bool = False) -> Path:
+    """The folder of a run to read: of one in an object store a copy, with ``is_fresh`` a new one.
+
+    Raises DataError where the address comes from the settings of another run, not from the user.
+    """
+    if is_unasked(text):
+        address = without_mark(text)
+        raise DataError(
+            f"init.run: {address} comes from the settings of a run; to open it, name it yourself: --init_from={address}"
+        )
+    if not is_address(text):
+        return Path(text).expanduser()
+    from transformer_jax.runtime.run_copies import copy_to_read, new_copy
+
+    return (new_copy(text) if is_fresh else copy_to_read(text)).path
 
 
 class RunIsBusy(ConfigError):

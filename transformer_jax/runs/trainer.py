@@ -48,7 +48,7 @@ from transformer_jax.runtime.distributed import (
     wait_for_all,
 )
 from transformer_jax.runtime.hardware import DeviceSettings, require_memory, resolve_for_device, settings_on, start_jax
-from transformer_jax.runtime.object_store import address_of_checkpoints
+from transformer_jax.runtime.open_copies import address_of_checkpoints
 from transformer_jax.runtime.preemption import interruption
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.task import Task, TrainingData, objective_of, task_class

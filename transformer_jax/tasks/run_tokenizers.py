@@ -26,10 +26,9 @@ from transformer_jax.data.tokenizers import (
     save_tokenizers,
     tokenizer_files,
 )
-from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runs.run_directory import RunDirectory, local_run
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.runtime.distributed import from_first
-from transformer_jax.runtime.object_store import local_run
 
 if TYPE_CHECKING:
     from transformer_jax.tasks.task import Task

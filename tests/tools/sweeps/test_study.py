@@ -17,7 +17,7 @@ from tools.sweeps.studies import GRID, SEARCH, PretendedTraining
 from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runs.run import Outcome, TrainingDiverged
-from transformer_jax.runtime import object_store
+from transformer_jax.runtime import object_store, run_copies, store_lock
 from transformer_jax.tools.sweeps import worker
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, LogUniform, Sweep, Uniform
 from transformer_jax.tools.sweeps.leaderboard import seed_table, trial_table, write_leaderboard
@@ -54,8 +54,8 @@ def test_trials_are_trained_in_an_object_store(join, training, monkeypatch, tmp_
     def busy_at_first(folder):
         attempts.append(folder)
         if len(attempts) == 1:
-            raise object_store.AddressIsBusy("another process trains")
-        return object_store.folder_to_train(folder)
+            raise store_lock.AddressIsBusy("another process trains")
+        return run_copies.folder_to_train(folder)
 
     def begin(config):
         (folder,) = (tmp_path / "scratch").glob("train-*/*")

@@ -20,7 +20,9 @@ from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.runs.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.runs.trainer import run_training
-from transformer_jax.runtime.object_store import AddressIsBusy, StoreError, folder_to_train
+from transformer_jax.runtime.object_store import StoreError
+from transformer_jax.runtime.run_copies import folder_to_train
+from transformer_jax.runtime.store_lock import AddressIsBusy
 from transformer_jax.tools.pictures.curves import curves_at_end
 from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform, Range, Sweep, Value, folder_of
 from transformer_jax.tools.sweeps.study import (

@@ -1,0 +1,102 @@
+"""The local copies of runs in object stores that this process has open, as checkpoints and messages see them."""
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from transformer_jax.runtime.object_store import StoreError
+
+
+class OpenCopy(Protocol):
+    """The objects below ``address`` in the folder ``path``; with ``is_direct`` Orbax uses the checkpoints at the address."""
+
+    address: str
+    path: Path
+    is_direct: bool
+
+    def fetch(self, folder: Path, items: Iterable[str]) -> None:
+        """Downloads the arrays of some items of a checkpoint."""
+
+    def refresh(self) -> None:
+        """Exchanges files with the store."""
+
+    def upload(self) -> None:
+        """Uploads the run."""
+
+    def require_lock(self) -> None:
+        """Raises StoreError where this process trains the run and no longer holds its lock."""
+
+    def leave(self) -> None:
+        """Uploads the run and releases its lock, if this process trains it."""
+
+
+OPEN: dict[Path, OpenCopy] = {}
+
+
+def fetch_arrays(folder: Path, items: Iterable[str]) -> None:
+    """Downloads the arrays of some items of a checkpoint of a run in a store; call it before they are read."""
+    if copy := _copy_of(folder):
+        copy.fetch(folder, items)
+
+
+def refresh_copy(folder: Path) -> None:
+    """Exchanges files with the store, if this is the folder of a copy of a run; where that fails, prints why."""
+    if copy := _copy_of(folder):
+        try:
+            copy.refresh()
+        except (StoreError, OSError) as error:
+            sys.stderr.write(f"{error}; the store is asked again\n")
+
+
+def address_of_checkpoints(folder: Path) -> str | None:
+    """The address of a folder of checkpoints that Orbax writes and reads in the store itself, else None."""
+    copy = _copy_of(folder)
+    return f"{copy.address}/{folder.relative_to(copy.path).as_posix()}" if copy and copy.is_direct else None
+
+
+def before_commit(checkpoint: str) -> None:
+    """Uploads the logs of the run before one of its checkpoints counts as complete, so that no log is behind a checkpoint."""
+    if copy := _copy_at(checkpoint):
+        copy.upload()
+
+
+def after_commit(checkpoint: str) -> None:
+    """Makes the folder of a complete checkpoint in the local copy, so that ``outcome.json`` can name it."""
+    if copy := _copy_at(checkpoint):
+        (copy.path / checkpoint.removeprefix(f"{copy.address}/")).mkdir(parents=True, exist_ok=True)
+
+
+def lock_problem(folder: Path) -> str:
+    """Why nothing may be written to the store of a folder; empty while this process holds its lock, or needs none."""
+    try:
+        if copy := _copy_of(folder):
+            copy.require_lock()
+    except StoreError as error:
+        return str(error)
+    return ""
+
+
+def leave_stores() -> None:
+    """Uploads the runs that this process trains and releases their locks, before it ends without an orderly exit."""
+    for copy in list(OPEN.values()):
+        try:
+            copy.leave()
+        except (StoreError, OSError) as error:
+            sys.stderr.write(f"{error}\n")
+
+
+def with_addresses(text: str) -> str:
+    """A message in which local copies are replaced by their addresses."""
+    for folder, copy in OPEN.items():
+        text = re.sub(rf"{re.escape(str(folder))}(?![\w-])", copy.address, text)
+    return text
+
+
+def _copy_of(folder: Path) -> OpenCopy | None:
+    return next((copy for path, copy in OPEN.items() if folder.is_relative_to(path)), None)
+
+
+def _copy_at(address: str) -> OpenCopy | None:
+    return next((copy for copy in OPEN.values() if address.startswith(f"{copy.address}/")), None)

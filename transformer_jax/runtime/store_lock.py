@@ -1,0 +1,112 @@
+"""The lock of a run in an object store: only one process trains at an address."""
+
+import itertools
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from transformer_jax.config import ConfigError
+from transformer_jax.runtime.background import in_background
+from transformer_jax.runtime.object_store import StoreError, open_store, store_errors
+
+# Seconds after which a trainer that no longer renews its lock of an address counts as dead.
+LEASE = 30.0
+
+
+class LockLost(StoreError):
+    """Another process trains at the address: it took this process for dead."""
+
+
+class AddressIsBusy(ConfigError):
+    """Another process trains at the address."""
+
+
+class StoreLock:
+    """``train.lock`` at an address, which only one process creates; it holds the lock while it rewrites the object.
+
+    A lock that did not change for ``LEASE`` seconds is taken over: its process was killed.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address, self._owner = address, f"{platform.node()}, process {os.getpid()}, {uuid.uuid4().hex[:8]}"
+        self._files, root = open_store(address)
+        self._path = f"{root}/train.lock"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Raises AddressIsBusy while another process trains at the address."""
+        seen, since = None, 0.0
+        while not self._create():
+            found = self._read()
+            if seen and found and found != seen:
+                raise AddressIsBusy(f"--workdir: another process trains in {self._address} ({_holder(found)})")
+            if found != seen:
+                seen, since = found, time.monotonic()
+            elif time.monotonic() - since > LEASE:
+                self._remove()
+            time.sleep(LEASE / 30)
+        try:
+            with in_background(self._keep, "lock"):
+                yield
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Removes the lock, unless another process took it over."""
+        with suppress(StoreError):
+            self.require_held()
+            self._remove()
+
+    def require_held(self) -> None:
+        """Raises LockLost where another process took the lock over."""
+        found = self._read()
+        if found and not found.startswith(self._owner.encode()):
+            raise LockLost(f"{self._address}: another process trains there now ({_holder(found)})")
+
+    def _keep(self, over: threading.Event) -> None:
+        for beat in itertools.count(1):
+            if over.wait(LEASE / 3):
+                return
+            try:
+                self.require_held()
+                with store_errors(self._address):
+                    self._files.pipe_file(self._path, f"{self._owner}, {beat}".encode())
+            except LockLost as error:
+                sys.stderr.write(f"{error}; this run ends\n")
+                # The run ends after this update, as at Ctrl-C. Another thread would not wake the main one.
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                return
+            except StoreError:
+                # The store is asked again.
+                continue
+
+    def _create(self) -> bool:
+        with store_errors(self._address):
+            try:
+                self._files.pipe_file(self._path, self._owner.encode(), mode="create")
+            except FileExistsError:
+                # The answer to the first attempt may have been lost.
+                return self._read() == self._owner.encode()
+        return True
+
+    def _read(self) -> bytes | None:
+        with store_errors(self._address):
+            try:
+                return self._files.cat_file(self._path)
+            except FileNotFoundError:
+                return None
+
+    def _remove(self) -> None:
+        with store_errors(self._address), suppress(FileNotFoundError):
+            self._files.rm_file(self._path)
+
+
+def _holder(lock: bytes) -> str:
+    """Host and process."""
+    return ", ".join(lock.decode().split(", ")[:2])
