@@ -18,8 +18,8 @@ tokens, and its batches a CPU second when all is read. Writes pipeline_reads.jso
 
     python experiments/benchmarks/pipeline.py --tokenize train.en train.de
 
-tokenizes 58,000, 290,000 and 1,160,000 pairs of that text, repeated with a number at the end of each line: CPU seconds of all
-processes, on 1 and 2 cores and in shards, and of sentencepiece alone on the same lines in memory. Writes pipeline_tokenize.json
+tokenizes 58,000, 290,000 and 1,160,000 pairs of that text, repeated with a number at the end of each line: CPU
+seconds on 1 and 2 cores and in shards, and of sentencepiece alone on the same lines in memory. Writes pipeline_tokenize.json
 and .md.
 """
 
@@ -281,7 +281,6 @@ def cost_of_reads(folder: Path, cache: Path, processes: int) -> dict:
 
 TOKENIZED = {
     "sentencepiece alone": (1, 0),
-    "without workers": (1, 1),
     "1 core": (1, 1),
     "2 cores": (2, 1),
     "2 cores, 4 shards": (2, 4),
@@ -318,7 +317,7 @@ def write_tokenizing(files: list[Path], sizes: list[int], output: Path) -> None:
 
 
 def cost_of_tokenizing(folder: Path, way: str) -> float:
-    """CPU seconds of this process and its workers."""
+    """CPU seconds."""
     from transformer_jax.config import DataConfig, TokenizerConfig
     from transformer_jax.data import pair_encoding
     from transformer_jax.data.cached_stores import WHOLE_SPLIT, Shard
@@ -333,8 +332,6 @@ def cost_of_tokenizing(folder: Path, way: str) -> float:
     cores, shards = TOKENIZED[way]
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     work = PairTokenization(corpus, "train", tokenizers, config)
-    if way == "without workers":
-        pair_encoding.CHUNKS_WITHOUT_WORKERS = 1 << 30
     texts = [] if shards else [(folder / f"train.{language}").read_text().splitlines() for language in ("en", "de")]
     started = sum(os.times()[:4])
     for text, tokenizer in zip(texts, tokenizers, strict=False):

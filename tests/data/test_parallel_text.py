@@ -7,9 +7,11 @@ import pytest
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, DataConfig, DataError
+from transformer_jax.data import text_files
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.data.text_files import read_lines
 
 
 def write(path, content):
@@ -39,6 +41,19 @@ def test_only_line_feeds_end_a_line_and_all_else_stays(tmp_path):
     assert pairs[:-1] == [("a\u2028b\x0bc\x85d\re", "A"), ("", ""), ("same", "same"), ("\ufefff\r", "F")]
     assert pairs[-1] == ("wort " * 200_000, "G")
     assert next(TextCorpus(str(tmp_path), "de", "en").pairs("train"))[0] == "A"
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 1000])
+def test_lines_do_not_depend_on_the_blocks_that_are_read(tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr(text_files, "_READ_AT_ONCE", at_once)
+    lines = ["ä", "", "\u2028b\rc", "日本\r", "last"]
+    (file := tmp_path / "text").write_bytes("\ufeffä\r\n\n\u2028b\rc\n日本\r\r\nlast".encode())
+    assert [list(read_lines(file, skipped)) for skipped in range(7)] == [lines[skipped:] for skipped in range(7)]
+    file.write_bytes(file.read_bytes() + b"\n\xff")
+    found = read_lines(file, 2)
+    assert [next(found) for _ in range(3)] == lines[2:]
+    with pytest.raises(DataError, match="line 6: invalid UTF-8"):
+        next(found)
 
 
 @pytest.mark.parametrize("gz", ["", ".gz"])

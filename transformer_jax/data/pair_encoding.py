@@ -1,35 +1,23 @@
-"""Sentence pairs as flat arrays of token ids, filtered and in order; processes encode large corpora."""
+"""Sentence pairs as flat arrays of token ids, filtered and in order."""
 
 import itertools
-import multiprocessing
 import operator
-import os
-import signal
-import tempfile
-import threading
 import zlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from transformer_jax.array_types import EOS_ID
-from transformer_jax.config import DataConfig, DataError
+from transformer_jax.config import DataConfig
 from transformer_jax.config.data import GENERATED_SOURCES
 from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, load_tokenizers, save_tokenizers
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.kinds import Example
-from transformer_jax.runtime.startup import available_cores
 
 CHUNK_PAIRS = 8192
 CHUNK_CHARACTERS = 4_000_000
-# Starting a worker takes the CPU time of 60,000 pairs: smaller corpora are faster without workers.
-CHUNKS_WITHOUT_WORKERS = 24
-# One process that reads and writes does not keep more workers busy.
-MAX_WORKERS = 16
 # Longer lines of training text are left out without tokenizing them.
 MAX_LINE_BYTES = 1_000_000
 
@@ -104,108 +92,41 @@ def is_overlong(text: str) -> bool:
     return len(text) * 4 > MAX_LINE_BYTES and len(text.encode("utf-8", "surrogatepass")) > MAX_LINE_BYTES
 
 
-class PairEncoder:
-    """Tokenizes and filters chunks of pairs; ``filtering`` None keeps all pairs, as for validation and test.
-
-    ``number``: of the segmentation, where ``data.bpe_dropout`` makes several.
-    """
-
-    def __init__(
-        self, tokenizers: TokenizerPair, filtering: DataConfig | None, number: int = 0, num_threads: int = -1
-    ) -> None:
-        self._tokenizers = tokenizers
-        self._dropout, self._number = filtering.bpe_dropout if filtering else 0.0, number
-        self._filtering, self._num_threads = filtering, num_threads
-
-    def __call__(self, chunk: list[SentencePair]) -> EncodedChunk:
-        """Encodes a chunk in order."""
-        sides = self.encoded_sides(chunk)
-        reasons = reasons_to_drop(self._filtering, chunk, sides) if self._filtering else {}
-        if reasons:
-            sides = [[ids for index, ids in enumerate(side) if index not in reasons] for side in sides]
-        source_side, target_side = (flattened(*each) for each in zip(sides, self._tokenizers, strict=True))
-        return EncodedChunk(len(chunk), Counter(reasons.values()), source_side, target_side)
-
-    def encoded_sides(self, chunk: Sequence[SentencePair]) -> list[list[list[int]]]:
-        """The ids of the source sentences and of the target sentences."""
-        sides = []
-        for texts, tokenizer in zip(zip(*chunk, strict=True), self._tokenizers, strict=True):
-            short: Sequence[str] = texts
-            if self._filtering and max(map(len, texts)) * 4 > MAX_LINE_BYTES:
-                short = ["" if is_overlong(text) else text for text in texts]
-            if self._dropout:
-                # A function of number and text: neither chunks nor workers matter.
-                seeds = [zlib.crc32(f"{self._number} {text}".encode("utf-8", "surrogatepass")) for text in short]
-                drawn = zip(short, seeds, strict=True)
-                sides.append([tokenizer.encode_with_dropout(text, self._dropout, seed) for text, seed in drawn])
-            else:
-                sides.append(tokenizer.encode_batch(short, num_threads=self._num_threads))
-        return sides
-
-
 def encoded_chunks(
     pairs: Iterator[SentencePair], tokenizers: TokenizerPair, filtering: DataConfig | None, number: int = 0
 ) -> Iterator[EncodedChunk]:
-    """Encodes a stream of pairs in chunks, in order; memory holds a few chunks.
+    """Encodes a stream of pairs in chunks, in order; memory holds a chunk.
 
-    This process encodes the first chunks, and one process for each core the rest. Raises the errors of ``pairs``, and
-    DataError when a worker dies.
+    ``filtering`` None keeps all pairs, as for validation and test. ``number``: of the segmentation, where ``data.bpe_dropout``
+    makes several.
     """
-    chunks = chunks_of(pairs, lambda pair: len(pair.source) + len(pair.target))
-    encode = PairEncoder(tokenizers, filtering, number)
-    for chunk in itertools.islice(chunks, CHUNKS_WITHOUT_WORKERS):
-        yield encode(chunk)
-    following = next(chunks, None)
-    if following is not None:
-        rest = itertools.chain([following], chunks)
-        yield from _encoded_by_workers(rest, tokenizers, filtering, number)
+    for chunk in chunks_of(pairs, lambda pair: len(pair.source) + len(pair.target)):
+        sides = encoded_sides(chunk, tokenizers, filtering, number)
+        reasons = reasons_to_drop(filtering, chunk, sides) if filtering else {}
+        if reasons:
+            sides = [[ids for index, ids in enumerate(side) if index not in reasons] for side in sides]
+        source_side, target_side = (flattened(*each) for each in zip(sides, tokenizers, strict=True))
+        yield EncodedChunk(len(chunk), Counter(reasons.values()), source_side, target_side)
 
 
-def _encoded_by_workers(
-    chunks: Iterator[list[SentencePair]], tokenizers: TokenizerPair, filtering: DataConfig | None, number: int
-) -> Iterator[EncodedChunk]:
-    num_workers = min(available_cores(), MAX_WORKERS)
-    # Not fork: a child of a process with JAX threads may deadlock.
-    context = multiprocessing.get_context("spawn")
-    waiting: deque[Future[EncodedChunk]] = deque()
-    with tempfile.TemporaryDirectory(prefix="tokenizers-") as folder:
-        # Not as arguments: this process would wait forever for a worker that dies before it reads a large argument.
-        save_tokenizers(tokenizers, folder)
-        pool = ProcessPoolExecutor(num_workers, context, _start_worker, (folder, filtering, number))
-        try:
-            for chunk in chunks:
-                waiting.append(pool.submit(_encode_in_worker, chunk))
-                if len(waiting) > num_workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        except BrokenProcessPool as error:
-            causes = "out of memory, or a script that trains without the line `if __name__ == '__main__':`"
-            raise DataError(f"data: a worker process that tokenizes died: {causes}; its message is above") from error
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _start_worker(folder: str, filtering: DataConfig | None, number: int) -> None:
-    global _encoder
-    # The parent handles Ctrl-C and ends its workers; they also end when the parent is killed.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _encoder = PairEncoder(load_tokenizers(folder), filtering, number, num_threads=1)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
-_encoder: PairEncoder
-
-
-def _encode_in_worker(chunk: list[SentencePair]) -> EncodedChunk:
-    return _encoder(chunk)
+def encoded_sides(
+    chunk: Sequence[SentencePair], tokenizers: TokenizerPair, filtering: DataConfig | None, number: int = 0
+) -> list[list[list[int]]]:
+    """The ids of the source sentences and of the target sentences."""
+    sides = []
+    dropout = filtering.bpe_dropout if filtering else 0.0
+    for texts, tokenizer in zip(zip(*chunk, strict=True), tokenizers, strict=True):
+        short: Sequence[str] = texts
+        if filtering and max(map(len, texts)) * 4 > MAX_LINE_BYTES:
+            short = ["" if is_overlong(text) else text for text in texts]
+        if dropout:
+            # A function of number and text: chunks do not matter.
+            seeds = [zlib.crc32(f"{number} {text}".encode("utf-8", "surrogatepass")) for text in short]
+            drawn = zip(short, seeds, strict=True)
+            sides.append([tokenizer.encode_with_dropout(text, dropout, seed) for text, seed in drawn])
+        else:
+            sides.append(tokenizer.encode_batch(short))
+    return sides
 
 
 def chunks_of(examples: Iterable[Example], characters_of: Callable[[Example], int]) -> Iterator[list[Example]]:

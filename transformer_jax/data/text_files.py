@@ -4,13 +4,13 @@ import codecs
 import contextlib
 import gzip
 import hashlib
+import itertools
 import lzma
 import os
 import re
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +49,41 @@ def read_lines(path: Path, skipped: int = 0) -> Iterator[str]:
 
     Raises DataError, with file and line number from 1, on invalid UTF-8, NUL bytes and damaged archives.
     """
-    for number, raw in enumerate(islice(raw_lines(path), skipped, None), start=skipped + 1):
-        line = raw.removesuffix(b"\n").removesuffix(b"\r")
-        if number > 1 and line.isascii() and b"\0" not in line:
-            # The same, several times as fast.
-            yield line.decode("ascii")
-        else:
-            yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)
+    read = skipped
+    # A pipe can be read once.
+    if path.expanduser().is_file():
+        try:
+            for lines in _blocks_of_lines(path, skipped):
+                yield from lines
+                read += len(lines)
+            return
+        except (DataError, ValueError):
+            # The fault is found line by line.
+            pass
+    for number, raw in enumerate(itertools.islice(raw_lines(path), read, None), start=read + 1):
+        yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)
+
+
+def _blocks_of_lines(path: Path, skipped: int) -> Iterator[list[str]]:
+    """The lines of a file without faults, in lists; raises DataError or ValueError before a list with a fault."""
+    last: list[bytes] = []
+    is_first = True
+    for block in itertools.chain(raw_blocks(path), [b""]):
+        end = block.rfind(b"\n") + 1
+        last.append(block[:end])
+        if end or not block:
+            whole, last = b"".join(last), []
+            if is_first:
+                require_no_archive(whole, str(path))
+                whole, is_first = whole.removeprefix(_BYTE_ORDER_MARK), False
+            passed = min(skipped, whole.count(b"\n") + (not whole.endswith(b"\n")))
+            skipped -= passed
+            text = b"".join(whole.split(b"\n", passed)[passed:]).decode("utf-8")
+            if "\0" in text:
+                raise ValueError("NUL byte")
+            lines = text.removesuffix("\n").split("\n") if text else []
+            yield [line.removesuffix("\r") for line in lines] if "\r" in text else lines
+        last.append(block[end:])
 
 
 def sentence_of_line(line: bytes, name: str, number: int) -> str:

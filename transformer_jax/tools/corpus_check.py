@@ -28,7 +28,7 @@ from transformer_jax.data.corpus_statistics import (
     vocabulary_of,
 )
 from transformer_jax.data.line_shift import LineShift, Stretch, line_shift
-from transformer_jax.data.pair_encoding import PairEncoder, reasons_to_drop, training_filters
+from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop, training_filters
 from transformer_jax.data.parallel_text import named_files
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.text_files import raw_lines, sentence_of_line
@@ -310,7 +310,7 @@ def _check_filters(
         chosen = vocabulary_of(side, side, tokenizer.kind, tokenizer.vocabulary_size).settings
         config = replace(tokenizer, vocabulary_size=chosen["tokenizer.vocabulary_size"])
         learned.append(train_tokenizer(config, texts))
-    sides = PairEncoder(TokenizerPair(*learned), data).encoded_sides(sample.pairs)
+    sides = encoded_sides(sample.pairs, TokenizerPair(*learned), data)
     for index, reason in sorted(reasons_to_drop(data, sample.pairs, sides).items()):
         report.add("", FILTERED + reason, f"{names[0]}:{sample.lines[index] + 1}", sample.pairs[index].source)
     return [FILTERED + reason for reason in training_filters(data)]
