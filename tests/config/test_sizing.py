@@ -78,6 +78,7 @@ def test_every_plan_is_a_run_whose_validations_take_a_twentieth_of_its_time(pair
     plan = plan_translation(CorpusStatistics(pairs, 20), seconds, FLOPS)
     overrides = [(key, str(value)) for key, value in plan.settings.items()]
     config = resolve("text", [("data.train", "a.en,a.de"), *overrides])
+    assert config.optimizer.schedule == "wsd"
     updates, every = config.training.num_updates, config.training.evaluate_every
     validations = updates // every + (updates % every > 0)
     assert updates >= 20 and (updates % every == 0 or updates % every > every / 2)
@@ -108,6 +109,7 @@ def test_every_plan_for_text_is_a_run_in_its_time_and_more_time_is_never_less(te
         found = plan(text, seconds, FLOPS)
         overrides = [("data.train", "a.txt"), *((key, str(value)) for key, value in found.settings.items())]
         config = resolve(recipe, overrides)
+        assert recipe == "word_vectors" or config.optimizer.schedule == "wsd"
         assert config.training.num_updates >= 20 and found.seconds <= 1.01 * seconds
         assert config.training.num_updates <= 5.2 * config.training.evaluate_every
         assert config.model.d_model >= before["model.d_model"]

@@ -306,10 +306,10 @@ def test_a_file_in_a_folder_is_replaced_whole(tmp_path, monkeypatch):
     store, here = object_store.SharedFolder(str(tmp_path / "store"), "--output"), tmp_path / "here"
     here.mkdir()
     (here / "a.ids").write_bytes(b"old")
-    store.put(here, "shards")
+    store.put([*here.iterdir()], "shards")
     read = (tmp_path / "store/shards/a.ids").open("rb")
     (here / "a.ids").write_bytes(b"newer")
-    store.put(here, "shards")
+    store.put([*here.iterdir()], "shards")
     with read:
         assert read.read() == b"old"
     assert store.sizes("shards") == {"a.ids": 5}

@@ -247,6 +247,32 @@ def test_how_a_run_ended_is_uploaded_after_its_checkpoints(store, monkeypatch):
     assert names.index("metrics.jsonl") < names.index(MARKER) < names.index("outcome.json")
 
 
+def test_what_a_reader_loses_on_its_disk_stays_in_the_store(store):
+    with folder_to_train(RUN) as folder:
+        begin(folder)
+    copy = copy_to_read(RUN)
+    (copy.path / "config.json").unlink()
+    (copy.path / "scores").write_text("1")
+    copy.refresh()
+    (copy.path / "scores").unlink()
+    copy.refresh()
+    assert store.exists("/bucket/run/config.json") and not store.exists("/bucket/run/scores")
+
+
+def test_a_reader_that_sees_the_end_sees_the_last_checkpoint(store, monkeypatch):
+    with folder_to_train(RUN) as folder:
+        begin(folder)
+    copy = copy_to_read(RUN)
+    with folder_to_train(RUN) as folder:
+        save(folder, 1)
+        (folder / "outcome.json").write_text("{}")
+    whole = copy._listing()
+    listings = iter([{name: whole[name] for name in whole if MARKER not in name}, whole])
+    monkeypatch.setattr(copy, "_listing", lambda: next(listings))
+    copy.refresh()
+    assert (copy.path / "outcome.json").exists() and (copy.path / "checkpoints" / "1").exists()
+
+
 def test_nothing_of_a_trial_that_failed_stays_on_the_disk(store, tmp_path):
     with pytest.raises(ValueError, match="failed"), folder_to_train(RUN) as folder:
         begin(folder)

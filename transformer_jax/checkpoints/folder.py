@@ -24,7 +24,7 @@ class CheckpointFolder:
         self.path = path
 
     def opening(self) -> AbstractContextManager[None]:
-        """Around ``prepare`` and the start of Orbax: raises StoreError where a store refuses."""
+        """Context of ``prepare`` and of opening Orbax, which raises StoreError where a store refuses."""
         return nullcontext()
 
     def prepare(self, *, read_only: bool) -> list[str]:

@@ -19,7 +19,7 @@ from transformer_jax.checkpoints.buckets import BucketFolder
 from transformer_jax.checkpoints.disk import DiskFolder
 from transformer_jax.checkpoints.folder import CheckpointFolder
 from transformer_jax.checkpoints.format import CheckpointError, CheckpointMismatch
-from transformer_jax.checkpoints.save_failure import SaveFailed, end_alone, ignore_abandoned_work
+from transformer_jax.checkpoints.save_failure import SaveFailed, end_after_failed_save, ignore_abandoned_work
 from transformer_jax.config import ExperimentConfig, Metric
 from transformer_jax.config.errors import first_line
 from transformer_jax.runtime.distributed import (
@@ -91,9 +91,10 @@ class Checkpoints:
         for item in ("params", TRAINED, "rest"):
             for each in (ocp.args.StandardSave, ocp.args.StandardRestore):
                 handlers.add(item, each, arrays)
+        # Inside, so that the other processes get the StoreError of the first.
+        with nullcontext() if read_only else first_goes_first("checkpoints"), self._folder.opening():
+            self._complaints += self._folder.prepare(read_only=read_only)
         with self._folder.opening():
-            with nullcontext() if read_only else first_goes_first("checkpoints"):
-                self._complaints += self._folder.prepare(read_only=read_only)
             return _Manager(self._folder, options=self._options, handler_registry=handlers)
 
     def save(
@@ -130,6 +131,7 @@ class Checkpoints:
     def remove_unless_only(self, step: int) -> None:
         """Deletes a checkpoint, so that it can be saved again with its score, unless it is the only one."""
         if len(self.steps()) > 1:
+            self._folder.require_lock()
             with self._folder.writing():
                 self._manager.delete(step)
 
@@ -301,7 +303,7 @@ class _Manager(ocp.CheckpointManager):
                 raise
             if is_of_another(error):
                 end_with_another(error)
-            end_alone(partial(self._folder.problem_of, error))
+            end_after_failed_save(partial(self._folder.problem_of, error))
 
 
 def on_host(shapes: PyTree) -> PyTree:

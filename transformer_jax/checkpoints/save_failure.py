@@ -32,7 +32,7 @@ def is_disk_full(error: BaseException) -> bool:
     return number in _FULL or any(text in str(error) for text in _FULL_TEXTS)
 
 
-def end_alone(problem: Callable[[], str]) -> NoReturn:
+def end_after_failed_save(problem: Callable[[], str]) -> NoReturn:
     """Prints why this one of several processes cannot write, uploads its files, and ends it with status 1."""
     try:
         # Standard error may be on the full disk.

@@ -14,7 +14,7 @@ from transformer_jax.runtime.run_copies import StoredFolder, copy_to_read, folde
 # Flags that name runs. ``init_from`` stays an address, which is recorded as the origin of the parameters.
 RUN_FLAGS = ("workdir", "ensemble", "others", "config", "against", flags.ARGUMENTS_FLAG)
 # Commands that get an address as it is: they take none, hand it on, or use it themselves (sweep).
-LOCAL = ("sweep", "duel", "launch", "import", "quickstart", "doctor")
+AS_GIVEN = ("sweep", "duel", "launch", "import", "quickstart", "doctor")
 
 _RUN = re.compile(r"(?P<address>[a-z0-9]+://[^:]+?)/?(?P<rest>/[^/:]+\.(?:txt|json)|:[^:/]*)?")
 
@@ -22,7 +22,7 @@ _RUN = re.compile(r"(?P<address>[a-z0-9]+://[^:]+?)/?(?P<rest>/[^/:]+\.(?:txt|js
 def names_addresses(name: str, values: flags.Values) -> bool:
     """Whether a run that a command uses is in an object store."""
     given = [_texts(values[flag].value) for flag in RUN_FLAGS if flag in values]
-    return name not in LOCAL and any(is_address(text) for texts in given for text in texts)
+    return name not in AS_GIVEN and any(is_address(text) for texts in given for text in texts)
 
 
 def run_on_copies(name: str, run: Callable[[flags.Values], int], values: flags.Values) -> int:

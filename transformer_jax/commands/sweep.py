@@ -1,5 +1,6 @@
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
 from importlib.util import find_spec
@@ -126,8 +127,8 @@ def sweep(values: flags.Values) -> int:
     pictures = draw_study(sweep, trials, workdir)
     written = write_leaderboard(sweep, trials, pictures, workdir)
     print("\n\n".join(section_text(section) for section in tables(sweep, trials)))
-    is_put = stored is None or _is_put(stored, workdir)
-    shown = given if is_put else str(workdir)
+    is_uploaded = stored is None or _upload(stored, (*written, *pictures), workdir)
+    shown = given if is_uploaded else str(workdir)
     print("\n" + "\n".join(f"  {shown}/{file.name}" for file in (*written, *pictures)))
     for number, status in enumerate(statuses):
         if status:
@@ -141,7 +142,7 @@ def sweep(values: flags.Values) -> int:
     points = sweep.points()
     own = [trial for trial in trials if not sweep.is_grid or trial.point in points]
     is_over = all(trial.has_ended for trial in own) and len(own) >= len(points)
-    return 0 if is_over and is_put else 1
+    return 0 if is_over and is_uploaded else 1
 
 
 def _scratch_of(address: str) -> Path:
@@ -154,11 +155,11 @@ def _scratch_of(address: str) -> Path:
     return scratch_folder() / f"sweep-{sha256(address.encode()).hexdigest()[:16]}" / address.rpartition("/")[2]
 
 
-def _is_put(stored: SharedFolder, workdir: Path) -> bool:
-    """Uploads the leaderboard and pictures; prints why where the store refuses."""
+def _upload(stored: SharedFolder, files: Sequence[Path], workdir: Path) -> bool:
+    """Uploads the leaderboard and pictures; returns whether that succeeded, and prints why not."""
     try:
-        stored.put(workdir)
+        stored.put(files)
     except StoreError as error:
-        print(f"{error}; the leaderboard stays here", file=sys.stderr)
+        print(f"{error}; the leaderboard is in {workdir}; the same command uploads it", file=sys.stderr)
         return False
     return True

@@ -88,7 +88,7 @@ def train_and_report(
     """Trains and prints the result; returns the exit status."""
     import jax
 
-    from transformer_jax.checkpoints.save_failure import SaveFailed, end_alone
+    from transformer_jax.checkpoints.save_failure import SaveFailed, end_after_failed_save
     from transformer_jax.runs.run import TrainingDiverged
     from transformer_jax.runs.trainer import run_training
     from transformer_jax.runtime.distributed import ending_with_others, say
@@ -105,7 +105,7 @@ def train_and_report(
     except (SaveFailed, OSError) as error:
         problem = _record_failure(directory, error)
         if is_distributed and jax.process_count() > 1:
-            end_alone(lambda: problem)
+            end_after_failed_save(lambda: problem)
         print(problem, file=sys.stderr)
         return 1
     say(summary(outcome, directory, config, time.perf_counter() - started))

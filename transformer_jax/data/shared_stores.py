@@ -63,7 +63,7 @@ def upload_shard(work: Tokenization[SplitType], address: str, cache: str, shard:
 
         opened = open_or_build(cache, local, work.store_type, write)
         folder = Path(cache).expanduser() / local
-        store.put(folder, f"{SHARDS}/{name}")
+        store.put(sorted(folder.iterdir()), f"{SHARDS}/{name}")
         sizes = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
         digests = digest([(folder / DIGESTS).read_text()])
         described = {"counts": opened.counts(), "files": sizes, "digests": digests, "settings": key}
@@ -198,7 +198,7 @@ def shared_tokenizers(
                 finished_manifest(address)
                 raise DataError(f"{key}: {address} has no tokenizers; write the store again")
             save_tokenizers(make(), folder)
-            store.put(Path(folder), TOKENIZERS)
+            store.put(sorted(Path(folder).iterdir()), TOKENIZERS)
             store.write(f"{TOKENIZERS}/{SETTINGS}", _as_json(settings))
         compared = settings if made_with is None else {name: made_with.get(name) for name in settings}
         _require_equal(compared, settings, f"{key}: {address} has tokenizers")

@@ -31,7 +31,7 @@ TRUST_CONFIG = "TRANSFORMER_JAX_TRUST_CONFIG"
 
 
 def local_run(text: str, *, is_fresh: bool = False) -> Path:
-    """The folder of a run to read: of one in an object store a copy, with ``is_fresh`` a new one.
+    """The folder of a run to read. For a run in an object store it is a copy, with ``is_fresh`` a new one.
 
     Raises DataError where the address comes from the settings of another run, not from the user.
     """

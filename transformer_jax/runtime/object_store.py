@@ -108,9 +108,8 @@ class SharedFolder:
             else:
                 self._files.pipe_file(f"{self._root}/{name}", content.encode())
 
-    def put(self, folder: Path, name: str = "") -> None:
-        """Copies the files in a local folder to the folder ``name``, by default to the address itself, each atomically."""
-        here = sorted(file for file in folder.iterdir() if file.is_file())
+    def put(self, here: Sequence[Path], name: str = "") -> None:
+        """Copies local files to the folder ``name``, by default to the address itself, each atomically."""
         below = f"{self._root}/{name}".rstrip("/")
         there = [f"{below}/{file.name}" for file in here]
         with store_errors(self.address):

@@ -1,4 +1,4 @@
-"""The local copies of runs in object stores that this process has open, as checkpoints and messages see them."""
+"""The local copies of runs in object stores that this process has open."""
 
 import re
 import sys

@@ -37,6 +37,8 @@ from transformer_jax.runtime.store_lock import LockLost, StoreLock
 PAUSE = 30.0
 PAUSES_AT_END = (1, 2, 4, 8, 16, 32, 64)
 
+OUTCOME = "outcome.json"
+
 _OWN_CHECKPOINT = re.compile(r"checkpoints/[0-9]{1,18}")
 _IN_CHECKPOINT = re.compile(r"((?:.*/)?checkpoints/[0-9]{1,18})/(.+)")
 # Traces and events, which no command reads; and files that stay on this machine, such as a checkpoint being written.
@@ -75,8 +77,12 @@ class StoredFolder:
 
     def refresh(self) -> None:
         """Uploads files that this process wrote, and downloads what others wrote since; removes here what they removed."""
+        has_ended = (self.path / OUTCOME).is_file()
         self.upload_files()
         self._download()
+        if not has_ended and (self.path / OUTCOME).is_file():
+            # A listing is no snapshot: it may lack a checkpoint that was uploaded before the outcome.
+            self._download()
 
     def _download(self) -> None:
         found, wanted = self._listing(), []
@@ -163,7 +169,9 @@ class StoredFolder:
             changed = [name for name, seen in now.items() if self._sent.get(name) != seen]
             self._put(changed)
             self._own.update(changed)
-            self._remove([name for name in self._sent if name not in now])
+            # A reader removes no file of the run: here it may be missing because somebody cleaned the disk.
+            removable = self._sent if self.lock else self._own & self._sent.keys()
+            self._remove([name for name in removable if name not in now])
             self._sent = now
 
     def upload(self) -> None:
@@ -173,10 +181,10 @@ class StoredFolder:
             return
         if self.is_direct:
             return self.upload_files()
-        has_ended = (self.path / "outcome.json").is_file()
+        has_ended = (self.path / OUTCOME).is_file()
         here = [f"checkpoints/{each.name}" for each in self.path.glob("checkpoints/[0-9]*") if each.name.isdigit()]
         markers = {name: self._marker(name) for name in here}
-        self.upload_files(later="outcome.json")
+        self.upload_files(later=OUTCOME)
         for name, marker in markers.items():
             if marker and self._markers.get(name) != marker:
                 self._upload_checkpoint(name, marker)
@@ -332,7 +340,7 @@ def _folder_of_this_process() -> Path:
 
 @contextmanager
 def folder_to_train(workdir: str, *, is_distributed: bool = False) -> Iterator[Path]:
-    """The folder of a run; of one in a store a local copy, uploaded every ``PAUSE`` seconds and at the end, then removed.
+    """The folder of a run; for a run in a store a local copy, uploaded every ``PAUSE`` seconds and at the end, then removed.
 
     With ``is_distributed`` process 0 alone locks the address and uploads. Raises AddressIsBusy while another process trains
     there, and StoreError, which at the end names the folder that was not uploaded completely.

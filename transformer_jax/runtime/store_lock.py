@@ -48,7 +48,7 @@ class StoreLock:
                 raise AddressIsBusy(f"--workdir: another process trains in {self._address} ({_holder(found)})")
             if found != seen:
                 seen, since = found, time.monotonic()
-            elif time.monotonic() - since > LEASE:
+            elif found and time.monotonic() - since > LEASE:
                 self._remove()
             time.sleep(LEASE / 30)
         try:
