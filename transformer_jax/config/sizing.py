@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from transformer_jax.config.errors import ConfigError
 from transformer_jax.config.language_model import TextBatchingConfig
 
-# Trains better than a cosine in 3 and 10 minutes: experiments/own_text.
+# WSD trained better than a cosine with budgets of 25 s to 10 minutes: experiments/own_text, docs/language_models.md.
 SCHEDULE = "wsd"
 SECONDS_OF_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 MIN_UPDATES = 20
