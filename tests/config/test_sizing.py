@@ -12,6 +12,7 @@ from transformer_jax.config.sizing import (
     MIN_VALIDATIONS,
     SIZES,
     TEXT_MAX_EPOCHS,
+    VALIDATED,
     VALIDATION,
     CorpusStatistics,
     Size,
@@ -87,7 +88,9 @@ def test_every_plan_is_a_run_whose_validations_take_a_twentieth_of_its_time(pair
         *(0, 0, model.num_encoder_layers, model.d_model, model.d_ff, 4),
         *(config.tokenizer.vocabulary_size, 0.1, 1e-3, 1000),
     )
-    spent = FIRST_VALIDATION + validations * VALIDATION * size.parameters
+    batches = config.training.validation_sentences / VALIDATED
+    spent = FIRST_VALIDATION + validations * batches * VALIDATION * size.parameters
+    assert 1 <= batches <= 20 and (validations == MAX_VALIDATIONS or batches == 1)
     assert validations <= MIN_VALIDATIONS or spent <= 0.05 * plan.seconds * EFFICIENCY * FLOPS
     assert validations <= MAX_VALIDATIONS
 
