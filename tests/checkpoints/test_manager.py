@@ -1,5 +1,6 @@
 """Checkpoints: what is kept, what comes back, and what a damaged one does."""
 
+import math
 import shutil
 from contextlib import closing
 from functools import cache
@@ -268,6 +269,7 @@ def test_of_equal_scores_the_newest_is_best(tmp_path):
         noted.append(counters.add_validation(bleu, BLEU))
         checkpoints.save(state_at(step), {}, score=bleu)
     checkpoints.wait()
+    assert not Counters().add_validation(math.nan, BLEU), "a metric may be undefined at first"
     assert noted == [True, True, True, False]
     assert best_step(scored_checkpoints(RunDirectory(tmp_path)), BLEU) == 3
     assert counters.evaluations_without_gain == 2

@@ -27,6 +27,11 @@ def test_documents_and_separators_add_up_to_the_file(tmp_path, ending, documents
     assert len(found) == {"lines": 7, "paragraphs": 3}[documents]
 
 
+def test_paragraphs_of_windows_end_at_blank_lines_too(tmp_path):
+    write(tmp_path / "train.txt", "a\r\nb\r\n\r\nc\r\n")
+    assert [each.text for each in TextFolder(str(tmp_path), "paragraphs").documents("train")] == ["a\r\nb\r", "c\r"]
+
+
 @pytest.mark.parametrize("documents", ["lines", "paragraphs"])
 @pytest.mark.parametrize("held_out", [0.05, 0.9])
 def test_the_splits_of_one_file_add_up_to_it_and_the_tail_is_held_out(tmp_path, documents, held_out):

@@ -6,12 +6,14 @@ import re
 import pytest
 
 from transformer_jax.commands import flags
-from transformer_jax.config import ConfigError, DataConfig, DataError
+from transformer_jax.config import ConfigError, DataConfig, DataError, TokenizerConfig
 from transformer_jax.data import text_files
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.text_files import read_lines
+from transformer_jax.data.token_store import HELD_OUT, open_token_store
+from transformer_jax.data.tokenizers import train_tokenizers
 
 
 def write(path, content):
@@ -29,9 +31,10 @@ def corpus(folder, source=None, target=None, table=None, gz=""):
 @pytest.mark.parametrize("gz", ["", ".gz"])
 @pytest.mark.parametrize("as_table", [False, True])
 def test_reads_pairs_in_order(tmp_path, gz, as_table):
-    texts = {"table": "a\tA\nb c\tB C\n"} if as_table else {"source": "a\nb c\n", "target": "A\nB C\n"}
+    texts = {"table": "a\tA\nb c\tB C"} if as_table else {"source": "a\nb c", "target": "A\nB C\n"}
     reader = corpus(tmp_path, **texts, gz=gz)
     assert list(reader.pairs("train")) == [SentencePair("a", "A"), SentencePair("b c", "B C")]
+    assert reader.count("train") == 2
     reader.require_sound("train")
 
 
@@ -156,11 +159,14 @@ def test_a_shell_splits_braces_and_they_are_joined_again():
 
 
 def test_held_out_pairs_are_never_trained_on_nor_are_their_copies(folder):
-    config = DataConfig(source="text", train=f"{folder}/train.{{en,de}}", held_out=9)
+    config = DataConfig(source="text", train=f"{folder}/train.{{en,de}}", held_out=9, cache_directory=f"{folder}/cache")
     first, again, other = (open_corpus(config, seed) for seed in (1, 1, 2))
     held, trained = list(first.pairs("validation")), list(first.pairs("train"))
     assert len(held) == 9 == first.count("validation")
     assert set(held).isdisjoint(trained)
+    tokenizers = train_tokenizers(TokenizerConfig(kind="character"), first, "train", 0)
+    store = open_token_store(first, "train", tokenizers, config, is_training=True)
+    assert (store.statistics.read, store.statistics.dropped[HELD_OUT]) == (60, 60 - len(trained))
     # Lines 0 to 9 occur twice: their copies are missing as well.
     assert 60 - 2 * len(set(held)) <= len(trained) <= 60 - len(held)
     assert list(again.pairs("validation")) == held != list(other.pairs("validation"))
@@ -210,3 +216,6 @@ def test_skipped_pairs_are_the_first_and_are_not_decoded(settings, tmp_path):
         assert next(after) == SentencePair("x", "2")
         with pytest.raises(DataError, match=r"a\.en, line 3: invalid UTF-8"):
             next(after)
+        (tmp_path / "a.en").write_text("1\n")
+        with pytest.raises(DataError, match=r"a\.en has 1 lines but .*a\.de has 3"):
+            next(found.pairs("train", 3))

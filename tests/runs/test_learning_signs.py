@@ -80,6 +80,9 @@ def test_a_run_that_collapses_says_so_at_each_validation_at_its_end_and_in_the_r
 
 def test_the_loss_of_guessing_is_the_entropy_of_the_frequencies():
     assert unigram_entropy(np.array([5, 5, 9, 9], np.uint16)) == pytest.approx(np.log(2))
+    # Each of both corpora is half of an epoch.
+    ids = np.array([5, 5, 9, 9, 9, 9], np.uint16)
+    assert unigram_entropy(ids, {"a": 2, "b": 4}, {"a": 2.0, "b": 1.0}) == pytest.approx(np.log(2))
 
 
 def test_equal_sources_may_have_equal_outputs_and_empty_ones_do_not_count():

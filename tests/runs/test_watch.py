@@ -65,6 +65,20 @@ def watched(folder, config, pause=lambda: pytest.fail("there was nothing to wait
     return list(watch(run, replace(config, mesh=MeshConfig()), split, run.watched(split), pause=pause))
 
 
+def test_a_stated_width_is_searched_though_validations_have_another(whole, config, tmp_path, monkeypatch):
+    def validate(task, params, split, *, limit=0):
+        widths.append((task.config.decoding.beam_width, task.config.training.validation_beam_width))
+        raise KeyboardInterrupt
+
+    widths = []
+    monkeypatch.setattr(TranslationTask, "validate", validate)
+    training = replace(config.training, validation_beam_width=1)
+    config = replace(config, decoding=replace(config.decoding, beam_width=7), training=training)
+    with pytest.raises(KeyboardInterrupt):
+        watched(copy_until(6, whole, tmp_path / "run"), config)
+    assert widths == [(7, 0)]
+
+
 @pytest.mark.slow
 def test_a_training_that_leaves_it_to_the_watcher_measures_only_itself(whole):
     records = read_metrics(whole / "metrics.jsonl")

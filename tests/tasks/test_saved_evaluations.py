@@ -40,6 +40,13 @@ def test_names_say_what_was_searched_otherwise():
     assert name == "evaluation-a-b-30-average3-beam_width=1-length_penalty=0.2"
 
 
+def test_names_say_which_text_was_scored_if_not_the_test_split_of_the_run():
+    trained = from_dict({"data": {"source": "text", "train": "a.en,a.de", "test": "b.en,b.de"}})
+    used = from_dict({"data": {"source": "text", "train": "a.en,a.de", "test": "/news/c.en,/news/c.de"}})
+    assert evaluation_stem("validation", 30, 1, trained, used) == "evaluation-validation-30"
+    assert evaluation_stem("test", 30, 1, trained, used).startswith("evaluation-test-30-test=c.de~")
+
+
 def test_names_say_who_took_part_and_no_two_ensembles_share_one(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert ensemble_suffix("runs/a", ()) == ""

@@ -28,7 +28,7 @@ class OptimizerConfig:
         1.0, "Peak learning rate; for noam the factor on the formula of the paper (section 5.3).", program="traced"
     )
     warmup_updates: int = setting(4000, "Updates of the warm-up.", program="traced")
-    b1: float = setting(0.9, "Adam: decay of the first moment; sgd: momentum.", at_least=0, below=1, program="traced")
+    b1: float = setting(0.9, "Adam: decay of the first moment.", at_least=0, below=1, program="traced")
     b2: float = setting(0.98, "Adam: decay of the second moment.", at_least=0, below=1, program="traced")
     epsilon: float = setting(
         1e-9,

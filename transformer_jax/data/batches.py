@@ -76,7 +76,7 @@ def scoring_batches(
     store: TokenStore, batch_tokens: int, row_multiple: int, *, limit: int = 0, few_shapes: bool = False, begin: int = 0
 ) -> Iterator[Batch]:
     """The pairs of ``store`` from ``begin`` (``limit`` of them if above 0), one a row, in the batches of ``scoring_rows``."""
-    source_lengths, target_lengths = store.lengths(begin + limit if limit else None)[:, begin:]
+    source_lengths, target_lengths = store.lengths(limit or None, begin)
     for rows in scoring_rows(source_lengths, target_lengths, batch_tokens, row_multiple, few_shapes=few_shapes):
         yield read_rows(store, rows._replace(pairs=rows.pairs + begin))
 

@@ -25,12 +25,12 @@ def lines(path: Path) -> Iterator[Document]:
 
 
 def paragraphs(path: Path) -> Iterator[Document]:
-    r"""Paragraphs separated by ``"\n\n"``; further blank lines belong to the next paragraph."""
+    """Paragraphs separated by a blank line, also of Windows; further blank lines belong to the next paragraph."""
     open_lines: list[str] = []
     num_bytes = 0
     for number, raw in enumerate(raw_lines(path), start=1):
         num_bytes += len(raw)
-        if raw == b"\n" and open_lines:
+        if raw in (b"\n", b"\r\n") and open_lines:
             yield Document("".join(open_lines).removesuffix("\n"), num_bytes)
             open_lines, num_bytes = [], 0
         else:
@@ -93,6 +93,8 @@ class TextFolder(_TextFile):
             splits = sorted({name.partition(".txt")[0] for name in names if name.endswith(ENDINGS)})
             listed = ", ".join(splits[:20]) or "none"
             hint = did_you_mean(split, splits)
+            if split == "validation":
+                hint += "; or name the text with data.train, whose end is held out"
             raise DataError(f"{folder}: no {split}.txt, plain, .gz or .xz; splits found: {listed}{hint}")
         return found[0]
 

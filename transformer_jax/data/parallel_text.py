@@ -13,7 +13,14 @@ from transformer_jax.config import DataError
 from transformer_jax.config.checks import absolute_path
 from transformer_jax.config.data import spelled_files
 from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, digest
-from transformer_jax.data.text_files import count_sound_lines, hash_file, plain_or_gzip, raw_blocks, read_lines
+from transformer_jax.data.text_files import (
+    count_sound_lines,
+    hash_file,
+    plain_or_gzip,
+    raw_blocks,
+    raw_lines,
+    read_lines,
+)
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,10 @@ class TextCorpus:
         """Number of lines of a split's first file, or of pairs held out."""
         if self._is_held_out(split):
             return len(self._held_pairs)
-        return sum(block.count(b"\n") for block in raw_blocks(self.files(split)[0]))
+        lines, last = 0, b"\n"
+        for block in raw_blocks(self.files(split)[0]):
+            lines, last = lines + block.count(b"\n"), block[-1:]
+        return lines + (last != b"\n")
 
     def fingerprint(self, split: str) -> str:
         """Digest of the content of the split's files and of the part held out, whatever their folder."""
@@ -94,7 +104,8 @@ class TextCorpus:
 
     def files(self, split: str) -> tuple[Path, ...]:
         """The files of a split: source and target, or one TSV."""
-        named = dict(self.named).get(self.train if self._is_held_out(split) else split)
+        split = self.train if self._is_held_out(split) else split
+        named = dict(self.named).get(split)
         if named:
             return named_files(named, f"data.{split}")
         if not self.directory:
@@ -105,10 +116,7 @@ class TextCorpus:
                 f"data.directory: {str(folder)!r} is not a folder; give the folder of the text (Multi30k: "
                 "https://github.com/multi30k/dataset, data/task1/raw)"
             )
-        table = plain_or_gzip(folder / f"{split}.tsv")
-        source, target = (
-            plain_or_gzip(folder / f"{split}.{language}") for language in (self.source_language, self.target_language)
-        )
+        table, source, target = self._in_folder(folder, split)
         if table and (source or target):
             raise DataError(f"{folder}: both {table.name} and {split}.* of single languages exist; remove one")
         if table:
@@ -116,6 +124,11 @@ class TextCorpus:
         if not (source and target):
             raise DataError(self._missing(folder, split))
         return source, target
+
+    def _in_folder(self, folder: Path, split: str) -> list[Path | None]:
+        """The TSV, the source and the target of a split, where they exist."""
+        endings = "tsv", self.source_language, self.target_language
+        return [plain_or_gzip(folder / f"{split}.{ending}") for ending in endings]
 
     def require_sound(self, split: str) -> None:
         """Raises DataError, with file and line, unless every line of a split can be read and has a translation.
@@ -133,6 +146,11 @@ class TextCorpus:
 
     @cached_property
     def _held_pairs(self) -> list[SentencePair]:
+        folder = self.files(self.train)[0].parent
+        if self.train not in dict(self.named) and (found := [*filter(None, self._in_folder(folder, self.validation))]):
+            raise DataError(
+                f"data.held_out: {found[0]} is the validation split; leave out data.held_out, or move the file"
+            )
         count = sum(1 for _ in self._all_pairs(self.train))
         number = round(self.held_out if self.held_out >= 1 else self.held_out * count)
         if not 0 < 2 * number <= count:
@@ -217,10 +235,10 @@ def _side_by_side(source_path: Path, target_path: Path, skipped: int) -> Iterato
         yield SentencePair(source, target)
     else:
         source = target = None
-    source_count = count + (source is not None) + sum(1 for _ in sources)
-    target_count = count + (target is not None) + sum(1 for _ in targets)
-    if source_count != target_count:
-        counts = f"{source_path} has {source_count} lines but {target_path} has {target_count}"
-        raise DataError(f"{counts}; line n of one must translate line n of the other")
+    if source is not None or target is not None or count == skipped:
+        found = [sum(1 for _ in raw_lines(path)) for path in (source_path, target_path)]
+        if len({*found}) > 1:
+            counts = f"{source_path} has {found[0]} lines but {target_path} has {found[1]}"
+            raise DataError(f"{counts}; line n of one must translate line n of the other")
     if not count:
         raise DataError(f"{source_path} and {target_path}: the files are empty; expected one sentence a line")

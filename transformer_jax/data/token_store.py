@@ -24,7 +24,7 @@ from transformer_jax.data.cached_stores import (
     Tokenization,
     memory_map,
 )
-from transformer_jax.data.mixture import parts_of
+from transformer_jax.data.mixture import parts_of, ranges_of
 from transformer_jax.data.orders import blocks
 from transformer_jax.data.pair_encoding import (
     EncodedChunk,
@@ -48,6 +48,7 @@ STORE_FILE = "store.json"
 DOCUMENTS = "documents"
 SIDES = ("source", "target")
 COUNTED_TOKENS = 10_000_000
+HELD_OUT = "held out for validation, or equal to such a pair"
 # Upper ends of the bars of a histogram: 1-5, 6-10, ...
 HISTOGRAM_EDGES = (5, 10, 15, 20, 30, 40, 60, 80, 120, 200, 400)
 BAR_CHARACTERS = 30
@@ -173,15 +174,16 @@ class TokenStore(SplitStore):
         corpora = {f"pairs of {name}": count for name, count in found.corpora.items()}
         return {"pairs read": found.read, "pairs": found.kept, **corpora, **dropped, **tokens}
 
-    def lengths(self, number: int | None = None) -> np.ndarray:
-        """Source and target tokens of the first ``number`` pairs (default: all), uint16 or int32 ``[2, pairs]``."""
-        number = self.num_pairs if number is None else min(number, self.num_pairs)
+    def lengths(self, number: int | None = None, first: int = 0) -> np.ndarray:
+        """Source and target tokens of ``number`` pairs (default: all) from ``first``, uint16 or int32 ``[2, pairs]``."""
+        left = self.num_pairs - first
+        number = left if number is None else min(number, left)
         longest = max(self.statistics.source.longest, self.statistics.target.longest)
         # Both lengths of a pair are neighbors in memory.
         found = np.empty((number, 2), np.uint16 if longest < 1 << 16 else np.int32).T
         for row, side in zip(found, (self.source_side, self.target_side), strict=True):
             for begin, end in blocks(number):
-                row[begin:end] = np.diff(side.offsets[begin : end + 1])
+                row[begin:end] = np.diff(side.offsets[first + begin : first + end + 1])
         return found
 
 
@@ -274,14 +276,15 @@ class PairTokenization(Tokenization[TokenStore]):
         pairs, config = self.corpus.count(self.split), self.filtering
         times = config.segmentations if config and config.bpe_dropout else 1
         progress = BuildProgress(self.split, times * pairs // shard.count)
+        source, target = (flattened([], tokenizer) for tokenizer in self.tokenizers)
+        nothing = EncodedChunk(0, Counter(), source, target)
 
         def chunks() -> Iterator[EncodedChunk]:
             begun = 0
             for name, part in parts_of(self.corpus, self.split).items():
                 size = part.count(self.split)
                 if name:
-                    source, target = (flattened([], tokenizer) for tokenizer in self.tokenizers)
-                    yield EncodedChunk(0, Counter(), source, target, {name: 0})
+                    yield nothing._replace(kept={name: 0})
                 for number in range(times):
                     skipped = min(shard.skipped(times * pairs, begun), size)
                     unread = pairs_after(part, self.split, skipped)
@@ -290,6 +293,10 @@ class PairTokenization(Tokenization[TokenStore]):
                         yield chunk._replace(kept={name: len(chunk.source.lengths)}) if name else chunk
                         progress.advance(chunk.read)
                     begun += size
+                if getattr(part, "held_out", 0) and shard.index == shard.count - 1:
+                    missing = times * (size - sum(1 for _ in part.pairs(self.split)))
+                    if missing:
+                        yield nothing._replace(read=missing, dropped=Counter({HELD_OUT: missing}))
 
         self._write(chunks(), directory, Counter(dict.fromkeys(training_filters(config) if config else (), 0)))
 
@@ -403,9 +410,21 @@ def open_document_store(
     return store
 
 
-def unigram_entropy(ids: Ids) -> float:
-    """The entropy of token frequencies in nats, the loss of a unigram model; counts the first 10 million tokens."""
-    counts = np.bincount(np.asarray(ids[:COUNTED_TOKENS], np.int64))
+def unigram_entropy(
+    ids: Ids, sizes: Mapping[str, int] | None = None, times: Mapping[str, float] | None = None
+) -> float:
+    """The entropy of token frequencies in nats, the loss of a unigram model; counts 10 million tokens.
+
+    ``sizes``: tokens of the corpora of a mixture, which lie in ``ids`` one after the other; ``times``: how often an epoch has
+    each.
+    """
+    sizes = sizes or {"": len(ids)}
+    counts = np.zeros(0)
+    for name, begin, number in ranges_of(sizes):
+        counted = min(number, COUNTED_TOKENS // len(sizes))
+        found = np.bincount(np.asarray(ids[begin : begin + counted], np.int64))
+        counts = np.pad(counts, (0, max(len(found) - len(counts), 0)))
+        counts[: len(found)] += found * ((times or {}).get(name, 1.0) * number / max(counted, 1))
     shares = counts[counts > 0] / counts.sum()
     return float(-np.sum(shares * np.log(shares)))
 

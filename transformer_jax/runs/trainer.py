@@ -196,7 +196,9 @@ def resolved_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mes
     embeddings = 4 * config.model.d_model * config.tokenizer.vocabulary_size
     require_memory(embeddings * len(mesh.local_devices) // mesh.size, mesh.local_devices)
     require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, mesh.shape)
-    if config.training.evaluate_every and (config.data.has_pairs or config.data.directory):
+    if config.training.evaluate_every and (
+        config.data.has_pairs or config.data.directory or getattr(config.data, "validation", "")
+    ):
         task_class(config.task).require_split(config, "validation")
     if config.data.directory and config.data.source in GENERATED_SOURCES:
         LOGGER.info("data.directory: not read, since data.source=%s is generated", config.data.source)
@@ -270,7 +272,8 @@ def _restore(checkpoints: Checkpoints, update: Update, task: Task, directory: Ru
         return _Saved(0, None, Counters(), LogContents(), False, [])
     state, progress, notes = checkpoints.restore_newest(update.state_shapes)
     for name, digest in task.identity.items():
-        if progress["data"][name] != digest:
+        saved = progress["data"][name]
+        if saved != digest and saved != task.earlier_identity.get(name):
             before = load_run_config(directory.path)
             changes = difference(before, task.config)
             if bool(before.data.store) != bool(task.config.data.store):

@@ -61,9 +61,11 @@ class SavedEvaluation:
 def evaluation_stem(split: str, step: int, averaged: int, trained: ExperimentConfig, used: ExperimentConfig) -> str:
     """The name of an evaluation: ``evaluation-test-30``, ``evaluation-test-30-average3-beam_width=1``.
 
-    It has the settings of decoding and scores in which ``used`` differs from ``trained``, the settings of the run.
+    It has the settings of decoding, of scores and of the split's file in which ``used`` differs from ``trained``, the settings
+    of the run.
     """
-    changes = [(key, value) for key, _, value in difference(trained, used) if key.startswith(NAMED_SETTINGS)]
+    named = *NAMED_SETTINGS, *(f"data.{each}" for each in ("validation", "test") if used.data.split_name(each) == split)
+    changes = [(key, value) for key, _, value in difference(trained, used) if key.startswith(named)]
     changed = "".join(f"-{key.partition('.')[2]}={_short(str(value))}" for key, value in changes)
     average = "" if averaged == 1 else f"-average{averaged}"
     return f"{PREFIX}{split.replace('/', '-')}-{step}{average}{changed}"

@@ -24,7 +24,9 @@ from transformer_jax.config.languages import writes_without_spaces
 from transformer_jax.config.plugins import names_in_file
 from transformer_jax.config.recipes import find_recipe, is_run_directory, stated_settings, with_own_text
 from transformer_jax.config.sizing import (
+    CHARACTERS_OF_A_TOKEN,
     LANGUAGE_MODEL_KEYS,
+    TOKENS_OF_A_WORD,
     TRANSLATION_KEYS,
     CorpusStatistics,
     Plan,
@@ -35,7 +37,7 @@ from transformer_jax.config.sizing import (
 )
 from transformer_jax.config.tasks import DEFAULT_TASK, TASKS, imported
 from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.corpus_statistics import sample_of, vocabulary_of
+from transformer_jax.data.corpus_statistics import SideText, sample_of, vocabulary_of
 from transformer_jax.data.documents import open_documents
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.startup import available_cores
@@ -192,7 +194,7 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
     source, split = open_corpus(config.data, config.data_seed, config.parts), config.data.train_split
     count = source.count(split)
     sample = sample_of(source.pairs(split), count)
-    words = [max(len(pair.source.split()), len(pair.target.split())) for pair in sample.pairs]
+    words = [max(_words(pair.source, sample.source), _words(pair.target, sample.target)) for pair in sample.pairs]
     corpus = CorpusStatistics(max(count, 1), sum(words) / max(len(words), 1))
     plan = plan_translation(corpus, seconds, flops, stated)
     wanted = plan.settings["tokenizer.vocabulary_size"]
@@ -202,6 +204,12 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
     if stated.get("batching.kind", "packed") != "packed":
         settings = {key: value for key, value in settings.items() if key not in OF_PACKED_ROWS}
     return Plan(settings, plan.seconds, f"{plan.sentence}\n{vocabulary.sentence}")
+
+
+def _words(text: str, side: SideText) -> float:
+    """Words between spaces; on a side without spaces, as many words as have its number of tokens."""
+    parts = text.split()
+    return len(parts) if side.is_spaced else sum(map(len, parts)) / (CHARACTERS_OF_A_TOKEN * TOKENS_OF_A_WORD)
 
 
 def measure_text(data: TextDataConfig, seed: int) -> TextStatistics:

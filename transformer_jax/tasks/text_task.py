@@ -7,7 +7,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.documents import open_documents
-from transformer_jax.data.sentence_pairs import DocumentSource
+from transformer_jax.data.sentence_pairs import DocumentSource, content_of
 from transformer_jax.data.shared_stores import shared_digest
 from transformer_jax.data.token_store import DocumentStore, DocumentTokenization, open_document_store
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
@@ -42,8 +42,13 @@ class TextTask(Task):
     @cached_property
     def identity(self) -> dict[str, str]:
         data = self.config.data
-        fingerprint = shared_digest(data.store) if data.store else self.source.fingerprint(data.train_split)
+        fingerprint = shared_digest(data.store) if data.store else content_of(self.source, data.train_split)
         return {"training data": fingerprint, "tokenizer": self.tokenizer.fingerprint()}
+
+    @property
+    def earlier_identity(self) -> dict[str, str]:
+        data = self.config.data
+        return {} if data.store else {"training data": self.source.fingerprint(data.train_split)}
 
     def tokenization(self) -> DocumentTokenization:
         data = self.config.data

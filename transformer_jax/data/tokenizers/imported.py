@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -70,7 +71,7 @@ class BpeCodesTokenizer(PiecesTokenizer):
         super().__init__(pieces)
         self._merges = list(merges)
         self._ranks = {pair: rank for rank, pair in reversed(list(enumerate(self._merges)))}
-        self._words: dict[str, list[str]] = {}
+        self._subwords = lru_cache(maxsize=1 << 20)(self._segmented)
 
     @classmethod
     def from_content(cls, content: Any) -> "BpeCodesTokenizer":
@@ -95,17 +96,15 @@ class BpeCodesTokenizer(PiecesTokenizer):
     def split(self, text: str) -> list[str]:
         return [piece for word in text.split() for piece in self._subwords(word)]
 
-    def _subwords(self, word: str) -> list[str]:
-        if word not in self._words:
-            parts = [*word[:-1], word[-1] + END_OF_WORD]
-            while len(parts) > 1:
-                pair = min(pairwise(parts), key=lambda pair: self._ranks.get(pair, len(self._ranks)))
-                if pair not in self._ranks:
-                    break
-                parts = merged(parts, pair)
-            *first, last = parts
-            self._words[word] = [part + CONTINUED for part in first] + [last.removesuffix(END_OF_WORD)]
-        return self._words[word]
+    def _segmented(self, word: str) -> list[str]:
+        parts = [*word[:-1], word[-1] + END_OF_WORD]
+        while len(parts) > 1:
+            pair = min(pairwise(parts), key=lambda pair: self._ranks.get(pair, len(self._ranks)))
+            if pair not in self._ranks:
+                break
+            parts = merged(parts, pair)
+        *first, last = parts
+        return [part + CONTINUED for part in first] + [last.removesuffix(END_OF_WORD)]
 
 
 def merged(parts: Sequence[str], pair: tuple[str, str]) -> list[str]:

@@ -54,7 +54,8 @@ class SubwordTokenizer(Tokenizer):
 
     def encode_with_dropout(self, text: str, dropout: float, seed: int) -> list[int]:
         """See ``Tokenizer``; for the kind ``bpe``."""
-        sentencepiece.set_random_generator_seed(seed)
+        # The largest number of 32 bits would mean a random seed.
+        sentencepiece.set_random_generator_seed(min(seed, 2**32 - 2))
         ids: list[int] = self._processor.encode(_escape(text), enable_sampling=True, alpha=dropout, nbest_size=-1)
         return ids
 

@@ -152,7 +152,11 @@ class LanguageModelData:
             f"batches: {plan.updates_per_epoch:,} an epoch, {plan.rows_per_update} rows of {self.width} tokens each; "
             f"padding {padding:.1%}"
         )
-        content = {"training": store.to_json(), "batches": rows, "unigram_entropy": unigram_entropy(store.ids)}
+        content = {
+            "training": store.to_json(),
+            "batches": rows,
+            "unigram_entropy": unigram_entropy(store.ids, sizes, self.times),
+        }
         return DataReport(content | mixture, "\n".join([text, *lines]))
 
     def batch_shapes(self, first_update: int) -> list[Tokens]:

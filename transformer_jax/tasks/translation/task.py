@@ -24,7 +24,7 @@ from transformer_jax.data.corpus_statistics import sample_of
 from transformer_jax.data.line_shift import line_shift
 from transformer_jax.data.mixture import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
 from transformer_jax.data.parallel_text import TextCorpus
-from transformer_jax.data.sentence_pairs import Corpus, SentencePair, digest
+from transformer_jax.data.sentence_pairs import Corpus, SentencePair, content_of, digest
 from transformer_jax.data.shared_stores import shared_digest
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.token_store import PairTokenization, TokenStore, open_token_store, unigram_entropy
@@ -73,7 +73,9 @@ class TranslationData:
     def report(self) -> DataReport:
         statistics = self.store.statistics
         content: dict[str, object] = {"training": asdict(statistics), "batches": self.plan.to_json()}
-        content |= {"unigram_entropy": unigram_entropy(self.store.target_side.ids), "warnings": self.warnings}
+        ids, offsets = self.store.target_side
+        sizes = {name: int(offsets[at + pairs] - offsets[at]) for name, at, pairs in ranges_of(statistics.corpora)}
+        content |= {"unigram_entropy": unigram_entropy(ids, sizes, self.times), "warnings": self.warnings}
         mixture, lines = describe_shares(statistics.corpora, self.times, "pairs")
         text = "\n".join([statistics.table(), *lines, self.plan.table(), *self.warnings])
         return DataReport(content | mixture, text)
@@ -182,10 +184,15 @@ class TranslationTask(Task):
     def identity(self) -> dict[str, str]:
         data = self.config.data
         return {
-            "training data": shared_digest(data.store) if data.store else self.corpus.fingerprint(data.train_split),
+            "training data": shared_digest(data.store) if data.store else content_of(self.corpus, data.train_split),
             "source tokenizer": self.tokenizers.source.fingerprint(),
             "target tokenizer": self.tokenizers.target.fingerprint(),
         }
+
+    @property
+    def earlier_identity(self) -> dict[str, str]:
+        data = self.config.data
+        return {} if data.store else {"training data": self.corpus.fingerprint(data.train_split)}
 
     def training_data(self) -> TranslationData:
         data, batching = self.config.data, self.config.batching
