@@ -25,6 +25,10 @@ REFUSED = [
         {"model": {"num_heads": 7}},
         "model.num_heads: d_model=512 is not divisible by num_heads=7; change one, or set model.",
     ),
+    (
+        {"model": {"d_model": 2, "num_heads": 1, "positions": "fairseq"}},
+        "model.d_model: fairseq has two sinusoids or more",
+    ),
     ({"model": {"d_model": 511, "d_key": 8, "d_value": 8}}, "model.d_model: 511 must be even: sinusoids come in pairs"),
     ({"model": {"dropout": 1.0}}, "model.dropout: 1.0 must be below 1"),
     ({"data": {"seed": -2}}, "data.seed: -2 must be at least -1"),
@@ -35,6 +39,10 @@ REFUSED = [
             "model": {"kind": "decoder_only", "attention": "soft_cap,alibi"},
         },
         "model.attention: 'alibi' is not one of multi_head, biased, rectified, unscaled, acausal",
+    ),
+    (
+        {"task": "language_model", "model": {"mixers": "ssru", "attention": "qk_norm"}},
+        "model.attention: qk_norm is in no layer (model.mixers=ssru); leave out",
     ),
     (
         {"model": {"mixers": "ssru attention"}},

@@ -132,6 +132,18 @@ SEGMENTS, POSITIONS = jnp.ones((2, 5), int), jnp.tile(jnp.arange(5), (2, 1))
 MASK = SentenceMask(SEGMENTS, SEGMENTS, True, POSITIONS, POSITIONS)
 
 
+def test_positions_default_to_indices_and_a_visibility_of_any_function_keeps_all_slots():
+    class Even(AttentionChange):
+        def mask_mod(self):
+            return lambda queries, keys: keys[:, None, :] % 2 == 0 * queries[:, :, None]
+
+    attention = modified(partial(change, RotaryPositions, RopeSettings()), partial(change, Even))
+    params = attention.init(jax.random.key(1), INPUTS, INPUTS, MASK, train=False)
+    found = attention.apply(params, INPUTS, INPUTS, SentenceMask(SEGMENTS, SEGMENTS, True), train=False)
+    np.testing.assert_array_equal(found, attention.apply(params, INPUTS, INPUTS, MASK, train=False))
+    assert attention.apply(params, 2, 7, 3, method="empty_cache").kv_cache.keys.shape[3] == 7
+
+
 @pytest.mark.parametrize(("part", "heads"), [((GroupedQuery, GroupedQuerySettings(2)), 2), ((MultiQuery,), 1)])
 def test_grouped_heads_are_multi_head_attention_with_equal_keys_and_values(part, heads):
     attention = modified(partial(change, *part))
@@ -236,6 +248,12 @@ def test_positions_may_change_the_attention_of_some_layers_only():
         ({"attention": ""}, {}, "model.attention: '' must name"),
         ({"attention": "qk_norm,qk_norm"}, {}, "each once"),
         ({"attention": "biased", "positions": "alibi"}, {}, "model.attention: biased takes no changes"),
+        (
+            {"attention": "grouped_query,multi_query"},
+            {"grouped_query": GroupedQuerySettings(2)},
+            "grouped_query and multi_query both choose",
+        ),
+        ({"positions": "rope"}, {"rope": RopeSettings(share=0.1)}, "parts.rope.share: 0.1 of 4 dimensions is less"),
         (
             {"attention": "grouped_query"},
             {"grouped_query": GroupedQuerySettings(3)},

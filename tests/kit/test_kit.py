@@ -12,11 +12,11 @@ from optax.contrib import MuonDimensionNumbers
 
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, hyperparameters_of
 from transformer_jax.config.plugins import register, registered
-from transformer_jax.kit.mixture_of_experts import ExpertsSettings
+from transformer_jax.kit.mixture_of_experts import ExpertsSettings, expert_product
 from transformer_jax.kit.muon import matrices
 from transformer_jax.kit.soap import SoapSettings, rotated
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
-from transformer_jax.precision import FLOAT32
+from transformer_jax.precision import FLOAT32, POLICIES
 from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.task import objective_of
@@ -318,3 +318,24 @@ def test_experts_are_the_sum_of_the_chosen_layers_and_equal_loads_have_a_balance
     equal = {**params, "router_kernel": jnp.zeros((16, 3))}
     _, sown = layer.apply({"params": equal}, inputs, train=False, mutable=["losses"])
     assert float(sown["losses"]["load_balance"][0]) == pytest.approx(1.0)
+
+
+def test_products_of_experts_follow_the_precision_forward_and_backward():
+    def operands(jaxpr):
+        for equation in jaxpr.eqns:
+            if "ragged_dot" in equation.primitive.name:
+                yield [each.aval.dtype.name for each in equation.invars[:2]]
+            for inner in equation.params.values():
+                yield from operands(inner.jaxpr) if hasattr(inner, "jaxpr") else ()
+
+    def loss(precision, tokens, kernels):
+        return jnp.sum(jnp.sin(expert_product(precision, ("float32", "float32"), tokens, kernels, sizes)))
+
+    tokens, kernels = jax.random.normal(jax.random.key(0), (10, 4)), jax.random.normal(jax.random.key(1), (3, 4, 5))
+    sizes = jnp.array([4, 0, 6])
+    gradient = jax.grad(loss, (1, 2))
+    plain = jax.grad(lambda *both: jnp.sum(jnp.sin(jax.lax.ragged_dot(*both, sizes))), (0, 1))(tokens, kernels)
+    for found, expected in zip(gradient(FLOAT32, tokens, kernels), plain, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    made = jax.make_jaxpr(lambda *both: gradient(POLICIES["bfloat16"], *both))(tokens, kernels)
+    assert list(operands(made.jaxpr)) == [["bfloat16", "bfloat16"]] * 3

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import ConfigError, MeshConfig, from_dict, hyperparameters_of
-from transformer_jax.config.plugins import register
+from transformer_jax.config.plugins import register, registered
 from transformer_jax.kit.gradient_noise import GradientNoise
-from transformer_jax.models.inspection import attention_maps
+from transformer_jax.models.inspection import Activations, AttentionActivations, attention_maps
 from transformer_jax.runs.run import Counters
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.task import objective_of
@@ -69,6 +69,13 @@ def test_statistics_are_their_definitions():
     squares = sum(value**2 for name, value in found.items() if name.startswith("gradient_norms/"))
     assert np.sqrt(squares) == pytest.approx(found["gradient_norm"], rel=1e-5)
     assert found[f"activation_norms/{LAYER}"] == pytest.approx(1.0, rel=1e-3), "outputs of a layer norm"
+
+
+def test_the_entropy_is_of_shares_where_weights_do_not_sum_to_one():
+    weights = jnp.array([[[[0.01, 0.01, 0.0], [0.5, -0.5, 0.0], [0.0, 0.0, 0.0]]]])
+    every = AttentionActivations(jnp.zeros_like(weights), weights, jnp.array([[[True, True, False]] * 3]))
+    found = registered("statistic")["attention_entropy"](None).of_pass(Activations({}, {"a": every}))
+    assert [float(each) for each in found["a"]] == pytest.approx([1.0, 2.0]), "uniform, one key, none"
 
 
 def test_the_largest_logit_is_of_changed_scores():

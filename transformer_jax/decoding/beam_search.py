@@ -97,7 +97,7 @@ def beam_search(
     stop: str = "exact",
     forced: Int[Array, "B P"] | None = None,
 ) -> Hypotheses:
-    """Returns the best hypotheses of every sentence (section 6.1; penalty: Wu et al. 2016, equation 14).
+    """Returns the best hypotheses of every sentence (Vaswani et al. 2017, section 6.1; penalty: Wu et al. 2016, equation 14).
 
     A hypothesis of sentence ``b`` has at most ``min(max_lengths[b], max_length)`` tokens including its EOS, which is
     the last token that may be chosen; a row with a limit of 0 (padding) takes no step and has no hypothesis. A prefix

@@ -12,7 +12,8 @@ from transformer_jax.training.statistics import Ratios, Statistic, ratio
 class AttentionEntropy(Statistic):
     """Mean entropy of the weights of an attention in units of ln n, n the visible keys of a query (Zhai et al. 2023).
 
-    0: one key, 1: uniform. Queries that see fewer than two keys do not count.
+    0: one key, 1: uniform. Weights are scaled to sum to 1, negative ones count as 0. Queries that see fewer than two keys, or
+    attend to none, do not count.
     """
 
     reads_activations = True
@@ -23,9 +24,13 @@ class AttentionEntropy(Statistic):
         found = {}
         for path, (_, weights, visible) in activations.attention.items():
             keys = jnp.broadcast_to(jnp.sum(visible, axis=-1)[:, None], weights.shape[:3])
+            weights = jnp.maximum(weights, 0.0)
+            total = jnp.sum(weights, axis=-1, keepdims=True)
+            weights /= jnp.where(total > 0, total, 1.0)
             entropy = -jnp.sum(weights * jnp.log(jnp.where(weights > 0, weights, 1.0)), axis=-1)
             shares = entropy / jnp.log(jnp.maximum(keys, 2).astype(jnp.float32))
-            found[path] = ratio(jnp.sum(jnp.where(keys > 1, shares, 0.0)), jnp.sum(keys > 1))
+            counts = (keys > 1) & (total[..., 0] > 0)
+            found[path] = ratio(jnp.sum(jnp.where(counts, shares, 0.0)), jnp.sum(counts))
         return found
 
 

@@ -1,6 +1,7 @@
 """Mixture of experts: a router sends a token to a few of many layers (Shazeer et al. 2017; Fedus et al. 2022, Switch)."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -74,8 +75,39 @@ class Experts(nn.Module):
 
     def _of_expert(self, tokens: Array, kernels: Array, sizes: Array) -> Array:
         """Tokens [N, D], sorted by expert, times the kernel [E, D, F] of each, in float32."""
-        operands = tokens.astype(self.precision.compute), kernels.astype(self.precision.compute)
-        return lax.ragged_dot(*operands, sizes, self.precision.product, jnp.float32)
+        dtypes = str(tokens.dtype), str(kernels.dtype)
+        return expert_product(self.precision, dtypes, tokens, kernels, sizes)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def expert_product(precision: Precision, dtypes: tuple[str, str], tokens: Array, kernels: Array, sizes: Array) -> Array:
+    """``lax.ragged_dot`` of rounded operands in float32; cotangents are rounded too, as in ``precision.einsum``."""
+    return _forward(precision, dtypes, tokens, kernels, sizes)[0]
+
+
+def _forward(
+    precision: Precision, dtypes: tuple[str, str], tokens: Array, kernels: Array, sizes: Array
+) -> tuple[Array, tuple[Array, Array, Array]]:
+    del dtypes
+    operands = precision.rounded(tokens), precision.rounded(kernels), sizes
+    return lax.ragged_dot(*operands, precision.product, jnp.float32), operands
+
+
+def _backward(
+    precision: Precision, dtypes: tuple[str, str], operands: tuple[Array, Array, Array], cotangent: Array
+) -> tuple[Array, Array, None]:
+    tokens, kernels, sizes = operands
+    cotangent = precision.rounded(cotangent)
+    to_tokens = lax.ragged_dot(cotangent, kernels.mT, sizes, precision.product, jnp.float32)
+    to_kernels = lax.ragged_dot_general(
+        tokens, cotangent, sizes, _OF_GROUPS, precision=precision.product, preferred_element_type=jnp.float32
+    )
+    return to_tokens.astype(dtypes[0]), to_kernels.astype(dtypes[1]), None
+
+
+# [N, D] and [N, F], sorted by group, to [E, D, F].
+_OF_GROUPS = lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), [0], [])
+expert_product.defvjp(_forward, _backward)
 
 
 @register("feed_forward", "mixture_of_experts", settings=ExpertsSettings)

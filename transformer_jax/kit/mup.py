@@ -42,7 +42,8 @@ def exponents(path: str) -> tuple[float, float]:
 def adam(settings: MupSettings, hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
     """Adam with a learning rate by kind of parameter; use another schedule than noam (Yang et al. 2022, table 3).
 
-    Decoupled weight decay is the same at all widths.
+    Set model.initialization=mup and model.attention=mup too, which have the rest of the table. Decoupled weight decay is the
+    same at all widths.
     """
 
     def scaled(key_path: tuple, update: AnyArray) -> AnyArray:
@@ -60,6 +61,8 @@ def adam(settings: MupSettings, hyperparameters: Hyperparameters) -> list[optax.
 def initial(settings: MupSettings | None, config: Any, site: Site, path: str) -> float:
     """Smaller output weights, for optimizer.name=mup and an output that shares no embedding (Yang et al. 2022, table 3)."""
     require(settings is not None, "model.initialization", "mup needs optimizer.name=mup")
+    has_latent = "latent" in getattr(config, "attention", "").split(",")
+    require(not has_latent, "model.attention", "mup knows no width of the latent; use another attention")
     is_tied, problem = config.tying in ("all", "output"), "mup has other output weights than embeddings"
     require(not is_tied, "model.tying", f"{problem}, not {config.tying}; use none")
     require(config.embedding == "scaled", "model.embedding", f"mup needs scaled, not {config.embedding}")

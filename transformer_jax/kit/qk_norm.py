@@ -1,12 +1,14 @@
 """Query-key normalization (Dehghani et al. 2023, section 2)."""
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
+from jax import lax
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.modified_attention import AttentionChange
+
+EPSILON = 1e-6
 
 
 @register("attention", "qk_norm")
@@ -25,5 +27,7 @@ class QueryKeyNorm(AttentionChange):
 
 
 def normalized(vectors: Float[Array, "B H L K"], gain: Float[Array, " K"]) -> Float[Array, "B H L K"]:
-    unit = jax.nn.standardize(vectors.astype(jnp.float32), epsilon=1e-6)
+    wide = vectors.astype(jnp.float32)
+    centered = wide - jnp.mean(wide, axis=-1, keepdims=True)
+    unit = centered * lax.rsqrt(jnp.mean(jnp.square(centered), axis=-1, keepdims=True) + EPSILON)
     return (unit * gain[None, None, None]).astype(vectors.dtype)

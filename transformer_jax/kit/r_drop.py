@@ -20,7 +20,10 @@ class RDropSettings:
 
 @register("loss_term", "r_drop", settings=RDropSettings)
 class RDrop(LossTerm):
-    """Loss of a second pass + weight / 2 (KL(p || q) + KL(q || p)) between the passes (Wu et al. 2021, equation 4)."""
+    """Loss of a second pass + weight / 2 (KL(p || q) + KL(q || p)) between the passes (Wu et al. 2021, equation 4).
+
+    The loss of the second pass has label smoothing, but none of the other terms.
+    """
 
     def of_pass(self, forced: ForcedPass) -> Array:
         """See ``LossTerm``."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int
-from transformer_jax.config.checks import setting
+from transformer_jax.config.checks import require, setting
 from transformer_jax.config.model import TransformerLayersConfig
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.modified_attention import AttentionChange
@@ -32,6 +32,8 @@ class RotaryPositions(AttentionChange):
 
     def _rotated(self, vectors: Float[Array, "B H L K"], positions: Int[AnyArray, "B L"]) -> Float[Array, "B H L K"]:
         num_pairs = int(self.key_size * self.settings.share) // 2
+        share = self.settings.share
+        require(num_pairs > 0, "parts.rope.share", f"{share:g} of {self.key_size} dimensions is less than a pair")
         frequencies = self.settings.base ** (-jnp.arange(num_pairs) / num_pairs)
         angles = jnp.asarray(positions)[:, None, :, None] * frequencies[None, None, None]
         cos, sin = jnp.cos(angles), jnp.sin(angles)

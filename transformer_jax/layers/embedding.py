@@ -5,6 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jax import lax
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import PAD_ID, AnyArray, Array, Float, Hidden, Int, Logits
@@ -98,10 +99,17 @@ class BiasedProjection(OutputLayer):
         return self.embedding.logits(hidden) + self.logits_bias[None, None]
 
     def factors(self, hidden: Hidden) -> LogitFactors:
-        """The two factors of ``logits``: the bias is one more column of the matrix, and hidden states get a column of ones."""
+        """The two factors of ``logits``: the matrix has the bias in more columns, and hidden states get columns of ones.
+
+        Where operands are rounded, a second column has the rest of the bias.
+        """
         hidden, table, _ = self.embedding.factors(hidden)
-        ones = jnp.ones((*hidden.shape[:2], 1), hidden.dtype)
-        columns = jnp.concatenate([table, self.logits_bias[:, None]], -1)
+        parts = [self.logits_bias]
+        if self.embedding.precision.compute != "float32":
+            rounded = lax.stop_gradient(self.embedding.precision.rounded(self.logits_bias).astype(jnp.float32))
+            parts = [rounded, self.logits_bias - rounded]
+        ones = jnp.ones((*hidden.shape[:2], len(parts)), hidden.dtype)
+        columns = jnp.concatenate([table, jnp.stack(parts, -1)], -1)
         return LogitFactors(jnp.concatenate([hidden, ones], -1), columns)
 
 

@@ -14,7 +14,7 @@ from transformer_jax.config import ConfigError
 from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, StepMask, empty_kv
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.initialization import xavier_uniform
-from transformer_jax.layers.masks import SentenceMask, Window
+from transformer_jax.layers.masks import MaskMod, SentenceMask, Window
 from transformer_jax.layers.part_shapes import require_shape
 from transformer_jax.layers.scaled_dot_product import At, AttentionOptions, modified_attention
 from transformer_jax.layers.site import Site
@@ -64,8 +64,8 @@ class AttentionChange(nn.Module):
         """
         return None
 
-    def mask_mod(self) -> Window | None:
-        """A window of visible keys."""
+    def mask_mod(self) -> MaskMod | None:
+        """A window of visible keys, or a function of positions of queries and keys."""
         return None
 
     def weights_mod(self) -> Partial | None:
@@ -107,15 +107,22 @@ class ModifiedAttention(MultiHeadAttention):
 
     @property
     def num_key_value_heads(self) -> int:
-        return min((change.key_value_heads for change in self.changes.values()), default=self.num_heads)
+        all_asked = {name: each.key_value_heads for name, each in self.changes.items()}
+        asked = {name: number for name, number in all_asked.items() if number != self.num_heads}
+        if len(asked) > 1:
+            raise ConfigError(
+                f"model.attention: {' and '.join(asked)} both choose the number of key-value heads; choose one"
+            )
+        return next(iter(asked.values()), self.num_heads)
 
     def __call__(
         self, queries: Float[Array, "B Q D"], memory: Float[Array, "B M D"], mask: SentenceMask, *, train: bool
     ) -> Float[Array, "B Q D"]:
         """Attends from ``queries`` to ``memory``."""
         projected, value_BGMU = self.project_memory(memory)
-        key_BGMK = self._changed_keys(projected, mask.key_positions)
-        query_BHQK = self._changed_queries(queries, mask.query_positions)
+        query_positions, key_positions = mask.positions
+        key_BGMK = self._changed_keys(projected, key_positions)
+        query_BHQK = self._changed_queries(queries, query_positions)
         score_mod = self.score_mod(mask.score_mod)
         mask = replace(mask, mask_mod=self._window(), score_mod=None)
         if self.is_mutable_collection("intermediates") or self._mods("weights_mod"):
@@ -133,13 +140,13 @@ class ModifiedAttention(MultiHeadAttention):
     def num_kept_slots(self, num_slots: int, beams: int) -> int:
         """The number of cache slots: a window needs no more than its own."""
         window = self._window()
-        if window and window.left is not None and window.right == 0:
+        if isinstance(window, Window) and window.left is not None and window.right == 0:
             return min(num_slots, (window.left + 1) * beams)
         return num_slots
 
     def prefill(self, inputs: Float[Array, "B P D"], mask: SentenceMask, cache: LayerCache) -> LayerCache:
         """``cache`` with a prompt in its first P cache slots, or in a ring with its end."""
-        return cache._replace(kv_cache=_written(cache.kv_cache, self.cache_of(inputs, mask.key_positions), 0))
+        return cache._replace(kv_cache=_written(cache.kv_cache, self.cache_of(inputs, mask.positions[1]), 0))
 
     def step(
         self, inputs: Float[Array, "B W D"], cache: LayerCache, mask: StepMask
@@ -189,7 +196,7 @@ class ModifiedAttention(MultiHeadAttention):
         mods = (getattr(change, method)() for change in self.changes.values())
         return [mod for mod in mods if mod is not None]
 
-    def _window(self) -> Window | None:
+    def _window(self) -> MaskMod | None:
         windows = self._mods("mask_mod")
         if len(windows) > 1:
             raise ConfigError(f"model.attention: {len(windows)} parts have a window; choose one")

@@ -44,7 +44,7 @@ class LstmState(NamedTuple):
 class LstmCell(Cell):
     """Long short-term memory with forget gate (Gers et al. 2000). Gates in order: input, forget, candidate, output.
 
-    No peepholes, as in cuDNN and PyTorch, unlike Sutskever et al. 2014 (section 3.4), who follow Graves 2013.
+    No peepholes, as in cuDNN and PyTorch, unlike Sutskever et al. 2014 (section 2), who follow Graves 2013.
     """
 
     num_gates: ClassVar[int] = 4

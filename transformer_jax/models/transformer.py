@@ -40,7 +40,7 @@ class PerBeam(NamedTuple):
 
 
 class PerSentence(NamedTuple):
-    """State shared by the beams of a sentence: the source's caches, leaves [B, H, S, ...], and source segments [B, S]."""
+    """State shared by the beams of a sentence: a ``KVCache`` of the source for each layer, and source segments [B, S]."""
 
     cross_attention: tuple[KVCache, ...]
     source_segments: TokenIds
