@@ -2,8 +2,8 @@
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice, zip_longest
 from pathlib import Path
 
@@ -144,8 +144,13 @@ class TextCorpus:
     def _is_held_out(self, split: str) -> bool:
         return bool(self.held_out) and split == self.validation
 
-    @cached_property
+    @property
     def _held_pairs(self) -> list[SentencePair]:
+        stamps = [path.stat().st_mtime_ns for path in self.files(self.train)]
+        return _held_out_of(replace(self, tag=""), tuple(stamps))
+
+    def hold_out(self) -> list[SentencePair]:
+        """The training pairs that are the validation split; reads the training text twice."""
         folder = self.files(self.train)[0].parent
         if self.train not in dict(self.named) and (found := [*filter(None, self._in_folder(folder, self.validation))]):
             raise DataError(
@@ -191,6 +196,13 @@ class TextCorpus:
             remedy += f"; where it has another name, set --config.data.{split}_split={name}"
         found = ", ".join(splits[:20]) or f"none, only {', '.join(names[:20]) or 'an empty folder'}"
         return f"{folder}: no split {split!r}; expected {wanted}; splits found: {found}{remedy}"
+
+
+@lru_cache(maxsize=2)
+def _held_out_of(corpus: TextCorpus, stamps: tuple[int, ...]) -> list[SentencePair]:
+    """``TextCorpus.hold_out`` of files with these times: a command opens the same corpus several times."""
+    del stamps
+    return corpus.hold_out()
 
 
 def named_files(text: str, key: str) -> tuple[Path, ...]:
