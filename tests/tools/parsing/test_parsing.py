@@ -52,6 +52,7 @@ def test_a_split_is_a_file_a_folder_or_several_folders(tmp_path):
     for folder in ("02", "03/a", "22"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "wsj_1.mrg").write_text(TREES)
+        (tmp_path / folder / "wsj_1.mrg~").write_text(TREES)
     corpus = treebank(tmp_path, linearization="in_order", part_of_speech=True)
     assert [pair.target for pair in corpus.pairs("train")] == ["NNP (NP ) (S VBZ (VP ) . )", "VB (VP ) (S )"]
     assert corpus.removed("train")["traces"] == 1

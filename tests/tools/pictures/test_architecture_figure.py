@@ -44,6 +44,8 @@ def test_shapes_stacks_and_residual_connections_of_the_base_model():
     inner = [[each.title for each in block.inner] for block in encoder.inner]
     assert inner == [["self attention", "norm"], ["feed forward", "norm"]]
     assert [block.sum_before for block in decoder.inner] == [1, 1, 1]
+    other = architecture(resolve("configs/transformer_base.py", [("model.norm", "rmsnorm")])).source[-1]
+    assert [block.sum_before for block in other.inner] == [1, 1]
     assert drawn.links == ((encoder.key, attention.key),)
 
 

@@ -66,6 +66,7 @@ def test_the_learned_table_is_found_and_missed():
         ("configs/seq2seq.py:bahdanau", [], "no positional encodings"),
         ("configs/quickstart.py", [("model.positions", "none")], "no positional encodings"),
         ("configs/quickstart.py", [("model.positions", "learned")], "or a run that has learned them"),
+        ("configs/quickstart.py", [("model.positions", "rope")], "model.positions=rope; takes sinusoidal"),
     ],
 )
 def test_a_model_without_sinusoids_has_no_picture(recipe, settings, message, tmp_path):

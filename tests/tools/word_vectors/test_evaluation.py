@@ -64,6 +64,7 @@ def test_judged_pairs_are_read(text, tmp_path):
         ("a b\n", "line 1"),
         (": one\na b c d\na b c\n", "line 3: 3 words, expected four"),
         ("", "the file is empty"),
+        (": capital\n", "no question; expected lines of four words"),
     ],
 )
 def test_other_lines_are_refused(text, message, tmp_path):

@@ -51,6 +51,7 @@ RECURRENT: Choices = {
 TRANSLATION: Choices = {
     "tokenizer.kind": ("bpe", "unigram", "word", "character", "byte"),
     "decoding.search": ("beam",),
+    "decoding.mbr": ("",),
     "decoding.stop": ("exact",),
 }
 IMPLEMENTED: dict[str, Choices] = {
@@ -101,7 +102,7 @@ def require_live(config: ExperimentConfig) -> None:
     for name, choices in (IMPLEMENTED[config.task] | parts).items():
         block, _, setting = name.partition(".")
         value = getattr(getattr(config, block), setting)
-        for each in map(str.strip, value.split(",")) if isinstance(value, str) else (value,):
+        for each in map(str.strip, re.split("[, ]", value)) if isinstance(value, str) else (value,):
             if each not in choices:
                 known = ", ".join(str(choice) or "''" for choice in choices)
                 raise ConfigError(f"--live: {name}={value} is not implemented in the page; it implements {known}")

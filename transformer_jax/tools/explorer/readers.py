@@ -87,6 +87,8 @@ class TranslationReader(_RunReader[TranslationTask]):
         decoding, model = self._trained.config.decoding, self._trained.model
         if decoding.search != "beam":
             raise ConfigError(f"decoding.search: {decoding.search} cannot be replayed; set it to beam")
+        if decoding.mbr:
+            raise ConfigError(f"decoding.mbr: {decoding.mbr} cannot be replayed; set it to ''")
         return Searches(
             partial(init_cache, model, decoding.beam_width),
             lambda params: partial(call, model, params, "decode_step"),

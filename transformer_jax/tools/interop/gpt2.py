@@ -2,7 +2,7 @@
 
 GPT-2 is a pre-norm decoder with learned positions and attention biases; absent biases are written as zeros. If the embedding is
 scaled, the scaled table and a separate output projection are written. The tokenizer is written in this package's format, since
-transformers has no tokenizer class with these ids; only such folders can be read.
+transformers has no tokenizer class with these ids; only such folders can be read. GPT-2 has no ``activation_dropout``.
 """
 
 import re

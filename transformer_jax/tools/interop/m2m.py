@@ -35,7 +35,8 @@ def read(folder: Path, source_language: str = "", target_language: str = "") -> 
     Raises DataError naming a file or tensor that is missing, damaged or unexpected, ConfigError naming an unsupported setting
     or language.
     """
-    theirs = read_object(folder / "config.json")
+    # The default of M2M-100, where it is not stated.
+    theirs = {"scale_embedding": True} | read_object(folder / "config.json")
     model = model_settings(theirs, {"model_type": MODEL_TYPE}) | {"normalization": "pre", "positions": "fairseq"}
     state = layers_and_tables(folder)
     by_id = pieces_by_id(folder)

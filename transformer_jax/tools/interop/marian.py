@@ -2,7 +2,8 @@
 
 A Marian model is a post-norm Transformer with attention biases, sinusoids with all sines before all cosines, and a layer norm
 epsilon of 1e-5. Absent biases are written as zeros; the width axis of every matrix is permuted, which is exact. An epsilon of
-1e-6 becomes 1e-5, which changes logits by about 1e-5; a larger difference is refused.
+1e-6 becomes 1e-5, which changes logits by about 1e-5; a larger difference is refused. transformers divides by length^alpha (not
+equation 14 of Wu et al. 2016), so its beam search ranks slightly differently, and has one dropout rate, ``model.dropout``.
 """
 
 import json

@@ -168,13 +168,13 @@ def require_settings(config: TransformerLayersConfig, problem: str, choices: Map
     width = config.d_model // config.num_heads
     both = {
         "attention": ("multi_head", "biased"),
-        "mixers": ("",),
         "embedding": ("scaled", "unscaled"),
         "norm": ("layer_norm",),
         "normalization": ("post", "pre"),
         "projection": ("linear",),
     }
     fitting = {name: getattr(config, name) in values for name, values in {**both, **choices}.items()}
+    fitting |= {"mixers": {*config.layer_mixers} == {"attention"}}
     fitting |= {"d_key": config.head_key_size == width, "d_value": config.head_value_size == width}
     for name, fits in fitting.items():
         if not fits:

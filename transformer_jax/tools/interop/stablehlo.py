@@ -55,6 +55,8 @@ class Programs:
         self.decoding = model.config.decoding
         if self.decoding.search != "beam":
             raise ConfigError(f"decoding.search: {self.decoding.search} cannot be exported; set it to beam")
+        if self.decoding.mbr:
+            raise ConfigError(f"decoding.mbr: {self.decoding.mbr} cannot be exported; set it to ''")
         self.max_length = length + self.decoding.max_extra_tokens
         source, target = (tokenizer.vocabulary_size for tokenizer in model.tokenizers)
         self._model: Module = build_model(model.config.model, source, target, parts=model.config.parts)

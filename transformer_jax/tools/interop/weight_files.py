@@ -90,6 +90,8 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (SafetensorError, ValueError) as error:
         raise DataError(f"{path}: damaged or truncated ({error}); copy it again") from None
+    except (AttributeError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: has tensors of an unknown type ({error}); save it in float32 or bfloat16") from None
     return arrays
 
 

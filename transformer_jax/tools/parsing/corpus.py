@@ -93,7 +93,10 @@ class Treebank(TreeCorpus):
             return [file]
         limits = _RANGE.fullmatch(split)
         names = [f"{number:02}" for number in range(int(limits[1]), int(limits[2]) + 1)] if limits else [split]
-        found = [path for name in names for path in sorted((folder / name).rglob("*.mrg*"))]
+        every = [path for name in names for path in sorted((folder / name).rglob("*.mrg*"))]
+        found = [
+            path for path in every if path.name.endswith((".mrg", ".mrg.gz")) and path.with_suffix("") not in every
+        ]
         if not found:
             wanted = f"{split}.mrg, {split}.mrg.gz or a folder {split} with .mrg files"
             raise DataError(

@@ -204,7 +204,7 @@ def _sum_before(node: Node) -> int | None:
     if not node.kind.endswith("Residual"):
         return None
     last = len(node.inner) - 1
-    return last if node.inner[last].kind == "LayerNorm" else last + 1
+    return last if node.inner[last].path[-1] == "norm" else last + 1
 
 
 def _links(source: Sequence[Node], target: Sequence[Node]) -> Iterator[tuple[str, str]]:

@@ -82,7 +82,7 @@ def draw_positions(subject: Subject, path: Path) -> list[str]:
     positions = getattr(config, "positions", "none")
     if positions == "none":
         raise ConfigError(f"{subject.name}: this model has no positional encodings; give a Transformer that has them")
-    if positions == "fairseq" or (positions == "learned" and not subject.restore):
+    if positions != "sinusoidal" and not (positions == "learned" and subject.restore):
         raise ConfigError(
             f"{subject.name}: model.positions={positions}; takes sinusoidal, or a run that has learned them"
         )

@@ -42,13 +42,17 @@ class HeadImportance(NamedTuple):
 
     def changes(self, kind: str, metric: str) -> np.ndarray:
         """Scores without each head minus scores of the whole model [layers, heads], for a ``kind`` of attention."""
+        paths = self.paths(kind)
+        return np.array(
+            [[getattr(scores, metric) - getattr(self.whole, metric) for scores in self.masked[path]] for path in paths]
+        )
+
+    def paths(self, kind: str) -> list[str]:
+        """The attentions of a kind, such as ``decoder cross``."""
         side, _, name = kind.partition(" ")
-        rows = [
-            [getattr(scores, metric) - getattr(self.whole, metric) for scores in heads]
-            for path, heads in self.masked.items()
-            if path.startswith(f"{side}_layers") and path.endswith(f"{name}_attention")
+        return [
+            path for path in self.masked if path.startswith(f"{side}_layers") and path.endswith(f"{name}_attention")
         ]
-        return np.array(rows)
 
 
 def head_importance(params: PyTree, evaluate: Callable[[PyTree], Scores]) -> HeadImportance:
@@ -82,11 +86,13 @@ def draw_heads(subject: Subject, path: Path) -> list[str]:
 
 def _head_panels(found: HeadImportance) -> list[Panel]:
     panels: list[Panel] = []
+    # A decoder of other mixers has no self-attention.
+    kinds = [kind for kind in KINDS if found.paths(kind)]
     for metric, numbers in (("bleu", ".1f"), ("loss", ".2f")):
-        limit = max(float(np.abs(found.changes(kind, metric)).max()) for kind in KINDS)
-        for kind in KINDS:
+        limit = max(float(np.abs(found.changes(kind, metric)).max()) for kind in kinds)
+        for kind in kinds:
             changes = found.changes(kind, metric)
-            rows = [f"layer {layer + 1}" for layer in range(len(changes))]
+            rows = [f"layer {int(re.findall(r'layers_(\d+)', path)[0]) + 1}" for path in found.paths(kind)]
             columns = [f"head {head + 1}" for head in range(changes.shape[1])]
             title = f"{kind}: change of {'BLEU' if metric == 'bleu' else 'loss'}"
             panel = MatrixPanel(

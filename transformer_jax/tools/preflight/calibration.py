@@ -128,7 +128,7 @@ def calibrated(topology: Topology, calibration: Calibration) -> Topology:
     if calibration.device not in kind:
         raise ConfigError(f"--calibration: measured on {calibration.device!r}, but {topology.name} is {kind!r}")
     flops, float32_flops = (float(calibration.matmul_flops[dtype]) for dtype in ("bfloat16", "float32"))
-    known = topology.chip or Chip("", flops, math.inf, 0.0, {}, float32_flops)
+    known = topology.chip or Chip("", flops, math.inf, 0.0, {}, float32_flops, float32_flops)
     speeds = {**known.links, **calibration.links}
     chip = known._replace(
         name=f"{calibration.device} (measured)",

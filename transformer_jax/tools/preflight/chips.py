@@ -83,7 +83,8 @@ class Chip(NamedTuple):
     """Speeds and memory of a chip: FLOP/s, bytes available to a program, bytes/s.
 
     ``flops``: of bfloat16 products. ``float32_flops``: of float32 products, which are one bfloat16 pass on a TPU and TF32 on a
-    GPU. ``links``: bytes/s that a chip sends along each axis of the interconnect.
+    GPU. ``exact_flops``: of ``float32_exact``, six bfloat16 passes on a TPU. ``links``: bytes/s that a chip sends along each
+    axis of the interconnect.
     """
 
     name: str
@@ -92,10 +93,11 @@ class Chip(NamedTuple):
     memory_bandwidth: float
     links: Mapping[str, float]
     float32_flops: float
+    exact_flops: float
 
     def peak(self, compute_dtype: str) -> float:
         """FLOP/s with operands of this type."""
-        return self.flops if compute_dtype == "bfloat16" else self.float32_flops
+        return {"bfloat16": self.flops, "float32_exact": self.exact_flops}.get(compute_dtype, self.float32_flops)
 
 
 def _tpu(
@@ -110,13 +112,13 @@ def _tpu(
     # A chip has two links per axis of the torus, one to each neighbor. Sending over both uses half of their two-way bandwidth,
     # which is the bandwidth of one link in both directions. Small slices are not closed tori and reach less.
     links = dict.fromkeys(TORUS[:axes], interconnect / (2 * axes)) | ({NETWORK: network} if network else {})
-    return Chip(name, flops, memory, memory_bandwidth, links, float32_flops=flops)
+    return Chip(name, flops, memory, memory_bandwidth, links, float32_flops=flops, exact_flops=flops / 6)
 
 
-def _gpu(kind: str, name: str, flops: float, nvlink: float, network: float) -> Chip:
+def _gpu(kind: str, name: str, flops: float, exact: float, nvlink: float, network: float) -> Chip:
     memory, bandwidth = gpu_fact(kind, "device_memory_size"), gpu_fact(kind, "memory_bandwidth")
     links = {NVLINK: nvlink, NETWORK: network}
-    return Chip(name, flops, GPU_MEMORY_SHARE * memory, bandwidth, links, float32_flops=flops / 2)
+    return Chip(name, flops, GPU_MEMORY_SHARE * memory, bandwidth, links, float32_flops=flops / 2, exact_flops=exact)
 
 
 CHIPS = {
@@ -124,10 +126,10 @@ CHIPS = {
     "v5e": _tpu("TPU v5e", 197e12, 16 * GIB, 819e9, 400e9, axes=2, network=3.125e9),
     "v5p": _tpu("TPU v5p", 459e12, 95 * GIB, 2765e9, 1200e9, axes=3, network=6.25e9),
     "v6e": _tpu("TPU v6e", 918e12, 32 * GIB, 1640e9, 800e9, axes=2, network=12.5e9),
-    "a100": _gpu("a100", "A100 SXM 80 GB", 312e12, nvlink=300e9, network=25e9),
-    "h100": _gpu("h100", "H100 SXM 80 GB", 989e12, nvlink=450e9, network=50e9),
-    "h200": _gpu("h200", "H200 SXM 141 GB", 989e12, nvlink=450e9, network=50e9),
-    "b200": _gpu("b200", "B200 SXM 180 GB", 2250e12, nvlink=900e9, network=50e9),
+    "a100": _gpu("a100", "A100 SXM 80 GB", 312e12, 19.5e12, nvlink=300e9, network=25e9),
+    "h100": _gpu("h100", "H100 SXM 80 GB", 989e12, 67e12, nvlink=450e9, network=50e9),
+    "h200": _gpu("h200", "H200 SXM 141 GB", 989e12, 67e12, nvlink=450e9, network=50e9),
+    "b200": _gpu("b200", "B200 SXM 180 GB", 2250e12, 75e12, nvlink=900e9, network=50e9),
 }
 
 

@@ -94,17 +94,21 @@ def _compiled_parts(
     shardings = jax.tree.map(
         lambda leaf: batch_sharding(mesh) if leaf.ndim else replicated(mesh), jax.eval_shape(start, parameters, inputs)
     )
+
+    def state_of(capacity: int) -> PyTree:
+        shapes = jax.eval_shape(start_with(capacity), parameters, inputs)
+        return jax.tree.map(
+            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes, shardings
+        )
+
     started = jax.jit(start, out_shardings=shardings).lower(parameters, inputs)
-    found = compile_for(started, mesh, chip, parameter_bytes)
+    found = compile_for(started, mesh, chip, parameter_bytes + bytes_on_a_device(state_of(capacities[0][0])))
     parts = [_Part(found, int(is_search), product_flops(start, parameters, inputs))]
     step = jax.jit(decoding.step, donate_argnums=1, out_shardings=shardings)
     for capacity, tokens in capacities:
         if not parts[-1].found.fits:
             break
-        shapes = jax.eval_shape(start_with(capacity), parameters, inputs)
-        state = jax.tree.map(
-            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes, shardings
-        )
+        state = state_of(capacity)
         state_bytes = bytes_on_a_device(state)
         found = compile_for(step.lower(parameters, state), mesh, chip, parameter_bytes + state_bytes)
         parts.append(_Part(found, tokens, product_flops(decoding.step, parameters, state)))

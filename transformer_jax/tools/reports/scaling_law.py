@@ -43,7 +43,7 @@ class Point(NamedTuple):
 
 
 class ScalingLaw(NamedTuple):
-    """L(N, D) = irreducible + size_term (N0 / N)^alpha + data_term (D0 / D)^beta (Hoffmann et al. 2022, equation 10).
+    """L(N, D) = irreducible + size_term (N0 / N)^alpha + data_term (D0 / D)^beta (Hoffmann et al. 2022, equation 2).
 
     N0 and D0 are geometric means of the fitted runs, so ``size_term`` and ``data_term`` are nats there.
     """
@@ -111,7 +111,7 @@ def bootstrap(points: Sequence[Point], law: ScalingLaw, resamples: int = RESAMPL
     rng, laws = np.random.default_rng(seed), list[ScalingLaw]()
     while len(laws) < resamples:
         sample = [points[index] for index in rng.integers(0, len(points), len(points))]
-        if _is_determined(sample, FEWEST - 2):
+        if _is_determined(sample, FEWEST - 1):
             laws.append(fit(sample, law))
     return laws
 
@@ -144,7 +144,7 @@ def scaling_section(runs: Sequence[RunSummary], picture: Path) -> Section:
     residuals = [law.loss(point.parameters, point.tokens) - point.loss for point in fitted]
     largest = points[-1]._replace(loss=float(np.mean([point.loss for point in of_largest])))
     predicted = law.loss(largest.parameters, largest.tokens)
-    interval = _interval([each.loss(largest.parameters, largest.tokens) for each in laws])
+    interval = _interval([each.loss(largest.parameters, largest.tokens) for each in laws], ".3f")
     error = np.sqrt(np.mean(np.square(residuals)))
     words = [
         f"L(N, D) = irreducible + size_term (N0 / N)^alpha + data_term (D0 / D)^beta, in nats a token, of {len(fitted)} runs "
@@ -176,9 +176,9 @@ def _is_determined(points: Sequence[Point], fewest: int) -> bool:
     return len(pairs) >= fewest and np.linalg.matrix_rank(logs - logs.mean(axis=0), tol=0.1) == 2
 
 
-def _interval(values: Sequence[float]) -> str:
+def _interval(values: Sequence[float], form: str = ".3g") -> str:
     low, high = np.percentile(values, INTERVAL)
-    return f"{low:.3g} to {high:.3g}"
+    return f"{low:{form}} to {high:{form}}"
 
 
 def _draw(law: ScalingLaw, fitted: Sequence[Point], largest: Point, path: Path) -> None:

@@ -52,6 +52,10 @@ class TranslatedSplit:
     def description(self) -> str:
         report, decoding = self.saved.report, self.saved.report["decoding"]
         search = f"beam {decoding['beam_width']}, length penalty {decoding['length_penalty']:g}"
+        if decoding.get("search", "beam") != "beam":
+            search += f", search {decoding['search']}"
+        if decoding.get("mbr"):
+            search = f"minimum Bayes risk by {decoding['mbr']}, {decoding['samples']} samples"
         return f"checkpoint {whose_parameters(report)}; {search}; {self.saved.stem}.txt"
 
 

@@ -87,6 +87,8 @@ def _read_test_set(path: Path) -> dict[str, list[Question]] | list[JudgedPair]:
             raise DataError(f"{path}, line {number}: {problem}")
         a, b, c, d = words
         sections.setdefault(name, []).append((a, b, c, d))
+    if not sections:
+        raise DataError(f"{path}: no question; expected lines of four words")
     return sections
 
 

@@ -80,6 +80,9 @@ def init_glove(key: Array, words: int, width: int) -> PyTree:
     }
 
 
+LARGEST_PRODUCT = 1 << 62
+
+
 class PairBlocks:
     """The blocks of all updates. Every epoch has every pair once, in a different order; its last update is padded.
 
@@ -100,7 +103,6 @@ class PairBlocks:
         epoch, index = divmod(update, self.updates_per_epoch)
         multiplier, offset = self._order(epoch)
         indices = np.arange(index * size, min((index + 1) * size, number), dtype=np.int64)
-        # Products overflow 64 bits from 3 billion pairs on.
         found = self._pairs[(indices * multiplier + offset) % number]
         keys, counts = np.zeros(size, np.int64), np.zeros(size, np.float32)
         keys[: len(found)], counts[: len(found)] = found["key"], found["count"]
@@ -116,7 +118,8 @@ class PairBlocks:
     def _order(self, epoch: int) -> tuple[int, int]:
         number = len(self._pairs)
         multiplier, offset = (int(bits % number) for bits in random_bits(self._seed, epoch, 0)(2))
-        multiplier = max(multiplier, 1)
+        # Products stay below 64 bits.
+        multiplier = max(multiplier % (LARGEST_PRODUCT // max(number, 1)), 1)
         while math.gcd(multiplier, number) > 1:
             multiplier += 1
         return multiplier, offset

@@ -74,8 +74,10 @@ class Word2vecConfig:
     window: int = setting(
         5, "Maximum context words on each side; the number for each word is sampled from 1 to window."
     )
-    negatives: int = setting(5, "Negative samples of each pair of words.")
-    shared_negatives: int = setting(32, "Negative samples that all pairs of a row share, weighted accordingly.")
+    negatives: int = setting(5, "negative_sampling: negative samples of each pair of words.")
+    shared_negatives: int = setting(
+        32, "negative_sampling: negative samples that all pairs of a row share, weighted accordingly."
+    )
     compute_dtype: Literal["float32"] = setting("float32", PRECISION)
 
     has_attention_backend: ClassVar[bool] = False
