@@ -46,7 +46,7 @@ def test_what_cannot_be_is_told(workdir, tmp_path, capsys):
     cases = [
         ([f"--workdir={workdir}", "--prompt=a", "--prompts=b"], "--prompt: give one prompt, or a file of them"),
         ([f"--workdir={workdir}", "--top_p=0"], "decoding.top_p: 0.0 must be above 0"),
-        ([f"--workdir={workdir}", "--beam_width=2", "--top_k=3"], "--top_k: --beam_width=2 is beam search, which"),
+        ([f"--workdir={workdir}", "--beam_width=2", "--top_k=3"], "--top_k: beam_width=2 is beam search, which"),
         ([f"--workdir={other}"], "is a run of task=translation; this command takes task=language_model"),
         ([f"--workdir={other}", "--top_k=3"], "this command takes task=language_model"),
     ]

@@ -191,3 +191,5 @@ def test_a_split_that_is_not_there_is_told_before_waiting(whole, config, tmp_pat
 def test_what_a_watcher_cannot_do_is_refused(whole, capsys):
     assert main(["evaluate", f"--workdir={whole}", "--watch", "--average=2"]) == 2
     assert "--average: --watch scores each checkpoint alone" in capsys.readouterr().err
+    assert main(["evaluate", f"--workdir={whole}", "--watch", "--source=a", "--references=b"]) == 2
+    assert "--source: --watch scores a split" in capsys.readouterr().err

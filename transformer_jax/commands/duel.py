@@ -4,7 +4,6 @@ import math
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +14,9 @@ from transformer_jax.config import ConfigError, Metric, resolve
 from transformer_jax.config.conversion import type_of
 from transformer_jax.config.sizing import seconds_of
 from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.tasks.sizing import require_sizes
 from transformer_jax.tools.duel.contenders import BASE, EQUAL, Contender, read_contenders
-from transformer_jax.tools.sweeps.workers import end_with_parent, share_cores
+from transformer_jax.tools.sweeps.workers import end_with_parent, gpu_environments, gpus, share_cores
 
 if TYPE_CHECKING:
     from transformer_jax.tools.reports.document import Section
@@ -75,7 +75,7 @@ def duel(values: flags.Values) -> int:
         require_same_duel(found, stated, contenders)
     if PLANNER in os.environ:
         end_with_parent()
-        share_cores(0, max(values.workers, 1))
+        share_cores(0, int(os.environ[PLANNER]))
         make_plan(stated, contenders, workdir, lambda line: print(line, flush=True))
         return 0
 
@@ -112,8 +112,10 @@ def duel(values: flags.Values) -> int:
     unfinished = len(points) - sum(
         each.has_ended and (each.point["row"], each.point["seed"]) in points for each in trials()
     )
-    results = results_of(plan, metric, trials())
-    section, written = write_duel_report(plan, results, metric, power(), unfinished, tuning, workdir)
+    newest = read_plan(workdir)
+    assert newest is not None
+    results = results_of(newest, metric, trials())
+    section, written = write_duel_report(newest, results, metric, power(), unfinished, tuning, workdir)
     print("\n" + section_text(section) + "\n\n" + "\n".join(f"  {file}" for file in written))
     return status
 
@@ -121,6 +123,7 @@ def duel(values: flags.Values) -> int:
 def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
     """The contenders and the metric of the flags; raises ConfigError at whatever is wrong with them, in a second."""
     recipe, overrides, sizes = flags.required_config(values), flags.overrides_of(values), values.sizes
+    require_sizes(recipe, overrides, "duel")
     if not all(size.isdigit() and int(size) for size in sizes) or len(set(sizes)) < len(sizes):
         raise ConfigError(f"--sizes: {','.join(sizes)}: give whole numbers from 1, each once, as in 1,2")
     base = resolve(recipe, overrides)
@@ -134,7 +137,14 @@ def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
         raise ConfigError(f"--tune: {values.tune!r} is not SETTING:COUNT with two values or more, as learning_rate:3")
     if values.tune and type_of(key if "." in key else f"optimizer.{key}") is not float:
         raise ConfigError(f"--tune: {key} is not a number with a fraction; tune one, as learning_rate:3")
+    fixed = {"seed", "training.num_updates"} if values.budget else {"seed"}
+    for name in sorted(fixed & dict(overrides).keys()):
+        raise ConfigError(f"--config.{name}: a duel sets it itself; leave it out")
     contenders = read_contenders(recipe, overrides, values.ideas, [int(size) for size in sizes])
+    fixed = {"seed", "training.num_updates"} | ({"model.d_ff"} if values.equal == "parameters" else set())
+    for each in contenders:
+        for name in sorted(fixed & each.settings.keys() if each.size == 1 else ()):
+            raise ConfigError(f"--ideas: {each.name}: a duel sets {name} itself; leave it out")
     return contenders, metrics[values.metric or base.selection.name]
 
 
@@ -142,8 +152,11 @@ def _plan_in_process(values: flags.Values, workdir: Path) -> int:
     """Makes the plan in a process of its own; returns its exit status."""
     command = [sys.executable, "-m", "transformer_jax", "duel", *filter(None, values.flags_into_string().splitlines())]
     log = workdir / "plan.log"
+    # On the devices and cores of a worker, whose runs the pilots measure.
+    environments = gpu_environments(values.workers or max(len(gpus()), 1), gpus())
     with log.open("wb") as file:
-        status = subprocess.run(command, env={**os.environ, PLANNER: "1"}, stderr=file, check=False).returncode
+        environment = {**os.environ, **environments[0], PLANNER: str(len(environments))}
+        status = subprocess.run(command, env=environment, stderr=file, check=False).returncode
     if status:
         print("\n".join(log.read_text(encoding="utf-8").splitlines()[-LAST_LINES:]), file=sys.stderr)
         print(f"no plan, since a pilot failed; see {log}", file=sys.stderr)
@@ -154,7 +167,7 @@ def _tune(
     values: flags.Values, workdir: Path, names: list[str], plugins: list[str], metric: Metric
 ) -> "tuple[Section | None, int]":
     """Trains the grid of each contender that has no value yet, and plans the best; a section of the report, and the status."""
-    from transformer_jax.tools.duel.plan import read_plan, tuning_row
+    from transformer_jax.tools.duel.plan import read_plan, set_tuned, tuning_row
     from transformer_jax.tools.duel.report import tuning_section
     from transformer_jax.tools.duel.results import tuned_values
 
@@ -173,9 +186,7 @@ def _tune(
             )
     sign = 1 if metric.direction == "maximize" else -1
     best = {name: max(scores[name].items(), key=lambda item: sign * item[1])[0] for name in untuned}
-    planned = {name: replace(each, tuned=best.get(name, each.tuned)) for name, each in plan.planned.items()}
-    plan = replace(plan, planned=planned)
-    plan.write(workdir)
+    plan = set_tuned(workdir, best)
     return tuning_section(plan, scores, metric), 0
 
 

@@ -138,6 +138,8 @@ def _given_text(values: flags.Values, config: ExperimentConfig) -> Any:
         if values.references:
             raise ConfigError("--references: --source and --references belong together; give both")
         return None
+    if values["split"].present:
+        raise ConfigError("--split: --source is another text; give one of them")
     task = task_that_reads_texts(config, f"--source: {values.workdir}")
     return task.open_text(config, values.source, values.references)
 
@@ -147,6 +149,8 @@ def _watch(values: flags.Values, config: ExperimentConfig) -> int:
         if values[name].present:
             problem = "--watch scores each checkpoint alone, in one process, and keeps a log; leave it out"
             raise ConfigError(f"--{name}: {problem}")
+    if values.source or values.references:
+        raise ConfigError("--source: --watch scores a split of the data; leave it out, or name the text with data.test")
     from transformer_jax.runs.watch import watch
     from transformer_jax.runtime.hardware import start_jax
 

@@ -42,12 +42,11 @@ def generate(values: flags.Values) -> int:
     if values.prompts is not None and values["prompt"].present:
         raise ConfigError("--prompt: give one prompt, or a file of them with --prompts")
     stated = [name for name in DECODING_FLAGS if values[name].value is not None]
-    for name in set(stated) & set(SAMPLING_FLAGS) if (values.beam_width or 1) > 1 else ():
-        raise ConfigError(
-            f"--{name}: --beam_width={values.beam_width} is beam search, which does not sample; give one of them"
-        )
     values.config_override += [f"decoding.{name}={values[name].value}" for name in stated]
     config = run_config(values, "language_model")
+    width = config.decoding.beam_width
+    for name in (each for each in SAMPLING_FLAGS if each in stated and width > 1):
+        raise ConfigError(f"--{name}: beam_width={width} is beam search, which does not sample; add --beam_width=1")
     prompts = None if values.prompts is None else list(read_lines(Path(values.prompts)))
     if prompts == []:
         raise DataError(f"{values.prompts}: the file is empty; expected a prompt a line")

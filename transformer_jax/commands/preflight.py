@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.runtime.atomic_files import require_local
+from transformer_jax.runtime.atomic_files import require_local, require_writable_file, write_whole
 
 if TYPE_CHECKING:
     from transformer_jax.tools.preflight.chips import Topology
@@ -88,8 +88,9 @@ def calibrate(values: flags.Values) -> int:
 
     from transformer_jax.tools.preflight.calibration import measure, to_json
 
+    path = require_writable_file(values.output, "--output")
     text = to_json(measure(jax.local_devices()))
-    Path(values.output).write_text(text, encoding="utf-8")
+    write_whole(path, text)
     print(text, end="")
     return 0
 

@@ -88,6 +88,8 @@ def translate(values: flags.Values) -> int:
     temperature = values.temperature
     if temperature is not None and temperature != 0 and not temperature >= SMALLEST_TEMPERATURE:
         raise ConfigError(f"--temperature: {temperature_problem(temperature)}")
+    if values["seed"].present and not (sampling or config.decoding.mbr):
+        raise ConfigError("--seed: beam search has no random numbers; add --temperature=1, or leave it out")
     trained = open_for_lines(values, config, is_sampled=bool(sampling))
     tags = getattr(config.data, "required_tags", ())
     if sampling:

@@ -126,7 +126,8 @@ def _crc(path: Path, number: int) -> int:
     buffer = bytearray(_READ_BYTES)
     with path.open("rb", buffering=0) as file:
         file.seek(number * SEGMENT_BYTES)
-        while left and (size := file.readinto(buffer)):
+        # A read may be short.
+        while left and (size := file.readinto(memoryview(buffer)[:left])):
             crc = zlib.crc32(memoryview(buffer)[:size], crc)
             left -= size
     return crc

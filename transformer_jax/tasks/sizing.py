@@ -126,6 +126,13 @@ def require_stated_tokens(source: str, overrides: Overrides, budget: str | None,
         )
 
 
+def require_sizes(source: str, overrides: Overrides, key: str) -> None:
+    """Raises ConfigError, which begins with ``key``, where ``train`` would choose the sizes of a recipe by a budget."""
+    if _budget_of(source, overrides) and "model.d_model" not in dict(overrides):
+        remedy = "name a run that it trained (--config=RUN), another recipe, or state model.d_model and the other sizes"
+        raise ConfigError(f"{key}: --config={source} gets its sizes from a budget in train only; {remedy}")
+
+
 def _open_settings(stated: Mapping[str, Any]) -> dict[str, int]:
     """Values that are valid with any stated settings, until the plan chooses: warm-up and lengths of pairs."""
     settings = {"optimizer.warmup_updates": 1}

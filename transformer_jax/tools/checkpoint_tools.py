@@ -27,7 +27,7 @@ from transformer_jax.config.errors import natural_order
 from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runs.run_directory import RunDirectory, write_json
-from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.runtime.atomic_files import appearing_folder, require_local, require_writable
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.state import count_parameters
@@ -218,17 +218,21 @@ def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> Ru
     Step number, settings, counters and tokenizers are from the newest step. Raises ConfigError when ``output`` is not empty,
     CheckpointError when a checkpoint cannot be read.
     """
+    require_local(output, "--output")
     if any(Path(output).expanduser().glob("*")):
         raise ConfigError(f"--output: {output} is not empty; give a folder for the new run")
+    target = Path(output).expanduser().absolute()
+    require_writable(str(target.parent), "--output")
     config = load_run_config(source.path)
     tokenizers = tokenizers_of_run(source)
     with closing(Checkpoints(source.checkpoints, read_only=True)) as checkpoints:
         like = on_host(checkpoints.shapes(steps[-1]))
         params = jax.tree.map(np.asarray, checkpoints.restore_average(steps, like))
         progress = checkpoints.progress(steps[-1]) | {"average_of": list(steps)}
-    folder = require_writable(output, "--output")
     origin = {"run": str(source.path.absolute()), "steps": list(steps)}
-    return write_run_directory(folder, config, tokenizers, steps[-1], params, progress, average_of=origin)
+    with appearing_folder(target) as folder:
+        write_run_directory(folder, config, tokenizers, steps[-1], params, progress, average_of=origin)
+    return RunDirectory(target)
 
 
 def chosen_steps(run: RunDirectory, count: int, which: str, stated: Sequence[str]) -> list[int]:

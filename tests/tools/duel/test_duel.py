@@ -72,6 +72,11 @@ def test_ideas_become_settings(tmp_path):
         (["--ideas=rope", "--tune=learning_rate"], "not SETTING:COUNT"),
         (["--ideas=rope", "--tune=warmup_updates:3"], "not a number with a fraction"),
         (["--ideas=rope", "--seeds=1"], "seeds"),
+        (['--ideas="rope,alibi"'], "'rope,alibi' has a comma, which separates ideas"),
+        (["--ideas=training.num_updates=900"], "a duel sets training.num_updates itself"),
+        (["--ideas=model.d_ff=64", "--equal=parameters"], "a duel sets model.d_ff itself"),
+        (["--ideas=rope", "--config.seed=7"], "--config.seed: a duel sets it itself"),
+        (["--ideas=rope", "--config=text"], "duel: --config=text gets its sizes from a budget in train only"),
     ],
 )
 def test_what_it_refuses(arguments, message, tmp_path, capsys):

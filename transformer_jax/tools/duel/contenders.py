@@ -44,6 +44,9 @@ def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str], siz
     names = [text.strip() for text in ideas]
     if not all(names) or len(set(names)) < len(names) or BASE in names:
         raise ConfigError(f"--ideas: {','.join(ideas)}: name ideas, each once, and not {BASE!r}, which is there anyway")
+    for name in names:
+        if "," in name:
+            raise ConfigError(f"--ideas: {name!r} has a comma, which separates ideas; join parts with +, as in a+b")
     base, found = resolve(recipe, overrides), []
     owners: dict[Idea, str] = {}
     read = [(BASE, {}, {}), *((name, *_read_idea(name, base, owners)) for name in names)]

@@ -118,6 +118,8 @@ def require_same_duel(old: Plan, new: Plan, contenders: Sequence[Contender]) -> 
     """Raises ConfigError when a folder holds a duel under other conditions, or an idea changed since it was planned."""
     for name in ("recipe", "overrides", "equal", "budget", "tune", "metric"):
         before, now = getattr(old, name), getattr(new, name)
+        if name == "overrides":
+            before, now = (dict(each) for each in (before, now))
         if before != now:
             problem = f"the folder holds a duel with {name}={before!r}, and this command has {now!r}"
             raise ConfigError(f"--workdir: {problem}; use another folder")
@@ -146,6 +148,18 @@ def sweep_of(workdir: Path, argument: str) -> Sweep:
 
 def tuning_row(name: str, value: str) -> str:
     return f"{name} {value}"
+
+
+def set_tuned(workdir: Path, best: Mapping[str, str]) -> Plan:
+    """Writes tuned values into the plan, to which another command may have added contenders meanwhile."""
+    problem = ConfigError("--workdir: another process plans this duel; give the command again when it is done")
+    with locked(workdir / "duel.lock", problem):
+        plan = read_plan(workdir)
+        assert plan is not None
+        planned = {name: replace(each, tuned=best.get(name, each.tuned)) for name, each in plan.planned.items()}
+        plan = replace(plan, planned=planned)
+        plan.write(workdir)
+    return plan
 
 
 def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: Callable[[str], None]) -> None:
@@ -210,12 +224,14 @@ def _length(plan: Plan, contender: Contender, updates: int) -> dict[str, str]:
         "training.log_every": min(config.training.log_every, every),
         "training.keep_last": 1,
     }
+    # Runs end together.
+    together = {"training.patience": 0, "training.budget_seconds": 0.0, "training.num_updates": updates}
     warmup, length = config.optimizer.warmup_updates, config.training.num_updates
     if updates != length and config.optimizer.schedule not in ENDLESS_SCHEDULES:
         found["optimizer.warmup_updates"] = max(round(warmup * updates / length), 1)
     stated = contender.settings.keys() | {key for key, _ in plan.overrides}
     found = {key: value for key, value in found.items() if key not in stated}
-    return {key: str(value) for key, value in (found | {"training.num_updates": updates}).items()}
+    return {key: str(value) for key, value in (found | together).items()}
 
 
 def _width(plan: Plan, base: Contender, contender: Contender) -> dict[str, str]:

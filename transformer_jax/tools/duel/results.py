@@ -108,7 +108,9 @@ def results_of(plan: Plan, metric: Metric, trials: Sequence[TrialRow]) -> list[R
     """The results of all contenders of the folder that have a run, size by size, the base before its ideas."""
     keys = metric.key, LOSS
     runs: dict[str, list[FinishedRun]] = {name: [] for name in plan.planned}
-    for trial in sorted((each for each in trials if each.has_ended), key=lambda each: int(each.point[SEED])):
+    # Another command may have planned more.
+    ended = [each for each in trials if each.has_ended and each.point.get(ROW) in runs]
+    for trial in sorted(ended, key=lambda each: int(each.point[SEED])):
         runs[str(trial.point[ROW])].append(finished_run(trial, keys))
     found = [Result(each, runs[name]) for name, each in plan.planned.items() if runs[name]]
     bases = {each.size: each for each in found if each.is_base}

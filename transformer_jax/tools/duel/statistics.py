@@ -1,14 +1,16 @@
 """Paired tests over seeds: Student's t, Holm's correction, power, and a verdict in words."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import t
+from scipy.optimize import brentq
+from scipy.stats import chi2, norm, t
 
-LEVEL, POWER, MOST_SEEDS = 0.05, 0.8, 10_000
+LEVEL, POWER, MOST_SEEDS, QUANTILES = 0.05, 0.8, 10_000, 1000
 
 
 class PairedTest(NamedTuple):
@@ -49,20 +51,27 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def detectable(deviation: float, pairs: int, tests: int = 1) -> float:
     """The difference that ``tests`` tests (Bonferroni) find with probability 0.8; ``deviation`` is of the differences."""
-    return deviation * float(_quantiles(np.array(pairs), tests)) / math.sqrt(pairs)
+    most = 2 * float(t.isf(LEVEL / tests / 2, pairs - 1) + t.isf(1 - POWER, pairs - 1))
+    shift = float(brentq(lambda shift: _power(shift, pairs, tests) - POWER, 0, most))
+    return deviation * shift / math.sqrt(pairs)
 
 
 def seeds_needed(difference: float, deviation: float, tests: int = 1) -> int:
     """The fewest pairs with which a difference is found with probability 0.8; at most 10,000."""
-    pairs = np.arange(2, MOST_SEEDS)
-    ratio = abs(difference) / deviation if deviation else math.inf
-    enough = _quantiles(pairs, tests) <= np.sqrt(pairs) * ratio
-    return int(pairs[enough.argmax()]) if enough.any() else MOST_SEEDS
+    if not deviation:
+        return 2
+    ratio = abs(difference) / deviation
+    return bisect_left(range(MOST_SEEDS), True, lo=2, key=lambda n: _power(ratio * math.sqrt(n), n, tests) >= POWER)
 
 
-def _quantiles(pairs: np.ndarray, tests: int) -> np.ndarray:
-    quantiles: np.ndarray = t.isf(LEVEL / tests / 2, pairs - 1) + t.isf(1 - POWER, pairs - 1)
-    return quantiles
+def _power(shift: float, pairs: int, tests: int) -> float:
+    """The probability that a two-sided test finds a mean of ``shift`` standard errors (noncentral t).
+
+    It is the mean over quantiles of the estimated deviation: scipy's noncentral t is not a number for many pairs.
+    """
+    deviations = np.sqrt(chi2.ppf((np.arange(QUANTILES) + 0.5) / QUANTILES, pairs - 1) / (pairs - 1))
+    edges = t.isf(LEVEL / tests / 2, pairs - 1) * deviations
+    return float(np.mean(norm.sf(edges - shift) + norm.cdf(-edges - shift)))
 
 
 def verdict(test: PairedTest | None, adjusted: float, sign: int, metric: str, digits: int, failures: str = "") -> str:

@@ -104,6 +104,8 @@ class KubernetesSettings:
             raise ConfigError("--tpu, --gpus_per_node: give one of them; --gpus_per_node=0 uses CPUs alone")
         if self.tpu is not None and self.nodes != 1:
             raise ConfigError(f"--nodes: {self.nodes}: the topology of --tpu sets the number of hosts; leave it out")
+        if self.gpu_type is not None and not self.gpus_per_node:
+            raise ConfigError(f"--gpu_type: {self.gpu_type}: without --gpus_per_node there is no GPU; leave it out")
 
 
 class Hosts(NamedTuple):
@@ -316,6 +318,8 @@ def _probe(test: str) -> Manifest:
 
 
 def _sweep_job(settings: KubernetesSettings, hosts: Hosts, sweep: Sweep) -> Manifest:
+    if settings.minutes_without_progress:
+        raise ConfigError("--minutes_without_progress: is of a run; workers of a sweep have heartbeats; leave it out")
     pod = _pod(settings, hosts, shlex.join(sweep.command()), _sweep_environment(settings, sweep))
     return {
         "apiVersion": "batch/v1",

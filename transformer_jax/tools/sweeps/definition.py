@@ -13,6 +13,7 @@ from transformer_jax.config.conversion import read_value, type_of
 from transformer_jax.config.errors import nearest
 from transformer_jax.config.plugins import call_in_file
 from transformer_jax.config.tasks import TASKS
+from transformer_jax.tasks.sizing import require_sizes
 
 STORAGE_VARIABLE = "TRANSFORMER_JAX_SWEEP_STORAGE"
 """Environment variable with the SQLAlchemy URL of the database that holds the study."""
@@ -165,7 +166,9 @@ class Sweep:
         """The settings of the trial at ``point``; raises ConfigError if they contradict each other."""
         row = self.rows[str(point[ROW])] if ROW in point else {}
         stated = {**self.overrides, **row, **{key: value for key, value in point.items() if key != ROW}}
-        return resolve(self.config, [(key, str(value)) for key, value in stated.items()])
+        overrides = [(key, str(value)) for key, value in stated.items()]
+        require_sizes(self.config, overrides, "config")
+        return resolve(self.config, overrides)
 
 
 def folder_of(workdir: str | Path, number: int) -> str:

@@ -17,6 +17,8 @@ POLL_SECONDS = 1.0
 STOPPING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 # From prctl(2).
 PR_SET_PDEATHSIG = 1
+# Environment variable of a worker: the process that started it.
+PARENT = "TRANSFORMER_JAX_SWEEP_PARENT"
 
 
 def gpus() -> list[str]:
@@ -59,9 +61,12 @@ def share_cores(number: int, workers: int) -> None:
 
 
 def end_with_parent() -> None:
-    """Makes Linux send this process SIGTERM when its parent ends."""
+    """Makes Linux send this process SIGTERM when its parent ends; ends it now if that has ended before."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        parent = os.environ.get(PARENT)
+        if parent and os.getppid() != int(parent):
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def log_file(logs: Path, number: int) -> Path:
@@ -81,7 +86,7 @@ def run_workers(
         for number, environment in enumerate(environments):
             log = stack.enter_context(log_file(logs, number).open("ab"))
             # Own process groups: a terminal would send Ctrl-C to the workers too, and a second signal ends a run at once.
-            variables, nothing = os.environ | environment, subprocess.DEVNULL
+            variables, nothing = os.environ | environment | {PARENT: str(os.getpid())}, subprocess.DEVNULL
             workers.append(
                 subprocess.Popen(command, env=variables, stdout=log, stderr=log, stdin=nothing, process_group=0)
             )
