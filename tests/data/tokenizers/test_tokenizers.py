@@ -11,6 +11,7 @@ from transformer_jax.config import ConfigError, DataError, TokenizerConfig
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.tokenizers import (
     Tokenizer,
+    kinds,
     load_tokenizers,
     save_tokenizers,
     tokenizer_from_bytes,
@@ -140,7 +141,7 @@ def test_a_vocabulary_that_is_not_possible_names_the_nearest(subword, size, mess
     assert capfd.readouterr() == ("", ""), "sentencepiece is silent"
 
 
-def test_sample_is_uniform_over_the_whole_stream_and_seeded():
+def test_sample_is_uniform_over_the_whole_stream_and_seeded(monkeypatch):
     pairs = [SentencePair(str(number), "") for number in range(100)]
     counts = Counter(pair.source for seed in range(200) for pair in sample_examples(iter(pairs), 10, seed))
     assert len(counts) == 100
@@ -148,6 +149,8 @@ def test_sample_is_uniform_over_the_whole_stream_and_seeded():
     assert min(counts.values()) > 3
     assert sample_examples(iter(pairs), 10, 1) == sample_examples(iter(pairs), 10, 1)
     assert sample_examples(iter(pairs), 1000, 1) == pairs
+    monkeypatch.setattr(kinds, "MAX_SAMPLED", 100)
+    assert 0 < len(sample_examples(iter(pairs), 1000, 1)) < len(pairs)
 
 
 @pytest.mark.parametrize("pairs", [[], [("", "x")], [("x", " \t")]])

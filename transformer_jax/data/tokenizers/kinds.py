@@ -30,6 +30,8 @@ TOKENIZER_FILES = (
 )
 """All names of ``tokenizer_files``; no other file that a description names is opened."""
 MAX_PIECES_A_WORD, MAX_PIECES_A_CHARACTER = 4.0, 1.5
+# A million pairs of news have 250 million characters; documents may be longer than the memory.
+MAX_SAMPLED = 1_000_000_000
 Example = TypeVar("Example")
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 _LISTED = registered("tokenizer", lambda made: imported(made) if isinstance(made, str) else made)
@@ -40,12 +42,19 @@ _OWN_LOADERS: dict[str, Callable[[bytes], Tokenizer]] = {
 
 
 def sample_examples(examples: Iterable[Example], count: int, seed: int) -> list[Example]:
-    """A uniform sample of at most ``count`` examples of a stream (Vitter 1985, algorithm R)."""
+    """A uniform sample of at most ``count`` examples of a stream (Vitter 1985, algorithm R).
+
+    It is smaller where the first ``count`` examples have more than ``MAX_SAMPLED`` characters.
+    """
     rng = random.Random(seed)
     sample: list[Example] = []
+    characters = 0
     for index, example in enumerate(examples):
         if index < count:
             sample.append(example)
+            characters += len(example) if isinstance(example, str) else sum(map(len, example))
+            if characters > MAX_SAMPLED:
+                count = len(sample)
             continue
         slot = rng.randrange(index + 1)
         if slot < count:
