@@ -270,6 +270,7 @@ def test_of_equal_scores_the_newest_is_best(tmp_path):
         checkpoints.save(state_at(step), {}, score=bleu)
     checkpoints.wait()
     assert not Counters().add_validation(math.nan, BLEU), "a metric may be undefined at first"
+    assert Counters(best=math.nan).add_validation(1.0, BLEU), "a run of an earlier version"
     assert noted == [True, True, True, False]
     assert best_step(scored_checkpoints(RunDirectory(tmp_path)), BLEU) == 3
     assert counters.evaluations_without_gain == 2

@@ -113,7 +113,7 @@ def test_a_prefix_begins_every_translation(run):
 
 
 def test_numbers_that_cannot_be_computed_with_are_refused(run):
-    for flag in ("--temperature=1e-38", "--temperature=nan", "--temperature=-1", f"--seed={2**64}"):
+    for flag in ("--temperature=1e-38", "--temperature=nan", "--temperature=-1", f"--seed={2**64}", "--seed=3"):
         result = translate(run, b"a\n", flag)
         assert result.returncode == 2 and result.stdout == b""
         assert flag.split("=")[0].strip("-").encode() in result.stderr

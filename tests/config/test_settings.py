@@ -27,7 +27,7 @@ REFUSED = [
     ),
     (
         {"model": {"d_model": 2, "num_heads": 1, "positions": "fairseq"}},
-        "model.d_model: fairseq has two sinusoids or more",
+        "model.d_model: fairseq positions need at least 4",
     ),
     ({"model": {"d_model": 511, "d_key": 8, "d_value": 8}}, "model.d_model: 511 must be even: sinusoids come in pairs"),
     ({"model": {"dropout": 1.0}}, "model.dropout: 1.0 must be below 1"),
@@ -39,10 +39,6 @@ REFUSED = [
             "model": {"kind": "decoder_only", "attention": "soft_cap,alibi"},
         },
         "model.attention: 'alibi' is not one of multi_head, biased, rectified, unscaled, acausal",
-    ),
-    (
-        {"task": "language_model", "model": {"mixers": "ssru", "attention": "qk_norm"}},
-        "model.attention: qk_norm is in no layer (model.mixers=ssru); leave out",
     ),
     (
         {"model": {"mixers": "ssru attention"}},

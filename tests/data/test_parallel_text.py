@@ -52,6 +52,8 @@ def test_lines_do_not_depend_on_the_blocks_that_are_read(tmp_path, monkeypatch, 
     lines = ["ä", "", "\u2028b\rc", "日本\r", "last"]
     (file := tmp_path / "text").write_bytes("\ufeffä\r\n\n\u2028b\rc\n日本\r\r\nlast".encode())
     assert [list(read_lines(file, skipped)) for skipped in range(7)] == [lines[skipped:] for skipped in range(7)]
+    (tmp_path / "mark").write_bytes("\ufeff".encode())
+    assert list(read_lines(tmp_path / "mark")) == [""]
     file.write_bytes(file.read_bytes() + b"\n\xff")
     found = read_lines(file, 2)
     assert [next(found) for _ in range(3)] == lines[2:]

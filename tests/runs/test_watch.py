@@ -65,17 +65,18 @@ def watched(folder, config, pause=lambda: pytest.fail("there was nothing to wait
     return list(watch(run, replace(config, mesh=MeshConfig()), split, run.watched(split), pause=pause))
 
 
-def test_a_stated_width_is_searched_though_validations_have_another(whole, config, tmp_path, monkeypatch):
+def test_a_stated_width_is_searched_though_validations_have_another(whole, tmp_path, monkeypatch):
     def validate(task, params, split, *, limit=0):
         widths.append((task.config.decoding.beam_width, task.config.training.validation_beam_width))
         raise KeyboardInterrupt
 
     widths = []
     monkeypatch.setattr(TranslationTask, "validate", validate)
-    training = replace(config.training, validation_beam_width=1)
-    config = replace(config, decoding=replace(config.decoding, beam_width=7), training=training)
-    with pytest.raises(KeyboardInterrupt):
-        watched(copy_until(6, whole, tmp_path / "run"), config)
+    folder = copy_until(6, whole, tmp_path / "run")
+    settings = (folder / "config.json").read_text().replace('"validation_beam_width": 0', '"validation_beam_width": 1')
+    (folder / "config.json").write_text(settings)
+    flags = ["evaluate", f"--workdir={folder}", "--watch", "--trust_config", "--config.decoding.beam_width=7"]
+    assert main(flags) == 130
     assert widths == [(7, 0)]
 
 

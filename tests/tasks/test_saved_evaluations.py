@@ -45,6 +45,8 @@ def test_names_say_which_text_was_scored_if_not_the_test_split_of_the_run():
     used = from_dict({"data": {"source": "text", "train": "a.en,a.de", "test": "/news/c.en,/news/c.de"}})
     assert evaluation_stem("validation", 30, 1, trained, used) == "evaluation-validation-30"
     assert evaluation_stem("test", 30, 1, trained, used).startswith("evaluation-test-30-test=c.de~")
+    other = from_dict({"data": {"source": "text", "train": "a.en,a.de", "test": "b.en,b.de", "test_split": "other"}})
+    assert evaluation_stem("other", 30, 1, trained, other) == "evaluation-other-30"
 
 
 def test_names_say_who_took_part_and_no_two_ensembles_share_one(monkeypatch, tmp_path):

@@ -16,7 +16,7 @@ from transformer_jax.config.sizing import seconds_of
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.tasks.sizing import require_sizes
 from transformer_jax.tools.duel.contenders import BASE, EQUAL, Contender, read_contenders
-from transformer_jax.tools.sweeps.workers import end_with_parent, gpu_environments, gpus, share_cores
+from transformer_jax.tools.sweeps.workers import PARENT, end_with_parent, gpu_environments, gpus, share_cores
 
 if TYPE_CHECKING:
     from transformer_jax.tools.reports.document import Section
@@ -92,10 +92,14 @@ def duel(values: flags.Values) -> int:
     tuning, status = _tune(values, workdir, names, plugins, metric) if values.tune else (None, 0)
     if status:
         return status
-    plan = read_plan(workdir)
-    assert plan is not None
 
-    def power() -> str:
+    def newest_plan() -> "Plan":
+        # Another command may add ideas meanwhile.
+        plan = read_plan(workdir)
+        assert plan is not None
+        return plan
+
+    def power(plan: "Plan") -> str:
         ideas = sum(each.contender.idea != BASE for each in plan.planned.values())
         return power_statement(results_of(plan, metric, trials()), values.seeds, ideas, metric, values.effect)
 
@@ -104,7 +108,7 @@ def duel(values: flags.Values) -> int:
 
     # The base alone first: its noise floor says what the ideas' runs can show.
     for rows in ([each.name for each in contenders if each.idea == BASE], names):
-        print(power(), flush=True)
+        print(power(newest_plan()), flush=True)
         status = _sweep(values, workdir, f"{values.seeds}", workdir, rows, plugins)
         if status:
             break
@@ -112,10 +116,9 @@ def duel(values: flags.Values) -> int:
     unfinished = len(points) - sum(
         each.has_ended and (each.point["row"], each.point["seed"]) in points for each in trials()
     )
-    newest = read_plan(workdir)
-    assert newest is not None
-    results = results_of(newest, metric, trials())
-    section, written = write_duel_report(newest, results, metric, power(), unfinished, tuning, workdir)
+    plan = newest_plan()
+    results = results_of(plan, metric, trials())
+    section, written = write_duel_report(plan, results, metric, power(plan), unfinished, tuning, workdir)
     print("\n" + section_text(section) + "\n\n" + "\n".join(f"  {file}" for file in written))
     return status
 
@@ -141,9 +144,9 @@ def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
     for name in sorted(fixed & dict(overrides).keys()):
         raise ConfigError(f"--config.{name}: a duel sets it itself; leave it out")
     contenders = read_contenders(recipe, overrides, values.ideas, [int(size) for size in sizes])
-    fixed = {"seed", "training.num_updates"} | ({"model.d_ff"} if values.equal == "parameters" else set())
-    for each in contenders:
-        for name in sorted(fixed & each.settings.keys() if each.size == 1 else ()):
+    chosen = {"seed", "training.num_updates"} | ({"model.d_ff"} if values.equal == "parameters" else set())
+    for each in read_contenders(recipe, overrides, values.ideas, [1]):
+        for name in sorted(chosen & each.settings.keys()):
             raise ConfigError(f"--ideas: {each.name}: a duel sets {name} itself; leave it out")
     return contenders, metrics[values.metric or base.selection.name]
 
@@ -155,7 +158,7 @@ def _plan_in_process(values: flags.Values, workdir: Path) -> int:
     # On the devices and cores of a worker, whose runs the pilots measure.
     environments = gpu_environments(values.workers or max(len(gpus()), 1), gpus())
     with log.open("wb") as file:
-        environment = {**os.environ, **environments[0], PLANNER: str(len(environments))}
+        environment = {**os.environ, **environments[0], PARENT: str(os.getpid()), PLANNER: str(len(environments))}
         status = subprocess.run(command, env=environment, stderr=file, check=False).returncode
     if status:
         print("\n".join(log.read_text(encoding="utf-8").splitlines()[-LAST_LINES:]), file=sys.stderr)

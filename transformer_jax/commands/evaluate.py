@@ -2,6 +2,7 @@ import json
 import shlex
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,9 @@ def _watch(values: flags.Values, config: ExperimentConfig) -> int:
 
     run, split = RunDirectory(values.workdir), values.split if values["split"].present else "validation"
     folder = _results(values) / run.watched(split).name
+    if {"decoding.beam_width", "decoding.mbr"} & dict(flags.overrides_of(values)).keys():
+        # A stated width overrides that of validations.
+        config = replace(config, training=replace(config.training, validation_beam_width=0))
     training = config.training
     if training.evaluate_every == 0 and training.num_updates // training.checkpoint_every > training.keep_last:
         print(f"the run keeps its last {training.keep_last} checkpoints only, the best or not (training.keep_last)")

@@ -70,7 +70,7 @@ def subject_of(values: flags.Values, recipe: str) -> Subject:
             raise ConfigError("--workdir: this figure is of a trained run; give its folder")
         for name in ("checkpoint", "others", "limit"):
             if values[name].present:
-                raise ConfigError(f"--{name}: is of a run; give --workdir")
+                raise ConfigError(f"--{name}: applies only to a run; give --workdir")
         return Subject(values.config, flags.resolve_config(values))
     others = tuple(Subject(workdir, *_run(values, workdir)) for workdir in values.others)
     return Subject(values.workdir, *_run(values, values.workdir), others=others, limit=values.limit)

@@ -110,14 +110,6 @@ class DecoderOnlyConfig(TransformerLayersConfig):
     positions: str = same_setting("learned", TransformerLayersConfig, "positions")
     feed_forward: str = same_setting("gelu", TransformerLayersConfig, "feed_forward")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        is_used = "attention" in self.layer_mixers or (self.attention == "multi_head" and not self.attention_dropout)
-        problem = (
-            f"{self.attention} is in no layer (model.mixers={self.mixers}); leave out model.attention and its dropout"
-        )
-        require(is_used, "model.attention", problem)
-
     @property
     def decoder_depth(self) -> int:
         return self.num_layers

@@ -134,9 +134,7 @@ class TransformerLayersConfig:
         check_settings("model", self)
         is_even = self.d_model % 2 == 0 or self.positions not in ("sinusoidal", "fairseq")
         require(is_even, "model.d_model", f"{self.d_model} must be even: sinusoids come in pairs")
-        require(
-            self.positions != "fairseq" or self.d_model > 2, "model.d_model", "fairseq has two sinusoids or more; use 4"
-        )
+        require(self.positions != "fairseq" or self.d_model > 2, "model.d_model", "fairseq positions need at least 4")
         for name in ("d_key", "d_value"):
             divides = getattr(self, name) > 0 or self.d_model % self.num_heads == 0
             problem = f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}; change one, or set model.{name}"

@@ -12,7 +12,7 @@ from transformer_jax.data.mixture import Mixture
 from transformer_jax.data.sentence_pairs import Document, DocumentSource, did_you_mean, digest, require_split
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 from transformer_jax.data.synthetic.symbols import split_random
-from transformer_jax.data.text_files import check_sentence, hash_file, is_text_file, raw_lines
+from transformer_jax.data.text_files import check_sentence, hash_file, is_text_file, raw_blocks, raw_lines
 
 ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 SENTENCES_IN_PARAGRAPH = (3, 7)
@@ -25,7 +25,7 @@ def lines(path: Path) -> Iterator[Document]:
 
 
 def paragraphs(path: Path) -> Iterator[Document]:
-    """Paragraphs separated by a blank line, also of Windows; further blank lines belong to the next paragraph."""
+    """Paragraphs separated by a blank line (LF or CRLF); further blank lines belong to the next paragraph."""
     open_lines: list[str] = []
     num_bytes = 0
     for number, raw in enumerate(raw_lines(path), start=1):
@@ -70,7 +70,14 @@ class _TextFile:
         return self._digest(split, with_time=False)
 
     def _digest(self, split: str, *, with_time: bool) -> str:
-        return digest([self.documents_are, hash_file(self.file(split), with_time=with_time)])
+        file = self.file(split)
+        return digest([*_reading(self.documents_are, file), hash_file(file, with_time=with_time)])
+
+
+def _reading(documents_are: str, file: Path) -> list[str]:
+    """How a file is read; paragraphs with CRLF were one document in earlier versions."""
+    has_crlf = documents_are == "paragraphs" and b"\r\n\r\n" in next(raw_blocks(file), b"")
+    return [documents_are, *["CRLF"] * has_crlf]
 
 
 @dataclass(frozen=True)
@@ -149,7 +156,8 @@ class NamedTexts(_TextFile):
 
     def _digest(self, split: str, *, with_time: bool) -> str:
         cut = [split, str(self.held_out)] if self._is_cut(split) else []
-        return digest([self.documents_are, *cut, hash_file(self.file(split), with_time=with_time)])
+        file = self.file(split)
+        return digest([*_reading(self.documents_are, file), *cut, hash_file(file, with_time=with_time)])
 
     def _is_cut(self, split: str) -> bool:
         return split in ("train", "validation") and "validation" not in self.files

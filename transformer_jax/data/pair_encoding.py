@@ -93,15 +93,19 @@ def is_overlong(text: str) -> bool:
 
 
 def encoded_chunks(
-    pairs: Iterator[SentencePair], tokenizers: TokenizerPair, filtering: DataConfig | None, number: int = 0
+    pairs: Iterator[SentencePair],
+    tokenizers: TokenizerPair,
+    filtering: DataConfig | None,
+    number: int = 0,
+    num_threads: int = -1,
 ) -> Iterator[EncodedChunk]:
     """Encodes a stream of pairs in chunks, in order; memory holds a chunk.
 
     ``filtering`` None keeps all pairs, as for validation and test. ``number``: of the segmentation, where ``data.bpe_dropout``
-    makes several.
+    makes several. ``num_threads``: -1: all cores.
     """
     for chunk in chunks_of(pairs, lambda pair: len(pair.source) + len(pair.target)):
-        sides = encoded_sides(chunk, tokenizers, filtering, number)
+        sides = encoded_sides(chunk, tokenizers, filtering, number, num_threads)
         reasons = reasons_to_drop(filtering, chunk, sides) if filtering else {}
         if reasons:
             sides = [[ids for index, ids in enumerate(side) if index not in reasons] for side in sides]
@@ -110,7 +114,11 @@ def encoded_chunks(
 
 
 def encoded_sides(
-    chunk: Sequence[SentencePair], tokenizers: TokenizerPair, filtering: DataConfig | None, number: int = 0
+    chunk: Sequence[SentencePair],
+    tokenizers: TokenizerPair,
+    filtering: DataConfig | None,
+    number: int = 0,
+    num_threads: int = -1,
 ) -> list[list[list[int]]]:
     """The ids of the source sentences and of the target sentences."""
     sides = []
@@ -125,7 +133,7 @@ def encoded_sides(
             drawn = zip(short, seeds, strict=True)
             sides.append([tokenizer.encode_with_dropout(text, dropout, seed) for text, seed in drawn])
         else:
-            sides.append(tokenizer.encode_batch(short))
+            sides.append(tokenizer.encode_batch(short, num_threads=num_threads))
     return sides
 
 

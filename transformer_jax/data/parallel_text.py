@@ -116,7 +116,8 @@ class TextCorpus:
                 f"data.directory: {str(folder)!r} is not a folder; give the folder of the text (Multi30k: "
                 "https://github.com/multi30k/dataset, data/task1/raw)"
             )
-        table, source, target = self._in_folder(folder, split)
+        endings = "tsv", self.source_language, self.target_language
+        table, source, target = (plain_or_gzip(folder / f"{split}.{ending}") for ending in endings)
         if table and (source or target):
             raise DataError(f"{folder}: both {table.name} and {split}.* of single languages exist; remove one")
         if table:
@@ -124,11 +125,6 @@ class TextCorpus:
         if not (source and target):
             raise DataError(self._missing(folder, split))
         return source, target
-
-    def _in_folder(self, folder: Path, split: str) -> list[Path | None]:
-        """The TSV, the source and the target of a split, where they exist."""
-        endings = "tsv", self.source_language, self.target_language
-        return [plain_or_gzip(folder / f"{split}.{ending}") for ending in endings]
 
     def require_sound(self, split: str) -> None:
         """Raises DataError, with file and line, unless every line of a split can be read and has a translation.
@@ -151,11 +147,6 @@ class TextCorpus:
 
     def hold_out(self) -> list[SentencePair]:
         """The training pairs that are the validation split; reads the training text twice."""
-        folder = self.files(self.train)[0].parent
-        if self.train not in dict(self.named) and (found := [*filter(None, self._in_folder(folder, self.validation))]):
-            raise DataError(
-                f"data.held_out: {found[0]} is the validation split; leave out data.held_out, or move the file"
-            )
         count = sum(1 for _ in self._all_pairs(self.train))
         number = round(self.held_out if self.held_out >= 1 else self.held_out * count)
         if not 0 < 2 * number <= count:
@@ -198,9 +189,9 @@ class TextCorpus:
         return f"{folder}: no split {split!r}; expected {wanted}; splits found: {found}{remedy}"
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=64)
 def _held_out_of(corpus: TextCorpus, stamps: tuple[int, ...]) -> list[SentencePair]:
-    """``TextCorpus.hold_out`` of files with these times: a command opens the same corpus several times."""
+    """``TextCorpus.hold_out``, cached by modification times, since a command opens a corpus several times."""
     del stamps
     return corpus.hold_out()
 

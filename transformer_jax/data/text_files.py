@@ -73,6 +73,7 @@ def _blocks_of_lines(path: Path, skipped: int) -> Iterator[list[str]]:
         last.append(block[:end])
         if end or not block:
             whole, last = b"".join(last), []
+            is_only_mark = is_first and whole == _BYTE_ORDER_MARK
             if is_first:
                 require_no_archive(whole, str(path))
                 whole, is_first = whole.removeprefix(_BYTE_ORDER_MARK), False
@@ -81,7 +82,7 @@ def _blocks_of_lines(path: Path, skipped: int) -> Iterator[list[str]]:
             text = b"".join(whole.split(b"\n", passed)[passed:]).decode("utf-8")
             if "\0" in text:
                 raise ValueError("NUL byte")
-            lines = text.removesuffix("\n").split("\n") if text else []
+            lines = text.removesuffix("\n").split("\n") if text or (is_only_mark and not passed) else []
             yield [line.removesuffix("\r") for line in lines] if "\r" in text else lines
         last.append(block[end:])
 

@@ -285,16 +285,21 @@ class PairTokenization(Tokenization[TokenStore]):
                 size = part.count(self.split)
                 if name:
                     yield nothing._replace(kept={name: 0})
+                read = 0
                 for number in range(times):
                     skipped = min(shard.skipped(times * pairs, begun), size)
                     unread = pairs_after(part, self.split, skipped)
                     own = shard.of(unread, times * pairs, begun=begun + skipped)
-                    for chunk in encoded_chunks(own, self.tokenizers, config, number):
+                    # Other shards use the other cores.
+                    threads = -1 if shard == WHOLE_SPLIT else 1
+                    for chunk in encoded_chunks(own, self.tokenizers, config, number, threads):
                         yield chunk._replace(kept={name: len(chunk.source.lengths)}) if name else chunk
                         progress.advance(chunk.read)
+                        read += chunk.read
                     begun += size
                 if getattr(part, "held_out", 0) and shard.index == shard.count - 1:
-                    missing = times * (size - sum(1 for _ in part.pairs(self.split)))
+                    whole = read if shard == WHOLE_SPLIT else times * sum(1 for _ in part.pairs(self.split))
+                    missing = times * size - whole
                     if missing:
                         yield nothing._replace(read=missing, dropped=Counter({HELD_OUT: missing}))
 

@@ -62,7 +62,7 @@ def initial(settings: MupSettings | None, config: Any, site: Site, path: str) ->
     """Smaller output weights, for optimizer.name=mup and an output that shares no embedding (Yang et al. 2022, table 3)."""
     require(settings is not None, "model.initialization", "mup needs optimizer.name=mup")
     has_latent = "latent" in getattr(config, "attention", "").split(",")
-    require(not has_latent, "model.attention", "mup knows no width of the latent; use another attention")
+    require(not has_latent, "model.attention", "mup does not scale the latent projection; use another attention")
     is_tied, problem = config.tying in ("all", "output"), "mup has other output weights than embeddings"
     require(not is_tied, "model.tying", f"{problem}, not {config.tying}; use none")
     require(config.embedding == "scaled", "model.embedding", f"mup needs scaled, not {config.embedding}")

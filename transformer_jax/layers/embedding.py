@@ -105,8 +105,9 @@ class BiasedProjection(OutputLayer):
         """
         hidden, table, _ = self.embedding.factors(hidden)
         parts = [self.logits_bias]
-        if self.embedding.precision.compute != "float32":
-            rounded = lax.stop_gradient(self.embedding.precision.rounded(self.logits_bias).astype(jnp.float32))
+        precision = self.embedding.precision
+        if precision.compute != "float32" or precision.mantissa_bits is not None:
+            rounded = lax.stop_gradient(precision.rounded(self.logits_bias).astype(jnp.float32))
             parts = [rounded, self.logits_bias - rounded]
         ones = jnp.ones((*hidden.shape[:2], len(parts)), hidden.dtype)
         columns = jnp.concatenate([table, jnp.stack(parts, -1)], -1)

@@ -110,7 +110,9 @@ class Counters:
 
     def add_validation(self, value: float, selection: Metric) -> bool:
         """Counts a validation; True if it equals or exceeds the best. Only a gain resets patience."""
-        is_gain = not math.isnan(value) and (self.best is None or selection.is_better(value, self.best))
+        is_gain = not math.isnan(value) and (
+            self.best is None or math.isnan(self.best) or selection.is_better(value, self.best)
+        )
         self.best = value if is_gain else self.best
         self.evaluations_without_gain = 0 if is_gain else self.evaluations_without_gain + 1
         return value == self.best

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import jax
@@ -69,9 +69,6 @@ def _scored(
 ) -> Iterator[str]:
     """Scores checkpoints until the end of the run; a line for each."""
     selection, mesh = config.selection, make_mesh(config.mesh)
-    if config.decoding != load_run_config(run.path).decoding:
-        # Else validations may have a width of their own.
-        config = replace(config, training=replace(config.training, validation_beam_width=0))
     # All scores, also slow ones: no training waits for them.
     task = task_class(config.with_all_scores.task)(config.with_all_scores, tokenizers_of_run(run), mesh)
     like = sharded_shapes(jax.eval_shape(task.objective.init_params, jax.random.key(0)), mesh)

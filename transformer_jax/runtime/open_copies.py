@@ -95,8 +95,10 @@ def with_addresses(text: str) -> str:
 
 
 def _copy_of(folder: Path) -> OpenCopy | None:
-    return next((copy for path, copy in OPEN.items() if folder.is_relative_to(path)), None)
+    found = [copy for path, copy in OPEN.items() if folder.is_relative_to(path)]
+    return max(found, key=lambda copy: len(copy.address), default=None)
 
 
 def _copy_at(address: str) -> OpenCopy | None:
-    return next((copy for copy in OPEN.values() if address.startswith(f"{copy.address}/")), None)
+    found = [copy for copy in OPEN.values() if address.startswith(f"{copy.address}/")]
+    return max(found, key=lambda copy: len(copy.address), default=None)

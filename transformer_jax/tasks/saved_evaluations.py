@@ -64,8 +64,9 @@ def evaluation_stem(split: str, step: int, averaged: int, trained: ExperimentCon
     It has the settings of decoding, of scores and of the split's file in which ``used`` differs from ``trained``, the settings
     of the run.
     """
-    named = *NAMED_SETTINGS, *(f"data.{each}" for each in ("validation", "test") if used.data.split_name(each) == split)
-    changes = [(key, value) for key, _, value in difference(trained, used) if key.startswith(named)]
+    files = [f"data.{each}" for each in ("validation", "test") if used.data.split_name(each) == split]
+    every = difference(trained, used)
+    changes = [(key, value) for key, _, value in every if key.startswith(NAMED_SETTINGS) or key in files]
     changed = "".join(f"-{key.partition('.')[2]}={_short(str(value))}" for key, value in changes)
     average = "" if averaged == 1 else f"-average{averaged}"
     return f"{PREFIX}{split.replace('/', '-')}-{step}{average}{changed}"

@@ -129,7 +129,7 @@ def require_stated_tokens(source: str, overrides: Overrides, budget: str | None,
 def require_sizes(source: str, overrides: Overrides, key: str) -> None:
     """Raises ConfigError, which begins with ``key``, where ``train`` would choose the sizes of a recipe by a budget."""
     if _budget_of(source, overrides) and "model.d_model" not in dict(overrides):
-        remedy = "name a run that it trained (--config=RUN), another recipe, or state model.d_model and the other sizes"
+        remedy = "name a run that it trained (--config=RUN), or another recipe, or state model.d_model and all that a plan sets"
         raise ConfigError(f"{key}: --config={source} gets its sizes from a budget in train only; {remedy}")
 
 
@@ -214,7 +214,7 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
 
 
 def _words(text: str, side: SideText) -> float:
-    """Words between spaces; on a side without spaces, as many words as have its number of tokens."""
+    """Words between spaces; on a side without spaces, the number of words estimated from its characters."""
     parts = text.split()
     return len(parts) if side.is_spaced else sum(map(len, parts)) / (CHARACTERS_OF_A_TOKEN * TOKENS_OF_A_WORD)
 

@@ -221,7 +221,7 @@ def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> Ru
     require_local(output, "--output")
     if any(Path(output).expanduser().glob("*")):
         raise ConfigError(f"--output: {output} is not empty; give a folder for the new run")
-    target = Path(output).expanduser().absolute()
+    target = Path(output).expanduser().resolve()
     require_writable(str(target.parent), "--output")
     config = load_run_config(source.path)
     tokenizers = tokenizers_of_run(source)
@@ -230,8 +230,11 @@ def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> Ru
         params = jax.tree.map(np.asarray, checkpoints.restore_average(steps, like))
         progress = checkpoints.progress(steps[-1]) | {"average_of": list(steps)}
     origin = {"run": str(source.path.absolute()), "steps": list(steps)}
-    with appearing_folder(target) as folder:
-        write_run_directory(folder, config, tokenizers, steps[-1], params, progress, average_of=origin)
+    try:
+        with appearing_folder(target) as folder:
+            write_run_directory(folder, config, tokenizers, steps[-1], params, progress, average_of=origin)
+    except OSError as error:
+        raise ConfigError(f"--output: {output} cannot be written: {error.strerror or error}") from None
     return RunDirectory(target)
 
 

@@ -21,7 +21,16 @@ from transformer_jax.config.tasks import TASKS
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.tools.duel import plan as planning
 from transformer_jax.tools.duel.contenders import Contender, read_contenders
-from transformer_jax.tools.duel.plan import Cost, Plan, Planned, make_plan, read_plan, require_same_duel, sweep_of
+from transformer_jax.tools.duel.plan import (
+    Cost,
+    Plan,
+    Planned,
+    make_plan,
+    read_plan,
+    require_same_duel,
+    set_tuned,
+    sweep_of,
+)
 from transformer_jax.tools.duel.report import write_duel_report
 from transformer_jax.tools.duel.results import power_statement, results_of
 from transformer_jax.tools.sweeps import worker, workers
@@ -129,6 +138,11 @@ def test_a_duel_grows_by_ideas_and_keeps_its_conditions(tmp_path, monkeypatch):
     assert set(after.planned) == {"base", "rope", "alibi"}
     with pytest.raises(ConfigError, match="with equal='flops', and this command has 'time'"):
         require_same_duel(after, replace(after, equal="time"), [])
+    in_order = [["a", "1"], ["b", "2"]]
+    require_same_duel(replace(after, overrides=in_order), replace(after, overrides=in_order[::-1]), [])
+    tuned = set_tuned(tmp_path, {"rope": "0.1"})
+    assert (tuned.planned["rope"].tuned, set(tuned.planned)) == ("0.1", {"base", "rope", "alibi"})
+    assert read_plan(tmp_path) == tuned
     with pytest.raises(ConfigError, match="rope: its file or settings changed"):
         require_same_duel(after, after, [Contender("rope", 1, {"model.positions": "rope"}, {"rope.py": "other"})])
 

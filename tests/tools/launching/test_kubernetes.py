@@ -154,6 +154,10 @@ def test_a_run_in_an_object_store_needs_no_volume():
     with pytest.raises(ConfigError, match="--minutes_without_progress: looks at a file"):
         read(settings(gpus_per_node=1, minutes_without_progress=30), run)
     with_sweep = replace(run, followers=(sweep(),))
+    with pytest.raises(ConfigError, match="--gpu_type: h100: without --gpus_per_node there is no GPU"):
+        settings(tpu="v5e:4x4", gpu_type="h100")
+    with pytest.raises(ConfigError, match="--minutes_without_progress: applies to a single run"):
+        read(settings(gpus_per_node=1, minutes_without_progress=30), sweep())
     assert len(read(settings(gpus_per_node=1), with_sweep)[0]["spec"]["replicatedJobs"]) == 2
     stored = replace(run, config=replace(run.config, data=replace(run.config.data, store="/shared/tokens")))
     for other, lost in ((with_sweep, "/shared/sweep"), (stored, "/shared/tokens")):

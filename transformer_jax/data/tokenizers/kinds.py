@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError, TokenizerConfig
@@ -52,7 +52,7 @@ def sample_examples(examples: Iterable[Example], count: int, seed: int) -> list[
     for index, example in enumerate(examples):
         if index < count:
             sample.append(example)
-            characters += len(example) if isinstance(example, str) else sum(map(len, example))
+            characters += _characters(example)
             if characters > MAX_SAMPLED:
                 count = len(sample)
             continue
@@ -60,6 +60,11 @@ def sample_examples(examples: Iterable[Example], count: int, seed: int) -> list[
         if slot < count:
             sample[slot] = example
     return sample
+
+
+def _characters(example: Any) -> int:
+    """Of a text, or of the texts of a pair."""
+    return len(example) if isinstance(example, str) else sum(map(len, example))
 
 
 def train_tokenizers(

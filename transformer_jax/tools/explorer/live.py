@@ -102,7 +102,7 @@ def require_live(config: ExperimentConfig) -> None:
     for name, choices in (IMPLEMENTED[config.task] | parts).items():
         block, _, setting = name.partition(".")
         value = getattr(getattr(config, block), setting)
-        for each in map(str.strip, re.split("[, ]", value)) if isinstance(value, str) else (value,):
+        for each in re.split(r"[,\s]+", value.strip()) if isinstance(value, str) else (value,):
             if each not in choices:
                 known = ", ".join(str(choice) or "''" for choice in choices)
                 raise ConfigError(f"--live: {name}={value} is not implemented in the page; it implements {known}")

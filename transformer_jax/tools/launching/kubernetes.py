@@ -319,7 +319,9 @@ def _probe(test: str) -> Manifest:
 
 def _sweep_job(settings: KubernetesSettings, hosts: Hosts, sweep: Sweep) -> Manifest:
     if settings.minutes_without_progress:
-        raise ConfigError("--minutes_without_progress: is of a run; workers of a sweep have heartbeats; leave it out")
+        raise ConfigError(
+            "--minutes_without_progress: applies to a single run; sweep workers have heartbeats; leave it out"
+        )
     pod = _pod(settings, hosts, shlex.join(sweep.command()), _sweep_environment(settings, sweep))
     return {
         "apiVersion": "batch/v1",

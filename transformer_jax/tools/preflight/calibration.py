@@ -134,6 +134,7 @@ def calibrated(topology: Topology, calibration: Calibration) -> Topology:
         name=f"{calibration.device} (measured)",
         flops=flops,
         float32_flops=float32_flops,
+        exact_flops=known.exact_flops * float32_flops / known.float32_flops,
         memory_bandwidth=float(calibration.memory_bandwidth),
         links={name: float(speeds[name]) for name in axis_names(topology.devices) if name in speeds},
     )
