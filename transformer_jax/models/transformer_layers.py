@@ -61,9 +61,8 @@ class CausalLayer(EncoderLayer):
         residual = self.self_attention_residual
         inputs = residual.before(x)
         cache = self.self_attention.prefill(inputs, mask, cache)
-        attended = self.self_attention(inputs, inputs, mask, train=False)
-        x = self.parts.constrain(residual.after(x, attended, train=False))
-        return self.parts.constrain(self._feed_forward(x, train=False)), cache
+        x = residual.after(x, self.self_attention(inputs, inputs, mask, train=False), train=False)
+        return self._feed_forward(x, train=False), cache
 
     def step(
         self, x: Float[Array, "B W D"], cache: LayerCache, mask: StepMask
@@ -71,8 +70,7 @@ class CausalLayer(EncoderLayer):
         """One more position in each beam."""
         residual = self.self_attention_residual
         y, cache = self.self_attention.step(residual.before(x), cache, mask)
-        x = self.parts.constrain(residual.after(x, y, train=False))
-        return self.parts.constrain(self._feed_forward(x, train=False)), cache
+        return self._feed_forward(residual.after(x, y, train=False), train=False), cache
 
 
 class DecoderLayer(EncoderLayer):
