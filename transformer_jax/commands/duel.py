@@ -12,6 +12,7 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError, Metric, resolve
 from transformer_jax.config.conversion import type_of
+from transformer_jax.config.plugins import loaded_plugins
 from transformer_jax.config.sizing import seconds_of
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.tasks.sizing import require_sizes
@@ -69,7 +70,9 @@ def duel(values: flags.Values) -> int:
 
     workdir = require_writable(values.workdir, "--workdir").absolute()
     overrides = [list(each) for each in flags.overrides_of(values)]
-    stated = Plan(values.config, overrides, values.equal, values.budget, values.tune, metric.key)
+    files = [str(Path(file).expanduser().absolute()) for file in values.plugin]
+    plugins = {file: digest for file, digest in loaded_plugins().items() if file in files}
+    stated = Plan(values.config, overrides, values.equal, values.budget, values.tune, metric.key, plugins=plugins)
     found = read_plan(workdir)
     if found:
         require_same_duel(found, stated, contenders)
@@ -84,12 +87,12 @@ def duel(values: flags.Values) -> int:
     from transformer_jax.tools.reports.document import section_text
 
     names = [each.name for each in contenders]
-    plugins = [*values.plugin, *(file for each in contenders for file in each.files)]
+    all_files = [*values.plugin, *(file for each in contenders for file in each.files)]
     if not found or any(name not in found.planned for name in names):
         status = _plan_in_process(values, workdir)
         if status:
             return status
-    tuning, status = _tune(values, workdir, names, plugins, metric) if values.tune else (None, 0)
+    tuning, status = _tune(values, workdir, names, all_files, metric) if values.tune else (None, 0)
     if status:
         return status
 
@@ -109,7 +112,7 @@ def duel(values: flags.Values) -> int:
     # The base alone first: its noise floor says what the ideas' runs can show.
     for rows in ([each.name for each in contenders if each.idea == BASE], names):
         print(power(newest_plan()), flush=True)
-        status = _sweep(values, workdir, f"{values.seeds}", workdir, rows, plugins)
+        status = _sweep(values, workdir, f"{values.seeds}", workdir, rows, all_files)
         if status:
             break
     points = [(name, seed) for name in names for seed in range(values.seeds)]

@@ -140,6 +140,8 @@ def test_a_duel_grows_by_ideas_and_keeps_its_conditions(tmp_path, monkeypatch):
         require_same_duel(after, replace(after, equal="time"), [])
     in_order = [["a", "1"], ["b", "2"]]
     require_same_duel(replace(after, overrides=in_order), replace(after, overrides=in_order[::-1]), [])
+    with pytest.raises(ConfigError, match=r"--plugin: mine\.py changed since the duel began"):
+        require_same_duel(replace(after, plugins={"mine.py": "1"}), replace(after, plugins={"mine.py": "2"}), [])
     tuned = set_tuned(tmp_path, {"rope": "0.1"})
     assert (tuned.planned["rope"].tuned, set(tuned.planned)) == ("0.1", {"base", "rope", "alibi"})
     assert read_plan(tmp_path) == tuned

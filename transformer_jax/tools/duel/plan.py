@@ -74,7 +74,10 @@ class Planned:
 
 @dataclass(frozen=True)
 class Plan:
-    """The conditions of a duel, which stay the same in its folder, and the contenders planned so far, by name."""
+    """The conditions of a duel, which stay the same in its folder, and the contenders planned so far, by name.
+
+    ``plugins``: the digests of files that ``--plugin`` named.
+    """
 
     recipe: str
     overrides: list[list[str]]
@@ -83,6 +86,7 @@ class Plan:
     tune: str
     metric: str
     planned: dict[str, Planned] = field(default_factory=dict)
+    plugins: dict[str, str] = field(default_factory=dict)
 
     @property
     def tuned_key(self) -> str:
@@ -123,6 +127,9 @@ def require_same_duel(old: Plan, new: Plan, contenders: Sequence[Contender]) -> 
         if before != now:
             problem = f"the folder holds a duel with {name}={before!r}, and this command has {now!r}"
             raise ConfigError(f"--workdir: {problem}; use another folder")
+    for file, digest in new.plugins.items():
+        if old.plugins.get(file, digest) != digest:
+            raise ConfigError(f"--plugin: {file} changed since the duel began; use another folder")
     for each in contenders:
         if each.name in old.planned and old.planned[each.name].contender != each:
             raise ConfigError(

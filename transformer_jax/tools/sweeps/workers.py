@@ -82,14 +82,7 @@ def run_workers(
     """
     logs.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        workers = []
-        for number, environment in enumerate(environments):
-            log = stack.enter_context(log_file(logs, number).open("ab"))
-            # Own process groups: a terminal would send Ctrl-C to the workers too, and a second signal ends a run at once.
-            variables, nothing = os.environ | environment | {PARENT: str(os.getpid())}, subprocess.DEVNULL
-            workers.append(
-                subprocess.Popen(command, env=variables, stdout=log, stderr=log, stdin=nothing, process_group=0)
-            )
+        workers: list[subprocess.Popen[bytes]] = []
 
         def pass_on(number: int, frame: FrameType | None) -> None:
             print("stopping: the workers save; the same command resumes", file=sys.stderr)
@@ -100,6 +93,13 @@ def run_workers(
         for number in STOPPING:
             stack.callback(signal.signal, number, signal.signal(number, pass_on))
         try:
+            for index, environment in enumerate(environments):
+                log = stack.enter_context(log_file(logs, index).open("ab"))
+                # Own process groups: a terminal would send Ctrl-C to the workers too, and a second signal ends a run at once.
+                variables, nothing = os.environ | environment | {PARENT: str(os.getpid())}, subprocess.DEVNULL
+                workers.append(
+                    subprocess.Popen(command, env=variables, stdout=log, stderr=log, stdin=nothing, process_group=0)
+                )
             while any(worker.poll() is None for worker in workers):
                 look()
                 time.sleep(POLL_SECONDS)
