@@ -182,7 +182,9 @@ class StoredFolder:
         if self.is_direct:
             return self.upload_files()
         has_ended = (self.path / OUTCOME).is_file()
-        here = [f"checkpoints/{each.name}" for each in self.path.glob("checkpoints/[0-9]*") if each.name.isdigit()]
+        # In order, so that readers see none before an older one.
+        steps = sorted(int(each.name) for each in self.path.glob("checkpoints/[0-9]*") if each.name.isdigit())
+        here = [f"checkpoints/{step}" for step in steps]
         markers = {name: self._marker(name) for name in here}
         self.upload_files(later=OUTCOME)
         for name, marker in markers.items():
