@@ -148,7 +148,8 @@ def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
         raise ConfigError(f"--config.{name}: a duel sets it itself; leave it out")
     contenders = read_contenders(recipe, overrides, values.ideas, [int(size) for size in sizes])
     chosen = {"seed", "training.num_updates"} | ({"model.d_ff"} if values.equal == "parameters" else set())
-    for each in read_contenders(recipe, overrides, values.ideas, [1]):
+    own = [each for each in contenders if each.size == 1] or read_contenders(recipe, overrides, values.ideas, [1])
+    for each in own:
         for name in sorted(chosen & each.settings.keys()):
             raise ConfigError(f"--ideas: {each.name}: a duel sets {name} itself; leave it out")
     return contenders, metrics[values.metric or base.selection.name]

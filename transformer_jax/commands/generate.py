@@ -45,8 +45,7 @@ def generate(values: flags.Values) -> int:
     values.config_override += [f"decoding.{name}={values[name].value}" for name in stated]
     config = run_config(values, "language_model")
     width = config.decoding.beam_width
-    stated += ["seed"] * values["seed"].present
-    for name in (each for each in (*SAMPLING_FLAGS, "seed") if each in stated and width > 1):
+    for name in (each for each in (*SAMPLING_FLAGS, "seed") if width > 1 and values[each].present):
         raise ConfigError(f"--{name}: beam_width={width} is beam search, which does not sample; add --beam_width=1")
     prompts = None if values.prompts is None else list(read_lines(Path(values.prompts)))
     if prompts == []:

@@ -14,11 +14,10 @@ from transformer_jax.config.checks import absolute_path
 from transformer_jax.config.data import spelled_files
 from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, digest
 from transformer_jax.data.text_files import (
+    count_lines,
     count_sound_lines,
     hash_file,
     plain_or_gzip,
-    raw_blocks,
-    raw_lines,
     read_lines,
 )
 
@@ -78,10 +77,7 @@ class TextCorpus:
         """Number of lines of a split's first file, or of pairs held out."""
         if self._is_held_out(split):
             return len(self._held_pairs)
-        lines, last = 0, b"\n"
-        for block in raw_blocks(self.files(split)[0]):
-            lines, last = lines + block.count(b"\n"), block[-1:]
-        return lines + (last != b"\n")
+        return count_lines(self.files(split)[0])
 
     def fingerprint(self, split: str) -> str:
         """Digest of the content of the split's files and of the part held out, whatever their folder."""
@@ -239,7 +235,7 @@ def _side_by_side(source_path: Path, target_path: Path, skipped: int) -> Iterato
     else:
         source = target = None
     if source is not None or target is not None or count == skipped:
-        found = [sum(1 for _ in raw_lines(path)) for path in (source_path, target_path)]
+        found = [count_lines(path) for path in (source_path, target_path)]
         if len({*found}) > 1:
             counts = f"{source_path} has {found[0]} lines but {target_path} has {found[1]}"
             raise DataError(f"{counts}; line n of one must translate line n of the other")

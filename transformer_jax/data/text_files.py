@@ -165,6 +165,14 @@ def _unreadable(path: Path, error: Exception, where: str = "") -> DataError:
     return DataError(f"{path}: not a complete {kind} file{damaged} ({error}); copy it again")
 
 
+def count_lines(path: Path) -> int:
+    """The number of lines of a file, read in blocks; raises DataError as ``opened_bytes`` does."""
+    lines, last = 0, b"\n"
+    for block in raw_blocks(path):
+        lines, last = lines + block.count(b"\n"), block[-1:]
+    return lines + (last != b"\n")
+
+
 def count_sound_lines(path: Path) -> int | None:
     """The number of lines of a file, read in blocks; None if it is not UTF-8, has NUL bytes, or is damaged."""
     decode, lines, last = codecs.getincrementaldecoder("utf-8")().decode, 0, b"\n"

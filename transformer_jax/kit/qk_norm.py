@@ -2,13 +2,12 @@
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jax import lax
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.modified_attention import AttentionChange
-
-EPSILON = 1e-6
+from transformer_jax.layers.normalization import normalize
+from transformer_jax.precision import Precision
 
 
 @register("attention", "qk_norm")
@@ -27,7 +26,6 @@ class QueryKeyNorm(AttentionChange):
 
 
 def normalized(vectors: Float[Array, "B H L K"], gain: Float[Array, " K"]) -> Float[Array, "B H L K"]:
-    wide = vectors.astype(jnp.float32)
-    centered = wide - jnp.mean(wide, axis=-1, keepdims=True)
-    unit = centered * lax.rsqrt(jnp.mean(jnp.square(centered), axis=-1, keepdims=True) + EPSILON)
-    return (unit * gain[None, None, None]).astype(vectors.dtype)
+    # Rows and heads may both be sharded.
+    precision = Precision(output=str(vectors.dtype), merges_positions=False)
+    return normalize(vectors, gain, jnp.zeros_like(gain), precision=precision)

@@ -31,8 +31,8 @@ class RotaryPositions(AttentionChange):
         return self._rotated(key_BGMK, positions)
 
     def _rotated(self, vectors: Float[Array, "B H L K"], positions: Int[AnyArray, "B L"]) -> Float[Array, "B H L K"]:
-        num_pairs = int(self.key_size * self.settings.share) // 2
         share = self.settings.share
+        num_pairs = int(self.key_size * share) // 2
         require(num_pairs > 0, "parts.rope.share", f"{share:g} of {self.key_size} dimensions is less than a pair")
         frequencies = self.settings.base ** (-jnp.arange(num_pairs) / num_pairs)
         angles = jnp.asarray(positions)[:, None, :, None] * frequencies[None, None, None]

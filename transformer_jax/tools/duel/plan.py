@@ -5,6 +5,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -157,10 +158,15 @@ def tuning_row(name: str, value: str) -> str:
     return f"{name} {value}"
 
 
+def _planning(workdir: Path) -> AbstractContextManager[object]:
+    """The lock of the plan; raises ConfigError when another process has it."""
+    problem = "another process plans this duel; give the command again when it is done"
+    return locked(workdir / "duel.lock", ConfigError(f"--workdir: {problem}"))
+
+
 def set_tuned(workdir: Path, best: Mapping[str, str]) -> Plan:
     """Writes tuned values into the plan, to which another command may have added contenders meanwhile."""
-    problem = ConfigError("--workdir: another process plans this duel; give the command again when it is done")
-    with locked(workdir / "duel.lock", problem):
+    with _planning(workdir):
         plan = read_plan(workdir)
         assert plan is not None
         planned = {name: replace(each, tuned=best.get(name, each.tuned)) for name, each in plan.planned.items()}
@@ -174,8 +180,7 @@ def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: C
 
     Raises ConfigError when a contender cannot run, its parameters cannot be matched, or another process plans this duel.
     """
-    problem = ConfigError("--workdir: another process plans this duel; give the command again when it is done")
-    with locked(workdir / "duel.lock", problem):
+    with _planning(workdir):
         plan = read_plan(workdir) or plan
         start_jax(plan.config_of(contenders[0]).data.cache_directory)
         for size in dict.fromkeys(each.size for each in contenders):
