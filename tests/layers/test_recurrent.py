@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.layers.recurrent import CELLS, RecurrentLayer
-from transformer_jax.models.rnn_layers import RnnEncoder
+from transformer_jax.models.rnn import RnnEncoder
 from transformer_jax.sequence_types import Tokens
 
 BATCH, LENGTH, INPUT, HIDDEN = 3, 6, 4, 5

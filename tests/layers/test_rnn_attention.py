@@ -1,90 +1,70 @@
-"""What every attention of the RNN models has in common, and what makes each of them different."""
+"""Every attention of the RNN models against its equation, and the properties that all have in common."""
 
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jitted_model import random_params
 
-from transformer_jax.layers.attention_scores import sharpened_softmax, smoothed_sigmoid
-from transformer_jax.layers.rnn_attention import (
-    AdditiveScore,
-    ContentAttention,
-    DotScore,
-    GeneralScore,
-    LocationBasedAttention,
-    LocationSensitiveAttention,
-    MonotonicWindow,
-    PredictedWindow,
-    WholeSource,
-)
+from transformer_jax.layers import rnn_attention as layers
+from transformer_jax.layers.rnn_attention import ContentAttention, DotScore, GeneralScore, WholeSource
 
-SIZE, ATTENTION = 4, 3
+SIZE, WIDTH = 4, 3
+ADDITIVE = partial(layers.AdditiveScore, SIZE, SIZE, WIDTH)
 SCORES = {
     "dot": DotScore,
     "scaled_dot": partial(DotScore, is_scaled=True),
     "general": partial(GeneralScore, SIZE, SIZE),
-    "additive": partial(AdditiveScore, SIZE, SIZE, ATTENTION),
-    "normalized_additive": partial(AdditiveScore, SIZE, SIZE, ATTENTION, is_normalized=True),
+    "additive": ADDITIVE,
+    "normalized_additive": partial(ADDITIVE, is_normalized=True),
 }
-SENSITIVE = partial(LocationSensitiveAttention, SIZE, SIZE, ATTENTION, num_filters=2, filter_taps=3)
+SENSITIVE = partial(layers.LocationSensitiveAttention, SIZE, SIZE, WIDTH, num_filters=2, filter_taps=3)
 ATTENTIONS = {
     **{name: partial(ContentAttention, score, WholeSource) for name, score in SCORES.items()},
-    "location": partial(LocationBasedAttention, SIZE, 4),
-    "local_m": partial(ContentAttention, SCORES["general"], partial(MonotonicWindow, 1)),
-    "local_p": partial(ContentAttention, SCORES["general"], partial(PredictedWindow, 1, SIZE, ATTENTION)),
+    "location": partial(layers.LocationBasedAttention, SIZE, 4),
+    "local_m": partial(ContentAttention, DotScore, partial(layers.MonotonicWindow, 1)),
+    "local_p": partial(ContentAttention, DotScore, partial(layers.PredictedWindow, 1, SIZE, WIDTH)),
     "location_sensitive": SENSITIVE,
     "cumulative": partial(SENSITIVE, is_cumulative=True),
-    "sharpened": partial(SENSITIVE, normalize=partial(sharpened_softmax, sharpness=2.0)),
-    "smoothed": partial(SENSITIVE, normalize=smoothed_sigmoid),
+    "sharpened": partial(SENSITIVE, normalize=partial(layers.sharpened_softmax, sharpness=2.0)),
+    "smoothed": partial(SENSITIVE, normalize=layers.smoothed_sigmoid),
 }
-BATCH, QUERIES, PLACES = 2, 3, 5
+BATCH, QUERIES, LENGTH = 2, 3, 5
 MASK = jnp.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], bool)
-MEMORY = jax.random.normal(jax.random.key(0), (BATCH, PLACES, SIZE))
+MEMORY = jax.random.normal(jax.random.key(0), (BATCH, LENGTH, SIZE))
 QUERY = jax.random.normal(jax.random.key(1), (BATCH, QUERIES, SIZE))
 POSITIONS = jnp.broadcast_to(jnp.arange(QUERIES)[None], (BATCH, QUERIES))
 
 
-@pytest.fixture(params=ATTENTIONS, scope="module")
-def attention(request):
-    module = ATTENTIONS[request.param]()
+@cache
+def made(name):
+    """The parameters of an attention, and a function that runs two steps of all queries, each with its own state."""
+    module = ATTENTIONS[name]()
 
-    def steps(module, query, memory, mask):
-        """Two steps of all queries, each with its own state."""
+    def two_steps(module, query, memory, mask):
         prepared = module.prepare(memory, mask)
         first = module(query, POSITIONS[:, : query.shape[1]], prepared, module.start(prepared, query.shape[1]))
         return first, module(query, POSITIONS[:, : query.shape[1]], prepared, first.state)
 
-    variables = module.init(jax.random.key(2), QUERY, MEMORY, MASK, method=steps)
-    return request.param, lambda *inputs: module.apply(variables, *inputs, method=steps)
+    variables = random_params(partial(module.init, method=two_steps), jax.random.key(2), QUERY, MEMORY, MASK)
+    return variables.get("params", {}), jax.jit(lambda *inputs: module.apply(variables, *inputs, method=two_steps))
 
 
-def test_weights_sum_to_one_and_padding_has_none(attention):
-    _, steps = attention
-    for step in steps(QUERY, MEMORY, MASK):
-        np.testing.assert_allclose(step.weights.sum(-1), 1, atol=1e-6)
-        assert (step.weights[1, :, 3:] == 0).all()
-        np.testing.assert_allclose(step.context, jnp.einsum("BQM,BME->BQE", step.weights, MEMORY), atol=1e-5)
-
-
-def test_padding_of_the_memory_changes_nothing(attention):
-    _, steps = attention
-    whole, short = steps(QUERY, MEMORY, MASK), steps(QUERY, MEMORY[:, :3], MASK[:, :3])
-    for one, other in zip(whole, short, strict=True):
-        np.testing.assert_allclose(one.context[1], other.context[1], atol=1e-6)
-        np.testing.assert_allclose(one.weights[1, :, :3], other.weights[1], atol=1e-6)
-
-
-def test_queries_do_not_see_each_other(attention):
-    _, steps = attention
-    for one, other in zip(steps(QUERY, MEMORY, MASK), steps(QUERY[:, :1], MEMORY, MASK), strict=True):
-        np.testing.assert_allclose(one.context[:, :1], other.context, atol=1e-6)
-
-
-def test_only_the_location_sensitive_ones_remember(attention):
-    name, steps = attention
-    first, second = steps(QUERY, MEMORY, MASK)
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_weights_sum_to_one_and_neither_padding_nor_other_queries_change_anything(name):
+    steps = made(name)[1]
+    found = steps(QUERY, MEMORY, MASK)
+    for whole, short, one in zip(
+        found, steps(QUERY, MEMORY[:, :3], MASK[:, :3]), steps(QUERY[:, :1], MEMORY, MASK), strict=True
+    ):
+        np.testing.assert_allclose(whole.weights.sum(-1), 1, atol=1e-6)
+        np.testing.assert_allclose(whole.context, jnp.einsum("BQM,BME->BQE", whole.weights, MEMORY), atol=1e-5)
+        assert (whole.weights[1, :, 3:] == 0).all()
+        np.testing.assert_allclose(whole.weights[1, :, :3], short.weights[1], atol=1e-6)
+        np.testing.assert_allclose(whole.context[:, :1], one.context, atol=1e-6)
+    first, second = found
     remembers = name in ("location_sensitive", "cumulative", "sharpened", "smoothed")
     assert np.allclose(first.weights, second.weights, atol=1e-6) is not remembers
     if remembers:
@@ -92,13 +72,66 @@ def test_only_the_location_sensitive_ones_remember(attention):
         np.testing.assert_allclose(second.state, expected, atol=1e-6)
 
 
-def test_windows_are_kept(attention):
-    name, steps = attention
-    if name == "local_m":
-        weights = steps(QUERY, MEMORY, MASK)[0].weights
-        inside = np.abs(np.arange(PLACES)[None] - np.arange(QUERIES)[:, None]) <= 1
-        np.testing.assert_array_equal(weights[0] > 0, inside)
-    if name == "local_p":
-        assert (np.asarray(steps(QUERY, MEMORY, MASK)[0].weights > 0).sum(-1) <= 3).all()
-    if name == "location":
-        assert (steps(QUERY, MEMORY, MASK)[0].weights[:, :, 4:] == 0).all()
+EQUATIONS = {
+    "dot": lambda q, h, p: q @ h,
+    "scaled_dot": lambda q, h, p: q @ h / np.sqrt(SIZE),
+    "general": lambda q, h, p: q @ p["kernel"] @ h,
+    "additive": lambda q, h, p: p["vector"] @ np.tanh(q @ p["query_kernel"] + h @ p["memory_kernel"]),
+    "normalized_additive": lambda q, h, p: (p["gain"] * p["vector"] / np.linalg.norm(p["vector"])).dot(
+        np.tanh(q @ p["query_kernel"] + h @ p["memory_kernel"] + p["bias"])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_a_score_is_its_equation(name):
+    params, steps = made(name)
+    scores = [[EQUATIONS[name](q, h, params.get("score")) for h in MEMORY[0]] for q in QUERY[0]]
+    np.testing.assert_allclose(steps(QUERY, MEMORY, MASK)[0].weights[0], jax.nn.softmax(jnp.array(scores)), rtol=1e-4)
+
+
+def test_location_based_weights_are_a_softmax_of_the_query():
+    params, steps = made("location")
+    weights = steps(QUERY, MEMORY, MASK)[0].weights[0]
+    np.testing.assert_allclose(weights[:, :4], jax.nn.softmax(QUERY[0] @ params["kernel"]), rtol=1e-4)
+    assert not weights[:, 4:].any(), "of 5 positions 4 have a weight"
+
+
+def test_location_sensitive_scores_read_features_of_the_previous_weights():
+    weights, filters = jnp.array([[[0.0, 1.0, 0.0, 0.0, 0.5]]]), jnp.array([[1.0, 0.0], [2.0, 5.0], [3.0, 0.0]])
+    features = layers.location_features(weights, filters)
+    np.testing.assert_allclose(features[0, 0], [[3, 0], [2, 5], [1, 0], [1.5, 0], [1, 2.5]])
+    p, steps = made("location_sensitive")
+    first, second = steps(QUERY, MEMORY, MASK)
+    features = layers.location_features(first.weights, p["filters"])[0, 1] @ p["feature_kernel"]
+    summed = (QUERY[0, 1] @ p["query_kernel"])[None] + MEMORY[0] @ p["memory_kernel"] + features + p["bias"][None]
+    np.testing.assert_allclose(second.weights[0, 1], jax.nn.softmax(jnp.tanh(summed) @ p["vector"]), rtol=1e-4)
+
+
+def test_local_m_sees_a_window_around_the_position_of_the_query_inside_the_source():
+    weights = made("local_m")[1](QUERY, MEMORY, MASK.at[1, 1:].set(False))[0].weights > 0
+    np.testing.assert_array_equal(weights[0], [[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 1, 1, 1, 0]])
+    np.testing.assert_array_equal(weights[1], [[1, 0, 0, 0, 0]] * 3)
+
+
+def test_local_p_multiplies_weights_by_a_gaussian_around_the_predicted_position():
+    """As in the paper, up to one factor a query."""
+    params, steps = made("local_p")
+    p, lengths = params["window"], np.array([5, 3])
+    share = jax.nn.sigmoid(jnp.tanh(QUERY @ p["position_kernel"]) @ p["position_vector"])
+    distance = np.arange(LENGTH)[None, None] - np.asarray(share * (lengths - 1)[:, None])[:, :, None]
+    weights = np.exp(np.einsum("BQD,BMD->BQM", QUERY, MEMORY) - distance**2 / (2 * 0.5**2))
+    weights *= (np.abs(distance) <= 1) & np.asarray(MASK)[:, None]
+    found = steps(QUERY, MEMORY, MASK)[0].weights
+    np.testing.assert_allclose(found, weights / weights.sum(-1, keepdims=True), rtol=1e-4, atol=1e-6)
+
+
+def test_normalizers_are_their_equations():
+    scores, mask = jax.random.normal(jax.random.key(9), (1, 1, 4)), jnp.array([[[1, 1, 1, 0]]], bool)
+    raw = np.asarray(scores)[0, 0, :3]
+    powers, sigmoids = np.exp(2 * raw), 1 / (1 + np.exp(-raw))
+    sharpened = layers.sharpened_softmax(scores, mask, sharpness=2.0)
+    np.testing.assert_allclose(sharpened[0, 0], [*(powers / powers.sum()), 0], rtol=1e-5)
+    smoothed = layers.smoothed_sigmoid(scores, mask)
+    np.testing.assert_allclose(smoothed[0, 0], [*(sigmoids / sigmoids.sum()), 0], rtol=1e-5)
+    assert not layers.masked_softmax(scores, jnp.zeros_like(mask)).any()

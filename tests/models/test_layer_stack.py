@@ -1,6 +1,7 @@
 """However a stack is run, it computes the same from the same parameters."""
 
 from functools import partial
+from itertools import product
 
 import flax.linen as nn
 import jax
@@ -14,9 +15,10 @@ from transformer_jax.layers.dropout import Dropout
 from transformer_jax.models.build import build_model
 from transformer_jax.models.inspection import attention_maps
 from transformer_jax.models.interface import init_params
-from transformer_jax.models.layer_stack import STACKS, LayerStack
+from transformer_jax.models.layer_stack import REMATERIALIZATIONS, Unrolled, stack_of
 from transformer_jax.sequence_types import Tokens
 
+STACKS = list(product((False, True), ("none", *REMATERIALIZATIONS)))
 SMALL = {"d_model": 16, "d_ff": 32, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 2}
 SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2]], np.int32))
 TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 11, 2]], np.int32))
@@ -38,7 +40,7 @@ def unrolled():
     return params, jax.jit(jax.value_and_grad(partial(square, model)))(params)
 
 
-@pytest.mark.parametrize("stack", [stack for stack in STACKS if stack != (False, "none")])
+@pytest.mark.parametrize("stack", STACKS[1:])
 def test_same_parameters_same_value_same_gradient(stack, unrolled):
     model, (params, (expected, expected_gradient)) = model_of(*stack), unrolled
     shapes = jax.eval_shape(partial(init_params, model), jax.random.key(0))
@@ -57,7 +59,7 @@ class Dropping(nn.Module):
 
 
 class TwoDropping(nn.Module):
-    stack: LayerStack
+    stack: Unrolled
 
     def setup(self):
         self.layers = [Dropping(), Dropping()]
@@ -68,7 +70,7 @@ class TwoDropping(nn.Module):
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_dropout_differs_from_key_to_key_and_from_layer_to_layer(stack):
-    model, hidden = TwoDropping(STACKS[stack]), jnp.zeros((1, 8, 32))
+    model, hidden = TwoDropping(stack_of(*stack)), jnp.zeros((1, 8, 32))
     variables = model.init(jax.random.key(0), hidden, train=False)
     one, again, other = (
         np.asarray(model.apply(variables, hidden, train=True, rngs={"dropout": jax.random.key(seed)}))

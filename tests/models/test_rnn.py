@@ -14,7 +14,7 @@ from transformer_jax.decoding.beam_search import beam_search
 from transformer_jax.models.build import build_model
 from transformer_jax.models.inspection import attention_maps
 from transformer_jax.models.interface import call, shift_right
-from transformer_jax.models.rnn_layers import mirrored
+from transformer_jax.models.rnn import mirrored
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.sharding import partition_of, path_of
 from transformer_jax.training.state import count_parameters

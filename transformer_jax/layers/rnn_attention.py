@@ -1,35 +1,56 @@
-"""The attention models before the Transformer, as modules.
+"""The attention models before the Transformer.
 
-The memory is read once a sentence (``prepare``); queries are positions or beams. A state carries what an attention remembers
-from one step to the next.
+The memory [B, M, E] is read once a sentence (``prepare``); queries [B, Q, D] are positions, or the beams of a decoding step;
+scores are [B, Q, M]. A state carries what an attention remembers from one step to the next.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
+from jax import lax
 
 from transformer_jax.array_types import Array, Bool, Float, Int, PyTree
-from transformer_jax.layers.attention_scores import (
-    Normalizer,
-    additive_scores,
-    attend,
-    dot_scores,
-    gaussian_scores,
-    general_scores,
-    location_based_scores,
-    location_features,
-    location_sensitive_scores,
-    masked_softmax,
-    monotonic_centers,
-    normalized_additive_scores,
-    predicted_centers,
-    scaled_dot_scores,
-    window_mask,
-)
 from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.layers.scaled_dot_product import MASKED_SCORE
 from transformer_jax.precision import FLOAT32, Precision, einsum
+
+Normalizer = Callable[[Array, Array], Array]
+"""From scores and a mask [B, Q, M] to weights."""
+
+
+def masked_softmax(scores: Float[Array, "B Q M"], mask: Bool[Array, "B Q M"]) -> Float[Array, "B Q M"]:
+    """Softmax over the visible keys, in float32; zeros where there is none."""
+    weights = jax.nn.softmax(jnp.where(mask, scores.astype(jnp.float32), MASKED_SCORE), axis=-1)
+    return jnp.where(mask, weights, 0.0)
+
+
+def sharpened_softmax(
+    scores: Float[Array, "B Q M"], mask: Bool[Array, "B Q M"], *, sharpness: float
+) -> Float[Array, "B Q M"]:
+    """Softmax of the scores times ``sharpness``, the inverse temperature (Chorowski et al. 2015, section 2.3)."""
+    return masked_softmax(sharpness * scores, mask)
+
+
+def smoothed_sigmoid(scores: Float[Array, "B Q M"], mask: Bool[Array, "B Q M"]) -> Float[Array, "B Q M"]:
+    """Sigmoids divided by their sum: several keys can be strong at once (Chorowski et al. 2015, section 2.3)."""
+    # From the logarithm, so that weights of very small sigmoids still sum to one.
+    return masked_softmax(jax.nn.log_sigmoid(scores.astype(jnp.float32)), mask)
+
+
+def attend(
+    scores_BQM: Float[Array, "B Q M"],
+    value_BMU: Float[Array, "B M U"],
+    mask_BQM: Bool[Array, "#B #Q M"],
+    *,
+    normalize: Normalizer = masked_softmax,
+    precision: Precision = FLOAT32,
+) -> tuple[Float[Array, "B Q U"], Float[Array, "B Q M"]]:
+    """The expectation of the values under the normalized scores (Bahdanau et al. 2015, equations 5 and 6), and the weights."""
+    weights_BQM = normalize(scores_BQM, jnp.broadcast_to(mask_BQM, scores_BQM.shape))
+    return einsum("BQM,BMU->BQU", weights_BQM, value_BMU, precision), weights_BQM
 
 
 class Score(nn.Module):
@@ -41,13 +62,15 @@ class Score(nn.Module):
 
 
 class DotScore(Score):
-    """q · h, over sqrt(D) if ``is_scaled``; query and memory have one width (Luong et al. 2015, section 3.1)."""
+    """q · h (Luong et al. 2015, section 3.1), over sqrt(D) if ``is_scaled`` (Vaswani et al. 2017, equation 1); D = E."""
 
     is_scaled: bool = False
     precision: Precision = FLOAT32
 
     def __call__(self, query: Float[Array, "B Q D"], keys: Array) -> Float[Array, "B Q M"]:
-        return (scaled_dot_scores if self.is_scaled else dot_scores)(query, keys, self.precision)
+        if self.is_scaled:
+            query *= query.shape[-1] ** -0.5
+        return einsum("BQD,BMD->BQM", query, keys, self.precision)
 
 
 class GeneralScore(Score):
@@ -61,14 +84,17 @@ class GeneralScore(Score):
         self.kernel = self.param("kernel", xavier_uniform(0, 1), (self.query_size, self.memory_size))
 
     def __call__(self, query: Float[Array, "B Q D"], keys: Array) -> Float[Array, "B Q M"]:
-        return general_scores(query, keys, self.kernel, self.precision)
+        projected_BQE = einsum("BQD,DE->BQE", query, self.kernel, self.precision)
+        return einsum("BQE,BME->BQM", projected_BQE, keys, self.precision)
 
 
 class AdditiveScore(Score):
-    """v · tanh(W q + U h) (Bahdanau et al. 2015, appendix A.1.2), which is also ``concat`` (Luong et al. 2015, section 3.1).
+    """v · tanh(W q + U h) (Bahdanau et al. 2015, appendix A.1.2).
 
-    With ``is_normalized`` v has a gain and the sum a bias (Salimans and Kingma 2016). Parameters: ``query_kernel``
-    [D, A], ``memory_kernel`` [E, A], ``vector`` [A]; ``gain`` and ``bias`` [A] where normalized.
+    The score ``concat`` of Luong et al. 2015 (section 3.1), v · tanh(W [q; h]), is the same with the two halves of W.
+    ``is_normalized``: g v / |v| · tanh(W q + U h + b) (Salimans and Kingma 2016, equation 2), as in the public implementation
+    of Luong et al. 2017 (tensorflow/nmt, ``normed_bahdanau``). Parameters: ``query_kernel`` [D, A], ``memory_kernel``
+    [E, A], ``vector`` [A]; ``gain`` and ``bias`` [A] where normalized.
     """
 
     query_size: int
@@ -86,14 +112,16 @@ class AdditiveScore(Score):
             self.gain = self.param("gain", nn.initializers.constant(size**-0.5), ())
             self.bias = self.param("bias", nn.initializers.zeros, (size,))
 
-    def keys(self, memory: Float[Array, "B M E"]) -> Array:
+    def keys(self, memory: Float[Array, "B M E"]) -> Float[Array, "B M A"]:
         return einsum("BME,EA->BMA", memory, self.memory_kernel, self.precision)
 
-    def __call__(self, query: Float[Array, "B Q D"], keys: Array) -> Float[Array, "B Q M"]:
-        projected = einsum("BQD,DA->BQA", query, self.query_kernel, self.precision)
+    def __call__(self, query: Float[Array, "B Q D"], keys: Float[Array, "B M A"]) -> Float[Array, "B Q M"]:
+        query_BQA, vector_A = einsum("BQD,DA->BQA", query, self.query_kernel, self.precision), self.vector
         if self.is_normalized:
-            return normalized_additive_scores(projected, keys, self.vector, self.gain, self.bias)
-        return additive_scores(projected, keys, self.vector)
+            query_BQA += self.bias[None, None, :]
+            vector_A = self.gain * (vector_A / jnp.linalg.norm(vector_A))
+        hidden_BQMA = jnp.tanh(query_BQA[:, :, None, :] + keys[:, None, :, :])
+        return jnp.einsum("BQMA,A->BQM", hidden_BQMA, vector_A)
 
 
 class View(NamedTuple):
@@ -113,21 +141,25 @@ class WholeSource(nn.Module):
 
 
 class MonotonicWindow(nn.Module):
-    """``half_width`` positions to each side of the query's own position (local-m)."""
+    """``half_width`` positions to each side of p = t, kept inside the source (Luong et al. 2015, section 3.2, local-m)."""
 
     half_width: int
 
     def __call__(
         self, query: Float[Array, "B Q D"], positions: Int[Array, "B Q"], memory_mask: Bool[Array, "B M"]
     ) -> View:
-        centers = monotonic_centers(positions, jnp.sum(memory_mask, axis=1))
-        return View(window_mask(centers, self.half_width, memory_mask), jnp.zeros((1, 1, 1)))
+        last_B1 = jnp.sum(memory_mask, axis=1)[:, None] - 1
+        distance_BQM = source_distance(jnp.minimum(positions, last_B1).astype(jnp.float32), memory_mask.shape[1])
+        return View(window_mask(distance_BQM, self.half_width, memory_mask), jnp.zeros((1, 1, 1)))
 
 
 class PredictedWindow(nn.Module):
-    """``half_width`` positions to each side of a predicted center, with a Gaussian around it (local-p).
+    """D = ``half_width`` positions s to each side of a predicted center p, with a Gaussian around it (local-p).
 
-    Parameters: ``position_kernel`` [D, A] and ``position_vector`` [A].
+    p = S · sigmoid(v · tanh(W q)) (Luong et al. 2015, equation 9), with S - 1 instead of S: it is a source position, counted
+    from 0. The paper multiplies the normalized weights by exp(-(s - p)^2 / (2 sigma^2)), sigma = D / 2 (equation 10). Added to
+    the scores, the exponent gives the same weights up to a factor, and they sum to one. Parameters: ``position_kernel`` [D, A]
+    and ``position_vector`` [A].
     """
 
     half_width: int
@@ -144,10 +176,24 @@ class PredictedWindow(nn.Module):
     def __call__(
         self, query: Float[Array, "B Q D"], positions: Int[Array, "B Q"], memory_mask: Bool[Array, "B M"]
     ) -> View:
-        projected = einsum("BQD,DA->BQA", query, self.position_kernel, self.precision)
-        centers = predicted_centers(projected, self.position_vector, jnp.sum(memory_mask, axis=1))
-        mask = window_mask(centers, self.half_width, memory_mask)
-        return View(mask, gaussian_scores(centers, self.half_width, memory_mask))
+        hidden_BQA = jnp.tanh(einsum("BQD,DA->BQA", query, self.position_kernel, self.precision))
+        share_BQ = jax.nn.sigmoid(jnp.einsum("BQA,A->BQ", hidden_BQA, self.position_vector))
+        last_B1 = (jnp.sum(memory_mask, axis=1)[:, None] - 1).astype(jnp.float32)
+        distance_BQM = source_distance(share_BQ * last_B1, memory_mask.shape[1])
+        gaussian_BQM = -(distance_BQM**2) / (2 * (self.half_width / 2) ** 2)
+        return View(window_mask(distance_BQM, self.half_width, memory_mask), gaussian_BQM)
+
+
+def source_distance(centers_BQ: Float[Array, "B Q"], length: int) -> Float[Array, "B Q M"]:
+    """s - p of all ``length`` source positions s."""
+    return jnp.arange(length, dtype=jnp.float32)[None, None, :] - centers_BQ[:, :, None]
+
+
+def window_mask(
+    distance_BQM: Float[Array, "B Q M"], half_width: int, memory_mask: Bool[Array, "B M"]
+) -> Bool[Array, "B Q M"]:
+    """True within [p - D, p + D] and inside the source (Luong et al. 2015, section 3.2)."""
+    return (jnp.abs(distance_BQM) <= half_width) & memory_mask[:, None, :]
 
 
 class Prepared(NamedTuple):
@@ -184,7 +230,7 @@ class RnnAttention(nn.Module):
 class ContentAttention(RnnAttention):
     """A score of the content inside a window (Bahdanau et al. 2015; Luong et al. 2015)."""
 
-    make_score: Callable[[], Score]
+    make_score: Callable[[], nn.Module]
     make_window: Callable[[], nn.Module]
     precision: Precision = FLOAT32
 
@@ -204,7 +250,11 @@ class ContentAttention(RnnAttention):
 
 
 class LocationBasedAttention(RnnAttention):
-    """Weights from the query alone, softmax(W q) (Luong et al. 2015, section 3.1). Parameter: ``kernel`` [D, P]."""
+    """softmax(W q), a weight for each position whatever its content (Luong et al. 2015, equation 8).
+
+    A shorter source uses the first of the P positions (the paper normalizes over all P); positions beyond P get no weight.
+    Parameter: ``kernel`` [D, P].
+    """
 
     query_size: int
     max_positions: int
@@ -213,20 +263,19 @@ class LocationBasedAttention(RnnAttention):
     def setup(self) -> None:
         self.kernel = self.param("kernel", xavier_uniform(0, 1), (self.query_size, self.max_positions))
 
-    def prepare(self, memory: Float[Array, "B M E"], mask: Bool[Array, "B M"]) -> Prepared:
-        """Positions beyond ``max_positions`` are masked."""
-        within = jnp.arange(mask.shape[1])[None, :] < self.max_positions
-        return Prepared(memory, memory, mask & within)
-
     def __call__(
         self, query: Float[Array, "B Q D"], positions: Int[Array, "B Q"], prepared: Prepared, state: PyTree
     ) -> Attended:
-        scores = location_based_scores(query, self.kernel, prepared.mask.shape[1], self.precision)
-        return Attended(*attend(scores, prepared.values, prepared.mask[:, None], precision=self.precision), state)
+        length = prepared.mask.shape[1]
+        scores = einsum("BQD,DP->BQP", query, self.kernel, self.precision)[:, :, :length]
+        beyond = ((0, 0), (0, 0), (0, length - scores.shape[2]))
+        scores = jnp.pad(scores, beyond)
+        mask = prepared.mask[:, None] & (jnp.arange(length) < self.max_positions)[None, None]
+        return Attended(*attend(scores, prepared.values, mask, precision=self.precision), state)
 
 
 class LocationSensitiveAttention(RnnAttention):
-    """Additive attention with features of its previous weights (Chorowski et al. 2015, section 2.2).
+    """w · tanh(W q + V h + U f + b) with features f of the previous weights (Chorowski et al. 2015, equations 8 and 9).
 
     The state is the weights of the previous step, or the sum of all steps if ``is_cumulative``. Parameters: ``query_kernel``
     [D, A], ``memory_kernel`` [E, A], ``filters`` [R, C], ``feature_kernel`` [C, A], ``vector`` and ``bias`` [A].
@@ -265,10 +314,25 @@ class LocationSensitiveAttention(RnnAttention):
         state: Float[Array, "B Q M"],
     ) -> Attended:
         """Attends from each query, which has its own state."""
-        projected = einsum("BQD,DA->BQA", query, self.query_kernel, self.precision)
-        features = location_features(state, self.filters)
-        features_BQMA = jnp.einsum("BQMC,CA->BQMA", features, self.feature_kernel)
-        scores = location_sensitive_scores(projected, prepared.keys, features_BQMA, self.vector, self.bias)
-        mask = prepared.mask[:, None]
+        query_BQA = einsum("BQD,DA->BQA", query, self.query_kernel, self.precision)
+        features_BQMA = jnp.einsum("BQMC,CA->BQMA", location_features(state, self.filters), self.feature_kernel)
+        key_BMA, bias = prepared.keys, self.bias[None, None, None, :]
+        hidden_BQMA = jnp.tanh(query_BQA[:, :, None, :] + key_BMA[:, None, :, :] + features_BQMA + bias)
+        scores, mask = jnp.einsum("BQMA,A->BQM", hidden_BQMA, self.vector), prepared.mask[:, None]
         context, weights = attend(scores, prepared.values, mask, normalize=self.normalize, precision=self.precision)
         return Attended(context, weights, state + weights if self.is_cumulative else weights)
+
+
+def location_features(weights_BQM: Float[Array, "B Q M"], filters_RC: Float[Array, "R C"]) -> Float[Array, "B Q M C"]:
+    """C features of the previous (or summed) weights around each position, F * alpha (Chorowski et al. 2015, equation 8).
+
+    The filter has R taps, centered on the position; weights beyond the source are zero.
+    """
+    batch, queries, positions = weights_BQM.shape
+    taps = filters_RC.shape[0]
+    signal = weights_BQM.reshape(batch * queries, positions, 1)
+    padding = [((taps - 1) // 2, taps // 2)]
+    features = lax.conv_general_dilated(
+        signal, filters_RC[:, None, :], (1,), padding, dimension_numbers=("NWC", "WIO", "NWC")
+    )
+    return features.reshape(batch, queries, positions, -1)

@@ -38,7 +38,7 @@ from transformer_jax.models.build_rnn import build_rnn
 from transformer_jax.models.decoder_only import DecoderOnly
 from transformer_jax.models.devices import ANY_DEVICES, Devices, identity
 from transformer_jax.models.interface import tied_embeddings
-from transformer_jax.models.layer_stack import STACKS, Unrolled, layer_sites
+from transformer_jax.models.layer_stack import Unrolled, layer_sites, stack_of
 from transformer_jax.models.rnn import RnnSeq2Seq
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.models.transformer_layers import LayerParts
@@ -79,7 +79,7 @@ def build_model(
         source_positions=_positions(config, Site("encoder", "embedding", config.num_encoder_layers, False), parts),
         target_positions=_positions(config, Site("decoder", "embedding", config.num_decoder_layers, True), parts),
         parts=_layer_parts(config, on, rates, parts),
-        stack=STACKS[config.scan_layers, config.rematerialize],
+        stack=stack_of(config.scan_layers, config.rematerialize),
         num_encoder_layers=config.num_encoder_layers,
         num_decoder_layers=config.num_decoder_layers,
         embedding_dropout=rates.embedding_dropout,
@@ -104,7 +104,7 @@ def build_decoder_only(
         positions=_positions(config, Site("decoder", "embedding", config.num_layers, True), parts),
         parts=_layer_parts(config, on, rates, parts),
         num_layers=config.num_layers,
-        stack=STACKS[config.scan_layers, config.rematerialize],
+        stack=stack_of(config.scan_layers, config.rematerialize),
         embedding_dropout=rates.embedding_dropout,
     )
 

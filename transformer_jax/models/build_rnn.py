@@ -8,7 +8,6 @@ import flax.linen as nn
 
 from transformer_jax.config import Rates, RnnConfig
 from transformer_jax.config.plugins import register, registered
-from transformer_jax.layers.attention_scores import Normalizer, masked_softmax, sharpened_softmax, smoothed_sigmoid
 from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.recurrent import CELLS, RecurrentLayer
 from transformer_jax.layers.rnn_attention import (
@@ -23,12 +22,20 @@ from transformer_jax.layers.rnn_attention import (
     RnnAttention,
     Score,
     WholeSource,
+    masked_softmax,
+    sharpened_softmax,
+    smoothed_sigmoid,
 )
 from transformer_jax.layers.site import Site
 from transformer_jax.models.interface import tied_embeddings
-from transformer_jax.models.rnn import Bridge, LastStates, RnnSeq2Seq, ScheduledSampling, TeacherForcing, ZeroStates
-from transformer_jax.models.rnn_decoder import BahdanauDecoder, InputFeedingDecoder, LuongDecoder, PlainDecoder
-from transformer_jax.models.rnn_layers import RnnEncoder, Stack
+from transformer_jax.models.rnn import Bridge, LastStates, RnnEncoder, RnnSeq2Seq, ZeroStates
+from transformer_jax.models.rnn_decoder import (
+    BahdanauDecoder,
+    InputFeedingDecoder,
+    LuongDecoder,
+    PlainDecoder,
+    Stack,
+)
 from transformer_jax.precision import POLICIES, Precision
 
 
@@ -36,7 +43,8 @@ def build_rnn(
     config: RnnConfig, source_vocabulary: int, target_vocabulary: int, rates: Rates, parts: Mapping[str, Any]
 ) -> RnnSeq2Seq:
     """The model of ``config`` for vocabularies of these sizes (the same size where embeddings are shared)."""
-    precision = _precision(config)
+    # Gates and states of a recurrence are float32: only operands of products are rounded.
+    precision = POLICIES[config.compute_dtype].float32_output
     source, target, projection = tied_embeddings(
         config.tying,
         partial(Embedding, d_model=config.d_embedding, precision=precision),
@@ -44,62 +52,50 @@ def build_rnn(
         source_vocabulary,
         target_vocabulary,
     )
-    bridges: dict[str, Callable[[], nn.Module]] = {
-        "last": LastStates,
-        "bridge": partial(Bridge, config.d_memory, config.d_hidden, precision),
-        "zeros": ZeroStates,
-    }
+    make_layer = partial(RecurrentLayer, CELLS[config.cell](), hidden_size=config.d_hidden, precision=precision)
+    bridge = Bridge(config.d_memory, config.d_hidden, precision)
     return RnnSeq2Seq(
         source_embedding=source,
         target_embedding=target,
         projection=projection,
         encoder=RnnEncoder(
-            make_layer=partial(_layer, config),
+            make_layer=make_layer,
             num_layers=config.num_encoder_layers,
             input_size=config.d_embedding,
             hidden_size=config.d_hidden,
             is_bidirectional=config.bidirectional_encoder,
             dropout=rates.dropout,
         ),
-        decoder=_decoder(config, rates, parts),
-        bridge=bridges[config.decoder_start](),
-        feeding=TeacherForcing() if rates.scheduled_sampling is None else ScheduledSampling(rates.scheduled_sampling),
+        decoder=_decoder(config, make_layer, precision, rates, parts),
+        bridge={"last": LastStates(), "bridge": bridge, "zeros": ZeroStates()}[config.decoder_start],
         reverses_source=config.reverse_source,
         embedding_dropout=rates.embedding_dropout,
+        scheduled_sampling=rates.scheduled_sampling,
     )
 
 
-def _precision(config: RnnConfig) -> Precision:
-    """Gates and states of a recurrence are float32: only operands of products are rounded."""
-    return POLICIES[config.compute_dtype].float32_output
-
-
-def _layer(config: RnnConfig, input_size: int) -> RecurrentLayer:
-    return RecurrentLayer(CELLS[config.cell](), input_size, config.d_hidden, _precision(config))
-
-
-def _decoder(config: RnnConfig, rates: Rates, parts: Mapping[str, Any]) -> PlainDecoder:
-    def make_stack(fed_size: int) -> Callable[[], Stack]:
+def _decoder(
+    config: RnnConfig,
+    make_layer: Callable[[int], RecurrentLayer],
+    precision: Precision,
+    rates: Rates,
+    parts: Mapping[str, Any],
+) -> PlainDecoder:
+    def stack(fed_size: int) -> Stack:
         sizes = config.num_decoder_layers, config.d_embedding + fed_size, config.d_hidden
-        return partial(Stack, partial(_layer, config), *sizes, rates.dropout)
+        return Stack(make_layer, *sizes, rates.dropout)
 
     if config.attention == "none":
-        return PlainDecoder(make_stack(0), rates.dropout)
+        return PlainDecoder(stack(0), rates.dropout)
     site = Site("decoder", "cross", config.num_decoder_layers, False, part=config.attention)
-    make = partial(registered("rnn_attention")[config.attention], parts.get(config.attention), config, site)
-    shared: dict[str, Any] = {
-        "dropout": rates.dropout,
-        "make_attention": partial(make, precision=_precision(config)),
-        "hidden_size": config.d_hidden,
-        "memory_size": config.d_memory,
-        "precision": _precision(config),
-    }
+    made = registered("rnn_attention")[config.attention]
+    attention = made(parts.get(config.attention), config, site, precision=precision)
     if config.wiring == "bahdanau":
-        shared |= {"embedding_size": config.d_embedding, "output_size": config.d_output}
-        return BahdanauDecoder(make_stack(config.d_memory), **shared)
-    if config.input_feeding:
-        return InputFeedingDecoder(make_stack(config.d_hidden), **shared)
-    return LuongDecoder(make_stack(0), **shared)
+        readout_size = config.d_hidden + config.d_embedding + config.d_memory
+        sizes = readout_size, config.d_output
+        return BahdanauDecoder(stack(config.d_memory), rates.dropout, attention, *sizes, precision)
+    luong, fed_size = (InputFeedingDecoder, config.d_hidden) if config.input_feeding else (LuongDecoder, 0)
+    return luong(stack(fed_size), rates.dropout, attention, config.d_hidden, config.d_memory, precision)
 
 
 def _of_content(
@@ -126,7 +122,7 @@ def _predicted(config: RnnConfig, precision: Precision) -> nn.Module:
 def _location_sensitive(
     settings: None, config: RnnConfig, site: Site, *, precision: Precision, is_cumulative: bool = False
 ) -> RnnAttention:
-    normalizers: dict[str, Normalizer] = {
+    normalizers = {
         "softmax": masked_softmax,
         "sharpened": partial(sharpened_softmax, sharpness=config.attention_sharpness),
         "smoothed": smoothed_sigmoid,

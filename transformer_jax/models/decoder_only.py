@@ -13,7 +13,7 @@ from transformer_jax.layers.masks import SentenceMask, with_written_slots
 from transformer_jax.layers.positions import score_mod_of
 from transformer_jax.layers.site import Site
 from transformer_jax.models.interface import shift_right
-from transformer_jax.models.layer_stack import LayerStack, Unrolled, layer_sites
+from transformer_jax.models.layer_stack import Unrolled, layer_sites
 from transformer_jax.models.transformer import layer_caches, with_layer_caches
 from transformer_jax.models.transformer_layers import CausalLayer, LayerParts
 from transformer_jax.sequence_types import DecodeCache, Tokens
@@ -34,7 +34,7 @@ class DecoderOnly(nn.Module):
     parts: LayerParts
     num_layers: int
     embedding_dropout: Rate = None
-    stack: LayerStack = Unrolled()
+    stack: Unrolled = Unrolled()
 
     def setup(self) -> None:
         site = Site("decoder", "self", self.num_layers, is_causal=True)

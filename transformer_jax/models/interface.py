@@ -6,8 +6,8 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Int, PyTree
-from transformer_jax.layers.embedding import Embedding
+from transformer_jax.array_types import BOS_ID, EOS_ID, Array, Int, Logits, PyTree
+from transformer_jax.layers.embedding import Embedding, LogitFactors, OutputLayer
 from transformer_jax.sequence_types import Tokens
 
 # A Linen module that has the methods of a sequence model; ``call`` lists them.
@@ -27,6 +27,24 @@ def call(model: Module, params: PyTree, method: str, *arguments: Any, **options:
     Attention weights are sown into the collection ``intermediates`` under the name ``attention_weights``.
     """
     return model.apply({"params": params}, *arguments, method=method, **options)
+
+
+class EncoderDecoder(nn.Module):
+    """A sequence model whose subclasses have ``encode``, ``decode_hidden``, ``init_cache`` and ``decode_step``."""
+
+    projection: OutputLayer
+
+    def __call__(self, source: Tokens, target: Tokens, *, train: bool) -> Logits:
+        """Teacher-forced logits [B, T, V]: ``decode`` after ``encode``."""
+        return self.decode(target, self.encode(source, train=train), train=train)
+
+    def decode(self, target: Tokens, memory: Any, *, train: bool) -> Logits:
+        """Logits of every token of the target."""
+        return self.projection.logits(self.decode_hidden(target, memory, train=train))
+
+    def factors(self, source: Tokens, target: Tokens, *, train: bool) -> LogitFactors:
+        """The two factors of the teacher-forced logits."""
+        return self.projection.factors(self.decode_hidden(target, self.encode(source, train=train), train=train))
 
 
 def init_params(model: nn.Module, key: Array) -> PyTree:

@@ -5,7 +5,7 @@ All compute the same from the same parameters, which are stored layer by layer, 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -24,50 +24,37 @@ REMATERIALIZATIONS: dict[str, Policy] = {
 }
 
 
-@runtime_checkable
-class LayerStack(Protocol):
-    """Runs ``hidden`` through layers of one class, each called as ``layer(hidden, *context, train=train)``."""
+@dataclass(frozen=True)
+class Unrolled:
+    """Runs ``hidden`` through layers of one class, all activations stored: the fastest step, and the longest compilation."""
 
-    is_scanned: ClassVar[bool]
+    is_scanned: ClassVar[bool] = False
     """Whether one compiled layer stands for all."""
 
     def __call__(self, layers: Sequence[nn.Module], hidden: Hidden, *context: Any, train: bool) -> Hidden:
-        """Output of the last layer."""
-
-
-@dataclass(frozen=True)
-class Unrolled:
-    """Unrolled layers, all activations stored: the fastest step, and the longest compilation."""
-
-    is_scanned: ClassVar[bool] = False
-
-    def __call__(self, layers: Sequence[nn.Module], hidden: Hidden, *context: Any, train: bool) -> Hidden:
-        """See ``LayerStack``."""
+        """The output of the last layer; each is called as ``layer(hidden, *context, train=train)``."""
         for layer in layers:
             hidden = layer(hidden, *context, train=train)
         return hidden
 
 
 @dataclass(frozen=True)
-class Rematerialized:
+class Rematerialized(Unrolled):
     """Unrolled layers that store their inputs and what ``policy`` saves; the rest is rematerialized."""
-
-    is_scanned: ClassVar[bool] = False
 
     policy: Policy
 
     def __call__(self, layers: Sequence[nn.Module], hidden: Hidden, *context: Any, train: bool) -> Hidden:
-        """See ``LayerStack``."""
         if _must_be_bound(layers):
-            return Unrolled()(layers, hidden, *context, train=train)
+            return super().__call__(layers, hidden, *context, train=train)
         for layer in layers:
             run = jax.checkpoint(_unbound(layer, train), policy=self.policy)
-            hidden = run(hidden, _params(layer), _dropout_key(layer, train), *context)
+            hidden = run(hidden, layer.variables["params"], _dropout_key(layer, train), *context)
         return hidden
 
 
 @dataclass(frozen=True)
-class Scanned:
+class Scanned(Unrolled):
     """One layer, compiled once, as the body of a loop over the stacked parameters of all.
 
     With ``policy`` the body keeps as little as with ``Rematerialized``.
@@ -75,12 +62,11 @@ class Scanned:
 
     is_scanned: ClassVar[bool] = True
 
-    policy: Policy | None = None
+    policy: Policy | None
 
     def __call__(self, layers: Sequence[nn.Module], hidden: Hidden, *context: Any, train: bool) -> Hidden:
-        """See ``LayerStack``."""
         if _must_be_bound(layers):
-            return Unrolled()(layers, hidden, *context, train=train)
+            return super().__call__(layers, hidden, *context, train=train)
         run = _unbound(layers[0], train)
         if self.policy:
             # Inside a loop the compiler does not merge the recomputation, so no barrier is needed.
@@ -89,12 +75,19 @@ class Scanned:
         def advance(hidden: Hidden, of_layer: tuple[PyTree, Array | None]) -> tuple[Hidden, None]:
             return run(hidden, *of_layer, *context), None
 
-        params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(_params, layers))
-        keys = jax.tree.map(lambda *keys: jnp.stack(keys), *[_dropout_key(layer, train) for layer in layers])
-        return lax.scan(advance, hidden, (params, keys))[0]
+        of_layers = [(layer.variables["params"], _dropout_key(layer, train)) for layer in layers]
+        return lax.scan(advance, hidden, jax.tree.map(lambda *leaves: jnp.stack(leaves), *of_layers))[0]
 
 
-def layer_sites(stack: LayerStack, site: Site) -> list[Site]:
+def stack_of(scan_layers: bool, rematerialize: str) -> Unrolled:
+    """The stack for these settings of a model; ``rematerialize``: ``none`` or a key of ``REMATERIALIZATIONS``."""
+    policy = REMATERIALIZATIONS.get(rematerialize)
+    if scan_layers:
+        return Scanned(policy)
+    return Rematerialized(policy) if policy else Unrolled()
+
+
+def layer_sites(stack: Unrolled, site: Site) -> list[Site]:
     """The site of every layer of a stack that begins at ``site``; scanned layers have no number."""
     return [replace(site, index=None if stack.is_scanned else index) for index in range(site.depth)]
 
@@ -120,18 +113,5 @@ def _unbound(layer: nn.Module, train: bool) -> Callable[..., Hidden]:
     return run
 
 
-def _params(layer: nn.Module) -> PyTree:
-    return layer.variables["params"]
-
-
 def _dropout_key(layer: nn.Module, train: bool) -> Array | None:
     return layer.make_rng("dropout") if train else None
-
-
-STACKS: dict[tuple[bool, str], LayerStack] = {
-    (False, "none"): Unrolled(),
-    (True, "none"): Scanned(),
-    **{(False, name): Rematerialized(policy) for name, policy in REMATERIALIZATIONS.items()},
-    **{(True, name): Scanned(policy) for name, policy in REMATERIALIZATIONS.items()},
-}
-"""By ``scan_layers`` and ``rematerialize`` of the settings."""

@@ -1,19 +1,17 @@
 """The recurrent encoder-decoder, with the methods of every sequence model."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.array_types import Array, Float, Hidden, Int, Logits, PyTree
+from transformer_jax.array_types import Array, Float, Hidden, Int, PyTree
 from transformer_jax.layers.dropout import Dropout, Rate, dropout_keys
-from transformer_jax.layers.embedding import Embedding, LogitFactors
+from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.initialization import xavier_uniform
-from transformer_jax.models.interface import shift_right
-from transformer_jax.models.rnn_decoder import DecoderInputs, DecoderState, PlainDecoder
-from transformer_jax.models.rnn_layers import RnnEncoder, mirrored, over_time
+from transformer_jax.models.interface import EncoderDecoder, shift_right
+from transformer_jax.models.rnn_decoder import DecoderInputs, DecoderState, MakeLayer, PlainDecoder, over_time
 from transformer_jax.precision import FLOAT32, Precision, einsum
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
@@ -31,6 +29,42 @@ class RnnPerBeam(NamedTuple):
 
     state: DecoderState
     length: Int[Array, ""]
+
+
+class RnnEncoder(nn.Module):
+    """Layers one above the other (Sutskever et al. 2014), each in one direction or both (Bahdanau et al. 2015, section 3.2)."""
+
+    make_layer: MakeLayer
+    num_layers: int
+    input_size: int
+    hidden_size: int
+    is_bidirectional: bool
+    dropout: Rate
+
+    def setup(self) -> None:
+        memory_size = self.hidden_size * (2 if self.is_bidirectional else 1)
+        sizes = [self.input_size] + [memory_size] * (self.num_layers - 1)
+        self.forward_layers = [self.make_layer(size) for size in sizes]
+        self.backward_layers = [self.make_layer(size) for size in sizes] if self.is_bidirectional else []
+        self.layer_dropout = Dropout(self.dropout)
+
+    def __call__(
+        self, inputs: Float[Array, "B S D"], source: Tokens, *, train: bool
+    ) -> tuple[Float[Array, "B S E"], tuple[PyTree, ...]]:
+        """Annotations of every position, and the last state [B, E] of every layer; the two directions are concatenated."""
+        is_token = jnp.asarray(source.segments != 0)
+        hidden, states = inputs, []
+        for index, layer in enumerate(self.forward_layers):
+            if index:
+                hidden = self.layer_dropout(hidden, train=train)
+            outputs, state = layer(hidden, is_token)
+            if self.is_bidirectional:
+                other_outputs, other_state = self.backward_layers[index](hidden, is_token, backward=True)
+                outputs = jnp.concatenate([outputs, other_outputs], axis=-1)
+                state = jax.tree.map(lambda *both: jnp.concatenate(both, axis=-1), state, other_state)
+            hidden = outputs
+            states.append(state)
+        return hidden, tuple(states)
 
 
 class Bridge(nn.Module):
@@ -71,77 +105,26 @@ class ZeroStates(nn.Module):
         return like
 
 
-@dataclass(frozen=True)
-class TeacherForcing:
-    """The decoder reads the reference (Williams and Zipser 1989), so all tokens are read at once."""
+class RnnSeq2Seq(EncoderDecoder):
+    """Encoder, bridge and decoder; one sentence a row.
 
-    def __call__(
-        self, model: "RnnSeq2Seq", ids: Int[Array, "B T"], state: DecoderState, prepared: PyTree, *, train: bool
-    ) -> tuple[DecoderInputs, PyTree]:
-        """Decoder inputs, and the results of the decoder's ``advance`` at every position."""
-        positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
-        tokens = DecoderInputs(model.embed_target(ids, train=train), positions)
-        return tokens, model.decoder.advance_all(model.decoder.read(tokens), positions, state, prepared, train=train)
-
-
-@dataclass(frozen=True)
-class ScheduledSampling:
-    """In training, with ``probability``, the decoder reads a token sampled from the model (Bengio et al. 2015).
-
-    The probability is constant, as in Chan et al. 2016, section 3.3, without the schedules of Bengio et al. Costs the product
-    over the vocabulary in every step.
-    """
-
-    probability: float | Float[Array, ""]
-
-    def __call__(
-        self, model: "RnnSeq2Seq", ids: Int[Array, "B T"], state: DecoderState, prepared: PyTree, *, train: bool
-    ) -> tuple[DecoderInputs, PyTree]:
-        """Decoder inputs, and the results of the decoder's ``advance`` at every position."""
-        if not train:
-            return TeacherForcing()(model, ids, state, prepared, train=train)
-        positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
-
-        def advance(model: "RnnSeq2Seq", carry: PyTree, at: PyTree) -> tuple[PyTree, PyTree]:
-            state, sampled = carry
-            ids, positions = at
-            # Every training pass has the Flax RNG ``dropout``.
-            keys = dropout_keys(model.make_rng("dropout"), len(ids))
-            is_sampled = jax.vmap(lambda key: jax.random.bernoulli(key, self.probability, ids.shape[1:]))(keys)
-            embedded = model.embed_target(jnp.where(is_sampled & (positions > 0), sampled, ids), train=train)
-            tokens = DecoderInputs(embedded, positions)
-            state, advanced = model.decoder.advance(model.decoder.read(tokens), positions, state, prepared, train=train)
-            written = model.decoder.write(tokens, advanced, prepared, train=train)
-            logits = jax.lax.stop_gradient(model.projection.logits(written.output))
-            keys = dropout_keys(model.make_rng("dropout"), len(ids))
-            return (state, jax.vmap(jax.random.categorical)(keys, logits)), (embedded, advanced)
-
-        _, (embedded, advanced) = over_time(advance, model, (state, ids[:, :1]), (ids, positions))
-        return DecoderInputs(embedded, positions), advanced
-
-
-class RnnSeq2Seq(nn.Module):
-    """Encoder, bridge and decoder; ``feeding`` chooses the decoder's inputs in training. One sentence a row.
-
-    ``source_embedding``, ``target_embedding`` and ``projection`` share a matrix where they are the same module.
+    ``source_embedding``, ``target_embedding`` and ``projection`` share a matrix where they are the same module. ``bridge``
+    makes the first states of the decoder from the last states of the encoder and from zeros of their structure.
+    ``scheduled_sampling``: the probability, in training, that the decoder reads a token sampled from the model (Bengio et al.
+    2015); it is constant, as in Chan et al. 2016, section 3.3. None: the decoder reads the reference, all tokens at once.
     """
 
     source_embedding: Embedding
     target_embedding: Embedding
-    projection: Embedding
     encoder: RnnEncoder
     decoder: PlainDecoder
     bridge: nn.Module
-    feeding: TeacherForcing | ScheduledSampling
     reverses_source: bool
     embedding_dropout: Rate
+    scheduled_sampling: Rate = None
 
     def setup(self) -> None:
         self.sum_dropout = Dropout(self.embedding_dropout)
-
-    def __call__(self, source: Tokens, target: Tokens, *, train: bool) -> Logits:
-        """Teacher-forced logits [B, T, V]: ``decode`` after ``encode``."""
-        return self.decode(target, self.encode(source, train=train), train=train)
 
     def encode(self, source: Tokens, *, train: bool) -> RnnMemory:
         """Runs the encoder over source tokens [B, S]."""
@@ -152,27 +135,45 @@ class RnnSeq2Seq(nn.Module):
         hidden = reverse(hidden, source)
         return RnnMemory(hidden, jnp.asarray(source.segments) != 0, states)
 
-    def decode(self, target: Tokens, memory: RnnMemory, *, train: bool) -> Logits:
-        """Logits of every token of the target."""
-        return self.projection.logits(self.decode_hidden(target, memory, train=train))
-
-    def factors(self, source: Tokens, target: Tokens, *, train: bool) -> LogitFactors:
-        """The two factors of the teacher-forced logits."""
-        hidden = self.decode_hidden(target, self.encode(source, train=train), train=train)
-        return self.projection.factors(hidden)
-
     def decode_hidden(self, target: Tokens, memory: RnnMemory, *, train: bool) -> Hidden:
         """Runs the decoder over target tokens [B, T] shifted right by one, as a scan over time."""
         prepared, state = self._begin(memory, beams=1)
-        tokens, advanced = self.feeding(self, shift_right(target), state, prepared, train=train)
+        ids = shift_right(target)
+        positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
+        if train and self.scheduled_sampling is not None:
+            tokens, advanced = self._advance_on_samples(ids, positions, state, prepared)
+        else:
+            tokens = DecoderInputs(self._embed(ids, train=train), positions)
+            read = self.decoder.read(tokens)
+            advanced = self.decoder.advance_all(read, positions, state, prepared, train=train)
         written = self.decoder.write(tokens, advanced, prepared, train=train)
         if written.weights is not None:
             # As one head.
             self.decoder.cross_attention.sow("intermediates", "attention_weights", written.weights[:, None])
         return written.output
 
-    def embed_target(self, ids: Int[Array, "B T"], *, train: bool) -> Hidden:
-        """Embeddings of target tokens as the decoder reads them."""
+    def _advance_on_samples(
+        self, ids: Int[Array, "B T"], positions: Int[Array, "B T"], state: DecoderState, prepared: PyTree
+    ) -> tuple[DecoderInputs, PyTree]:
+        """Decoder inputs, some of them sampled, and results of ``advance``; multiplies by the vocabulary in every step."""
+
+        def advance(model: RnnSeq2Seq, carry: PyTree, at: PyTree) -> tuple[PyTree, PyTree]:
+            state, sampled = carry
+            ids, positions = at
+            keys = dropout_keys(model.make_rng("dropout"), len(ids))
+            is_sampled = jax.vmap(lambda key: jax.random.bernoulli(key, model.scheduled_sampling, ids.shape[1:]))(keys)
+            embedded = model._embed(jnp.where(is_sampled & (positions > 0), sampled, ids), train=True)
+            tokens = DecoderInputs(embedded, positions)
+            state, advanced = model.decoder.advance(model.decoder.read(tokens), positions, state, prepared, train=True)
+            written = model.decoder.write(tokens, advanced, prepared, train=True)
+            logits = jax.lax.stop_gradient(model.projection.logits(written.output))
+            keys = dropout_keys(model.make_rng("dropout"), len(ids))
+            return (state, jax.vmap(jax.random.categorical)(keys, logits)), (embedded, advanced)
+
+        _, (embedded, advanced) = over_time(advance, self, (state, ids[:, :1]), (ids, positions))
+        return DecoderInputs(embedded, positions), advanced
+
+    def _embed(self, ids: Int[Array, "B T"], *, train: bool) -> Hidden:
         return self.sum_dropout(self.target_embedding.embed(ids), train=train)
 
     def init_cache(self, memory: RnnMemory, *, beam_width: int, max_length: int) -> DecodeCache:
@@ -196,8 +197,18 @@ class RnnSeq2Seq(nn.Module):
     def _begin(self, memory: RnnMemory, *, beams: int) -> tuple[PyTree, DecoderState]:
         """The memory prepared for attention, and the state before the first token in each beam."""
         rows = memory.mask.shape[0]
-        zeros = self.decoder.stack.zeros(rows)
-        states = self.bridge(memory.states, zeros)
+        states = self.bridge(memory.states, self.decoder.stack.zeros(rows))
         in_beams = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (rows, beams, leaf.shape[1])), states)
         prepared = self.decoder.prepare(memory.hidden, memory.mask)
         return prepared, self.decoder.start(in_beams, prepared)
+
+
+def mirrored(array: Array, source: Tokens) -> Array:
+    """[B, S, ...] with every sentence reversed except for its EOS and padding; its own inverse.
+
+    ``[[5, 6, 7, 2, 0]]`` becomes ``[[7, 6, 5, 2, 0]]``. One sentence a row.
+    """
+    position = jnp.arange(array.shape[1])[None, :]
+    opposite = jnp.sum(jnp.asarray(source.segments) != 0, axis=1)[:, None] - 2 - position
+    order = jnp.where(opposite >= 0, opposite, position)
+    return jnp.take_along_axis(array, order.reshape(*order.shape, *(1 for _ in array.shape[2:])), axis=1)

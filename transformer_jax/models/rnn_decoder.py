@@ -6,25 +6,82 @@ with ``advance_all``, which equals ``advance`` token by token; decoding runs one
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Float, Int, PyTree
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.layers.recurrent import RecurrentLayer
 from transformer_jax.layers.rnn_attention import Prepared, RnnAttention
-from transformer_jax.models.rnn_layers import Stack, over_time
 from transformer_jax.precision import FLOAT32, Precision, einsum
+
+MakeLayer = Callable[[int], RecurrentLayer]
+"""A recurrent layer for inputs of a given width."""
+
+
+class Stack(nn.Module):
+    """Recurrent layers of a decoder, advanced by one token."""
+
+    make_layer: MakeLayer
+    num_layers: int
+    input_size: int
+    hidden_size: int
+    dropout: Rate
+
+    def setup(self) -> None:
+        sizes = [self.input_size] + [self.hidden_size] * (self.num_layers - 1)
+        self.layers: list[RecurrentLayer] = [self.make_layer(size) for size in sizes]
+        self.layer_dropout = Dropout(self.dropout)
+
+    def read(self, embedded: Float[Array, "B Q D"]) -> Float[Array, "B Q G N"]:
+        """Contribution of the tokens to the gates of the lowest layer."""
+        return self.layers[0].project(embedded)
+
+    def read_rest(self, others: Float[Array, "B Q E"]) -> Float[Array, "B Q G N"]:
+        """Contribution of the other inputs of that layer to its gates."""
+        return self.layers[0].project_rest(others)
+
+    def __call__(
+        self, gates: Float[Array, "B Q G N"], states: tuple[PyTree, ...], *, train: bool
+    ) -> tuple[Float[Array, "B Q N"], tuple[PyTree, ...]]:
+        """The top layer's hidden state and all new states."""
+        after = [self.layers[0].step(gates, states[0])]
+        for layer, state in zip(self.layers[1:], states[1:], strict=True):
+            hidden = self.layer_dropout(layer.cell.hidden(after[-1]), train=train)
+            after.append(layer.step(layer.project(hidden), state))
+        return self.top(tuple(after)), tuple(after)
+
+    def over_time(
+        self, gates: Float[Array, "B T G N"], states: tuple[PyTree, ...], *, train: bool
+    ) -> Float[Array, "B T N"]:
+        """The top layer's hidden states after every token, from states [B, 1, N], layer by layer as in the encoder."""
+        is_token = jnp.ones(gates.shape[:2], bool)
+        hidden = gates
+        for index, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
+            if index:
+                gates = layer.project(self.layer_dropout(hidden, train=train))
+            hidden, _ = layer.over_time(gates, jax.tree.map(lambda leaf: leaf[:, 0], state), is_token)
+        return hidden
+
+    def zeros(self, rows: int) -> tuple[PyTree, ...]:
+        """Zero states [B, N]."""
+        return tuple(layer.cell.start(jnp.zeros((rows, self.hidden_size))) for layer in self.layers)
+
+    def top(self, states: tuple[PyTree, ...]) -> Float[Array, "B Q N"]:
+        """The top layer's hidden state."""
+        return self.layers[-1].cell.hidden(states[-1])
 
 
 class DecoderState(NamedTuple):
     """State carried from token to token, leaves [B, Q, ...]: of each layer, of the attention, and the fed input."""
 
     layers: tuple[PyTree, ...]
-    feed: PyTree
-    attention: PyTree
+    feed: PyTree = ()
+    attention: PyTree = ()
 
 
 class DecoderInputs(NamedTuple):
@@ -44,11 +101,10 @@ class Written(NamedTuple):
 class PlainDecoder(nn.Module):
     """No attention: the first state holds all about the source (Sutskever et al. 2014, section 2)."""
 
-    make_stack: Callable[[], Stack]
+    stack: Stack
     dropout: Rate
 
     def setup(self) -> None:
-        self.stack = self.make_stack()
         self.output_dropout = Dropout(self.dropout)
 
     def prepare(self, memory: Array, mask: Array) -> Prepared | None:
@@ -57,7 +113,7 @@ class PlainDecoder(nn.Module):
 
     def start(self, states: tuple[PyTree, ...], prepared: PyTree) -> DecoderState:
         """The state before the first token, from the first states of the layers."""
-        return DecoderState(states, (), ())
+        return DecoderState(states)
 
     def read(self, tokens: DecoderInputs) -> Array:
         """Contribution of the tokens to the gates."""
@@ -68,7 +124,7 @@ class PlainDecoder(nn.Module):
     ) -> tuple[DecoderState, PyTree]:
         """The new state, and the top layer's hidden state."""
         top, layers = self.stack(read, state.layers, train=train)
-        return DecoderState(layers, (), ()), top
+        return DecoderState(layers), top
 
     def advance_all(
         self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
@@ -81,32 +137,19 @@ class PlainDecoder(nn.Module):
         return Written(self.output_dropout(advanced, train=train), None)
 
 
-def _token_by_token(
-    decoder: PlainDecoder, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
-) -> PyTree:
-    """``advance_all`` as a scan of ``advance``, for attention that depends on the previous token."""
-
-    def advance(decoder: PlainDecoder, state: DecoderState, at: PyTree) -> tuple[DecoderState, PyTree]:
-        read, positions = at
-        return decoder.advance(read, positions, state, prepared, train=train)
-
-    return over_time(advance, decoder, state, (read, positions))[1]
-
-
 class LuongDecoder(PlainDecoder):
     """Attends with the new state: output tanh(W [c; h]) (Luong et al. 2015, section 3, equation 5).
 
     Attention has no state and nothing is fed, so all positions attend at once. Parameter: ``combine_kernel`` [E + N, N].
     """
 
-    make_attention: Callable[[], RnnAttention]
+    cross_attention: RnnAttention
     hidden_size: int
     memory_size: int
     precision: Precision = FLOAT32
 
     def setup(self) -> None:
         super().setup()
-        self.cross_attention = self.make_attention()
         shape = self.memory_size + self.hidden_size, self.hidden_size
         self.combine_kernel = self.param("combine_kernel", xavier_uniform(0, 1), shape)
 
@@ -122,6 +165,18 @@ class LuongDecoder(PlainDecoder):
         both = jnp.concatenate([context, top], axis=-1)
         output = jnp.tanh(einsum("BQC,CN->BQN", both, self.combine_kernel, self.precision))
         return self.output_dropout(output, train=train)
+
+
+def _token_by_token(
+    decoder: PlainDecoder, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
+) -> PyTree:
+    """``advance_all`` as a scan of ``advance``, for attention that depends on the previous token."""
+
+    def advance(decoder: PlainDecoder, state: DecoderState, at: PyTree) -> tuple[DecoderState, PyTree]:
+        read, positions = at
+        return decoder.advance(read, positions, state, prepared, train=train)
+
+    return over_time(advance, decoder, state, (read, positions))[1]
 
 
 class InputFeedingDecoder(LuongDecoder):
@@ -155,24 +210,22 @@ class BahdanauDecoder(PlainDecoder):
     ``readout_kernel`` [N + D + E, 2 O].
     """
 
-    make_attention: Callable[[], RnnAttention]
-    embedding_size: int
-    hidden_size: int
-    memory_size: int
+    cross_attention: RnnAttention
+    readout_size: int
     output_size: int
     precision: Precision = FLOAT32
 
     def setup(self) -> None:
         super().setup()
-        self.cross_attention = self.make_attention()
-        shape = self.hidden_size + self.embedding_size + self.memory_size, 2 * self.output_size
+        shape = self.readout_size, 2 * self.output_size
         self.readout_kernel = self.param("readout_kernel", xavier_uniform(0, 1), shape)
 
     def prepare(self, memory: Array, mask: Array) -> Prepared:
         return self.cross_attention.prepare(memory, mask)
 
     def start(self, states: tuple[PyTree, ...], prepared: PyTree) -> DecoderState:
-        return DecoderState(states, (), self.cross_attention.start(prepared, self.stack.top(states).shape[1]))
+        attention = self.cross_attention.start(prepared, self.stack.top(states).shape[1])
+        return DecoderState(states, attention=attention)
 
     def advance(
         self, read: Array, positions: Array, state: DecoderState, prepared: PyTree, *, train: bool
@@ -192,3 +245,43 @@ class BahdanauDecoder(PlainDecoder):
         readout = einsum("BQC,CN->BQN", inputs, self.readout_kernel, self.precision)
         output = jnp.max(readout.reshape(*readout.shape[:-1], self.output_size, 2), axis=-1)
         return Written(self.output_dropout(output, train=train), weights)
+
+
+ModuleType = TypeVar("ModuleType", bound=nn.Module)
+
+
+def over_time(
+    step: Callable[[ModuleType, PyTree, PyTree], tuple[PyTree, PyTree]],
+    module: ModuleType,
+    carry: PyTree,
+    inputs: PyTree,
+) -> tuple[PyTree, PyTree]:
+    """A scan over the second axis, which each step sees with length 1, of inputs and outputs [B, T, ...]."""
+    counts: list[dict] = []
+
+    def one(module: ModuleType, carry: PyTree, at: PyTree) -> tuple[PyTree, PyTree]:
+        # Flax folds the number of draws so far into every key, and the calls of a scan's body share that number: one call to
+        # find constants, one to compile, but one a step under ``jax.disable_jit``. Here all steps count from the same number.
+        assert module.scope is not None
+        counts.append(_copied(module.scope.rng_counters))
+        _restore(module.scope.rng_counters, counts[:2][-1])
+        carry, outputs = step(module, carry, jax.tree.map(lambda leaf: leaf[:, None], at))
+        return carry, jax.tree.map(lambda leaf: leaf[:, 0], outputs)
+
+    rngs: dict = {"params": False, "dropout": True}
+    scan = nn.scan(one, variable_broadcast="params", variable_axes={"intermediates": 0}, split_rngs=rngs)
+    carry, outputs = scan(module, carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), inputs))
+    return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), outputs)
+
+
+def _copied(counters: dict) -> dict:
+    return {name: _copied(count) if isinstance(count, dict) else count for name, count in counters.items()}
+
+
+def _restore(counters: dict, saved: dict) -> None:
+    """Sets the nested ``counters`` in place: other scopes hold the inner dictionaries."""
+    for name, count in saved.items():
+        if isinstance(count, dict):
+            _restore(counters[name], count)
+        else:
+            counters[name] = count

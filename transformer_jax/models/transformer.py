@@ -6,15 +6,15 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax.numpy as jnp
 
-from transformer_jax.array_types import Array, Bool, Float, Hidden, Int, Logits, PyTree, TokenIds
+from transformer_jax.array_types import Array, Bool, Float, Hidden, Int, PyTree, TokenIds
 from transformer_jax.layers.attention import KVCache, LayerCache, StepMask
 from transformer_jax.layers.dropout import Dropout, Rate
-from transformer_jax.layers.embedding import Embedding, LogitFactors, OutputLayer
+from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.masks import SentenceMask, with_written_slots
 from transformer_jax.layers.positions import score_mod_of
 from transformer_jax.layers.site import Site
-from transformer_jax.models.interface import shift_right
-from transformer_jax.models.layer_stack import LayerStack, Unrolled, layer_sites
+from transformer_jax.models.interface import EncoderDecoder, shift_right
+from transformer_jax.models.layer_stack import Unrolled, layer_sites
 from transformer_jax.models.transformer_layers import DecoderLayer, EncoderLayer, LayerParts
 from transformer_jax.sequence_types import DecodeCache, Tokens
 
@@ -46,7 +46,7 @@ class PerSentence(NamedTuple):
     source_segments: TokenIds
 
 
-class Transformer(nn.Module):
+class Transformer(EncoderDecoder):
     """Encoder and decoder stacks between embeddings and logits.
 
     ``source_embedding``, ``target_embedding`` and ``projection`` share a matrix where they are the same module.
@@ -54,14 +54,13 @@ class Transformer(nn.Module):
 
     source_embedding: Embedding
     target_embedding: Embedding
-    projection: OutputLayer
     source_positions: nn.Module
     target_positions: nn.Module
     parts: LayerParts
     num_encoder_layers: int
     num_decoder_layers: int
     embedding_dropout: Rate = None
-    stack: LayerStack = Unrolled()
+    stack: Unrolled = Unrolled()
 
     def setup(self) -> None:
         encoder = Site("encoder", "self", self.num_encoder_layers, is_causal=False)
@@ -72,25 +71,12 @@ class Transformer(nn.Module):
         self.decoder_norm = self.parts.final_norm(decoder)
         self.sum_dropout = Dropout(self.embedding_dropout)
 
-    def __call__(self, source: Tokens, target: Tokens, *, train: bool) -> Logits:
-        """Teacher-forced logits [B, T, V]: ``decode`` after ``encode``."""
-        return self.decode(target, self.encode(source, train=train), train=train)
-
     def encode(self, source: Tokens, *, train: bool) -> Memory:
         """Runs the encoder stack over source tokens [B, S]."""
         hidden = self._embed(self.source_embedding, self.source_positions, source.ids, source.positions, train)
         mask = SentenceMask.between(source, source, score_mod=score_mod_of(self.source_positions))
         hidden = self.stack(self.encoder_layers, hidden, mask, train=train)
         return Memory(self.encoder_norm(hidden), jnp.asarray(source.segments), jnp.asarray(source.positions))
-
-    def decode(self, target: Tokens, memory: Memory, *, train: bool) -> Logits:
-        """Logits of every token of the target."""
-        return self.projection.logits(self.decode_hidden(target, memory, train=train))
-
-    def factors(self, source: Tokens, target: Tokens, *, train: bool) -> LogitFactors:
-        """The two factors of the teacher-forced logits."""
-        hidden = self.decode_hidden(target, self.encode(source, train=train), train=train)
-        return self.projection.factors(hidden)
 
     def decode_hidden(self, target: Tokens, memory: Memory, *, train: bool) -> Hidden:
         """Runs the decoder stack over target tokens [B, T] shifted right by one."""

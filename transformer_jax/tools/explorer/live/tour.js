@@ -48,7 +48,7 @@ const TOUR_CODE = {
   none: "layers.positions:NoPositions", rope: "kit.rope:RotaryPositions",
   query: "layers.attention:project_heads", softmax: "layers.scaled_dot_product:scaled_dot_product_attention", mask: "layers.masks:causal_mask",
   cross: "models.transformer_layers:DecoderLayer", residual: "layers.residual:Residual", logits: "layers.embedding:Embedding.logits",
-  search: "decoding.beam_search:beam_search", annotations: "models.rnn_layers:RnnEncoder", first: "models.rnn:Bridge", score: "layers.rnn_attention:RnnAttention",
+  search: "decoding.beam_search:beam_search", annotations: "models.rnn:RnnEncoder", first: "models.rnn:Bridge", score: "layers.rnn_attention:RnnAttention",
   alignment: "layers.attention_scores:attend", context: "models.rnn_decoder:LuongDecoder",
 };
 
