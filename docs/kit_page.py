@@ -111,8 +111,8 @@ def settings(kind: str, name: str) -> str:
 def backends(kind: str, name: str, made: Any) -> str:
     """The backends that compute an ``AttentionChange``, by the methods that its class overrides."""
     block, config, site = settings_class(kind, name), TransformerConfig(), Site("decoder", "self", 1, True, 0)
-    make, sites = (made, [site, site.of("embedding")]) if kind == "positions" else (made.of, [site])
-    found = [make(block() if block else None, config, each) for each in sites]
+    sites = [site, site.of("embedding")] if kind == "positions" else [site]
+    found = [getattr(made, "of", made)(block() if block else None, config, each) for each in sites]
     change = next((each for each in found if each is not None), None)
     overridden = [
         each for each, of_base in vars(AttentionChange).items() if getattr(type(change), each, of_base) is not of_base

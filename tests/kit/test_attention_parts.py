@@ -23,7 +23,7 @@ from transformer_jax.kit.soft_cap import SoftCap, SoftCapSettings, capped_scores
 from transformer_jax.kit.t5 import Buckets
 from transformer_jax.kit.talking_heads import TalkingHeads
 from transformer_jax.layers.attention import MultiHeadAttention, StepMask
-from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.masks import SentenceMask, Window
 from transformer_jax.layers.modified_attention import AttentionChange, ModifiedAttention
 from transformer_jax.layers.scaled_dot_product import At
 from transformer_jax.layers.site import Site
@@ -119,8 +119,8 @@ def test_scores_of_cosine_attention_and_capped_scores():
 
 def test_an_encoder_looks_both_ways_and_cross_attention_has_no_window():
     sites = SITE, replace(SITE, stack="encoder", is_causal=False), SITE.of("cross")
-    windows = [SlidingWindow(**SIZES, site=site, settings=SlidingWindowSettings(4)).mask_mod() for site in sites]
-    assert [window and (window.left, window.right) for window in windows] == [(3, 0), (2, 2), None]
+    changes = [SlidingWindow.of(SlidingWindowSettings(4), DecoderOnlyConfig(**SMALL), site) for site in sites]
+    assert [change and change.mask_mod() for change in changes] == [Window(3, 0), Window(2, 2), None]
 
 
 def modified(*makers):
@@ -227,7 +227,7 @@ def test_positions_may_change_the_attention_of_some_layers_only():
     @register("positions", "from_second_layer")
     def from_second_layer(settings, config, site):
         later = site.kind == "self" and site.layer > 0
-        return registered("positions")["shaw"](ShawSettings(), config, site) if later else None
+        return registered("positions")["shaw"].of(ShawSettings(), config, site) if later else None
 
     model = build_decoder_only(DecoderOnlyConfig(**SMALL, positions="from_second_layer"), 19)
     params = jax.eval_shape(partial(init_decoder_only, model), jax.random.key(0))

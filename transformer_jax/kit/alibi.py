@@ -4,15 +4,14 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, Float
-from transformer_jax.config.model import TransformerLayersConfig
 from transformer_jax.config.plugins import register
-from transformer_jax.layers.modified_attention import AttentionChange
+from transformer_jax.layers.modified_attention import SelfAttentionChange
 from transformer_jax.layers.scaled_dot_product import At
-from transformer_jax.layers.site import Site
 
 
-class LinearBiases(AttentionChange):
-    """q k / sqrt(K) - m |distance|, with the slope m = 2^(-8 h / H) of head h = 1, ..., H (section 3).
+@register("positions", "alibi")
+class LinearBiases(SelfAttentionChange):
+    """q k / sqrt(K) - m |distance| in self-attention, with the slope m = 2^(-8 h / H) of head h = 1, ..., H (section 3).
 
     Slopes of a number of heads that is no power of 2 follow the same formula. An encoder has the same bias on both sides.
     """
@@ -23,9 +22,3 @@ class LinearBiases(AttentionChange):
 
 def with_bias(slopes: Float[Array, " H"], scores: Float[Array, "B H Q M"], at: At) -> Float[Array, "B H Q M"]:
     return scores - slopes[None, :, None, None] * jnp.abs(at.distance)[:, None]
-
-
-@register("positions", "alibi")
-def alibi(settings: None, config: TransformerLayersConfig, site: Site) -> AttentionChange | None:
-    """Linear biases in self-attention, no positions in the embeddings."""
-    return LinearBiases.of(settings, config, site) if site.kind == "self" else None

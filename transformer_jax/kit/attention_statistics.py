@@ -19,7 +19,6 @@ class AttentionEntropy(Statistic):
     reads_activations = True
 
     def of_pass(self, activations: Activations) -> Ratios:
-        """See ``Statistic``."""
         require(bool(activations.attention), "training.watch", "attention_entropy needs a Transformer with attention")
         found = {}
         for path, (_, weights, visible) in activations.attention.items():
@@ -42,7 +41,6 @@ class LargestLogit(Statistic):
     is_maximum = True
 
     def of_pass(self, activations: Activations) -> Ratios:
-        """See ``Statistic``."""
         require(bool(activations.attention), "training.watch", "largest_logit needs a Transformer with attention")
         return {
             path: ratio(jnp.max(jnp.where(each.visible[:, None], each.scores, -jnp.inf)))

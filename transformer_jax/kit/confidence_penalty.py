@@ -22,7 +22,6 @@ class ConfidencePenalty(LossTerm):
     """-weight H(p), the entropy of the prediction in nats; use label_smoothing=0 (Pereyra et al. 2017, section 3)."""
 
     def of_logits(self) -> Partial:
-        """See ``LossTerm``."""
         return Partial(negative_entropy, jnp.asarray(self.settings.weight, jnp.float32))
 
 

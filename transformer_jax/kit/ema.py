@@ -16,8 +16,6 @@ from transformer_jax.training.optimizers import Averaging, MakeRule
 
 @dataclass(frozen=True)
 class EmaSettings:
-    """The decay of the average."""
-
     decay: float = setting(
         0.999, "Weight of the earlier average; after t updates at most (1 + t) / (10 + t).", below=1, program="traced"
     )
@@ -39,7 +37,6 @@ class Ema(Averaging):
     def averaged(
         settings: EmaSettings, hyperparameters: Hyperparameters, make_rule: MakeRule, rate: Array | float
     ) -> optax.GradientTransformation:
-        """See ``Averaging``."""
         rule = make_rule(hyperparameters)
 
         def init(params: PyTree) -> EmaState:
@@ -56,5 +53,4 @@ class Ema(Averaging):
 
     @staticmethod
     def evaluation_params(state: EmaState, params: PyTree) -> PyTree:
-        """The average."""
         return state.average

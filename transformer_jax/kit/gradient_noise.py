@@ -23,7 +23,6 @@ class GradientNoise(Statistic):
         return {"": ratio(optax.tree.norm(gradient, squared=True) / jnp.maximum(tokens, 1.0), tokens > 0)}
 
     def of_update(self, params: PyTree, gradient: PyTree, tokens: Array, joined: Ratios) -> Ratios:
-        """See ``Statistic``."""
         require(bool(joined), "training.watch", "gradient_noise needs batching.accumulation_steps of at least 2")
         squares, count = joined[""]
         of_whole = optax.tree.norm(gradient, squared=True)

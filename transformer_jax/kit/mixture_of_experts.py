@@ -1,4 +1,4 @@
-"""Mixture of experts: a router sends a token to a few of many layers (Shazeer et al. 2017; Fedus et al. 2022, Switch)."""
+"""Mixture of experts: a router sends a token to a few of many layers, in balance (Shazeer et al. 2017; Fedus et al. 2022)."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ from transformer_jax.layers.feed_forward import relu
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.layers.site import Site
 from transformer_jax.precision import Precision, einsum
-from transformer_jax.training.loss_terms import SOWN
+from transformer_jax.training.loss_terms import SOWN, ForcedPass, LossTerm
 
 register("sharding", r"router_kernel$")(PartitionSpec("fsdp", None))
 register("sharding", r"experts_wide$")(PartitionSpec("tensor", "fsdp", None))
@@ -27,9 +27,7 @@ register("sharding", r"experts_narrow$")(PartitionSpec("tensor", None, "fsdp"))
 
 @dataclass(frozen=True)
 class ExpertsSettings:
-    """The number of experts, each of width model.d_ff, and how many of them a token reaches."""
-
-    num_experts: int = setting(8, "Experts of a layer.")
+    num_experts: int = setting(8, "Experts of a layer, each of width model.d_ff.")
     experts_per_token: int = setting(2, "Experts that a token is sent to, those with the largest probabilities.")
 
     def __post_init__(self) -> None:
@@ -114,3 +112,25 @@ expert_product.defvjp(_forward, _backward)
 def mixture_of_experts(settings: ExpertsSettings, config: Any, site: Site, **options: Any) -> Experts:
     """Each token is sent to some of many feed-forward layers (Shazeer et al. 2017); add the term load_balance."""
     return Experts(config.d_ff, settings, **options)
+
+
+@dataclass(frozen=True)
+class LoadBalanceSettings:
+    weight: float = setting(1e-2, "Factor on the balance of a layer, which is 1 for equal loads.", program="traced")
+
+
+@register("loss_term", "load_balance", settings=LoadBalanceSettings)
+class LoadBalance(LossTerm):
+    """Experts times the sum of share of tokens times mean probability, over layers (Fedus et al. 2022, equation 4).
+
+    Shares and means are over all tokens of the batch, padding too; with accumulation over the tokens of a micro-batch, on a
+    mesh of ``data`` alone over the tokens of one device. Layers run unrolled, with their activations stored.
+    """
+
+    reads_sown = True
+    is_sum_of_tokens = False
+
+    def of_pass(self, forced: ForcedPass) -> Array:
+        sown = jax.tree.leaves(forced.sown)
+        require(bool(sown), "training.loss_terms", "load_balance needs model.feed_forward=mixture_of_experts")
+        return self.settings.weight * jnp.sum(forced.weights) * sum(sown)

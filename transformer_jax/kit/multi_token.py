@@ -55,7 +55,6 @@ class MultiToken(LossTerm):
     """
 
     def init_params(self, config: ExperimentConfig, model: Any, key: Array) -> PyTree:
-        """See ``LossTerm``."""
         require(not config.model.is_recurrent, "training.loss_terms", "multi_token needs a Transformer")
         name, problem = config.model.projection, "changes the hidden states, which the heads of multi_token read"
         fits = getattr(registered("projection")[name], "keeps_hidden", name == "linear")
@@ -65,7 +64,6 @@ class MultiToken(LossTerm):
         return {f"head_{i}": init(jax.random.fold_in(key, i), hidden, target)["params"] for i in ahead}
 
     def of_pass(self, forced: ForcedPass) -> Array:
-        """See ``LossTerm``."""
         width, target, total = forced.config.model.d_model, forced.target, jnp.zeros(())
         # A bias of the logits is one more column, of ones.
         trunk, ones = forced.hidden[..., :width], forced.hidden[..., width:]

@@ -20,7 +20,6 @@ class ParameterNorms(Statistic):
     """Norm of the parameters of a layer (Wortsman et al. 2023)."""
 
     def of_update(self, params: PyTree, gradient: PyTree, tokens: Array, joined: Ratios) -> Ratios:
-        """See ``Statistic``."""
         return norms(params)
 
 
@@ -29,7 +28,6 @@ class GradientNorms(Statistic):
     """Norm of the gradient of a layer, of the mean loss, before clipping (Wortsman et al. 2023)."""
 
     def of_update(self, params: PyTree, gradient: PyTree, tokens: Array, joined: Ratios) -> Ratios:
-        """See ``Statistic``."""
         return norms(gradient)
 
 
@@ -40,7 +38,6 @@ class ActivationNorms(Statistic):
     reads_activations = True
 
     def of_pass(self, activations: Activations) -> Ratios:
-        """See ``Statistic``."""
         require(bool(activations.hidden), "training.watch", "activation_norms needs a Transformer")
         found = {}
         for path, (hidden, is_token) in activations.hidden.items():

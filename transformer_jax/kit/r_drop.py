@@ -13,8 +13,6 @@ from transformer_jax.training.loss_terms import ForcedPass, LossTerm
 
 @dataclass(frozen=True)
 class RDropSettings:
-    """The weight of the divergence."""
-
     weight: float = setting(5.0, "Alpha, the factor on the mean divergence of both directions.", program="traced")
 
 
@@ -26,7 +24,6 @@ class RDrop(LossTerm):
     """
 
     def of_pass(self, forced: ForcedPass) -> Array:
-        """See ``LossTerm``."""
         other = forced.again()
         divergence = forced.sum_of_tokens(symmetric_divergence, forced.hidden, other)
         return forced.cross_entropy(other).loss + self.settings.weight * divergence

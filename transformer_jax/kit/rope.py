@@ -6,10 +6,8 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int
 from transformer_jax.config.checks import require, setting
-from transformer_jax.config.model import TransformerLayersConfig
 from transformer_jax.config.plugins import register
-from transformer_jax.layers.modified_attention import AttentionChange
-from transformer_jax.layers.site import Site
+from transformer_jax.layers.modified_attention import SelfAttentionChange
 
 
 @dataclass(frozen=True)
@@ -18,8 +16,9 @@ class RopeSettings:
     share: float = setting(1.0, "Share of the dimensions of a head that are rotated, from the first on.", at_most=1)
 
 
-class RotaryPositions(AttentionChange):
-    """Queries and keys rotated by angles that grow with their position (equation 34), so that scores depend on distances.
+@register("positions", "rope", settings=RopeSettings)
+class RotaryPositions(SelfAttentionChange):
+    """Queries and keys rotated by angles that grow with their position, so that scores depend on distances (equation 34).
 
     The pairs of dimensions are the paper's, (0, 1), (2, 3) ...; GPT-NeoX and Llama pair dimension i with i + K / 2.
     """
@@ -42,9 +41,3 @@ class RotaryPositions(AttentionChange):
         rotated = jnp.stack([first * cos - second * sin, first * sin + second * cos], axis=-1)
         rotated = rotated.reshape(*vectors.shape[:-1], 2 * num_pairs).astype(vectors.dtype)
         return jnp.concatenate([rotated, vectors[..., 2 * num_pairs :]], axis=-1)
-
-
-@register("positions", "rope", settings=RopeSettings)
-def rope(settings: RopeSettings, config: TransformerLayersConfig, site: Site) -> AttentionChange | None:
-    """Rotary positions in self-attention, no positions in the embeddings."""
-    return RotaryPositions.of(settings, config, site) if site.kind == "self" else None

@@ -15,8 +15,6 @@ from transformer_jax.training.optimizers import Averaging, MakeRule
 
 @dataclass(frozen=True)
 class ScheduleFreeSettings:
-    """The point at which gradients are computed."""
-
     interpolation: float = setting(0.9, "Share of the average in the parameters that are trained (beta).", at_most=1)
 
 

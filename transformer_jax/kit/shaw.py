@@ -8,11 +8,9 @@ from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, Float
 from transformer_jax.config.checks import setting
-from transformer_jax.config.model import TransformerLayersConfig
 from transformer_jax.config.plugins import register
-from transformer_jax.layers.modified_attention import AttentionChange
+from transformer_jax.layers.modified_attention import SelfAttentionChange
 from transformer_jax.layers.scaled_dot_product import At
-from transformer_jax.layers.site import Site
 
 
 @dataclass(frozen=True)
@@ -20,11 +18,12 @@ class ShawSettings:
     max_distance: int = setting(16, "k: distances are clipped to -k, ..., k.")
 
 
-class RelativeKeys(AttentionChange):
-    """q (k + a) / sqrt(K), with a learned vector a of each clipped distance (equations 2 and 4); ``relative`` [2 k + 1, K].
+@register("positions", "shaw", settings=ShawSettings)
+class RelativeKeys(SelfAttentionChange):
+    """q (k + a) / sqrt(K) in self-attention, with a learned vector a of each clipped distance; ``relative`` [2 k + 1, K].
 
-    As in the paper the vectors are shared by the heads of a layer. Departure: values get no such vectors; the paper found no
-    gain from them (table 3).
+    Equations 2 and 4. As in the paper the vectors are shared by the heads of a layer. Departure: values get no such vectors;
+    the paper found no gain from them (table 3).
     """
 
     def setup(self) -> None:
@@ -42,9 +41,3 @@ def with_relative_keys(
     by_distance = jnp.einsum("BHQK,NK->BHQN", at.query.astype(jnp.float32), relative_NK, precision="highest")
     index = jnp.clip(at.distance, -farthest, farthest) + farthest
     return scores + jnp.take_along_axis(by_distance, index[:, None], axis=3)
-
-
-@register("positions", "shaw", settings=ShawSettings)
-def shaw(settings: ShawSettings, config: TransformerLayersConfig, site: Site) -> AttentionChange | None:
-    """Relative keys in self-attention, no positions in the embeddings."""
-    return RelativeKeys.of(settings, config, site) if site.kind == "self" else None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from transformer_jax.config.checks import setting
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.masks import Window
-from transformer_jax.layers.modified_attention import AttentionChange
+from transformer_jax.layers.modified_attention import SelfAttentionChange
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,9 @@ class SlidingWindowSettings:
 
 
 @register("attention", "sliding_window", settings=SlidingWindowSettings)
-class SlidingWindow(AttentionChange):
+class SlidingWindow(SelfAttentionChange):
     """Self-attention in a window of positions; the KV cache of a decoder keeps a window of them."""
 
-    def mask_mod(self) -> Window | None:
+    def mask_mod(self) -> Window:
         size = self.settings.size
-        if self.site.kind != "self":
-            return None
         return Window(size - 1, 0) if self.site.is_causal else Window(size // 2, size // 2)

@@ -12,8 +12,6 @@ from transformer_jax.training.schedules import Schedule, float32_step
 
 @dataclass(frozen=True)
 class WsdSettings:
-    """Length and shape of the decay."""
-
     decay_share: float = setting(
         0.2, "Share of the updates in which the rate decays to 0.", at_most=1, program="traced"
     )

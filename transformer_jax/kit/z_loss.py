@@ -14,8 +14,6 @@ from transformer_jax.training.loss_terms import LossTerm
 
 @dataclass(frozen=True)
 class ZLossSettings:
-    """The weight of the term."""
-
     weight: float = setting(1e-4, "Factor on the squared logarithm of the normalizer of a token.", program="traced")
 
 
@@ -24,7 +22,6 @@ class ZLoss(LossTerm):
     """weight log(Z)^2, where Z is the sum of the exponentials of the logits of a token (Chowdhery et al. 2022)."""
 
     def of_logits(self) -> Partial:
-        """See ``LossTerm``."""
         return Partial(squared_log_normalizer, self.settings.weight)
 
 

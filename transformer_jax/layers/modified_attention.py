@@ -40,8 +40,8 @@ class AttentionChange(nn.Module):
             raise TypeError(f"{cls.__name__}.key_value_heads is a method; make it a property, with @property above it")
 
     @classmethod
-    def of(cls, settings: Any, config: Any, site: Site) -> "AttentionChange":
-        """The change for the settings of a model."""
+    def of(cls, settings: Any, config: Any, site: Site) -> "AttentionChange | None":
+        """The change at a site for the settings of a model; None changes nothing."""
         return cls(config.num_heads, config.head_key_size, config.d_model, site, settings)
 
     @property
@@ -75,6 +75,14 @@ class AttentionChange(nn.Module):
         All weights are then computed at once, without a backend.
         """
         return None
+
+
+class SelfAttentionChange(AttentionChange):
+    """A change of self-attention only, such as positions."""
+
+    @classmethod
+    def of(cls, settings: Any, config: Any, site: Site) -> AttentionChange | None:
+        return super().of(settings, config, site) if site.kind == "self" else None
 
 
 class ModifiedAttention(MultiHeadAttention):
