@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any, NamedTuple, TypeVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from transformer_jax.array_types import Array, Bool, Float, Hidden, PyTree
 from transformer_jax.config.errors import natural_order
@@ -48,19 +48,24 @@ def layers_by_kind(values: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
 
     Layer 10 comes after layer 9 whatever the order of ``values``: ``jax.jit`` sorts dictionaries as text.
     """
-    ordered = sorted(values, key=natural_order)
+    ordered = in_natural_order(values)
     found = {
-        name: {path: values[path] for path in ordered if kind.matches(path)} for name, kind in ATTENTION_KINDS.items()
+        name: {path: each for path, each in ordered.items() if kind.matches(path)}
+        for name, kind in ATTENTION_KINDS.items()
     }
     return {name: layers for name, layers in found.items() if layers}
+
+
+def in_natural_order(values: Mapping[str, Value]) -> dict[str, Value]:
+    """``values`` by path, layer 10 after layer 9."""
+    return {path: values[path] for path in sorted(values, key=natural_order)}
 
 
 def attention_maps(model: nn.Module, params: PyTree, *inputs: Tokens) -> dict[str, Array]:
     """Weights [B, H, Q, M] of every attention of a teacher-forced pass over ``inputs``, by the path of its module."""
     _, sown = model.apply({"params": params}, *inputs, train=False, mutable=["intermediates"])
-    leaves = jax.tree_util.tree_leaves_with_path(sown.get("intermediates", {}))
-    maps = {"/".join(str(key.key) for key in path[:-2]): weights for path, weights in leaves}
-    return {name: maps[name] for name in sorted(maps, key=natural_order)}
+    found = flatten_dict(sown.get("intermediates", {}), sep="/")
+    return in_natural_order({path.rpartition("/")[0]: weights for path, (weights,) in found.items()})
 
 
 # The methods that compute the values of an attention: multi-head, and of an RNN.
@@ -99,8 +104,8 @@ def attention_records(model: Module, params: PyTree, *inputs: Tokens) -> dict[st
 def _through_output(values_BHMU: Array, params: PyTree, path: str) -> Array:
     """Values of all heads, or of groups of heads, times the output matrix; heads side by side where an attention has none."""
     heads, size = values_BHMU.shape[1], values_BHMU.shape[3]
-    of_attention = reduce(lambda inner, name: inner.get(name, {}), path.split("/"), params)
-    output = of_attention.get("output", jnp.eye(heads * size).reshape(heads, size, heads * size))
+    side_by_side = jnp.eye(heads * size).reshape(heads, size, heads * size)
+    output = flatten_dict(params, sep="/").get(f"{path}/output", side_by_side)
     values_BHMU = jnp.repeat(values_BHMU, output.shape[0] // heads, axis=1)
     return jnp.einsum("BHMU,HUD->BHMD", values_BHMU.astype(jnp.float32), output)
 
@@ -148,22 +153,17 @@ def recorded(is_on: bool = True) -> Iterator[Activations]:
 
 def head_counts(params: PyTree) -> dict[str, int]:
     """The number of heads of every multi-head attention by module path, in natural order (layer 10 after layer 9)."""
-    counts = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        *module, name = (str(key.key) for key in path)
-        if name == "output" and module[-1].endswith("attention"):
-            counts["/".join(module)] = leaf.shape[0]
-    return {path: counts[path] for path in sorted(counts, key=natural_order)}
+    outputs = flatten_dict(params, sep="/").items()
+    return in_natural_order(
+        {path.removesuffix("/output"): len(leaf) for path, leaf in outputs if path.endswith("attention/output")}
+    )
 
 
 def without_head(params: PyTree, attention: str, head: int) -> PyTree:
     """The parameters with zeros for ``head`` in the output projection [H, U, D] of ``attention``."""
-
-    def masked(path: Sequence[jax.tree_util.DictKey], leaf: jax.Array) -> jax.Array:
-        here = "/".join(str(key.key) for key in path)
-        return leaf.at[head].set(0.0) if here == f"{attention}/output" else leaf
-
-    return jax.tree_util.tree_map_with_path(masked, params)
+    leaves = flatten_dict(params, sep="/")
+    output = leaves[f"{attention}/output"]
+    return unflatten_dict(leaves | {f"{attention}/output": output.at[head].set(0.0)}, sep="/")
 
 
 def target_log_probs(model: Module, params: PyTree, *inputs: Tokens) -> Float[Array, " T"]:
@@ -222,12 +222,6 @@ class ModuleCall:
     method: str
     shape: tuple[int, ...] | None = None
     inner: list["ModuleCall"] = field(default_factory=list)
-
-    def walk(self) -> Iterator["ModuleCall"]:
-        """This call and all inside it."""
-        yield self
-        for each in self.inner:
-            yield from each.walk()
 
 
 def module_calls(model: nn.Module, params: PyTree, *inputs: PyTree) -> ModuleCall:
