@@ -7,11 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax.sharding import PartitionSpec
 from optax.contrib import MuonDimensionNumbers
 
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, hyperparameters_of
-from transformer_jax.config.plugins import register, registered
+from transformer_jax.config.plugins import registered
 from transformer_jax.kit.mixture_of_experts import ExpertsSettings, expert_product
 from transformer_jax.kit.muon import matrices
 from transformer_jax.kit.soap import SoapSettings, rotated
@@ -21,7 +20,7 @@ from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.task import objective_of
 from transformer_jax.training.schedules import make_schedule
-from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, state_shardings
+from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows
 from transformer_jax.training.state import count_parameters
 from transformer_jax.training.update import Update
 
@@ -53,20 +52,6 @@ def update_of(config: ExperimentConfig) -> Update:
 
 def flat(params) -> np.ndarray:
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
-
-
-def test_lion_is_the_sign_of_a_momentum():
-    (lion,) = registered("optimizer")["lion"](hyperparameters_of(language_model()))
-    gradient = {"kernel": jnp.array([2.0, -0.5, 0.0])}
-    updates, _ = lion.update(gradient, lion.init(gradient))
-    np.testing.assert_array_equal(updates["kernel"], [1.0, -1.0, 0.0])
-
-
-def test_a_part_registers_the_sharding_of_its_parameters():
-    mesh = make_mesh(MeshConfig(data=1, fsdp=2, tensor=2), jax.devices()[:4])
-    shapes = {"feed_forward": {"routes": jax.ShapeDtypeStruct((4, 8), jnp.float32)}}
-    register("sharding", r"feed_forward/routes$")(PartitionSpec("tensor", "fsdp"))
-    assert state_shardings(shapes, mesh)["feed_forward"]["routes"].spec == PartitionSpec("tensor", "fsdp")
 
 
 def test_rmsnorm_is_its_equation():
@@ -111,20 +96,6 @@ def test_gated_layers_have_the_parameters_of_two_matrices_on_request():
     assert size() == 3 * 16 * 96
 
 
-@pytest.mark.slow
-def test_muon_orthogonalizes_matrices():
-    rule = registered("optimizer")["muon"]
-    config = language_model(**{"optimizer.name": "muon"})
-    (muon, sign) = rule(config.parts["muon"], hyperparameters_of(config))
-    gradient = {"self_attention": {"query": jax.random.normal(jax.random.key(0), (16, 2, 8))}, "scale": jnp.ones(4)}
-    updates, _ = muon.update(gradient, muon.init(gradient), gradient)
-    updates, _ = sign.update(updates, sign.init(gradient))
-    matrix = np.asarray(updates["self_attention"]["query"]).reshape(16, 16) / (0.2 * 4)
-    values = np.linalg.svd(matrix, compute_uv=False)
-    assert values.min() > 0.4 and values.max() < 1.3, "all singular values are near 1"
-    assert float(jnp.vdot(updates["self_attention"]["query"], gradient["self_attention"]["query"])) > 0
-
-
 def soap_of(**settings: int) -> optax.GradientTransformation:
     (rule,) = registered("optimizer")["soap"](SoapSettings(**settings), hyperparameters_of(language_model()))
     return rule
@@ -132,9 +103,9 @@ def soap_of(**settings: int) -> optax.GradientTransformation:
 
 def after_updates(rule: optax.GradientTransformation, gradient_of, params, count: int):
     """Parameters after each of ``count`` updates at the rate 0.1."""
-    step, state, found = jax.jit(lambda params, state: rule.update(gradient_of(params), state)), rule.init(params), []
+    step, state, found = jax.jit(rule.update), rule.init(params), []
     for _ in range(count):
-        updates, state = step(params, state)
+        updates, state = step(gradient_of(params), state)
         params = jax.tree.map(lambda leaf, update: leaf - 0.1 * update, params, updates)
         found.append(params)
     return found
@@ -144,10 +115,9 @@ def test_soap_without_bases_is_adam_after_the_first_update():
     hyperparameters = hyperparameters_of(language_model())
     adam = optax.scale_by_adam(hyperparameters.b1, hyperparameters.b2, hyperparameters.epsilon)
     params = {"kernel": jnp.arange(6.0).reshape(2, 3), "bias": jnp.ones(3)}
-    expected = after_updates(adam, jax.grad(lambda p: jnp.sum(p["kernel"] ** 3 * p["bias"][None])), params, 3)
-    first, *found = after_updates(
-        soap_of(max_size=1), jax.grad(lambda p: jnp.sum(p["kernel"] ** 3 * p["bias"][None])), params, 4
-    )
+    gradient_of = jax.grad(lambda p: jnp.sum(p["kernel"] ** 3 * p["bias"][None]))
+    expected = after_updates(adam, gradient_of, params, 3)
+    first, *found = after_updates(soap_of(max_size=1), gradient_of, params, 4)
     np.testing.assert_array_equal(flat(first), flat(params))
     np.testing.assert_allclose([*map(flat, found)], [*map(flat, expected)], rtol=1e-5)
 
@@ -172,29 +142,10 @@ def test_soap_is_algorithm_3_with_the_power_iteration_of_algorithm_4():
         elif number % every == 0:
             bases = [np.linalg.qr(each @ basis)[0] for each, basis in zip(covariances, bases, strict=True)]
         expected.append(kernel)
-    rule = soap_of(precondition_every=every)
-    state, found, params = rule.init({"kernel": jnp.zeros((4, 3))}), [], {"kernel": jnp.zeros((4, 3))}
-    for gradient in gradients:
-        ascent, state = rule.update({"kernel": jnp.asarray(gradient)}, state, params)
-        params = {"kernel": params["kernel"] - rate * ascent["kernel"]}
-        found.append(params["kernel"])
-    np.testing.assert_allclose(found, expected, atol=2e-3)
-
-
-def test_soap_descends_a_rotated_quadratic_in_fewer_updates_than_adam():
-    generator, scales = np.random.default_rng(0), np.diag(np.logspace(0, -1.5, 8))
-    left, right = (np.linalg.qr(generator.normal(size=(8, 8)))[0] for _ in range(2))
-    matrix, other = (jnp.asarray(each @ scales @ each.T, jnp.float32) for each in (left, right))
-    target = jnp.asarray(left @ generator.normal(size=(8, 8)) @ right.T, jnp.float32)
-
-    def loss(params):
-        return jnp.sum((matrix @ (params["kernel"] - target) @ other) ** 2)
-
-    def count(rule):
-        losses = [float(loss(each)) for each in after_updates(rule, jax.grad(loss), {"kernel": 0 * target}, 150)]
-        return int(np.argmax(np.array(losses) < 1e-3)) or 150
-
-    assert 0 < count(soap_of()) < 0.7 * count(optax.scale_by_adam(0.9, 0.98))
+    rule, number = soap_of(precondition_every=every), iter(gradients)
+    params = {"kernel": jnp.zeros((4, 3))}
+    found = after_updates(rule, lambda _: {"kernel": jnp.asarray(next(number))}, params, len(gradients))
+    np.testing.assert_allclose([each["kernel"] for each in found], expected, atol=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -276,19 +227,6 @@ def test_wsd_is_constant_between_warm_up_and_decay():
     schedule = make_schedule("wsd", hyperparameters, 16, config.parts)
     rates = [float(schedule(step)) for step in (5, 10, 50, 80, 85, 100)]
     np.testing.assert_allclose(rates, [1.0, 2.0, 2.0, 2.0, 1.0, 0.0], atol=1e-6)
-
-
-def test_a_traced_setting_changes_the_update_and_not_the_program():
-    config = language_model(**{"optimizer.name": "muon"})
-    update = update_of(config)
-    batch, state = put_rows(BATCH, update.mesh), update.initial_state(0)
-    step = update.lower(batch).compile()
-    found = []
-    for rms in (0.2, 0.4):
-        hyperparameters = hyperparameters_of(language_model(parts={"muon": {"rms": rms}}, **{"optimizer.name": "muon"}))
-        copy = jax.tree.map(jnp.copy, state)
-        found.append(flat(step(copy, batch, put_hyperparameters(hyperparameters, update.mesh))[0].params))
-    assert float(np.abs(found[0] - found[1]).max()) > 1e-4
 
 
 def test_experts_are_the_sum_of_the_chosen_layers_and_equal_loads_have_a_balance_of_one():

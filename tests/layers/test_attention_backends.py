@@ -23,7 +23,7 @@ from transformer_jax.layers.attention_backends import (
     TpuFlashAttention,
     blockwise_instead,
 )
-from transformer_jax.layers.blockwise_attention import Blocks, BlockwiseAttention, ByLength
+from transformer_jax.layers.blockwise_attention import BlockwiseAttention, ByLength
 from transformer_jax.layers.dropout import dropout_mask
 from transformer_jax.layers.masks import SentenceMask, Window
 from transformer_jax.layers.scaled_dot_product import AttentionOptions, modified_attention
@@ -102,15 +102,6 @@ def test_blockwise(name, blocks):
     assert_equal(output_and_gradients(backend, mask, inputs(mask)), reference(name), 1e-5)
 
 
-@pytest.mark.parametrize("name", ["causal", "to packed sources"])
-def test_blockwise_drops_what_the_reference_drops(name):
-    mask, drops = MASKS[name], dropout_mask(0.4, jax.random.key(2))
-    arrays = inputs(mask)
-    expected = output_and_gradients(EinsumAttention(), mask, arrays, drops)
-    assert_equal(output_and_gradients(BlockwiseAttention(4, 3), mask, arrays, drops), expected, 1e-5)
-    assert not np.allclose(expected[1], output_and_gradients(EinsumAttention(), mask, arrays)[1])
-
-
 def test_blockwise_in_bfloat16():
     """Weights are rounded before they are normalized, the reference's after: equal to that rounding (2^-8)."""
     mask = MASKS["packed and causal"]
@@ -126,15 +117,6 @@ def test_a_query_that_sees_nothing_gets_zeros():
     arrays = [jnp.ones((1, 1, size, 4)) for size in (2, 3, 3)]
     heads = BlockwiseAttention(2, 2)(*arrays, mask, AttentionOptions(None, FLOAT32))
     np.testing.assert_array_equal(heads[0, 0, 1], 0)
-
-
-def test_blockwise_over_a_mesh():
-    mesh = jax.make_mesh((2, 2), ("data", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
-    mask = MASKS["packed and causal"]
-    arrays = inputs(mask)
-    split = [jax.device_put(array, jax.NamedSharding(mesh, jax.P("data", "tensor"))) for array in arrays]
-    found = output_and_gradients(BlockwiseAttention(4, 4), mask, split)
-    assert_equal(found, reference("packed and causal"), 1e-5)
 
 
 def row_blocks(scores: int, shape: tuple[int, int] = (1, 1)) -> RowBlockAttention:
@@ -156,6 +138,14 @@ def test_blocks_of_rows_over_a_mesh(name, scores, shape):
     assert_equal(output_and_gradients(row_blocks(scores, shape), mask, arrays), expected, 1e-5)
 
 
+@pytest.mark.parametrize("backend", [BlockwiseAttention(4, 3), row_blocks(scores=1)], ids=["blockwise", "row blocks"])
+def test_dropped_weights_are_those_of_the_reference(backend):
+    mask, drops = MASKS["to packed sources"], dropout_mask(0.4, jax.random.key(2))
+    expected = output_and_gradients(EinsumAttention(), mask, inputs(mask), drops)
+    assert_equal(output_and_gradients(backend, mask, inputs(mask), drops), expected, 1e-5)
+    assert not np.allclose(expected[1], reference("to packed sources")[1])
+
+
 def test_blocks_of_rows_keep_no_scores_of_the_batch():
     mask = MASKS["causal"]
 
@@ -165,12 +155,6 @@ def test_blocks_of_rows_keep_no_scores_of_the_batch():
     of_the_batch = f"{ROWS},{HEADS},11,11]"
     assert of_the_batch in program(EinsumAttention())
     assert of_the_batch not in program(row_blocks(scores=1))
-
-
-def test_dropped_weights_are_those_of_the_reference():
-    mask, drops = MASKS["causal"], dropout_mask(0.4, jax.random.key(2))
-    found = output_and_gradients(row_blocks(scores=1), mask, inputs(mask), drops)
-    assert_equal(found, output_and_gradients(EinsumAttention(), mask, inputs(mask), drops), 1e-6)
 
 
 def add_slopes(slopes_H, scores, at):
@@ -297,32 +281,23 @@ def test_blocks_outside_of_a_window_are_skipped():
     mask = SentenceMask(segments, segments, mask_mod=Window(2, 1))
     heads = BlockwiseAttention(2, 2)(q, q, v, mask, AttentionOptions(None, FLOAT32))
     assert np.isfinite(heads[:, :, :4]).all() and np.isnan(heads[:, :, 4:6]).all()
-    blocks = Blocks(4, 3, 12, 12, mask.window, False, None, FLOAT32)
-    keys = [[int(end) for end in blocks.key_blocks_of(jnp.int32(row), 4)] for row in range(3)]
-    queries = [[int(end) for end in blocks.query_blocks_of(jnp.int32(column), 3)] for column in range(4)]
-    assert keys == [[0, 2], [0, 3], [2, 4]]
-    assert queries == [[0, 2], [0, 2], [1, 3], [2, 3]]
 
 
-@pytest.mark.parametrize("name", ["slopes without gradient", "rotary"])
-def test_memory_of_changed_scores_is_that_of_plain_blockwise_attention(name):
+def test_memory_of_biased_scores_is_that_of_plain_blockwise_attention():
     """Forward and gradient, compiled; scores of all positions would take ten times as much."""
 
-    def temporaries(score_mod, *, is_rotated=False):
+    def temporaries(score_mod):
         def loss(q, k, v, segments, score_mod):
-            if is_rotated:
-                q, k = (jnp.concatenate([each[..., 2:], -each[..., :2]], -1) for each in (q, k))
             mask = SentenceMask(segments, segments, is_causal=True)
-            heads = BlockwiseAttention()(q, k, v, mask, AttentionOptions(None, FLOAT32, score_mod))
-            return jnp.sum(heads**2)
+            return jnp.sum(BlockwiseAttention()(q, k, v, mask, AttentionOptions(None, FLOAT32, score_mod)) ** 2)
 
-        array, slopes = jax.ShapeDtypeStruct((1, H, 2048, 32), jnp.float32), score_mod
-        segments = jax.ShapeDtypeStruct((1, 2048), jnp.int32)
-        gradient = jax.jit(jax.grad(loss, argnums=(0, 1, 2)))
-        return gradient.lower(array, array, array, segments, slopes).compile().memory_analysis().temp_size_in_bytes
+        array, segments = (
+            jax.ShapeDtypeStruct(*each) for each in (((1, H, 2048, 32), "float32"), ((1, 2048), "int32"))
+        )
+        program = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(array, array, array, segments, score_mod).compile()
+        return program.memory_analysis().temp_size_in_bytes
 
-    found = temporaries(None, is_rotated=True) if name == "rotary" else temporaries(SCORE_MODS["slopes"])
-    assert found <= 1.2 * temporaries(None)
+    assert temporaries(SCORE_MODS["slopes"]) <= 1.2 * temporaries(None)
 
 
 @pytest.mark.parametrize(
@@ -401,29 +376,22 @@ def test_length_decides(limit, is_blockwise):
 LONG = sentences(300, (40, 90, 300), (30, 150))
 
 
-@pytest.mark.parametrize("name", ["several blocks", "several blocks to the source"])
+KERNEL_MASKS = {
+    "causal": SentenceMask(LONG, LONG, is_causal=True),
+    "to the source": SentenceMask(PACKED, LONG),
+    "causal window": SentenceMask(LONG, LONG, is_causal=True, mask_mod=Window(140, 0)),
+    "window": SentenceMask(LONG, LONG, mask_mod=Window(20, 130)),
+}
+
+
+@pytest.mark.parametrize("name", KERNEL_MASKS)
 def test_the_kernel_for_tpus_in_its_interpreter(name, monkeypatch):
     monkeypatch.setattr(splash, "make_splash_mha", partial(splash.make_splash_mha, interpret=True))
-    several = {
-        "several blocks": SentenceMask(LONG, LONG, is_causal=True),
-        "several blocks to the source": SentenceMask(PACKED, LONG),
-    }
-    mask = several[name]
-    mesh = jax.make_mesh(
-        (1, 2), ("data", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 2, devices=jax.devices()[:2]
-    )
-    backend = TpuFlashAttention(mesh, P("data", "tensor"), block=128)
-    arrays = inputs(mask, value_size=KEY_SIZE)
-    found = output_and_gradients(backend, mask, arrays)
-    assert_equal(found, output_and_gradients(EinsumAttention(), mask, arrays), 1e-3)
-
-
-@pytest.mark.parametrize("window", [Window(140, 0), Window(20, 130)])
-def test_the_kernel_for_tpus_with_windows_and_shared_key_heads_in_its_interpreter(window, monkeypatch):
-    monkeypatch.setattr(splash, "make_splash_mha", partial(splash.make_splash_mha, interpret=True))
-    mesh = jax.make_mesh((1, 1), ("data", "tensor"), axis_types=(AxisType.Auto,) * 2, devices=jax.devices()[:1])
-    mask = SentenceMask(LONG, LONG, is_causal=not window.right, mask_mod=window)
-    arrays = [random(ROWS, heads, 300, KEY_SIZE) for heads in (H, 2, 2)]
+    mesh = jax.make_mesh((1, 2), ("data", "tensor"), axis_types=(AxisType.Auto,) * 2, devices=jax.devices()[:2])
+    mask, key_heads = KERNEL_MASKS[name], 2 if "window" in name else H
+    lengths = mask.query_segments.shape[1], *[mask.key_segments.shape[1]] * 2
+    heads = H, key_heads, key_heads
+    arrays = [random(ROWS, each, length, KEY_SIZE) for each, length in zip(heads, lengths, strict=True)]
     found = output_and_gradients(TpuFlashAttention(mesh, P("data", "tensor"), block=128), mask, arrays)
     assert_equal(found, output_and_gradients(EinsumAttention(), mask, arrays), 1e-3)
 

@@ -47,15 +47,25 @@ def mesh_of(**sizes: int) -> jax.sharding.Mesh:
     return make_mesh(MeshConfig(**sizes), jax.devices()[: np.prod([*sizes.values()])])
 
 
+CHANGES = Partial(in_order, Partial(add_slopes, random(HEADS)), Partial(add_relative_keys, random(5, SIZE)))
+WINDOW = replace(MASKS["packed and causal"], mask_mod=Window(9, 0))
+# The mask, the key heads and the change of scores; two key heads for four devices that share the query heads.
+CASES = {name: (mask, HEADS, None) for name, mask in MASKS.items()} | {"changed scores": (WINDOW, 2, CHANGES)}
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [*((name, "einsum") for name in MASKS), *(("packed and causal", kind) for kind in ("blockwise", "row blocks"))],
+    [
+        *((name, "einsum") for name in CASES),
+        *(("packed and causal", kind) for kind in ("blockwise", "row blocks")),
+        ("changed scores", "blockwise"),
+    ],
 )
 def test_it_equals_attention_on_one_device(name, kind):
-    mask, mesh = MASKS[name], mesh_of(data=1, fsdp=2, context=2, tensor=2)
-    keys = jax.random.split(jax.random.key(0), 3)
-    sides = (mask.query_segments, mask.key_segments, mask.key_segments)
-    arrays = [jax.random.normal(key, (ROWS, HEADS, side.shape[1], SIZE)) for key, side in zip(keys, sides, strict=True)]
+    (mask, key_heads, score_mod), mesh = CASES[name], mesh_of(data=1, fsdp=2, context=2, tensor=2)
+    lengths = mask.query_segments.shape[1], *[mask.key_segments.shape[1]] * 2
+    heads = HEADS, key_heads, key_heads
+    arrays = [random(ROWS, each, length, SIZE) for each, length in zip(heads, lengths, strict=True)]
     backend = {
         "einsum": EinsumAttention(),
         "blockwise": BlockwiseAttention(8, 8),
@@ -66,20 +76,6 @@ def test_it_equals_attention_on_one_device(name, kind):
         jax.device_put(array, jax.NamedSharding(mesh, BY_POSITION if splits(array.shape[2], mesh) else WHOLE_SEQUENCES))
         for array in arrays
     ]
-    found = output_and_gradients(AllToAllAttention(backend, mesh), mask, placed, drops)
-    assert_equal(found, output_and_gradients(EinsumAttention(), mask, arrays, drops), 1e-5)
-
-
-@pytest.mark.parametrize("kind", ["einsum", "blockwise"])
-def test_changes_of_scores_windows_and_shared_key_heads_over_devices(kind):
-    """Two key heads for four devices that share the query heads."""
-    mask = replace(MASKS["packed and causal"], mask_mod=Window(9, 0))
-    mesh = mesh_of(data=2, context=2, tensor=2)
-    score_mod = Partial(in_order, Partial(add_slopes, random(HEADS)), Partial(add_relative_keys, random(5, SIZE)))
-    arrays = [random(ROWS, heads, 32, SIZE) for heads in (HEADS, 2, 2)]
-    backend = {"einsum": EinsumAttention(), "blockwise": BlockwiseAttention(8, 8)}[kind]
-    drops = dropout_mask(0.3, jax.random.key(1))
-    placed = [jax.device_put(array, jax.NamedSharding(mesh, BY_POSITION)) for array in arrays]
     found = output_and_gradients(AllToAllAttention(backend, mesh), mask, placed, drops, score_mod=score_mod)
     assert_equal(found, output_and_gradients(EinsumAttention(), mask, arrays, drops, score_mod=score_mod), 1e-5)
 
@@ -88,9 +84,8 @@ def test_devices_exchange_heads_for_positions_and_gather_nothing():
     mask, mesh = MASKS["packed and causal"], mesh_of(data=2, context=4)
     backend = AllToAllAttention(EinsumAttention(), mesh)
     array = jax.ShapeDtypeStruct((ROWS, HEADS, 32, SIZE), jnp.float32, sharding=jax.NamedSharding(mesh, BY_POSITION))
-    program = (
-        jax.jit(lambda *arrays: output_and_gradients(backend, mask, arrays)).lower(*[array] * 3).compile().as_text()
-    )
+    lowered = jax.jit(lambda *arrays: output_and_gradients(backend, mask, arrays)).lower(*[array] * 3)
+    program = lowered.compile().as_text()
     # Query, key, value and output, and the gradient of each.
     assert program.count(" all-to-all(") == 8
     assert "all-gather" not in program

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import ConfigError
-from transformer_jax.layers.positions import LearnedPositions, NoPositions, SinusoidalPositions, sinusoid_table
+from transformer_jax.layers.positions import LearnedPositions, SinusoidalPositions, sinusoid_table
 
 
 def test_the_papers_formula_entry_by_entry():
@@ -16,12 +16,6 @@ def test_the_papers_formula_entry_by_entry():
             angle = position / 10_000 ** (2 * i / 6)
             assert table[position, 2 * i] == pytest.approx(np.sin(angle), abs=1e-6)
             assert table[position, 2 * i + 1] == pytest.approx(np.cos(angle), abs=1e-6)
-
-
-def test_a_shift_is_a_rotation_that_does_not_depend_on_the_position():
-    table = sinusoid_table(30, 8)
-    rotation = np.linalg.lstsq(table[:20], table[5:25], rcond=None)[0]
-    np.testing.assert_allclose(table[3:25] @ rotation, table[8:30], atol=1e-4)
 
 
 def test_packed_sentences_start_again():
@@ -35,9 +29,3 @@ def test_learned_positions_refuse_what_they_have_no_vector_for():
     assert variables["params"]["table"].shape == (4, 8)
     with pytest.raises(ConfigError, match="model.max_positions: 4 .* sequence of 5"):
         positions.apply(variables, jnp.zeros((1, 5), jnp.int32), length=5)
-
-
-def test_no_positions_tell_positions_apart():
-    encoded = NoPositions(8).apply({}, jnp.array([[0, 1, 5]]), length=6)
-    assert encoded.shape == (1, 3, 8)
-    assert not encoded.any()

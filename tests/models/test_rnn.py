@@ -12,7 +12,6 @@ from transformer_jax.config import ConfigError, RnnConfig, resolve
 from transformer_jax.config.plugins import CORE
 from transformer_jax.decoding.beam_search import beam_search
 from transformer_jax.models.build import build_model
-from transformer_jax.models.inspection import attention_maps
 from transformer_jax.models.interface import call, shift_right
 from transformer_jax.models.rnn import mirrored
 from transformer_jax.sequence_types import Tokens
@@ -128,30 +127,6 @@ def test_every_parameter_has_a_gradient_and_a_sharding(fitting):
         assert axes or leaf.ndim < 2 or path_of(path).endswith("filters"), path_of(path)
 
 
-@pytest.mark.parametrize("name", ["sutskever", "bahdanau", "deep and tied", "sharpened"])
-def test_weights_are_recorded(name):
-    model, variables, *_ = made(name)
-    maps = jax.jit(partial(attention_maps, model))(variables["params"], SOURCE, TARGET)
-    if model.decoder.__class__.__name__ == "PlainDecoder":
-        assert maps == {}
-        return
-    assert {name: weights.shape for name, weights in maps.items()} == {"decoder/cross_attention": (2, 1, 5, 6)}
-    weights = maps["decoder/cross_attention"]
-    np.testing.assert_allclose(weights[1].sum(-1), 1, atol=1e-5)
-    assert (weights[0, 0, :3, 4:] == 0).all()
-
-
-def test_dropout_only_when_training():
-    model, variables, *_ = make(dropout=0.5)
-
-    @jax.jit
-    def train(key):
-        return call(model, variables["params"], "__call__", SOURCE, TARGET, train=True, rngs={"dropout": key})
-
-    one, two = (train(jax.random.key(seed)) for seed in (0, 1))
-    assert not np.allclose(one, two)
-
-
 @pytest.mark.parametrize("settings", [{"num_decoder_layers": 2, "num_encoder_layers": 2}, {"scheduled_sampling": 0.5}])
 def test_dropout_inside_the_scan_is_the_same_with_and_without_jit(settings):
     """Flax counts draws over all steps of a loop that Python runs, which gave every step but the first another mask."""
@@ -202,7 +177,6 @@ def test_a_mirrored_sentence_keeps_its_end():
     [
         ({"attention": "none", "decoder_start": "zeros"}, "model.decoder_start"),
         ({"wiring": "bahdanau", "input_feeding": False}, "model.input_feeding"),
-        ({"attention": "general", "d_readout": 8}, "model.d_readout"),
         ({"attention": "general", "attention_window": 3}, "model.attention_window"),
         ({"attention": "additive", "location_taps": 3}, "model.location_taps"),
         ({"attention": "location_sensitive", "attention_sharpness": 3.0}, "model.attention_sharpness"),

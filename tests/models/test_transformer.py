@@ -45,6 +45,22 @@ SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2]], n
 TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 11, 2]], np.int32))
 
 
+def packed_tokens(*sentences):
+    """One row of sentences and one position of padding."""
+    ids, segments, positions = (
+        np.concatenate([*each, [0]])[None].astype(np.int32)
+        for each in (
+            sentences,
+            [[number] * len(sentence) for number, sentence in enumerate(sentences, 1)],
+            [range(len(sentence)) for sentence in sentences],
+        )
+    )
+    return Tokens(ids, segments, positions)
+
+
+TWO_TARGETS = packed_tokens((5, 6, 2), (8, 9, 10, 11, 2))
+
+
 @cache
 def made(name):
     return make(**VARIANTS[name])
@@ -102,46 +118,13 @@ def test_a_token_depends_on_nothing_after_it(variant):
     np.testing.assert_array_equal(differs, np.triu(np.ones((4, 5), bool), 1))
 
 
-def test_padding_changes_nothing():
-    model, variables = made("published")
-    short = [Tokens(*(leaf[:1, :width] for leaf in side)) for side, width in ((SOURCE, 4), (TARGET, 3))]
-    whole = model.apply(variables, SOURCE, TARGET, train=False)
-    np.testing.assert_allclose(model.apply(variables, *short, train=False)[0], whole[0, :3], atol=1e-5)
-
-
 @pytest.mark.parametrize("name", ["published", "modified attention with biases", "mixers"])
 def test_packed_sentences_do_not_see_each_other(name):
     model, variables = made(name)
-    source = Tokens(
-        *(
-            jnp.asarray(rows, jnp.int32)
-            for rows in (
-                [[5, 6, 7, 2, 8, 9, 10, 11, 12, 2]],
-                [[1, 1, 1, 1, 2, 2, 2, 2, 2, 2]],
-                [[0, 1, 2, 3, 0, 1, 2, 3, 4, 5]],
-            )
-        )
-    )
-    target = Tokens(
-        *(
-            jnp.asarray(rows, jnp.int32)
-            for rows in ([[5, 6, 2, 8, 9, 10, 11, 2, 0]], [[1, 1, 1, 2, 2, 2, 2, 2, 0]], [[0, 1, 2, 0, 1, 2, 3, 4, 0]])
-        )
-    )
-    packed = model.apply(variables, source, target, train=False)[0]
+    packed = model.apply(variables, packed_tokens((5, 6, 7, 2), (8, 9, 10, 11, 12, 2)), TWO_TARGETS, train=False)[0]
     apart = model.apply(variables, SOURCE, TARGET, train=False)
     np.testing.assert_allclose(packed[:3], apart[0, :3], atol=1e-5)
     np.testing.assert_allclose(packed[3:8], apart[1, :5], atol=1e-5)
-
-
-def test_dropout_only_when_training():
-    model, variables = make(dropout=0.5)
-    plain = model.apply(variables, SOURCE, TARGET, train=False)
-    one, two = (
-        model.apply(variables, SOURCE, TARGET, train=True, rngs={"dropout": jax.random.key(seed)}) for seed in (0, 1)
-    )
-    assert not np.allclose(plain, one)
-    assert not np.allclose(one, two)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +183,4 @@ def test_parameter_counts_of_the_paper(settings, millions, vocabulary_gap):
 
 
 def test_shift_right_starts_every_packed_sentence():
-    target = Tokens(
-        *(np.array([row], np.int32) for row in ([7, 8, 2, 9, 2, 0], [1, 1, 1, 2, 2, 0], [0, 1, 2, 0, 1, 0]))
-    )
-    np.testing.assert_array_equal(shift_right(target), [[1, 7, 8, 1, 9, 1]])
+    np.testing.assert_array_equal(shift_right(TWO_TARGETS), [[1, 5, 6, 1, 8, 9, 10, 11, 1]])
