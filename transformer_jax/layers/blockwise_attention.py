@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from transformer_jax.array_types import Array, Float, PyTree
+from transformer_jax.array_types import Array, PyTree
 from transformer_jax.layers.dropout import DropoutMask
 from transformer_jax.layers.masks import MaskMod, SentenceMask, Window, segment_mask, visible_to_mod
 from transformer_jax.layers.scaled_dot_product import (
@@ -40,14 +40,7 @@ class BlockwiseAttention:
     query_block: int = 512
     key_block: int = 512
 
-    def __call__(
-        self,
-        q: Float[Array, "B H Q K"],
-        k: Float[Array, "B G M K"],
-        v: Float[Array, "B G M U"],
-        mask: SentenceMask,
-        options: AttentionOptions,
-    ) -> Float[Array, "B H Q U"]:
+    def __call__(self, q: Array, k: Array, v: Array, mask: SentenceMask, options: AttentionOptions) -> Array:
         """See ``AttentionBackend``; zeros where a query sees nothing."""
         dropout, precision, score_mod = options
         queries, keys = q.shape[2], k.shape[2]
@@ -95,30 +88,21 @@ class Blocks(NamedTuple):
 
     def key_blocks_of(self, row: Array, num_blocks: int) -> tuple[Array | int, Array | int]:
         """The key blocks that query block ``row`` sees: the first, and the end."""
-        limits = self.window.left, self.window.right
-        return _overlapping(row, self.query_block, self.key_block, limits, num_blocks)
+        start, end = row * self.query_block, (row + 1) * self.query_block
+        return _blocks_within(start, end, self.window.left, self.window.right, self.key_block, num_blocks)
 
     def query_blocks_of(self, column: Array, num_blocks: int) -> tuple[Array | int, Array | int]:
         """The query blocks that see key block ``column``: the first, and the end."""
-        limits = self.window.right, self.window.left
-        return _overlapping(column, self.key_block, self.query_block, limits, num_blocks)
+        start, end = column * self.key_block, (column + 1) * self.key_block
+        return _blocks_within(start, end, self.window.right, self.window.left, self.query_block, num_blocks)
 
 
-def _overlapping(
-    index: Array, size: int, other_size: int, limits: tuple[int | None, int | None], num_blocks: int
+def _blocks_within(
+    start: Array, end: Array, before: int | None, after: int | None, size: int, num_blocks: int
 ) -> tuple[Array | int, Array | int]:
-    """First and end of the blocks of ``other_size`` within ``limits`` before and after block ``index`` of ``size``."""
-    before, after = limits
-    first: Array | int = 0
-    if before is not None:
-        start = index * size
-        first = (jnp.maximum(start - before, 0) if before else start) // other_size
-    if after is None:
-        return first, num_blocks
-    negative_end = (index + 1) * -size
-    if after:
-        negative_end -= after
-    return first, jnp.minimum(-(negative_end // other_size), num_blocks)
+    """First and end of the blocks of ``size`` that reach from ``before`` before ``start`` to ``after`` after ``end``."""
+    first = 0 if before is None else jnp.maximum(start - before, 0) // size
+    return first, num_blocks if after is None else jnp.minimum(-(-(end + after) // size), num_blocks)
 
 
 class Inputs(NamedTuple):
@@ -133,11 +117,6 @@ class Inputs(NamedTuple):
     query_positions: Array
     key_positions: Array
     score_mod: ScoreMod | None
-
-
-# The others are integers or the dropout mask.
-WITH_GRADIENT = {"query", "key", "value", "score_mod"}
-WITHOUT_GRADIENT: dict = dict.fromkeys(set(Inputs._fields) - WITH_GRADIENT)
 
 
 class _Running(NamedTuple):
@@ -217,7 +196,9 @@ def _backward(shape: Blocks, saved: tuple[Inputs, Array, Array], cotangent: Arra
             to_scores = weights * (to_weights - mean_row[..., None])
             if inputs.score_mod is not None:
                 to_scores, to_query_of_mod, to_block_of_mod = gradients_of(to_scores)
-                to_mod = _added(to_mod, to_block_of_mod)
+                to_mod = jax.tree.map(
+                    lambda total, one: total if _is_constant(one) else total + one, to_mod, to_block_of_mod
+                )
             to_key += einsum("BHQM,BHQK->BHMK", by_key(to_scores), by_key(query), shape.precision)
             to_row = weighted_values(to_scores, key, shape.precision)
             if inputs.score_mod is not None:
@@ -231,15 +212,16 @@ def _backward(shape: Blocks, saved: tuple[Inputs, Array, Array], cotangent: Arra
         to_query, to_mod, to_key, to_value = lax.fori_loop(*shape.query_blocks_of(column, num_rows), add, zero)
         return (to_query, to_mod), (to_key, to_value)
 
-    start = jnp.zeros(inputs.query.shape, jnp.float32), _zeros(inputs.score_mod)
+    to_mod = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), inputs.score_mod)
+    start = jnp.zeros(inputs.query.shape, jnp.float32), to_mod
     (to_query, to_mod), (to_keys, to_values) = lax.scan(one_column, start, jnp.arange(num_columns))
     dtype = inputs.query.dtype
     to_query, to_key, to_value = (each.astype(dtype) for each in (to_query, _joined(to_keys), _joined(to_values)))
     to_mod = jax.tree.map(
-        lambda zero, leaf: zero if zero is None else zero.astype(leaf.dtype), to_mod, inputs.score_mod, is_leaf=_is_none
+        lambda total, leaf: None if _is_constant(leaf) else total.astype(leaf.dtype), to_mod, inputs.score_mod
     )
-    gradients = inputs._replace(query=to_query, key=to_key, value=to_value, score_mod=to_mod, **WITHOUT_GRADIENT)
-    return (gradients,)
+    # Segments and positions are integers, and dropout has none.
+    return (Inputs(to_query, to_key, to_value, None, None, None, None, None, to_mod),)
 
 
 _attention.defvjp(_forward, _backward)
@@ -282,21 +264,9 @@ def _modified(scores: Array, query: Array, score_mod: ScoreMod, positions: tuple
     return score_mod(scores, At(*positions, query)).astype(jnp.float32)
 
 
-def _zeros(score_mod: PyTree) -> PyTree:
-    """Where gradients of the arrays of ``score_mod`` add up, in float32; None for integers."""
-
-    def zeros(leaf: Array) -> Array | None:
-        return jnp.zeros(leaf.shape, jnp.float32) if jnp.issubdtype(leaf.dtype, jnp.inexact) else None
-
-    return jax.tree.map(zeros, score_mod)
-
-
-def _added(so_far: PyTree, gradients: PyTree) -> PyTree:
-    return jax.tree.map(lambda one, other: None if one is None else one + other, so_far, gradients, is_leaf=_is_none)
-
-
-def _is_none(node: object) -> bool:
-    return node is None
+def _is_constant(leaf: Array) -> bool:
+    """Whether an array has no gradient, as integers."""
+    return not jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
 def _drop(weights: Array, row: Array, column: Array, inputs: Inputs, shape: Blocks) -> Array:

@@ -69,16 +69,15 @@ class Mixer(nn.Module):
     ) -> tuple[Float[Array, "B W D"], LayerCache]:
         """One more position in each beam; there are no cache slots."""
         outputs, states = self.advance(inputs, cache.per_beam)
-        outputs = require_shape(outputs, inputs.shape, "B, W, D", type(self).advance)
-        return outputs, cache._replace(
-            per_beam=require_shape(states, cache.per_beam.shape, "B, W, ...", type(self).advance)
-        )
+        require_shape(outputs, inputs.shape, "B, W, D", type(self).advance)
+        require_shape(states, cache.per_beam.shape, "B, W, ...", type(self).advance)
+        return outputs, cache._replace(per_beam=states)
 
     def _run(self, inputs: Float[Array, "B L D"], mask: SentenceMask) -> tuple[Array, Array]:
         outputs, state = self.run(inputs, jnp.asarray(mask.query_segments))
-        shape = len(inputs), *self.state_shape
-        of_run = type(self).run
-        return require_shape(outputs, inputs.shape, "B, L, D", of_run), require_shape(state, shape, "B, ...", of_run)
+        require_shape(outputs, inputs.shape, "B, L, D", type(self).run)
+        require_shape(state, (len(inputs), *self.state_shape), "B, ...", type(self).run)
+        return outputs, state
 
 
 def linear_recurrence(

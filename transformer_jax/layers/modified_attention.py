@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import reduce
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int
-from transformer_jax.config import ConfigError
+from transformer_jax.config.checks import require
 from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, StepMask, empty_kv
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.initialization import xavier_uniform
@@ -98,9 +97,9 @@ class ModifiedAttention(MultiHeadAttention):
         made = {name: make() for name, make in self.makers}
         self.changes = {name: change for name, change in made.items() if change is not None}
         groups = self.num_key_value_heads
-        if self.num_heads % groups:
-            key = "parts.grouped_query.key_value_heads" if "grouped_query" in self.changes else "model.num_heads"
-            raise ConfigError(f"{key}: {self.num_heads} heads are not divisible by {groups} key-value heads")
+        key = "parts.grouped_query.key_value_heads" if "grouped_query" in self.changes else "model.num_heads"
+        problem = f"{self.num_heads} heads are not divisible by {groups} key-value heads"
+        require(self.num_heads % groups == 0, key, problem)
         heads_in, heads_out = xavier_uniform(0, (1, 2)), xavier_uniform((0, 1), 2)
         self.query_kernel = self.param("query", heads_in, (self.d_model, self.num_heads, self.key_size))
         self.key_kernel = self.param("key", heads_in, (self.memory_width, groups, self.key_size))
@@ -115,13 +114,11 @@ class ModifiedAttention(MultiHeadAttention):
 
     @property
     def num_key_value_heads(self) -> int:
-        all_asked = {name: each.key_value_heads for name, each in self.changes.items()}
-        asked = {name: number for name, number in all_asked.items() if number != self.num_heads}
-        if len(asked) > 1:
-            raise ConfigError(
-                f"model.attention: {' and '.join(asked)} both choose the number of key-value heads; choose one"
-            )
-        return next(iter(asked.values()), self.num_heads)
+        asked = {name: each.key_value_heads for name, each in self.changes.items()}
+        others = [name for name, number in asked.items() if number != self.num_heads]
+        problem = f"{' and '.join(others)} both choose the number of key-value heads; choose one"
+        require(len(others) < 2, "model.attention", problem)
+        return asked[others[0]] if others else self.num_heads
 
     def __call__(
         self, queries: Float[Array, "B Q D"], memory: Float[Array, "B M D"], mask: SentenceMask, *, train: bool
@@ -206,8 +203,7 @@ class ModifiedAttention(MultiHeadAttention):
 
     def _window(self) -> MaskMod | None:
         windows = self._mods("mask_mod")
-        if len(windows) > 1:
-            raise ConfigError(f"model.attention: {len(windows)} parts have a window; choose one")
+        require(len(windows) < 2, "model.attention", f"{len(windows)} parts have a window; choose one")
         return windows[0] if windows else None
 
     def attend_dense_modified(
@@ -222,20 +218,15 @@ class ModifiedAttention(MultiHeadAttention):
         train: bool,
     ) -> Float[Array, "B Q D"]:
         """All scores at once, with every change."""
-        weights_mods = self._mods("weights_mod")
-        heads_BHQU, weights_BHQM = modified_attention(
-            query_BHQK,
-            key_BGMK,
-            value_BGMU,
-            mask,
-            AttentionOptions(self.weight_dropout.mask(train=train), self.precision, score_mod),
-            weights_mod=lambda weights, scores: reduce(
-                lambda each, mod: require_shape(mod(each, scores), each.shape, "B, H, Q, M", mod.func),
-                weights_mods,
-                weights,
-            ),
-            positions=positions,
-        )
+
+        def weights_mod(weights: Array, scores: Array) -> Array:
+            for mod in self._mods("weights_mod"):
+                weights = require_shape(mod(weights, scores), weights.shape, "B, H, Q, M", mod.func)
+            return weights
+
+        options = AttentionOptions(self.weight_dropout.mask(train=train), self.precision, score_mod)
+        operands = query_BHQK, key_BGMK, value_BGMU, mask, options
+        heads_BHQU, weights_BHQM = modified_attention(*operands, weights_mod=weights_mod, positions=positions)
         self.sow("intermediates", "attention_weights", weights_BHQM)
         return self.project_output(heads_BHQU)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -133,19 +133,10 @@ def by_key_head(array_BHQX: Float[Array, "B H Q X"], key_heads: int) -> Float[Ar
     return array_BHQX.reshape(array_BHQX.shape[0], key_heads, -1, array_BHQX.shape[3])
 
 
-@runtime_checkable
-class AttentionBackend(Protocol):
-    """Equation 1 in every head. A query that sees no key (padding) gets a finite output that is up to the backend."""
+AttentionBackend = Callable[[Array, Array, Array, SentenceMask, AttentionOptions], Array]
+"""Equation 1 in every head: queries [B, H, Q, K], keys [B, G, M, K], values [B, G, M, U] to outputs [B, H, Q, U].
 
-    def __call__(
-        self,
-        q: Float[Array, "B H Q K"],
-        k: Float[Array, "B G M K"],
-        v: Float[Array, "B G M U"],
-        mask: SentenceMask,
-        options: AttentionOptions,
-    ) -> Float[Array, "B H Q U"]:
-        """Output of every query; G divides H."""
+G divides H. A query that sees no key (padding) gets a finite output that is up to the backend."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -29,7 +29,6 @@ from transformer_jax.layers.embedding import (
     UnscaledEmbedding,
     ZeroPaddingEmbedding,
 )
-from transformer_jax.layers.mixer import Mixer
 from transformer_jax.layers.modified_attention import AttentionChange, ModifiedAttention
 from transformer_jax.layers.positions import NoPositions, change_scores
 from transformer_jax.layers.residual import Residual
@@ -42,8 +41,10 @@ from transformer_jax.models.layer_stack import Unrolled, layer_sites, stack_of
 from transformer_jax.models.rnn import RnnSeq2Seq
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.models.transformer_layers import LayerParts
+from transformer_jax.precision import Precision
 from transformer_jax.sequence_types import Tokens
 
+MakeAttention = Callable[[Site], MultiHeadAttention]
 EMBEDDINGS: dict[str, Callable[..., Embedding]] = {
     "scaled": Embedding,
     "unscaled": UnscaledEmbedding,
@@ -68,17 +69,18 @@ def build_model(
     parts = default_parts(config) if parts is None else parts
     if isinstance(config, RnnConfig):
         return build_rnn(config, source_vocabulary, target_vocabulary, rates, parts)
-    make = _embedding_maker(config, on)
+    maker = _Maker(config, on, rates, parts)
+    sizes = source_vocabulary, target_vocabulary
     source_embedding, target_embedding, projection = tied_embeddings(
-        config.tying, make, make, source_vocabulary, target_vocabulary
+        config.tying, maker.embedding, maker.embedding, *sizes
     )
     return Transformer(
         source_embedding=source_embedding,
         target_embedding=target_embedding,
-        projection=_projection(config, on, parts, projection),
-        source_positions=_positions(config, Site("encoder", "embedding", config.num_encoder_layers, False), parts),
-        target_positions=_positions(config, Site("decoder", "embedding", config.num_decoder_layers, True), parts),
-        parts=_layer_parts(config, on, rates, parts),
+        projection=maker.projection(projection),
+        source_positions=maker.positions(Site("encoder", "embedding", config.num_encoder_layers, False)),
+        target_positions=maker.positions(Site("decoder", "embedding", config.num_decoder_layers, True)),
+        parts=maker.layer_parts(),
         stack=stack_of(config.scan_layers, config.rematerialize),
         num_encoder_layers=config.num_encoder_layers,
         num_decoder_layers=config.num_decoder_layers,
@@ -95,14 +97,13 @@ def build_decoder_only(
 ) -> DecoderOnly:
     """The language model of ``config`` for a vocabulary of this size; ``rates`` and ``parts`` as for ``build_model``."""
     rates = rates_of(config) if rates is None else rates
-    parts = default_parts(config) if parts is None else parts
-    make = _embedding_maker(config, on)
-    _, embedding, projection = tied_embeddings(config.tying, make, make, vocabulary, vocabulary)
+    maker = _Maker(config, on, rates, default_parts(config) if parts is None else parts)
+    _, embedding, projection = tied_embeddings(config.tying, maker.embedding, maker.embedding, vocabulary, vocabulary)
     return DecoderOnly(
         embedding=embedding,
-        projection=_projection(config, on, parts, projection),
-        positions=_positions(config, Site("decoder", "embedding", config.num_layers, True), parts),
-        parts=_layer_parts(config, on, rates, parts),
+        projection=maker.projection(projection),
+        positions=maker.positions(Site("decoder", "embedding", config.num_layers, True)),
+        parts=maker.layer_parts(),
         num_layers=config.num_layers,
         stack=stack_of(config.scan_layers, config.rematerialize),
         embedding_dropout=rates.embedding_dropout,
@@ -115,132 +116,119 @@ def init_decoder_only(model: DecoderOnly, key: Array) -> PyTree:
     return jax.jit(partial(model.init, train=False))(key, tokens)["params"]
 
 
-def _embedding_maker(config: TransformerLayersConfig, on: Devices) -> Callable[..., Embedding]:
-    precision = on.policies[config.compute_dtype].of_output_layer
-    return partial(EMBEDDINGS[config.embedding], d_model=config.d_model, precision=precision, lookup=on.lookup)
+class _Maker(NamedTuple):
+    """Makes the modules of a Transformer from its settings, devices, rates and the settings of its parts."""
 
+    config: TransformerLayersConfig
+    on: Devices
+    rates: Rates
+    settings: Mapping[str, Any]
 
-def _part(
-    kind: str, name: str, config: TransformerLayersConfig, parts: Mapping[str, Any], site: Site, **options: Any
-) -> Any:
-    """The part of this name at a site, by its function, or the method ``of`` of its class."""
-    made = registered(kind)[name]
-    return getattr(made, "of", made)(parts.get(name), config, site.named(name), **options)
+    @property
+    def precision(self) -> Precision:
+        return self.on.policies[self.config.compute_dtype]
 
+    def part(self, kind: str, name: str, site: Site, **options: Any) -> Any:
+        """The part of this name at a site, by its function, or the method ``of`` of its class."""
+        made = registered(kind)[name]
+        return getattr(made, "of", made)(self.settings.get(name), self.config, site.named(name), **options)
 
-def _projection(
-    config: TransformerLayersConfig, on: Devices, parts: Mapping[str, Any], embedding: Embedding
-) -> OutputLayer:
-    plain = BiasedProjection(embedding) if config.logits_bias else embedding
-    site = Site("decoder", "projection", config.decoder_depth, True)
-    precision = on.policies[config.compute_dtype].of_output_layer
-    made: OutputLayer = _part(
-        "projection", config.projection, config, parts, site, embedding=plain, precision=precision
-    )
-    return made
+    def embedding(self, vocabulary: int) -> Embedding:
+        precision = self.precision.of_output_layer
+        return EMBEDDINGS[self.config.embedding](vocabulary, self.config.d_model, precision, self.on.lookup)
 
+    def projection(self, embedding: Embedding) -> OutputLayer:
+        options = {"embedding": BiasedProjection(embedding) if self.config.logits_bias else embedding}
+        site = Site("decoder", "projection", self.config.decoder_depth, True)
+        made: OutputLayer = self.part(
+            "projection", self.config.projection, site, **options, precision=self.precision.of_output_layer
+        )
+        return made
 
-def _layer_parts(config: TransformerLayersConfig, on: Devices, rates: Rates, parts: Mapping[str, Any]) -> LayerParts:
-    precision = on.policies[config.compute_dtype]
-    residual: type[Residual] = registered("residual")[config.normalization]
+    def positions(self, site: Site) -> nn.Module:
+        made = self.part("positions", self.config.positions, site)
+        return NoPositions(self.config.d_model) if made is None else made
 
-    def make_norm(site: Site) -> Any:
-        return _part("norm", config.norm, config, parts, site, precision=precision)
+    def norm(self, site: Site) -> Any:
+        return self.part("norm", self.config.norm, site, precision=self.precision)
 
-    def make_feed_forward(site: Site) -> Any:
-        options = {"dropout": rates.activation_dropout, "precision": precision}
-        return _part("feed_forward", config.feed_forward, config, parts, site, **options)
+    def feed_forward(self, site: Site) -> Any:
+        options = {"dropout": self.rates.activation_dropout, "precision": self.precision}
+        return self.part("feed_forward", self.config.feed_forward, site, **options)
 
-    def make_residual(site: Site) -> Any:
-        options = {"dropout": rates.dropout, "make_norm": partial(make_norm, site)}
-        return _part("residual", config.normalization, config, parts, site, **options)
+    def residual(self, site: Site) -> Any:
+        options = {"dropout": self.rates.dropout, "make_norm": partial(self.norm, site)}
+        return self.part("residual", self.config.normalization, site, **options)
 
-    attention = _attention_maker(config, on, rates, parts)
-    return LayerParts(
-        self_attention=_mixer_maker(config, on, parts, attention) if config.mixers else attention,
-        cross_attention=attention,
-        feed_forward=make_feed_forward,
-        residual=make_residual,
-        final_norm=make_norm if residual.has_final_norm else lambda site: identity,
-        constrain=on.constrain,
-        residual_dtype=residual.residual_dtype or precision.output,
-    )
+    def layer_parts(self) -> LayerParts:
+        residual: type[Residual] = registered("residual")[self.config.normalization]
+        attention = self.attention()
+        return LayerParts(
+            self_attention=partial(self.mixer, attention) if self.config.mixers else attention,
+            cross_attention=attention,
+            feed_forward=self.feed_forward,
+            residual=self.residual,
+            final_norm=self.norm if residual.has_final_norm else lambda site: identity,
+            constrain=self.on.constrain,
+            residual_dtype=residual.residual_dtype or self.precision.output,
+        )
 
-
-def _mixer_maker(
-    config: TransformerLayersConfig,
-    on: Devices,
-    parts: Mapping[str, Any],
-    attention: Callable[[Site], MultiHeadAttention],
-) -> Callable[[Site], MultiHeadAttention | Mixer]:
-    """Self-attention of encoders, and in each layer of the decoder the part that ``model.mixers`` names."""
-    mixers, precision = config.layer_mixers, on.policies[config.compute_dtype]
-
-    def make(site: Site) -> Any:
+    def mixer(self, attention: MakeAttention, site: Site) -> Any:
+        """Self-attention of encoders, and in each layer of the decoder the part that ``model.mixers`` names."""
+        mixers = self.config.layer_mixers
         if not site.is_causal:
             return attention(site)
         name = mixers[0] if len(set(mixers)) == 1 else mixers[site.layer]
-        if name == "attention":
-            return attention(site)
-        return _part("mixer", name, config, parts, site, precision=precision)
+        return attention(site) if name == "attention" else self.part("mixer", name, site, precision=self.precision)
 
-    return make
+    def attention(self) -> MakeAttention:
+        """The paper's attention, another class, or the paper's with the changes of ``model.attention``, then of the positions.
 
+        Raises ConfigError when changes are asked of another class.
+        """
+        config = self.config
+        options: dict[str, Any] = {
+            "num_heads": config.num_heads,
+            "key_size": config.head_key_size,
+            "value_size": config.head_value_size,
+            "d_model": config.d_model,
+            "dropout": self.rates.attention_dropout,
+            "precision": self.precision,
+            "backend": self.on.attention,
+        }
+        whole, changes, classes = [], [], []
+        for name in declared(type(config))["attention"].chosen(config.attention):
+            made = registered("attention")[name]
+            if isinstance(made, type) and issubclass(made, AttentionChange):
+                changes.append(("attention", name))
+                classes += [made.attention] if made.attention else []
+                continue
+            problem = f"{name} must subclass AttentionChange or MultiHeadAttention; register a class"
+            require(isinstance(made, type) and issubclass(made, MultiHeadAttention), "model.attention", problem)
+            whole.append(name)
+        problem = f"{config.attention} names {len(classes)} kinds of attention; choose one"
+        require(len(classes) < 2, "model.attention", problem)
+        if self.positions_change_attention():
+            changes.append(("positions", config.positions))
+        check_attention(whole, [name for _, name in changes])
+        if not changes:
+            return lambda site: self.part("attention", whole[0], site, **options)
+        modified: type[ModifiedAttention] = classes[0] if classes else ModifiedAttention
 
-def _attention_maker(
-    config: TransformerLayersConfig, on: Devices, rates: Rates, parts: Mapping[str, Any]
-) -> Callable[[Site], MultiHeadAttention]:
-    """The paper's attention, another class, or the paper's with the changes of ``model.attention``, then of the positions.
+        def make(site: Site) -> MultiHeadAttention:
+            makers = tuple((name, partial(self.part, kind, name, site)) for kind, name in changes)
+            return modified(makers=makers, **options)
 
-    Raises ConfigError when changes are asked of another class.
-    """
-    sizes: dict[str, Any] = {
-        "num_heads": config.num_heads,
-        "key_size": config.head_key_size,
-        "value_size": config.head_value_size,
-        "d_model": config.d_model,
-        "dropout": rates.attention_dropout,
-        "precision": on.policies[config.compute_dtype],
-        "backend": on.attention,
-    }
-    whole, changes, kinds = [], [], []
-    for name in declared(type(config))["attention"].chosen(config.attention):
-        made = registered("attention")[name]
-        if isinstance(made, type) and issubclass(made, AttentionChange):
-            changes.append(("attention", name))
-            kinds += [made.attention] if made.attention else []
-            continue
-        problem = f"{name} must subclass AttentionChange or MultiHeadAttention; register a class"
-        require(isinstance(made, type) and issubclass(made, MultiHeadAttention), "model.attention", problem)
-        whole.append(name)
-    require(len(kinds) < 2, "model.attention", f"{config.attention} names {len(kinds)} kinds of attention; choose one")
-    attention: type[ModifiedAttention] = kinds[0] if kinds else ModifiedAttention
-    if _change_attention(config, parts):
-        changes.append(("positions", config.positions))
-    check_attention(whole, [name for _, name in changes])
-    if not changes:
-        return lambda site: _part("attention", whole[0], config, parts, site, **sizes)
+        return make
 
-    def make(site: Site) -> MultiHeadAttention:
-        makers = tuple((name, partial(_part, kind, name, config, parts, site)) for kind, name in changes)
-        return attention(makers=makers, **sizes)
-
-    return make
-
-
-def _change_attention(config: TransformerLayersConfig, parts: Mapping[str, Any]) -> bool:
-    """Whether the positions change the attention of any layer, or of all layers of a stack."""
-    make = partial(_part, "positions", config.positions, config, parts)
-    stacks = [Site("decoder", "self", config.decoder_depth, True)]
-    layers = layer_sites(Unrolled(), stacks[0])
-    if isinstance(config, TransformerConfig):
-        stacks.append(Site("encoder", "self", config.num_encoder_layers, False))
-        layers += [*(site.of("cross") for site in layers), *layer_sites(Unrolled(), stacks[1])]
-    if any(make(site) is not None for site in layers):
-        return True
-    return any(change_scores(make(stack.of("embedding"))) for stack in stacks)
-
-
-def _positions(config: TransformerLayersConfig, site: Site, parts: Mapping[str, Any]) -> nn.Module:
-    made = _part("positions", config.positions, config, parts, site)
-    return NoPositions(config.d_model) if made is None else made
+    def positions_change_attention(self) -> bool:
+        """Whether the positions change the attention of any layer, or of all layers of a stack."""
+        make = partial(self.part, "positions", self.config.positions)
+        stacks = [Site("decoder", "self", self.config.decoder_depth, True)]
+        layers = layer_sites(Unrolled(), stacks[0])
+        if isinstance(self.config, TransformerConfig):
+            stacks.append(Site("encoder", "self", self.config.num_encoder_layers, False))
+            layers += [*(site.of("cross") for site in layers), *layer_sites(Unrolled(), stacks[1])]
+        if any(make(site) is not None for site in layers):
+            return True
+        return any(change_scores(make(stack.of("embedding"))) for stack in stacks)

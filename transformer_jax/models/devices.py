@@ -11,7 +11,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from transformer_jax.array_types import Array, Hidden
-from transformer_jax.config import ConfigError, RnnConfig, TransformerLayersConfig
+from transformer_jax.config import RnnConfig, TransformerLayersConfig
+from transformer_jax.config.checks import require
 from transformer_jax.layers.attention_backends import (
     BY_HEAD,
     AllToAllAttention,
@@ -54,8 +55,11 @@ def devices_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh, *, one_s
     Raises ConfigError when ``model.attention_backend`` cannot run there, or heads cannot be split as ``mesh`` says.
     """
     attention = attention_of(config, mesh, one_sentence=one_sentence)
-    if mesh.shape["context"] * mesh.shape["tensor"] > 1 and not config.is_recurrent:
-        attention = _over_heads(attention, config, mesh)
+    if (devices := mesh.shape["context"] * mesh.shape["tensor"]) > 1 and not config.is_recurrent:
+        problem = f"model.num_heads={config.num_heads} does not divide over context={mesh.shape['context']} x "
+        problem += f"tensor={mesh.shape['tensor']}, whose devices share the heads of attention"
+        require(config.num_heads % devices == 0, "mesh", problem)
+        attention = AllToAllAttention(attention, mesh)
     lookup = sharded_lookup(mesh) if mesh.shape["tensor"] > 1 else rows_of_table
     return Devices(attention, constrain_hidden(mesh), lookup, policies_on(mesh))
 
@@ -83,8 +87,7 @@ def attention_of(
         limit = 64 * 64 if one_sentence else ByLength.limit
         return ByLength(long=kernels["cudnn"], limit=limit)
     obstacle = _obstacle(name, config, mesh)
-    if obstacle:
-        raise ConfigError(f"model.attention_backend: {name} {obstacle}; use auto, einsum or blockwise")
+    require(obstacle is None, "model.attention_backend", f"{name} {obstacle}; use auto, einsum or blockwise")
     return (kernels | {"einsum": EinsumAttention(), "blockwise": BlockwiseAttention()})[name]
 
 
@@ -107,16 +110,6 @@ def _obstacle(name: str, config: Any, mesh: Mesh) -> str | None:
     if name == "cudnn" and (config.head_key_size % 8 or config.head_key_size > 128):
         return f"needs heads of a multiple of 8 up to 128, not of {config.head_key_size}"
     return None
-
-
-def _over_heads(attention: AttentionBackend, config: Any, mesh: Mesh) -> AllToAllAttention:
-    """``attention`` with heads split over devices; raises ConfigError unless their number divides."""
-    if config.num_heads % (mesh.shape["context"] * mesh.shape["tensor"]):
-        raise ConfigError(
-            f"mesh: devices along context and tensor share the heads of attention, and model.num_heads={config.num_heads} does "
-            f"not divide over context={mesh.shape['context']} x tensor={mesh.shape['tensor']}"
-        )
-    return AllToAllAttention(attention, mesh)
 
 
 def policies_on(mesh: Mesh, *, of_evaluation: bool = False) -> Mapping[str, Precision]:
