@@ -1,0 +1,93 @@
+"""Properties that every sequence model keeps, checked as ``conform`` checks ideas: decoding, causality, packing."""
+
+from functools import cache, partial
+
+import jax
+import numpy as np
+import pytest
+from jitted_model import random_params
+
+from transformer_jax.config.plugins import CORE
+from transformer_jax.models.build import init_decoder_only
+from transformer_jax.models.interface import init_params
+from transformer_jax.sequence_types import Batch, Tokens
+from transformer_jax.tools.conform.checks import OF_LANGUAGE_MODELS, OF_MODELS, OF_TRANSFORMERS, checked
+from transformer_jax.tools.conform.trials import ROWS, Trial, sentences, trial_config
+from transformer_jax.training.sharding import partition_of, path_of
+
+ONE_WAY = {"bidirectional_encoder": False, "decoder_start": "last"}
+MODELS = {
+    "translation": {
+        "published": {"num_encoder_layers": 2, "num_decoder_layers": 2},
+        "pre-norm, gated": {"normalization": "pre", "feed_forward": "gated_silu"},
+        "learned positions": {"positions": "learned", "max_positions": 16},
+        "other head sizes, unequal depth": {"d_key": 6, "d_value": 10, "num_encoder_layers": 3},
+        "bfloat16": {"compute_dtype": "bfloat16"},
+        "rectified": {"attention": "rectified", "embedding": "zero_padding"},
+        "as in public checkpoints": {
+            "attention": "biased",
+            "embedding": "unscaled",
+            "feed_forward": "silu",
+            "positions": "fairseq",
+            "logits_bias": True,
+            "norm_epsilon": 1e-5,
+        },
+        "unscaled": {"attention": "unscaled", "positions": "none"},
+        "modified attention": {"attention": "grouped_query,cosine,soft_cap", "positions": "rope"},
+        "modified attention with biases": {"attention": "talking_heads", "positions": "t5"},
+        "mixers": {"num_decoder_layers": 2, "mixers": "ssru gated_linear_attention"},
+    },
+    "language_model": {
+        "published": {},
+        "post-norm, sinusoids, capped": {
+            "normalization": "post",
+            "positions": "sinusoidal",
+            "projection": "soft_capped",
+        },
+        "other head sizes, bfloat16": {"d_key": 6, "d_value": 10, "compute_dtype": "bfloat16"},
+    },
+    "rnn": {
+        "sutskever": {"attention": "none", "reverse_source": True, "num_encoder_layers": 2, "num_decoder_layers": 2}
+        | ONE_WAY,
+        "cho": {"attention": "none", "cell": "gru"},
+        "bahdanau": {"attention": "additive", "wiring": "bahdanau", "cell": "gru"},
+        "without feeding": {"attention": "general", "input_feeding": False},
+        "deep": {"num_encoder_layers": 2, "num_decoder_layers": 3},
+        "zeros, bfloat16": {"decoder_start": "zeros", "compute_dtype": "bfloat16"},
+        "sharpened": {"attention": "location_sensitive", "attention_weights": "sharpened"},
+        "smoothed": {"attention": "location_sensitive", "wiring": "bahdanau", "attention_weights": "smoothed"},
+        **{name: {"attention": name} | ONE_WAY for name in CORE["rnn_attention"]["models.build_rnn"].split()},
+    },
+}
+PROPERTIES = OF_MODELS | OF_TRANSFORMERS | OF_LANGUAGE_MODELS
+
+
+@cache
+def trial_of(kind, name):
+    config = trial_config(kind, {"model": MODELS[kind][name]}, small=True)
+    init = init_decoder_only if kind == "language_model" else init_params
+    return Trial(config, params=random_params(partial(init, Trial(config).model), jax.random.key(0)))
+
+
+@pytest.mark.checked
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, models in MODELS.items() for name in models])
+def test_decoding_equals_the_full_pass_and_no_token_sees_another_sentence_or_a_later_token(kind, name):
+    names = ["a decoding step equals the full pass", "causal by gradient"]
+    names += [] if kind == "rnn" else ["packed equals apart"]
+    names += OF_LANGUAGE_MODELS if kind == "language_model" else []
+    names += ["beam search ignores the batch"] if name in ("published", "bahdanau", "deep") else []
+    found = [checked(trial_of(kind, name), kind, each, PROPERTIES[each]) for each in names]
+    assert [each for each in found if not each.holds] == []
+
+
+@pytest.mark.parametrize("name", MODELS["rnn"])
+def test_padding_changes_no_logit_of_an_rnn_and_every_parameter_has_a_gradient_and_a_sharding(name):
+    trial, batch = trial_of("rnn", name), sentences(ROWS, 4).batch
+    wide = Batch(*(Tokens(*(np.pad(leaf, ((0, 0), (0, 2))) for leaf in side)) for side in batch))
+    logits, is_token = trial.logits(batch), batch.target.segments > 0
+    np.testing.assert_allclose(trial.logits(wide)[:, :4][is_token], logits[is_token], atol=1e-4)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(jax.jit(jax.grad(trial.loss))(trial.params, batch)):
+        assert np.abs(leaf).max() > 0, path_of(path)
+        axes = [axis for axis in partition_of(path_of(path), leaf.shape) if axis]
+        # Filters are small; everything else with two dimensions is split.
+        assert axes or leaf.ndim < 2 or path_of(path).endswith("filters"), path_of(path)
