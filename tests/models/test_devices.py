@@ -7,6 +7,7 @@ import pytest
 
 from transformer_jax.config import ConfigError, MeshConfig, RnnConfig, TransformerConfig
 from transformer_jax.layers.attention_backends import (
+    BY_HEAD,
     CudnnAttention,
     EinsumAttention,
     RowBlockAttention,
@@ -42,56 +43,41 @@ KINDS = {
 }
 
 
-def choice(kind: str, **settings: object):
+def choice(kind: str, one_sentence: bool = False, **settings: object):
     """What runs on a device of this kind."""
     model = TransformerConfig(**({"compute_dtype": "bfloat16"} | settings))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(devices, "device_of", lambda mesh: KINDS[kind])
-        return attention_of(model, MESH)
+        return attention_of(model, MESH, one_sentence=one_sentence)
+
+
+CUDNN = {packed: CudnnAttention(one_sentence=not packed) for packed in (False, True)}
+TPU = {each: each(MESH, BY_HEAD) for each in (RowBlockAttention, TpuFlashAttention)}
 
 
 @pytest.mark.parametrize(
-    ("kind", "settings", "kernel"),
+    ("kind", "settings", "expected"),
     [
-        ("cpu", {}, BlockwiseAttention),
-        ("rocm", {}, BlockwiseAttention),
-        ("cuda", {}, CudnnAttention),
-        ("absent", {}, CudnnAttention),
-        ("tpu", {}, TpuFlashAttention),
+        ("cpu", {}, ByLength()),
+        ("rocm", {}, ByLength()),
+        ("cuda", {}, ByLength(long=CUDNN[True])),
+        ("absent", {}, ByLength(long=CUDNN[True])),
+        # Without a mask cuDNN is taken from fewer scores on.
+        ("cuda", {"one_sentence": True}, ByLength(long=CUDNN[False], limit=64 * 64)),
+        ("tpu", {}, ByLength(TPU[RowBlockAttention], TPU[TpuFlashAttention], 512 * 512)),
         # What the kernels cannot do is done without them.
-        ("cuda", {"compute_dtype": "float32"}, BlockwiseAttention),
-        ("cuda", {"d_key": 256, "d_value": 256}, BlockwiseAttention),
-        ("tpu", {"attention_dropout": 0.1}, BlockwiseAttention),
-        ("tpu", {"d_key": 32}, BlockwiseAttention),
+        ("cuda", {"compute_dtype": "float32"}, ByLength()),
+        ("cuda", {"d_key": 256, "d_value": 256}, ByLength()),
+        ("tpu", {"attention_dropout": 0.1}, ByLength()),
+        ("tpu", {"d_key": 32}, ByLength()),
+        ("cpu", {"attention_backend": "einsum"}, EinsumAttention()),
+        ("tpu", {"attention_backend": "blockwise"}, BlockwiseAttention()),
+        ("cuda", {"attention_backend": "cudnn"}, CUDNN[True]),
+        ("tpu", {"attention_backend": "tpu_flash"}, TPU[TpuFlashAttention]),
     ],
 )
-def test_long_rows_take_the_best_that_runs_there(kind, settings, kernel):
-    found = choice(kind, **settings)
-    assert isinstance(found, ByLength)
-    assert isinstance(found.short, RowBlockAttention if kernel is TpuFlashAttention else EinsumAttention)
-    assert isinstance(found.long, kernel)
-
-
-def test_cudnn_is_taken_from_fewer_scores_on_where_it_needs_no_mask():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(devices, "device_of", lambda mesh: KINDS["cuda"])
-        model = TransformerConfig(compute_dtype="bfloat16")
-        packed, found = (attention_of(model, MESH, one_sentence=each) for each in (False, True))
-    assert found == ByLength(long=CudnnAttention(one_sentence=True), limit=64 * 64)
-    assert packed == ByLength(long=CudnnAttention(one_sentence=False))
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "backend"),
-    [
-        ("cpu", "einsum", EinsumAttention),
-        ("tpu", "blockwise", BlockwiseAttention),
-        ("cuda", "cudnn", CudnnAttention),
-        ("tpu", "tpu_flash", TpuFlashAttention),
-    ],
-)
-def test_what_is_asked_for_runs(kind, name, backend):
-    assert isinstance(choice(kind, attention_backend=name), backend)
+def test_the_best_that_runs_there_or_what_is_asked_for(kind, settings, expected):
+    assert choice(kind, **settings) == expected
 
 
 @pytest.mark.parametrize(

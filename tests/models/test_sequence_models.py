@@ -20,7 +20,7 @@ MODELS = {
     "translation": {
         "published": {"num_encoder_layers": 2, "num_decoder_layers": 2},
         "pre-norm, gated": {"normalization": "pre", "feed_forward": "gated_silu"},
-        "learned positions": {"positions": "learned", "max_positions": 16},
+        "learned positions": {"positions": "learned"},
         "other head sizes, unequal depth": {"d_key": 6, "d_value": 10, "num_encoder_layers": 3},
         "bfloat16": {"compute_dtype": "bfloat16"},
         "rectified": {"attention": "rectified", "embedding": "zero_padding"},
