@@ -37,6 +37,12 @@ SIZES = {"num_heads": 4, "key_size": 4, "d_model": 8}
 SMALL = {"num_layers": 2, "d_model": 16, "d_ff": 16, "num_heads": 4}
 
 
+def shapes_of(parts=None, **settings):
+    """The shapes of the parameters of a language model."""
+    model = build_decoder_only(DecoderOnlyConfig(**SMALL, **settings), 20, parts=parts)
+    return jax.eval_shape(partial(init_decoder_only, model), jax.random.key(0))
+
+
 def change(kind, settings=None, **sizes):
     return kind(**(SIZES | sizes), site=SITE, settings=settings)
 
@@ -189,9 +195,7 @@ def test_latent_attention_is_multi_head_attention_to_a_product_of_two_kernels_an
 
 def test_a_variant_of_latent_attention_has_its_own_settings():
     register("attention", "latent_of_mine", settings=LatentSettings)(type("LatentOfMine", (Latent,), {}))
-    config = DecoderOnlyConfig(**SMALL, attention="latent_of_mine")
-    model = build_decoder_only(config, 19, parts={"latent_of_mine": LatentSettings(6)})
-    params = jax.eval_shape(partial(init_decoder_only, model), jax.random.key(0))
+    params = shapes_of({"latent_of_mine": LatentSettings(6)}, attention="latent_of_mine")
     assert params["decoder_layers_0"]["self_attention"]["latent_kernel"].shape == (16, 6)
 
 
@@ -214,13 +218,9 @@ def test_a_part_that_reads_its_layer_is_refused_where_layers_are_scanned():
         def queries(self, query_BHQK, positions):
             return query_BHQK * (1 + self.site.layer)
 
-    def shapes(**settings):
-        model = build_decoder_only(DecoderOnlyConfig(**SMALL, attention="by_layer", **settings), 19)
-        return jax.eval_shape(partial(init_decoder_only, model), jax.random.key(0))
-
-    assert shapes(rematerialize="full")
+    assert shapes_of(attention="by_layer", rematerialize="full")
     with pytest.raises(ConfigError, match="model.scan_layers: by_layer depends on its layer; use scan_layers=False"):
-        shapes(scan_layers=True)
+        shapes_of(attention="by_layer", scan_layers=True)
 
 
 def test_positions_may_change_the_attention_of_some_layers_only():
@@ -229,55 +229,41 @@ def test_positions_may_change_the_attention_of_some_layers_only():
         later = site.kind == "self" and site.layer > 0
         return registered("positions")["shaw"].of(ShawSettings(), config, site) if later else None
 
-    model = build_decoder_only(DecoderOnlyConfig(**SMALL, positions="from_second_layer"), 19)
-    params = jax.eval_shape(partial(init_decoder_only, model), jax.random.key(0))
+    params = shapes_of(positions="from_second_layer")
     changed = ["changes_from_second_layer" in params[f"decoder_layers_{index}"]["self_attention"] for index in (0, 1)]
     assert changed == [False, True]
 
 
 @pytest.mark.parametrize(
-    ("settings", "parts", "problem"),
+    ("settings", "problem"),
     [
-        ({"attention": "biased,qk_norm"}, {}, "model.attention: biased takes no changes"),
-        ({"attention": "a_function"}, {}, "a_function must subclass AttentionChange or .*; register a class"),
-        (
-            {"attention": "a_whole,qk_norm"},
-            {},
-            "model.attention: a_whole takes no changes, only multi_head does; leave",
-        ),
-        ({"attention": ""}, {}, "model.attention: '' must name"),
-        ({"attention": "qk_norm,qk_norm"}, {}, "each once"),
-        ({"attention": "biased", "positions": "alibi"}, {}, "model.attention: biased takes no changes"),
-        (
-            {"attention": "grouped_query,multi_query"},
-            {"grouped_query": GroupedQuerySettings(2)},
-            "grouped_query and multi_query both choose",
-        ),
-        ({"positions": "rope"}, {"rope": RopeSettings(share=0.1)}, "parts.rope.share: 0.1 of 4 dimensions is less"),
-        (
-            {"attention": "grouped_query"},
-            {"grouped_query": GroupedQuerySettings(3)},
-            "parts.grouped_query.*by 3 key-value",
-        ),
+        ({"attention": "biased,qk_norm"}, "model.attention: biased takes no changes"),
+        ({"attention": "a_function"}, "a_function must subclass AttentionChange or .*; register a class"),
+        ({"attention": "a_whole,qk_norm"}, "model.attention: a_whole takes no changes, only multi_head does; leave"),
+        ({"attention": ""}, "model.attention: '' must name"),
+        ({"attention": "qk_norm,qk_norm"}, "each once"),
+        ({"attention": "biased", "positions": "alibi"}, "model.attention: biased takes no changes"),
+        ({"attention": "grouped_query,multi_query"}, "grouped_query and multi_query both choose"),
+        ({"positions": "rope"}, "parts.rope.share: 0.1 of 4 dimensions is less"),
+        ({"attention": "grouped_query"}, "parts.grouped_query.*by 3 key-value"),
     ],
 )
-def test_what_does_not_go_together_is_refused(settings, parts, problem):
+def test_what_does_not_go_together_is_refused(settings, problem):
     register("attention", "a_function")(lambda settings, config, site: None)
     register("attention", "a_whole")(MultiHeadAttention)
+    parts = {"grouped_query": GroupedQuerySettings(3), "rope": RopeSettings(share=0.1)}
     with pytest.raises(ConfigError, match=problem):
-        model = build_decoder_only(DecoderOnlyConfig(**SMALL, **settings), 19, parts=parts)
-        jax.eval_shape(partial(init_decoder_only, model), jax.random.key(0))
+        shapes_of(parts, **settings)
 
 
 def test_parameters_of_changes_are_replicated():
-    mesh = make_mesh(MeshConfig(fsdp=2, tensor=2, data=2))
-    config = DecoderOnlyConfig(**SMALL, attention="multi_query,qk_norm", positions="shaw")
-    shapes = jax.eval_shape(partial(init_decoder_only, build_decoder_only(config, 20)), jax.random.key(0))
-    attention = state_shardings(shapes, mesh)["decoder_layers_0"]["self_attention"]
+    def shardings(mesh, parts=None, **settings):
+        found = state_shardings(shapes_of(parts, **settings), make_mesh(MeshConfig(**mesh)))
+        return found["decoder_layers_0"]["self_attention"]
+
+    attention = shardings({"fsdp": 2, "tensor": 2, "data": 2}, attention="multi_query,qk_norm", positions="shaw")
     assert attention["changes_shaw"]["relative"].is_fully_replicated
     assert attention["key"].spec == P("fsdp", None, None), "one head is not split"
     parts = {"grouped_query": GroupedQuerySettings(2)}
-    model = build_decoder_only(DecoderOnlyConfig(**SMALL, attention="grouped_query"), 20, parts=parts)
-    shapes = jax.eval_shape(partial(init_decoder_only, model), jax.random.key(0))
-    attention = state_shardings(shapes, make_mesh(MeshConfig(tensor=4, data=2)))["decoder_layers_0"]["self_attention"]
+    attention = shardings({"tensor": 4, "data": 2}, parts, attention="grouped_query")
     assert (attention["query"].spec, attention["value"].spec) == (P("fsdp", "tensor", None), P("fsdp", None, None))

@@ -50,6 +50,16 @@ def update_of(config: ExperimentConfig) -> Update:
     return Update(config, objective.loss, objective.init_params, devices)
 
 
+def states_of(config: ExperimentConfig, count: int) -> list:
+    """The states before and after each of ``count`` updates with one batch."""
+    update = update_of(config)
+    batch, hyperparameters = put_rows(BATCH, update.mesh), put_hyperparameters(hyperparameters_of(config), update.mesh)
+    states = [jax.device_get(update.initial_state(0))]
+    for _ in range(count):
+        states.append(jax.device_get(update.jitted(jax.device_put(states[-1]), batch, hyperparameters)[0]))
+    return states
+
+
 def flat(params) -> np.ndarray:
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
 
@@ -171,39 +181,30 @@ AVERAGED = {
 
 
 def test_ema_is_the_average_of_the_parameters():
-    config = AVERAGED["ema"]
-    update = update_of(config)
-    state = update.initial_state(0)
-    batch, hyperparameters = put_rows(BATCH, update.mesh), put_hyperparameters(hyperparameters_of(config), update.mesh)
-    expected = flat(state.params)
-    for count in (1, 2, 3):
-        state, _ = update.jitted(state, batch, hyperparameters)
+    first, *states = states_of(AVERAGED["ema"], 3)
+    expected = flat(first.params)
+    for count, state in enumerate(states, 1):
         decay = min(0.15, (1 + count) / (10 + count))
         expected = decay * expected + (1 - decay) * flat(state.params)
-    np.testing.assert_allclose(flat(update.evaluation_params(state)), expected, atol=1e-6)
-    assert float(np.abs(flat(state.params) - expected).max()) > 1e-4
+    found = update_of(AVERAGED["ema"]).evaluation_params(states[-1])
+    np.testing.assert_allclose(flat(found), expected, atol=1e-6)
+    assert float(np.abs(flat(states[-1].params) - expected).max()) > 1e-4
 
 
-@pytest.mark.parametrize("name", ["ema", "schedule_free"])
+@pytest.mark.parametrize("name", AVERAGED)
 def test_frozen_parameters_stay_where_others_are_averaged(name):
     config = language_model(**{"optimizer.averaging": name, "optimizer.freeze": "embedding"})
-    update = update_of(config)
-    told = put_rows(BATCH, update.mesh), put_hyperparameters(hyperparameters_of(config), update.mesh)
-    params = update.evaluation_params(update.jitted(update.initial_state(0), *told)[0])
-    first = update.initial_state(0).params
-    np.testing.assert_array_equal(params["embedding"]["table"], first["embedding"]["table"])
-    assert float(np.abs(flat(params) - flat(first)).max()) > 1e-3
+    first, last = states_of(config, 1)
+    params = update_of(config).evaluation_params(last)
+    np.testing.assert_array_equal(params["embedding"]["table"], first.params["embedding"]["table"])
+    assert float(np.abs(flat(params) - flat(first.params)).max()) > 1e-3
 
 
 def test_schedule_free_trains_between_the_iterate_and_its_average():
-    config = AVERAGED["schedule_free"]
-    update = update_of(config)
-    state = update.initial_state(0)
-    batch, hyperparameters = put_rows(BATCH, update.mesh), put_hyperparameters(hyperparameters_of(config), update.mesh)
-    for _ in range(3):
-        state, _ = update.jitted(state, batch, hyperparameters)
-    average, iterate = flat(update.evaluation_params(state)), flat(state.optimizer_state.z)
-    np.testing.assert_allclose(flat(state.params), 0.9 * average + 0.1 * iterate, atol=1e-6)
+    state = states_of(AVERAGED["schedule_free"], 3)[-1]
+    average = flat(update_of(AVERAGED["schedule_free"]).evaluation_params(state))
+    expected = 0.9 * average + 0.1 * flat(state.optimizer_state.z)
+    np.testing.assert_allclose(flat(state.params), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("config", AVERAGED.values(), ids=AVERAGED)

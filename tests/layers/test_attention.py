@@ -32,16 +32,11 @@ def test_equation_1_in_plain_numpy():
             np.testing.assert_allclose(output[row, head], expected @ np.asarray(value[row, head]), atol=1e-5)
 
 
-def test_a_row_that_may_attend_nowhere_is_finite():
-    output, _ = scaled_dot_product_attention(
-        random(0, 1, 1, 1, 4), random(1, 1, 1, 3, 4), random(2, 1, 1, 3, 4), jnp.zeros((1, 1, 3), bool)
-    )
-    assert np.isfinite(output).all()
-
-
-def test_weights_are_returned_before_dropout():
-    arguments = random(0, 1, 1, 2, 4), random(1, 1, 1, 3, 4), random(2, 1, 1, 3, 4), jnp.ones((1, 2, 3), bool)
-    _, kept = scaled_dot_product_attention(*arguments)
+def test_weights_are_returned_before_dropout_and_a_row_that_may_attend_nowhere_is_finite():
+    mask = jnp.array([[[True, True, True], [False, False, False]]])
+    arguments = random(0, 1, 1, 2, 4), random(1, 1, 1, 3, 4), random(2, 1, 1, 3, 4), mask
+    attended, kept = scaled_dot_product_attention(*arguments)
+    assert np.isfinite(attended).all()
     output, weights = scaled_dot_product_attention(*arguments, dropout=DropoutMask(0.9999999, jnp.zeros(2, jnp.uint32)))
     np.testing.assert_array_equal(weights, kept)
     assert not output.any()
@@ -49,26 +44,16 @@ def test_weights_are_returned_before_dropout():
 
 def test_heads_are_concatenated_and_projected():
     attention = MultiHeadAttention(num_heads=2, key_size=3, value_size=5, d_model=8)
-    queries, memory, mask = (
-        random(0, 2, 4, 8),
-        random(1, 2, 6, 8),
-        SentenceMask(jnp.ones((2, 4), int), jnp.ones((2, 6), int)),
-    )
+    queries, memory = random(0, 2, 4, 8), random(1, 2, 6, 8)
+    mask = SentenceMask(jnp.ones((2, 4), int), jnp.ones((2, 6), int))
     variables = attention.init(jax.random.key(2), queries, memory, mask, train=False)
     kernels = variables["params"]
-    assert {name: kernel.shape for name, kernel in kernels.items()} == {
-        "query": (8, 2, 3),
-        "key": (8, 2, 3),
-        "value": (8, 2, 5),
-        "output": (2, 5, 8),
-    }
+    shapes = {name: kernel.shape for name, kernel in kernels.items()}
+    assert shapes == {"query": (8, 2, 3), "key": (8, 2, 3), "value": (8, 2, 5), "output": (2, 5, 8)}
     heads = []
     for head in range(2):
-        query, key, value = (
-            queries @ kernels["query"][:, head],
-            memory @ kernels["key"][:, head],
-            memory @ kernels["value"][:, head],
-        )
+        query = queries @ kernels["query"][:, head]
+        key, value = (memory @ kernels[name][:, head] for name in ("key", "value"))
         heads.append(jax.nn.softmax(query @ key.swapaxes(1, 2) / 3**0.5) @ value)
     expected = jnp.concatenate(heads, axis=-1) @ kernels["output"].reshape(10, 8)
     np.testing.assert_allclose(attention.apply(variables, queries, memory, mask, train=False), expected, atol=1e-5)

@@ -125,19 +125,6 @@ def row_blocks(scores: int, shape: tuple[int, int] = (1, 1)) -> RowBlockAttentio
     return RowBlockAttention(mesh, P("data", "tensor"), scores)
 
 
-@pytest.mark.parametrize(
-    ("name", "scores", "shape"), [("packed and causal", 1, (1, 2)), ("to packed sources", 2 * 77, (1, 1))]
-)
-def test_blocks_of_rows_over_a_mesh(name, scores, shape):
-    def with_third(rows):
-        return jnp.concatenate([rows, rows[:1]])
-
-    sides = with_third(MASKS[name].query_segments), with_third(MASKS[name].key_segments)
-    mask, arrays = SentenceMask(*sides, MASKS[name].is_causal), [*map(with_third, inputs(MASKS[name]))]
-    expected = output_and_gradients(EinsumAttention(), mask, arrays)
-    assert_equal(output_and_gradients(row_blocks(scores, shape), mask, arrays), expected, 1e-5)
-
-
 @pytest.mark.parametrize("backend", [BlockwiseAttention(4, 3), row_blocks(scores=1)], ids=["blockwise", "row blocks"])
 def test_dropped_weights_are_those_of_the_reference(backend):
     mask, drops = MASKS["to packed sources"], dropout_mask(0.4, jax.random.key(2))
@@ -268,9 +255,12 @@ def test_the_reference_with_other_scores_masks_and_heads():
         np.testing.assert_allclose(heads[row, head][is_token], (expected @ v[row, head // 2])[is_token], atol=1e-4)
 
 
-def test_blocks_of_rows_with_other_scores_masks_and_heads():
-    of = variant("everything") | {"dropout": None}
-    found = output_and_gradients(row_blocks(scores=1, shape=(1, 2)), **of)
+@pytest.mark.parametrize(
+    ("name", "rows", "shape"), [("window", 1, (1, 2)), ("shared key heads", 2, (1, 1)), ("everything", 1, (1, 2))]
+)
+def test_blocks_of_rows_over_a_mesh(name, rows, shape):
+    of = variant(name) | {"dropout": None}
+    found = output_and_gradients(row_blocks(rows * H * 11 * 11, shape), **of)
     assert_equal(found, output_and_gradients(EinsumAttention(), **of), 1e-5)
 
 
