@@ -72,23 +72,23 @@ def attention_of(
     Raises ConfigError when it cannot run here.
     """
     name = config.attention_backend
-    kernels: dict[str, AttentionBackend] = {
+    backends: dict[str, AttentionBackend] = {
+        "einsum": EinsumAttention(),
+        "blockwise": BlockwiseAttention(),
         "cudnn": CudnnAttention(one_sentence),
         "tpu_flash": TpuFlashAttention(mesh, BY_HEAD),
     }
-    if name == "auto":
-        able = [key for key in kernels if not _obstacle(key, config, mesh)]
-        if not able:
-            return ByLength()
-        if able[0] == "tpu_flash":
-            # Counted: up to 512 positions row blocks move as few bytes as the kernel.
-            return ByLength(RowBlockAttention(mesh, BY_HEAD), kernels["tpu_flash"], limit=512 * 512)
+    if name != "auto":
+        obstacle = _obstacle(name, config, mesh)
+        require(obstacle is None, "model.attention_backend", f"{name} {obstacle}; use auto, einsum or blockwise")
+        return backends[name]
+    if _obstacle("tpu_flash", config, mesh) is None:
+        # Counted: up to 512 positions row blocks move as few bytes as the kernel.
+        return ByLength(RowBlockAttention(mesh, BY_HEAD), backends["tpu_flash"], limit=512 * 512)
+    if _obstacle("cudnn", config, mesh) is None:
         # Counted: cuDNN moves fewer bytes from 40 positions on where it needs no mask.
-        limit = 64 * 64 if one_sentence else ByLength.limit
-        return ByLength(long=kernels["cudnn"], limit=limit)
-    obstacle = _obstacle(name, config, mesh)
-    require(obstacle is None, "model.attention_backend", f"{name} {obstacle}; use auto, einsum or blockwise")
-    return (kernels | {"einsum": EinsumAttention(), "blockwise": BlockwiseAttention()})[name]
+        return ByLength(long=backends["cudnn"], limit=64 * 64 if one_sentence else ByLength.limit)
+    return ByLength()
 
 
 def _obstacle(name: str, config: Any, mesh: Mesh) -> str | None:

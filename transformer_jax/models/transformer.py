@@ -104,7 +104,7 @@ class Transformer(EncoderDecoder):
     ) -> tuple[Float[Array, "B W V"], DecodeCache]:
         """Logits after one more token in each beam."""
         beams, sentences = cache.per_beam, cache.per_sentence
-        beam_width, num_slots = token_ids.shape[1], beams.visible.shape[2]
+        (rows, beam_width), num_slots = token_ids.shape, beams.visible.shape[2]
         max_length, write_index = num_slots // beam_width, beams.length * beam_width
         positions = jnp.full(token_ids.shape, beams.length, jnp.int32)
         hidden = self._embed(
@@ -112,9 +112,9 @@ class Transformer(EncoderDecoder):
         )
         visible = with_written_slots(beams.visible, write_index)
         is_source = sentences.source_segments != 0
-        slot_positions = _rows(jnp.arange(num_slots) // beam_width, token_ids.shape[0])
+        slot_positions = jnp.broadcast_to(jnp.arange(num_slots) // beam_width, (rows, num_slots))
         mask = StepMask(write_index, visible, positions, slot_positions, score_mod_of(self.target_positions))
-        source_positions = _rows(jnp.arange(is_source.shape[1]), token_ids.shape[0])
+        source_positions = jnp.broadcast_to(jnp.arange(is_source.shape[1]), is_source.shape)
         source_mask = StepMask(0, is_source[:, None, :], positions, source_positions)
         caches = []
         layers = zip(self.decoder_layers, layer_caches(cache), sentences.cross_attention, strict=True)
@@ -125,17 +125,10 @@ class Transformer(EncoderDecoder):
         return logits, with_layer_caches(visible, beams.length + 1, sentences, caches)
 
     def _embed(
-        self,
-        embedding: Embedding,
-        encode_positions: nn.Module,
-        token_ids: TokenIds,
-        positions: TokenIds,
-        train: bool,
-        length: int = 0,
+        self, embedding: Embedding, encode: nn.Module, ids: TokenIds, positions: TokenIds, train: bool, length: int = 0
     ) -> Hidden:
         """Dropout(embedding + positional encoding), section 5.4."""
-        length = length or token_ids.shape[1]
-        summed = self.parts.constrain(embedding.embed(token_ids) + encode_positions(positions, length=length))
+        summed = self.parts.constrain(embedding.embed(ids) + encode(positions, length=length or ids.shape[1]))
         return self.sum_dropout(summed, train=train).astype(self.parts.residual_dtype)
 
 
@@ -150,7 +143,3 @@ def with_layer_caches(
     """The cache of a model from the caches of its layers; ``visible`` and ``length`` as in ``PerBeam``."""
     kv_caches, per_beam = zip(*caches, strict=True)
     return DecodeCache(PerBeam(visible, length, per_beam), shared, kv_caches)
-
-
-def _rows(positions: Int[Array, " M"], rows: int) -> Int[Array, "B M"]:
-    return jnp.broadcast_to(positions, (rows, positions.shape[0]))
