@@ -14,6 +14,7 @@ from transformer_jax.config.plugins import registered
 from transformer_jax.kit.mixture_of_experts import ExpertsSettings, expert_product
 from transformer_jax.kit.muon import matrices
 from transformer_jax.kit.soap import SoapSettings, rotated
+from transformer_jax.layers.site import Site
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.precision import FLOAT32, POLICIES
 from transformer_jax.runs.initial_state import InitialState
@@ -24,6 +25,7 @@ from transformer_jax.training.sharding import make_mesh, put_hyperparameters, pu
 from transformer_jax.training.state import count_parameters
 from transformer_jax.training.update import Update
 
+SITE = Site("decoder", "self", 2, is_causal=True)
 BATCH = Tokens.from_ids(np.random.default_rng(0).integers(4, 60, (8, 12)).astype(np.int32))
 
 
@@ -84,15 +86,12 @@ def test_rezero_begins_as_the_identity_and_has_no_norms():
 
 
 def test_deepnorm_scales_what_its_figure_names():
-    settings = {"model.normalization": "deepnorm", "model.num_layers": 2}
-    plain, deep = language_model(**settings), language_model(**settings, **{"model.initialization": "deepnorm"})
-    one, other = (update_of(config).initial_state(0).params for config in (plain, deep))
-    ratios = jax.tree.map(lambda new, old: float(jnp.std(new) / jnp.maximum(jnp.std(old), 1e-9)), other, one)
-    layer = ratios["decoder_layers_0"]
-    beta = (8 * 2) ** -0.25
-    for name, expected in (("query", 1.0), ("key", 1.0), ("value", beta), ("output", beta)):
-        assert layer["self_attention"][name] == pytest.approx(expected, rel=1e-4)
-    assert layer["feed_forward"]["wide_kernel"] == pytest.approx(beta, rel=1e-4)
+    model, rule = language_model(**{"model.num_layers": 2}).model, registered("initialization")["deepnorm"]
+    paths = {name: f"self_attention/{name}" for name in ("query", "key", "value", "output")}
+    paths |= {name: f"feed_forward/{name}" for name in ("wide_kernel", "narrow_kernel", "wide_bias")}
+    scaled = {name for name, path in paths.items() if rule(None, model, SITE, path) == (8 * 2) ** -0.25}
+    assert scaled == {"value", "output", "wide_kernel", "narrow_kernel"}
+    assert registered("residual")["deepnorm"].of(None, model, SITE, dropout=None).alpha == (2 * 2) ** 0.25
 
 
 def test_gated_layers_have_the_parameters_of_two_matrices_on_request():
