@@ -49,7 +49,7 @@ const TOUR_CODE = {
   query: "layers.attention:project_heads", softmax: "layers.scaled_dot_product:scaled_dot_product_attention", mask: "layers.masks:causal_mask",
   cross: "models.transformer_layers:DecoderLayer", residual: "layers.residual:Residual", logits: "layers.embedding:Embedding.logits",
   search: "decoding.beam_search:beam_search", annotations: "models.rnn:RnnEncoder", first: "models.rnn:Bridge", score: "layers.rnn_attention:RnnAttention",
-  alignment: "layers.attention_scores:attend", context: "models.rnn_decoder:LuongDecoder",
+  alignment: "layers.rnn_attention:attend", context: "models.rnn_decoder:LuongDecoder",
 };
 
 const OFF_POSITIONS = settings.positions === "none" ? {} : { off: "positions" }, OFF_SCALE = settings.isScaled ? { off: "scale" } : {};
