@@ -221,7 +221,8 @@ def _backward(shape: Blocks, saved: tuple[Inputs, Array, Array], cotangent: Arra
         lambda total, leaf: None if _is_constant(leaf) else total.astype(leaf.dtype), to_mod, inputs.score_mod
     )
     # Segments and positions are integers, and dropout has none.
-    return (Inputs(to_query, to_key, to_value, None, None, None, None, None, to_mod),)
+    gradients: PyTree = to_query, to_key, to_value, None, None, None, None, None, to_mod
+    return (Inputs(*gradients),)
 
 
 _attention.defvjp(_forward, _backward)

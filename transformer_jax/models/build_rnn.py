@@ -18,6 +18,7 @@ from transformer_jax.layers.rnn_attention import (
     LocationBasedAttention,
     LocationSensitiveAttention,
     MonotonicWindow,
+    Normalizer,
     PredictedWindow,
     RnnAttention,
     Score,
@@ -122,7 +123,7 @@ def _predicted(config: RnnConfig, precision: Precision) -> nn.Module:
 def _location_sensitive(
     settings: None, config: RnnConfig, site: Site, *, precision: Precision, is_cumulative: bool = False
 ) -> RnnAttention:
-    normalizers = {
+    normalizers: dict[str, Normalizer] = {
         "softmax": masked_softmax,
         "sharpened": partial(sharpened_softmax, sharpness=config.attention_sharpness),
         "smoothed": smoothed_sigmoid,

@@ -56,9 +56,10 @@ def devices_of(config: TransformerLayersConfig | RnnConfig, mesh: Mesh, *, one_s
     """
     attention = attention_of(config, mesh, one_sentence=one_sentence)
     if (devices := mesh.shape["context"] * mesh.shape["tensor"]) > 1 and not config.is_recurrent:
-        problem = f"model.num_heads={config.num_heads} does not divide over context={mesh.shape['context']} x "
-        problem += f"tensor={mesh.shape['tensor']}, whose devices share the heads of attention"
-        require(config.num_heads % devices == 0, "mesh", problem)
+        heads: int = config.num_heads  # type: ignore[union-attr]  # recurrent models have none
+        sizes = f"context={mesh.shape['context']} x tensor={mesh.shape['tensor']}"
+        problem = f"model.num_heads={heads} does not divide over {sizes}, whose devices share the heads of attention"
+        require(heads % devices == 0, "mesh", problem)
         attention = AllToAllAttention(attention, mesh)
     lookup = sharded_lookup(mesh) if mesh.shape["tensor"] > 1 else rows_of_table
     return Devices(attention, constrain_hidden(mesh), lookup, policies_on(mesh))
