@@ -30,8 +30,14 @@ def call(model: Module, params: PyTree, method: str, *arguments: Any, **options:
 
 
 class EncoderDecoder(nn.Module):
-    """A sequence model whose subclasses have ``encode``, ``decode_hidden``, ``init_cache`` and ``decode_step``."""
+    """A sequence model whose subclasses have ``encode``, ``decode_hidden``, ``init_cache`` and ``decode_step``.
 
+    ``source_embedding``, ``target_embedding`` and ``projection`` share a matrix, named after the first of them, where they are
+    the same module.
+    """
+
+    source_embedding: Embedding
+    target_embedding: Embedding
     projection: OutputLayer
 
     def __call__(self, source: Tokens, target: Tokens, *, train: bool) -> Logits:

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 
 from transformer_jax.array_types import Array, Float, Hidden, Int, PyTree
 from transformer_jax.layers.dropout import Dropout, Rate, dropout_keys
-from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.initialization import xavier_uniform
 from transformer_jax.models.interface import EncoderDecoder, shift_right
 from transformer_jax.models.rnn_decoder import DecoderInputs, DecoderState, MakeLayer, PlainDecoder, over_time
@@ -108,14 +107,11 @@ class ZeroStates(nn.Module):
 class RnnSeq2Seq(EncoderDecoder):
     """Encoder, bridge and decoder; one sentence a row.
 
-    ``source_embedding``, ``target_embedding`` and ``projection`` share a matrix where they are the same module. ``bridge``
-    makes the first states of the decoder from the last states of the encoder and from zeros of their structure.
+    ``bridge`` makes the first states of the decoder from the last states of the encoder and from zeros of their structure.
     ``scheduled_sampling``: the probability, in training, that the decoder reads a token sampled from the model (Bengio et al.
     2015); it is constant, as in Chan et al. 2016, section 3.3. None: the decoder reads the reference, all tokens at once.
     """
 
-    source_embedding: Embedding
-    target_embedding: Embedding
     encoder: RnnEncoder
     decoder: PlainDecoder
     bridge: nn.Module

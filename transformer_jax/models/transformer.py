@@ -47,13 +47,8 @@ class PerSentence(NamedTuple):
 
 
 class Transformer(EncoderDecoder):
-    """Encoder and decoder stacks between embeddings and logits.
+    """Encoder and decoder stacks between embeddings and logits."""
 
-    ``source_embedding``, ``target_embedding`` and ``projection`` share a matrix where they are the same module.
-    """
-
-    source_embedding: Embedding
-    target_embedding: Embedding
     source_positions: nn.Module
     target_positions: nn.Module
     parts: LayerParts
