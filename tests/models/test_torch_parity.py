@@ -1,22 +1,26 @@
-"""The numerics against somebody else's code: PyTorch's Transformer with the same weights."""
+"""The numerics against somebody else's code: PyTorch's Transformer with the same weights, in a process of its own."""
 
-from functools import partial
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jitted_model import random_params
 
 from transformer_jax.config import TransformerConfig
 from transformer_jax.layers.normalization import EPSILON
 from transformer_jax.layers.positions import sinusoid_table
 from transformer_jax.models.build import build_model
-from transformer_jax.models.interface import init_params, shift_right
+from transformer_jax.models.interface import shift_right
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.losses import label_smoothed_cross_entropy
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("torch is not installed", allow_module_level=True)
+
 CONFIG = TransformerConfig(
     num_encoder_layers=2, num_decoder_layers=2, d_model=32, d_ff=64, num_heads=4, dropout=0.0, embedding_dropout=0.0
 )
@@ -57,45 +61,21 @@ def by_torch_names(params: dict) -> dict[str, np.ndarray]:
     return found
 
 
-def of_torch(weights: dict[str, np.ndarray]) -> tuple[np.ndarray, float, dict[str, np.ndarray]]:
-    """Logits, loss and gradients by name of PyTorch's Transformer with these weights."""
-    layer = {"d_model": 32, "nhead": 4, "dim_feedforward": 64, "dropout": 0.0, "batch_first": True}
-    layer["layer_norm_eps"] = EPSILON
-    # Without the norms after the last layers, which torch adds and the paper does not have.
-    stacks = {
-        "custom_encoder": torch.nn.TransformerEncoder(
-            torch.nn.TransformerEncoderLayer(**layer), 2, norm=None, enable_nested_tensor=False
-        ),
-        "custom_decoder": torch.nn.TransformerDecoder(torch.nn.TransformerDecoderLayer(**layer), 2, norm=None),
-    }
-    transformer = torch.nn.Transformer(**layer, **stacks)
-    given = {name: torch.from_numpy(np.array(each)) for name, each in weights.items()}
-    for name, leaf in transformer.named_parameters():
-        # The paper's projections have no biases.
-        leaf.data = given.get(name, torch.zeros_like(leaf))
-    table, positions = given["table"].requires_grad_(), torch.from_numpy(sinusoid_table(7, 32))
-    source, target, inputs = (
-        torch.from_numpy(np.array(ids, np.int64)) for ids in (SOURCE.ids, TARGET.ids, shift_right(TARGET))
-    )
-    hidden = transformer(
-        *(table[ids] * 32**0.5 + positions[: ids.shape[1]] for ids in (source, inputs)),
-        tgt_mask=torch.triu(torch.ones(6, 6, dtype=torch.bool), 1),
-        src_key_padding_mask=source == 0,
-        memory_key_padding_mask=source == 0,
-    )
-    logits = hidden @ table.T
-    loss = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1), target.flatten(), ignore_index=0, label_smoothing=SMOOTHING
-    )
-    loss.backward()
-    gradients = {name: leaf.grad.numpy() for name, leaf in transformer.named_parameters() if name in given}
-    return logits.detach().numpy(), loss.item(), gradients | {"table": table.grad.numpy()}
-
-
-def test_logits_loss_and_gradients():
+def test_logits_loss_and_gradients(tmp_path):
     model = build_model(CONFIG, VOCABULARY, VOCABULARY)
-    params = random_params(partial(init_params, model), jax.random.key(0))
-    their_logits, their_loss, theirs = of_torch(by_torch_names(params))
+    params = model.init(jax.random.key(0), SOURCE, TARGET, train=False)["params"]
+    # Biases and gains away from their initial values, so that a swapped one shows.
+    keys = jax.random.split(jax.random.key(1), len(jax.tree.leaves(params)))
+    noise = jax.tree.unflatten(jax.tree.structure(params), list(keys))
+    params = jax.tree.map(lambda leaf, key: leaf + 0.1 * jax.random.normal(key, leaf.shape), params, noise)
+    inputs = np.asarray(shift_right(TARGET))
+    ids = {"source": SOURCE.ids, "target": TARGET.ids, "inputs": inputs}
+    arrays = {name: np.asarray(each, np.int64) for name, each in ids.items()} | {"positions": sinusoid_table(7, 32)}
+    arrays |= {"smoothing": np.float32(SMOOTHING), "epsilon": np.float32(EPSILON)}
+    np.savez(tmp_path / "in.npz", **arrays, **by_torch_names(params))
+    script = Path(__file__).with_name("torch_transformer.py")
+    subprocess.run([sys.executable, script, tmp_path / "in.npz", tmp_path / "out.npz"], check=True)
+    theirs = dict(np.load(tmp_path / "out.npz"))
 
     def loss_and_logits(params: dict) -> tuple[jax.Array, jax.Array]:
         logits = model.apply({"params": params}, SOURCE, TARGET, train=False)
@@ -104,8 +84,8 @@ def test_logits_loss_and_gradients():
         return sums.loss / sums.tokens, logits
 
     (loss, logits), gradient = jax.jit(jax.value_and_grad(loss_and_logits, has_aux=True))(params)
-    assert np.abs(logits - their_logits)[TARGET.segments > 0].max() < 1e-4
-    assert float(loss) == pytest.approx(their_loss, abs=1e-5)
+    assert np.abs(logits - theirs.pop("logits"))[TARGET.segments > 0].max() < 1e-4
+    assert float(loss) == pytest.approx(float(theirs.pop("loss")), abs=1e-5)
     ours = by_torch_names(gradient)
     assert ours.keys() == theirs.keys()
     for name, expected in theirs.items():
