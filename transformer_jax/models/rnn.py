@@ -156,9 +156,9 @@ class RnnSeq2Seq(EncoderDecoder):
         def advance(model: RnnSeq2Seq, carry: PyTree, at: PyTree) -> tuple[PyTree, PyTree]:
             state, sampled = carry
             ids, positions = at
-            assert model.scheduled_sampling is not None
-            keys = dropout_keys(model.make_rng("dropout"), len(ids))
-            is_sampled = jax.vmap(lambda key: jax.random.bernoulli(key, model.scheduled_sampling, ids.shape[1:]))(keys)
+            probability, keys = model.scheduled_sampling, dropout_keys(model.make_rng("dropout"), len(ids))
+            assert probability is not None
+            is_sampled = jax.vmap(lambda key: jax.random.bernoulli(key, probability, ids.shape[1:]))(keys)
             embedded = model._embed(jnp.where(is_sampled & (positions > 0), sampled, ids), train=True)
             tokens = DecoderInputs(embedded, positions)
             state, advanced = model.decoder.advance(model.decoder.read(tokens), positions, state, prepared, train=True)
