@@ -89,11 +89,3 @@ def test_devices_exchange_heads_for_positions_and_gather_nothing():
     # Query, key, value and output, and the gradient of each.
     assert program.count(" all-to-all(") == 8
     assert "all-gather" not in program
-
-
-@pytest.mark.parametrize(
-    ("length", "sizes", "expected"),
-    [(32, {"context": 4}, True), (31, {"context": 4}, False), (24, {"context": 4}, False), (32, {"data": 4}, False)],
-)
-def test_long_sequences_whose_positions_divide_are_split(length, sizes, expected):
-    assert splits(length, mesh_of(**{"data": 1, **sizes})) == expected

@@ -3,11 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.layers.masks import SentenceMask, causal_mask, segment_mask, with_written_slots
-
-
-def test_causal():
-    np.testing.assert_array_equal(causal_mask(3)[0], [[1, 0, 0], [1, 1, 0], [1, 1, 1]])
+from transformer_jax.layers.masks import SentenceMask, segment_mask, with_written_slots
 
 
 def test_segments_see_their_own_sentence_and_never_padding():

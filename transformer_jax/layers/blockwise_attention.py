@@ -142,11 +142,10 @@ def _forward(inputs: Inputs, shape: Blocks) -> tuple[Array, tuple[Inputs, Array,
 
         def add(column: Array, so_far: _Running) -> _Running:
             key, value = (_block(each, column, shape.key_block) for each in (inputs.key, inputs.value))
-            visible = _visible(row, column, inputs, shape)
             scores = scores_of(query, key, shape.precision)
             if inputs.score_mod is not None:
                 scores = _modified(scores, query, inputs.score_mod, _positions(row, column, inputs, shape))
-            scores, visible = _masked(scores, visible)
+            scores, visible = _masked(scores, row, column, inputs, shape)
             highest = jnp.maximum(so_far.highest, scores.max(-1))
             weights = jnp.where(visible, jnp.exp(scores - highest[..., None]), 0.0)
             shrink = jnp.exp(so_far.highest - highest)
@@ -181,12 +180,11 @@ def _backward(shape: Blocks, saved: tuple[Inputs, Array, Array], cotangent: Arra
             query, arriving, log_row, mean_row = (
                 _block(each, row, shape.query_block) for each in (inputs.query, cotangent, log_total, mean)
             )
-            visible = _visible(row, column, inputs, shape)
             scores = scores_of(query, key, shape.precision)
             if inputs.score_mod is not None:
                 modified = partial(_modified, positions=_positions(row, column, inputs, shape))
                 scores, gradients_of = jax.vjp(modified, scores, query, inputs.score_mod)
-            scores, visible = _masked(scores, visible)
+            scores, visible = _masked(scores, row, column, inputs, shape)
             weights = jnp.where(visible, jnp.exp(scores - log_row[..., None]), 0.0)
             dropped = _drop(weights, row, column, inputs, shape)
             by_key = partial(by_key_head, key_heads=key_heads)
@@ -228,24 +226,19 @@ def _backward(shape: Blocks, saved: tuple[Inputs, Array, Array], cotangent: Arra
 _attention.defvjp(_forward, _backward)
 
 
-def _visible(row: Array, column: Array, inputs: Inputs, shape: Blocks) -> Array:
-    """Which scores of a block are visible: [B, 1, query_block, key_block]."""
+def _masked(scores: Array, row: Array, column: Array, inputs: Inputs, shape: Blocks) -> tuple[Array, Array]:
+    """The scores of a block, ``MASKED_SCORE`` where they are hidden, and which are visible."""
     visible = segment_mask(
         _block(inputs.query_segments, row, shape.query_block, axis=1),
         _block(inputs.key_segments, column, shape.key_block, axis=1),
-    )[:, None]
+    )
+    query_indices, key_indices = _indices(row, column, shape)
     if shape.is_causal:
-        query_indices, key_indices = _indices(row, column, shape)
-        visible &= (key_indices[None, :] <= query_indices[:, None])[None, None]
+        visible &= (key_indices[None, :] <= query_indices[:, None])[None]
     if shape.mask_mod is not None:
-        query_indices, key_indices = _indices(row, column, shape)
         positions = _positions(row, column, inputs, shape)
-        visible &= visible_to_mod(shape.mask_mod, (query_indices[None], key_indices[None]), positions)[:, None]
-    return visible
-
-
-def _masked(scores: Array, visible: Array) -> tuple[Array, Array]:
-    visible = jnp.broadcast_to(visible, scores.shape)
+        visible &= visible_to_mod(shape.mask_mod, (query_indices[None], key_indices[None]), positions)
+    visible = jnp.broadcast_to(visible[:, None], scores.shape)
     return jnp.where(visible, scores, MASKED_SCORE), visible
 
 
