@@ -66,6 +66,20 @@ def flat(params) -> np.ndarray:
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
 
 
+@pytest.mark.slow
+def test_muon_orthogonalizes_matrices():
+    rule = registered("optimizer")["muon"]
+    config = language_model(**{"optimizer.name": "muon"})
+    (muon, sign) = rule(config.parts["muon"], hyperparameters_of(config))
+    gradient = {"self_attention": {"query": jax.random.normal(jax.random.key(0), (16, 2, 8))}, "scale": jnp.ones(4)}
+    updates, _ = muon.update(gradient, muon.init(gradient), gradient)
+    updates, _ = sign.update(updates, sign.init(gradient))
+    matrix = np.asarray(updates["self_attention"]["query"]).reshape(16, 16) / (0.2 * 4)
+    values = np.linalg.svd(matrix, compute_uv=False)
+    assert values.min() > 0.4 and values.max() < 1.3, "all singular values are near 1"
+    assert float(jnp.vdot(updates["self_attention"]["query"], gradient["self_attention"]["query"])) > 0
+
+
 def test_rmsnorm_is_its_equation():
     norm = registered("norm")["rmsnorm"](None, language_model().model, None, precision=FLOAT32)
     x, scale = np.random.default_rng(0).normal(size=(2, 3, 8)), np.linspace(0.5, 2.0, 8)
