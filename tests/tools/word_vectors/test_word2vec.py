@@ -6,20 +6,14 @@ import numpy as np
 import pytest
 
 from transformer_jax.array_types import EOS_ID, PAD_ID
-from transformer_jax.tools.word_vectors.task.hierarchical_softmax import RowPaths, TreeBlock, huffman_tree
-from transformer_jax.tools.word_vectors.task.objective import OBJECTIVES
 from transformer_jax.tools.word_vectors.task.settings import Word2vecConfig
-from transformer_jax.tools.word_vectors.task.word2vec import TextBlock, pair_mask
+from transformer_jax.tools.word_vectors.task.word2vec import Cbow, SkipGram, TextBlock, pair_mask
 
 D, WINDOW, NEGATIVES, SHARED = 5, 2, 3, 4
 # Two rows of five centers, with two words more on each side; a document ends in the first, the second is padded.
 WORDS = np.array([[4, 5, 6, EOS_ID, 7, 8, 4, 9, 5], [6, 9, 4, 4, 7, PAD_ID, PAD_ID, PAD_ID, PAD_ID]], np.int32)
 REACH = np.array([[1, 2, 2, 1, 2], [2, 1, 2, 1, 1]], np.int32)
 DRAWN = np.array([[4, 9, 9, 6], [5, 7, 4, 8]], np.int32)
-CENTERS = WORDS[:, WINDOW:-WINDOW]
-TREE = huffman_tree(np.array([0, 0, 0, 0, 9, 5, 3, 2, 1, 1]))
-# Rows of words with long paths have short pieces: two words each of the five in a row.
-PATHS = RowPaths(TREE, np.array([0, 0, 0, 0, 0, 0, 1, 1, 1, 1]), CENTERS.shape[1], top=1, piece=2)
 
 
 def pairs_by_hand():
@@ -38,7 +32,7 @@ def log_sigmoid(x):
     return -jnp.logaddexp(0.0, -x)
 
 
-def naive(kind, output, table, outputs):
+def naive(kind, table, outputs):
     """The loss of all pairs, one after another. Sums of CBOW's windows stand for means whose gradient is not divided."""
     total, pairs = 0.0, list(pairs_by_hand())
     examples = [(row, center, [context]) for row, center, context in pairs]
@@ -49,21 +43,16 @@ def naive(kind, output, table, outputs):
         word = WORDS[row, WINDOW + center]
         vectors = table[WORDS[row, np.array(contexts)]]
         mean = jax.lax.stop_gradient(vectors.mean(0) - vectors.sum(0)) + vectors.sum(0)
-        if output == "hierarchical_softmax":
-            path = [(n, t) for n, t in zip(TREE.nodes[word], TREE.turns[word], strict=True) if t]
-            total -= sum(log_sigmoid(float(turn) * (outputs[node] @ mean)) for node, turn in path)
-            continue
         asks, asked = (mean, word) if kind == "cbow" else (table[word], WORDS[row, contexts[0]])
         total -= log_sigmoid(outputs[asked] @ asks)
         total -= NEGATIVES / SHARED * sum(log_sigmoid(-outputs[other] @ asks) for other in DRAWN[row])
     return total
 
 
-@pytest.mark.parametrize(("kind", "output"), OBJECTIVES)
-def test_loss_and_gradient_of_a_block_are_those_of_its_pairs_one_by_one(kind, output):
-    objective = OBJECTIVES[kind, output](Word2vecConfig(kind, output, D, WINDOW, NEGATIVES, SHARED))
-    is_tree = output == "hierarchical_softmax"
-    block = TreeBlock(WORDS, REACH, *PATHS.of(CENTERS)) if is_tree else TextBlock(WORDS, REACH, DRAWN)
+@pytest.mark.parametrize(("kind", "objective_class"), [("skip_gram", SkipGram), ("cbow", Cbow)])
+def test_loss_and_gradient_of_a_block_are_those_of_its_pairs_one_by_one(kind, objective_class):
+    objective = objective_class(Word2vecConfig(kind, D, WINDOW, NEGATIVES, SHARED))
+    block = TextBlock(WORDS, REACH, DRAWN)
     tables = [jax.random.normal(jax.random.key(seed), (10, D)) for seed in (1, 2)]
 
     def blocked(table, outputs):
@@ -72,7 +61,7 @@ def test_loss_and_gradient_of_a_block_are_those_of_its_pairs_one_by_one(kind, ou
         rows = {name: params[each.table[0]][each.table[1]][each.ids] for name, each in found.items()}
         return objective.loss(rows, jax.tree.map(jnp.asarray, block)).loss
 
-    expected, gradients = jax.value_and_grad(lambda *both: naive(kind, output, *both), (0, 1))(*tables)
+    expected, gradients = jax.value_and_grad(lambda *both: naive(kind, *both), (0, 1))(*tables)
     found, blocked_gradients = jax.jit(jax.value_and_grad(blocked, (0, 1)))(*tables)
     assert found == pytest.approx(float(expected), rel=1e-5)
     for left, right in zip(blocked_gradients, gradients, strict=True):

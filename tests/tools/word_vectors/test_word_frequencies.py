@@ -1,4 +1,4 @@
-"""Subsampling, negatives and the Huffman tree, which follow from word counts; small cases by hand."""
+"""Subsampling and negatives, which follow from word counts; small cases by hand."""
 
 from types import SimpleNamespace
 
@@ -6,27 +6,12 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import DataError
-from transformer_jax.tools.word_vectors.task.hierarchical_softmax import huffman_tree
 from transformer_jax.tools.word_vectors.task.text_blocks import (
     counts_of_words,
     keep_probabilities,
     negative_table,
     random_bits,
 )
-
-
-def test_the_tree_of_five_words_is_the_one_drawn_by_hand():
-    """Weights 15, 7, 6, 6, 5: the example of many textbooks; paths of 1, 3, 3, 3 and 3 turns, 87 turns in all."""
-    counts = np.array([0, 0, 0, 0, 15, 7, 6, 6, 5])
-    tree = huffman_tree(counts)
-    lengths = np.count_nonzero(tree.turns, axis=1)
-    assert lengths.tolist() == [0, 0, 0, 0, 1, 3, 3, 3, 3]
-    assert int(lengths @ counts) == 87
-    # The root is node 0; 15 is its left child, 5 + 6 and 6 + 7 are below the right one.
-    assert tree.nodes[4, 0] == 0
-    assert tree.turns[4].tolist() == [1, 0, 0]
-    assert all(path.tolist()[:2] == [0, 1] for path in tree.nodes[5:])
-    assert len({tuple(turns) for turns in tree.turns[4:].tolist()}) == 5
 
 
 def test_frequent_words_are_left_out_by_the_formula_of_word2vec():

@@ -12,7 +12,6 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, PyTree
 from transformer_jax.config import (
-    ConfigError,
     DataError,
     ExperimentConfig,
     Hyperparameters,
@@ -145,10 +144,6 @@ class WordVectorTask(TextTask):
 
     @staticmethod
     def batch_shape(config: ExperimentConfig, rows: int, length: int) -> PyTree:
-        """The shape of a batch of ``rows`` rows of ``length`` words.
-
-        Raises ConfigError for hierarchical softmax, whose shape depends on the text.
-        """
         model = config.model
 
         def of(width: int, dtype: type = np.int32) -> Any:
@@ -156,10 +151,6 @@ class WordVectorTask(TextTask):
 
         if model.kind == "glove":
             return PairBlock(of(length), of(length), of(length, np.float32))
-        if model.output == "hierarchical_softmax":
-            raise ConfigError(
-                "model.output: preflight cannot know the batches of hierarchical_softmax without the text"
-            )
         return TextBlock(of(length + 2 * model.window), of(length), of(model.shared_negatives))
 
     @staticmethod
@@ -225,7 +216,7 @@ class WordVectorTask(TextTask):
         return evaluate_vectors(vectors, self._test_sets).headline()
 
     def _blocks(self, split: str) -> TextBlocks | PairBlocks:
-        """The blocks of a split, cached since the Huffman tree of a large vocabulary takes seconds."""
+        """The blocks of a split, cached since the negatives of a large vocabulary take a second."""
         if split not in self._blocks_of_splits:
             self._blocks_of_splits[split] = self._new_blocks(self._store(split))
         return self._blocks_of_splits[split]
