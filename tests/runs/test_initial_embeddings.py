@@ -36,7 +36,7 @@ def test_pieces_that_begin_a_word_find_it_and_those_within_do_not():
 @pytest.mark.parametrize(("mesh", "devices"), [({}, 1), ({"data": 2, "fsdp": 2, "tensor": 2}, 8)])
 def test_rows_found_replace_those_drawn_at_their_scale(cache, tmp_path, mesh, devices):
     vectors = table("a", "b", "d", "nothing")
-    file = str(write_vectors(tmp_path / "v.txt", vectors)[0])
+    file = str(write_vectors(tmp_path / "v.txt", vectors))
     settings = tiny_settings(cache) | {"init": {"embeddings": file}}
     settings["model"] |= {"tying": "none"}
     config = from_dict(settings | {"mesh": settings["mesh"] | mesh})
@@ -59,7 +59,7 @@ def test_rows_found_replace_those_drawn_at_their_scale(cache, tmp_path, mesh, de
 
 
 def test_each_side_has_the_pieces_of_its_own_tokenizer(tmp_path):
-    file = str(write_vectors(tmp_path / "v.npz", table("dog", "Hund", "ein"))[0])
+    file = str(write_vectors(tmp_path / "v.npz", table("dog", "Hund", "ein")))
     tokenizers = TokenizerPair(WordTokenizer([" a", " dog"]), WordTokenizer([" ein", " Hund", " x"]))
     shapes = {name: {"table": np.zeros((9, 16))} for name in ("source_embedding", "target_embedding", "projection")}
     found = find_initial_embeddings(file, shapes, tokenizers).tables
@@ -70,7 +70,7 @@ def test_each_side_has_the_pieces_of_its_own_tokenizer(tmp_path):
 
 
 def test_a_run_that_resumes_needs_the_file_no_more(cache, tmp_path):
-    file = write_vectors(tmp_path / "v.txt", table("a", "b"))[0]
+    file = write_vectors(tmp_path / "v.txt", table("a", "b"))
     config = from_dict(tiny_settings(cache) | {"init": {"embeddings": str(file)}})
     (tmp_path / "run" / "checkpoints" / "3" / "rest").mkdir(parents=True)
     write_json(tmp_path / "run" / "config.json", to_json(config))
@@ -86,7 +86,7 @@ def test_vectors_that_do_not_fit_are_refused(cache, tmp_path):
         (table("wug", "dax"), "has none of the pieces of this model; it has 'wug', 'dax'"),
     ]
     for vectors, message in cases:
-        file = str(write_vectors(tmp_path / "v.npz", vectors)[0])
+        file = str(write_vectors(tmp_path / "v.npz", vectors))
         config = from_dict(tiny_settings(cache) | {"init": {"embeddings": file}})
         with pytest.raises(ConfigError, match=f"init.embeddings: .*{message}"):
             initial_state(config, tmp_path / "run")

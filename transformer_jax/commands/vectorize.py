@@ -18,7 +18,6 @@ from transformer_jax.tools.word_vectors.vectorizers import KINDS, Counted, Count
     flags.boolean("lowercase", True, "lowercase the text"),
     flags.integer("min_documents", 1, "leave out terms that fewer documents have"),
     flags.integer("max_terms", 0, "number of most frequent terms to keep; 0: all", lower_bound=0),
-    flags.integer("hashing_columns", 0, "number of columns to hash terms to; 0: no", lower_bound=0),
     flags.integer("document", 1, "print the top terms of this document, from 1; 0: none", lower_bound=0),
     flags.string("query", None, "print the documents nearest to this text"),
     flags.integer("count", 10, "how many terms and documents to print", lower_bound=1),
@@ -43,8 +42,7 @@ def vectorize(values: flags.Values) -> int:
     tfidf: counts times ln((1 + documents) / (1 + documents with the term)) + 1, each row divided by its Euclidean norm. Words
     are scikit-learn's, except that words of one letter ("I", "a") are kept. They are lowercased, unless --nolowercase.
 
-    The vocabulary and the matrix are in memory, not the text. With --hashing_columns=N the column of a term is its hash, which
-    needs no vocabulary; terms may share a column and have no names. Needs scikit-learn: pip install scikit-learn scipy.
+    The vocabulary and the matrix are in memory, not the text. Needs scikit-learn: pip install scikit-learn scipy.
     """
     stated = {field.name: values[field.name].value for field in fields(CountingConfig)}
     default = 2 if values.kind == "ngrams" else 1
@@ -55,15 +53,13 @@ def vectorize(values: flags.Values) -> int:
     from transformer_jax.tools.word_vectors.vectorizers import count_corpus
 
     require_writable(stem.parent, "--output")
-    if values.picture and config.hashing_columns:
-        raise ConfigError("--picture: hashed terms have no names to draw; leave --hashing_columns out")
     result = count_corpus(path, config, stem, document=values.document, query=values.query, count=values.count)
     matrix = result.counted.matrix
     rows, columns = matrix.shape
     empty = int((matrix.sum(axis=1) == 0).sum())
     table = [
         ("documents", f"{rows:,}", f"{empty:,} of them without any term" if empty else ""),
-        ("columns", f"{columns:,}", "hashed" if config.hashing_columns else "terms"),
+        ("columns", f"{columns:,}", "terms"),
         ("values", f"{matrix.nnz:,}", f"density {100 * matrix.nnz / (rows * columns):.4g} %"),
     ]
     print(text_table(table, "lrl"))
@@ -75,7 +71,7 @@ def vectorize(values: flags.Values) -> int:
         print(f"\nnearest to {values.query!r}" + (", which has no known term" if not result.nearest else ""))
         nearest = [(f"  {cosine:.4f}", f"{row:,}", _shortened(text)) for cosine, row, text in result.nearest]
         print(text_table(nearest, "lrl") if nearest else "  none")
-    files = [f"{stem}.npz"] + ([] if config.hashing_columns else [f"{stem}.vocabulary.txt"])
+    files = [f"{stem}.npz", f"{stem}.vocabulary.txt"]
     if values.picture or values.cooccurrences:
         files += _draw(values, path, config, result.counted)
     print("\n" + "\n".join(files))

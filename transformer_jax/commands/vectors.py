@@ -73,9 +73,9 @@ def _convert(values: flags.Values, _: list[str]) -> None:
 
     require_format(values.output, values.output_format)
     vectors = _load(values)
-    files = write_vectors(values.output, vectors, values.output_format)
+    file = write_vectors(values.output, vectors, values.output_format)
     print(f"{len(vectors):,} words, {vectors.dimension} dimensions")
-    print("\n".join(map(str, files)))
+    print(file)
 
 
 def _map(values: flags.Values, _: list[str]) -> None:
@@ -146,8 +146,8 @@ ACTIONS = {
     flags.strings("test_sets", [], "evaluate: files, or folders of files (default: data.test_sets of the run)"),
     flags.string("json", None, "evaluate: also write the report into this file"),
     flags.integer("count", 10, "neighbors, analogy: how many", lower_bound=1),
-    flags.string("output", None, "convert, map, picture: file or folder to write"),
-    flags.string("output_format", "", "convert: word2vec, word2vec_binary, glove, numpy or projector"),
+    flags.string("output", None, "convert, map, picture: file to write"),
+    flags.string("output_format", "", "convert: word2vec, word2vec_binary, glove or numpy"),
     flags.enum("method", "pca", ["pca", "tsne"], "map: projection to two dimensions"),
     flags.integer("top", 300, "map: number of words, the first ones", lower_bound=3),
     flags.strings("words", [], "map: these words instead"),
@@ -172,14 +172,13 @@ def vectors(values: flags.Values) -> int:
     section, semantic and syntactic (sections gram...); Spearman's rank correlation with judged similarity; coverage.
     neighbors: the words nearest to each WORD.
     analogy: the words nearest to A - B + C, such as king - man + woman.
-    convert: --output=FILE.npz, .bin, .txt (word2vec); --output_format=glove, or projector: a folder for TensorBoard's
-    projector.
+    convert: --output=FILE.npz, .bin, .txt (word2vec), or --output_format=glove.
     map: the words in two dimensions: OUTPUT.png, and OUTPUT.html, a page with search that needs no network.
     picture: the parallelogram of A - B + C and D, by default the best answer.
     """
     action, words = flags.chosen_action("vectors", ACTIONS, values, SOURCE_FLAGS)
     if "output" in action.flags and not values.output:
-        raise ConfigError("--output: is required; give a file or folder to write")
+        raise ConfigError("--output: is required; give a file to write")
     # Before JAX starts.
     if bool(values.vectors) == bool(values.workdir):
         raise ConfigError("--vectors: give a file of word vectors, or a run of them with --workdir, one of the two")

@@ -61,7 +61,7 @@ def test_judged_pairs_are_read(text, tmp_path):
     ("text", "message"),
     [
         ("a\tb\t1\na\tb\n", "line 2: 'a\\\\tb' is not two words and a number"),
-        ("a b\n", "line 1"),
+        ("a b\n", "line 1: 'a b' is not two words and a number"),
         (": one\na b c d\na b c\n", "line 3: 3 words, expected four"),
         ("", "the file is empty"),
         (": capital\n", "no question; expected lines of four words"),

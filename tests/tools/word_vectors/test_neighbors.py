@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from tools.word_vectors.word_vectors_settings import ROYAL
 
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import DataError
 from transformer_jax.tools.word_vectors import neighbors
 from transformer_jax.tools.word_vectors.neighbors import analogy, nearest_words, neighbors_of_rows, search
 from transformer_jax.tools.word_vectors.projection import project
+from transformer_jax.tools.word_vectors.vectors import WordVectors
 
 
 @pytest.mark.parametrize("count", [5, 40])
@@ -18,8 +19,8 @@ def test_search_is_sorting_all_cosines(count, queries, monkeypatch):
     matrix = random.integers(-2, 3, size=(40, 4)).astype(np.float32)  # with equal rows, and some of zeros
     matrix[3] = matrix[11] = 0
     asked = random.normal(size=(8, 4)).astype(np.float32)
-    excluded = random.integers(-1, 40, size=(8, 3))
-    found = search(matrix, asked, count, excluded)
+    excluded = random.integers(0, 40, size=(8, 3))
+    rows, found = search(matrix, asked, count, excluded)
     # An integer grid: cosines of equal rows are equal to the last bit only if computed alike, so they are rounded.
     norms = np.linalg.norm(matrix, axis=1)
     cosines = (asked / np.linalg.norm(asked, axis=1, keepdims=True)) @ (
@@ -28,12 +29,11 @@ def test_search_is_sorting_all_cosines(count, queries, monkeypatch):
     for query, left_out in enumerate(excluded.tolist()):
         allowed = [row for row in range(40) if row not in left_out]
         best = sorted(cosines[query, allowed].tolist(), reverse=True)[:count]
-        num = len(best)
-        np.testing.assert_allclose(found.cosines[query, :num], best, atol=1e-6)
-        np.testing.assert_allclose(cosines[query, found.rows[query, :num]], best, atol=1e-6)
-        assert set(found.rows[query, :num].tolist()).isdisjoint(left_out)
-        assert len(set(found.rows[query, :num].tolist())) == num
-        assert np.isneginf(found.cosines[query, num:]).all()
+        first = rows[query, : len(best)]
+        np.testing.assert_allclose(found[query, : len(best)], best, atol=1e-6)
+        np.testing.assert_allclose(cosines[query, first], best, atol=1e-6)
+        assert len({*first.tolist()} - {*left_out}) == len(best)
+        assert np.isneginf(found[query, len(best) :]).all()
 
 
 def test_neighbors_and_analogies():
@@ -53,5 +53,20 @@ def test_neighbors_and_analogies():
 def test_too_little_for_a_map():
     with pytest.raises(DataError, match=r"at least three words and two dimensions, found \[2, 5\]"):
         project(np.eye(2, 5, dtype=np.float32), "pca")
-    with pytest.raises(ConfigError, match="--method: 'umap' is not one of pca, tsne"):
-        project(np.eye(5, dtype=np.float32), "umap")
+
+
+def table(*words):
+    return WordVectors(words, np.arange(2 * len(words), dtype=np.float32).reshape(-1, 2))
+
+
+def test_a_word_is_found_as_written_else_in_lower_case():
+    vectors = table("us", "US", "paris")
+    assert [vectors.find(word) for word in ("us", "US", "Us", "Paris", "PARIS", "Berlin")] == [0, 1, 0, 2, 2, None]
+    assert vectors.lookup(["Paris", "Rome", "us", "Oslo"]) == ([2, 0], ["Rome", "Oslo"])
+    assert vectors.first(2).words == ("us", "US")
+    assert vectors.first(0) is vectors.first(9) is vectors
+
+
+def test_a_table_has_a_row_for_each_word():
+    with pytest.raises(DataError, match=r"2 words for a matrix \[3, 2\]; expected a row"):
+        WordVectors(["a", "b"], np.zeros((3, 2), np.float32))

@@ -46,10 +46,9 @@ def test_tfidf():
 @pytest.mark.parametrize(
     ("sentences", "settings", "message"),
     [
-        ([], {}, "corpus: there are no documents"),
-        ([], {"hashing_columns": 8}, "corpus: there are no documents"),
-        (["?!", ""], {}, "corpus: no document has a word"),
-        (["a b", "a c"], {"min_documents": 3}, "no term is in 3 documents; lower"),
+        ([], {}, "corpus: no term is in 1 or more documents"),
+        (["?!", ""], {}, "corpus: no term is in 1 or more documents"),
+        (["a b", "a c"], {"min_documents": 3}, "no term is in 3 or more documents"),
     ],
 )
 def test_a_corpus_without_terms_is_refused(sentences, settings, message):

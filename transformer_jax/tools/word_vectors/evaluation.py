@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -48,33 +47,32 @@ def read_test_sets(paths: Sequence[str]) -> WordTestSets:
     """
     files: list[Path] = []
     for path in (Path(text).expanduser() for text in paths):
-        below = sorted(file for file in path.rglob("*") if file.suffix in ENDINGS) if path.is_dir() else [path]
-        if not below:
+        found = [path]
+        if path.is_dir():
+            sets = (
+                file for file in path.rglob("*") if file.suffix in ENDINGS and file.stem.lower() not in NO_TEST_SETS
+            )
+            found = sorted(sets)
+        if not found:
             raise DataError(f"{path}: no test sets in this folder; expected files that end in {', '.join(ENDINGS)}")
-        files += [file for file in below if not path.is_dir() or file.stem.lower() not in NO_TEST_SETS]
-    files = list(dict.fromkeys(file.resolve() for file in files))
-    names = Counter(file.stem for file in files)
-    for file in files:
-        if names[file.stem] > 1:
-            raise DataError(f"{file}: {names[file.stem]} test sets are named {file.stem}; rename all but one")
+        files += found
     analogies, similarities = {}, {}
-    for file in files:
-        found = _read_test_set(file)
-        if isinstance(found, dict):
-            analogies[file.stem] = found
+    for file in dict.fromkeys(file.resolve() for file in files):
+        if file.stem in analogies | similarities:
+            raise DataError(f"{file}: another test set is named {file.stem}; rename one")
+        lines = [(number, line.strip()) for number, line in enumerate(read_lines(file), start=1) if line.strip()]
+        if not lines:
+            raise DataError(f"{file}: the file is empty; expected analogies or pairs of words")
+        first = lines[0][1]
+        has_four_words = len(first.split()) == 4 and not any(separator in first for separator in SEPARATORS)
+        if first.startswith(SECTION_MARK) or has_four_words:
+            analogies[file.stem] = _sections(file, lines)
         else:
-            similarities[file.stem] = found
+            similarities[file.stem] = _pairs(file, lines)
     return WordTestSets(analogies, similarities)
 
 
-def _read_test_set(path: Path) -> dict[str, list[Question]] | list[JudgedPair]:
-    lines = [(number, line.strip()) for number, line in enumerate(read_lines(path), start=1) if line.strip()]
-    if not lines:
-        raise DataError(f"{path}: the file is empty; expected analogies or pairs of words")
-    first = lines[0][1]
-    has_four_words = len(first.split()) == 4 and not any(separator in first for separator in SEPARATORS)
-    if not (first.startswith(SECTION_MARK) or has_four_words):
-        return _pairs(path, lines)
+def _sections(path: Path, lines: Sequence[tuple[int, str]]) -> dict[str, list[Question]]:
     sections: dict[str, list[Question]] = {}
     name = path.stem
     for number, line in lines:
@@ -93,39 +91,30 @@ def _read_test_set(path: Path) -> dict[str, list[Question]] | list[JudgedPair]:
 
 
 def _pairs(path: Path, lines: Sequence[tuple[int, str]]) -> list[JudgedPair]:
+    """The pairs of the lines; the first may be a heading."""
     pairs = []
-    for number, line in lines:
-        pair = _judged_pair(line)
-        if pair is not None:
-            pairs.append(pair)
-        elif number != lines[0][0] or len(lines) == 1:
-            raise DataError(f"{path}, line {number}: {line[:80]!r} is not two words and a number")
+    for index, (number, line) in enumerate(lines):
+        try:
+            first, second, judged = re.split(r"\s*[\t,;]\s*|\s+", line)
+            pairs.append((first, second, float(judged)))
+        except ValueError:
+            if index > 0 or len(lines) == 1:
+                raise DataError(f"{path}, line {number}: {line[:80]!r} is not two words and a number") from None
     return pairs
-
-
-def _judged_pair(line: str) -> JudgedPair | None:
-    """The two words and the number on a line; None for another form."""
-    try:
-        first, second, number = re.split(r"\s*[\t,;]\s*|\s+", line)
-        judged = float(number)
-    except ValueError:
-        return None
-    return (first, second, judged) if first and second and math.isfinite(judged) else None
 
 
 @dataclass(frozen=True)
 class AnalogyScore:
-    """``correct`` answers among ``covered`` questions, whose four words all have vectors, of ``total`` questions."""
+    """``correct`` answers among ``covered`` questions, whose four words all have vectors, of ``total`` questions.
+
+    ``accuracy``: correct divided by covered; None if no question is covered.
+    """
 
     name: str
     correct: int
     covered: int
     total: int
-
-    @property
-    def accuracy(self) -> float | None:
-        """Correct divided by covered; None if no question is covered."""
-        return self.correct / self.covered if self.covered else None
+    accuracy: float | None
 
 
 @dataclass(frozen=True)
@@ -159,12 +148,8 @@ class VectorReport:
     similarities: tuple[SimilarityScore, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Nested fields, with accuracies, for ``json.dumps``."""
-        fields = asdict(self)
-        for scores in fields["analogies"]:
-            for score in (*scores["sections"], scores["semantic"], scores["syntactic"], scores["overall"]):
-                score["accuracy"] = score["correct"] / score["covered"] if score["covered"] else None
-        return fields
+        """Nested fields for ``json.dumps``."""
+        return asdict(self)
 
     def headline(self) -> dict[str, float]:
         """Metrics to log, without undefined ones.
@@ -172,18 +157,17 @@ class VectorReport:
         ``analogies``: accuracy over all sets, 0 to 1. ``spearman_NAME``: -1 to 1; ``similarity``: their mean. ``coverage``:
         covered share of questions and pairs.
         """
-        kinds = {
-            "analogies": [each.overall for each in self.analogies],
-            "analogies_semantic": [each.semantic for each in self.analogies],
-            "analogies_syntactic": [each.syntactic for each in self.analogies],
+        overall = [each.overall for each in self.analogies]
+        ranks = {f"spearman_{each.name}": each.spearman for each in self.similarities if each.spearman is not None}
+        scores: list[AnalogyScore | SimilarityScore] = [*overall, *self.similarities]
+        numbers = {
+            "analogies": _summed("", overall).accuracy,
+            "analogies_semantic": _summed("", [each.semantic for each in self.analogies]).accuracy,
+            "analogies_syntactic": _summed("", [each.syntactic for each in self.analogies]).accuracy,
+            "similarity": sum(ranks.values()) / len(ranks) if ranks else None,
+            "coverage": sum(each.covered for each in scores) / max(sum(each.total for each in scores), 1),
         }
-        numbers = {name: _summed(name, scores).accuracy for name, scores in kinds.items()}
-        ranks = [each.spearman for each in self.similarities if each.spearman is not None]
-        scores: list[AnalogyScore | SimilarityScore] = [*kinds["analogies"], *self.similarities]
-        numbers["similarity"] = sum(ranks) / len(ranks) if ranks else None
-        numbers["coverage"] = sum(each.covered for each in scores) / max(sum(each.total for each in scores), 1)
-        numbers |= {f"spearman_{each.name}": each.spearman for each in self.similarities}
-        return {name: number for name, number in numbers.items() if number is not None}
+        return {name: number for name, number in numbers.items() if number is not None} | ranks
 
     def table(self) -> str:
         """The report as aligned plain text."""
@@ -200,13 +184,11 @@ class VectorReport:
         if self.similarities:
             ranks = [("similarity", "Spearman", "covered", "coverage")]
             for score in self.similarities:
-                ranks.append(
-                    (score.name, "-" if score.spearman is None else f"{score.spearman:.4f}", *_coverage(score))
-                )
+                rank = "-" if score.spearman is None else f"{score.spearman:.4f}"
+                ranks.append((score.name, rank, *_coverage(score)))
             parts.append(text_table(ranks, "lrrr"))
         parts.append(
-            "accuracy and Spearman are over covered questions and pairs: all their words have vectors, as written or in lower "
-            "case"
+            "covered: all words have vectors, as written or in lower case; scores are over covered questions and pairs"
         )
         return "\n\n".join(parts)
 
@@ -214,10 +196,8 @@ class VectorReport:
 def evaluate_vectors(vectors: WordVectors, test_sets: WordTestSets) -> VectorReport:
     """Answers the analogies by 3CosAdd, question words excluded, and ranks the pairs by cosine.
 
-    Words of a test set are looked up as written, else in lower case. Raises DataError if there are no test sets.
+    Words of a test set are looked up as written, else in lower case.
     """
-    if not (test_sets.analogies or test_sets.similarities):
-        raise DataError("word vectors: no test set to evaluate on; give a file of analogies or of rated pairs")
     analogies = tuple(_score_analogies(vectors, name, each) for name, each in test_sets.analogies.items())
     similarities = tuple(_score_similarity(vectors, name, each) for name, each in test_sets.similarities.items())
     return VectorReport(len(vectors), vectors.dimension, analogies, similarities)
@@ -225,19 +205,15 @@ def evaluate_vectors(vectors: WordVectors, test_sets: WordTestSets) -> VectorRep
 
 def _score_analogies(vectors: WordVectors, name: str, sections: Sections) -> AnalogyScores:
     """Scores one set, with one search for all questions."""
-    found = [[tuple(map(vectors.find, question)) for question in questions] for questions in sections.values()]
-    known = [[rows for rows in section if None not in rows] for section in found]
-    rows = np.array(list(chain.from_iterable(known)), np.int64).reshape(-1, 4)
-    correct = np.zeros(len(rows), bool)
-    if len(rows):
-        asked = rows[:, :3]
-        answers = search(vectors.matrix, analogy_queries(vectors.matrix, asked), 1, asked).rows[:, 0]
-        correct = answers == rows[:, 3]
-    hits = np.split(correct, np.cumsum([len(each) for each in known])[:-1])
-    scores = [
-        AnalogyScore(section, int(right.sum()), len(covered), len(questions))
-        for (section, questions), covered, right in zip(sections.items(), known, hits, strict=True)
-    ]
+    found = [(section, tuple(map(vectors.find, question))) for section, each in sections.items() for question in each]
+    known = [(section, rows) for section, rows in found if None not in rows]
+    rows = np.array([rows for _, rows in known], np.int64).reshape(-1, 4)
+    asked = rows[:, :3]
+    answers, _ = search(vectors.matrix, analogy_queries(vectors.matrix, asked), 1, asked)
+    is_right = answers[:, 0] == rows[:, 3]
+    correct = Counter(section for (section, _), right in zip(known, is_right, strict=True) if right)
+    covered, total = Counter(section for section, _ in known), Counter(section for section, _ in found)
+    scores = [_analogy_score(section, correct[section], covered[section], total[section]) for section in sections]
     semantic = [each for each in scores if not each.name.startswith(SYNTACTIC_MARK)]
     syntactic = [each for each in scores if each.name.startswith(SYNTACTIC_MARK)]
     sums = _summed("semantic", semantic), _summed("syntactic", syntactic), _summed("overall", scores)
@@ -265,13 +241,13 @@ def spearman(values: Sequence[float] | np.ndarray, others: Sequence[float] | np.
     return found if math.isfinite(found) else None
 
 
+def _analogy_score(name: str, correct: int, covered: int, total: int) -> AnalogyScore:
+    return AnalogyScore(name, correct, covered, total, correct / covered if covered else None)
+
+
 def _summed(name: str, scores: Sequence[AnalogyScore]) -> AnalogyScore:
-    return AnalogyScore(
-        name,
-        sum(each.correct for each in scores),
-        sum(each.covered for each in scores),
-        sum(each.total for each in scores),
-    )
+    counts = (sum(getattr(each, field) for each in scores) for field in ("correct", "covered", "total"))
+    return _analogy_score(name, *counts)
 
 
 def _coverage(score: AnalogyScore | SimilarityScore) -> tuple[str, str]:

@@ -1,7 +1,7 @@
-"""Files of word vectors: word2vec text and binary, GloVe text, NumPy, TensorBoard's projector."""
+"""Files of word vectors: word2vec text and binary, GloVe text, NumPy."""
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -9,15 +9,13 @@ import numpy as np
 
 from transformer_jax.config.errors import ConfigError, DataError
 from transformer_jax.data.text_files import check_sentence, opened_bytes, raw_lines
-from transformer_jax.runtime.atomic_files import appearing_file, write_whole
+from transformer_jax.runtime.atomic_files import appearing_file
 from transformer_jax.tools.word_vectors.vectors import WordVectors
 
 LONGEST_HEADER = 64
 LONGEST_WORD = 4_096
 LARGEST_DIMENSION = 1 << 20
 AT_ONCE = 1 << 22
-PROJECTOR = "projector"
-"""A folder; it can only be written."""
 SUFFIXES = {".npz": "numpy", ".bin": "word2vec_binary", ".txt": "word2vec", ".vec": "word2vec"}
 
 
@@ -34,41 +32,37 @@ def read_vectors(path: str | Path, format_name: str = "") -> WordVectors:
         raise DataError(f"{path}: no such file; expected word vectors ({', '.join(FORMATS)})")
     if not format_name:
         suffix = Path(path.stem).suffix if path.suffix in (".gz", ".xz") else path.suffix
-        format_name = SUFFIXES.get(suffix, "glove")
-        if format_name in ("word2vec", "glove"):
-            format_name = "glove" if _sizes(next(raw_lines(path), b"")) is None else "word2vec"
+        format_name = SUFFIXES.get(suffix, "word2vec")
+        if format_name == "word2vec" and _sizes(next(raw_lines(path), b"")) is None:
+            format_name = "glove"
     return FORMATS[format_name].read(path)
 
 
-def write_vectors(path: str | Path, vectors: WordVectors, format_name: str = "") -> list[Path]:
-    """Writes a file atomically, or the folder of the projector; returns the written files.
+def write_vectors(path: str | Path, vectors: WordVectors, format_name: str = "") -> Path:
+    """Writes a file atomically; returns its path.
 
     Raises ConfigError as ``require_format`` does, DataError for a word that the format cannot represent.
     """
     path = Path(path).expanduser()
     chosen = require_format(path, format_name)
-    if chosen == PROJECTOR:
-        return write_projector(path, vectors)
     with appearing_file(path) as file:
         FORMATS[chosen].write(file, vectors)
-    return [path]
+    return path
 
 
 def require_format(path: str | Path, format_name: str) -> str:
     """The format to write: ``format_name``, or by suffix: .npz, .bin, .txt or .vec (word2vec).
 
-    Raises ConfigError for any other name, and if ``path`` is a folder instead of a file, or a file instead of a folder.
+    Raises ConfigError for any other name, and if ``path`` is a folder.
     """
     path = Path(path).expanduser()
     chosen = format_name or SUFFIXES.get(path.suffix, "")
-    if chosen not in (*FORMATS, PROJECTOR):
-        problem = (
-            f"{format_name!r} is not a format" if format_name else f"{path.name} does not end in {', '.join(SUFFIXES)}"
+    if chosen not in FORMATS:
+        endings = f"or --output a file that ends in {', '.join(SUFFIXES)}"
+        raise ConfigError(
+            f"--output_format: {format_name!r} is not a format; give one of {', '.join(FORMATS)}, {endings}"
         )
-        raise ConfigError(f"--output_format: {problem}; give one of {', '.join([*FORMATS, PROJECTOR])}")
-    if chosen == PROJECTOR and path.is_file():
-        raise ConfigError(f"--output: {path} is a file; the projector takes a folder")
-    if chosen != PROJECTOR and path.is_dir():
+    if path.is_dir():
         raise ConfigError(f"--output: {path} is a folder; give a file")
     return chosen
 
@@ -97,7 +91,10 @@ def read_text(path: Path, has_header: bool) -> WordVectors:
     another form (named), a number that is not finite, a repeated word, invalid UTF-8, and a number of lines other than V.
     """
     lines = enumerate(raw_lines(path), start=1)
-    num_words, dimension = _header(path, lines) if has_header else (None, None)
+    num_words = dimension = None
+    if has_header:
+        _, header = next(lines, (1, b""))
+        num_words, dimension = _header(header, f"{path}, line 1")
     values = array("f")
     words = []
     for number, raw in lines:
@@ -136,14 +133,7 @@ def read_binary(path: Path) -> WordVectors:
     too short or too long, for a repeated word, and for a value that is not finite.
     """
     with opened_bytes(path) as file:
-        sizes = _sizes(file.readline(LONGEST_HEADER))
-        if sizes is None or not all(sizes):
-            problem = "does not begin with the number of words and the dimension; not a binary file of word2vec"
-            raise DataError(f"{path}: {problem}")
-        num_words, dimension = sizes
-        if dimension > LARGEST_DIMENSION:
-            problem = f"its first line says {dimension:,} dimensions, more than {LARGEST_DIMENSION:,}"
-            raise DataError(f"{path}: {problem}; it is damaged")
+        num_words, dimension = _header(file.readline(LONGEST_HEADER), f"{path}, line 1")
         words = []
         values = bytearray()
         left, start, size = b"", 0, 4 * dimension
@@ -168,22 +158,6 @@ def write_binary(file: BinaryIO, vectors: WordVectors) -> None:
     file.write(f"{len(vectors)} {vectors.dimension}\n".encode())
     for word, row in zip(vectors.words, vectors.matrix.astype("<f4", copy=False), strict=True):
         file.write(word.encode() + b" " + row.tobytes() + b"\n")
-
-
-def write_projector(folder: Path, vectors: WordVectors) -> list[Path]:
-    """Writes the files of TensorBoard's projector: vectors.tsv, metadata.tsv (words), and a configuration that names both.
-
-    ``tensorboard --logdir FOLDER`` shows them; projector.tensorflow.org takes the two tables. White space in a word becomes a
-    space.
-    """
-    table, names, config = folder / "vectors.tsv", folder / "metadata.tsv", folder / "projector_config.pbtxt"
-    with appearing_file(table) as file:
-        file.writelines("\t".join(map(str, row)).encode() + b"\n" for row in vectors.matrix)
-    with appearing_file(names) as file:
-        file.writelines(f"{' '.join(word.split()) or '(space)'}\n".encode() for word in vectors.words)
-    files = f'  tensor_path: "{table.name}"\n  metadata_path: "{names.name}"\n'
-    write_whole(config, f'embeddings {{\n  tensor_name: "word vectors"\n{files}}}\n')
-    return [table, names, config]
 
 
 class Format(NamedTuple):
@@ -223,14 +197,14 @@ def _is_number(field: bytes) -> bool:
     return True
 
 
-def _header(path: Path, lines: Iterator[tuple[int, bytes]]) -> tuple[int, int]:
-    _, line = next(lines, (1, b""))
+def _header(line: bytes, where: str) -> tuple[int, int]:
+    """The number of words and the dimension; raises DataError, which begins with ``where``, for another line."""
     sizes = _sizes(line)
-    if sizes is None:
-        problem = f"{_shown(line)} is not the number of words and the dimension; --format=glove has no such line"
-        raise DataError(f"{path}, line 1: {problem}")
-    if not all(sizes):
-        raise DataError(f"{path}, line 1: {sizes[0]} words of dimension {sizes[1]}; both must be above 0")
+    if sizes is None or 0 in sizes or sizes[1] > LARGEST_DIMENSION:
+        problem = (
+            f"is not the number of words and the dimension, both above 0 and up to {LARGEST_DIMENSION:,} dimensions"
+        )
+        raise DataError(f"{where}: {_shown(line)} {problem}")
     return sizes
 
 

@@ -7,7 +7,6 @@ import numpy as np
 from transformer_jax.tools.word_vectors.vectors import WordVectors
 
 QUERIES_AT_ONCE = 64
-NOT_A_ROW = -1
 
 
 class Neighbor(NamedTuple):
@@ -17,42 +16,28 @@ class Neighbor(NamedTuple):
     cosine: float
 
 
-class Nearest(NamedTuple):
-    """Rows nearest to each query, and their cosines, both ``[Q, K]`` in descending order of the cosine."""
-
-    rows: np.ndarray
-    cosines: np.ndarray
-
-
-def search(
-    matrix: np.ndarray,
-    queries: np.ndarray,
-    count: int,
-    excluded: np.ndarray | None = None,
-) -> Nearest:
+def search(matrix: np.ndarray, queries: np.ndarray, count: int, excluded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The ``count`` rows of ``matrix [V, D]`` with the largest cosine to each of ``queries [Q, D]``.
 
-    ``excluded [Q, E]``: rows to exclude for each query, -1 for none. Among equal cosines the lower row is first. A zero vector
-    has cosine 0 with all others. If fewer than ``count`` rows remain, the last cosines are ``-inf``.
+    Returns rows and cosines, both ``[Q, K]``; cosines descend, among equal ones the lower row is first. ``excluded [Q, E]``:
+    rows to exclude for each query. A zero vector has cosine 0 with all others. If fewer than ``count`` rows remain, the last
+    cosines are ``-inf``.
     """
     norms = np.sqrt(np.einsum("VD,VD->V", matrix, matrix))
     queries, norms = unit_rows(queries), np.where(norms > 0, norms, 1)
-    excluded = np.full((len(queries), 1), NOT_A_ROW) if excluded is None else excluded
-    found = min(count, len(matrix))
-    rows, cosines = [np.zeros((0, found), np.int64)], [np.zeros((0, found), np.float32)]
+    rows = np.zeros((len(queries), min(count, len(matrix))), np.int64)
+    cosines = np.zeros(rows.shape, np.float32)
     for start in range(0, len(queries), QUERIES_AT_ONCE):
-        left_out = excluded[start : start + QUERIES_AT_ONCE]
-        scores = queries[start : start + QUERIES_AT_ONCE] @ matrix.T / norms
-        query, number = np.nonzero(left_out != NOT_A_ROW)
-        scores[query, left_out[query, number]] = -np.inf
-        rows.append(np.array([_largest(each, count) for each in scores]))
-        cosines.append(np.take_along_axis(scores, rows[-1], axis=1))
-    return Nearest(np.concatenate(rows), np.concatenate(cosines))
+        part = slice(start, start + QUERIES_AT_ONCE)
+        scores = queries[part] @ matrix.T / norms
+        np.put_along_axis(scores, excluded[part], -np.inf, axis=1)
+        rows[part] = [_largest(each, rows.shape[1]) for each in scores]
+        cosines[part] = np.take_along_axis(scores, rows[part], axis=1)
+    return rows, cosines
 
 
 def _largest(scores: np.ndarray, count: int) -> np.ndarray:
     """Indices of the ``count`` largest scores, the lower index first among equals."""
-    count = min(count, len(scores))
     least = np.partition(scores, -count)[-count]
     candidates = np.flatnonzero(scores >= least)
     return candidates[np.argsort(-scores[candidates], kind="stable")[:count]]
@@ -91,9 +76,9 @@ def analogy(vectors: WordVectors, a: str, b: str, c: str, count: int) -> list[Ne
     return _named(vectors, search(vectors.matrix, analogy_queries(vectors.matrix, question), count, question))[0]
 
 
-def _named(vectors: WordVectors, found: Nearest) -> list[list[Neighbor]]:
+def _named(vectors: WordVectors, found: tuple[np.ndarray, np.ndarray]) -> list[list[Neighbor]]:
     """The words and cosines found for each query."""
     return [
         [Neighbor(vectors.words[row], cosine) for row, cosine in zip(*each, strict=True) if cosine > -np.inf]
-        for each in zip(found.rows.tolist(), found.cosines.tolist(), strict=True)
+        for each in zip(*(array.tolist() for array in found), strict=True)
     ]

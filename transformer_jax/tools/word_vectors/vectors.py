@@ -31,14 +31,15 @@ class WordVectors:
             raise DataError(
                 f"word vectors: {len(self.words):,} words for a matrix {list(shape)}; expected a row for each word"
             )
-        if self.matrix.dtype != np.float32:
-            raise DataError(f"word vectors: the matrix is {self.matrix.dtype}; expected float32")
         if len(self.index) != len(self.words):
             row = next(row for row, word in enumerate(self.words) if self.index[word] != row)
             word = self.words[row]
             raise DataError(f"word vectors: {word!r} is word {row + 1:,} and word {self.index[word] + 1:,}; keep one")
-        if (bad := first_bad_row(self.matrix)) is not None:
-            raise DataError(f"word vectors: the vector of {self.words[bad]!r} has a value that is not finite")
+        # Unlike np.isfinite of the matrix, these make no array of its size.
+        is_finite = np.isfinite(self.matrix.min(axis=1)) & np.isfinite(self.matrix.max(axis=1))
+        if not is_finite.all():
+            word = self.words[int(np.argmin(is_finite))]
+            raise DataError(f"word vectors: the vector of {word!r} has a value that is not finite")
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -75,12 +76,3 @@ class WordVectors:
         if not 0 < count < len(self):
             return self
         return WordVectors(self.words[:count], self.matrix[:count])
-
-
-def first_bad_row(matrix: np.ndarray) -> int | None:
-    """The first row of ``[V, D]`` with a value that is not finite, or None; checks some rows at a time to save memory."""
-    for start in range(0, len(matrix), 65_536):
-        bad = ~np.isfinite(matrix[start : start + 65_536]).all(axis=1)
-        if bad.any():
-            return start + int(np.argmax(bad))
-    return None

@@ -27,7 +27,7 @@ register("task", "word_vectors")(
         ),
         check_word_vectors,
         "transformer_jax.tools.word_vectors.task.task:WordVectorTask",
-        "transformer_jax.tools.word_vectors.task.task:SIZING",
+        "transformer_jax.tools.word_vectors.task.sizing:SIZING",
     )
 )
 

@@ -16,6 +16,7 @@ from transformer_jax.config.sizing import (
     text_updates,
     update_intervals,
 )
+from transformer_jax.tasks.sizing import Sizing, plans_text
 
 # FLOPs per word and dimension; minimum ratio of words in the text to words in a block, whose gradients add up.
 OPERATIONS_OF_A_WORD, TEXT_OF_A_BLOCK, ROW_LENGTH, MAX_ROWS, MAX_BLOCKS = 1000, 200, 32, 32, 32
@@ -61,5 +62,4 @@ def _power_of_two(number: float, most: int) -> int:
     return min(1 << max(int(number), 1).bit_length() - 1, most)
 
 
-WORD_VECTOR_KEYS = text_keys(plan_word_vectors)
-"""The settings that a plan chooses."""
+SIZING = Sizing("word_vectors:text", text_keys(plan_word_vectors), ("skip_gram", "cbow"), plans_text(plan_word_vectors))

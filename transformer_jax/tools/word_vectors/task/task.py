@@ -26,14 +26,12 @@ from transformer_jax.data.tokenizers import TokenizerPair, train_text_tokenizer
 from transformer_jax.data.tokenizers.listed import LowerWordTokenizer, WordTokenizer
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.distributed import first_goes_first
-from transformer_jax.tasks.sizing import Sizing, plans_text
 from transformer_jax.tasks.task import DataReport, MeasuredSplit
 from transformer_jax.tasks.text_task import TextTask
 from transformer_jax.tasks.trained_run import open_trained
 from transformer_jax.tools.word_vectors.evaluation import WordTestSets, evaluate_vectors, read_test_sets
 from transformer_jax.tools.word_vectors.task.glove import PairBlock, PairBlocks, open_cooccurrences
 from transformer_jax.tools.word_vectors.task.objective import WordVectorObjective, vectors_of
-from transformer_jax.tools.word_vectors.task.sizing import WORD_VECTOR_KEYS, plan_word_vectors
 from transformer_jax.tools.word_vectors.task.text_blocks import TextBlocks, counts_of_words
 from transformer_jax.tools.word_vectors.task.word2vec import TextBlock
 from transformer_jax.tools.word_vectors.vectors import WordVectors
@@ -260,7 +258,3 @@ def _ids_without_vector(run: RunDirectory) -> tuple[int, ...]:
     if not is_sound:
         raise DataError(f"{run.data_report}: not the report on the data of a run")
     return tuple(ids)
-
-
-SIZING = Sizing("word_vectors:text", WORD_VECTOR_KEYS, ("skip_gram", "cbow"), plans_text(plan_word_vectors))
-"""How ``--budget`` sizes runs that learn word vectors."""
