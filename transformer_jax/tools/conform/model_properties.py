@@ -15,15 +15,7 @@ from transformer_jax.layers.scaled_dot_product import AttentionBackend
 from transformer_jax.models.devices import ANY_DEVICES, attention_of
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tools.conform.comparison import Broken, require_near
-from transformer_jax.tools.conform.trials import (
-    FIRST_WORD,
-    ROWS,
-    VOCABULARY,
-    Sentences,
-    Trial,
-    sentences,
-    single_mesh,
-)
+from transformer_jax.tools.conform.trials import FIRST_WORD, ROWS, VOCABULARY, Sentences, Trial, sentences, single_mesh
 
 BEAMS = 4
 # bfloat16 has eight bits; layers and noisy parameters add up their rounding.

@@ -37,12 +37,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "translation": {**LAYERS, **ONE_LAYER, "tying": "none"},
     "language_model": {**LAYERS, "num_layers": 2, "tying": "none"},
     "rnn": {
-        "kind": "rnn",
-        "d_embedding": 16,
-        "d_hidden": 16,
-        "d_attention": 16,
-        "dropout": 0.0,
-        "embedding_dropout": 0.0,
+        **{"kind": "rnn", "d_embedding": 16, "d_hidden": 16, "d_attention": 16},
+        **{"dropout": 0.0, "embedding_dropout": 0.0},
     },
 }
 """The models in which ideas are checked: their sizes, without dropout, which would hide differences."""
@@ -126,10 +122,13 @@ class Trial:
         self.config, self.on, self.has_source = config, on, config.task == "translation"
         if params is not None:
             self.params = params
+        self._logits = jax.jit(self.teacher_forced)
+        self._loss_and_gradient = jax.jit(jax.value_and_grad(self.loss))
+        self._decode = jax.jit(self._logits_of_steps)
+        self._search = jax.jit(self._hypotheses, static_argnums=(3, 4))
 
     @cached_property
     def params(self) -> PyTree:
-        """Initial parameters plus noise."""
         random = np.random.default_rng(1)
         return jax.tree.map(
             lambda leaf: jnp.asarray(leaf + NOISE * random.normal(size=leaf.shape), leaf.dtype),
@@ -142,7 +141,6 @@ class Trial:
 
     @cached_property
     def model(self) -> Module:
-        """The model."""
         model, parts = self.config.model, self.config.parts
         if self.has_source:
             return build_model(model, VOCABULARY, VOCABULARY, self.on, parts=parts)
@@ -153,23 +151,14 @@ class Trial:
         logits: Array = call(self.model, params, "__call__", *(batch if self.has_source else batch[1:]), train=False)
         return logits
 
-    @cached_property
-    def _teacher_forced(self) -> Any:
-        return jax.jit(self.teacher_forced)
-
     def logits(self, batch: Batch) -> np.ndarray:
-        """Teacher-forced logits [B, T, V]."""
-        return np.asarray(self._teacher_forced(self.params, batch))
+        return np.asarray(self._logits(self.params, batch))
 
     def loss(self, params: PyTree, batch: Batch) -> Array:
         """The mean square of the logits of tokens, a loss to which every one counts."""
         weights = batch.target.segments != 0
         squares = jnp.where(weights[..., None], jnp.square(self.teacher_forced(params, batch)), 0.0)
         return jnp.sum(squares) / jnp.sum(weights)
-
-    @cached_property
-    def _loss_and_gradient(self) -> Any:
-        return jax.jit(jax.value_and_grad(self.loss))
 
     def loss_and_gradient(self, pairs: Sentences) -> PyTree:
         """``loss`` and its gradient, by a program that XLA optimizes: the compiler is checked too."""
@@ -183,44 +172,36 @@ class Trial:
         cache: DecodeCache = call(self.model, params, "init_cache", inputs, beam_width=beams, max_length=length)
         return cache
 
-    @cached_property
-    def _decoded(self) -> Any:
-        def run(params: PyTree, inputs: Array, tokens_LBW: Array, parents_LBW: Array) -> Array:
-            length, _, beams = tokens_LBW.shape
+    def _logits_of_steps(self, params: PyTree, inputs: Array, tokens_LBW: Array, parents_LBW: Array) -> Array:
+        length, _, beams = tokens_LBW.shape
 
-            def step(cache: DecodeCache, given: tuple[Array, Array]) -> tuple[DecodeCache, Array]:
-                token_ids, parents = given
-                cache = cache._replace(per_beam=select_beams(cache.per_beam, parents))
-                logits, cache = call(self.model, params, "decode_step", token_ids, cache)
-                return cache, logits
+        def step(cache: DecodeCache, given: tuple[Array, Array]) -> tuple[DecodeCache, Array]:
+            token_ids, parents = given
+            cache = cache._replace(per_beam=select_beams(cache.per_beam, parents))
+            logits, cache = call(self.model, params, "decode_step", token_ids, cache)
+            return cache, logits
 
-            return lax.scan(step, self.start(params, inputs, beams, length), (tokens_LBW, parents_LBW))[1]
-
-        return jax.jit(run)
+        return lax.scan(step, self.start(params, inputs, beams, length), (tokens_LBW, parents_LBW))[1]
 
     def decoded(self, inputs: AnyArray, tokens_LBW: AnyArray, parents_LBW: AnyArray) -> np.ndarray:
         """Logits [L, B, W, V] of decoding ``tokens_LBW``; beam w continues beam ``parents_LBW[:, :, w]`` of the step before."""
-        return np.asarray(self._decoded(self.params, inputs, tokens_LBW, parents_LBW))
+        return np.asarray(self._decode(self.params, inputs, tokens_LBW, parents_LBW))
 
-    @cached_property
-    def _searched(self) -> Any:
-        def search(params: PyTree, inputs: Array, max_lengths: Array, length: int, beams: int) -> Hypotheses:
-            return beam_search(
-                lambda token_ids, cache: call(self.model, params, "decode_step", token_ids, cache),
-                self.start(params, inputs, beams, length),
-                max_lengths=max_lengths,
-                max_length=length,
-                beam_width=beams,
-                length_penalty=0.6,
-            )
-
-        return jax.jit(search, static_argnums=(3, 4))
+    def _hypotheses(self, params: PyTree, inputs: Array, max_lengths: Array, length: int, beams: int) -> Hypotheses:
+        return beam_search(
+            lambda token_ids, cache: call(self.model, params, "decode_step", token_ids, cache),
+            self.start(params, inputs, beams, length),
+            max_lengths=max_lengths,
+            max_length=length,
+            beam_width=beams,
+            length_penalty=0.6,
+        )
 
     def searched(self, sources: AnyArray, beams: int) -> Hypotheses:
         """Beam search; a language model continues nothing, as long as the sources are."""
         inputs = sources if self.has_source else np.zeros((len(sources), 0), np.int32)
         lengths = np.sum(sources != 0, axis=1)
-        found: Hypotheses = jax.device_get(self._searched(self.params, inputs, lengths, sources.shape[1], beams))
+        found: Hypotheses = jax.device_get(self._search(self.params, inputs, lengths, sources.shape[1], beams))
         return found
 
     def update_on(self, mesh_config: MeshConfig) -> Update:
@@ -232,7 +213,6 @@ class Trial:
 
     @cached_property
     def update(self) -> Update:
-        """The update on one device."""
         return self.update_on(MeshConfig(data=1))
 
     @cached_property
@@ -256,17 +236,14 @@ class Trial:
         return state, losses
 
     def loss_sums(self, params: PyTree, rows: PyTree) -> LossSums:
-        """The training loss on one device."""
         objective = objective_of(self.config, single_mesh())
         sums: LossSums = objective.loss(params, rows, jax.random.key(0), hyperparameters_of(self.config))
         return sums
 
     def rows(self, length: int, count: int = ROWS, *, unequal: bool = True) -> PyTree:
-        """The batch of a training step."""
         batch = sentences(count, length, unequal=unequal).batch
         return batch if self.has_source else batch.target
 
 
 def single_mesh() -> jax.sharding.Mesh:
-    """The mesh of the first device."""
     return make_mesh(MeshConfig(data=1), jax.local_devices()[:1])

@@ -4,6 +4,7 @@ Each takes a ``Trial`` and the length of its sentences, returns a few words, and
 """
 
 import math
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -64,14 +65,10 @@ def resumed_to_the_bit(trial: Trial, length: int) -> str:
     """Two updates, a checkpoint, and two updates of the restored state are four updates."""
     rows = trial.rows(length)
     half, _ = trial.updated(rows, 2)
-    with TemporaryDirectory() as folder:
-        checkpoints = Checkpoints(Path(folder))
-        try:
-            checkpoints.save(half, {})
-            checkpoints.wait()
-            restored = checkpoints.restore(2, trial.update.state_shapes)[0]
-        finally:
-            checkpoints.close()
+    with TemporaryDirectory() as folder, closing(Checkpoints(Path(folder))) as checkpoints:
+        checkpoints.save(half, {})
+        checkpoints.wait()
+        restored = checkpoints.restore(2, trial.update.state_shapes)[0]
     found, expected = trial.updated(rows, 2, state=restored)[0], trial.updated(rows, 4)[0]
     return require_same_bits(jax.device_get(found), jax.device_get(expected))
 
@@ -86,21 +83,18 @@ def micro_batches_equal_whole(trial: Trial, length: int) -> str:
     rows = trial.rows(length)
     halves = Trial(replace(trial.config, batching=replace(trial.config.batching, accumulation_steps=2)))
 
-    def compare(rows: PyTree, update: Update, name: str = "", tolerance: float = TOLERANCE) -> str:
-        found, expected = (_after_two(trial, rows, each) for each in (update, trial.update))
-        return require_near(found, expected, name, tolerance)
-
     is_linear = all(registered("loss_term")[name].is_sum_of_tokens for name in trial.config.training.loss_term_names)
     # A device has half of the rows; every other one is in its first micro-batch.
     same = rows if is_linear else jax.tree.map(lambda each: each[[0, 0, 1, 1, 0, 0, 1, 1]], rows)
     count = min(2, jax.device_count())
     split = halves.update_on(MeshConfig(data=count))
-    try:
-        worst = compare(same, split, f"data={count}")
-    except Exception:
-        compare(same, halves.update)
-        raise
-    return worst if is_linear else f"not linear: micro-batches differ by {compare(rows, split, tolerance=math.inf)}"
+
+    def compare(rows: PyTree, tolerance: float) -> str:
+        found, expected = (_after_two(trial, rows, each) for each in (split, trial.update))
+        return require_near(found, expected, f"data={count}", tolerance)
+
+    worst = compare(same, TOLERANCE)
+    return worst if is_linear else f"not linear: micro-batches differ by {compare(rows, math.inf)}"
 
 
 def learns_a_batch(trial: Trial, length: int) -> str:
