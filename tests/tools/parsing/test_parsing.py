@@ -1,8 +1,6 @@
 """Parsing as a task: corpora, tokenizers, and what an untrained run answers, which is a tree all the same."""
 
 import json
-from itertools import islice
-from pathlib import Path
 
 import jax
 import pytest
@@ -13,18 +11,13 @@ import transformer_jax
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.tokenizers import tokenizer_from_bytes
 from transformer_jax.runs.run_directory import ChosenRun
 from transformer_jax.tasks import trained_run
-from transformer_jax.tasks.saved_evaluations import ScoredCheckpoint, save_evaluation
 from transformer_jax.tasks.trained_run import open_trained
-from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
-from transformer_jax.tools.parsing.scores import counts_of, scores_of
 from transformer_jax.tools.parsing.settings import TreebankConfig
-from transformer_jax.tools.parsing.task import ParsingReport, ParsingTask
+from transformer_jax.tools.parsing.task import ParsingTask
 from transformer_jax.tools.parsing.tokenizers import WordClassTokenizer, class_of, word_starts
-from transformer_jax.tools.parsing.trees import Tree
 from transformer_jax.training.sharding import make_mesh
 
 TREES = "(S (NP (NNP Ann)) (VP (VBZ sleeps)) (. .))\n( (S (NP (-NONE- *)) (VP (VB Go))) )\n"
@@ -172,20 +165,3 @@ def test_the_outline_of_a_tree_knows_the_symbol_of_every_node(trained):
     outline = outline_of("a dog barks !", "(S (NP XX XX )NP (VP XX )VP )S")
     assert outline[:3] == [(0, "S", 0), (1, "NP", 1), (2, "a", 2)]
     assert outline[4:] == [(1, "VP", 5), (2, "barks", 6), (1, "!", -1)]
-
-
-def test_two_parsers_are_compared_by_f1(run, tmp_path, capsys):
-    corpus = open_corpus(run.config.data, 0)
-    gold = list(islice(corpus.trees("test"), 4))
-    saved = []
-    for step, trees in enumerate(([Tree("X", tuple(tree.leaves())) for tree in gold], gold)):
-        counts = counts_of(gold, trees)
-        report = ParsingReport("test", scores_of(counts.sum(axis=0)), {}, 0, {}, 1.0, 2.7, 1.0, 4, run.config.decoding)
-        pairs = [SentencePair(tree.sentence, str(tree)) for tree in gold]
-        found = TranslationEvaluation(report, [str(tree) for tree in trees], pairs, [[str(tree) for tree in gold]])
-        saved.append(save_evaluation(Path(run.workdir, f"evaluation-test-{step}"), ScoredCheckpoint(found, step)))
-    files = [f"{each.stem}.txt" for each in saved]
-    assert main(["compare", *files, f"--output={tmp_path}", "--resamples=100"]) == 0
-    printed = capsys.readouterr().out
-    assert "100.00 [100.00, 100.00]" in printed
-    assert "has the higher F1 on 4 of 4 sentences" in printed

@@ -1,19 +1,11 @@
 from collections import Counter
 from dataclasses import astuple
-from itertools import pairwise
 
 import pytest
 from tools.parsing.random_trees import random_trees
 
 from transformer_jax.config import DataError
-from transformer_jax.tools.parsing.scores import (
-    bracket_counts,
-    brackets_of,
-    compare_parsers,
-    counts_of,
-    f1_by_length,
-    scores_of,
-)
+from transformer_jax.tools.parsing.scores import bracket_counts, compare_parsers, counts_of, f1_by_length, scores_of
 from transformer_jax.tools.parsing.trees import normalized, read_trees
 
 
@@ -50,26 +42,6 @@ def test_trees_of_other_words_are_refused(tree):
         bracket_counts(tree("(S (A b))"), tree("(S (A c))"))
     with pytest.raises(DataError, match="2 trees for 1 sentences"):
         counts_of([tree("(S (A b))")], [tree("(S (A b))")] * 2)
-
-
-def test_pyevalb_counts_the_same():
-    scorer = pytest.importorskip("PYEVALB.scorer").Scorer()
-    from PYEVALB.parser import create_from_bracket_string
-
-    trees = sorted(
-        (tree for tree in random_trees(300, longest=5) if "TOP" not in str(tree)), key=lambda tree: tree.sentence
-    )
-    compared = 0
-    for pair in pairwise(trees):
-        brackets = [brackets_of(tree, [False] * 5) for tree in pair]
-        # PYEVALB counts equal brackets once.
-        if pair[0].sentence != pair[1].sentence or any(len(set(each)) < len(each) for each in brackets):
-            continue
-        theirs = scorer.score_trees(*(create_from_bracket_string(str(tree)) for tree in pair))
-        counts = theirs.matched_brackets, theirs.gold_brackets, theirs.test_brackets, theirs.cross_brackets
-        assert bracket_counts(*pair)[:4] == counts
-        compared += 1
-    assert compared > 50
 
 
 def test_f1_by_length_and_a_comparison_of_two_parsers():

@@ -35,13 +35,12 @@ def test_trees_of_several_lines_and_several_trees_of_a_line_are_read(tmp_path):
     ("text", "problem"),
     [
         ("(S (A b))\n(S (A b)", "line 2: this tree lacks 1 closing brackets"),
-        ("(S (A b)))", r"line 1: '\)' closes no bracket"),
+        ("(S (A b)))", r"line 1: '\)' lies outside of a tree"),
         ("\nb", "line 2: 'b' lies outside of a tree"),
-        ("(S ())", r"line 1: \(\) is empty"),
-        ("(S\n(A))", r"line 2: \(A\) is empty"),
-        ("(S (A b) c)", "line 1: 'c' stands beside a constituent"),
-        ("(S a (A b))", "line 1: a word stands beside constituents"),
-        ("(S (A b c))", "line 1: 'c' stands beside a constituent"),
+        ("(S ())", r"line 1: \(\) is neither"),
+        ("(S\n(A))", r"line 2: \(A\) is neither a constituent nor a word"),
+        ("(S (A b) c)", r"line 1: \(S c \(A b\)\) is neither"),
+        ("(S (A b c))", r"line 1: \(A b c\) is neither"),
         ("\n" + "(S " * 3000, "line 2: more than 300 brackets are open"),
     ],
 )

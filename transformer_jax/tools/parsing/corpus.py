@@ -22,7 +22,6 @@ _RANGE = re.compile(r"(\d+)-(\d+)")
 
 
 def linearized(tree: Tree, data: TreebankConfig) -> str:
-    """The symbols of a tree, with spaces between them."""
     has = {"has_tags": data.part_of_speech, "has_positions": data.word_positions}
     return " ".join(symbols_of(tree, data.linearization, **has))
 
@@ -46,21 +45,17 @@ class TreeCorpus(ABC):
 
     def removed(self, split: str) -> Counter[str]:
         """Counts of what normalization removed; empty here."""
-        del split
         return Counter()
 
     def pairs(self, split: str) -> Iterator[SentencePair]:
-        """The words of each tree, and its symbols."""
         for tree in self.trees(split):
             yield SentencePair(tree.sentence, linearized(tree, self.config))
 
     def count(self, split: str) -> int:
-        """The number of trees."""
         return sum(1 for _ in self.trees(split))
 
     @property
     def form(self) -> str:
-        """The linearization, for digests."""
         positions = " positions" * self.config.word_positions
         return f"{self.config.linearization} {self.config.part_of_speech}{positions}"
 
@@ -84,10 +79,7 @@ class Treebank(TreeCorpus):
         return digest([self.form, *(hash_file(file) for file in self.files(split))])
 
     def files(self, split: str) -> list[Path]:
-        """The files of a split."""
         folder = Path(absolute_path(self.config.directory, "data.directory"))
-        if not folder.is_dir():
-            raise DataError(f"data.directory: {str(folder)!r} is not a folder")
         file = plain_or_gzip(folder / f"{split}.mrg")
         if file:
             return [file]
@@ -99,9 +91,7 @@ class Treebank(TreeCorpus):
         ]
         if not found:
             wanted = f"{split}.mrg, {split}.mrg.gz or a folder {split} with .mrg files"
-            raise DataError(
-                f"{folder}: no split {split!r}; expected {wanted} (data.train_split and the like name splits)"
-            )
+            raise DataError(f"{folder}: no split {split!r}; expected {wanted}")
         return found
 
 

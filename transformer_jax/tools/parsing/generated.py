@@ -9,51 +9,27 @@ import random
 from transformer_jax.tools.parsing.trees import Tree
 
 # Right-hand sides with their weights. Deeper than ``DEEP`` the first, which does not recur, is taken.
-RULES: dict[str, list[tuple[float, str]]] = {
-    "S": [
-        (6, "NP VP ."),
-        (1, "NP ADVP VP ."),
-        (1.5, "PP , NP VP ."),
-        (1, "S- , CC S- ."),
-        (0.7, "`` S- , '' NP VSAY ."),
-    ],
-    "S-": [(1, "NP VP")],
-    "NP": [
-        (5, "DT NN"),
-        (2, "DT JJ NN"),
-        (2, "NNP"),
-        (1, "PRP"),
-        (1, "DT JJ JJ NN"),
-        (2, "NP+ PPOF"),
-        (1, "NP+ SBARR"),
-        (1, "NP+ CC NP+"),
-    ],
-    "NP+": [(3, "DT NN"), (1, "DT JJ NN"), (1, "NNS")],
-    "VP": [
-        (4, "VBD NP"),
-        (1, "VBD"),
-        (2, "VBD NP PP"),
-        (1, "VBD PP"),
-        (1, "VBD SBAR"),
-        (1, "MD VPB"),
-        (0.7, "VBD ADJP"),
-        (0.5, "VBD PRT NP"),
-    ],
-    "VPB": [(3, "VB NP"), (1, "VB NP PP")],
-    "VSAY": [(1, "VBDS")],
-    "PP": [(1, "IN NP+"), (1, "IN NP")],
-    "PPOF": [(1, "OF NP+"), (1, "OF NP")],
-    "SBAR": [(1, "THAT S-")],
-    "SBARR": [(1, "WHNP SR")],
-    "SR": [(1, "VPR")],
-    "VPR": [(2, "VBD NP+"), (1, "VBD")],
-    "WHNP": [(1, "WP")],
-    "ADJP": [(2, "RB JJ"), (1, "JJ")],
-    "ADVP": [(1, "RB")],
-    "PRT": [(1, "RP")],
+RULES = {
+    "S": "6 NP VP . | 1 NP ADVP VP . | 1.5 PP , NP VP . | 1 S- , CC S- . | 0.7 `` S- , '' NP VSAY .",
+    "S-": "1 NP VP",
+    "NP": "5 DT NN | 2 DT JJ NN | 2 NNP | 1 PRP | 1 DT JJ JJ NN | 2 NP+ PPOF | 1 NP+ SBARR | 1 NP+ CC NP+",
+    "NP+": "3 DT NN | 1 DT JJ NN | 1 NNS",
+    "VP": "4 VBD NP | 1 VBD | 2 VBD NP PP | 1 VBD PP | 1 VBD SBAR | 1 MD VPB | 0.7 VBD ADJP | 0.5 VBD PRT NP",
+    "VPB": "3 VB NP | 1 VB NP PP",
+    "VSAY": "1 VBDS",
+    "PP": "1 IN NP+ | 1 IN NP",
+    "PPOF": "1 OF NP+ | 1 OF NP",
+    "SBAR": "1 THAT S-",
+    "SBARR": "1 WHNP SR",
+    "SR": "1 VPR",
+    "VPR": "2 VBD NP+ | 1 VBD",
+    "WHNP": "1 WP",
+    "ADJP": "2 RB JJ | 1 JJ",
+    "ADVP": "1 RB",
+    "PRT": "1 RP",
 }
 LABELS = {"S-": "S", "SR": "S", "NP+": "NP", "VPB": "VP", "VPR": "VP", "VSAY": "VP", "PPOF": "PP", "SBARR": "SBAR"}
-WORDS: dict[str, str] = {
+WORDS = {
     "DT": "the a every this some no",
     "NN": "dog cat child teacher garden letter bridge window story river market engine doctor song picture train",
     "NNS": "dogs cats children teachers letters stories rivers engines songs trains",
@@ -80,7 +56,7 @@ def random_tree(generator: random.Random, symbol: str = "S", depth: int = 0) -> 
     """A tree drawn from the grammar."""
     if symbol not in RULES:
         return Tree(TAGS.get(symbol, symbol), (), generator.choice(WORDS.get(symbol, symbol).split()))
-    rules = RULES[symbol]
-    chosen = rules[0] if depth >= DEEP else generator.choices(rules, [weight for weight, _ in rules])[0]
-    children = tuple(random_tree(generator, each, depth + 1) for each in chosen[1].split())
+    weights, rules = zip(*(rule.split(maxsplit=1) for rule in RULES[symbol].split(" | ")), strict=True)
+    chosen = rules[0] if depth >= DEEP else generator.choices(rules, list(map(float, weights)))[0]
+    children = tuple(random_tree(generator, each, depth + 1) for each in chosen.split())
     return Tree(LABELS.get(symbol, symbol), children)

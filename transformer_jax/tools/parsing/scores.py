@@ -16,12 +16,8 @@ LENGTHS = (10, 20, 30, 40)
 RULES = "EVALB, COLLINS.prm: without TOP and punctuation, ADVP = PRT"
 
 
-class Bracket(NamedTuple):
-    """A constituent over the words from ``start`` to before ``end``, punctuation not counted."""
-
-    label: str
-    start: int
-    end: int
+Bracket = tuple[str, int, int]
+"""A constituent: its label, and the words from the second number to before the third, punctuation not counted."""
 
 
 class BracketCounts(NamedTuple):
@@ -51,7 +47,7 @@ def brackets_of(tree: Tree, is_deleted: Sequence[bool]) -> list[Bracket]:
         elif start < 0:
             stack += [(part, end), *((child, -1) for child in reversed(part.children))]
         elif before[start] < before[end] and part.label != TOP:
-            found.append(Bracket(EQUAL.get(part.label, part.label), before[start], before[end]))
+            found.append((EQUAL.get(part.label, part.label), before[start], before[end]))
     return found
 
 
@@ -66,16 +62,14 @@ def bracket_counts(gold: Tree, predicted: Tree) -> BracketCounts:
     wanted, found = brackets_of(gold, is_deleted), brackets_of(predicted, is_deleted)
     matched = (Counter(wanted) & Counter(found)).total()
     spans = {(start, end) for _, start, end in wanted}
-    crossing = sum(any(_cross(each, span) for span in spans) for each in found)
+    crossing = sum(
+        any(start < first < end < last or first < start < last < end for first, last in spans)
+        for _, start, end in found
+    )
     is_exact = matched == len(wanted) == len(found)
     return BracketCounts(
         matched, len(wanted), len(found), crossing, int(is_exact), int(not crossing), 1, len(is_deleted)
     )
-
-
-def _cross(bracket: Bracket, span: tuple[int, int]) -> bool:
-    (_, start, end), (first, last) = bracket, span
-    return start < first < end < last or first < start < last < end
 
 
 class BracketScores(NamedTuple):
@@ -90,7 +84,6 @@ class BracketScores(NamedTuple):
 
 
 def scores_of(counts: np.ndarray) -> BracketScores:
-    """The scores of summed ``BracketCounts``."""
     matched, gold, predicted, crossing, exact, uncrossed, sentences, _ = (float(each) for each in counts)
     precision, recall = 100 * matched / max(predicted, 1), 100 * matched / max(gold, 1)
     f1 = 200 * matched / max(gold + predicted, 1)
@@ -124,11 +117,7 @@ def sentence_f1(outputs: Sequence[str], references: Sequence[str]) -> list[float
 
 
 def compare_parsers(
-    first: Sequence[str],
-    second: Sequence[str],
-    references: Sequence[str],
-    resamples: int = RESAMPLES,
-    seed: int = SEED,
+    first: Sequence[str], second: Sequence[str], references: Sequence[str], resamples: int = RESAMPLES, seed: int = SEED
 ) -> list[SystemComparison]:
     """F1 of two parsers of the same sentences, and of their difference, by paired bootstrap resampling (Koehn 2004).
 

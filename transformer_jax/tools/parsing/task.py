@@ -1,6 +1,5 @@
 """Parsing as translation of words into linearized trees, with the data, model, loss and search of translation."""
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from transformer_jax.data.sentence_pairs import SentencePair, digest
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
 from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.evaluation.significance import PairedScores
+from transformer_jax.tasks.task import finite_or_null
 from transformer_jax.tasks.translation.evaluator import Evaluator, Measured, TranslationEvaluation
 from transformer_jax.tasks.translation.task import ReferencedText, TranslationData, TranslationTask
 from transformer_jax.tasks.translation.translator import Translation, Translator
@@ -69,24 +69,18 @@ class ParsingReport(NamedTuple):
     decoding: ParserConfig
 
     def headline(self) -> dict[str, float]:
-        """The metrics for the log."""
         numbers = {"loss": self.loss, "perplexity": self.perplexity, "sentences_per_second": self.sentences_per_second}
         return {**self.scores._asdict(), **numbers, "repaired": self.repaired / self.num_sentences}
 
     def line(self) -> str:
-        """The metrics for a one-line summary."""
         scores = f"F1 {self.scores.f1:.2f}, exact match {self.scores.exact_match:.2f}"
         return f"{scores}, {self.repaired} of {self.num_sentences} repaired, perplexity {self.perplexity:.3f}"
 
     def to_json(self) -> dict[str, object]:
-        """All fields, for ``json.dumps``."""
-        fields = self._asdict() | {"decoding": vars(self.decoding), "scores": self.scores._asdict(), "rules": RULES}
-        return fields | {
-            name: None for name, value in fields.items() if isinstance(value, float) and not math.isfinite(value)
-        }
+        fields = {"decoding": vars(self.decoding), "scores": self.scores._asdict(), "rules": RULES}
+        return finite_or_null(self._asdict() | fields)
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Name, value and remark of every line of the table."""
         search = "greedy" if self.decoding.beam_width == 1 else f"beam {self.decoding.beam_width}"
         search += f", length penalty {self.decoding.length_penalty:g}"
         form = "only trees over the words" if self.decoding.constrained else "any symbols"
@@ -100,7 +94,7 @@ class ParsingReport(NamedTuple):
             (
                 "crossing",
                 f"{self.scores.crossing:.2f}",
-                f"brackets a sentence; {self.scores.no_crossing:.2f} % have none",
+                f"brackets; {self.scores.no_crossing:.2f} % of sentences have none",
             ),
             *((f"F1, {name} words", f"{f1:.2f}", f"{count} sentences") for name, (count, f1) in self.by_length.items()),
             ("repaired", str(self.repaired), repairs or "no output was malformed"),
@@ -190,7 +184,6 @@ class ParsingTask(TranslationTask):
 
     @staticmethod
     def paired_scores(config: ExperimentConfig) -> PairedScores:
-        """By labelled F1."""
         return PairedScores(compare_parsers, sentence_f1, "F1")
 
     def parse_in_order(self, params: PyTree, sentences: Sequence[str], **options: Any) -> Iterator[list[Parse]]:
@@ -200,12 +193,10 @@ class ParsingTask(TranslationTask):
         """
         escaped = [" ".join(ESCAPES.get(word, word) for word in sentence.split()) for sentence in sentences]
         found = self.translator.translate_in_order(params, escaped, **options)
-
-        def parses() -> Iterator[list[Parse]]:
-            for sentence, results in zip(escaped, found, strict=True):
-                yield [self._parse(sentence, *each[:2]) for each in results]
-
-        return parses()
+        return (
+            [self._parse(sentence, *each[:2]) for each in results]
+            for sentence, results in zip(escaped, found, strict=True)
+        )
 
     def outline(self, sentence: str, symbols: str) -> list[tuple[int, str, int]]:
         """The tree of an output, from the root: depth, label or word, and the index of the symbol that wrote it, or -1."""

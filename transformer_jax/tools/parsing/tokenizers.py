@@ -54,7 +54,6 @@ class WordClassTokenizer(SymbolTokenizer):
 
 
 def class_of(word: str) -> str:
-    """The class of an unknown word."""
     parts = ["unk"]
     if word[0].isupper():
         parts.append("caps" if len(word) > 1 and word.isupper() else "cap")

@@ -19,6 +19,7 @@ POSITIONS = 64
 """Positions of words are written modulo this number."""
 MAX_DEPTH = 300
 ROOTS = ("", TOP, "ROOT", "S1")
+EXAMPLE = "(S (NP (NNP Ann)) (VP (VBZ sleeps)))"
 ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
 _PARTS = re.compile(r"[()]|[^\s()]+")
 _POSITION = re.compile(r"@\d+")
@@ -58,7 +59,6 @@ class Tree(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The words, with a space between them."""
         return " ".join(leaf.word for leaf in self.leaves())
 
 
@@ -80,7 +80,7 @@ def trees_of_lines(lines: Iterable[str], name: str | Path, max_depth: float = MA
     Raises DataError, with the name of the text and the line, on brackets that do not match, text outside of trees, empty
     constituents, a word beside a constituent, and more than ``max_depth`` open brackets.
     """
-    # Label, children, word and first line of every open bracket.
+    # Label and word, children, and first line of every open bracket.
     open_trees: list[tuple[list[str], list[Tree], int]] = []
     for number, line in enumerate(lines, start=1):
         where = f"{name}, line {number}"
@@ -90,8 +90,7 @@ def trees_of_lines(lines: Iterable[str], name: str | Path, max_depth: float = MA
                 if len(open_trees) > max_depth:
                     raise DataError(f"{where}: more than {max_depth} brackets are open; is a closing bracket missing?")
             elif not open_trees:
-                problem = "closes no bracket" if part == ")" else "lies outside of a tree"
-                raise DataError(f"{where}: {part!r} {problem}; a tree is written (S (NP (NNP Ann)) (VP (VBZ sleeps)))")
+                raise DataError(f"{where}: {part!r} lies outside of a tree; a tree is written {EXAMPLE}")
             elif part == ")":
                 names, children, begun = open_trees.pop()
                 tree = _tree_of(names, children, f"{name}, line {begun}")
@@ -101,15 +100,9 @@ def trees_of_lines(lines: Iterable[str], name: str | Path, max_depth: float = MA
                     yield Located(tree, begun)
             else:
                 open_trees[-1][0].append(part)
-                if len(open_trees[-1][0]) > 2 or open_trees[-1][1]:
-                    raise DataError(
-                        f"{where}: {part!r} stands beside a constituent; a word has brackets of its own, (NN word)"
-                    )
     if open_trees:
-        missing = len(open_trees)
-        raise DataError(
-            f"{name}, line {open_trees[0][2]}: this tree lacks {missing} closing brackets at the end of the file"
-        )
+        problem = f"this tree lacks {len(open_trees)} closing brackets at the end of the file"
+        raise DataError(f"{name}, line {open_trees[0][2]}: {problem}")
 
 
 def trees_of_texts(texts: Iterable[str]) -> list[Tree]:
@@ -118,16 +111,14 @@ def trees_of_texts(texts: Iterable[str]) -> list[Tree]:
 
 
 def _tree_of(names: list[str], children: list[Tree], where: str) -> Tree:
-    label = names[0] if names else ""
-    if children and len(names) < 2:
-        return Tree(label, tuple(children))
+    """The tree between two brackets: a label and constituents, or a part of speech and its word."""
     if len(names) == 2 and not children:
-        return Tree(label, (), names[1])
-    if len(names) > 1:
-        raise DataError(
-            f"{where}: a word stands beside constituents in ({' '.join(names)} ...; it needs brackets of its own"
-        )
-    raise DataError(f"{where}: ({label}) is empty: a constituent has children, a word has a part of speech, (NN word)")
+        return Tree(names[0], (), names[1])
+    if len(names) < 2 and children:
+        return Tree("".join(names), tuple(children))
+    text = " ".join([*names, *map(str, children)])[:80]
+    problem = f"({text}) is neither a constituent nor a word with its part of speech"
+    raise DataError(f"{where}: {problem}; a tree is written {EXAMPLE}")
 
 
 def normalized(tree: Tree, counts: Counter[str]) -> Tree | None:
