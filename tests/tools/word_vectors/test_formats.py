@@ -1,8 +1,6 @@
 """Files of word vectors: what is written is read as it was, also by gensim, and broken files are refused by line."""
 
 import gzip
-import io
-import zipfile
 
 import numpy as np
 import pytest
@@ -102,16 +100,9 @@ def test_broken_binary_is_refused_with_its_word(vectors, tmp_path):
         read_vectors(tmp_path / "cut.bin.gz")
 
 
-def test_a_damaged_or_impossible_npz_is_refused(vectors, tmp_path):
+def test_a_damaged_npz_is_refused(vectors, tmp_path):
     whole = write_vectors(tmp_path / "v.npz", vectors).read_bytes()
-    # A matrix whose header claims 14 TiB, and holds 64 bytes.
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (7, 550 * 10**9)})
-    claimed = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(whole)) as right, zipfile.ZipFile(claimed, "w") as wrong:
-        wrong.writestr("words.npy", right.read("words.npy"))
-        wrong.writestr("matrix.npy", header.getvalue() + bytes(64))
-    for content in (whole[: len(whole) // 2], b"no archive", claimed.getvalue()):
+    for content in (whole[: len(whole) // 2], b"no archive"):
         (tmp_path / "broken.npz").write_bytes(content)
         with pytest.raises(DataError, match=r"broken\.npz: not an \.npz of the arrays"):
             read_vectors(tmp_path / "broken.npz")

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tools.word_vectors.word_vectors_settings import loss_of_tables
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import DataError
@@ -68,13 +69,8 @@ def test_loss_and_gradient_are_those_of_equation_8_pair_by_pair():
         return of_pair(1, 2, 4.0, 0.4**0.75) + of_pair(1, 3, 25.0, 1.0)
 
     def blocked(words, contexts, word_bias, context_bias):
-        params = {
-            "embedding": {"table": words, "bias": word_bias},
-            "projection": {"table": contexts, "bias": context_bias},
-        }
-        lookups = glove.lookups(jax.tree.map(jnp.asarray, block))
-        rows = {name: params[each.table[0]][each.table[1]][each.ids] for name, each in lookups.items()}
-        return glove.loss(rows, jax.tree.map(jnp.asarray, block)).loss
+        embedding, projection = {"table": words, "bias": word_bias}, {"table": contexts, "bias": context_bias}
+        return loss_of_tables(glove, block, {"embedding": embedding, "projection": projection})
 
     arguments = tuple(map(jnp.asarray, tables))
     expected, found = (jax.value_and_grad(each, (0, 1, 2, 3))(*arguments) for each in (naive, blocked))
@@ -109,4 +105,6 @@ def test_the_order_of_four_billion_pairs_is_one_of_64_bit_numbers():
 def test_a_text_without_neighbors_is_refused(tmp_path):
     ids = [4, EOS_ID, 5, EOS_ID]
     with pytest.raises(DataError, match="no two words are near each other"):
-        open_cooccurrences(store_of(ids), {}, np.bincount(ids, minlength=V) * (np.arange(V) > 3), 2, 100, str(tmp_path))
+        open_cooccurrences(
+            store_of(ids), {}, np.bincount(ids, minlength=V) * (np.arange(V) > 3), GloveConfig(), str(tmp_path)
+        )

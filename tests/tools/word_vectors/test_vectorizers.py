@@ -1,6 +1,5 @@
 """Counting on the three sentences of every tutorial: the numbers are found by hand."""
 
-import lzma
 import math
 
 import numpy as np
@@ -8,10 +7,9 @@ import pytest
 from libraries import library
 
 from transformer_jax.config import DataError
-from transformer_jax.tools.word_vectors.vectorizers import CountingConfig, count_corpus, count_documents
+from transformer_jax.tools.word_vectors.vectorizers import CountingConfig, count_documents
 
 library("sklearn", "vectors")
-scipy_sparse = library("scipy.sparse", "vectors")
 
 SENTENCES = ["I hope you know, I love you", "I hope you know", "I love you"]
 TERMS = ("hope", "i", "know", "love", "you")
@@ -54,23 +52,3 @@ def test_tfidf():
 def test_a_corpus_without_terms_is_refused(sentences, settings, message):
     with pytest.raises(DataError, match=message):
         counted("bag_of_words", sentences, **settings)
-
-
-@pytest.mark.parametrize("ending", ["", ".xz"])
-def test_a_corpus_on_disk_is_written_and_asked(ending, tmp_path):
-    lines = [SENTENCES[0], SENTENCES[1], "", SENTENCES[2], "snow in Oslo"]
-    path = tmp_path / f"docs.txt{ending}"
-    text = "".join(f"{line}\n" for line in lines).encode()
-    path.write_bytes(lzma.compress(text) if ending else text)
-    found = count_corpus(
-        path, CountingConfig("tfidf"), tmp_path / "out" / "m", document=4, query="I love snow", count=2
-    )
-    expected = count_documents(lines, CountingConfig("tfidf"))
-    matrix = scipy_sparse.load_npz(tmp_path / "out" / "m.npz")
-    assert (matrix.toarray() == expected.matrix.toarray()).all()
-    assert (tmp_path / "out" / "m.vocabulary.txt").read_text() == "".join(f"{term}\n" for term in expected.terms)
-    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["m.npz", "m.vocabulary.txt"]
-    assert found.document == "I love you"
-    assert {term for term, _ in found.top_terms} < {"i", "love", "you"}
-    assert found.nearest[0][1:] == (4, "I love you")
-    assert len(found.nearest) == 2

@@ -1,12 +1,22 @@
-"""The blocked losses of word2vec against loops over pairs of words, written out."""
+"""The blocked losses of word2vec against loops over pairs of words; counts, subsampling and negatives by hand."""
+
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tools.word_vectors.word_vectors_settings import loss_of_tables
 
 from transformer_jax.array_types import EOS_ID, PAD_ID
+from transformer_jax.config import DataError
 from transformer_jax.tools.word_vectors.task.settings import Word2vecConfig
+from transformer_jax.tools.word_vectors.task.text_blocks import (
+    counts_of_words,
+    keep_probabilities,
+    negative_table,
+    random_bits,
+)
 from transformer_jax.tools.word_vectors.task.word2vec import Cbow, SkipGram, TextBlock, pair_mask
 
 D, WINDOW, NEGATIVES, SHARED = 5, 2, 3, 4
@@ -56,10 +66,7 @@ def test_loss_and_gradient_of_a_block_are_those_of_its_pairs_one_by_one(kind, ob
     tables = [jax.random.normal(jax.random.key(seed), (10, D)) for seed in (1, 2)]
 
     def blocked(table, outputs):
-        params = {"embedding": {"table": table}, "projection": {"table": outputs}}
-        found = objective.lookups(jax.tree.map(jnp.asarray, block))
-        rows = {name: params[each.table[0]][each.table[1]][each.ids] for name, each in found.items()}
-        return objective.loss(rows, jax.tree.map(jnp.asarray, block)).loss
+        return loss_of_tables(objective, block, {"embedding": {"table": table}, "projection": {"table": outputs}})
 
     expected, gradients = jax.value_and_grad(lambda *both: naive(kind, *both), (0, 1))(*tables)
     found, blocked_gradients = jax.jit(jax.value_and_grad(blocked, (0, 1)))(*tables)
@@ -71,3 +78,27 @@ def test_loss_and_gradient_of_a_block_are_those_of_its_pairs_one_by_one(kind, ob
 def test_a_window_ends_where_its_document_ends():
     mask = np.asarray(pair_mask(jnp.asarray(WORDS), jnp.asarray(REACH)))
     assert {tuple(map(int, pair)) for pair in np.argwhere(mask)} == set(pairs_by_hand())
+
+
+def test_frequent_words_are_left_out_by_the_formula_of_word2vec():
+    """Frequencies 0.9, 0.09 and 0.01, t = 0.01: sqrt(t / f) + t / f."""
+    kept = keep_probabilities(np.array([0, 0, 0, 0, 90, 9, 1]), 0.01)
+    assert kept[4:] == pytest.approx([0.105409 + 0.011111, 0.333333 + 0.111111, 1.0], abs=1e-5)
+    assert not kept[:4].any()
+    assert keep_probabilities(np.array([0, 0, 0, 0, 90, 9, 0]), 0.0).tolist() == [0, 0, 0, 0, 1, 1, 0]
+
+
+def test_negatives_are_sampled_by_the_count_to_the_power_of_three_quarters():
+    sampled = negative_table(np.array([0, 0, 0, 0, 81, 0, 16, 1])).sample(random_bits(3, 0, 2)(200_000))
+    shares = np.bincount(sampled, minlength=8) / len(sampled)
+    assert shares == pytest.approx(np.array([0, 0, 0, 0, 27, 0, 8, 1]) / 36, abs=0.005)
+
+
+def test_special_ids_and_rare_words_have_no_count():
+    def counted(*words, least):
+        ids = np.repeat(np.arange(4 + len(words)), [7, 7, 7, 7, *words])
+        return counts_of_words(SimpleNamespace(ids=ids, num_tokens=len(ids)), 4 + len(words), least).tolist()
+
+    assert counted(5, 4, 6, least=5) == [0, 0, 0, 0, 5, 0, 6]
+    with pytest.raises(DataError, match="1 words occur 5 times, the most frequent 9 times"):
+        counted(9, 2, least=5)

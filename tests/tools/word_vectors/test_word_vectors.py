@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from tools.word_vectors.word_vectors_settings import UPDATES, word_vectors_config
+from tools.word_vectors.word_vectors_settings import word_vectors_config
 
 from transformer_jax.config import (
     ConfigError,
@@ -46,40 +46,25 @@ def task_of(config):
     )
 
 
-def trained(task, updates, first=0, state=None):
+def trained(task, updates):
     update = Update(
         task.config, task.objective.loss, task.objective.init_params, task.mesh, task.update_rule(task.objective)
     )
-    state = state or update.initial_state(task.config.seed)
+    state = update.initial_state(task.config.seed)
     hyperparameters = put_hyperparameters(hyperparameters_of(task.config), update.mesh)
-    losses = []
-    for batch, _ in zip(task.training_data().batches(first), range(updates), strict=False):
+    for batch, _ in zip(task.training_data().batches(0), range(updates), strict=False):
         state, metrics = update.jitted(state, put_batch(batch, update.mesh), hyperparameters)
         assert metrics.finite
-        losses.append(float(metrics.sums.loss / metrics.sums.tokens))
-    return state, losses
-
-
-def test_the_loss_falls_and_the_evaluation_sees_it(cache):
-    task = task_of(word_vectors_config(cache, training={"num_updates": 1000}, **BLOCKS["glove"]))
-    before = task.evaluate(jax.jit(task.objective.init_params)(jax.random.key(0)), "validation").metrics["loss"]
-    state, losses = trained(task, 4 * UPDATES)
-    assert losses[-1] < losses[0]
-    assert task.evaluate(state.params, "validation").metrics["loss"] < before - min(0.05, before / 4)
+    return state
 
 
 @pytest.mark.parametrize(
     ("name", "axes"),
-    [
-        ("skip_gram", {"data": 1, "tensor": 8}),
-        ("cbow", {"data": 2, "fsdp": 2, "tensor": 2}),
-        ("glove", {"data": 8}),
-    ],
+    [("skip_gram", {"data": 1, "tensor": 8}), ("cbow", {"data": 2, "fsdp": 2, "tensor": 2}), ("glove", {"data": 8})],
 )
 def test_tables_shared_by_devices_become_those_of_one(cache, name, axes):
     alone, shared = (
-        trained(task_of(word_vectors_config(cache, **BLOCKS[name], **mesh)), 2)[0].params
-        for mesh in ({}, {"mesh": axes})
+        trained(task_of(word_vectors_config(cache, **BLOCKS[name], **mesh)), 2).params for mesh in ({}, {"mesh": axes})
     )
     for left, right in zip(jax.tree.leaves(alone), jax.tree.leaves(shared), strict=True):
         np.testing.assert_allclose(jax.device_get(left), jax.device_get(right), atol=2e-6)
@@ -148,10 +133,9 @@ def test_without_subsampling_an_epoch_has_every_word_once_as_a_center(cache):
 
 def test_a_text_that_teaches_nothing_is_refused(cache, tmp_path):
     config = word_vectors_config(cache, data={"source": "text", "directory": str(tmp_path)})
-    for text, message in (("", "the split 'train' has no text"), ("one two three\n", "no word .* occurs 2 times")):
-        (tmp_path / "train.txt").write_text(text)
-        with pytest.raises(DataError, match=message):
-            task_of(config).training_data()
+    (tmp_path / "train.txt").write_text("one two three\n")
+    with pytest.raises(DataError, match="no word of the split 'train' occurs 2 times"):
+        task_of(config).training_data()
 
 
 @pytest.mark.slow
@@ -159,7 +143,7 @@ def test_words_of_one_class_become_neighbors_by_the_quick_recipe(cache):
     """Most of the three nearest words of verbs, creatures and places are of their class."""
     changed = [("data.cache_directory", str(cache)), ("mesh.data", "1"), ("training.num_updates", "100")]
     task = task_of(from_dict(apply_overrides(load_recipe("configs/word_vectors.py:quick"), changed)))
-    state, _ = trained(task, 100)
+    state = trained(task, 100)
     vectors = vectors_of(state.params, task.config, task.tokenizer)
     classes = {
         "verb": {verb.english_third for verbs in VERBS.values() for verb in verbs},

@@ -148,7 +148,6 @@ class VectorReport:
     similarities: tuple[SimilarityScore, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Nested fields for ``json.dumps``."""
         return asdict(self)
 
     def headline(self) -> dict[str, float]:
@@ -170,7 +169,6 @@ class VectorReport:
         return {name: number for name, number in numbers.items() if number is not None} | ranks
 
     def table(self) -> str:
-        """The report as aligned plain text."""
         parts = [f"{self.num_words:,} words, {self.dimension} dimensions"]
         if self.analogies:
             rows = [("analogies", "accuracy", "correct", "covered", "coverage")]
@@ -204,7 +202,6 @@ def evaluate_vectors(vectors: WordVectors, test_sets: WordTestSets) -> VectorRep
 
 
 def _score_analogies(vectors: WordVectors, name: str, sections: Sections) -> AnalogyScores:
-    """Scores one set, with one search for all questions."""
     found = [(section, tuple(map(vectors.find, question))) for section, each in sections.items() for question in each]
     known = [(section, rows) for section, rows in found if None not in rows]
     rows = np.array([rows for _, rows in known], np.int64).reshape(-1, 4)

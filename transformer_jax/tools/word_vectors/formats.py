@@ -215,5 +215,4 @@ def _sizes(line: bytes) -> tuple[int, int] | None:
 
 
 def _shown(raw: bytes) -> str:
-    """The beginning of ``raw`` as quoted text."""
     return repr(raw[:40].decode("utf-8", "replace").strip())

@@ -118,7 +118,8 @@ def count_corpus(
     # Zero rows have the cosine 0.
     scores = cosine_similarity(matrix, vectorize([query]))[:, 0] if query is not None else np.zeros(0)
     best = [row for row in np.argsort(-scores, kind="stable")[:count].tolist() if scores[row] > 0]
-    texts = {row: text for row, text in enumerate(read_lines(path)) if row in (document - 1, *best)}
+    shown = {document - 1, *best}
+    texts = {row: text for row, text in enumerate(read_lines(path)) if row in shown}
     nearest = [(float(scores[row]), row + 1, texts[row]) for row in best]
     return CountedCorpus(counted, texts.get(document - 1, ""), top, nearest)
 

@@ -126,14 +126,13 @@ class PairBlocks:
 
 
 def open_cooccurrences(
-    store: DocumentStore, identity: dict[str, str], counts: np.ndarray, window: int, memory_pairs: int, cache: str
+    store: DocumentStore, identity: dict[str, str], counts: np.ndarray, config: GloveConfig, cache: str
 ) -> np.ndarray:
     """The counted pairs of a text, from the cache if it was counted before; raises DataError if there are none."""
-    key = json.dumps([FORMAT_VERSION, identity, window, int(np.count_nonzero(counts)), int(counts.sum())])
+    key = json.dumps([FORMAT_VERSION, identity, config.window, int(np.count_nonzero(counts)), int(counts.sum())])
     name = hashlib.sha256(key.encode()).hexdigest()[:32]
-    file = open_or_build(
-        cache, f"cooccurrences/{name}", _whole_pairs, partial(count_cooccurrences, store, counts, window, memory_pairs)
-    )
+    count = partial(count_cooccurrences, store, counts, config.window, config.memory_pairs)
+    file = open_or_build(cache, f"cooccurrences/{name}", _whole_pairs, count)
     if not file.stat().st_size:
         raise DataError("data: no two words are near each other; give more text")
     return np.memmap(file, PAIR, "r")
@@ -169,10 +168,12 @@ def count_cooccurrences(
             size = len(held[0])
             # If most pairs are distinct, summing frees little memory.
             if size >= memory_pairs // 2:
-                runs.append(_written(held.pop(), directory / f"run-{len(runs)}"))
+                runs.append(directory / f"run-{len(runs)}")
+                held.pop().tofile(runs[-1])
                 size = 0
     if held:
-        runs.append(_written(_summed(np.concatenate(held)), directory / f"run-{len(runs)}"))
+        runs.append(directory / f"run-{len(runs)}")
+        _summed(np.concatenate(held)).tofile(runs[-1])
     with open(directory / PAIRS_FILE, "wb") as file:
         for pairs in _merged([np.memmap(run, PAIR, "r") for run in runs if run.stat().st_size]):
             pairs.tofile(file)
@@ -214,11 +215,6 @@ def _summed(pairs: np.ndarray) -> np.ndarray:
     summed["key"] = keys[starts]
     summed["count"] = np.add.reduceat(pairs["count"][order].astype(np.float64), starts)
     return summed
-
-
-def _written(pairs: np.ndarray, path: Path) -> Path:
-    pairs.tofile(path)
-    return path
 
 
 def _merged(runs: list[np.ndarray]) -> Iterator[np.ndarray]:

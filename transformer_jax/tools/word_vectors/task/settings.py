@@ -33,7 +33,6 @@ class WordTextConfig(TextDataConfig):
     )
 
     def absolute(self) -> "WordTextConfig":
-        """The same with absolute paths."""
         sets = absolute_path(self.test_sets, "data.test_sets")
         return replace(self, **vars(super().absolute()) | {"test_sets": sets})
 

@@ -19,11 +19,11 @@ from transformer_jax.config import (
     load_run_config,
     without_its_cache,
 )
-from transformer_jax.config.json_text import is_count, parse_json
+from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.token_store import DocumentStore
 from transformer_jax.data.tokenizers import TokenizerPair, train_text_tokenizer
-from transformer_jax.data.tokenizers.listed import LowerWordTokenizer, WordTokenizer
+from transformer_jax.data.tokenizers.listed import LowerWordTokenizer
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.tasks.task import DataReport, MeasuredSplit
@@ -39,7 +39,6 @@ from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated
 from transformer_jax.training.step import UpdateRule
 
-WORD_TOKENIZERS = {"word": WordTokenizer, "lower_word": LowerWordTokenizer}
 WITHOUT_VECTOR = "ids_without_vector"
 """Key of ``data.json``."""
 VALIDATION_UPDATES = 4
@@ -55,7 +54,6 @@ class WordVectorEvaluation(MeasuredSplit):
         return f"loss {self.metrics['loss']:.4f}{found}"
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Name, value and remark of every line of the table."""
         test_sets = dict(self.metrics)
         loss, accuracy = test_sets.pop("loss"), test_sets.pop("accuracy")
         return [
@@ -78,7 +76,6 @@ class WordVectorData:
 
     @property
     def report(self) -> DataReport:
-        """Sizes of the text and its blocks."""
         counts, line = self.blocks.report()
         store = self.store
         size = f"{store.num_documents:,} documents, {store.num_tokens:,} tokens"
@@ -101,19 +98,17 @@ class WordVectorData:
 
         parts, count = parts_of_rows(self.mesh)
 
-        def read(update: int) -> PyTree:
-            return jax.tree.map(lambda rows: _parts(rows, parts, count), self.blocks.block(update))
+        def own(rows: np.ndarray) -> np.ndarray:
+            groups = rows.reshape(count, -1, *rows.shape[1:])
+            return groups[list(parts)].reshape(-1, *rows.shape[1:])
 
-        return prefetched(read, first_update)
+        return prefetched(lambda update: jax.tree.map(own, self.blocks.block(update)), first_update)
 
 
 class WordVectorTask(TextTask):
     """Data, objective and evaluation of word vectors."""
 
-    next_commands = (
-        "evaluate --workdir={workdir} --split=validation",
-        "vectors neighbors WORD --workdir={workdir}",
-    )
+    next_commands = ("evaluate --workdir={workdir} --split=validation", "vectors neighbors WORD --workdir={workdir}")
     commands_of_trained = ("vectors neighbors WORD --workdir={workdir}",)
 
     def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh, objective: Any = None) -> None:
@@ -129,15 +124,14 @@ class WordVectorTask(TextTask):
         """
         source = open_documents(config.data, config.data_seed)
         settings, split = config.tokenizer, config.data.train_split
-        if settings.kind not in WORD_TOKENIZERS:
+        if settings.kind != LowerWordTokenizer.kind:
             tokenizer = train_text_tokenizer(settings, source, split, config.data_seed)
             return TokenizerPair(tokenizer, tokenizer)
         texts = (document.text for document in source.documents(split))
-        words = WORD_TOKENIZERS[settings.kind].train(texts, settings.vocabulary_size, settings.min_count)
+        words = LowerWordTokenizer.train(texts, settings.vocabulary_size, settings.min_count)
         if words.vocabulary_size == NUM_SPECIAL_IDS:
-            if next(iter(source.documents(split)), None) is None:
-                raise DataError(f"data: the split {split!r} has no text")
-            raise DataError(f"data: no word of {split!r} occurs {settings.min_count} times; lower tokenizer.min_count")
+            problem = f"no word of the split {split!r} occurs {settings.min_count} times"
+            raise DataError(f"data: {problem}; give text, or lower tokenizer.min_count")
         return TokenizerPair(words, words)
 
     @staticmethod
@@ -215,23 +209,18 @@ class WordVectorTask(TextTask):
 
     def _blocks(self, split: str) -> TextBlocks | PairBlocks:
         """The blocks of a split, cached since the negatives of a large vocabulary take a second."""
-        if split not in self._blocks_of_splits:
-            self._blocks_of_splits[split] = self._new_blocks(self._store(split))
-        return self._blocks_of_splits[split]
-
-    def _new_blocks(self, store: DocumentStore) -> TextBlocks | PairBlocks:
-        config, model = self.config, self.config.model
+        if split in self._blocks_of_splits:
+            return self._blocks_of_splits[split]
+        store, data, batching, model = self._store(split), self.config.data, self.config.batching, self.config.model
+        blocks: TextBlocks | PairBlocks
         if model.kind == "glove":
-            cache = config.data.cache_directory
             with first_goes_first("tokenized data"):
-                pairs = open_cooccurrences(store, self.identity, self.counts, model.window, model.memory_pairs, cache)
-            return PairBlocks(pairs, self.tokenizer.vocabulary_size, config.batching, config.data_seed)
-        return TextBlocks(store, self.counts, config.data.subsample, config.batching, config.model, config.data_seed)
-
-
-def _parts(rows: np.ndarray, parts: tuple[int, ...], count: int) -> np.ndarray:
-    whole = rows.reshape(count, -1, *rows.shape[1:])
-    return whole[list(parts)].reshape(-1, *rows.shape[1:])
+                pairs = open_cooccurrences(store, self.identity, self.counts, model, data.cache_directory)
+            blocks = PairBlocks(pairs, self.tokenizer.vocabulary_size, batching, self.config.data_seed)
+        else:
+            blocks = TextBlocks(store, self.counts, data.subsample, batching, model, self.config.data_seed)
+        self._blocks_of_splits[split] = blocks
+        return blocks
 
 
 def vectors_of_run(workdir: str | Path, checkpoint: str) -> WordVectors:
@@ -251,10 +240,6 @@ def _ids_without_vector(run: RunDirectory) -> tuple[int, ...]:
     if not run.data_report.exists():
         return ()
     try:
-        ids = parse_json(run.data_report.read_text(encoding="utf-8")).get(WITHOUT_VECTOR, ())
-        is_sound = isinstance(ids, list | tuple) and all(is_count(each) for each in ids)
-    except (ValueError, AttributeError):
-        is_sound = False
-    if not is_sound:
-        raise DataError(f"{run.data_report}: not the report on the data of a run")
-    return tuple(ids)
+        return tuple(map(int, parse_json(run.data_report.read_bytes()).get(WITHOUT_VECTOR, ())))
+    except (ValueError, TypeError, AttributeError):
+        raise DataError(f"{run.data_report}: not the report on the data of a run") from None

@@ -26,10 +26,8 @@ RandomBits = Callable[[int], np.ndarray]
 
 def random_bits(seed: int, update: int, stream: int) -> RandomBits:
     """A function of n that returns n uint64 from a generator with stable output in NumPy; streams are independent."""
-    generator = np.random.Philox(
-        key=np.array([seed, update], np.uint64), counter=np.array([0, 0, 0, stream], np.uint64)
-    )
-    return generator.random_raw
+    key, counter = np.array([seed, update], np.uint64), np.array([0, 0, 0, stream], np.uint64)
+    return np.random.Philox(key=key, counter=counter).random_raw
 
 
 def counts_of_words(store: DocumentStore, vocabulary_size: int, min_count: int) -> np.ndarray:
@@ -42,12 +40,10 @@ def counts_of_words(store: DocumentStore, vocabulary_size: int, min_count: int) 
         counts += np.bincount(store.ids[start : start + IDS_AT_ONCE], minlength=vocabulary_size)
     kept = np.where(counts >= min_count, counts, 0)
     kept[:NUM_SPECIAL_IDS] = 0
-    words = int(np.count_nonzero(kept))
-    if words == 0:
+    if (words := np.count_nonzero(kept)) < 2:
         most = int(counts[NUM_SPECIAL_IDS:].max(initial=0))
-        raise DataError(f"tokenizer.min_count: no word occurs {min_count} times, at most {most:,} times; lower it")
-    if words == 1:
-        raise DataError("data: only one word is left; lower tokenizer.min_count or give more text")
+        problem = f"{words} words occur {min_count} times, the most frequent {most:,} times; lower it or give more text"
+        raise DataError(f"tokenizer.min_count: {problem}")
     return kept
 
 
