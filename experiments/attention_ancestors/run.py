@@ -17,6 +17,8 @@ from pathlib import Path
 from pictures import draw_alignments, draw_lines, draw_totals
 from scores import EXAMPLE, bleu_by_length, describe, sentence_alignment, write_table
 
+from transformer_jax.runs.metrics_log import read_metrics
+
 HERE = Path(__file__).resolve().parent
 CONFIGS = HERE.parents[1] / "configs"
 WIDE = {"model.d_embedding": 256, "model.d_hidden": 256, "model.d_attention": 256}
@@ -146,8 +148,7 @@ def measured_budget(name: str, arguments: argparse.Namespace) -> dict:
     settings = {"training.num_updates": CALIBRATION_UPDATES, "training.evaluate_every": CALIBRATION_UPDATES}
     settings |= {"training.validation_sentences": 8, "training.log_every": 20, "optimizer.warmup_updates": 20}
     train(name, trial, arguments, settings)
-    records = [json.loads(line) for line in (trial / "metrics.jsonl").read_text().splitlines()]
-    losses = [record for record in records if "train/target_tokens" in record]
+    losses = [record for record in read_metrics(trial / "metrics.jsonl") if "train/target_tokens" in record]
     # The first lines of the log hold the compilation of every shape.
     speeds = sorted(record["speed/target_tokens_per_second"] for record in losses[2:])
     speed = speeds[len(speeds) // 2]

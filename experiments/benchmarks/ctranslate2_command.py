@@ -26,7 +26,8 @@ def main() -> None:
     arguments = parser.parse_args()
     models = sorted(arguments.folder.rglob("tokenizer.*.model"))
     source, target = (sentencepiece.SentencePieceProcessor(model_file=str(each)) for each in (models[0], models[-1]))
-    lines = arguments.input.read_text(encoding="utf-8").splitlines()
+    # Unlike splitlines, this ends no line at a Unicode separator.
+    lines = arguments.input.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     pieces = [source.encode(line, out_type=str) for line in lines]
     translator = open_translator(str(arguments.folder), arguments.compute_type, arguments.device)
     found = translated(

@@ -290,7 +290,9 @@ TOKENIZED = {
 
 def write_tokenizing(files: list[Path], sizes: list[int], output: Path) -> None:
     """Tokenizes every number of pairs in every way, each in a process of its own."""
-    texts = [file.read_text(encoding="utf-8").splitlines() for file in files]
+    from transformer_jax.data.text_files import read_lines
+
+    texts = [list(read_lines(file)) for file in files]
     results = []
     for pairs in sizes:
         with tempfile.TemporaryDirectory() as folder:
@@ -322,6 +324,7 @@ def cost_of_tokenizing(folder: Path, way: str) -> float:
     from transformer_jax.data import pair_encoding
     from transformer_jax.data.cached_stores import WHOLE_SPLIT, Shard
     from transformer_jax.data.corpora import open_corpus
+    from transformer_jax.data.text_files import read_lines
     from transformer_jax.data.token_store import PairTokenization
     from transformer_jax.data.tokenizers import train_tokenizers
 
@@ -332,7 +335,7 @@ def cost_of_tokenizing(folder: Path, way: str) -> float:
     cores, shards = TOKENIZED[way]
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     work = PairTokenization(corpus, "train", tokenizers, config)
-    texts = [] if shards else [(folder / f"train.{language}").read_text().splitlines() for language in ("en", "de")]
+    texts = [] if shards else [list(read_lines(folder / f"train.{language}")) for language in ("en", "de")]
     started = sum(os.times()[:4])
     for text, tokenizer in zip(texts, tokenizers, strict=False):
         for begin in range(0, len(text), pair_encoding.CHUNK_PAIRS):

@@ -14,6 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from transformer_jax.runs.metrics_log import read_metrics
+
 # Training text and validation text, and the languages; "no spaces": words of the target are written together.
 CORPORA = {
     "m30k_en_de": ("multi30k/train", "multi30k/val", "en", "de"),
@@ -68,8 +70,7 @@ def result(folder: Path) -> str:
     """A row of the table."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))["config"]
     outcome = json.loads((folder / "outcome.json").read_text(encoding="utf-8"))
-    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    found = [each for each in records if "validation/loss" in each]
+    found = [each for each in read_metrics(folder / "metrics.jsonl") if "validation/loss" in each]
     key = outcome["metric"] if outcome["metric"] in found[-1] else f"validation/{outcome['metric']}"
     best = max(found, key=lambda each: each.get(key) or 0.0)
     seconds = sum(json.loads((folder / "goodput.json").read_text(encoding="utf-8"))["seconds"].values())
