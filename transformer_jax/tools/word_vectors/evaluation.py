@@ -56,7 +56,8 @@ def read_test_sets(paths: Sequence[str]) -> WordTestSets:
         if not found:
             raise DataError(f"{path}: no test sets in this folder; expected files that end in {', '.join(ENDINGS)}")
         files += found
-    analogies, similarities = {}, {}
+    analogies: dict[str, Sections] = {}
+    similarities: dict[str, Sequence[JudgedPair]] = {}
     for file in dict.fromkeys(file.resolve() for file in files):
         if file.stem in analogies | similarities:
             raise DataError(f"{file}: another test set is named {file.stem}; rename one")

@@ -22,7 +22,7 @@ from transformer_jax.config import (
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.token_store import DocumentStore
-from transformer_jax.data.tokenizers import TokenizerPair, train_text_tokenizer
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, train_text_tokenizer
 from transformer_jax.data.tokenizers.listed import LowerWordTokenizer
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.distributed import first_goes_first
@@ -118,21 +118,15 @@ class WordVectorTask(TextTask):
 
     @staticmethod
     def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
-        """Trains the tokenizer; a vocabulary of words counts the whole training split instead of a sample.
-
-        Raises DataError if there is no text, or no word occurs ``tokenizer.min_count`` times.
-        """
+        """Trains the tokenizer; a vocabulary of words counts the whole training split instead of a sample."""
         source = open_documents(config.data, config.data_seed)
         settings, split = config.tokenizer, config.data.train_split
-        if settings.kind != LowerWordTokenizer.kind:
+        if settings.kind == LowerWordTokenizer.kind:
+            texts = (document.text for document in source.documents(split))
+            tokenizer: Tokenizer = LowerWordTokenizer.train(texts, settings.vocabulary_size, settings.min_count)
+        else:
             tokenizer = train_text_tokenizer(settings, source, split, config.data_seed)
-            return TokenizerPair(tokenizer, tokenizer)
-        texts = (document.text for document in source.documents(split))
-        words = LowerWordTokenizer.train(texts, settings.vocabulary_size, settings.min_count)
-        if words.vocabulary_size == NUM_SPECIAL_IDS:
-            problem = f"no word of the split {split!r} occurs {settings.min_count} times"
-            raise DataError(f"data: {problem}; give text, or lower tokenizer.min_count")
-        return TokenizerPair(words, words)
+        return TokenizerPair(tokenizer, tokenizer)
 
     @staticmethod
     def batch_shape(config: ExperimentConfig, rows: int, length: int) -> PyTree:
