@@ -11,7 +11,7 @@ from transformer_jax.config import BatchingConfig, DataError
 from transformer_jax.data import tensorflow_runtime
 from transformer_jax.data.batch_plan import plan_batches
 from transformer_jax.data.batches import ALL_ROWS, make_batch
-from transformer_jax.data.pipeline import WINDOW, fetched_batches, fetched_first, prefetched, read_by_threads
+from transformer_jax.data.pipeline import WINDOW, fetched_batches, prefetched, read_by_threads
 from transformer_jax.sequence_types import RowParts
 
 KINDS = ("buckets", "packed", "tokens")
@@ -135,26 +135,25 @@ def test_windows_are_fetched_before_their_updates_and_one_ahead():
             ahead.wait(20)
         fetched.append((begin, end))
 
-    with fetched_first(lambda update: (update, max(end for _, end in fetched)), fetch, start_update=5) as read:
-        for update in range(5, 9):
-            assert read(update)[0] == update < read(update)[1]
-        # The window of updates 9 to 12 was requested with the one before it, and the next one does not hold it up.
-        assert read(9)[1] == 13
-        ahead.set()
-        assert read(5 + 2 * WINDOW)[1] >= 5 + 3 * WINDOW
-    assert fetched[:5] == [(5, 6), (6, 7), (7, 9), (9, 13), (13, 21)]
+    batches = fetched_batches(lambda update: (update, max(end for _, end in fetched)), fetch, 5, prefetch=1)
+    # The window of updates 9 to 12 is requested with the one before it, and the next one does not hold it up.
+    assert [update for update, end in itertools.islice(batches, 5) if update < end] == [5, 6, 7, 8, 9]
+    assert fetched == [(5, 6), (6, 7), (7, 9), (9, 13)]
+    ahead.set()
+    assert all(update < end for update, end in itertools.islice(batches, 3 * WINDOW))
     assert (5 + 2 * WINDOW, 5 + 3 * WINDOW) in fetched
+    batches.close()
 
     def fails(begin, end):
         raise DataError("no answer")
 
-    with pytest.raises(DataError, match="no answer"), fetched_first(lambda update: update, fails, 0) as read:
-        read(0)
+    with pytest.raises(DataError, match="no answer"):
+        next(fetched_batches(lambda update: update, fails, 0))
 
 
 def test_the_end_waits_neither_for_windows_nor_for_reads_of_them():
     blocked = Event()
-    batches = fetched_batches(lambda update: update, lambda begin, end: begin > 1 and blocked.wait(60), 0)
+    batches = fetched_batches(lambda update: update, lambda begin, end: begin > 3 and blocked.wait(60), 0)
     assert [next(batches), next(batches)] == [0, 1]
     batches.close()
     for thread in enumerate_threads():

@@ -3,10 +3,8 @@
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future, InvalidStateError, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from queue import SimpleQueue
-from threading import Event, Lock, Thread
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Thread
 
 import jax
 import numpy as np
@@ -40,78 +38,55 @@ def prefetched(read: Callable[[int], PyTree], start_update: int, prefetch: int =
 
 def read_by_threads(read: Callable[[int], PyTree], start_update: int, prefetch: int = 8) -> Iterator[PyTree]:
     """``prefetched`` without TensorFlow: exceptions of ``read`` are raised as they are, and it may return any object."""
-    pool = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="batches")
-    try:
-        coming = deque(pool.submit(read, start_update + ahead) for ahead in range(prefetch))
-        for update in itertools.count(start_update + prefetch):
-            yield coming.popleft().result()
-            coming.append(pool.submit(read, update))
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    return _read_updates(read, itertools.count(start_update), prefetch)
 
 
 def fetched_batches(
     read: Callable[[int], PyTree], fetch: Callable[[int, int], object], start_update: int, prefetch: int = 8
 ) -> Iterator[PyTree]:
-    """``read_by_threads`` after ``fetched_first``."""
-    with fetched_first(read, fetch, start_update) as read_fetched:
-        yield from read_by_threads(read_fetched, start_update, prefetch)
+    """``read_by_threads`` after ``fetch(begin, end)``, which reads the tokens of these updates from an object store.
 
-
-@contextmanager
-def fetched_first(
-    read: Callable[[int], PyTree], fetch: Callable[[int, int], object], start_update: int
-) -> Iterator[Callable[[int], PyTree]]:
-    """``read``, preceded by ``fetch(begin, end)`` for the updates of the same window, while a thread fetches the next window.
-
-    ``fetch`` reads the tokens of a range of updates from an object store. Windows have 1, 1, 2, 4 ... ``WINDOW`` updates: the
-    first update waits for little, and later windows need few large ranges. Exceptions of ``fetch`` are raised by ``read``. The
-    end of the block, and of the process, does not wait for the thread; reads that wait for it raise CancelledError.
+    A thread fetches one window of updates ahead. Windows have 1, 1, 2, 4 ... ``WINDOW`` updates: the first update waits for
+    little, and later windows need few large ranges. Exceptions of ``fetch`` are raised.
     """
-    asked: SimpleQueue[tuple[Future[object], int, int] | None] = SimpleQueue()
-    windows, lock, over = dict[int, Future[object]](), Lock(), Event()
-    short = WINDOW.bit_length()
 
-    def submitted(number: int) -> Future[object]:
-        begin, end = (1 << number) // 2, 1 << number
-        if number >= short:
-            begin, end = WINDOW * (number - short + 1), WINDOW * (number - short + 2)
-        found: Future[object] = Future()
-        asked.put((found, start_update + begin, start_update + end))
-        return found
+    def updates() -> Iterator[int]:
+        begin, size = start_update, 1
+        coming = _in_background(fetch, begin, begin + size)
+        while True:
+            end = begin + size
+            size = min(end - start_update, WINDOW)
+            coming, window = _in_background(fetch, end, end + size), coming
+            window.result()
+            yield from range(begin, end)
+            begin = end
 
-    def fetch_windows() -> None:
-        for found, begin, end in iter(asked.get, None):
-            # A window may be cancelled while it is fetched.
-            with suppress(InvalidStateError):
-                try:
-                    found.set_result(None if found.cancelled() else fetch(begin, end))
-                except Exception as error:
-                    found.set_exception(error)
+    return _read_updates(read, updates(), prefetch)
 
-    def read_fetched(update: int) -> PyTree:
-        ahead = update - start_update
-        number = ahead.bit_length() if ahead < WINDOW else short - 1 + ahead // WINDOW
-        with lock:
-            if over.is_set():
-                raise CancelledError
-            for each in (number, number + 1):
-                windows[each] = windows.get(each) or submitted(each)
-            own = windows[number]
-            for each in [each for each in windows if each < number and windows[each].done()]:
-                del windows[each]
-        own.result()
-        return read(update)
 
-    Thread(target=fetch_windows, name="fetch", daemon=True).start()
+def _read_updates(read: Callable[[int], PyTree], updates: Iterator[int], prefetch: int) -> Iterator[PyTree]:
+    pool, coming = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="batches"), deque[Future[PyTree]]()
     try:
-        yield read_fetched
+        # Few at first: the first update waits for no other.
+        for ahead in itertools.chain(range(1, prefetch), itertools.repeat(prefetch)):
+            coming.extend(pool.submit(read, update) for update in itertools.islice(updates, ahead - len(coming)))
+            yield coming.popleft().result()
     finally:
-        asked.put(None)
-        with lock:
-            over.set()
-            for window in windows.values():
-                window.cancel()
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _in_background(function: Callable[..., object], *arguments: int) -> Future[object]:
+    """The result of ``function``, in a thread that the end of the process does not wait for."""
+    found: Future[object] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(function(*arguments))
+        except Exception as error:
+            found.set_exception(error)
+
+    Thread(target=run, name="fetch", daemon=True).start()
+    return found
 
 
 def _read_ahead(read: Callable[[int], PyTree], start_update: int, prefetch: int) -> Iterator[PyTree]:
