@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.config import DataConfig
+from transformer_jax.data.cached_stores import Shard, SplitStore, Tokenization
 from transformer_jax.data.sentence_pairs import SentencePair, digest
 from transformer_jax.data.token_store import TokenStore, open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
@@ -70,6 +71,23 @@ def store_of(letter_tokenizers: TokenizerPair, data_config: Callable[..., DataCo
         return open_token_store(ListedCorpus(texts), "train", letter_tokenizers, config, is_training=is_training)
 
     return make
+
+
+@pytest.fixture
+def tokenized(tmp_path: Path) -> Callable[[Tokenization, int], SplitStore]:
+    """The store of ``count`` shards that are tokenized apart and joined."""
+
+    def join(work: Tokenization, count: int) -> SplitStore:
+        folders = [tmp_path / f"{index}of{count}" for index in range(count)]
+        for index, folder in enumerate(folders):
+            folder.mkdir()
+            work.write(folder, Shard(index, count))
+        joined = tmp_path / f"joined{count}"
+        joined.mkdir()
+        work.join([work.store_type(folder) for folder in folders], joined)
+        return work.store_type(joined)
+
+    return join
 
 
 def word(length: int, shift: int) -> str:

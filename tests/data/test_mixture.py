@@ -18,7 +18,7 @@ from transformer_jax.config import (
     from_dict,
 )
 from transformer_jax.data.batch_plan import plan_batches
-from transformer_jax.data.cached_stores import WHOLE_SPLIT, Shard, build_shard
+from transformer_jax.data.cached_stores import WHOLE_SPLIT
 from transformer_jax.data.corpora import completed, open_corpus, require_readable
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.mixture import items_of_epoch, ranges_of, times_an_epoch
@@ -99,20 +99,14 @@ def test_one_store_holds_the_corpora_in_order_with_tags_and_filters_see_the_plai
     assert [pair.source for pair in corpus.pairs("validation")][40:] == ["<BT> a", "", "<BT> c", "<BT> b"]
 
 
-def test_shards_and_segmentations_keep_corpora_together(folder, tmp_path):
-    for number, settings in enumerate(({}, {"bpe_dropout": 0.2, "segmentations": 2})):
-        stores = []
-        for count in (1, 5):
-            data = data_of(folder, cache_directory=f"{tmp_path}/{number}-{count}", **settings)
-            corpus, tokenizers = open_corpus(data, 0), tokenizers_of(data)
-            for index in range(count):
-                build_shard(
-                    PairTokenization(corpus, "train", tokenizers, data), data.cache_directory, Shard(index, count)
-                )
-            stores.append(open_token_store(corpus, "train", tokenizers, data, is_training=True))
-        assert stores[0].statistics == stores[1].statistics
-        assert list(stores[0].statistics.corpora.values()) == [40 * (1 + number), 10 * (1 + number), 2 * (1 + number)]
-        np.testing.assert_array_equal(stores[0].source_side.ids, stores[1].source_side.ids)
+@pytest.mark.parametrize("times", [1, 2])
+def test_shards_and_segmentations_keep_corpora_together(folder, tokenized, times):
+    data = data_of(folder, **({"bpe_dropout": 0.2, "segmentations": times} if times > 1 else {}))
+    work = PairTokenization(open_corpus(data, 0), "train", tokenizers_of(data), data)
+    whole, joined = tokenized(work, 1), tokenized(work, 5)
+    assert whole.statistics == joined.statistics
+    assert list(whole.statistics.corpora.values()) == [40 * times, 10 * times, 2 * times]
+    np.testing.assert_array_equal(whole.source_side.ids, joined.source_side.ids)
 
 
 @pytest.mark.parametrize(
@@ -376,14 +370,10 @@ def test_rows_of_a_language_model_have_the_shares_and_its_loss_is_measured_by_co
     assert task.evaluate({}, "validation", limit=3).documents == 3
 
 
-def test_shards_of_documents_keep_corpora_together_and_a_corpus_needs_a_row(texts, tmp_path):
+def test_shards_of_documents_keep_corpora_together_and_a_corpus_needs_a_row(texts, tokenized):
     config = from_dict(texts)
-    source, stores = open_documents(config.data, 0), []
-    for count in (1, 4):
-        for index in range(count):
-            work = DocumentTokenization(source, "train", ByteTokenizer(), config.data)
-            build_shard(work, str(tmp_path / str(count)), Shard(index, count))
-        stores.append(work.opened(str(tmp_path / str(count))))
+    work = DocumentTokenization(open_documents(config.data, 0), "train", ByteTokenizer(), config.data)
+    stores = [tokenized(work, count) for count in (1, 4)]
     np.testing.assert_array_equal(stores[0].ids, stores[1].ids)
     assert stores[0].counts() == stores[1].counts() and stores[1].corpora == {"web": 81, "books": 36}
     with pytest.raises(DataError, match="the corpus 'books' fills no row of 1000 tokens"):

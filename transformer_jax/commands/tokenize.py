@@ -4,7 +4,7 @@ from transformer_jax.commands import flags
 @flags.command(
     flags.config,
     flags.string("output", "", "folder or address (s3://, gs://) of a store for data.store (default: the cache)"),
-    flags.string("shard", None, "INDEX/COUNT, such as 3/64: only this shard; indices begin with 0"),
+    flags.string("shard", None, "INDEX/COUNT, such as 3/64: only this shard of --output; indices begin with 0"),
 )
 def tokenize(values: flags.Values) -> int:
     """Tokenize the training split of a recipe, so that training begins at once.
@@ -21,13 +21,12 @@ def tokenize(values: flags.Values) -> int:
     so a job that was killed can be repeated. The process that completes the last shard finishes the store; until then training
     names missing shards and ends. The result is the same as without shards.
 
-    With --output each machine may have its own copy of the text: the files need the same name and content. Without it they must
-    share the files of the text and data.cache_directory.
+    Each machine may have its own copy of the text: the files need the same name and content.
     """
     import jax
 
     from transformer_jax.config import ConfigError, MeshConfig
-    from transformer_jax.data.cached_stores import WHOLE_SPLIT, Shard, build_shard
+    from transformer_jax.data.cached_stores import WHOLE_SPLIT, Shard
     from transformer_jax.data.corpora import completed
     from transformer_jax.data.shared_stores import upload_shard
     from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
@@ -41,6 +40,8 @@ def tokenize(values: flags.Values) -> int:
     config, remark = completed(flags.resolve_config(values))
     if config.data.store:
         raise ConfigError("data.store: is read by train; tokenize writes --output")
+    if values.shard and not values.output:
+        raise ConfigError("--shard: shards need a store; add --output=/shared/tokens or an address, for data.store")
     if values.output and config.init.run and config.init.tokenizer == "adopt":
         raise ConfigError("init.run: training adopts its tokenizers, and a store has its own; use init.tokenizer=new")
     print(remark, end="\n" * bool(remark))
@@ -49,9 +50,10 @@ def tokenize(values: flags.Values) -> int:
     task_type = task_class(config.task)
     tokenizers = new_tokenizers(config, task_type, values.output)
     work, cache = task_type(config, tokenizers, make_mesh(MeshConfig())).tokenization(), config.data.cache_directory
-    missing = upload_shard(work, values.output, cache, shard) if values.output else build_shard(work, cache, shard)
     where = f"the training split is tokenized in {values.output or cache}"
-    if missing:
+    if not values.output:
+        work.opened(cache)
+    elif missing := upload_shard(work, values.output, cache, shard):
         listed = ", ".join(f"{index}/{shard.count}" for index in missing)
         where = f"shard {values.shard} is tokenized; missing: {listed}"
     print(where)

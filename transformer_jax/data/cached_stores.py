@@ -4,7 +4,7 @@ import shutil
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,6 @@ from transformer_jax.runtime.file_digests import changed_files, write_digests
 
 StoreType = TypeVar("StoreType")
 SplitType = TypeVar("SplitType", bound="SplitStore")
-Ordered = TypeVar("Ordered")
 
 PARTIAL = ".partial"
 # A partial store of a killed process is removed when nothing was written to it for this long.
@@ -46,28 +45,10 @@ class Shard:
             raise ConfigError(f"--shard: {text!r} is not INDEX/COUNT with 0 <= INDEX < COUNT, such as 3/64")
         return cls(int(index), int(count))
 
-    def of(
-        self,
-        examples: Iterable[Ordered],
-        total: int,
-        size: Callable[[Ordered], int] = lambda example: 1,
-        begun: int = 0,
-    ) -> Iterator[Ordered]:
-        """The examples that begin in this shard of ``total`` units, the first at unit ``begun``."""
-        if self == WHOLE_SPLIT:
-            yield from examples
-            return
-        for example in examples:
-            index = min(begun * self.count // max(total, 1), self.count - 1)
-            if index > self.index:
-                return
-            if index == self.index:
-                yield example
-            begun += size(example)
-
-    def skipped(self, total: int, begun: int) -> int:
-        """How many examples of one unit, the first at unit ``begun``, begin before this shard."""
-        return max(-(-self.index * total // self.count) - begun, 0)
+    def bounds(self, total: int) -> tuple[int, int]:
+        """The units ``begin:end`` of this shard of ``total`` units; the last shard has no end."""
+        begin, end = (-(-index * total // self.count) for index in (self.index, self.index + 1))
+        return begin, end if self.index + 1 < self.count else sys.maxsize
 
 
 WHOLE_SPLIT = Shard(0, 1)
@@ -79,19 +60,24 @@ def open_or_build(
     """Opens the store ``name`` in ``data.cache_directory``, or builds it: ``write`` fills an empty folder.
 
     A store gets its name when it is complete; an incomplete or damaged one is replaced. Several processes may build the same
-    store: the first to finish wins. Raises DataError when the disk cannot be written, and where shards are unfinished.
+    store: the first to finish wins. Raises DataError when the disk cannot be written.
     """
-    directory = _directory(cache, name)
+    directory = Path(absolute_path(cache, "data.cache_directory")) / name
     if (store := _opened(open_store, directory)) is not None:
         return store
-    for folder in _shard_folders(directory):
-        count = int(folder.name.rpartition("-")[2])
-        # The process that was to join them may have been killed.
-        missing = _missing(folder, count) or [0]
-        listed = ", ".join(f"--shard={index}/{count}" for index in missing[:3])
-        remedy = f"run transformer-jax tokenize once for each shard, {listed}, or remove the folder"
-        raise DataError(f"{folder}: {len(missing)} of {count} shards of the split are to be tokenized: {remedy}")
-    return _build(directory, open_store, write)
+    try:
+        _remove_abandoned(directory.parent)
+        with appearing_folder(directory) as partial:
+            write(partial)
+            write_digests(partial)
+            if directory.exists() and _opened(open_store, directory) is None:
+                shutil.rmtree(directory, ignore_errors=True)
+    except OSError as error:
+        # Another process may have been first; its store stays, since it may be mapped already.
+        if _opened(open_store, directory) is None:
+            problem = f"cannot write the tokenized data to {directory}: {error}"
+            raise DataError(f"data.cache_directory: {problem}; choose another folder") from error
+    return open_store(directory)
 
 
 class SplitStore:
@@ -145,66 +131,6 @@ class Tokenization(ABC, Generic[SplitType]):
     def opened(self, cache: str) -> SplitType:
         """The store of the whole split, from the cache or built, as ``open_or_build``."""
         return open_or_build(cache, f"{self.kind}/{self.name}", self.store_type, self.write)
-
-
-def build_shard(work: Tokenization[SplitType], cache: str, shard: Shard) -> list[int]:
-    """Builds one shard of a store, unless that was done before; the process that completes the last joins all.
-
-    Returns the shards that are missing. Raises DataError when the disk cannot be written, and where the split has shards of
-    another count.
-    """
-    if shard == WHOLE_SPLIT:
-        work.opened(cache)
-        return []
-    name, open_store = f"{work.kind}/{work.name}", work.store_type
-    directory = _directory(cache, name)
-    if _opened(open_store, directory) is not None:
-        return []
-    folder = directory.with_name(f"{directory.name}.shards-{shard.count}")
-    for other in _shard_folders(directory):
-        if other != folder:
-            raise DataError(f"{other}: the split has shards of another count; use that, or remove the folder")
-    own = f"{Path(name).parent}/{folder.name}/{shard.index}"
-    open_or_build(cache, own, open_store, lambda path: work.write(path, shard))
-    missing = _missing(folder, shard.count)
-    if not missing:
-        shards = [folder / str(index) for index in range(shard.count)]
-        try:
-            _build(directory, open_store, lambda path: work.join([open_store(each) for each in shards], path))
-        except ValueError as error:
-            # Another process may have joined and removed them meanwhile.
-            if _opened(open_store, directory) is None:
-                raise DataError(f"{error}; remove this shard and tokenize it again") from error
-        shutil.rmtree(folder, ignore_errors=True)
-    return missing
-
-
-def _directory(cache: str, name: str) -> Path:
-    return Path(absolute_path(cache, "data.cache_directory")) / name
-
-
-def _shard_folders(directory: Path) -> list[Path]:
-    return sorted(directory.parent.glob(f"{directory.name}.shards-*"))
-
-
-def _missing(folder: Path, count: int) -> list[int]:
-    return [index for index in range(count) if not (folder / str(index)).is_dir()]
-
-
-def _build(directory: Path, open_store: Callable[[Path], StoreType], write: Callable[[Path], object]) -> StoreType:
-    try:
-        _remove_abandoned(directory.parent)
-        with appearing_folder(directory) as partial:
-            write(partial)
-            write_digests(partial)
-            if directory.exists() and _opened(open_store, directory) is None:
-                shutil.rmtree(directory, ignore_errors=True)
-    except OSError as error:
-        # Another process may have been first; its store stays, since it may be mapped already.
-        if _opened(open_store, directory) is None:
-            problem = f"cannot write the tokenized data to {directory}: {error}"
-            raise DataError(f"data.cache_directory: {problem}; choose another folder") from error
-    return open_store(directory)
 
 
 def memory_map(path: Path, dtype: str, length: int) -> np.ndarray:

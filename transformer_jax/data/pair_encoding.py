@@ -4,7 +4,7 @@ import itertools
 import operator
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,13 +30,12 @@ class Sentences(NamedTuple):
 
 
 class EncodedChunk(NamedTuple):
-    """Result of encoding ``read`` consecutive pairs; ``dropped`` counts pairs by reason, ``kept`` by corpus of a mixture."""
+    """Result of encoding ``read`` consecutive pairs; ``dropped`` counts pairs by reason."""
 
     read: int
     dropped: Counter[str]
     source: Sentences
     target: Sentences
-    kept: Mapping[str, int] = {}
 
 
 def training_filters(

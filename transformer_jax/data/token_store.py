@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ from transformer_jax.data.pair_encoding import (
     training_filters,
 )
 from transformer_jax.data.ranged_ids import Ids, OpenIds, fetch_ids
-from transformer_jax.data.sentence_pairs import Corpus, DocumentSource, content_of, pairs_after
+from transformer_jax.data.sentence_pairs import Corpus, Document, DocumentSource, content_of, pairs_after
 from transformer_jax.data.shared_stores import open_shared
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 
@@ -157,8 +158,9 @@ class TokenStore(SplitStore):
             )
             for side in SIDES
         )
-        self.arrays = {f"{name}.ids": side.ids for name, side in zip(SIDES, sides, strict=True)}
-        self.arrays |= {f"{name}.offsets": side.offsets for name, side in zip(SIDES, sides, strict=True)}
+        self.arrays = {}
+        for name, side in zip(SIDES, sides, strict=True):
+            self.arrays |= {f"{name}.ids": side.ids, f"{name}.offsets": side.offsets}
         self.check = StoreCheck(directory)
 
     def fetch(self, pairs: np.ndarray) -> None:
@@ -273,59 +275,49 @@ class PairTokenization(Tokenization[TokenStore]):
         return content_of(self.corpus, self.split)
 
     def write(self, directory: Path, shard: Shard = WHOLE_SPLIT) -> None:
-        pairs, config = self.corpus.count(self.split), self.filtering
-        times = config.segmentations if config and config.bpe_dropout else 1
-        progress = BuildProgress(self.split, times * pairs // shard.count)
-        source, target = (flattened([], tokenizer) for tokenizer in self.tokenizers)
-        nothing = EncodedChunk(0, Counter(), source, target)
-
-        def chunks() -> Iterator[EncodedChunk]:
-            begun = 0
-            for name, part in parts_of(self.corpus, self.split).items():
-                size = part.count(self.split)
-                if name:
-                    yield nothing._replace(kept={name: 0})
-                read = 0
-                for number in range(times):
-                    skipped = min(shard.skipped(times * pairs, begun), size)
-                    unread = pairs_after(part, self.split, skipped)
-                    own = shard.of(unread, times * pairs, begun=begun + skipped)
-                    # Other shards use the other cores.
-                    threads = -1 if shard == WHOLE_SPLIT else 1
-                    for chunk in encoded_chunks(own, self.tokenizers, config, number, threads):
-                        yield chunk._replace(kept={name: len(chunk.source.lengths)}) if name else chunk
-                        progress.advance(chunk.read)
-                        read += chunk.read
-                    begun += size
-                if getattr(part, "held_out", 0) and shard.index == shard.count - 1:
-                    whole = read if shard == WHOLE_SPLIT else times * sum(1 for _ in part.pairs(self.split))
-                    missing = times * size - whole
-                    if missing:
-                        yield nothing._replace(read=missing, dropped=Counter({HELD_OUT: missing}))
-
-        self._write(chunks(), directory, Counter(dict.fromkeys(training_filters(config) if config else (), 0)))
-
-    def join(self, stores: Iterable[TokenStore], directory: Path) -> None:
-        parts = _joined_arrays(stores, directory)
-        statistics = StoreStatistics.joined([StoreStatistics.from_json(part["statistics"]) for part in parts])
-        _write_description(directory, parts[0] | {"statistics": asdict(statistics)})
-
-    def _write(self, chunks: Iterable[EncodedChunk], directory: Path, dropped: Counter[str]) -> None:
+        dropped = Counter(dict.fromkeys(training_filters(self.filtering) if self.filtering else (), 0))
         read, corpora = 0, Counter[str]()
         with (
             SideWriter(directory, "source", self.tokenizers.source) as source,
             SideWriter(directory, "target", self.tokenizers.target) as target,
         ):
-            for chunk in chunks:
+            for name, chunk in self._chunks(shard):
                 read += chunk.read
                 dropped.update(chunk.dropped)
-                corpora.update(chunk.kept)
+                corpora[name] += len(chunk.source.lengths)
                 source.append(chunk.source)
                 target.append(chunk.target)
         sides = source.statistics(), target.statistics()
-        counts = StoreStatistics(self.split, read, source.sentences, dict(dropped), *sides, dict(corpora))
+        counts = StoreStatistics(self.split, read, source.sentences, dict(dropped), *sides, _named(corpora))
         id_types = {"source": source.id_type.name, "target": target.id_type.name}
         _write_description(directory, {"id_types": id_types, "statistics": asdict(counts)})
+
+    def _chunks(self, shard: Shard) -> Iterator[tuple[str, EncodedChunk]]:
+        """The chunks of a shard with the names of their corpora; the first chunk of a corpus is empty."""
+        config, source, target = self.filtering, *(flattened([], tokenizer) for tokenizer in self.tokenizers)
+        times = config.segmentations if config and config.bpe_dropout else 1
+        total = times * self.corpus.count(self.split)
+        progress = BuildProgress(self.split, total // shard.count)
+        # Other shards use the other cores.
+        threads = -1 if shard == WHOLE_SPLIT else 1
+        (first, end), begun = shard.bounds(total), 0
+        for name, part in parts_of(self.corpus, self.split).items():
+            yield name, EncodedChunk(0, Counter(), source, target)
+            for number in range(times):
+                begin = max(begun, first)
+                own = islice(pairs_after(part, self.split, begin - begun), max(end - begin, 0))
+                for chunk in encoded_chunks(own, self.tokenizers, config, number, threads):
+                    yield name, chunk
+                    progress.advance(chunk.read)
+                begun += part.count(self.split)
+            if config and config.held_out and shard.index == shard.count - 1:
+                missing = times * (part.count(self.split) - sum(1 for _ in part.pairs(self.split)))
+                yield name, EncodedChunk(missing, Counter({HELD_OUT: missing}), source, target)
+
+    def join(self, stores: Iterable[TokenStore], directory: Path) -> None:
+        parts = _joined_arrays(stores, directory)
+        statistics = StoreStatistics.joined([StoreStatistics.from_json(part["statistics"]) for part in parts])
+        _write_description(directory, parts[0] | {"statistics": asdict(statistics)})
 
 
 @dataclass(frozen=True)
@@ -354,22 +346,42 @@ class DocumentTokenization(Tokenization[DocumentStore]):
         return content_of(self.source, self.split)
 
     def write(self, directory: Path, shard: Shard = WHOLE_SPLIT) -> None:
-        size = self.source.count_bytes(self.split)
-        progress = BuildProgress(self.split, size // shard.count, unit="bytes")
-
-        def chunks() -> Iterator[DocumentChunk]:
-            begun = 0
-            for name, part in parts_of(self.source, self.split).items():
-                yield DocumentChunk(flattened([], self.tokenizer), [], {name: 0} if name else {})
-                own = shard.of(part.documents(self.split), size, lambda document: document.num_bytes, begun)
-                for chunk in chunks_of(own, lambda document: len(document.text)):
+        num_bytes, corpora = 0, Counter[str]()
+        progress = BuildProgress(self.split, self.source.count_bytes(self.split) // shard.count, unit="bytes")
+        with (
+            SideWriter(directory, DOCUMENTS, self.tokenizer) as writer,
+            open(directory / f"{DOCUMENTS}.bytes", "wb") as byte_offsets,
+        ):
+            np.zeros(1, np.int64).tofile(byte_offsets)
+            for name, documents in self._documents(shard):
+                corpora[name] += 0
+                for chunk in chunks_of(documents, lambda document: len(document.text)):
                     sizes = [document.num_bytes for document in chunk]
                     texts = self.tokenizer.encode_batch([document.text for document in chunk])
-                    yield DocumentChunk(flattened(texts, self.tokenizer), sizes, {name: len(chunk)} if name else {})
+                    writer.append(flattened(texts, self.tokenizer))
+                    (num_bytes + np.cumsum(sizes, dtype=np.int64)).tofile(byte_offsets)
+                    num_bytes += sum(sizes)
+                    corpora[name] += len(chunk)
                     progress.advance(sum(sizes))
-                begun += part.count_bytes(self.split)
+        content: dict[str, object] = {"id_type": writer.id_type.name, "documents": writer.sentences, "bytes": num_bytes}
+        content |= {"corpora": _named(corpora)} if _named(corpora) else {}
+        _write_description(directory, content | {"statistics": asdict(writer.statistics())})
 
-        self._write(chunks(), directory)
+    def _documents(self, shard: Shard) -> Iterator[tuple[str, Iterator[Document]]]:
+        """The documents of each corpus that begin in a shard."""
+
+        def own(part: DocumentSource, begun: int) -> Iterator[Document]:
+            for document in part.documents(self.split):
+                if begun >= end:
+                    return
+                if begun >= first:
+                    yield document
+                begun += document.num_bytes
+
+        (first, end), begun = shard.bounds(self.source.count_bytes(self.split)), 0
+        for name, part in parts_of(self.source, self.split).items():
+            yield name, own(part, begun)
+            begun += part.count_bytes(self.split)
 
     def join(self, stores: Iterable[DocumentStore], directory: Path) -> None:
         parts = _joined_arrays(stores, directory)
@@ -378,30 +390,6 @@ class DocumentTokenization(Tokenization[DocumentStore]):
         sides = [SideStatistics(**part["statistics"]) for part in parts]
         statistics = {"statistics": asdict(SideStatistics.joined(sides, sums["documents"]))}
         _write_description(directory, parts[0] | sums | corpora | statistics)
-
-    def _write(self, chunks: Iterable["DocumentChunk"], directory: Path) -> None:
-        num_bytes, corpora = 0, Counter[str]()
-        with (
-            SideWriter(directory, DOCUMENTS, self.tokenizer) as writer,
-            open(directory / f"{DOCUMENTS}.bytes", "wb") as byte_offsets,
-        ):
-            np.zeros(1, np.int64).tofile(byte_offsets)
-            for sentences, sizes, of_corpora in chunks:
-                writer.append(sentences)
-                (num_bytes + np.cumsum(sizes, dtype=np.int64)).tofile(byte_offsets)
-                num_bytes += sum(sizes)
-                corpora.update(of_corpora)
-        content: dict[str, object] = {"id_type": writer.id_type.name, "documents": writer.sentences, "bytes": num_bytes}
-        content |= {"corpora": corpora} if corpora else {}
-        _write_description(directory, content | {"statistics": asdict(writer.statistics())})
-
-
-class DocumentChunk(NamedTuple):
-    """Documents, their sizes in bytes, and their numbers by corpus of a mixture."""
-
-    sentences: Sentences
-    sizes: Sequence[int]
-    corpora: Mapping[str, int] = {}
 
 
 def open_document_store(
@@ -503,6 +491,11 @@ def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for each in counts:
         sums.update(each)
     return dict(sums)
+
+
+def _named(corpora: Mapping[str, int]) -> dict[str, int]:
+    """The counts of the corpora of a mixture: one corpus has no name."""
+    return {name: count for name, count in corpora.items() if name}
 
 
 def _write_description(directory: Path, content: dict[str, object]) -> None:
