@@ -51,15 +51,14 @@ def fetched_batches(
     """
 
     def updates() -> Iterator[int]:
-        begin, size = start_update, 1
-        coming = _in_background(fetch, begin, begin + size)
+        begin, end = start_update, start_update + 1
+        window = _in_background(fetch, begin, end)
         while True:
-            end = begin + size
-            size = min(end - start_update, WINDOW)
-            coming, window = _in_background(fetch, end, end + size), coming
             window.result()
+            size = min(end - start_update, WINDOW)
+            window = _in_background(fetch, end, end + size)
             yield from range(begin, end)
-            begin = end
+            begin, end = end, end + size
 
     return _read_updates(read, updates(), prefetch)
 
