@@ -5,7 +5,6 @@ import pytest
 
 from transformer_jax.data.batches import scoring_batches, token_rows
 from transformer_jax.data.pair_encoding import joined
-from transformer_jax.sequence_types import Tokens
 
 
 def ids_of(side, index):
@@ -19,12 +18,6 @@ def test_packed_rows():
     assert rows.positions.tolist() == [[0, 1, 2, 0, 1, 0], [0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]]
     assert {array.dtype for array in rows} == {np.dtype(np.int32)}
     assert not token_rows(joined([]), np.zeros(3, np.int64), width=4).ids.any()
-
-
-def test_a_sentence_a_row_is_what_from_ids_makes():
-    rows = token_rows(joined([[7, 8, 2], [9, 2]]), np.array([0, 1, 2, 2]), width=4)
-    for array, expected in zip(rows, Tokens.from_ids(rows.ids), strict=True):
-        np.testing.assert_array_equal(array, expected)
 
 
 @pytest.mark.parametrize("width", [4, 2])

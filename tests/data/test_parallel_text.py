@@ -6,7 +6,7 @@ import re
 import pytest
 
 from transformer_jax.commands import flags
-from transformer_jax.config import ConfigError, DataConfig, DataError, TokenizerConfig
+from transformer_jax.config import DataConfig, DataError, TokenizerConfig
 from transformer_jax.data import text_files
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.parallel_text import TextCorpus
@@ -78,7 +78,6 @@ def test_lines_do_not_depend_on_the_blocks_that_are_read(tmp_path, monkeypatch, 
         ({"table": "a\tA\ntwo\ttabs\there\n"}, r"train\.tsv\S*, line 2: 2 tabs, expected exactly one"),
         ({"source": gzip.compress(b"a\n", mtime=0), "target": "A\n"}, r"train\.en\S*: looks like gzip; name it \.gz"),
         ({"source": "a\n".encode("utf-16"), "target": "A\n"}, r"train\.en\S*: is UTF-16; convert it to UTF-8"),
-        ({"source": b"\x7fELF\x02\x01", "target": "A\n"}, r"train\.en\S*: is not a text file"),
     ],
 )
 def test_faults_are_named_with_file_and_line(tmp_path, gz, texts, message):
@@ -113,7 +112,7 @@ def test_missing_and_ambiguous_files_say_what_there_is(tmp_path):
             TextCorpus(str(folder), source, target).pairs(split)
 
     refuses("'/no/such' is not a folder", folder="/no/such")
-    refuses("no split 'train'.*splits found: none, only an empty folder")
+    refuses("no split 'train'.*splits found: none; where it has another name, set --config.data.train_split=NAME")
     corpus(tmp_path, "a\n", "A\n")
     write(tmp_path / "val.en.gz", "a\n")
     refuses("no split 'valid'.*splits found: train, val; did you mean 'val'", "valid")
@@ -188,15 +187,6 @@ def test_what_is_no_pair_of_files_is_refused(folder):
     ):
         with pytest.raises(DataError, match=message):
             open_corpus(DataConfig(source="text", train=text), 0).pairs("train")
-    for settings, message in (
-        ({"source": "grammar", "train": "a.en,a.de"}, "data.source: grammar reads no named files"),
-        (
-            {"source": "text", "train": "a.tsv", "validation": "b.tsv", "held_out": 3},
-            "data.held_out: data.validation is set too",
-        ),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            DataConfig(**settings)
 
 
 @pytest.mark.parametrize("settings", [{}, {"held_out": 2}, {"tags": "", "table": True}])

@@ -180,12 +180,7 @@ def test_a_store_of_other_pairs_is_refused(machine, tmp_path):
     ]:
         with pytest.raises(ConfigError, match=message):
             opened(flags, store)
-
-
-def test_a_run_of_another_seed_can_use_a_store(machine, tmp_path):
-    address = str(tmp_path / "store")
-    assert tokenize(machine(0), address, 0, 1) == 0
-    assert opened(machine(0, **{"data.seed": "1"}), address).num_pairs
+    assert opened(machine(6, **{"data.seed": "1"}), address).num_pairs, "the seed chose nothing in it"
 
 
 def test_a_store_without_pairs_is_refused(machine, tmp_path, capsys):
@@ -232,53 +227,26 @@ def test_a_shard_of_other_settings_is_not_joined(machine, tmp_path, capsys):
     assert finished_manifest(str(address))["counts"]["pairs read"] == 41
 
 
-def test_mapped_shards_that_a_disk_keeps_do_not_end_training(machine, tmp_path, monkeypatch):
-    address = str(tmp_path / "store")
-    assert tokenize(machine(0), address, 0, 1) == 0
-
-    remove = shutil.rmtree
-
-    def refuses(path, ignore_errors=False, **options):
-        if not (ignore_errors or options):
-            raise OSError("Directory not empty")
-        remove(path, ignore_errors, **options)
-
-    monkeypatch.setattr(shared_stores.shutil, "rmtree", refuses)
-    store = opened(machine(1), address)
-    assert {each.name for each in Path(store.source_side.ids.filename).parent.iterdir() if each.is_dir()} == set()
-
-
-@pytest.mark.parametrize("split", [{"data.held_out": "0.2"}, {"data.documents": "paragraphs"}])
-def test_a_store_of_other_documents_is_refused(split, tmp_path):
-    text = tmp_path / "a.txt"
-    text.write_text("a b c\n\nd e\n" * 20)
-    flags = {"data.source": "text", "data.train": str(text), "tokenizer.kind": "byte", "data.held_out": "0.1"}
-    flags |= {"data.cache_directory": str(tmp_path / "cache"), "model.compute_dtype": "float32"}
-    config = resolve("language_model:quick", flags.items())
-    store = str(tmp_path / "store")
-    task = task_class(config.task)
-    tokenizers = new_tokenizers(config, task, store)
-    upload_shard(task(config, tokenizers, make_mesh(config.mesh)).tokenization(), store, str(tmp_path), WHOLE_SPLIT)
-    text.unlink()
-    other = resolve("language_model:quick", [*flags.items(), *split.items(), ("data.store", store)])
-    with pytest.raises(ConfigError, match=f"with {next(iter(split))}="):
-        task(other, tokenizers, make_mesh(config.mesh)).training_data()
-
-
-def test_a_store_of_another_form_of_trees_is_refused(tmp_path):
-    flags = {
-        "data.cache_directory": str(tmp_path / "cache"),
-        "model.compute_dtype": "float32",
-        "data.generated_pairs": "50",
-    }
-    config = resolve("parsing", flags.items())
-    task = task_class(config.task)
+@pytest.mark.parametrize(
+    ("recipe", "flags", "other"),
+    [
+        ("language_model:quick", {"data.source": "text", "data.held_out": "0.1"}, {"data.held_out": "0.2"}),
+        ("language_model:quick", {"data.source": "text"}, {"data.documents": "paragraphs"}),
+        ("parsing", {"data.generated_pairs": "50"}, {"data.word_positions": "True"}),
+    ],
+)
+def test_a_store_of_other_settings_of_a_task_is_refused(recipe, flags, other, tmp_path):
+    flags = flags | {"data.cache_directory": str(tmp_path / "cache"), "model.compute_dtype": "float32"}
+    if recipe != "parsing":
+        (tmp_path / "a.txt").write_text("a b c\n\nd e\n" * 20)
+        flags |= {"data.train": str(tmp_path / "a.txt"), "tokenizer.kind": "byte"}
+    config, store = resolve(recipe, flags.items()), str(tmp_path / "store")
+    task, mesh = task_class(config.task), make_mesh(config.mesh)
     tokenizers = new_tokenizers(config, task)
-    store, mesh = str(tmp_path / "store"), make_mesh(config.mesh)
     upload_shard(task(config, tokenizers, mesh).tokenization(), store, str(tmp_path), WHOLE_SPLIT)
-    other = resolve("parsing", [*flags.items(), ("data.store", store), ("data.word_positions", "True")])
-    with pytest.raises(ConfigError, match=r"with data\.word_positions=False, not True"):
-        task(other, tokenizers, mesh).training_data()
+    changed = resolve(recipe, [*flags.items(), ("data.store", store), *other.items()])
+    with pytest.raises(ConfigError, match=f"with {next(iter(other))}="):
+        task(changed, tokenizers, mesh).training_data()
 
 
 def test_documents(tmp_path):
@@ -300,19 +268,6 @@ def test_documents(tmp_path):
 def test_an_address_in_the_settings_of_a_run_is_not_opened():
     with pytest.raises(ConfigError, match=r"data\.store: s3://a/b comes from the settings of a run"):
         finished_manifest("unasked+s3://a/b")
-
-
-def test_a_file_in_a_folder_is_replaced_whole(tmp_path, monkeypatch):
-    store, here = object_store.SharedFolder(str(tmp_path / "store"), "--output"), tmp_path / "here"
-    here.mkdir()
-    (here / "a.ids").write_bytes(b"old")
-    store.put([*here.iterdir()], "shards")
-    read = (tmp_path / "store/shards/a.ids").open("rb")
-    (here / "a.ids").write_bytes(b"newer")
-    store.put([*here.iterdir()], "shards")
-    with read:
-        assert read.read() == b"old"
-    assert store.sizes("shards") == {"a.ids": 5}
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from transformer_jax.data.mixture import Mixture
 from transformer_jax.data.sentence_pairs import Document, DocumentSource, did_you_mean, digest, require_split
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 from transformer_jax.data.synthetic.symbols import split_random
-from transformer_jax.data.text_files import check_sentence, hash_file, is_text_file, raw_blocks, raw_lines
+from transformer_jax.data.text_files import check_sentence, hash_file, is_text_file, line_blocks, raw_lines
 
 ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 SENTENCES_IN_PARAGRAPH = (3, 7)
@@ -50,7 +50,6 @@ class _TextFile:
     documents_are: str
 
     def file(self, split: str) -> Path:
-        """The file of a split."""
         raise NotImplementedError
 
     def documents(self, split: str) -> Iterator[Document]:
@@ -61,22 +60,19 @@ class _TextFile:
         """Bytes of the text, uncompressed."""
         return _size(self.file(split))
 
-    def fingerprint(self, split: str) -> str:
-        """Digest of the file's content."""
-        return self._digest(split, with_time=True)
-
-    def content_fingerprint(self, split: str) -> str:
-        """The same without the modification time of a large file, so that copies of it have the same."""
-        return self._digest(split, with_time=False)
-
-    def _digest(self, split: str, *, with_time: bool) -> str:
+    def fingerprint(self, split: str, *, with_time: bool = True) -> str:
+        """Digest of the file's content; ``with_time``: and of the modification time of a large file."""
         file = self.file(split)
-        return digest([*_reading(self.documents_are, file), hash_file(file, with_time=with_time)])
+        return digest([*_reading(self.documents_are, file), *self._cut(split), hash_file(file, with_time=with_time)])
+
+    def _cut(self, split: str) -> list[str]:
+        """The part of the file that is the split; empty for all of it."""
+        return []
 
 
 def _reading(documents_are: str, file: Path) -> list[str]:
     """How a file is read; paragraphs with CRLF were one document in earlier versions."""
-    has_crlf = documents_are == "paragraphs" and b"\r\n\r\n" in next(raw_blocks(file), b"")
+    has_crlf = documents_are == "paragraphs" and b"\r\n\r\n" in next(line_blocks(file), (0, b""))[1]
     return [documents_are, *["CRLF"] * has_crlf]
 
 
@@ -135,13 +131,9 @@ class NamedTexts(_TextFile):
 
     def documents(self, split: str) -> Iterator[Document]:
         """Streams a split, before or after the boundary if a part of the file is held out."""
-        found = super().documents(split)
-        if not self._is_cut(split):
-            yield from found
-            return
-        start, boundary = 0, self._boundary()
-        for document in found:
-            if (start >= boundary) == (split == "validation"):
+        start, boundary = 0, self._boundary() if self._cut(split) else None
+        for document in super().documents(split):
+            if boundary is None or (start >= boundary) == (split == "validation"):
                 yield document
             elif split == "train":
                 return
@@ -150,17 +142,13 @@ class NamedTexts(_TextFile):
     def count_bytes(self, split: str) -> int:
         """Bytes of the text, uncompressed; a document across the boundary counts for both splits in part."""
         size = super().count_bytes(split)
-        if not self._is_cut(split):
+        if not self._cut(split):
             return size
         return self._boundary() if split == "train" else size - self._boundary()
 
-    def _digest(self, split: str, *, with_time: bool) -> str:
-        cut = [split, str(self.held_out)] if self._is_cut(split) else []
-        file = self.file(split)
-        return digest([*_reading(self.documents_are, file), *cut, hash_file(file, with_time=with_time)])
-
-    def _is_cut(self, split: str) -> bool:
-        return split in ("train", "validation") and "validation" not in self.files
+    def _cut(self, split: str) -> list[str]:
+        is_cut = split in ("train", "validation") and "validation" not in self.files
+        return [split, str(self.held_out)] if is_cut else []
 
     def _boundary(self) -> int:
         """The byte of ``train`` from which documents are held out."""

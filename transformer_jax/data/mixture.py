@@ -1,9 +1,9 @@
 """Mixtures: corpora one after the other in one store, and the pairs of each in an epoch of training."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -20,45 +20,28 @@ LARGEST_EPOCH = 2**31 - 1
 REPEATED_STREAM = 2**33
 
 
-class PartSource(Protocol):
-    """A source of text with several splits."""
-
-    @property
-    def splits(self) -> Sequence[str]:
-        """The names of the splits."""
-
-    def fingerprint(self, split: str) -> str:
-        """Hexadecimal digest that changes when the content of the split changes."""
-
-    def content_fingerprint(self, split: str) -> str:
-        """The same for copies of the files."""
-
-
-Mixed = TypeVar("Mixed", bound=PartSource)
+Mixed = TypeVar("Mixed")
 Source = TypeVar("Source")
 
 
 @dataclass(frozen=True)
 class Mixture(Generic[Mixed]):
-    """Sources of text by name; a split is the concatenation of all sources that have it."""
+    """Sources of text by name, which list their ``splits``; a split is the concatenation of all sources that have it."""
 
     corpora: Mapping[str, Mixed]
 
     def parts(self, split: str) -> dict[str, Mixed]:
         """The corpora that have a split; raises DataError where none has it."""
-        splits = dict.fromkeys(each for corpus in self.corpora.values() for each in corpus.splits)
-        require_split(split, tuple(splits), f"data.source=mixture of {', '.join(self.corpora)}")
-        return {name: corpus for name, corpus in self.corpora.items() if split in corpus.splits}
+        corpora: Mapping[str, Any] = self.corpora
+        splits = dict.fromkeys(each for corpus in corpora.values() for each in corpus.splits)
+        require_split(split, tuple(splits), f"data.source=mixture of {', '.join(corpora)}")
+        return {name: corpus for name, corpus in corpora.items() if split in corpus.splits}
 
-    def fingerprint(self, split: str) -> str:
+    def fingerprint(self, split: str, *, with_time: bool = True) -> str:
         """Digest of the names of the corpora, and of their fingerprints."""
-        return digest(chain.from_iterable((name, part.fingerprint(split)) for name, part in self.parts(split).items()))
-
-    def content_fingerprint(self, split: str) -> str:
-        """The same without the modification times of large files, so that copies of them have the same."""
-        return digest(
-            chain.from_iterable((name, part.content_fingerprint(split)) for name, part in self.parts(split).items())
-        )
+        parts: Mapping[str, Any] = self.parts(split)
+        fingerprints = ((name, part.fingerprint(split, with_time=with_time)) for name, part in parts.items())
+        return digest(chain.from_iterable(fingerprints))
 
 
 @dataclass(frozen=True)

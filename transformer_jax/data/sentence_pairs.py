@@ -69,11 +69,9 @@ class DocumentSource(Protocol):
 
 
 def content_of(source: Corpus | DocumentSource, split: str) -> str:
-    """A digest of a split that copies of its files share; a source has ``content_fingerprint`` if its ``fingerprint``
-    depends on modification times.
-    """
-    found: str = getattr(source, "content_fingerprint", source.fingerprint)(split)
-    return found
+    """The fingerprint of a split that copies of its files share: without modification times."""
+    has_times = "with_time" in signature(source.fingerprint).parameters
+    return source.fingerprint(split, **{"with_time": False} if has_times else {})
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

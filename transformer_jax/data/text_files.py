@@ -1,10 +1,9 @@
 """Text files: UTF-8, one sentence a line, plain, gzip or xz; errors name file and line."""
 
-import codecs
 import contextlib
 import gzip
 import hashlib
-import itertools
+import io
 import lzma
 import os
 import re
@@ -28,9 +27,6 @@ _NO_TEXT = {
     b"BZh": "looks like bzip2; unpack it",
     b"\xff\xfe": "is UTF-16; convert it to UTF-8",
     b"\xfe\xff": "is UTF-16; convert it to UTF-8",
-    b"\x7fELF": "is not a text file",
-    b"\x89PNG": "is not a text file",
-    b"%PDF-": "is not a text file",
 }
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 _UNREADABLE = (EOFError, OSError, zlib.error, lzma.LZMAError)
@@ -49,42 +45,28 @@ def read_lines(path: Path, skipped: int = 0) -> Iterator[str]:
 
     Raises DataError, with file and line number from 1, on invalid UTF-8, NUL bytes and damaged archives.
     """
-    read = skipped
-    # A pipe can be read once.
-    if path.expanduser().is_file():
-        try:
-            for lines in _blocks_of_lines(path, skipped):
-                yield from lines
-                read += len(lines)
-            return
-        except (DataError, ValueError):
-            # The fault is found line by line.
-            pass
-    for number, raw in enumerate(itertools.islice(raw_lines(path), read, None), start=read + 1):
-        yield sentence_of_line(raw.removesuffix(b"\n"), str(path), number)
+    for text in text_blocks(path, skipped):
+        lines = text.split("\n")
+        yield from (line.removesuffix("\r") for line in lines) if "\r" in text else lines
 
 
-def _blocks_of_lines(path: Path, skipped: int) -> Iterator[list[str]]:
-    """The lines of a file without faults, in lists; raises DataError or ValueError before a list with a fault."""
-    last: list[bytes] = []
-    is_first = True
-    for block in itertools.chain(raw_blocks(path), [b""]):
-        end = block.rfind(b"\n") + 1
-        last.append(block[:end])
-        if end or not block:
-            whole, last = b"".join(last), []
-            is_only_mark = is_first and whole == _BYTE_ORDER_MARK
-            if is_first:
-                require_no_archive(whole, str(path))
-                whole, is_first = whole.removeprefix(_BYTE_ORDER_MARK), False
-            passed = min(skipped, whole.count(b"\n") + (not whole.endswith(b"\n")))
-            skipped -= passed
-            text = b"".join(whole.split(b"\n", passed)[passed:]).decode("utf-8")
-            if "\0" in text:
-                raise ValueError("NUL byte")
-            lines = text.removesuffix("\n").split("\n") if text or (is_only_mark and not passed) else []
-            yield [line.removesuffix("\r") for line in lines] if "\r" in text else lines
-        last.append(block[end:])
+def text_blocks(path: Path, skipped: int = 0) -> Iterator[str]:
+    """Streams many lines of ``read_lines`` at a time, with carriage returns, and with line feeds between them."""
+    read = 0
+    for lines, block in line_blocks(path):
+        block = block if read else block.removeprefix(_BYTE_ORDER_MARK)
+        passed = min(max(skipped - read, 0), lines)
+        read += lines
+        if passed == lines:
+            continue
+        unread = block.split(b"\n", passed)[passed] if passed else block
+        with contextlib.suppress(UnicodeDecodeError):
+            text = unread.decode("utf-8")
+            if "\0" not in text:
+                yield text.removesuffix("\n")
+                continue
+        for number, line in enumerate(unread.removesuffix(b"\n").split(b"\n"), start=read - lines + passed + 1):
+            yield check_sentence(line, f"{path}, line {number}")
 
 
 def sentence_of_line(line: bytes, name: str, number: int) -> str:
@@ -118,29 +100,44 @@ def require_no_archive(start: bytes, name: str) -> None:
             raise DataError(f"{name}: {problem}")
 
 
-def raw_lines(path: Path) -> Iterator[bytes]:
-    """Streams the lines, with their line feeds, of a plain, ``.gz`` or ``.xz`` file.
+def line_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Streams a plain, ``.gz`` or ``.xz`` file, many whole lines and their number at a time; the last may have no line feed.
 
     ``~`` at the start of the path is the home folder. Raises DataError, with the number of the last sound line, when the file
     cannot be read, is damaged or is not text.
     """
-    number = 0
+    read, unfinished = 0, list[bytes]()
     try:
         with _open(path) as stream:
-            # Without a buffer, which would lose the sound lines before the damage.
-            for line in stream:
-                if not number:
-                    require_no_archive(line, str(path))
-                yield line
-                number += 1
+            # Unlike read, read1 returns the sound bytes before the damage.
+            for block in iter(partial(stream.read1, _READ_AT_ONCE), b""):
+                end = block.rfind(b"\n") + 1
+                unfinished.append(block[:end])
+                if end:
+                    whole, unfinished = b"".join(unfinished), []
+                    if not read:
+                        require_no_archive(whole, str(path))
+                    lines = whole.count(b"\n")
+                    yield lines, whole
+                    read += lines
+                unfinished.append(block[end:])
     except _UNREADABLE as error:
-        raise _unreadable(path, error, f" after line {number:,}" if number else "") from None
+        raise _unreadable(path, error, f" after line {read:,}" if read else "") from None
+    if last := b"".join(unfinished):
+        if not read:
+            require_no_archive(last, str(path))
+        yield 1, last
 
 
-def raw_blocks(path: Path) -> Iterator[bytes]:
-    """Streams the bytes of a plain, ``.gz`` or ``.xz`` file in large blocks; raises DataError as ``opened_bytes`` does."""
-    with opened_bytes(path) as stream:
-        yield from iter(partial(stream.read, _READ_AT_ONCE), b"")
+def raw_lines(path: Path) -> Iterator[bytes]:
+    """Streams the lines, with their line feeds; raises DataError as ``line_blocks``."""
+    for _, block in line_blocks(path):
+        yield from io.BytesIO(block)
+
+
+def count_lines(path: Path) -> int:
+    """The number of lines of a file; raises DataError as ``line_blocks``."""
+    return sum(lines for lines, _ in line_blocks(path))
 
 
 @contextlib.contextmanager
@@ -163,29 +160,6 @@ def _unreadable(path: Path, error: Exception, where: str = "") -> DataError:
     kind = "xz" if path.suffix == ".xz" else "gzip"
     damaged = f", damaged{where}" if where else ""
     return DataError(f"{path}: not a complete {kind} file{damaged} ({error}); copy it again")
-
-
-def count_lines(path: Path) -> int:
-    """The number of lines of a file, read in blocks; raises DataError as ``opened_bytes`` does."""
-    lines, last = 0, b"\n"
-    for block in raw_blocks(path):
-        lines, last = lines + block.count(b"\n"), block[-1:]
-    return lines + (last != b"\n")
-
-
-def count_sound_lines(path: Path) -> int | None:
-    """The number of lines of a file, read in blocks; None if it is not UTF-8, has NUL bytes, or is damaged."""
-    decode, lines, last = codecs.getincrementaldecoder("utf-8")().decode, 0, b"\n"
-    try:
-        for block in raw_blocks(path):
-            decode(block)
-            if b"\0" in block:
-                return None
-            lines, last = lines + block.count(b"\n"), block[-1:]
-        decode(b"", True)
-    except (UnicodeDecodeError, DataError):
-        return None
-    return lines + (last != b"\n")
 
 
 def hash_file(path: Path, *, with_time: bool = True) -> str:

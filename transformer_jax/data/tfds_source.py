@@ -2,12 +2,12 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from transformer_jax.config import DataError
 from transformer_jax.config.checks import absolute_path
@@ -64,7 +64,7 @@ class TfdsCorpus:
     def _builder(self) -> Any:
         """The tfds builder with prepared data; the languages are checked before a download."""
         builder = _find_builder(self.name, self.directory)
-        languages = _find_texts(_import_tfds(), builder.info.features, self.name).languages
+        languages = sorted(_find_translations(_import_tfds(), builder.info.features, self.name)[1].languages or ())
         for language in (self.source_language, self.target_language):
             if languages and language not in languages:
                 problem = f"has no language {language!r}; it has {', '.join(languages)}"
@@ -75,9 +75,8 @@ class TfdsCorpus:
                 raise DataError(f"data set {self.name}: {problem}")
             try:
                 builder.download_and_prepare()
-            except (
-                Exception
-            ) as error:  # Code of the data set raises anything: no network, a moved file, a missing package.
+            except Exception as error:
+                # Code of the data set raises anything: no network, a moved file, a missing package.
                 problem = f"downloading and preparing it into {builder.data_dir} failed"
                 raise DataError(f"data set {self.name}: {problem}: {type(error).__name__}: {error}") from error
         return builder
@@ -90,21 +89,14 @@ class TfdsCorpus:
     def _raw_pairs(self, split: str) -> Iterator[RawPair]:
         tfds = _import_tfds()
         self._require_split(split)
-        texts = _find_texts(tfds, self._builder.info.features, self.name)
+        key, feature = _find_translations(tfds, self._builder.info.features, self.name)
         try:
             read_config = tfds.ReadConfig(interleave_cycle_length=1)
             dataset = self._builder.as_dataset(split=split, shuffle_files=False, read_config=read_config)
         except (ValueError, AssertionError) as error:
             raise DataError(f"data set {self.name}, split {split!r}: {error}") from None
-        return texts.read(dataset, texts.key, self.source_language, self.target_language)
-
-
-class _Texts(NamedTuple):
-    """The sentences of an example: their feature ``key`` (empty: the top level), their languages, and their reader."""
-
-    key: str
-    languages: list[str]
-    read: Callable[[Any, str, str, str], Iterator[RawPair]]
+        is_fixed = isinstance(feature, tfds.features.Translation)
+        return (_read_fixed if is_fixed else _read_variable)(dataset, key, self.source_language, self.target_language)
 
 
 def _import_tfds() -> ModuleType:
@@ -147,19 +139,14 @@ def _list_configurations(tfds: ModuleType, name: str) -> str:
     return f" (configurations: {', '.join(configurations[:50])})" if configurations else ""
 
 
-def _find_texts(tfds: ModuleType, features: Any, name: str) -> _Texts:
-    if isinstance(features, tfds.features.Translation):
-        return _Texts("", sorted(dict(features)), _read_fixed)
+def _find_translations(tfds: ModuleType, features: Any, name: str) -> tuple[str, Any]:
+    """The feature of the sentences, and its key; empty at the top level."""
+    kinds = tfds.features.Translation, tfds.features.TranslationVariableLanguages
     children = dict(features) if isinstance(features, tfds.features.FeaturesDict) else {}
-    for key, feature in children.items():
-        if isinstance(feature, tfds.features.Translation):
-            return _Texts(key, sorted(feature.keys()), _read_fixed)
-        if isinstance(feature, tfds.features.TranslationVariableLanguages):
-            return _Texts(key, sorted(feature.languages or ()), _read_variable)
-    texts = sorted(key for key, feature in children.items() if isinstance(feature, tfds.features.Text))
-    if len(texts) < 2:
-        raise DataError(f"data.name: {name} is not a translation data set; it has {', '.join(children) or features}")
-    return _Texts("", texts, _read_fixed)
+    for key, feature in {"": features, **children}.items():
+        if isinstance(feature, kinds):
+            return key, feature
+    raise DataError(f"data.name: {name} is not a translation data set; it has {', '.join(children) or features}")
 
 
 def _read_fixed(dataset: Any, key: str, source_language: str, target_language: str) -> Iterator[RawPair]:

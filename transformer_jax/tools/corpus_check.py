@@ -31,7 +31,7 @@ from transformer_jax.data.line_shift import LineShift, Stretch, line_shift
 from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop, training_filters
 from transformer_jax.data.parallel_text import named_files
 from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.data.text_files import raw_lines, sentence_of_line
+from transformer_jax.data.text_files import plain_or_gzip, raw_lines, sentence_of_line
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
 
 EXAMPLES, EXAMPLE_CHARACTERS, TEXT_WIDTH = 3, 80, 120
@@ -323,47 +323,38 @@ def texts_named(given: Sequence[str]) -> list[list[Path]]:
     for name in given:
         path = Path(name).expanduser()
         if path.is_dir():
-            texts += _of_folder(path)
+            files = sorted(file for file in path.iterdir() if file.is_file())
+            found = [group for group in _by_name(files) if len(group) == 2 or _is_one_text(group[0])]
+            if not found:
+                problem = "has no pair of files such as train.en and train.de, no .tsv and no .txt"
+                raise ConfigError(f"data check: {path} {problem}")
+            texts += found
         elif re.search("[,{]", name):
             texts.append(list(named_files(name, "data check")))
+        elif file := plain_or_gzip(path):
+            alone.append(file)
         else:
-            alone.append(_found(path))
-    if len(alone) == 2 and not any(_ending(path) in ("tsv", "txt") for path in alone):
-        return [*texts, alone]
-    return [*texts, *_by_name(alone)]
+            raise ConfigError(f"data check: {path} is neither a file nor a folder")
+    is_pair = len(alone) == 2 and not any(map(_is_one_text, alone))
+    return [*texts, *([alone] if is_pair else _by_name(alone))]
 
 
-def _found(path: Path) -> Path:
-    for each in (path, path.with_name(f"{path.name}.gz")):
-        if each.is_file():
-            return each
-    raise ConfigError(f"data check: {path} is neither a file nor a folder")
+def _plain_name(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".xz")
 
 
-def _ending(path: Path) -> str:
-    return path.name.removesuffix(".gz").removesuffix(".xz").rpartition(".")[2]
+def _is_one_text(path: Path) -> bool:
+    return _plain_name(path).endswith((".tsv", ".txt"))
 
 
 def _by_name(paths: Sequence[Path]) -> list[list[Path]]:
     """Groups files: two names that differ only in the language at their end are a pair."""
-    groups: dict[Path, list[Path]] = {}
+    groups: dict[str, list[Path]] = defaultdict(list)
     for path in paths:
-        is_alone = _ending(path) in ("tsv", "txt")
-        stem = path.name.removesuffix(".gz").removesuffix(".xz").removesuffix(f".{_ending(path)}")
-        groups.setdefault(path if is_alone else path.with_name(stem), []).append(path)
+        common = path.name if _is_one_text(path) else _plain_name(path).rpartition(".")[0] or path.name
+        groups[str(path.with_name(common))].append(path)
     for common, files in groups.items():
         if len(files) > 2:
             names = ", ".join(file.name for file in files)
             raise ConfigError(f"data check: {common} has {len(files)} languages, {names}; name two files")
     return list(groups.values())
-
-
-def _of_folder(folder: Path) -> list[list[Path]]:
-    """The pairs, .tsv files and .txt files of a folder."""
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    texts = [files for files in _by_name(files) if len(files) == 2 or _ending(files[0]) in ("tsv", "txt")]
-    if not texts:
-        raise ConfigError(
-            f"data check: {folder} has no pair of files such as train.en and train.de, no .tsv and no .txt"
-        )
-    return texts

@@ -28,7 +28,7 @@ TOKENIZER_FILES = (
     DESCRIPTION_FILE,
     *(f"tokenizer.{role}.{ending}" for role in ("joint", "source", "target") for ending in ("model", "json")),
 )
-"""All names of ``tokenizer_files``; no other file that a description names is opened."""
+"""All names of ``tokenizer_files``."""
 MAX_PIECES_A_WORD, MAX_PIECES_A_CHARACTER = 4.0, 1.5
 # A million pairs of news have 250 million characters; documents may be longer than the memory.
 MAX_SAMPLED = 1_000_000_000
@@ -175,13 +175,18 @@ def save_tokenizers(pair: TokenizerPair, directory: str | os.PathLike[str]) -> N
 def load_tokenizers(directory: str | os.PathLike[str]) -> TokenizerPair:
     """Reads the files of ``save_tokenizers``; raises DataError, with the file, when one is missing or damaged."""
     path = Path(directory) / DESCRIPTION_FILE
-    content = _read(path)
+    content, stored = _read(path), {}
     try:
         description = parse_json(content)
-        version, special_ids, entries = (description[key] for key in ("format_version", "special_ids", "tokenizers"))
-        stored = {role: (entry["kind"], entry["file"], entry["sha256"]) for role, entry in entries.items()}
+        version, special_ids = description["format_version"], description["special_ids"]
+        for role, entry in description["tokenizers"].items():
+            stored[role] = entry["kind"], entry["file"], entry["sha256"]
+        # No other file that a description names is opened.
+        is_sound = all(name in TOKENIZER_FILES for _, name, _ in stored.values())
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise DataError(f"{path}: not the description of a tokenizer") from None
+        is_sound = False
+    if not is_sound:
+        raise DataError(f"{path}: not the description of a tokenizer")
     if version != FORMAT_VERSION or special_ids != _SPECIAL_IDS:
         problem = f"format {version} with special ids {special_ids}"
         raise DataError(f"{path}: {problem}; this version reads format {FORMAT_VERSION} with {_SPECIAL_IDS}")
@@ -189,9 +194,6 @@ def load_tokenizers(directory: str | os.PathLike[str]) -> TokenizerPair:
         raise DataError(f"{path}: describes {sorted(stored)}; expected joint, or source and target")
     loaded = {}
     for role, (kind, name, sha256) in stored.items():
-        if name not in TOKENIZER_FILES:
-            problem = f"its files can only be {', '.join(TOKENIZER_FILES)}"
-            raise DataError(f"{path}: not the description of a tokenizer; {problem}")
         data = _read(path.parent / name)
         if hashlib.sha256(data).hexdigest() != sha256:
             problem = f"the content is not what {DESCRIPTION_FILE} describes; copy the run's tokenizer again"
