@@ -54,10 +54,6 @@ def data_dir(tfds, tmp_path_factory):
         "TinyTranslate": (tfds.features.Translation(["en", "de"]), fixed),
         "ManyTranslate": ({"texts": tfds.features.TranslationVariableLanguages(["en", "de", "fr"])}, nested),
         "NoTranslate": ({"text": tfds.features.Text()}, {"train": [{"text": "a"}]}),
-        "BadTranslate": (
-            tfds.features.Translation(["en", "de"]),
-            {"train": [{"en": "x", "de": "y"}, {"en": b"\xff", "de": "y"}]},
-        ),
         "EmptyTranslate": (
             {"texts": tfds.features.TranslationVariableLanguages(["en", "de"])},
             {"train": [{"texts": {"en": "a"}}]},
@@ -104,11 +100,6 @@ def test_errors_list_the_choices(data_dir):
         list(corpus("wmt14_translate/de-xx", data_dir).pairs("train"))
     with pytest.raises(DataError, match="no_translate is not a translation data set; it has text"):
         list(corpus("no_translate", data_dir).pairs("train"))
-
-
-def test_invalid_utf8_names_the_example(data_dir):
-    with pytest.raises(DataError, match=r"bad_translate, split train, example \d: invalid UTF-8: byte 0xff"):
-        list(corpus("bad_translate", data_dir).pairs("train"))
 
 
 @pytest.mark.parametrize("name", ["huggingface:glue", "me:tiny_translate", "a/b:c"])
