@@ -3,10 +3,8 @@
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.corpus_statistics import (
     BLOCK,
-    FULL_WIDTH,
     MAX_READ,
     SAMPLED,
-    ZERO_WIDTH,
     sample_of,
     side_text,
     vocabulary_of,
@@ -86,13 +84,6 @@ def test_the_sample_is_spread_and_knows_every_character():
     assert len(sample.target.characters) == 5000
     assert sample_of(iter(far[:300]), 300).lines == list(range(300))
     assert MAX_READ > SAMPLED
-
-
-def test_odd_characters_are_counted_and_said():
-    source, target = side_text(["\uff11 \uff12\u200b x", "\u00ady"]), side_text(["z"])
-    assert (source.count(FULL_WIDTH), source.count(ZERO_WIDTH)) == (2, 2)
-    said = vocabulary_of(source, target, "bpe", 300).sentence
-    assert said.endswith("text is not normalized: 2 full-width, 2 zero-width characters in a sample of 2 pairs")
 
 
 def test_text_that_is_spelled_in_letters_or_bytes_is_told():

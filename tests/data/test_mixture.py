@@ -230,13 +230,9 @@ def test_settings_that_make_no_mixture(folder, settings, problem):
 
 def test_files_that_are_missing_or_empty_a_corpus_that_is_filtered_away_and_a_word_tokenizer(folder, tmp_path):
     (tmp_path / "none.tsv").touch()
-    for files, problem in (
-        (f"{tmp_path}/absent.tsv", "absent.tsv is not a file"),
-        (f"{tmp_path}/none.tsv", "file is empty"),
-    ):
-        data = data_of(folder, train=f"fr={folder}/fr.{{en,fr}} de={files}", validation="", tags="")
-        with pytest.raises(DataError, match=problem):
-            require_readable(SimpleNamespace(data=data, data_seed=0, parts={}), "train", is_whole=True)
+    data = data_of(folder, train=f"fr={folder}/fr.{{en,fr}} de={tmp_path}/none.tsv", validation="", tags="")
+    with pytest.raises(DataError, match="file is empty"):
+        require_readable(SimpleNamespace(data=data, data_seed=0, parts={}), "train", is_whole=True)
     with pytest.raises(DataError, match=r"a\.tsv is not a file; for several corpora set data\.source=mixture"):
         next(open_corpus(DataConfig("text", train="de=a.tsv"), 0).pairs("train"))
     with pytest.raises(DataError, match=r"de=a\.txt' is not a file; .*, or several with data\.source=mixture"):

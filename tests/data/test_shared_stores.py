@@ -148,12 +148,7 @@ def test_what_does_not_belong_to_a_store_is_refused(machine, tmp_path, capsys):
     with pytest.raises(ConfigError, match=r"data\.store: .* with filters="):
         opened(machine(6, **{"data.max_source_tokens": "9"}), address)
     ids = tmp_path / "store/shards/1-of-3/source.ids"
-    content = bytearray(ids.read_bytes())
-    content[0] ^= 1
-    ids.write_bytes(content)
-    with pytest.raises(DataError, match=r"shard 1-of-3 is damaged"):
-        opened(machine(7), address)
-    ids.write_bytes(content[:-2])
+    ids.write_bytes(ids.read_bytes()[:-2])
     (tmp_path / "store/manifest.json").unlink()
     assert tokenize(machine(8), address, 0) == 2
     assert "shard 1-of-3 is damaged" in capsys.readouterr().err
