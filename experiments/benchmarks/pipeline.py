@@ -88,10 +88,10 @@ def measured(folder: Path, pairs: int, batches: int) -> dict:
     from transformer_jax.config import resolve
     from transformer_jax.data.batch_plan import plan_batches
     from transformer_jax.data.corpora import open_corpus
-    from transformer_jax.data.pair_encoding import available_cores
     from transformer_jax.data.tensorflow_runtime import start_tensorflow
     from transformer_jax.data.token_store import open_token_store
     from transformer_jax.data.tokenizers import train_tokenizers
+    from transformer_jax.runtime.startup import available_cores
 
     write_corpus(folder, pairs)
     places = [("data.directory", str(folder)), ("data.cache_directory", str(folder / "cache"))]
