@@ -1,15 +1,9 @@
-"""Detection of shifted lines in parallel text, by the lengths and the shared words of lines and their neighbors.
+"""Detection of shifted lines in parallel text, by the lengths of lines and their neighbors.
 
-Translations have similar lengths (Gale and Church 1993), and share numbers, punctuation, names and cognates (Simard et al.
-1992). The evidence for a lag is a sum of log-likelihood ratios: of the two lengths as correlated normal variables, and of the
-overlap of words cut to four letters, compared with lines far apart. The most likely sequence of lags, with a cost for each
-change, tells where the sides are shifted.
+Translations have similar lengths (Gale and Church 1993). The evidence for a lag is a log-likelihood ratio of the two lengths as
+correlated normal variables. The most likely sequence of lags, with a cost for each change, tells where the sides are shifted.
 """
 
-import re
-import unicodedata
-import zlib
-from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,17 +12,13 @@ import numpy as np
 from transformer_jax.data.sentence_pairs import SentencePair
 
 LAGS = range(-3, 4)
-FAR_LAGS = (-17, -11, 11, 17)
 # Lines that share a lag; lines over which lengths are standardized.
 GROUP, NEIGHBORHOOD = 64, 256
 # Log-likelihood that a change of lag, and a lag at the start, must gain; maximum evidence of one line.
 PRICE_OF_CHANGE, PRICE_OF_START, MAX_OF_LINE = 30.0, 10.0, 3.0
-MIN_CORRELATION, MAX_CORRELATION, MIN_OVERLAP = 0.05, 0.95, 0.05
+MIN_CORRELATION, MAX_CORRELATION = 0.05, 0.95
 # The mean of the largest of seven random correlations of a group is 0.16.
 MIN_KNOWN = 0.2
-_WORD = re.compile(r"\d+|[^\W\d_]+|[^\w\s]")
-_MARKS = str.maketrans("\u3002\u3001\u300c\u300d\u201c\u201d\u201e\u00ab\u00bb\u2019", '.,""""""' + "\"'")
-_BUCKETS = 24
 
 
 class Stretch(NamedTuple):
@@ -39,11 +29,10 @@ class Stretch(NamedTuple):
 
 
 class LineShift(NamedTuple):
-    """The stretches of constant lag, and the agreement of lengths (correlation) and words (standard deviations) of pairs."""
+    """The stretches of constant lag, and the correlation of the lengths of pairs."""
 
     stretches: list[Stretch]
     correlation: float
-    overlap: float
 
     @property
     def is_shifted(self) -> bool:
@@ -52,8 +41,8 @@ class LineShift(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether lengths or words of pairs agree."""
-        return self.correlation >= MIN_KNOWN or self.overlap >= MIN_KNOWN
+        """Whether the lengths of pairs agree."""
+        return self.correlation >= MIN_KNOWN
 
     def descriptions(self, source: str, target: str) -> list[str]:
         """A description of each shifted stretch, with the names of the files."""
@@ -72,13 +61,10 @@ def line_shift(lines: Sequence[int], pairs: Sequence[SentencePair]) -> LineShift
     """
     unshifted = [Stretch(1, 0)]
     if len(pairs) < GROUP:
-        return LineShift(unshifted, 0.0, 0.0)
+        return LineShift(unshifted, 0.0)
     number = np.asarray(lines)
-    source, target = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    correlation, evidence = _length_evidence(number, source, target)
-    overlap, more = _word_evidence(number, source, target)
-    evidence += more
-    found = LineShift(unshifted, correlation, overlap)
+    correlation, evidence = _evidence(number, pairs)
+    found = LineShift(unshifted, correlation)
     if not found.is_known:
         return found
     starts = np.arange(0, len(number) - GROUP // 2, GROUP)
@@ -94,45 +80,14 @@ def line_shift(lines: Sequence[int], pairs: Sequence[SentencePair]) -> LineShift
     return found._replace(stretches=stretches)
 
 
-def _length_evidence(number: np.ndarray, source: list[str], target: list[str]) -> tuple[float, np.ndarray]:
+def _evidence(number: np.ndarray, pairs: Sequence[SentencePair]) -> tuple[float, np.ndarray]:
     """The correlation of the log-lengths of pairs, and their evidence for each lag [lags, lines]."""
-    ours, theirs = (_standardized(np.log([len(text) + 3 for text in side])) for side in (source, target))
+    ours, theirs = (_standardized(np.log([len(text) + 3 for text in side])) for side in zip(*pairs, strict=True))
     lagged = np.array([_at_lag(number, theirs, lag) for lag in LAGS])
     correlation = np.clip(_of_best_lag(ours * lagged), MIN_CORRELATION, MAX_CORRELATION)
     rest = 1 - correlation**2
     evidence = lagged**2 / 2 - (lagged - correlation * ours) ** 2 / (2 * rest) - np.log(rest) / 2
     return float(correlation), np.nan_to_num(np.clip(evidence, -MAX_OF_LINE, MAX_OF_LINE))
-
-
-def _word_evidence(number: np.ndarray, source: list[str], target: list[str]) -> tuple[float, np.ndarray]:
-    """How many more words pairs share than lines far apart, and the evidence for each lag [lags, lines]."""
-    ours, theirs = (_words(number, side) for side in (source, target))
-    mask = (1 << _BUCKETS) - 1
-    words, counts = np.unique(np.concatenate([ours & mask, theirs & mask]), return_counts=True)
-    weights = np.maximum(np.log(2 * len(number) / counts), 0)
-
-    def shared(lag: int) -> np.ndarray:
-        found = ours[np.isin(ours + (lag << _BUCKETS), theirs, assume_unique=True)]
-        rows = np.searchsorted(number, found >> _BUCKETS)
-        return np.bincount(rows, weights[np.searchsorted(words, found & mask)], len(number))
-
-    far = np.concatenate([shared(lag) for lag in FAR_LAGS])
-    mean, deviation = far.mean(), max(far.std(), 0.1)
-    exists = np.array([_at_lag(number, np.zeros(len(number)), lag) for lag in LAGS])
-    overlap = np.clip((np.array([shared(lag) for lag in LAGS]) - mean) / deviation, -2, 4) + exists
-    strength = max(_of_best_lag(overlap), MIN_OVERLAP)
-    evidence = np.clip(strength * overlap - strength**2 / 2, -MAX_OF_LINE, MAX_OF_LINE)
-    return strength, np.nan_to_num(evidence)
-
-
-def _words(number: np.ndarray, texts: list[str]) -> np.ndarray:
-    """The distinct words of every line, cut to four letters, as ``line << 24 | hash``, sorted."""
-    keys = array("q")
-    for line, text in zip(number.tolist(), texts, strict=True):
-        plain = text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_MARKS)
-        words = {word[:4] for word in _WORD.findall(plain.lower())}
-        keys.extend(line << _BUCKETS | zlib.crc32(word.encode()) >> 8 for word in words)
-    return np.unique(np.frombuffer(keys, np.int64))
 
 
 def _standardized(values: np.ndarray) -> np.ndarray:

@@ -167,7 +167,7 @@ def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConf
     for description in shift.descriptions(*names):
         report.show("", SHIFTED, description)
     if not shift.is_known and len(sample.pairs) >= MIN_PAIRS_FOR_SHIFT:
-        report.remarks.append("no sign that the sides are translations: neither lengths nor words of pairs agree")
+        report.remarks.append("no sign that the sides are translations: the lengths of pairs do not agree")
     filtered = _check_filters(report, sample, names, data, tokenizer)
     faults = [UNREADABLE, MORE, SHIFTED, *faults[1:-1], LANGUAGE, COPIES, LENGTHS, TWICE]
     found = dict.fromkeys(faults, total) | dict.fromkeys(filtered, len(sample.pairs))
@@ -297,8 +297,7 @@ def _joined(parts: Sequence[LineShift]) -> LineShift:
     for stretch in chain.from_iterable(part.stretches for part in parts):
         if not stretches or stretches[-1].lag != stretch.lag:
             stretches.append(stretch)
-    correlation = max((part.correlation for part in parts), default=0.0)
-    return LineShift(stretches, correlation, max((part.overlap for part in parts), default=0.0))
+    return LineShift(stretches, max((part.correlation for part in parts), default=0.0))
 
 
 def _check_filters(
