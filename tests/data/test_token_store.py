@@ -48,15 +48,6 @@ def test_ids_are_mapped_from_disk_in_the_smallest_type(listed_corpus, data_confi
     assert ids_of(store.source_side, 0) == [last, EOS_ID]
 
 
-def test_a_second_opening_reads_no_text(listed_corpus, letter_tokenizers, data_config):
-    corpus = listed_corpus(PAIRS)
-    first = open_token_store(corpus, "train", letter_tokenizers, data_config(), is_training=True)
-    again = open_token_store(corpus, "train", letter_tokenizers, data_config(), is_training=True)
-    assert corpus.times_read == 1
-    assert again.statistics == first.statistics
-    np.testing.assert_array_equal(again.source_side.ids, first.source_side.ids)
-
-
 def test_other_content_is_another_store(listed_corpus, letter_tokenizers, data_config, tmp_path):
     def open_one(pairs=PAIRS, tokenizers=letter_tokenizers, split="train", is_training=True, **settings):
         corpus = listed_corpus(pairs)

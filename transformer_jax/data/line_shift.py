@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.data.sentence_pairs import SentencePair
-
 LAGS = range(-3, 4)
 # Lines that share a lag; lines over which lengths are standardized.
 GROUP, NEIGHBORHOOD = 64, 256
@@ -54,16 +52,16 @@ class LineShift(NamedTuple):
         ]
 
 
-def line_shift(lines: Sequence[int], pairs: Sequence[SentencePair]) -> LineShift:
-    """The lags, from -3 to 3, of ``pairs`` at ascending ``lines`` (from 0): a corpus or blocks of it.
+def line_shift(lines: Sequence[int] | np.ndarray, lengths: np.ndarray) -> LineShift:
+    """The lags, from -3 to 3, of pairs with ``lengths`` [pairs, 2] in characters at ascending ``lines`` (from 0).
 
     The lag is 0 if there are fewer than ``GROUP`` pairs, or nothing shows that they are translations.
     """
     unshifted = [Stretch(1, 0)]
-    if len(pairs) < GROUP:
+    if len(lengths) < GROUP:
         return LineShift(unshifted, 0.0)
     number = np.asarray(lines)
-    correlation, evidence = _evidence(number, pairs)
+    correlation, evidence = _evidence(number, lengths)
     found = LineShift(unshifted, correlation)
     if not found.is_known:
         return found
@@ -80,9 +78,9 @@ def line_shift(lines: Sequence[int], pairs: Sequence[SentencePair]) -> LineShift
     return found._replace(stretches=stretches)
 
 
-def _evidence(number: np.ndarray, pairs: Sequence[SentencePair]) -> tuple[float, np.ndarray]:
+def _evidence(number: np.ndarray, lengths: np.ndarray) -> tuple[float, np.ndarray]:
     """The correlation of the log-lengths of pairs, and their evidence for each lag [lags, lines]."""
-    ours, theirs = (_standardized(np.log([len(text) + 3 for text in side])) for side in zip(*pairs, strict=True))
+    ours, theirs = map(_standardized, np.log(lengths.T + 3))
     lagged = np.array([_at_lag(number, theirs, lag) for lag in LAGS])
     correlation = np.clip(_of_best_lag(ours * lagged), MIN_CORRELATION, MAX_CORRELATION)
     rest = 1 - correlation**2

@@ -13,6 +13,7 @@ content. So jobs need no lock, and one that was killed can be repeated.
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -44,12 +45,10 @@ def upload_shard(work: Tokenization[SplitType], address: str, cache: str, shard:
     """
     store = SharedFolder(address, "--output")
     settings = {"layout": FORMAT, **work.settings, "text": work.text()}
-    found = _read(store, SETTINGS)
-    if found is None:
+    if _read(store, SETTINGS) is None:
         store.write(SETTINGS, _as_json(settings))
-        # Another job may have written its own meanwhile.
-        found = _read(store, SETTINGS)
-    _require_equal(found or settings, settings, f"--output: {address} was tokenized")
+    # Another job may have written its own meanwhile.
+    _require_equal(_read(store, SETTINGS) or settings, settings, f"--output: {address} was tokenized")
     name = _name(shard.index, shard.count)
     key = _key(settings)
     described = _read(store, f"{SHARDS}/{name}.json") if name in _finished(store, shard.count) else None
@@ -177,12 +176,6 @@ def finished_manifest(address: str) -> dict[str, Any]:
     raise DataError(f"data.store: {address} is unfinished: it has no manifest.json, and {problem}; {remedy}")
 
 
-def shared_digest(address: str) -> str:
-    """The digest of the content of a finished store; raises DataError as ``finished_manifest`` does."""
-    found: str = finished_manifest(address)["digest"]
-    return found
-
-
 def shared_tokenizers(
     address: str, settings: Mapping[str, object], key: str, make: Callable[[], TokenizerPair] | None = None
 ) -> TokenizerPair:
@@ -256,13 +249,11 @@ def _manifest(store: SharedFolder, settings: Mapping[str, object], count: int) -
         there = store.sizes(f"{SHARDS}/{name}")
         if there != shards[name].get("files"):
             problem = f"shard {name} is damaged: its files have other sizes than when written"
-            raise DataError(
-                f"--output: {store.address}: {problem}; remove {SHARDS}/{name}.json and run --shard={index}/{count} again"
-            )
-    totals: dict[str, int] = {}
+            remedy = f"remove {SHARDS}/{name}.json and run --shard={index}/{count} again"
+            raise DataError(f"--output: {store.address}: {problem}; {remedy}")
+    totals = Counter[str]()
     for described in shards.values():
-        for name, value in described["counts"].items():
-            totals[name] = totals.get(name, 0) + value
+        totals.update(described["counts"])
     if not totals.get("pairs", totals.get("documents")):
         read = "; ".join(f"{value:,} {name}" for name, value in totals.items() if value) or "the text is empty"
         raise DataError(f"--output: {store.address}: nothing of the split {settings['split']!r} is left: {read}")
@@ -271,11 +262,10 @@ def _manifest(store: SharedFolder, settings: Mapping[str, object], count: int) -
 
 
 def _read(store: SharedFolder, name: str) -> dict[str, Any] | None:
-    content = store.read(name)
     try:
-        found = None if content is None else parse_json(content)
+        found = parse_json(store.read(name) or b"null")
     except ValueError:
-        found = None
+        return None
     return found if isinstance(found, dict) else None
 
 

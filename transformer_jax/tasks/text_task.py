@@ -8,7 +8,7 @@ from jax.sharding import Mesh
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.sentence_pairs import DocumentSource, content_of
-from transformer_jax.data.shared_stores import shared_digest
+from transformer_jax.data.shared_stores import finished_manifest
 from transformer_jax.data.token_store import DocumentStore, DocumentTokenization, open_document_store
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.runtime.distributed import first_goes_first
@@ -42,7 +42,9 @@ class TextTask(Task):
     @cached_property
     def identity(self) -> dict[str, str]:
         data = self.config.data
-        fingerprint = shared_digest(data.store) if data.store else content_of(self.source, data.train_split)
+        fingerprint = (
+            finished_manifest(data.store)["digest"] if data.store else content_of(self.source, data.train_split)
+        )
         return {"training data": fingerprint, "tokenizer": self.tokenizer.fingerprint()}
 
     @property

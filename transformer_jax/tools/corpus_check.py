@@ -9,7 +9,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice, takewhile, zip_longest
+from itertools import chain, islice, pairwise, takewhile, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -35,8 +35,8 @@ from transformer_jax.data.text_files import plain_or_gzip, raw_lines, sentence_o
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
 
 EXAMPLES, EXAMPLE_CHARACTERS, TEXT_WIDTH = 3, 80, 120
-# Lines of a chunk; lines of a part whose shift is found at once, and the minimum of lines after it for another part.
-CHUNK, SHIFT_LINES, MORE_LINES = 8192, 200_000, 1000
+# Lines of a chunk; minimum of lines of a part whose shift is found at once.
+CHUNK, SHIFT_LINES = 8192, 200_000
 LONG_LINE = 1000
 # Ratio of the lengths of the sides, relative to the median, that is a fault if the longer side has these characters.
 RATIO, RATIO_CHARACTERS = 3.0, 30
@@ -204,8 +204,7 @@ def _check_lines(report: CorpusReport, names: Sequence[str], sample: CorpusSampl
     is_one_script = len(names) == 2 and shared_letters(sample.source, sample.target) >= 0.5
     usual = float(np.median([(len(pair.source) + 1) / (len(pair.target) + 1) for pair in sample.pairs]))
     hashes, numbers = [array("q") for _ in range(len(names) + 1)], array("q")
-    shifts: list[LineShift] = []
-    waiting: list[tuple[int, SentencePair]] = []
+    lengths = array("q")
     stream = rows()
     while chunk := list(islice(stream, CHUNK)):
         lines = [number for number, _ in chunk]
@@ -225,14 +224,12 @@ def _check_lines(report: CorpusReport, names: Sequence[str], sample: CorpusSampl
             pairs = [SentencePair(*row) for _, row in chunk]
             for number, pair in zip(lines, pairs, strict=True):
                 _check_pair(report, f"{names[0]}:{number}", pair, usual)
-            waiting.extend((number - 1, pair) for number, pair in zip(lines, pairs, strict=True))
-            if len(waiting) >= SHIFT_LINES + MORE_LINES:
-                shifts.append(line_shift(*zip(*waiting[:SHIFT_LINES], strict=True)))
-                del waiting[:SHIFT_LINES]
-    if waiting:
-        shifts.append(line_shift(*zip(*waiting, strict=True)))
+            lengths.extend(len(text) for pair in pairs for text in pair)
     _check_repeated(report, names, np.array(numbers), [np.array(each) for each in hashes], rows)
-    return _joined(shifts)
+    # The last part is not shorter than the others.
+    bounds = [*range(0, max(len(lengths) // 2 - SHIFT_LINES + 1, 1), SHIFT_LINES), len(lengths) // 2]
+    of_pairs = np.array(lengths).reshape(-1, 2)
+    return _joined([line_shift(np.array(numbers[a:b]) - 1, of_pairs[a:b]) for a, b in pairwise(bounds)])
 
 
 def _check_line(report: CorpusReport, name: str, number: int, text: str, scripts: frozenset[str]) -> None:

@@ -25,7 +25,7 @@ from transformer_jax.data.line_shift import line_shift
 from transformer_jax.data.mixture import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
 from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, content_of, digest
-from transformer_jax.data.shared_stores import shared_digest
+from transformer_jax.data.shared_stores import finished_manifest
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.token_store import PairTokenization, TokenStore, open_token_store, unigram_entropy
 from transformer_jax.data.tokenizers import TokenizerPair, too_many_pieces, train_tokenizers
@@ -184,7 +184,9 @@ class TranslationTask(Task):
     def identity(self) -> dict[str, str]:
         data = self.config.data
         return {
-            "training data": shared_digest(data.store) if data.store else content_of(self.corpus, data.train_split),
+            "training data": finished_manifest(data.store)["digest"]
+            if data.store
+            else content_of(self.corpus, data.train_split),
             "source tokenizer": self.tokenizers.source.fingerprint(),
             "target tokenizer": self.tokenizers.target.fingerprint(),
         }
@@ -228,7 +230,7 @@ class TranslationTask(Task):
             corpus, of = replace(corpus, tag=""), f" of {name}" * bool(name)
             sample = sample_of(corpus.pairs(data.train_split), corpus.count(data.train_split))
             languages = f"{corpus.source_language}{of}", f"{corpus.target_language}{of}"
-            shift = line_shift(sample.lines, sample.pairs)
+            shift = line_shift(sample.lines, np.array([[len(text) for text in pair] for pair in sample.pairs]))
             where = "; ".join(shift.descriptions(*languages))
             text = f"WARNING: the sides of the training text are shifted: {where}; see transformer-jax data check"
             found += [text] * shift.is_shifted
