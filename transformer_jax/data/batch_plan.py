@@ -9,7 +9,7 @@ import numpy as np
 
 from transformer_jax.config import BatchingConfig, ConfigError
 from transformer_jax.data.buckets import choose_buckets, max_rows, rows_of
-from transformer_jax.data.orders import blocks, cached_epochs, index_type, random_order
+from transformer_jax.data.orders import blocks, cached_epochs, index_type, joined_ranges, random_order
 from transformer_jax.data.packing import filled_widths, lengths_of, longest_first, pack_rows, row_widths, tokens_of
 
 # Updates searched for the order of the first use of shapes; later shapes are compiled in time in any order.
@@ -117,10 +117,8 @@ class BatchPlan:
         sizes = np.zeros(size, np.int64)
         sizes[: len(rows)] = held
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        begins = np.repeat(firsts - offsets[: len(rows)], held)
-        return BatchRows(
-            (size, group.source_width, group.target_width), group.pairs[begins + np.arange(len(begins))], offsets
-        )
+        shape = size, group.source_width, group.target_width
+        return BatchRows(shape, group.pairs[joined_ranges(firsts, held)], offsets)
 
     def shapes_by_need(self, update: int) -> list[Shape]:
         """All shapes, in the order of their first use from ``update``."""

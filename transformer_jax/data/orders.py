@@ -23,6 +23,11 @@ def blocks(number: int) -> Iterator[tuple[int, int]]:
     return ((begin, min(begin + BLOCK_ITEMS, number)) for begin in range(0, number, BLOCK_ITEMS))
 
 
+def joined_ranges(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """The indices of the ranges ``begin:begin + size``, one after the other."""
+    return np.repeat(begins - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
+
+
 def sort_numbers(keys: Keys, numbers: np.ndarray) -> np.uint64:
     """Fills ``numbers`` (uint64) in the order of ``np.argsort(keys(0, len(numbers)), kind="stable")``.
 

@@ -10,7 +10,7 @@ from transformer_jax.config import DataError, TextBatchingConfig
 from transformer_jax.data.batches import token_rows
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.mixture import items_of_epoch, ranges_of
-from transformer_jax.data.orders import epoch_order, random_order
+from transformer_jax.data.orders import epoch_order, joined_ranges, random_order
 from transformer_jax.data.packing import pack_rows
 from transformer_jax.data.pair_encoding import Sentences
 from transformer_jax.data.ranged_ids import Ids, fetch_ids
@@ -68,7 +68,7 @@ class PackedRows:
         chosen = np.arange(len(sizes)) if chosen is None else chosen
         counts = -(-sizes[chosen] // length)
         document = np.repeat(chosen, counts)
-        index = np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts)
+        index = joined_ranges(np.zeros(len(counts), np.int64), counts)
         self._starts = offsets[document] + length * index
         self._sizes = np.minimum(length, sizes[document] - length * index).astype(np.int32)
         order = random_order(len(self._sizes), seed, epoch=0, stream=1)
@@ -85,14 +85,13 @@ class PackedRows:
         known = np.maximum(indices, 0)
         first, counts = self._offsets[known], (self._offsets[known + 1] - self._offsets[known]) * (indices >= 0)
         row_offsets = np.concatenate([[0], np.cumsum(counts)])
-        return self._pieces[np.repeat(first - row_offsets[:-1], counts) + np.arange(row_offsets[-1])], row_offsets
+        return self._pieces[joined_ranges(first, counts)], row_offsets
 
     def tokens(self, indices: np.ndarray) -> Tokens:
         """The rows at ``indices``, [R, length]; ``PADDING_ROW`` gives a row of padding."""
         pieces, row_offsets = self._pieces_of(indices)
         sizes = self._sizes[pieces]
-        skipped = self._starts[pieces] - (np.cumsum(sizes) - sizes)
-        ids = np.asarray(self._ids[np.repeat(skipped, sizes) + np.arange(int(sizes.sum()))], np.int32)
+        ids = np.asarray(self._ids[joined_ranges(self._starts[pieces], sizes)], np.int32)
         return token_rows(Sentences(ids, sizes), row_offsets, self._length)
 
     def is_scored(self, indices: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ from transformer_jax.data.cached_stores import (
     memory_map,
 )
 from transformer_jax.data.mixture import parts_of, ranges_of
-from transformer_jax.data.orders import blocks
+from transformer_jax.data.orders import blocks, joined_ranges
 from transformer_jax.data.pair_encoding import (
     EncodedChunk,
     Sentences,
@@ -64,9 +64,7 @@ class Side(NamedTuple):
     def sentences(self, indices: np.ndarray) -> Sentences:
         """The sentences at ``indices``, concatenated, int32; reads no others."""
         starts, lengths = self.offsets[indices], self.offsets[indices + 1] - self.offsets[indices]
-        skipped = starts - (np.cumsum(lengths) - lengths)
-        positions = np.repeat(skipped, lengths) + np.arange(int(lengths.sum()))
-        return Sentences(np.asarray(self.ids[positions], np.int32), lengths.astype(np.int32))
+        return Sentences(np.asarray(self.ids[joined_ranges(starts, lengths)], np.int32), lengths.astype(np.int32))
 
 
 @dataclass(frozen=True)
