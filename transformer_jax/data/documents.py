@@ -12,7 +12,7 @@ from transformer_jax.data.mixture import Mixture
 from transformer_jax.data.sentence_pairs import Document, DocumentSource, did_you_mean, digest, require_split
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 from transformer_jax.data.synthetic.symbols import split_random
-from transformer_jax.data.text_files import check_sentence, hash_file, is_text_file, line_blocks, raw_lines
+from transformer_jax.data.text_files import check_sentence, hash_file, line_blocks, raw_lines
 
 ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 SENTENCES_IN_PARAGRAPH = (3, 7)
@@ -88,7 +88,7 @@ class TextFolder(_TextFile):
         folder = Path(absolute_path(self.directory, "data.directory"))
         if not folder.is_dir():
             raise DataError(f"data.directory: {str(folder)!r} is not a folder")
-        found = [folder / f"{split}{ending}" for ending in ENDINGS if is_text_file(folder / f"{split}{ending}")]
+        found = [path for ending in ENDINGS if (path := folder / f"{split}{ending}").is_file()]
         if len(found) > 1:
             raise DataError(f"{folder}: both {found[0].name} and {found[1].name} exist; remove one")
         if not found:
@@ -124,7 +124,7 @@ class NamedTexts(_TextFile):
         require_split(split, self.splits, f"data.train={self.files['train']}")
         name = split if split in self.files else "train"
         path = Path(absolute_path(self.files[name], f"data.{name}"))
-        if not is_text_file(path):
+        if not path.is_file():
             hint = ", or several with data.source=mixture" if "=" in self.files[name] else ""
             raise DataError(f"data.{name}: {str(path)!r} is not a file; give one text, plain, .gz or .xz{hint}")
         return path

@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import io
 import lzma
-import os
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -175,18 +174,9 @@ def hash_file(path: Path, *, with_time: bool = True) -> str:
         return hasher.hexdigest()
 
 
-def is_text_file(path: Path) -> bool:
-    """Whether the file exists; raises DataError if it is a folder, a broken link, a pipe or a device."""
-    if path.is_file():
-        return True
-    if os.path.lexists(path):
-        raise DataError(f"{path} is a folder, a broken link, a pipe or a device; give a text file")
-    return False
-
-
 def plain_or_gzip(path: Path) -> Path | None:
     """The file, or the same with ``.gz``, or None; raises DataError if both exist."""
-    found = [each for each in (path, path.with_name(f"{path.name}.gz")) if is_text_file(each)]
+    found = [each for each in (path, path.with_name(f"{path.name}.gz")) if each.is_file()]
     if len(found) == 2:
         raise DataError(f"{path.parent}: both {path.name} and {path.name}.gz exist; remove one")
     return found[0] if found else None

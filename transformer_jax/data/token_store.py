@@ -130,18 +130,14 @@ class TokenStore(SplitStore):
         self.description = description = parse_json((directory / STORE_FILE).read_text(encoding="utf-8"))
         self.statistics = StoreStatistics.from_json(description["statistics"])
         self.num_pairs = self.statistics.kept
-        self.source_side, self.target_side = sides = tuple(
-            Side(
-                open_ids(
-                    directory / f"{side}.ids", description["id_types"][side], getattr(self.statistics, side).tokens
-                ),
-                memory_map(directory / f"{side}.offsets", "int64", self.num_pairs + 1),
-            )
-            for side in SIDES
-        )
         self.arrays = {}
-        for name, side in zip(SIDES, sides, strict=True):
-            self.arrays |= {f"{name}.ids": side.ids, f"{name}.offsets": side.offsets}
+        for side in SIDES:
+            tokens, dtype = getattr(self.statistics, side).tokens, description["id_types"][side]
+            self.arrays[f"{side}.ids"] = open_ids(directory / f"{side}.ids", dtype, tokens)
+            self.arrays[f"{side}.offsets"] = memory_map(directory / f"{side}.offsets", "int64", self.num_pairs + 1)
+        self.source_side, self.target_side = (
+            Side(self.arrays[f"{side}.ids"], self.arrays[f"{side}.offsets"]) for side in SIDES
+        )
         self.check = StoreCheck(directory)
 
     def fetch(self, pairs: np.ndarray) -> None:

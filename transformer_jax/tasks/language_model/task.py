@@ -18,7 +18,6 @@ from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.documents import NamedTexts, open_documents
 from transformer_jax.data.mixture import describe_shares, ranges_of, times_an_epoch
 from transformer_jax.data.pipeline import fetched_batches, read_by_threads
-from transformer_jax.data.text_files import is_text_file
 from transformer_jax.data.text_rows import (
     PADDING_ROW,
     RowPlan,
@@ -265,7 +264,7 @@ class LanguageModelTask(TextTask):
         if references:
             raise ConfigError("--references: a language model is scored on the text of --source itself; leave them out")
         path = Path(source).expanduser()
-        if not is_text_file(path):
+        if not path.is_file():
             raise DataError(f"--source: {source!r} is not a file; give a text, plain, .gz or .xz")
         texts = NamedTexts({"train": str(path), GIVEN: str(path)}, config.data.documents, config.data.held_out)
         if next(texts.documents(GIVEN), None) is None:
