@@ -125,18 +125,8 @@ class TextCorpus:
 
     @property
     def _held_pairs(self) -> list[SentencePair]:
-        stamps = [path.stat().st_mtime_ns for path in self.files(self.train)]
-        return _held_out_of(replace(self, tag=""), tuple(stamps))
-
-    def hold_out(self) -> list[SentencePair]:
-        """The training pairs that are the validation split; reads the training text twice."""
-        count = sum(1 for _ in self._all_pairs(self.train))
-        number = round(self.held_out if self.held_out >= 1 else self.held_out * count)
-        if not 0 < 2 * number <= count:
-            of_what = f"{count:,} pairs of {self.files(self.train)[-1]}"
-            raise DataError(f"data.held_out: {number:,} of {of_what}; hold out at least one, and at most half")
-        chosen = set(np.random.default_rng(self.seed).choice(count, number, replace=False).tolist())
-        return [pair for index, pair in enumerate(self._all_pairs(self.train)) if index in chosen]
+        stamps = tuple(path.stat().st_mtime_ns for path in self.files(self.train))
+        return _held_out(replace(self, tag=""), stamps)
 
     def _all_pairs(self, split: str, skipped: int = 0) -> Iterator[SentencePair]:
         paths = self.files(split)
@@ -173,10 +163,16 @@ class TextCorpus:
 
 
 @lru_cache(maxsize=64)
-def _held_out_of(corpus: TextCorpus, stamps: tuple[int, ...]) -> list[SentencePair]:
-    """``TextCorpus.hold_out``, cached by modification times, since a command opens a corpus several times."""
+def _held_out(corpus: TextCorpus, stamps: tuple[int, ...]) -> list[SentencePair]:
+    """The training pairs that are the validation split, read once until the files change: a command opens several corpora."""
     del stamps
-    return corpus.hold_out()
+    count = sum(1 for _ in corpus._all_pairs(corpus.train))
+    number = round(corpus.held_out if corpus.held_out >= 1 else corpus.held_out * count)
+    if not 0 < 2 * number <= count:
+        of_what = f"{count:,} pairs of {corpus.files(corpus.train)[-1]}"
+        raise DataError(f"data.held_out: {number:,} of {of_what}; hold out at least one, and at most half")
+    chosen = set(np.random.default_rng(corpus.seed).choice(count, number, replace=False).tolist())
+    return [pair for index, pair in enumerate(corpus._all_pairs(corpus.train)) if index in chosen]
 
 
 def named_files(text: str, key: str) -> tuple[Path, ...]:
