@@ -14,10 +14,10 @@ from functools import cache
 from typing import NamedTuple, TypeVar
 
 from transformer_jax.config import ConfigError
-from transformer_jax.data.sentence_pairs import SentencePair, generated_fingerprint
+from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.synthetic import lexicon
 from transformer_jax.data.synthetic.lexicon import ANIMATE, BE, Adjective, Determiner, Noun, Preposition, Pronoun, Verb
-from transformer_jax.data.synthetic.symbols import held_out_split, split_random, split_size
+from transformer_jax.data.synthetic.symbols import GeneratedCorpus, held_out_split, split_random
 
 MIN_WORDS, MAX_WORDS = 3, 16
 _REFERENCE_PAIRS, _REFERENCE_SEED, _COMMON = 8000, 0, 4
@@ -559,14 +559,9 @@ def _words(text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class GrammarCorpus:
-    """English to German: ``training_pairs`` pairs for training, and 500 each for validation and test; all are distinct.
+class GrammarCorpus(GeneratedCorpus):
+    """English to German; English sentences have 3 to 16 words."""
 
-    Only the training split depends on ``seed``. English sentences have 3 to 16 words.
-    """
-
-    training_pairs: int
-    seed: int
     source_language: str = "en"
     target_language: str = "de"
 
@@ -575,14 +570,10 @@ class GrammarCorpus:
             named = f"data.source_language={self.source_language}, data.target_language={self.target_language}"
             raise ConfigError(f"{named}: the grammar is English to German; set them to en and de")
 
-    def pairs(self, split: str) -> Iterator[SentencePair]:
-        """Streams ``train``, ``validation`` or ``test``; raises DataError for another split."""
-        return self._generate(split, split_size(split, self.training_pairs))
-
-    def _generate(self, split: str, remaining: int) -> Iterator[SentencePair]:
+    def generated(self, split: str) -> Iterator[SentencePair]:
         sampler = MeaningSampler(split_random(split, self.seed), split)
         seen: set[str] = set()
-        while remaining:
+        while True:
             meaning = sampler.sentence()
             if sampler.has_held_out != (split != "train"):
                 continue
@@ -590,16 +581,6 @@ class GrammarCorpus:
             if source in seen or not MIN_WORDS <= source.count(" ") + 1 <= MAX_WORDS:
                 continue
             pair = SentencePair(source, german(meaning))
-            if split != "train" and not common_words().issuperset(_words(source) + _words(pair.target)):
-                continue
-            seen.add(source)
-            remaining -= 1
-            yield pair
-
-    def count(self, split: str) -> int:
-        """Number of pairs."""
-        return split_size(split, self.training_pairs)
-
-    def fingerprint(self, split: str) -> str:
-        """Digest of the settings and the first pairs."""
-        return generated_fingerprint(self, split, (self.training_pairs, self.seed))
+            if split == "train" or common_words().issuperset(_words(source) + _words(pair.target)):
+                seen.add(source)
+                yield pair
