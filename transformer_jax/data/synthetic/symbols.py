@@ -44,7 +44,7 @@ class GeneratedCorpus:
 
     def fingerprint(self, split: str) -> str:
         """Digest of the settings, without the languages, and the first pairs."""
-        return generated_fingerprint(self, split, astuple(self)[:-2])  # type: ignore[arg-type]
+        return generated_fingerprint(self, split, astuple(self)[:-2])
 
 
 @dataclass(frozen=True)
