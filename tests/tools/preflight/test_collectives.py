@@ -64,7 +64,7 @@ ENTRY %main (a: f32[8]) -> f32[8] {
   %exchanged.1 = (f32[8]{0}, f32[8]{0}) all-to-all(%u, %v), channel_id=5, replica_groups={{0,2},{1,3},{4,6},{5,7}}
   %exchanged.2 = (f32[8]{0}, f32[8]{0}) all-to-all(%w, %x), channel_id=5, replica_groups={{0,2},{1,3},{4,6},{5,7}}
   %sent = (f32[2,8]{1,0}, u32[]{:S(2)}, token[]) send(%z), frontend_attributes={SLICES"ALL_REDUCE"}
-  %part = (f32[8]{0}, u32[]{:S(2)}, token[]) send(%z), frontend_attributes={SLICES"REDUCE_SCATTER"}
+  %part.2 = (f32[8]{0}, u32[]{:S(2)}, token[]) send(%z), frontend_attributes={SLICES"REDUCE_SCATTER"}
   %whole = (f32[2]{0}, u32[]{:S(2)}, token[]) send(%z), frontend_attributes={SLICES"ALL_GATHER"}
   %alone = f32[100]{0} all-reduce(%a), channel_id=4, replica_groups=[8,1]<=[8], to_apply=%add
 }

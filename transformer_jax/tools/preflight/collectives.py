@@ -10,17 +10,13 @@ import jax
 import numpy as np
 
 from transformer_jax.tools.preflight.chips import NETWORK, NVLINK, TORUS
-from transformer_jax.tools.preflight.hlo_text import arrays_of, calls_of, computations_of, times_of
+from transformer_jax.tools.preflight.hlo_text import Instruction, arrays_of, bytes_of, computations_of, times_of
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 SCATTERED = "all-reduce-scatter"
 """Name of a reduce-scatter by the TPU compiler: a computation that sums everything and keeps a slice."""
 
-_OPERATION = re.compile(rf"= (.*?) ({'|'.join(KINDS)})(-start)?\(")
-# Between chips at the same position of several TPU slices, through their hosts.
-_BETWEEN_SLICES = re.compile(
-    r'= \((.*?), u32.* send\(.*_xla_megascale_target="\{([\d,]+)\}.*_xla_megascale_transfer_type="(\w+)"'
-)
+_MEGASCALE = re.compile(r'_xla_megascale_target="\{([\d,]+)\}.*_xla_megascale_transfer_type="(\w+)"')
 _CHANNEL = re.compile(r"channel_id=(\d+)")
 _LISTED = re.compile(r"replica_groups=\{\{([\d,]+)\}")
 _IOTA = re.compile(r"replica_groups=\[(\d+),(\d+)\]<=(\[[\d,]+\](?:T\([\d,]+\))?)")
@@ -59,40 +55,44 @@ def collectives_of(program: str, num_devices: int) -> list[Collective]:
     """All collectives in the text of a compiled program; a loop of unknown trip count counts once."""
     computations = computations_of(program)
     times = times_of(computations)
-    calls = [call for lines in computations.values() for line in lines for call in calls_of(line)]
+    calls = [call for instructions in computations.values() for each in instructions.values() for call in each.calls]
     fused = {callee for role, callee in calls if role == "calls"}
     found: dict[object, Collective] = {}
-    for name, lines in computations.items():
-        for number, line in enumerate(lines):
-            between = _BETWEEN_SLICES.search(line)
-            if between and times[name]:
-                kind, members = between[3].lower().replace("_", "-"), _numbers(between[2])
-                sent = sum(array.bytes for array in arrays_of(between[1]))
-                # The line has the size of the operand; the result is a part or a multiple of it.
-                parts = {"reduce-scatter": 1 / len(members), "all-gather": len(members)}
-                size = int(sent * parts.get(kind, 1))
-                found[name, number] = Collective(kind, size, members, times[name], is_between_slices=True)
-            match = _OPERATION.search(line)
-            if not match or not times[name]:
+    for name, instructions in computations.items():
+        for each in instructions.values() if times[name] else ():
+            if each.opcode == "send" and (between := _between_slices(each, times[name])):
+                found[name, each.name] = between
+            kind = each.opcode.removesuffix("-start")
+            members = members_of(each.line, num_devices) if kind in KINDS else ()
+            if len(members) < 2:
                 continue
-            kind = match[2]
-            size = _result_bytes(match[1], is_start=bool(match[3]), kind=kind)
-            members = members_of(line, num_devices)
+            size = _result_bytes(each, kind)
             if kind == "all-reduce" and name.startswith(SCATTERED):
                 kind, size = "reduce-scatter", size // len(members)
             # An operation that is started, overlapped with computation and finished in fusions appears three times, with one
             # channel. Outside of fusions different operations may share a channel.
-            channel = _CHANNEL.search(line) if name in fused else None
-            if len(members) > 1:
-                key = channel[1] if channel else (name, number)
-                found.setdefault(key, Collective(kind, size, members, times[name]))
+            channel = _CHANNEL.search(each.line) if name in fused else None
+            key = channel[1] if channel else (name, each.name)
+            found.setdefault(key, Collective(kind, size, members, times[name]))
     return list(found.values())
 
 
-def _result_bytes(shapes: str, *, is_start: bool, kind: str) -> int:
+def _between_slices(send: Instruction, times: int) -> Collective | None:
+    """The collective between chips at the same position of several TPU slices, through their hosts, if this is one."""
+    match = _MEGASCALE.search(send.line)
+    if not match:
+        return None
+    kind, members = match[2].lower().replace("_", "-"), _numbers(match[1])
+    # The instruction has the size of the operand; the result is a part or a multiple of it.
+    parts = {"reduce-scatter": 1 / len(members), "all-gather": len(members)}
+    size = int(bytes_of(send.result.partition(", u32")[0]) * parts.get(kind, 1))
+    return Collective(kind, size, members, times, is_between_slices=True)
+
+
+def _result_bytes(instruction: Instruction, kind: str) -> int:
     """Bytes of all results, for an asynchronous operation of the second half, since it also returns its operands."""
-    sizes = [array.bytes for array in arrays_of(shapes)]
-    if not is_start or kind == "all-reduce":
+    sizes = [array.bytes for array in arrays_of(instruction.result)]
+    if instruction.opcode == kind or kind == "all-reduce":
         return sum(sizes)
     sizes = [size for size in sizes if size > 4]
     return sum(sizes[len(sizes) // 2 :])

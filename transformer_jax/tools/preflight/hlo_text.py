@@ -35,6 +35,11 @@ def arrays_of(shapes: str) -> list[WrittenArray]:
     ]
 
 
+def bytes_of(shapes: str) -> int:
+    """Bytes of all arrays of a type or tuple."""
+    return sum(array.bytes for array in arrays_of(shapes))
+
+
 class Instruction(NamedTuple):
     """An instruction: ``%sum.1 = f32[8]{0} add(%a, %b), ...`` has sum.1, f32[8]{0}, add, (a, b), and the whole line."""
 
@@ -44,9 +49,28 @@ class Instruction(NamedTuple):
     operands: tuple[str, ...]
     line: str
 
+    @property
+    def calls(self) -> list[tuple[str, str]]:
+        """Computations that it runs, with their roles: ``[("body", "body.1"), ("condition", "cond.1")]``."""
+        return [
+            (role, callee)
+            for role, listed, single in _CALLED.findall(self.line)
+            for callee in re.findall(r"[\w.\-]+", listed or single)
+        ]
 
-def instruction_of(line: str) -> Instruction | None:
-    """The instruction on a line; None for other lines."""
+    @property
+    def fused(self) -> str | None:
+        """The computation of a fusion or of an asynchronous operation; None for others."""
+        if self.opcode not in ("fusion", "async-start"):
+            return None
+        return next((callee for role, callee in self.calls if role == "calls"), None)
+
+
+Computation = dict[str, Instruction]
+"""Instructions by name, in the order of the program."""
+
+
+def _instruction_of(line: str) -> Instruction | None:
     match = _INSTRUCTION.match(line)
     if not match:
         return None
@@ -60,39 +84,27 @@ def instruction_of(line: str) -> Instruction | None:
     return Instruction(name, result, opcode, tuple(re.findall(r"%([\w.\-]+)", rest[:end])), line)
 
 
-def computations_of(program: str) -> dict[str, list[str]]:
-    """The lines of each computation by name; the entry computation is named ``ENTRY``."""
-    found: dict[str, list[str]] = {}
-    name = ""
-    lines: list[str] = []
+def computations_of(program: str) -> dict[str, Computation]:
+    """The computations by name; the entry computation is named ``ENTRY``."""
+    found: dict[str, Computation] = {}
+    current: Computation = {}
     for line in program.splitlines():
         header = None if line.startswith((" ", "HloModule")) else _COMPUTATION.match(line)
         if header:
-            name, lines = ENTRY if line.startswith(ENTRY) else header[1], []
-        elif line.startswith("}"):
-            found[name] = lines
-        else:
-            lines.append(line)
+            current = found[ENTRY if line.startswith(ENTRY) else header[1]] = {}
+        elif instruction := _instruction_of(line):
+            current[instruction.name] = instruction
     return found
 
 
-def calls_of(line: str) -> list[tuple[str, str]]:
-    """Computations that an instruction runs, with their roles: ``[("body", "body.1"), ("condition", "cond.1")]``."""
-    return [
-        (role, callee)
-        for role, listed, single in _CALLED.findall(line)
-        for callee in re.findall(r"[\w.\-]+", listed or single)
-    ]
-
-
-def times_of(computations: dict[str, list[str]]) -> dict[str, int]:
+def times_of(computations: dict[str, Computation]) -> dict[str, int]:
     """Runs of each computation per run of the entry; a loop of unknown trip count counts once."""
     calls: dict[str, list[tuple[str, int]]] = {name: [] for name in computations}
-    for caller, lines in computations.items():
-        for line in lines:
-            for role, callee in calls_of(line):
+    for caller, instructions in computations.items():
+        for each in instructions.values():
+            for role, callee in each.calls:
                 if callee in calls:
-                    calls[callee].append((caller, _trips(line, computations) if role in ("body", "condition") else 1))
+                    calls[callee].append((caller, _trips(each, computations) if role in ("body", "condition") else 1))
     times: dict[str, int] = {ENTRY: 1}
 
     def count(name: str) -> int:
@@ -103,12 +115,11 @@ def times_of(computations: dict[str, list[str]]) -> dict[str, int]:
     return {name: count(name) for name in computations}
 
 
-def _trips(loop: str, computations: dict[str, list[str]]) -> int:
+def _trips(loop: Instruction, computations: dict[str, Computation]) -> int:
     """Trip count of a loop: annotated, or the constant that its condition compares the counter with."""
-    known = _TRIPS.search(loop)
-    if known:
+    if known := _TRIPS.search(loop.line):
         return int(known[1])
-    condition = re.search(r"condition=%?([\w.\-]+)", loop)
-    lines = computations.get(condition[1], []) if condition else []
-    limits = [int(number) for line in lines for number in re.findall(r"= s32\[\]\S* constant\((\d+)\)", line)]
-    return limits[0] if len(limits) == 1 else 1
+    condition = computations.get(dict(loop.calls).get("condition", ""), {})
+    limits = [re.search(r"= s32\[\]\S* constant\((\d+)\)", each.line) for each in condition.values()]
+    numbers = [int(limit[1]) for limit in limits if limit]
+    return numbers[0] if len(numbers) == 1 else 1

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from transformer_jax.tools.preflight.hlo_text import (
     ENTRY,
     LOOPS_AND_BRANCHES,
+    Computation,
+    Instruction,
     arrays_of,
-    calls_of,
     computations_of,
-    instruction_of,
 )
 
 _SCOPES = re.compile(r'op_name="([^"]*)"')
@@ -50,25 +50,22 @@ def largest_arrays(program: str, count: int = 3) -> list[Buffer]:
     Arguments and other arrays are listed separately, so that a gradient appears next to its parameter.
     """
     found: dict[tuple[bool, str], Buffer] = {}
-    for is_argument, shapes, line in _made(computations_of(program)):
-        name = readable_name(line)
-        for array in arrays_of(shapes):
+    for is_argument, instruction in _made(computations_of(program)):
+        name = readable_name(instruction.line)
+        for array in arrays_of(instruction.result):
             known = found.get((is_argument, array.text))
             if not known or ("/" in name and "/" not in known.name):
                 found[is_argument, array.text] = Buffer(name, array.text, array.bytes)
     return sorted(found.values(), key=lambda buffer: -buffer.bytes)[:count]
 
 
-def _made(computations: dict[str, list[str]], name: str = ENTRY) -> Iterator[tuple[bool, str, str]]:
-    """The instructions that fill memory, also in loops and branches: whether it is an argument, result type, line."""
-    for line in computations.get(name, []):
-        instruction = instruction_of(line)
-        if not instruction:
-            continue
+def _made(computations: dict[str, Computation], name: str = ENTRY) -> Iterator[tuple[bool, Instruction]]:
+    """The instructions that fill memory, also in loops and branches, each with whether it is an argument."""
+    for instruction in computations.get(name, {}).values():
         is_argument = name == ENTRY and instruction.opcode == "parameter"
         if is_argument or not _PASSED_ON.match(instruction.opcode):
-            yield is_argument, instruction.result, line
-        for role, callee in calls_of(line):
+            yield is_argument, instruction
+        for role, callee in instruction.calls:
             if role in LOOPS_AND_BRANCHES:
                 yield from _made(computations, callee)
 

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from transformer_jax.tools.preflight.hlo_text import (
     ENTRY,
     LOOPS_AND_BRANCHES,
+    Computation,
     Instruction,
-    arrays_of,
-    calls_of,
+    bytes_of,
     computations_of,
-    instruction_of,
     times_of,
 )
 
@@ -62,19 +61,20 @@ def traffic_by_kind(program: str) -> dict[str, int]:
     Arrays on the chip (a memory space other than 0) and padding do not count. A loop of unknown trip count, and every branch,
     counts once. An instruction without a name, such as a copy that the compiler adds, has the kind of its user or operand.
     """
-    computations = computations_of(program)
+    parsed = computations_of(program)
+    times = times_of(parsed)
     made: dict[str, Instruction] = {}
     first_users: dict[str, Instruction] = {}
-    for lines in computations.values():
-        for each in filter(None, map(instruction_of, lines)):
-            made[each.name] = each
+    for instructions in parsed.values():
+        made |= instructions
+        for each in instructions.values():
             for operand in each.operands:
                 first_users.setdefault(operand, each)
 
     def own_name(instruction: Instruction) -> str:
         """The name of the instruction, or of the last operation with a name inside it."""
-        inside = [line for _, callee in calls_of(instruction.line) for line in computations.get(callee, [])]
-        names = [match[1] for line in (*inside, instruction.line) if (match := _NAME.search(line))]
+        inside = [each for _, callee in instruction.calls for each in parsed.get(callee, {}).values()]
+        names = [match[1] for each in (*inside, instruction) if (match := _NAME.search(each.line))]
         return names[-1] if names else ""
 
     def nearest_name(instruction: Instruction, follow: Callable[[Instruction], Instruction | None]) -> str:
@@ -86,29 +86,33 @@ def traffic_by_kind(program: str) -> dict[str, int]:
         return ""
 
     found: dict[str, int] = defaultdict(int)
-    for instruction, moved in _moves_of(program):
-        name = nearest_name(instruction, lambda each: first_users.get(each.name))
-        name = name or nearest_name(instruction, lambda each: made.get(each.operands[0]) if each.operands else None)
-        found[kind_of(name)] += moved
+    computations: dict[str, _Traffic] = {}
+    computations |= {name: _Traffic(instructions, computations) for name, instructions in parsed.items()}
+    for computation in set(_run(parsed, ENTRY)):
+        for instruction, moved in computations[computation].moved():
+            name = nearest_name(instruction, lambda each: first_users.get(each.name))
+            name = name or nearest_name(instruction, lambda each: made.get(each.operands[0]) if each.operands else None)
+            found[kind_of(name)] += times[computation] * moved
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def _moves_of(program: str) -> Iterator[tuple[Instruction, int]]:
-    """The instructions that access memory, with the bytes of all their runs."""
-    lines = computations_of(program)
-    times = times_of(lines)
-    computations = {name: _Computation(each) for name, each in lines.items()}
-    traffic = _Traffic(computations)
-    for name in set(_run(computations, ENTRY)):
-        yield from ((each, times[name] * moved) for each, moved in traffic.moved(computations[name]))
+def _run(computations: dict[str, Computation], name: str) -> Iterator[str]:
+    """Names of the computation and of its loops, branches and calls, but not of its fusions."""
+    if name not in computations:
+        return
+    yield name
+    for instruction in computations[name].values():
+        for role, callee in instruction.calls:
+            if role in LOOPS_AND_BRANCHES or (role == "to_apply" and instruction.opcode == "call"):
+                yield from _run(computations, callee)
 
 
-class _Computation:
-    """A computation: instructions by name, parameters in order, and users of each with the index of the operand."""
+class _Traffic:
+    """Bytes that the instructions of a computation read and write; ``others``: all computations, by name."""
 
-    def __init__(self, lines: list[str]) -> None:
-        found = [instruction for line in lines if (instruction := instruction_of(line))]
-        self.instructions = {each.name: each for each in found}
+    def __init__(self, instructions: Computation, others: dict[str, "_Traffic"]) -> None:
+        found = list(instructions.values())
+        self.instructions, self.others = instructions, others
         self.parameters = sorted((each for each in found if each.opcode == "parameter"), key=_number)
         self.root = next((each for each in found if each.line.lstrip().startswith("ROOT")), None)
         self.users: dict[str, list[tuple[Instruction, int]]] = defaultdict(list)
@@ -116,70 +120,45 @@ class _Computation:
             for index, operand in enumerate(each.operands):
                 self.users[operand].append((each, index))
 
-
-def _number(parameter: Instruction) -> int:
-    match = re.search(r"parameter\((\d+)\)", parameter.line)
-    return int(match[1]) if match else 0
-
-
-def _run(computations: dict[str, _Computation], name: str) -> Iterator[str]:
-    """Names of the computation and of its loops, branches and calls, but not of its fusions."""
-    if name not in computations:
-        return
-    yield name
-    for instruction in computations[name].instructions.values():
-        for role, callee in calls_of(instruction.line):
-            if role in LOOPS_AND_BRANCHES or (role == "to_apply" and instruction.opcode == "call"):
-                yield from _run(computations, callee)
-
-
-class _Traffic:
-    """Bytes that the instructions of these computations read and write."""
-
-    def __init__(self, computations: dict[str, _Computation]) -> None:
-        self.computations = computations
-
-    def moved(self, computation: _Computation) -> Iterator[tuple[Instruction, int]]:
-        """Bytes moved by one run of each instruction of a computation."""
-        for each in computation.instructions.values():
+    def moved(self) -> Iterator[tuple[Instruction, int]]:
+        """Bytes moved by one run of each instruction."""
+        for each in self.instructions.values():
             if not _FREE.match(each.opcode) and not _FREE_CALLS.search(each.line):
-                read = sum(self._read(each, index, computation) for index in range(len(each.operands)))
-                yield each, read + self._written(each, computation)
+                yield each, sum(self._read(each, index) for index in range(len(each.operands))) + self._written(each)
 
-    def _read(self, user: Instruction, index: int, where: _Computation) -> int:
+    def _read(self, user: Instruction, index: int) -> int:
         """Bytes read of the operand at this index."""
-        operand = where.instructions.get(user.operands[index])
-        return min(_bytes(operand.result), self._taken(operand, user, index, where)) if operand else 0
+        operand = self.instructions.get(user.operands[index])
+        return min(_bytes(operand.result), self._taken(operand, user, index)) if operand else 0
 
-    def _taken(self, value: Instruction, user: Instruction, index: int, where: _Computation) -> int:
+    def _taken(self, value: Instruction, user: Instruction, index: int) -> int:
         """Bytes of a value that one user needs, in any memory."""
-        fused = self._fused(user)
-        if fused:
-            return self._taken_inside(fused.parameters[index], fused)
+        if fused := self._fused(user):
+            return fused.taken_inside(fused.parameters[index])
         if user.opcode in _RESULT_NAMES_OPERANDS:
             return 0
         if index == 0 and user.opcode in _SLICES:
-            return _size(user.result)
+            return bytes_of(user.result)
         if index == 0 and user.opcode in _WRITTEN_IN_PLACE:
             # A scatter that adds reads its target first.
-            return _size(self._update(user, where)) if user.opcode == "scatter" else 0
-        return _size(value.result)
+            return bytes_of(self._update(user)) if user.opcode == "scatter" else 0
+        return bytes_of(value.result)
 
-    def _taken_inside(self, value: Instruction, fused: _Computation) -> int:
-        """Bytes of a value that a fusion needs; all if the fusion returns it unchanged."""
-        if value is fused.root:
-            return _size(value.result)
+    def taken_inside(self, value: Instruction) -> int:
+        """Bytes of a value that this computation, a fusion, needs; all if it returns the value unchanged."""
+        if value is self.root:
+            return bytes_of(value.result)
         return sum(
-            self._taken_inside(user, fused) if self._is_view(user) else self._taken(value, user, index, fused)
-            for user, index in fused.users[value.name]
+            self.taken_inside(user) if self._is_view(user) else self._taken(value, user, index)
+            for user, index in self.users[value.name]
         )
 
-    def _written(self, instruction: Instruction, where: _Computation) -> int:
+    def _written(self, instruction: Instruction) -> int:
         """Bytes that an instruction writes; for a fusion, its results."""
         fused = self._fused(instruction)
         if not fused or not fused.root:
             in_place = instruction.opcode in _WRITTEN_IN_PLACE
-            written = _size(self._update(instruction, where)) if in_place else _size(instruction.result)
+            written = bytes_of(self._update(instruction) if in_place else instruction.result)
             return min(_bytes(instruction.result), written)
         if instruction.opcode == "async-start":
             # Its result includes its operands.
@@ -189,26 +168,26 @@ class _Traffic:
         if len(results) != len(values):
             return _bytes(instruction.result)
         return sum(
-            min(_bytes(result), self._written_inside(fused.instructions[value], fused))
+            min(_bytes(result), fused.written_inside(fused.instructions[value]))
             for result, value in zip(results, values, strict=True)
         )
 
-    def _written_inside(self, value: Instruction, fused: _Computation) -> int:
-        """Bytes of a result of a fusion; for a parameter updated in place, only the update."""
-        value = self._seen_through(value, fused)
+    def written_inside(self, value: Instruction) -> int:
+        """Bytes of a result of this computation, a fusion; for a parameter updated in place, only the update."""
+        value = self._seen_through(value)
         if value.opcode in _WRITTEN_IN_PLACE:
-            target = self._seen_through(fused.instructions[value.operands[0]], fused)
+            target = self._seen_through(self.instructions[value.operands[0]])
             if target.opcode == "parameter":
-                return _size(self._update(value, fused))
-        return _size(value.result)
+                return bytes_of(self._update(value))
+        return bytes_of(value.result)
 
-    def _update(self, instruction: Instruction, where: _Computation) -> str:
+    def _update(self, instruction: Instruction) -> str:
         """The type of the operand that is written into the first operand."""
-        return where.instructions[instruction.operands[_WRITTEN_IN_PLACE[instruction.opcode]]].result
+        return self.instructions[instruction.operands[_WRITTEN_IN_PLACE[instruction.opcode]]].result
 
-    def _seen_through(self, value: Instruction, fused: _Computation) -> Instruction:
+    def _seen_through(self, value: Instruction) -> Instruction:
         while self._is_view(value):
-            value = fused.instructions[value.operands[0]]
+            value = self.instructions[value.operands[0]]
         return value
 
     def _is_view(self, instruction: Instruction) -> bool:
@@ -218,20 +197,17 @@ class _Traffic:
         fused = self._fused(instruction)
         if not fused or len(instruction.operands) != 1:
             return False
-        return all(each.opcode == "parameter" or self._is_view(each) for each in fused.instructions.values())
+        return all(each.opcode == "parameter" or fused._is_view(each) for each in fused.instructions.values())
 
-    def _fused(self, instruction: Instruction) -> _Computation | None:
-        """The computation of a fusion or of an asynchronous operation; None for others."""
-        if instruction.opcode not in ("fusion", "async-start"):
-            return None
-        return next((self.computations[callee] for role, callee in calls_of(instruction.line) if role == "calls"), None)
+    def _fused(self, instruction: Instruction) -> "_Traffic | None":
+        return self.others[instruction.fused] if instruction.fused else None
 
 
-def _size(shapes: str) -> int:
-    """Bytes of the arrays in any memory."""
-    return sum(array.bytes for array in arrays_of(shapes))
+def _number(parameter: Instruction) -> int:
+    match = re.search(r"parameter\((\d+)\)", parameter.line)
+    return int(match[1]) if match else 0
 
 
 def _bytes(shapes: str) -> int:
     """Bytes of the arrays in the device's main memory."""
-    return sum(_size(array) for array in _ARRAY.findall(shapes) if not _ON_CHIP.search(array))
+    return sum(bytes_of(array) for array in _ARRAY.findall(shapes) if not _ON_CHIP.search(array))
