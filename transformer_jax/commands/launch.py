@@ -86,12 +86,6 @@ USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND [-- evaluate|sweep
     ),
     flags.integer("max_restarts", 10, "kubernetes: maximum number of restarts", lower_bound=0),
     flags.integer(
-        "minutes_without_progress",
-        0,
-        "kubernetes: restart a run that logged nothing for this time, longer than validation and compilation; 0: never",
-        lower_bound=0,
-    ),
-    flags.integer(
         "tokenize_shards", None, "first tokenize into data.store, in this number of jobs on CPUs", lower_bound=2
     ),
     flags.boolean("spot", False, "kubernetes, skypilot: machines that may be preempted"),

@@ -129,9 +129,7 @@ def compare(values: flags.Values) -> int:
             saved = translated_split.translate_now(each)
         sides.append(saved)
     names = short_names(paths)
-    found = comparison.compare_sides(
-        (names[0], names[1]), (sides[0], sides[1]), paired, values.resamples, values.seed, tokenizer
-    )
+    found = comparison.compare_sides((names[0], names[1]), (sides[0], sides[1]), paired, values.resamples, values.seed)
     tables = {"compare.csv": comparison.scores_csv(found), "compare-sentences.csv": comparison.sentences_csv(found)}
     written = write_report(output, "compare", comparison.comparison_report(found, values.examples), tables)
     for section in comparison.examples_sections(found, values.examples) if values.examples else ():

@@ -89,31 +89,21 @@ def test_its_shell_says_who_is_who():
     assert told.startswith("10.0.0.1:8476 2 1 train --distributed ")
 
 
-def test_what_does_not_fit_is_refused():
-    for make, message in (
-        (
-            lambda: sky_task(SkyPilotSettings(**SKY | {"gpu_type": None}), training()),
-            "--gpu_type, --gpus_per_node: give both",
-        ),
-        (
-            lambda: sky_task(SkyPilotSettings(**SKY | {"volume_claim": None}), training()),
-            "--volume_claim: is missing; with",
-        ),
-        (
-            lambda: sky_task(SkyPilotSettings(**SKY), training(followers=(sweep(workdir="/a/b"),))),
-            "--workdir: /a/b is not on the volume",
-        ),
-        (lambda: sky_task(SkyPilotSettings(**SKY | {"image": None}), training()), "--image, --setup: give one"),
-        (lambda: sky_task(SkyPilotSettings(**SKY), training(workdir="/a/b")), "--workdir: /a/b is not on the volume"),
-        (
-            lambda: sky_task(SkyPilotSettings(**MOUNTED), training(workdir="runs/a")),
-            "--workdir: runs/a is not absolute",
-        ),
-        (
-            lambda: sky_task(SkyPilotSettings(**SKY), sweep(1, "gs://b/c")),
-            "a store cannot hold the study; set TRANSFORMER_JAX_SWEEP_STORAGE",
-        ),
-        (lambda: sky_task(SkyPilotSettings(**SKY), training(rows=8)), "batching.row_multiple: 8 is not a multiple"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            make()
+@pytest.mark.parametrize(
+    ("changes", "workload", "message"),
+    [
+        ({"gpu_type": None}, training(), "--gpu_type, --gpus_per_node: give both"),
+        ({"image": None}, training(), "--image, --setup: give one"),
+        ({}, training(followers=(sweep(workdir="/a/b"),)), "--workdir: /a/b is not on the volume"),
+        (MOUNTED, training(workdir="runs/a"), "--workdir: runs/a is not absolute"),
+        ({}, training(rows=8), "batching.row_multiple: 8 is not a multiple"),
+    ],
+)
+def test_mismatched_flags_are_refused(changes, workload, message):
+    with pytest.raises(ConfigError, match=message):
+        sky_task(SkyPilotSettings(**SKY | changes), workload)
+
+
+def test_a_study_without_a_database_cannot_be_in_a_store():
+    with pytest.raises(ConfigError, match="a store cannot hold the study; set TRANSFORMER_JAX_SWEEP_STORAGE"):
+        sweep(1, "gs://b/c")

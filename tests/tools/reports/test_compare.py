@@ -83,10 +83,7 @@ def test_other_references_are_refused(sides, make_run, save_translations, tmp_pa
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_translations_or_data_that_changed_are_noticed(sides, tmp_path, capsys):
-    sides[1].write_text("".join(f"{line}\n" for line in BAD))
-    assert compare(sides, tmp_path / "out") == 2
-    assert "had BLEU 9" in capsys.readouterr().err
+def test_damaged_translations_are_refused(sides, tmp_path, capsys):
     sides[1].write_text("a\n")
     assert compare(sides, tmp_path / "out") == 2
     assert "1 lines, but evaluation-test-7.json says 20 sentences" in capsys.readouterr().err
@@ -103,7 +100,7 @@ def test_mistakes_are_told(sides, tmp_path, capsys):
             [*sides, "--config.decoding.beam_width=1"],
             "was translated with other settings; give its run directory instead",
         ),
-        ([sides[0], tmp_path], "not a run directory: no config.json in it"),
+        ([sides[0], tmp_path], "no config.json in"),
         ([sides[0], sides[1].parent / "config.json"], "config.json: not the scores that evaluate writes"),
         ([sides[0].parent, sides[1]], "no checkpoint"),
     ):

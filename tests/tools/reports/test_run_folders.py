@@ -25,13 +25,11 @@ def test_a_side_is_a_run_or_an_evaluation_in_one(make_run, tmp_path):
     for name in ("evaluation-test-1.json", "evaluation-test-1.txt"):
         (run / name).write_text("")
         assert run_of(run / name) == run_of(run) == run
-    (run / "metrics.jsonl").write_text("")
     stray = tmp_path / "evaluation-test-1.txt"
     stray.write_text("")
     for path, problem in (
-        (stray, "no config.json beside it"),
-        (run / "metrics.jsonl", "neither a run directory nor an evaluation"),
-        (tmp_path, "not a run directory"),
+        (stray, "no config.json in"),
+        (tmp_path, "no config.json in"),
         (tmp_path / "nowhere", "does not exist"),
     ):
         with pytest.raises(ConfigError, match=problem):

@@ -65,7 +65,7 @@ def write_duel_report(
     failed = [(each.name, str(run.seed), run.error, run.folder) for each in results for run in each.runs if run.error]
     if failed:
         headings = "idea", "seed", "error", "folder"
-        sections.append(Section("Failed runs", (Table(headings, tuple(failed), frozenset({0, 2, 3}), frozenset({3})),)))
+        sections.append(Section("Failed runs", (Table(headings, tuple(failed), frozenset({0, 2, 3})),)))
     records = [_record(each, metric) for each in results]
     csv = to_csv([*records[0]] if records else [], [[*each.values()] for each in records])
     document = Document(f"Duel on {plan.recipe}", tuple(sections))

@@ -1,8 +1,7 @@
 """Job files for SLURM, Kubernetes and SkyPilot; this module defines the workloads that they start.
 
-Nothing here connects to a cluster: the user can read, keep and change the file before submitting it. submitit, which submits
-to SLURM from Python, is not used because it ships functions as pickles. Processes find each other through
-``jax.distributed.initialize`` and the variables that it reads.
+Nothing here connects to a cluster: the user can read, keep and change the file before submitting it. Processes find each other
+through ``jax.distributed.initialize`` and the variables that it reads.
 """
 
 import re
@@ -30,10 +29,6 @@ class Tokenizing:
 
     flags: tuple[str, ...]
     shards: int
-
-    def __post_init__(self) -> None:
-        if self.shards < 2:
-            raise ConfigError(f"--tokenize_shards: {self.shards} must be at least 2")
 
     def command(self, index: str) -> str:
         """The shell command for a shard; ``index`` may be a variable of the shell."""
@@ -82,8 +77,6 @@ class Sweep:
     is_beside: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise ConfigError(f"--workers: {self.workers} must be at least 1")
         if is_address(self.workdir):
             if not self.has_database:
                 raise ConfigError(f"--workdir: {self.workdir}: a store cannot hold the study; set {STORAGE_VARIABLE}")
@@ -159,17 +152,3 @@ def require_given(settings: object, **examples: str) -> None:
     for flag, example in examples.items():
         if getattr(settings, flag) is None:
             raise ConfigError(f"--{flag}: is missing; write --{flag}={example}")
-
-
-def require_words(settings: object, flags: tuple[str, ...]) -> None:
-    """Raises ConfigError unless each flag, if given, is one word without characters special to the shell or sbatch."""
-    for flag in flags:
-        text = getattr(settings, flag)
-        if text is not None and not re.fullmatch(r"[^\s\"'`\\$#]+", text):
-            raise ConfigError(f"--{flag}: {text!r} must be one word without quotes, $, # and backslashes")
-
-
-def require_memory(text: str | None, units: str) -> None:
-    """Raises ConfigError unless the text, if given, is a whole number followed by one of ``units``, such as ``G|M``."""
-    if text is not None and not re.fullmatch(rf"[1-9][0-9]*({units})", text):
-        raise ConfigError(f"--memory: {text!r} is not a number with one of {units.replace('|', ', ')}, such as 64G")

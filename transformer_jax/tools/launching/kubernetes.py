@@ -3,15 +3,9 @@
 From the JobSet API reference (jobset.sigs.k8s.io, v1alpha2), the Kubernetes API (batch/v1) and GKE's pages on TPUs
 (cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus and .../how-to/tpus).
 
-The JobSet's headless service names its pods ``NAME-workers-0-N.NAME``. On GPUs the manifest sets JAX's three variables for
-coordinator, number of processes and process id: JAX's own detection needs the ``kubernetes`` package and a service account that
-may list pods. On TPUs JAX reads ``TPU_WORKER_ID`` and ``TPU_WORKER_HOSTNAMES`` (``jax/_src/clusters/cloud_tpu_cluster.py``),
-which GKE sets in the pods of a JobSet; the manifest sets nothing.
-
-When a node is drained or a spot machine is preempted, the shell of the container gets SIGTERM and passes it to the run, which
-saves and exits with status 143. The shell then fails too, the JobSet restarts all pods, and the run resumes.
-
-The queue is Kueue's (kueue.sigs.k8s.io), which starts a JobSet or Job with its label when the quota has room.
+On GPUs the manifest sets JAX's three variables for coordinator, number of processes and process id: JAX's own detection needs
+the ``kubernetes`` package and a service account that may list pods. On TPUs GKE sets the variables that JAX reads
+(``jax/_src/clusters/cloud_tpu_cluster.py``). The queue is Kueue's (kueue.sigs.k8s.io).
 """
 
 import math
@@ -32,9 +26,7 @@ from transformer_jax.tools.launching import (
     Training,
     is_absolute,
     require_given,
-    require_memory,
     require_name,
-    require_words,
 )
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
 
@@ -92,14 +84,11 @@ class KubernetesSettings:
     spot: bool
     max_restarts: int
     seconds_to_save: int
-    minutes_without_progress: int
 
     def __post_init__(self) -> None:
         require_name(self.name)
         # Clusters with quotas refuse pods that state no CPU and memory.
         require_given(self, image="REGISTRY/IMAGE", cpus="8", memory="32Gi")
-        require_words(self, ("namespace", "queue", "secret", "image", "volume_claim", "gpu_type"))
-        require_memory(self.memory, "Ki|Mi|Gi|Ti|k|M|G|T")
         if (self.tpu is None) == (self.gpus_per_node is None):
             raise ConfigError("--tpu, --gpus_per_node: give one of them; --gpus_per_node=0 uses CPUs alone")
         if self.tpu is not None and self.nodes != 1:
@@ -217,7 +206,7 @@ def _labels(settings: KubernetesSettings) -> dict[str, str]:
 def _job_set(settings: KubernetesSettings, hosts: Hosts, workload: Training) -> Manifest:
     command = shlex.join(workload.command(hosts.number))
     pod = _pod(settings, hosts, command, _process_environment(settings, hosts))
-    pod["spec"]["containers"][0] |= _probes(settings, workload)
+    pod["spec"]["containers"][0] |= _readiness(workload)
     before = [] if workload.tokenizing is None else _tokenizing_jobs(settings, workload.tokenizing)
     workers: Manifest = {"name": WORKERS, "replicas": 1, "template": {}}
     if before:
@@ -288,40 +277,19 @@ def _indexed(max_restarts: int, number: int, pod: Manifest) -> Manifest:
     }
 
 
-def _probes(settings: KubernetesSettings, workload: Training) -> Manifest:
-    """Ready: the run has written ``goodput.json`` since the pod started. Alive: it wrote it within the limit, if there is one.
+def _readiness(workload: Training) -> Manifest:
+    """Ready: the run has written ``goodput.json``, as it does with every line of the log, since the pod started.
 
-    A run writes the file with every line of the log and every checkpoint. Without a limit the run's own watchdog ends a run
-    that hangs (``training.hang_factor``). Workers of a sweep send heartbeats to the study instead.
-    Runs in object stores have no probes.
+    A run in an object store has no probe.
     """
     if is_address(workload.workdir):
-        if settings.minutes_without_progress:
-            problem = "looks at a file on the volume; leave it out, and set --config.training.hang_factor=50"
-            raise ConfigError(f"--minutes_without_progress: {problem}")
         return {}
     goodput = shlex.quote(f"{workload.workdir.rstrip('/')}/goodput.json")
-    has_begun = _probe(f'test -n "$(find {goodput} -newer {STARTED})"')
-    if not settings.minutes_without_progress:
-        return {"readinessProbe": has_begun}
-    minutes = settings.minutes_without_progress
-    is_alive = _probe(f'test -n "$(find {goodput} -mmin -{minutes})"')
-    return {
-        "startupProbe": has_begun | {"failureThreshold": minutes},
-        "readinessProbe": has_begun,
-        "livenessProbe": is_alive | {"failureThreshold": 3},
-    }
-
-
-def _probe(test: str) -> Manifest:
-    return {"exec": {"command": ["/bin/sh", "-c", unexpanded(test)]}, "periodSeconds": 60, "timeoutSeconds": 30}
+    command = ["/bin/sh", "-c", unexpanded(f'test -n "$(find {goodput} -newer {STARTED})"')]
+    return {"readinessProbe": {"exec": {"command": command}, "periodSeconds": 60, "timeoutSeconds": 30}}
 
 
 def _sweep_job(settings: KubernetesSettings, hosts: Hosts, sweep: Sweep) -> Manifest:
-    if settings.minutes_without_progress:
-        raise ConfigError(
-            "--minutes_without_progress: applies to a single run; sweep workers have heartbeats; leave it out"
-        )
     pod = _pod(settings, hosts, shlex.join(sweep.command()), _sweep_environment(settings, sweep))
     return {
         "apiVersion": "batch/v1",

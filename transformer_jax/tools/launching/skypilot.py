@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from transformer_jax.config import ConfigError
 from transformer_jax.config.checks import is_address
-from transformer_jax.tools.launching import Sweep, Training, is_absolute, require_name, require_words
+from transformer_jax.tools.launching import Sweep, Training, is_absolute, require_name
 from transformer_jax.tools.launching.kubernetes import PORT, Manifest, as_yaml, require_on_volume
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
 
@@ -45,7 +45,6 @@ class SkyPilotSettings:
         if not (self.image or self.setup):
             problem = "give one: the machines have no transformer-jax, such as --setup='pip install ...'"
             raise ConfigError(f"--image, --setup: {problem}")
-        require_words(self, ("gpu_type", "image", "volume_claim"))
 
 
 def sky_task(settings: SkyPilotSettings, workload: Training | Sweep) -> str:

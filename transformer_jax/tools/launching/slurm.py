@@ -10,6 +10,7 @@ Before the time limit SLURM signals only the script (``--signal=B:USR1``). The s
 node failure. SIGTERM to the script is ``scancel`` by its owner, so the job is not requeued.
 """
 
+import re
 import shlex
 from dataclasses import dataclass, replace
 
@@ -24,9 +25,7 @@ from transformer_jax.tools.launching import (
     logs_of,
     needs_cache,
     require_given,
-    require_memory,
     require_name,
-    require_words,
 )
 
 PASSED_THROUGH = ("partition", "account", "qos", "constraint")
@@ -116,8 +115,10 @@ class SlurmSettings:
             raise ConfigError("--gpus_per_node: is missing; 0 runs one process per node on its CPU")
         # SLURM gives a task one core otherwise, which feeds no GPU.
         require_given(self, cpus="8")
-        require_memory(self.memory, "K|M|G|T")
-        require_words(self, (*PASSED_THROUGH, "time"))
+        for flag in (*PASSED_THROUGH, "time", "memory"):
+            text = getattr(self, flag)
+            if text is not None and not re.fullmatch(r"[^\s\"'`\\$#]+", text):
+                raise ConfigError(f"--{flag}: {text!r} must be one word without quotes, $, # and backslashes")
 
     @property
     def tasks_per_node(self) -> int:

@@ -24,25 +24,20 @@ STYLE = files(__package__).joinpath("report.css").read_text(encoding="utf-8")
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under headings; columns in ``of_text`` are aligned left, the others right.
-
-    Cells of ``linked`` columns are paths of files and folders. Columns count from 0.
-    """
+    """Rows of text under headings; columns in ``of_text``, which count from 0, are aligned left, the others right."""
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     of_text: frozenset[int] = frozenset({0})
-    linked: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG: the name of its file next to the report, its bytes, alternative text (``words``), and a caption."""
+    """A PNG: the name of its file next to the report, its bytes, and alternative text (``words``)."""
 
     name: str
     png: bytes
     words: str
-    caption: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,8 +76,7 @@ def to_html(document: Document) -> str:
 def _html_block(block: str | Table | Picture) -> str:
     if isinstance(block, Picture):
         content = base64.b64encode(block.png).decode("ascii")
-        caption = f"\n<p>{escape(block.caption)}</p>" if block.caption else ""
-        return f'<img src="data:image/png;base64,{content}" alt="{escape(block.words)}">{caption}'
+        return f'<img src="data:image/png;base64,{content}" alt="{escape(block.words)}">'
     if isinstance(block, Table):
         rows = "\n".join(_html_row(block, row, "td") for row in block.rows)
         head = _html_row(block, block.headings, "th")
@@ -94,17 +88,12 @@ def _html_row(table: Table, cells: tuple[str, ...], tag: str) -> str:
     parts = []
     for column, cell in enumerate(cells):
         kind = ' class="text" dir="auto"' if column in table.of_text else ""
-        parts.append(f"<{tag}{kind}>{_html_cell(table, cell, column, tag)}</{tag}>")
+        text = escape(cell)
+        if tag == "th" or column == 0:
+            # Names such as beam_width=1.txt may break between words.
+            text = re.sub(r"(?<=[^\W\d])([_=./])(?=\w)", r"\1<wbr>", text)
+        parts.append(f"<{tag}{kind}>{text}</{tag}>")
     return f"<tr>{''.join(parts)}</tr>"
-
-
-def _html_cell(table: Table, cell: str, column: int, tag: str) -> str:
-    """The escaped cell; existing paths become links, and names such as ``beam_width=1.txt`` may break between words."""
-    text = escape(cell)
-    if tag == "td" and column in table.linked:
-        path = Path(cell)
-        return f'<a href="{escape(path.as_uri())}">{text}</a>' if path.is_absolute() and path.exists() else text
-    return re.sub(r"(?<=[^\W\d])([_=./])(?=\w)", r"\1<wbr>", text) if tag == "th" or column == 0 else text
 
 
 def to_markdown(document: Document) -> str:

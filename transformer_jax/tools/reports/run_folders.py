@@ -28,22 +28,12 @@ def find_runs(arguments: Sequence[str]) -> list[Path]:
 
 
 def run_of(path: Path) -> Path:
-    """The run directory ``path``, or the run directory of an evaluation file ``path``.
-
-    Raises ConfigError if there is none.
-    """
-    if path.is_dir():
-        if not _is_run(path):
-            raise ConfigError(f"{path}: not a run directory: no config.json in it (found {_listing(path)})")
-        return path
-    if not path.is_file():
-        raise ConfigError(f"{path}: does not exist; give a run directory, or a file that evaluate wrote into one")
-    if path.suffix not in (".txt", ".json"):
-        raise ConfigError(f"{path}: neither a run directory nor an evaluation-*.txt or .json that evaluate wrote")
-    if not _is_run(path.parent):
-        problem = "no config.json beside it names its references"
-        raise ConfigError(f"{path}: {problem}; give a file in a run directory")
-    return path.parent
+    """The run directory ``path``, or the run directory of a file ``path``; raises ConfigError if there is none."""
+    run = path if path.is_dir() else path.parent
+    if not path.exists() or not _is_run(run):
+        problem = f"no config.json in {run}" if path.exists() else "does not exist"
+        raise ConfigError(f"{path}: {problem}; give a run directory, or a file that evaluate wrote into one")
+    return run
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:

@@ -63,7 +63,6 @@ def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
         ("run", "best checkpoint", "folder"),
         tuple((run.name, _text("{:,}", run.best_step), str(run.best_checkpoint or "none yet")) for run in runs),
         of_text=frozenset({0, 2}),
-        linked=frozenset({2}),
     )
     scoring = dict.fromkeys(run.config.scoring for run in runs if run.config.scoring)
     sections = [
@@ -175,8 +174,12 @@ def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Pat
     train/gradient_norms stands for all metrics below it. None if nothing is measured.
     Raises ConfigError for a chosen metric that no run has measured.
     """
-    records = {run.name: read_metrics(RunDirectory(run.folder).metrics) for run in runs}
-    found = {run: {key for each in read for key in each if each[key] is not None} for run, read in records.items()}
+    found = {
+        run.name: {
+            key for each in read_metrics(RunDirectory(run.folder).metrics) for key in each if each[key] is not None
+        }
+        for run in runs
+    }
     known = sorted(set().union(*found.values()))
     for metric in chosen:
         if not _below(metric.strip(), known):
@@ -190,17 +193,9 @@ def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Pat
     if not drawn:
         return None
     files = [RunDirectory(run.folder).metrics for run in drawn]
-    draw_curves(files, keys, path, names=[run.name for run in drawn], columns=2)
-
-    seen: dict[tuple[object, ...], str] = {}
-    hidden = []
-    for run in drawn:
-        curves = tuple((each["step"], *map(each.get, keys)) for each in records[run.name] if set(keys) & each.keys())
-        other = seen.setdefault(curves, run.name)
-        hidden += [f"{run.name} has the same curves as {other} and hides them."] if other != run.name else []
-    caption = " ".join(hidden)
-    words = f"{', '.join(keys)} of {', '.join(run.name for run in drawn)} against the updates. {caption}".strip()
-    return Picture(path.name, path.read_bytes(), words, caption)
+    names = [run.name for run in drawn]
+    draw_curves(files, keys, path, names=names, columns=2)
+    return Picture(path.name, path.read_bytes(), f"{', '.join(keys)} of {', '.join(names)} against the updates.")
 
 
 def _evaluations_table(runs: Sequence[RunSummary]) -> Table:

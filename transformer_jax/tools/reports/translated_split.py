@@ -21,9 +21,6 @@ from transformer_jax.tasks.saved_evaluations import (
 from transformer_jax.tasks.task import task_class
 from transformer_jax.tasks.trained_run import open_trained
 
-# Versions of sacreBLEU differ by less on the same translations and references.
-SAME_SCORE = 0.01
-
 
 @dataclass(frozen=True)
 class ChosenSplit:
@@ -126,14 +123,3 @@ def translate_now(chosen: ChosenSplit) -> TranslatedSplit:
     trained = open_trained(ChosenRun(str(workdir), chosen.config, str(chosen.step)), average=chosen.average)
     scored = ScoredCheckpoint(trained.evaluate(chosen.split), trained.steps[-1], len(trained.steps))
     return TranslatedSplit(chosen, save_evaluation(chosen.stem, scored), load_run_config(workdir))
-
-
-def require_saved_score(side: TranslatedSplit, score: float, tokenizer: str = "13a", metric: str = "BLEU") -> None:
-    """Raises DataError unless the saved score is the same; does nothing about BLEU of another ``tokenizer``."""
-    scores = side.saved.report["scores"]
-    if metric == "BLEU" and f"|tok:{tokenizer}" not in scores.get("bleu_signature", ""):
-        return
-    before = float(scores[metric.lower()])
-    if abs(before - score) > SAME_SCORE:
-        problem = f"had {metric} {before:.2f} when it was written and has {score:.2f} now: it or the data changed"
-        raise DataError(f"{side.saved.stem}.txt {problem}; run evaluate again")
