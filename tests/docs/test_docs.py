@@ -25,7 +25,6 @@ LINK = re.compile(r"\]\(([^)\s#]*)(#[^)\s]*)?\)")
 # Text that stands for something a reader fills in.
 PLACEHOLDERS = ("...", "RUN", "KEY=VALUE", "FILE", "COMMAND", "slurm|")
 ANNOTATED = ("annotated_transformer.md", "annotated_attention.md")
-WITH_FIGURES = (*ANNOTATED, "figures.md")
 
 
 def test_the_readme_is_short():
@@ -135,19 +134,6 @@ def test_examples_print_what_the_page_says(annotate, name):
         with contextlib.redirect_stdout(printed):
             exec(example.code, names)
         assert printed.getvalue() == example.printed
-
-
-@pytest.mark.slow
-def test_every_figure_that_needs_no_run_is_drawn(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    command = load_command("figure")
-    figures = {line for page, line in commands() if page in WITH_FIGURES and line.startswith("transformer-jax figure ")}
-    figures = {line for line in figures if "--workdir" not in line and "--output" in line}
-    for line in figures:
-        pairs = [each.partition("--output=") for each in shlex.split(line)[2:]]
-        flags = [f"--output={Path(output).name}" if output else before for before, _, output in pairs]
-        assert command.run(parse(command.flags, flags)) == 0
-    assert len(list(tmp_path.iterdir())) == len(figures) > 0
 
 
 @pytest.mark.slow

@@ -52,31 +52,24 @@ def test_it_fits_the_schema_of_skypilot_where_that_is_installed():
         jsonschema.validate(task["resources"], schemas.get_resources_schema())
 
 
-def test_shards_are_tokenized_before_the_run_begins():
-    name, first, tokens, run = yaml.safe_load_all(sky_task(SkyPilotSettings(**SKY), training(shards=4)))
-    assert name == {"name": "base"}
-    assert run == yaml.safe_load(sky_task(SkyPilotSettings(**SKY), training()))
-    assert [(task["name"], task["num_nodes"]) for task in (first, tokens)] == [
-        ("base-tokenizers", 1),
-        ("base-tokens", 4),
-    ]
-    assert all(set(task) == set(run) and "accelerators" not in task["resources"] for task in (first, tokens))
-    script = tokens["run"].replace("transformer-jax", "printf '%s\\n'")
-    found = subprocess.run(
-        ["sh", "-c", script], env={"SKYPILOT_NODE_RANK": "3"}, capture_output=True, text=True, check=True
-    )
-    assert found.stdout.splitlines() == ["tokenize", "--config=a.py", f"--output=/shared/{AWKWARD}", "--shard=3/4"]
-
-
-def test_jobs_after_a_run_are_tasks_of_a_pipeline():
-    followers = watch(), sweep(3, has_database=True)
-    name, run, beside, after = yaml.safe_load_all(sky_task(SkyPilotSettings(**SKY), training(followers=followers)))
+def test_jobs_before_and_after_a_run_are_tasks_of_a_pipeline():
+    workload = training(shards=4, followers=(watch(), sweep(3, has_database=True)))
+    name, *tasks = yaml.safe_load_all(sky_task(SkyPilotSettings(**SKY), workload))
+    first, tokens, run, beside, after = tasks
     assert name == {"name": "base"} and run == yaml.safe_load(sky_task(SkyPilotSettings(**SKY), training()))
-    found = [(task["name"], task["num_nodes"], task.get("envs")) for task in (beside, after)]
-    assert found == [("base-watch", 1, None), ("base-sweep", 3, {STORAGE_VARIABLE: None})]
-    one = run["resources"] | {"accelerators": "H100:1"}
-    assert all(task["resources"] == one for task in (beside, after))
+    assert [(task["name"], task["num_nodes"], task["resources"].get("accelerators")) for task in tasks] == [
+        ("base-tokenizers", 1, None),
+        ("base-tokens", 4, None),
+        ("base", 2, "H100:8"),
+        ("base-watch", 1, "H100:1"),
+        ("base-sweep", 3, "H100:1"),
+    ]
+    assert (beside.get("envs"), after["envs"]) == (None, {STORAGE_VARIABLE: None})
     assert beside["run"] == "transformer-jax evaluate --watch --workdir=/shared/runs/base\n"
+    script, rank = tokens["run"].replace("transformer-jax", "printf '%s\\n'"), {"SKYPILOT_NODE_RANK": "3"}
+    found = subprocess.run(["sh", "-c", script], env=rank, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines() == ["tokenize", "--config=a.py", f"--output=/shared/{AWKWARD}", "--shard=3/4"]
+    assert first["run"] == tokens["run"]
 
 
 def test_its_shell_says_who_is_who():

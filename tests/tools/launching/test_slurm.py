@@ -71,8 +71,8 @@ def started(program, notes, tmp_path):
     return start
 
 
-def test_shards_are_tokenized_before_the_run_begins(started, notes, program, tmp_path):
-    """A stand-in for sbatch notes its flags and the job, and runs one job of the array."""
+def test_jobs_before_beside_and_after_a_run_depend_on_it(started, notes, program, tmp_path):
+    """A stand-in for sbatch notes its flags and the job, and runs one job of each kind that tokenizes."""
     program(
         "sbatch",
         """n=$(ls "$NOTES" | grep -c ^job-); cat > "$NOTES/job-$n"; echo "$@" > "$NOTES/flags-$n"
@@ -80,47 +80,27 @@ def test_shards_are_tokenized_before_the_run_begins(started, notes, program, tmp
         echo "$((70 + n));cluster" """,
     )
     program("srun", 'mkdir -p "$NOTES"; echo "$@" >> "$NOTES/srun"')
-    asked = settings(time="24:00:00", partition="long")
-    plain, script = (slurm_script(asked, training(shards=shards, workdir=f"{tmp_path}/runs/a")) for shards in (0, 12))
+    asked, workdir = settings(time="24:00:00", partition="long", gpus_per_node=8), f"{tmp_path}/a run"
+    followers = watch(workdir), sweep(3), Evaluation(("evaluate", f"--workdir={workdir}"), workdir, is_beside=False)
+    script = slurm_script(asked, training(workdir=workdir, shards=12, followers=followers))
     assert started(script).wait(20) == 0
-    assert (notes / "job-2").read_text() == plain == sbatch_script(asked, training(workdir=f"{tmp_path}/runs/a"))
-    flags = [(notes / f"flags-{number}").read_text().split() for number in range(3)]
-    assert flags == [
-        ["--parsable", *after] for after in ([], *([f"--dependency=afterok:{job}", KILL] for job in (70, 71)))
+    assert (notes / "job-2").read_text() == slurm_script(asked, training(workdir=workdir))
+    flags = [(notes / f"flags-{number}").read_text().split() for number in range(6)]
+    succeeded = [["--parsable", f"--dependency=afterok:{job}", KILL] for job in (70, 71, 72, 72)]
+    began = ["--parsable", "--dependency=after:72", "--export=ALL,RUN=72"]
+    assert flags == [["--parsable"], *succeeded[:2], began, *succeeded[2:]]
+    jobs = [directives((notes / f"job-{number}").read_text()) for number in range(6)]
+    assert [job["job-name"] for job in jobs] == [
+        *("base-tokens", "base-tokens", "base", "base-watch", "base-sweep", "base-evaluate")
     ]
-    jobs = [directives((notes / f"job-{number}").read_text()) for number in range(3)]
-    assert [job.get("array") for job in jobs] == [None, "1-11", None]
-    assert all(job["nodes"] == job["ntasks-per-node"] == "1" and "gpus-per-node" not in job for job in jobs[:2])
-    assert all(job["partition"] == "long" and job["job-name"] == "base-tokens" for job in jobs[:2])
+    assert [job.get("array") for job in jobs] == [None, "1-11", None, None, "0-2", None]
+    assert [job.get("gpus-per-node") for job in jobs] == [None, None, "8", "1", "1", "1"]
+    assert all(job["nodes"] == job["ntasks-per-node"] == "1" for job in jobs[:2] + jobs[3:])
+    assert all(job["partition"] == "long" for job in jobs)
     begins = f"--cpus-per-task=4 transformer-jax tokenize --config=a.py --output=/shared/{AWKWARD} --shard="
     assert (tmp_path / "own/srun").read_text().splitlines() == [f"{begins}{index}/12" for index in (0, 7)]
-
-
-def test_jobs_beside_and_after_a_run_depend_on_it(started, notes, program, tmp_path):
-    program(
-        "sbatch",
-        """n=$(ls "$NOTES" | grep -c ^job-); cat > "$NOTES/job-$n"; echo "$@" > "$NOTES/flags-$n"
-        echo "$((70 + n));cluster" """,
-    )
-    program("srun", 'echo "$@" >> "$NOTES/srun"')
-    workdir = f"{tmp_path}/a run"
-    followers = watch(workdir), sweep(3), Evaluation(("evaluate", f"--workdir={workdir}"), workdir, is_beside=False)
-    workload = training(workdir=workdir, shards=4, followers=followers)
-    assert started(slurm_script(settings(gpus_per_node=8), workload)).wait(20) == 0
-    flags = [(notes / f"flags-{number}").read_text().split() for number in range(2, 6)]
-    succeeded = ["--parsable", "--dependency=afterok:72", KILL]
-    assert flags == [
-        ["--parsable", "--dependency=afterok:71", KILL],
-        ["--parsable", "--dependency=after:72", "--export=ALL,RUN=72"],
-        succeeded,
-        succeeded,
-    ]
-    jobs = [directives((notes / f"job-{number}").read_text()) for number in range(3, 6)]
-    assert [job["job-name"] for job in jobs] == ["base-watch", "base-sweep", "base-evaluate"]
-    assert [job.get("array") for job in jobs] == [None, "0-2", None]
-    assert all((job["nodes"], job["ntasks-per-node"], job["gpus-per-node"]) == ("1", "1", "1") for job in jobs)
     order = "tokenizers; tokens, after tokenizers; run, after tokens; watch, when run has started; sweep, after run; "
-    assert order in slurm_script(settings(), workload)
+    assert order in script
 
 
 def has_lines(file: Path, number: int) -> bool:

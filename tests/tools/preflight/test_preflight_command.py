@@ -54,12 +54,6 @@ def test_json(capsys):
     assert len(content["sent"]) == 1
 
 
-@pytest.mark.slow
-def test_text(capsys):
-    assert main([*PREFLIGHT, "--topology=v5e:1x2"]) == 0
-    assert "Estimates; nothing was run." in capsys.readouterr().out
-
-
 def test_an_impossible_model_is_an_error(capsys):
     assert main([*PREFLIGHT, "--topology=v5e:1x2", "--config.model.attention_backend=cudnn"]) == 2
     assert "model.attention_backend: cudnn needs an NVIDIA GPU" in capsys.readouterr().err

@@ -106,12 +106,14 @@ def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(m
         (["{run}", "--metrics=train/los"], "--metrics: no run has measured 'train/los'; did you mean 'train/loss'?"),
         (["{run}", "--output={run}/config.json"], "--output: {run}/config.json is a file"),
         (["{run}/nowhere"], "{run}/nowhere' is not a folder"),
+        (["{run}/checkpoints"], "no config.json in it or one level below (found nothing)"),
         (["{broken}"], "{broken}/run.json: not JSON"),
     ],
 )
 def test_mistakes_are_told(make_run, tmp_path, arguments, message, capsys):
     names = {"run": make_run("run", records=RECORDS), "broken": make_run("broken")}
     (names["broken"] / "run.json").write_text("[{")
+    (names["run"] / "checkpoints").mkdir()
     # The flag given last counts.
     arguments = [f"--output={tmp_path / 'out'}", *(argument.format(**names) for argument in arguments)]
     assert main(["report", *arguments]) == 2

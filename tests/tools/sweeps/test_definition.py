@@ -3,7 +3,7 @@
 import pytest
 
 from transformer_jax.config import ConfigError
-from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform, Uniform, load_sweep
+from transformer_jax.tools.sweeps.definition import load_sweep
 from transformer_jax.tools.sweeps.workers import gpu_environments
 
 HEAD = """
@@ -62,13 +62,11 @@ def test_metric_is_of_the_task_though_only_rows_make_the_settings_valid(tmp_path
         ('space={"model.drop": Choice(0.1)}', "model.drop: unknown key; did you mean"),
         ('space={"model.d_ff": Choice(0.5)}', "model.d_ff: expected a whole number"),
         ('space={"model.d_ff": Uniform(8, 9)}, sampler="tpe", trials=2', "model.d_ff: expected a whole number"),
-        ('space={"model.dropout": Uniform(0, 0.5)}', "needs another sampler"),
         (
             'space={"model.dropout": Uniform(0, 1)}, sampler="tpe", trials=2',
             r"trial \{'model.dropout': 1.0\}: model.dropout: 1.0 must be below 1",
         ),
         ('rows={"odd": {"model.num_heads": 3}}', r"trial \{'row': 'odd'\}: model.num"),
-        ('metric="bleu"', "metric: 'bleu' is not one of validation/bleu"),
         ('sampler="tpe"', "needs a space to choose from, and trials=N"),
         ("trials=3", "a grid has one trial per point"),
         (
@@ -77,9 +75,9 @@ def test_metric_is_of_the_task_though_only_rows_make_the_settings_valid(tmp_path
         ),
         ('rows={"a,b": {}}', "'a,b' has a comma"),
         ('seeds=(0,), space={"seed": Choice(1)}', "both set the seed"),
+        ('space={"model.dropout": Choice(0.1, 0.1)}', "each once"),
         ('space={"seed": Integers(0, 1)}, sampler="cma-es", trials=2', "needs two or more ranges of numbers"),
         ('space={"model.dropout": LogUniform(0, 1)}', "0 < low < high"),
-        ('Sweep(config="configs/nowhere.py")', "no recipe 'configs/nowhere.py'"),
         ("{}", "must return a Sweep"),
     ],
 )
@@ -96,17 +94,6 @@ def test_a_missing_file_and_a_file_of_something_else(tmp_path):
     (tmp_path / "recipe.py").write_text("def get_config():\n    return {}\n")
     with pytest.raises(ConfigError, match="not a sweep: it has no function get_sweep"):
         load_sweep(str(tmp_path / "recipe.py"))
-
-
-@pytest.mark.parametrize("wrong", [(3, 3), (4, 2)])
-def test_a_range_goes_up(wrong):
-    for kind in (Uniform, LogUniform, Integers):
-        with pytest.raises(ConfigError, match="low < high"):
-            kind(*wrong)
-    with pytest.raises(ConfigError, match="each once"):
-        Choice(1, 1)
-    with pytest.raises(ConfigError, match="step must be positive and divide"):
-        Integers(1, 4, step=2)
 
 
 def test_workers_share_the_gpus_of_a_host():
