@@ -1,17 +1,19 @@
 """Pictures of a duel: differences with their intervals, and learning curves with bands."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
+
+import numpy as np
 
 from transformer_jax.config import Metric
 from transformer_jax.tools.duel.results import LOSS, Result
 from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.canvas import HAIRLINE, INK, LINE_COLORS, font
-from transformer_jax.tools.pictures.curves import LINE_STYLES
+from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
 
 PANEL_WIDTH, ROW, TOP, BOTTOM, LETTER = 3.6, 0.34, 0.75, 0.62, 0.085
-CURVE_HEIGHT, LEFT, GAP, LEGEND_LINE = 2.7, 0.75, 0.85, 0.2
 
 
 def draw_forest(results: Sequence[Result], metric: Metric, path: Path) -> Path | None:
@@ -58,51 +60,22 @@ def draw_forest(results: Sequence[Result], metric: Metric, path: Path) -> Path |
 
 
 def draw_duel_curves(results: Sequence[Result], metric: Metric, path: Path) -> Path | None:
-    """Loss and metric over the share of the budget: mean over seeds, and a band of one standard deviation; a row a size."""
+    """Loss and metric over the share of the budget, for each size: mean over seeds, and a band of one standard deviation."""
     drawn = [each for each in results if each.sound]
     if not drawn:
         return None
-    sizes = list(dict.fromkeys(each.size for each in drawn))
-    keys = list(dict.fromkeys((LOSS, metric.key)))
-    most = max(sum(each.size == size for each in drawn) for size in sizes)
-    row_height = 0.4 + CURVE_HEIGHT + 0.5 + LEGEND_LINE * most
-    width = LEFT + len(keys) * PANEL_WIDTH + (len(keys) - 1) * GAP + 0.3
-    figure = canvas.blank_figure(width, 0.35 + len(sizes) * row_height + 0.1)
-    for row, size in enumerate(sizes):
-        group = [each for each in drawn if each.size == size]
-        for column, key in enumerate(keys):
-            top = 0.35 + row * row_height + 0.4
-            axes = canvas.add_panel(figure, LEFT + column * (PANEL_WIDTH + GAP), top, PANEL_WIDTH, CURVE_HEIGHT)
-            for number, each in enumerate(group):
-                curve = each.curve(key)
-                shares = [100 * step / each.planned.updates for step in curve]
-                means = [fmean(values) for values in curve.values()]
-                spreads = [stdev(values) if len(values) > 1 else 0.0 for values in curve.values()]
-                # The base on top, dashed: an idea that changes nothing has the same curve.
-                color, style, above = INK, "--", 3
-                if not each.is_base:
-                    repeated, index = divmod(number - 1, len(LINE_COLORS))
-                    color, style, above = LINE_COLORS[index], LINE_STYLES[repeated % len(LINE_STYLES)], 2
-                axes.plot(shares, means, color=color, linestyle=style, linewidth=1.4, label=each.name, zorder=above)
-                low = [mean - spread for mean, spread in zip(means, spreads, strict=True)]
-                high = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
-                axes.fill_between(shares, low, high, color=color, alpha=0.15, linewidth=0)
-            title = f"{'loss' if key == LOSS else metric.label}, mean and standard deviation over seeds"
-            title += f", size {size}" if len(sizes) > 1 else ""
-            axes.set_title(
-                title, loc="left", fontproperties=font(9.5, weight="bold"), color=INK, pad=6, parse_math=False
-            )
-            canvas.style_axes(axes, "% of the budget")
-            if column == 0:
-                legend = axes.legend(
-                    prop=font(8),
-                    loc="upper left",
-                    bbox_to_anchor=(0, -0.16),
-                    frameon=False,
-                    labelcolor=INK,
-                    borderaxespad=0,
-                )
-                for text in legend.get_texts():
-                    text.set_parse_math(False)
-    canvas.add_title(figure, "Validations")
-    return canvas.write_png(figure, path)
+    sizes = dict.fromkeys(each.size for each in drawn)
+    panels = []
+    for size, key in itertools.product(sizes, dict.fromkeys((LOSS, metric.key))):
+        lines, bands = {}, {}
+        for each in (each for each in drawn if each.size == size):
+            curve = each.curve(key)
+            means = np.array([fmean(values) for values in curve.values()])
+            spreads = np.array([stdev(values) if len(values) > 1 else 0.0 for values in curve.values()])
+            lines[each.name] = [[100 * step / each.planned.updates for step in curve], means]
+            bands[each.name] = [means - spreads, means + spreads]
+        label = "loss" if key == LOSS else metric.label
+        title = f"{label}, size {size}" if len(sizes) > 1 else label
+        bases = tuple(each.name for each in drawn if each.is_base)
+        panels.append(LinePanel(title, lines, "% of the budget", "", dotted=bases, bands=bands))
+    return draw_panels(panels, path, title="Validations, mean and standard deviation over seeds")

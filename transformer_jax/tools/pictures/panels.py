@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +38,8 @@ class LinePanel:
     x_scale: str = "linear"
     y_scale: str = "linear"
     marks: str = ""
+    bands: Mapping[str, Sequence[npt.ArrayLike]] = field(default_factory=dict)
+    """Lower and upper values around lines, by the names of the lines."""
 
     @property
     def _named(self) -> list[str]:
@@ -63,6 +65,9 @@ class LinePanel:
         if self.x_scale != "linear":  # Setting that would also remove the names of categories.
             axes.set_xscale("log", base=2 if self.x_scale == "log2" else 10)
         axes.set_yscale(self.y_scale)
+        for line in axes.get_lines():
+            if band := self.bands.get(str(line.get_label())):
+                axes.fill_between(line.get_xdata(), *band, color=line.get_color(), alpha=0.15, linewidth=0)
         canvas.style_axes(axes, self.x_label, self.y_label)
         if self._named:
             legend = axes.legend(
