@@ -100,8 +100,7 @@ def sweep(values: flags.Values) -> int:
         return 0
 
     from transformer_jax.tools.reports.document import section_text
-    from transformer_jax.tools.sweeps.leaderboard import tables, trial_table, write_leaderboard
-    from transformer_jax.tools.sweeps.pictures import draw_study
+    from transformer_jax.tools.sweeps.leaderboard import draw_study, tables, trial_table, write_leaderboard
 
     if values.retry_failed:
         retry_failed(study, sweep)
@@ -124,7 +123,7 @@ def sweep(values: flags.Values) -> int:
     numbered = [each | {WORKER: str(number)} for number, each in enumerate(environments)]
     statuses = run_workers(command, numbered, logs, print_progress)
     trials = answered(lambda: trial_rows(study, sweep))
-    pictures = draw_study(sweep, trials, workdir)
+    pictures = draw_study(study, sweep, trials, workdir)
     written = write_leaderboard(sweep, trials, pictures, workdir)
     print("\n\n".join(section_text(section) for section in tables(sweep, trials)))
     is_uploaded = stored is None or _upload(stored, (*written, *pictures), workdir)

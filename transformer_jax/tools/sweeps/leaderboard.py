@@ -1,16 +1,21 @@
-"""Leaderboard of a sweep: the trials by metric, means over seeds, and plots."""
+"""Leaderboard of a sweep: the trials by metric, means over seeds, and plots of the metric over trials and settings."""
 
 import statistics
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import optuna
+
+from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
 from transformer_jax.tools.reports.document import Document, Picture, Section, Table, to_csv, write_report
-from transformer_jax.tools.sweeps.definition import SEED, Sweep, Value
+from transformer_jax.tools.sweeps.definition import SEED, Choice, LogUniform, Sweep, Value
 from transformer_jax.tools.sweeps.study import TrialRow
 
 CAPTIONS = {
     "history": "Metric of the trials, by number",
-    "settings": "Metric against each setting; importance: how better trials differ in it (PED-ANOVA, Watanabe et al. 2023)",
+    "settings": "Metric against each setting; importance, of a search: how better trials differ in it (PED-ANOVA)",
 }
 
 
@@ -99,3 +104,53 @@ def _csv(sweep: Sweep, trials: Sequence[TrialRow]) -> str:
         for trial in _ordered(sweep, trials)
     ]
     return to_csv(["trial", "state", *names, sweep.metric, "update", *found, "minutes", "folder", "error"], rows)
+
+
+def draw_study(study: optuna.Study, sweep: Sweep, trials: Sequence[TrialRow], folder: Path) -> list[Path]:
+    """Draws history.png, and settings.png if complete trials differ; returns the paths.
+
+    A search also shows the importance of each setting by PED-ANOVA (Watanabe et al. 2023): how much the better trials differ
+    from the others in it.
+    """
+    done = [trial for trial in trials if trial.state == "complete" and trial.has_value]
+    if not done:
+        return []
+    numbers, values = np.array([each.number for each in done]), np.array([each.value for each in done])
+    best = (np.minimum if sweep.direction == "minimize" else np.maximum).accumulate(values)
+    # Steps: the best score holds until the next trial that is better.
+    steps = np.repeat(numbers, 2)[1:], np.repeat(best, 2)[:-1]
+    history = {"trial": (numbers, values), "best so far": steps}
+    panel = LinePanel("Trials in order", history, "trial", sweep.metric, dotted=("best so far",), marks="o")
+    drawn = [draw_panels([panel], folder / "history.png")]
+    varied = sorted({name for each in done for name, value in each.point.items() if value != done[0].point.get(name)})
+    if varied and len(set(values)) > 1:
+        found = {} if sweep.is_grid else importances(study, varied)
+        panels = [_slice(sweep, done, name, found.get(name)) for name in (found or varied)]
+        drawn.append(draw_panels(panels, folder / "settings.png", title="Score against each setting"))
+    return drawn
+
+
+def _slice(sweep: Sweep, done: Sequence[TrialRow], name: str, importance: float | None) -> LinePanel:
+    """The trials against one setting; values to choose from are categories."""
+    points = sorted((each.point[name], each.value) for each in done if name in each.point)
+    is_chosen = sweep.is_grid or isinstance(sweep.space[name], Choice)
+    values = np.array([str(value) if is_chosen else value for value, _ in points])
+    return LinePanel(
+        name if importance is None else f"{name}: importance {importance:.2f}",
+        {"_": (values, np.array([score for _, score in points]))},
+        "",
+        sweep.metric,
+        x_scale="linear" if is_chosen or not isinstance(sweep.space[name], LogUniform) else "log",
+        marks="o",
+    )
+
+
+def importances(study: optuna.Study, varied: Sequence[str]) -> dict[str, float]:
+    """The importance of each setting, the largest first; empty where there are too few trials."""
+    with warnings.catch_warnings():
+        # Optuna warns that this is experimental.
+        warnings.simplefilter("ignore")
+        try:
+            return optuna.importance.get_param_importances(study, params=list(varied))
+        except (ValueError, RuntimeError):
+            return {}
