@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -275,6 +276,32 @@ def looks_at_its_name(module: str, tree: ast.AST) -> list[str]:
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in ("path", "name")]
     of_self = [node for node in names if isinstance(node.value, ast.Name) and node.value.id == "self"]
     return [f"line {node.lineno}: self.{node.attr}" for node in of_self] if within(module, {"layers", "models"}) else []
+
+
+# `tools.reports` also compares translations, sentence by sentence.
+OF_EVERY_TASK = {"runs", "training", "checkpoints", "tasks.task", "tasks.trained_run", "tasks.run_tokenizers"}
+OF_EVERY_TASK |= {"tools.sweeps", "tools.preflight", "tools.launching", "tools.reports.run_report"}
+OF_EVERY_TASK |= {"tools.reports.run_summary", "tools.reports.run_folders"}
+# The counters of version 0.1 have best_bleu.
+NAMES_OF_TASKS = re.compile(r"(?<![a-z])(translation|language_model|(?<!best_)bleu|chrf|bits_per_byte)", re.IGNORECASE)
+
+
+def names_a_task(module: str, tree: ast.AST) -> list[str]:
+    """Lines of code, without comments and docstrings, that know one task, in modules that serve every task."""
+    if not within(module, OF_EVERY_TASK):
+        return []
+    tree = ast.parse(ast.unparse(tree))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value = ast.Constant(None)
+    return [line for line in ast.unparse(tree).splitlines() if NAMES_OF_TASKS.search(line)]
+
+
+def test_code_of_every_task_names_none():
+    assert violations(names_a_task) == []
+    assert names_a_task("runs.run", ast.parse('"""BLEU"""\nx = 1  # bleu\nkey = "validation/bleu"')) == [
+        "key = 'validation/bleu'"
+    ]
 
 
 def test_no_layer_computes_by_its_name():
