@@ -107,7 +107,7 @@ def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(m
         (["{run}", "--output={run}/config.json"], "--output: {run}/config.json is a file"),
         (["{run}/nowhere"], "{run}/nowhere' is not a folder"),
         (["{run}/checkpoints"], "no config.json in it or one level below (found nothing)"),
-        (["{broken}"], "{broken}/run.json: not JSON"),
+        (["{broken}"], "{broken}/run.json: damaged"),
     ],
 )
 def test_mistakes_are_told(make_run, tmp_path, arguments, message, capsys):

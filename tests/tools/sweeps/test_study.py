@@ -7,7 +7,6 @@ from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 
-import fsspec
 import pytest
 from optuna.exceptions import StorageInternalError
 from optuna.trial import TrialState
@@ -17,7 +16,7 @@ from tools.sweeps.studies import GRID, SEARCH, PretendedTraining
 from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runs.run import Outcome, TrainingDiverged
-from transformer_jax.runtime import object_store, run_copies, store_lock
+from transformer_jax.runtime import store_lock
 from transformer_jax.tools.sweeps import worker
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, LogUniform, Sweep, Uniform
 from transformer_jax.tools.sweeps.leaderboard import seed_table, trial_table, write_leaderboard
@@ -47,28 +46,21 @@ def states(study, sweep) -> list[str]:
     return [row.state for row in trial_rows(study, sweep)]
 
 
-def test_trials_are_trained_in_an_object_store(join, training, monkeypatch, tmp_path, capsys):
-    address, attempts = "memory://sweeps/store", []
-    monkeypatch.setenv(object_store.SCRATCH, str(tmp_path / "scratch"))
+def test_a_trial_whose_folder_another_process_trains_waits(join, training, monkeypatch, tmp_path, capsys):
+    attempts = []
 
     def busy_at_first(folder):
         attempts.append(folder)
         if len(attempts) == 1:
             raise store_lock.AddressIsBusy("another process trains")
-        return run_copies.folder_to_train(folder)
-
-    def begin(config):
-        (folder,) = (tmp_path / "scratch").glob("train-*/*")
-        (folder / "config.json").write_text("{}")
+        return nullcontext(tmp_path / folder.rpartition("/")[2])
 
     monkeypatch.setattr(worker, "folder_to_train", busy_at_first)
-    training.before = begin
     study = join(GRID)
-    work(study, GRID, address, 0.05)
+    work(study, GRID, "s3://bucket/store", 0.05)
     assert states(study, GRID) == ["complete"] * 4
-    assert attempts == [f"{address}/trials/000{number}" for number in (0, 0, 1, 2, 3)]
+    assert attempts == [f"s3://bucket/store/trials/000{number}" for number in (0, 0, 1, 2, 3)]
     assert trial_rows(study, GRID)[0].folder == attempts[0]
-    assert len(fsspec.filesystem("memory").glob("/sweeps/store/trials/*/metrics.jsonl")) == 4
     assert "another process trains" in capsys.readouterr().err
 
 

@@ -24,7 +24,7 @@ from transformer_jax.runtime.atomic_files import locked, write_whole
 from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.duel.contenders import Contender
-from transformer_jax.tools.preflight.program import bytes_on_a_device, product_flops
+from transformer_jax.tools.preflight.program import bytes_on_a_device, product_flops, without_recomputation
 from transformer_jax.tools.sweeps.definition import Sweep
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import count_parameters
@@ -324,10 +324,7 @@ def _count(run: TrainingRun) -> tuple[int, float, int]:
 
     FLOPs are preflight's: of the matrix products, forward, backward and in the optimizer, without recomputation.
     """
-    config, update = run.config, run.update
-    if config.model.has_attention_backend:
-        plain = replace(config.model, attention_backend="einsum", rematerialize="none", scan_layers=False)
-        config = replace(config, model=plain)
+    config, update = without_recomputation(run.config), run.update
     sizes = run.task.tokenizers.source.vocabulary_size, run.task.tokenizers.target.vocabulary_size
     objective = task_class(config.task).new_objective(config, sizes, update.mesh)
     plain_update = Update(config, objective.loss, objective.init_params, update.mesh, run.task.update_rule(objective))

@@ -70,11 +70,8 @@ def sky_task(settings: SkyPilotSettings, workload: Training | Sweep) -> str:
         workload.require_fits(nodes * (settings.gpus_per_node or 1))
         script = (PROCESSES if nodes > 1 else "") + shlex.join(workload.command(nodes))
     else:
-        nodes, script, envs = (
-            workload.workers,
-            shlex.join(workload.command()),
-            database if workload.has_database else {},
-        )
+        nodes, script = workload.workers, shlex.join(workload.command())
+        envs = database if workload.has_database else {}
     content: Manifest = {
         "name": settings.name,
         "num_nodes": nodes,

@@ -210,13 +210,9 @@ def hosts_and_gpus(kind: str, size: str) -> tuple[int, int]:
     """The hosts and the GPUs per host: ``2x8`` gives 2 and 8, ``8`` gives 1 and 8; raises ConfigError for other sizes."""
     sizes = [int(each) for each in size.split("x")]
     hosts, gpus = sizes if len(sizes) == 2 else (1, sizes[0])
-    if len(sizes) > 2 or hosts < 1 or gpus < 1:
-        raise ConfigError(f"--topology: {kind}:{size} is not {kind}:GPUS or {kind}:HOSTSxGPUS, such as {kind}:2x8")
-    if gpus > GPUS_OF_A_HOST:
-        raise ConfigError(
-            f"--topology: {kind}:{size} has {gpus} GPUs per host, but hosts have at most {GPUS_OF_A_HOST}; "
-            f"{kind}:2x8 is two hosts of eight"
-        )
+    if len(sizes) > 2 or hosts < 1 or not 1 <= gpus <= GPUS_OF_A_HOST:
+        form = f"{kind}:GPUS or {kind}:HOSTSxGPUS with at most {GPUS_OF_A_HOST} GPUs per host, such as {kind}:2x8"
+        raise ConfigError(f"--topology: {kind}:{size} is not {form}")
     return hosts, gpus
 
 

@@ -166,11 +166,17 @@ def bytes_on_a_device(tree: PyTree) -> int:
     return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
+def without_recomputation(config: ExperimentConfig) -> ExperimentConfig:
+    """The same model, with every matrix product once in its jaxpr."""
+    if not config.model.has_attention_backend:
+        return config
+    plain = replace(config.model, attention_backend="einsum", rematerialize="none", scan_layers=False)
+    return replace(config, model=plain)
+
+
 def model_flops(config: ExperimentConfig, topology: Topology, batch: PyTree) -> int:
     """FLOPs of the matrix products of a step, with all attention scores and without recomputation."""
-    if config.model.has_attention_backend:
-        plain = replace(config.model, attention_backend="einsum", rematerialize="none", scan_layers=False)
-        config = replace(config, model=plain)
+    config = without_recomputation(config)
     objective = objective_of(config, make_mesh(config.mesh, topology.devices))
     key = jax.eval_shape(lambda: jax.random.key(0))
     params = jax.eval_shape(objective.init_params, key)

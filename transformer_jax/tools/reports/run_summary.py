@@ -1,10 +1,10 @@
 """Results and cost of one run, read from its folder without loading the model; the run may still be in progress."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from transformer_jax.checkpoints.format import stored_checkpoints
 from transformer_jax.checkpoints.selection import best_step, scored_checkpoints, watched_validations
@@ -15,6 +15,8 @@ from transformer_jax.runs.learning_signs import signs_of
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.saved_evaluations import saved_reports, signature_of, whose_parameters
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,7 @@ def summarize(folder: Path, name: str) -> RunSummary:
     tokens = [int(each["train/target_tokens"]) for each in records if each.get("train/target_tokens") is not None]
     speed = "speed/target_tokens_per_second"
     speeds = [each[speed] for each in records if each.get(speed) is not None]
-    outcome = _read_json(run.outcome)
-    outcome = outcome if isinstance(outcome, dict) else {}
+    outcome = _read(run.outcome, dict) or {}
     signs = outcome.get("signs")
     return RunSummary(
         name=f"{name} (parameters only)" if is_model_alone else name,
@@ -104,9 +105,9 @@ def summarize(folder: Path, name: str) -> RunSummary:
         best_update=best.get("step"),
         updates=max((record["step"] for record in records), default=None),
         target_tokens=tokens[-1] if tokens else None,
-        parameters=_parameters(run.run_record),
+        parameters=_read(run.run_record, _parameters),
         tokens_per_second=median(speeds) if speeds else None,
-        seconds=_seconds(run.goodput),
+        seconds=_read(run.goodput, _seconds),
         best_checkpoint=None if step is None else run.checkpoints / str(step),
         damaged=tuple(each.folder for each in stored if not each.is_sound),
         is_finished=outcome.get("reason") == "finished",
@@ -118,31 +119,27 @@ def summarize(folder: Path, name: str) -> RunSummary:
     )
 
 
-def _parameters(file: Path) -> int | None:
-    """The number of parameters recorded at the last start; raises DataError if ``run.json`` is not a list of starts."""
-    starts = _read_json(file)
-    if not starts and isinstance(starts, list | None):
+def _read(file: Path, read: Callable[[Any], Value | None]) -> Value | None:
+    """``read`` of the content of a JSON file, None without the file; raises DataError if that is not what a run writes."""
+    if not file.is_file():
         return None
-    count = starts[-1].get("parameters") if isinstance(starts, list) and isinstance(starts[-1], dict) else None
-    if not isinstance(count, int) or not is_count(count):
-        raise DataError(f"{file}: not the list of starts that a run keeps")
+    try:
+        return read(parse_json(file.read_text(encoding="utf-8")))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{file}: damaged, not a file that a run writes: {error}") from None
+
+
+def _parameters(starts: Any) -> int | None:
+    """The number of parameters recorded at the last start."""
+    if not isinstance(starts, list):
+        raise TypeError("not a list of starts")
+    count = starts[-1]["parameters"] if starts else None
+    if starts and not is_count(count):
+        raise ValueError(f"parameters: {count!r}")
     return count
 
 
-def _seconds(file: Path) -> float | None:
-    """Total seconds; None if ``goodput.json`` was begun after the updates. Raises DataError if the file is damaged."""
-    sheet = _read_json(file)
-    if sheet is None:
-        return None
-    try:
-        seconds = {kind: finite_or_none(value) or 0.0 for kind, value in sheet["seconds"].items()}
-        return float(sum(seconds.values())) if seconds["step"] else None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise DataError(f"{file}: not the goodput.json of a run") from None
-
-
-def _read_json(file: Path) -> Any:
-    try:
-        return parse_json(file.read_text(encoding="utf-8")) if file.is_file() else None
-    except ValueError as error:
-        raise DataError(f"{file}: not JSON: {error}") from None
+def _seconds(sheet: Any) -> float | None:
+    """Total seconds; None if ``goodput.json`` was begun after the updates."""
+    seconds = {kind: finite_or_none(value) or 0.0 for kind, value in sheet["seconds"].items()}
+    return float(sum(seconds.values())) if seconds["step"] else None

@@ -272,15 +272,6 @@ class TrialRow(NamedTuple):
         return self.state in ("complete", "pruned") and self.value is not None
 
 
-STATES = {
-    TrialState.WAITING: "waiting",
-    TrialState.RUNNING: "running",
-    TrialState.COMPLETE: "complete",
-    TrialState.PRUNED: "pruned",
-    TrialState.FAIL: "failed",
-}
-
-
 def trial_rows(study: optuna.Study, sweep: Sweep) -> list[TrialRow]:
     """All trials that have started, by number."""
     trials = trials_of(study)
@@ -294,7 +285,7 @@ def trial_rows(study: optuna.Study, sweep: Sweep) -> list[TrialRow]:
         rows.append(
             TrialRow(
                 number=number,
-                state=STATES[last.state],
+                state="failed" if last.state == TrialState.FAIL else last.state.name.lower(),
                 value=value,
                 step=step,
                 point=point or last.params,
