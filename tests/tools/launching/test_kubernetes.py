@@ -152,43 +152,36 @@ def test_a_run_in_an_object_store_needs_no_volume():
             read(settings(gpus_per_node=1, volume_claim=None), other)
 
 
-def test_shards_are_tokenized_before_the_run_begins(program, notes):
-    asked = settings(tpu="v5e:4x4", max_restarts=7)
-    plain = read(asked, training())[0]["spec"]["replicatedJobs"][-1]
-    first, tokens, workers = read(asked, training(shards=12))[0]["spec"]["replicatedJobs"]
-    after = [job.pop("dependsOn", None) for job in (first, tokens, workers)]
-    assert after == [None, *([{"name": name, "status": "Complete"}] for name in ("tokenizers", "tokens"))]
-    assert workers == plain
-    for number, job in ((1, first["template"]["spec"]), (12, tokens["template"]["spec"])):
-        assert (job["completions"], job["parallelism"], job["backoffLimitPerIndex"]) == (number, number, 7)
-        pod = job["template"]["spec"]
-        assert pod["containers"][0]["resources"]["limits"] == {"cpu": 8, "memory": "64Gi"} and "nodeSelector" not in pod
+@pytest.mark.parametrize("devices", [{"tpu": "v5p:2x2x4"}, {"gpus_per_node": 8, "nodes": 2}, {"gpus_per_node": 0}])
+def test_jobs_before_beside_and_after_a_run_are_in_its_job_set(devices, program, notes):
+    asked, followers = settings(max_restarts=7, **devices), (watch(), sweep(3, has_database=True))
+    jobs = read(asked, training(shards=12, followers=followers))[0]["spec"]["replicatedJobs"]
+    after = {job["name"]: job.pop("dependsOn", [{}])[0] for job in jobs}
+    assert [(name, each.get("name"), each.get("status")) for name, each in after.items()] == [
+        ("tokenizers", None, None),
+        ("tokens", "tokenizers", "Complete"),
+        ("workers", "tokens", "Complete"),
+        ("watch", "workers", "Ready"),
+        ("sweep", "workers", "Complete"),
+    ]
+    assert jobs[2] == read(asked, training())[0]["spec"]["replicatedJobs"][0]
+    specs = [job["template"]["spec"] for job in jobs]
+    # A job beside or after the run that fails would restart the run.
+    limits = [(each["completions"], each.get("backoffLimitPerIndex")) for each in specs]
+    assert limits == [(1, 7), (12, 7), limits[2], (1, NO_LIMIT), (3, NO_LIMIT)]
+    pods = [each["template"]["spec"] for each in specs]
+    one = {"tpu": {"google.com/tpu": 4}, "nodes": {"nvidia.com/gpu": 1}}.get(max(devices), {})
+    for pod, own in zip((*pods[:2], *pods[3:]), ({}, {}, one, one), strict=True):
+        assert pod["containers"][0]["resources"]["limits"] == {**own, "cpu": 8, "memory": "64Gi"}
+        topology = pod.get("nodeSelector", {}).get("cloud.google.com/gke-tpu-topology")
+        assert topology == ("2x2x1" if own and "tpu" in devices else None)
+    assert "transformer-jax evaluate --watch --workdir=/shared/runs/base &" in pods[3]["containers"][0]["command"][2]
+    environments = [[each["name"] for each in pod["containers"][0].get("env", [])] for pod in pods[3:]]
+    assert environments == [[], [STORAGE_VARIABLE]]
     environment = {**os.environ, "BEHAVIOR": "", "JOB_COMPLETION_INDEX": "5"}
-    assert subprocess.run(as_a_container_runs_it(pod), env=environment, timeout=20).returncode == 0
+    assert subprocess.run(as_a_container_runs_it(pods[1]), env=environment, timeout=20).returncode == 0
     arguments = (notes / "arguments-0").read_text().splitlines()
     assert arguments == ["tokenize", "--config=a.py", f"--output=/shared/{AWKWARD}", "--shard=5/12"]
-
-
-@pytest.mark.parametrize("devices", [{"tpu": "v5p:2x2x4"}, {"gpus_per_node": 8, "nodes": 2}, {"gpus_per_node": 0}])
-def test_jobs_beside_and_after_a_run_are_in_its_job_set(devices):
-    asked, followers = settings(max_restarts=7, **devices), (watch(), sweep(3, has_database=True))
-    *before, beside, after = read(asked, training(followers=followers))[0]["spec"]["replicatedJobs"]
-    assert before == read(asked, training())[0]["spec"]["replicatedJobs"]
-    depends = [(job["name"], job["dependsOn"]) for job in (beside, after)]
-    assert depends == [
-        (kind, [{"name": "workers", "status": status}]) for kind, status in (("watch", "Ready"), ("sweep", "Complete"))
-    ]
-    for number, job in ((1, beside["template"]["spec"]), (3, after["template"]["spec"])):
-        # A job that fails would restart the run.
-        assert (job["completions"], job["parallelism"], job["backoffLimitPerIndex"]) == (number, number, NO_LIMIT)
-        pod = job["template"]["spec"]
-        limits = {"tpu": {"google.com/tpu": 4}, "nodes": {"nvidia.com/gpu": 1}}.get(max(devices), {})
-        assert pod["containers"][0]["resources"]["limits"] == {**limits, "cpu": 8, "memory": "64Gi"}
-        topology = pod.get("nodeSelector", {}).get("cloud.google.com/gke-tpu-topology")
-        assert topology == ("2x2x1" if "tpu" in devices else None)
-    containers = [job["template"]["spec"]["template"]["spec"]["containers"][0] for job in (beside, after)]
-    assert "transformer-jax evaluate --watch --workdir=/shared/runs/base &" in containers[0]["command"][2]
-    assert [[each["name"] for each in container.get("env", [])] for container in containers] == [[], [STORAGE_VARIABLE]]
     with pytest.raises(ConfigError, match="/elsewhere is not on the volume"):
         read(asked, training(followers=(sweep(workdir="/elsewhere"),)))
 

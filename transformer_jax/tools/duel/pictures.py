@@ -68,7 +68,8 @@ def draw_duel_curves(results: Sequence[Result], metric: Metric, path: Path) -> P
     panels = []
     for size, key in itertools.product(sizes, dict.fromkeys((LOSS, metric.key))):
         lines, bands = {}, {}
-        for each in (each for each in drawn if each.size == size):
+        # The base comes last, on top: an idea that changes nothing has the same curve.
+        for each in sorted((each for each in drawn if each.size == size), key=lambda each: each.is_base):
             curve = each.curve(key)
             means = np.array([fmean(values) for values in curve.values()])
             spreads = np.array([stdev(values) if len(values) > 1 else 0.0 for values in curve.values()])
