@@ -1,4 +1,4 @@
-"""The largest arrays of a compiled program on a device, and the out-of-memory message of the TPU compiler."""
+"""The largest arrays of a compiled program on a device, and the memory that the TPU compiler says a program needs."""
 
 import re
 from collections.abc import Iterator
@@ -20,12 +20,11 @@ _PASSED_ON = re.compile(
 )
 NAMED_SCOPES = 4
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-# "the total memory required for HLO temporaries (53.42G) exceeds available HBM (15.75G)"
-_TEMPORARIES = re.compile(r"\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)")
-# "Used 23.81G of 15.48G hbm", by the program and its arguments.
-_ALL = re.compile(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm")
-_LISTED = re.compile(r"^ *\d+\. Size: ([\d.]+)([KMGT]?)", re.MULTILINE)
-_SHAPE = re.compile(r"^ *Shape: (.*)$", re.MULTILINE)
+# "the total memory required for HLO temporaries (17.91G) exceeds available HBM (15.75G)" or "Used 23.81G of 15.48G hbm". Both
+# count the arguments: with libtpu 0.0.52 the first was the message for a program of three arguments and no temporaries.
+_OUT_OF_MEMORY = re.compile(
+    r"(?:temporaries \(|Used )([\d.]+)([KMGT]?)\)? (?:exceeds available HBM \(|of )([\d.]+)([KMGT]?)"
+)
 
 
 class Buffer(NamedTuple):
@@ -34,14 +33,6 @@ class Buffer(NamedTuple):
     name: str
     shape: str
     bytes: int
-
-
-class OomError(NamedTuple):
-    """Bytes that the program needs besides its state, available bytes, and the largest arrays if the message lists them."""
-
-    temporaries: int
-    available: float
-    largest: list[Buffer]
 
 
 def largest_arrays(program: str, count: int = 3) -> list[Buffer]:
@@ -80,30 +71,10 @@ def readable_name(line: str) -> str:
     return f"{innermost} (backward pass)" if "transpose(" in name and "transpose(" not in innermost else innermost
 
 
-def oom_error_of(message: str, state_bytes: int) -> OomError | None:
-    """Parses an error message; None if it is not about memory."""
-    temporaries, everything = _TEMPORARIES.search(message), _ALL.search(message)
-    if temporaries:
-        needed, available = _bytes(temporaries[1], temporaries[2]), _bytes(temporaries[3], temporaries[4])
-    elif everything:
-        needed = _bytes(everything[1], everything[2]) - state_bytes
-        available = _bytes(everything[3], everything[4])
-    else:
+def needed_and_available(message: str, argument_bytes: int) -> tuple[int, float] | None:
+    """Bytes that a program needs besides its arguments, and available bytes; None if the error is not about memory."""
+    found = _OUT_OF_MEMORY.search(message)
+    if not found:
         return None
-    return OomError(int(needed), available, _listed(message)[:3])
-
-
-def _bytes(number: str, unit: str) -> float:
-    return float(number) * UNITS[unit]
-
-
-def _listed(message: str) -> list[Buffer]:
-    """The allocations in the message, padding included, largest first and one for each shape."""
-    pieces = _LISTED.split(message)
-    found: dict[str, Buffer] = {}
-    for size, unit, text in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
-        shape = _SHAPE.search(text)
-        if shape:
-            shapes = ", ".join(array.text for array in arrays_of(shape[1]))
-            found.setdefault(shapes, Buffer(readable_name(text), shapes, int(_bytes(size, unit))))
-    return list(found.values())
+    needed, available = float(found[1]) * UNITS[found[2]], float(found[3]) * UNITS[found[4]]
+    return int(needed) - argument_bytes, available

@@ -20,7 +20,7 @@ from transformer_jax.runtime.hardware import resolve_for_device, settings_on
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.preflight.chips import Chip, Topology
 from transformer_jax.tools.preflight.collectives import Collective, collectives_of, sent_along
-from transformer_jax.tools.preflight.largest_arrays import Buffer, largest_arrays, oom_error_of
+from transformer_jax.tools.preflight.largest_arrays import Buffer, largest_arrays, needed_and_available
 from transformer_jax.tools.preflight.memory_traffic import traffic_by_kind
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import count_parameters
@@ -121,10 +121,10 @@ def compile_for(lowered: jax.stages.Lowered, mesh: Mesh, chip: Chip | None, argu
     """Compiles for the devices of ``mesh``; ``fits`` includes the arguments."""
     compiled, text = _compiled_and_text(lowered, mesh.devices.flat[0].platform)
     if isinstance(compiled, jax.errors.JaxRuntimeError):
-        error = oom_error_of(str(compiled), argument_bytes)
-        if not error:
+        found = needed_and_available(str(compiled), argument_bytes)
+        if not found:
             raise compiled
-        return Compiled(error.temporaries, error.available, False, error.largest or largest_arrays(text), {}, [])
+        return Compiled(*found, False, largest_arrays(text), {}, [])
     memory: Any = compiled.memory_analysis()
     temporaries, available = memory.temp_size_in_bytes, chip.memory if chip else math.inf
     fits = argument_bytes + temporaries <= available
