@@ -207,14 +207,6 @@ def _job_set(settings: KubernetesSettings, hosts: Hosts, workload: Training) -> 
     command = shlex.join(workload.command(hosts.number))
     pod = _pod(settings, hosts, command, _process_environment(settings, hosts))
     pod["spec"]["containers"][0] |= _readiness(workload)
-    before = [] if workload.tokenizing is None else _tokenizing_jobs(settings, workload.tokenizing)
-    workers: Manifest = {"name": WORKERS, "replicas": 1, "template": {}}
-    if before:
-        workers["dependsOn"] = [{"name": before[-1]["name"], "status": "Complete"}]
-    if settings.tpu is not None:
-        # All pods on one slice, even if the cluster has several of this topology.
-        exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
-        workers["template"]["metadata"] = {"annotations": exclusive}
     job = {
         "completionMode": "Indexed",
         "completions": hosts.number,
@@ -223,7 +215,12 @@ def _job_set(settings: KubernetesSettings, hosts: Hosts, workload: Training) -> 
         "backoffLimit": 0,
         "template": pod,
     }
-    workers["template"]["spec"] = job
+    before = [] if workload.tokenizing is None else _tokenizing_jobs(settings, workload.tokenizing)
+    workers = _replicated_job(WORKERS, job, after=before[-1]["name"] if before else "")
+    if settings.tpu is not None:
+        # All pods on one slice, even if the cluster has several of this topology.
+        exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
+        workers["template"] = {"metadata": {"annotations": exclusive}} | workers["template"]
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -237,16 +234,18 @@ def _job_set(settings: KubernetesSettings, hosts: Hosts, workload: Training) -> 
     }
 
 
+def _replicated_job(name: str, spec: Manifest, after: str, status: str = "Complete") -> Manifest:
+    """A job of a JobSet that begins when the job ``after``, if there is one, has this status."""
+    depends = {"dependsOn": [{"name": after, "status": status}]} if after else {}
+    return {"name": name, "replicas": 1, **depends, "template": {"spec": spec}}
+
+
 def _tokenizing_jobs(settings: KubernetesSettings, tokenizing: Tokenizing) -> list[Manifest]:
     """The first shard, which trains the tokenizers, and then all; on CPUs."""
-    spot = {"cloud.google.com/gke-spot": "true"} if settings.spot else {}
-    jobs: list[Manifest] = []
-    for name, number in (("tokenizers", 1), ("tokens", tokenizing.shards)):
-        pod = _pod(settings, Hosts(1, 1, {}, spot), tokenizing.command("$JOB_COMPLETION_INDEX"), [])
-        after = {"dependsOn": [{"name": jobs[-1]["name"], "status": "Complete"}]} if jobs else {}
-        spec = _indexed(settings.max_restarts, number, pod)
-        jobs.append({"name": name, "replicas": 1, **after, "template": {"spec": spec}})
-    return jobs
+    hosts = Hosts(1, 1, {}, {"cloud.google.com/gke-spot": "true"} if settings.spot else {})
+    pod = _pod(settings, hosts, tokenizing.command("$JOB_COMPLETION_INDEX"), [])
+    first, all_shards = (_indexed(settings.max_restarts, number, pod) for number in (1, tokenizing.shards))
+    return [_replicated_job("tokenizers", first, ""), _replicated_job("tokens", all_shards, "tokenizers")]
 
 
 def _follower(settings: KubernetesSettings, follower: Sweep | Evaluation) -> Manifest:
@@ -257,13 +256,9 @@ def _follower(settings: KubernetesSettings, follower: Sweep | Evaluation) -> Man
         kind = settings.tpu.partition(":")[0]
         one = replace(settings, tpu=f"{kind}:{KINDS[kind][1][0]}")
     pod = _pod(settings, _hosts(one), shlex.join(follower.command()), _sweep_environment(settings, follower))
-    return {
-        "name": follower.kind,
-        "replicas": 1,
-        "dependsOn": [{"name": WORKERS, "status": "Ready" if follower.is_beside else "Complete"}],
-        # If it failed, the JobSet would restart the run.
-        "template": {"spec": _indexed(NO_LIMIT, follower.workers, pod)},
-    }
+    # If it failed, the JobSet would restart the run.
+    spec = _indexed(NO_LIMIT, follower.workers, pod)
+    return _replicated_job(follower.kind, spec, WORKERS, "Ready" if follower.is_beside else "Complete")
 
 
 def _indexed(max_restarts: int, number: int, pod: Manifest) -> Manifest:
