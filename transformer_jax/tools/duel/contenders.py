@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import combinations
+from operator import attrgetter
 from pathlib import Path
 
 from transformer_jax.config import ConfigError, ExperimentConfig, resolve
@@ -91,7 +92,7 @@ def _read_idea(text: str, base: ExperimentConfig, owners: dict[Idea, str]) -> tu
             is_list = each.facts.get("several") and each.facts.get("separator", ",") == ","
             if key in settings and not is_list:
                 raise ConfigError(f"--ideas: {text}: {settings[key]} and {part.name} both set {key}; leave one out")
-            before = each.chosen(settings.get(key) or _value(base, key)) if is_list else []
+            before = each.chosen(settings.get(key) or str(attrgetter(key)(base))) if is_list else []
             settings[key] = ",".join([*(other for other in before if other != each.default), part.name])
         for option in filter(None, options.split(";")):
             key, equals, value = option.partition("=")
@@ -130,8 +131,3 @@ def _declared(base: ExperimentConfig, kind: str) -> Declared | None:
     block, _, key = KINDS[kind].setting.partition(".")
     found = declared(type(getattr(base, block))).get(key)
     return found if found and found.facts.get("plugin") == kind else None
-
-
-def _value(base: ExperimentConfig, key: str) -> str:
-    block, _, name = key.partition(".")
-    return str(getattr(getattr(base, block), name))

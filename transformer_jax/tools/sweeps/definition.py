@@ -171,11 +171,6 @@ class Sweep:
         return resolve(self.config, overrides)
 
 
-def folder_of(workdir: str | Path, number: int) -> str:
-    """The run directory of a trial, a path or an address."""
-    return f"{workdir}/trials/{number:04d}"
-
-
 def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Sequence[str] = ()) -> Sweep:
     """Reads a sweep from ``path.py[:argument]``, adds ``overrides`` to all trials, and keeps the named ``rows`` (default: all).
 

@@ -24,7 +24,7 @@ from transformer_jax.runtime.object_store import StoreError
 from transformer_jax.runtime.run_copies import folder_to_train
 from transformer_jax.runtime.store_lock import AddressIsBusy
 from transformer_jax.tools.pictures.curves import curves_at_end
-from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform, Range, Sweep, Value, folder_of
+from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform, Range, Sweep, Value
 from transformer_jax.tools.sweeps.study import (
     ERROR,
     POINT,
@@ -157,7 +157,7 @@ def _train(study: optuna.Study, sweep: Sweep, workdir: str | Path, trial: Trial)
     if not sweep.is_grid:
         point = {name: _suggest(trial, name, values) for name, values in sweep.space.items()}
     trial.set_user_attr(POINT, point)
-    folder = folder_of(workdir, number)
+    folder = f"{workdir}/trials/{number:04d}"
     trial.set_user_attr("folder", folder)
     print(f"trial {number}: {', '.join(f'{name}={value}' for name, value in point.items())}", file=sys.stderr)
     reporter = _Reporter(trial, sweep.metric, _frozen(study, trial).intermediate_values)
