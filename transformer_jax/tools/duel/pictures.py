@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import numpy as np
+import numpy.typing as npt
 
 from transformer_jax.config import Metric
 from transformer_jax.tools.duel.results import LOSS, Result
@@ -67,14 +68,15 @@ def draw_duel_curves(results: Sequence[Result], metric: Metric, path: Path) -> P
     sizes = dict.fromkeys(each.size for each in drawn)
     panels = []
     for size, key in itertools.product(sizes, dict.fromkeys((LOSS, metric.key))):
-        lines, bands = {}, {}
+        lines: dict[str, Sequence[npt.ArrayLike]] = {}
+        bands: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         # The base comes last, on top: an idea that changes nothing has the same curve.
         for each in sorted((each for each in drawn if each.size == size), key=lambda each: each.is_base):
             curve = each.curve(key)
             means = np.array([fmean(values) for values in curve.values()])
             spreads = np.array([stdev(values) if len(values) > 1 else 0.0 for values in curve.values()])
-            lines[each.name] = [[100 * step / each.planned.updates for step in curve], means]
-            bands[each.name] = [means - spreads, means + spreads]
+            lines[each.name] = [100 * step / each.planned.updates for step in curve], means
+            bands[each.name] = means - spreads, means + spreads
         label = "loss" if key == LOSS else metric.label
         title = f"{label}, size {size}" if len(sizes) > 1 else label
         bases = tuple(each.name for each in drawn if each.is_base)

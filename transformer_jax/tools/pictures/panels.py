@@ -38,7 +38,7 @@ class LinePanel:
     x_scale: str = "linear"
     y_scale: str = "linear"
     marks: str = ""
-    bands: Mapping[str, Sequence[npt.ArrayLike]] = field(default_factory=dict)
+    bands: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]] = field(default_factory=dict)
     """Lower and upper values around lines, by the names of the lines."""
 
     @property
@@ -67,7 +67,8 @@ class LinePanel:
         axes.set_yscale(self.y_scale)
         for line in axes.get_lines():
             if band := self.bands.get(str(line.get_label())):
-                axes.fill_between(line.get_xdata(), *band, color=line.get_color(), alpha=0.15, linewidth=0)
+                low, high = band
+                axes.fill_between(line.get_xdata(), low, high, color=line.get_color(), alpha=0.15, linewidth=0)
         canvas.style_axes(axes, self.x_label, self.y_label)
         if self._named:
             legend = axes.legend(
