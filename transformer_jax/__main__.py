@@ -16,9 +16,10 @@ HELP_FLAGS = ("--help", "-help", "-h", "--helpfull")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status; what the user can mend is one message on stderr and status 2."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _status_of(arguments, is_process=argv is None)
+        if argv is None:
+            _prepare_process()
+        return run_command(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt as error:
         # 130, as shells say it; 143 where SIGTERM raised it.
         return 128 + int((*error.args, signal.SIGINT)[0])
@@ -26,46 +27,39 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader, `head` perhaps, has seen enough; without this, flushing at exit would complain once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except OSError as error:
-        # A disk that is full, a folder that may not be written: where the system says which file, that is the message.
-        if error.filename is None and error.errno is None:
-            raise
-        prefix = f"{error.filename}: " if error.filename is not None else ""
-        print(f"transformer-jax: {prefix}{error.strerror or error}", file=sys.stderr)
-        return USER_ERROR
-
-
-def _status_of(arguments: list[str], is_process: bool) -> int:
-    # Imported here because Ctrl-C may come meanwhile, too.
-    from transformer_jax.config import ConfigError, DataError
-    from transformer_jax.config.plugins import is_of_plugin, line_of_plugin
-    from transformer_jax.runtime.startup import keep_freed_memory, skip_missing_accelerators
-
-    if is_process:
-        warnings.formatwarning = partial(_plain_warning, warnings.formatwarning)
-        keep_freed_memory()
-        skip_missing_accelerators()
-    try:
-        return run_command(arguments)
-    except (ConfigError, DataError) as error:
-        print(f"transformer-jax: {error}", file=sys.stderr)
-        return USER_ERROR
-    except (AssertionError, RuntimeError) as error:
-        problem = _missing_platform(error)
+    except Exception as error:
+        problem = _problem_of_user(error)
         if not problem:
             raise
-        print(f"transformer-jax: JAX_PLATFORMS: {problem}", file=sys.stderr)
+        print(f"transformer-jax: {problem}", file=sys.stderr)
         return USER_ERROR
-    except OSError:
-        raise
-    except Exception as error:
-        where = line_of_plugin(error)
-        if not where:
-            raise
-        if not is_of_plugin(error):
-            traceback.print_exception(error)
-        print(f"transformer-jax: {where}: {type(error).__name__}: {error}", file=sys.stderr)
-        return USER_ERROR
+
+
+def _prepare_process() -> None:
+    from transformer_jax.runtime.startup import keep_freed_memory, skip_missing_accelerators
+
+    warnings.formatwarning = partial(_plain_warning, warnings.formatwarning)
+    keep_freed_memory()
+    skip_missing_accelerators()
+
+
+def _problem_of_user(error: Exception) -> str:
+    """The message where the user can mend the error, empty for other errors; prints the traceback of a plugin's misuse."""
+    from transformer_jax.config import ConfigError, DataError
+    from transformer_jax.config.plugins import is_of_plugin, line_of_plugin
+
+    if isinstance(error, ConfigError | DataError):
+        return str(error)
+    if isinstance(error, OSError):
+        # A disk that is full, a folder that may not be written: where the system says which file, that is the message.
+        prefix = f"{error.filename}: " if error.filename is not None else ""
+        return f"{prefix}{error.strerror or error}" if prefix or error.errno is not None else ""
+    if problem := _missing_platform(error):
+        return f"JAX_PLATFORMS: {problem}"
+    where = line_of_plugin(error)
+    if where and not is_of_plugin(error):
+        traceback.print_exception(error)
+    return f"{where}: {type(error).__name__}: {error}" if where else ""
 
 
 def _missing_platform(error: Exception) -> str:
@@ -75,7 +69,9 @@ def _missing_platform(error: Exception) -> str:
     # For cuda without a GPU JAX asserts that some platform was found, without a message.
     *_, innermost = traceback.extract_tb(error.__traceback__)
     platforms = os.environ.get("JAX_PLATFORMS", "")
-    is_of_jax = Path(innermost.filename).name == "xla_bridge.py" and not error.args
+    is_of_jax = (
+        isinstance(error, AssertionError) and Path(innermost.filename).name == "xla_bridge.py" and not error.args
+    )
     return f"no device of {platforms} here; set JAX_PLATFORMS='' to let JAX choose" if platforms and is_of_jax else ""
 
 

@@ -394,6 +394,12 @@ class Untidy(AttentionChange):
 class Misled(AttentionChange):
     def queries(self, query, positions):
         return einsum("B", query, None, None)
+
+
+@transformer_jax.register("attention", "asserting")
+class Asserting(AttentionChange):
+    def queries(self, query, positions):
+        assert query.ndim == 3
 """
 
 
@@ -410,6 +416,8 @@ def test_a_mistake_in_a_plugin_is_one_line_that_names_its_line_and_the_shapes(tm
     monkeypatch.setattr("transformer_jax.__main__.run_command", lambda arguments: build(arguments[0]))
     assert main(["untidy"]) == 2
     assert capsys.readouterr().err.startswith(f"transformer-jax: {tmp_path / 'mistakes.py'}, line 21: ValueError: ")
+    assert main(["asserting"]) == 2
+    assert capsys.readouterr().err.startswith(f"transformer-jax: {tmp_path / 'mistakes.py'}, line 33: AssertionError")
     assert main(["misled"]) == 2
     traceback, line = capsys.readouterr().err.split("transformer-jax: ")
     assert traceback.startswith("Traceback") and "precision.py" in traceback, "the package failed below the plugin"
