@@ -28,56 +28,30 @@ def recipe(tmp_path, monkeypatch):
     return "small.py"
 
 
-def test_prints_every_setting_sorted_and_aligned(recipe, capsys):
-    assert main(["config", f"--config={recipe}", "--config.optimizer.learning_rate=2e-3"]) == 0
+def test_prints_every_setting_sorted_and_aligned_or_as_json(recipe, capsys):
+    arguments = ["config", f"--config={recipe}", "--config.optimizer.learning_rate=2e-3", "--config.data.directory=a=b"]
+    assert main([*arguments, "--config.model.d_model", "32"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "seed = 0"
-    assert "model.d_ff               = 64" in lines
-    assert "optimizer.learning_rate  = 0.002" in lines
-    assert "data.directory         = ''" in lines
+    expected = {"model.d_ff               = 64", "model.d_model            = 32", "optimizer.learning_rate  = 0.002"}
+    assert expected | {"data.directory         = a=b", "data.train             = ''"} <= set(lines)
     keys = [line.partition(" ")[0] for line in lines if "." in line.partition(" ")[0]]
     assert keys == sorted(keys)
-
-
-def test_json_reads_back(recipe, capsys):
     assert main(["config", f"--config={recipe}", "--json"]) == 0
-    config = from_json(json.loads(capsys.readouterr().out))
-    assert config.model.d_ff == 64
+    assert from_json(json.loads(capsys.readouterr().out)).model.d_ff == 64
 
 
 def test_difference_from_a_run_directory(recipe, tmp_path, capsys):
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "config.json").write_text(json.dumps(to_json(ExperimentConfig())))
-    assert main(["config", "--config=small.py", "--config.tokenizer.vocabulary_size=500", f"--against={run}"]) == 0
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text(json.dumps(to_json(ExperimentConfig())))
+    assert main(["config", "--config=small.py", "--config.tokenizer.vocabulary_size=500", "--against=run"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        f"2 settings differ, {run} -> small.py:",
+        "2 settings differ, run -> small.py:",
         "model.d_ff                = 2048 -> 64",
         "tokenizer.vocabulary_size = 8000 -> 500",
     ]
     assert main(["config", "--config=small.py", "--against=small.py"]) == 0
     assert capsys.readouterr().out == "No setting differs between small.py and small.py.\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "shown"),
-    [
-        (["--config.tokenizer.joint"], "tokenizer.joint              = True"),
-        (["--noconfig.tokenizer.joint", "--config.model.tying=none"], "tokenizer.joint              = False"),
-        (["--config.model.d_ff", "32"], "model.d_ff               = 32"),
-        (["-config.model.d_ff=31"], "model.d_ff               = 31"),
-        (["--config.data.directory=a=b"], "data.directory         = a=b"),
-    ],
-)
-def test_the_spellings_of_an_override(recipe, capsys, arguments, shown):
-    assert main(["config", *arguments, f"--config={recipe}"]) == 0
-    assert shown in capsys.readouterr().out.splitlines()
-
-
-def test_a_group_is_explained_by_its_settings(capsys):
-    assert main(["config", "--explain=mesh"]) == 0
-    printed = capsys.readouterr().out
-    assert "mesh.fsdp" in printed and "model." not in printed
 
 
 def test_a_warning_of_the_package_is_one_line_without_code():
@@ -86,44 +60,26 @@ def test_a_warning_of_the_package_is_one_line_without_code():
     assert "other.py:3: UserWarning: " in _plain_warning(warnings.formatwarning, "x", UserWarning, "other.py", 3)
 
 
-def test_a_recipe_that_is_not_there_is_named_before_a_flag_that_is_left_out(capsys):
-    assert main(["train", "--config=tetx"]) == 2
-    assert capsys.readouterr().err.endswith("; did you mean text?\n")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["confg"], "'confg' is not a command; did you mean config?"),
-        (["zzz"], f"'zzz' is not a command; commands are {', '.join(COMMANDS)}"),
+        (["train", "--config=tetx"], "config: no recipe 'tetx' (looked for "),
         (["config"], "--config: is required; --help shows an example"),
         (["config", "--confg=x"], "--confg: unknown flag; did you mean --config?"),
-        (["config", "--zzz"], "--zzz: unknown flag; --help lists the flags"),
-        (
-            ["config", "--explain"],
-            "--explain: a value is missing; write --explain=VALUE, a setting, for example model.normalization, or a group, "
-            "such as model",
-        ),
+        (["config", "--explain"], "--explain: a value is missing; write --explain=VALUE, a setting, for example"),
         (
             ["translate", "runs/a", "runs/b"],
-            "unexpected argument 'runs/b'; flags are written --name=value; to join runs write --ensemble=runs/b",
+            "unexpected argument 'runs/b'; flags are written --name=value; to join runs",
         ),
-        (["config", "--config=small.py", "stray"], "unexpected argument 'stray'; flags are written --name=value"),
         (
             ["config", "--config=small.py", "--config.model.num_head=2"],
-            "model.num_head: unknown key; did you mean model.num_heads?",
+            "model.num_head: unknown key; did you mean model.",
         ),
-        (
-            ["config", "--config=small.py", "--config.model.d_ff"],
-            "--config.model.d_ff: a value is missing; write --config.model.d_ff=VALUE",
-        ),
-        (
-            ["config", "--config=small.py", "--noconfig.model.d_ff"],
-            "--noconfig.model.d_ff: only a setting that is True or False can be negated; write --config.model.d_ff=VALUE",
-        ),
+        (["config", "--config.model.d_ff", "--config=small.py"], "--config.model.d_ff: a value is missing; write "),
         (
             ["config", "--config=small.py", "--config.model.num_heads=7"],
-            "model.num_heads: d_model=512 is not divisible by num_heads=7; change one, or set model.d_key",
+            "model.num_heads: d_model=512 is not divisible",
         ),
     ],
 )
@@ -131,32 +87,21 @@ def test_a_mistake_is_one_message_and_status_2(recipe, capsys, arguments, messag
     assert main(arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err == f"transformer-jax: {message}\n"
+    assert captured.err.startswith(f"transformer-jax: {message}") and captured.err.count("\n") == 1
 
 
 SOME = (flags.integer("n_best", 1, "how many"), flags.enum("kind", "a", ["a", "b"], "which"))
 WITH_ARGUMENTS = (*SOME, flags.arguments("RUN ...", "folders of runs"))
 
 
-def test_a_hyphen_serves_for_an_underscore():
-    assert flags.parse(SOME, ["--n-best=3"]).n_best == 3
-    assert flags.parse(SOME, ["--n-best", "3"]).n_best == 3
-    assert flags.parse(SOME, []).n_best == 1
-
-
-def test_arguments_after_a_plugin_are_arguments(tmp_path):
+def test_flags_and_arguments_may_stand_anywhere(tmp_path):
+    assert flags.parse(SOME, ["--n-best=3"]).n_best == flags.parse(SOME, ["--n-best", "3"]).n_best == 3
+    values = flags.parse(WITH_ARGUMENTS, ["runs/a", "--n_best=3", "runs/b"])
+    assert (values.arguments, values.n_best) == (["runs/a", "runs/b"], 3)
     plugin = tmp_path / "plugin.py"
     plugin.write_text("")
     values = flags.parse(WITH_ARGUMENTS, [f"--plugin={plugin}", "runs/a", "--plugin", str(plugin), "runs/b"])
     assert (values.plugin, values.arguments) == ([str(plugin)] * 2, ["runs/a", "runs/b"])
-
-
-def test_arguments_that_are_not_flags_may_stand_anywhere():
-    values = flags.parse(WITH_ARGUMENTS, ["runs/a", "--n_best=3", "runs/b"])
-    assert (values.arguments, values.n_best) == (["runs/a", "runs/b"], 3)
-    assert flags.parse(WITH_ARGUMENTS, []).arguments == []
-    with pytest.raises(ConfigError, match="unexpected argument 'runs/a'"):
-        flags.parse(SOME, ["runs/a"])
     after = ["train", "--n-best=4", "--config.model.d_ff", "--", "--x"]
     values = flags.parse(WITH_ARGUMENTS, ["a", "--n-best=3", "--", *after])
     assert (values.n_best, values.arguments) == (3, ["a", *after])
@@ -165,6 +110,7 @@ def test_arguments_that_are_not_flags_may_stand_anywhere():
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
+        ("runs/a", "unexpected argument 'runs/a'; flags are written --name=value"),
         ("--n_best=many", "--n_best=many: invalid literal for int() with base 10: 'many'"),
         ("--kind=c", "--kind=c: value should be one of <a|b>"),
         ("--config.model.d_ff=3", "--config.model.d_ff: this command takes no settings; --help lists its flags"),
@@ -188,40 +134,18 @@ def test_the_first_argument_is_the_run():
         assert (values.workdir, values.references, values.examples) == ("runs/a", ["one", "two"], 0)
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("a", ("a", None)),
-        ("a:5", ("a", "5")),
-        ("nowhere/a:last", ("nowhere/a", "last")),
-        ("b:5", ("b:5", None)),
-        ("b:5:best", ("b:5", "best")),
-        ("c:d", ("c:d", None)),
-        ("s3://b/a", ("s3://b/a", None)),
-        ("s3://b/a:5", ("s3://b/a", "5")),
-    ],
-)
-def test_a_folder_of_the_whole_name_comes_first(text, found, tmp_path, monkeypatch):
-    for name in ("a", "b:5", "c:d"):
+def test_a_folder_of_the_whole_name_comes_first(tmp_path, monkeypatch):
+    for name in ("a", "b:5"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path)
-    assert split_checkpoint(text, "--init_from") == found
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "--init_from: the name of a run is empty"),
-        (":last", "--init_from: the name of a run is empty"),
-        ("a:bst", "--init_from: a:bst: there is no such folder, and 'bst' is not a checkpoint: best, last or"),
-        ("a:", "--init_from: a:: there is no such folder, and '' is not a checkpoint"),
-    ],
-)
-def test_what_names_no_checkpoint_is_told(text, message, tmp_path, monkeypatch):
-    (tmp_path / "a").mkdir()
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=message):
-        split_checkpoint(text, "--init_from")
+    texts = {"a": ("a", None), "a:5": ("a", "5"), "nowhere/a:last": ("nowhere/a", "last"), "b:5": ("b:5", None)}
+    texts |= {"b:5:best": ("b:5", "best"), "s3://b/a": ("s3://b/a", None), "s3://b/a:5": ("s3://b/a", "5")}
+    assert {text: split_checkpoint(text, "--init_from") for text in texts} == texts
+    for text in ("", ":last"):
+        with pytest.raises(ConfigError, match="--init_from: the name of a run is empty"):
+            split_checkpoint(text, "--init_from")
+    with pytest.raises(ConfigError, match="a:bst: there is no such folder, and 'bst' is not a checkpoint: best, last"):
+        split_checkpoint("a:bst", "--init_from")
 
 
 def test_alone_it_lists_the_commands(capsys):

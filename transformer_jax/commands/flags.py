@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import absl.flags
 
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, resolve, to_dict
-from transformer_jax.config.conversion import joined_files, spelled_out, type_of
+from transformer_jax.config.conversion import joined_files, spelled_out
 from transformer_jax.config.errors import nearest
 from transformer_jax.config.plugins import load_plugin
 from transformer_jax.config.recipes import require_recipe
@@ -142,9 +142,7 @@ def resolve_config(values: Values, base: ExperimentConfig | None = None) -> Expe
 def required_config(values: Values) -> str:
     """The recipe of --config; raises ConfigError when it is empty."""
     if not values.config:
-        raise ConfigError(
-            "--config: give a recipe, for example quickstart (transformer-jax recipes lists them), or the directory of a run"
-        )
+        raise ConfigError("--config: give a recipe (transformer-jax recipes lists them), or the directory of a run")
     return str(values.config)
 
 
@@ -188,9 +186,9 @@ def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
 def _rewritten(arguments: Sequence[str], values: Values) -> Iterator[str]:
     """The arguments in absl's syntax.
 
-    ``--config.KEY=VALUE``, ``--config.KEY VALUE`` and ``--[no]config.KEY`` become values of one flag. ``--n-best`` becomes
-    ``--n_best``, ``--no_verify`` becomes ``--noverify``. The first argument that is not a flag becomes ``--workdir``, unless
-    that is given. ``--references A B`` becomes ``--references=A --references=B``. Arguments after ``--`` stay.
+    ``--config.KEY=VALUE`` and ``--config.KEY VALUE`` become values of one flag. ``--n-best`` becomes ``--n_best``,
+    ``--no_verify`` becomes ``--noverify``. The first argument that is not a flag becomes ``--workdir``, unless that is given.
+    ``--references A B`` becomes ``--references=A --references=B``. Arguments after ``--`` stay.
     """
     remaining = iter(arguments)
     has_run = any(argument.partition("=")[0] == f"--{WORKDIR_FLAG}" for argument in arguments)
@@ -207,34 +205,19 @@ def _rewritten(arguments: Sequence[str], values: Values) -> Iterator[str]:
             takes_run, is_value = takes_run and is_value, False
             continue
         name, equals, text = argument.partition("=")
-        dashless = name.removeprefix("-").removeprefix("-")
-        negated = dashless.startswith("noconfig.")
-        if not name.startswith("-") or not (negated or dashless.startswith("config.")):
-            flag = dashless.replace("-", "_")
-            if flag.startswith("no_") and flag[3:] in values and values[flag[3:]].boolean:
-                argument = f"--no{flag[3:]}"
-            is_value = not equals and flag in values and not values[flag].boolean
-            takes_several = flag in values and isinstance(values[flag], absl.flags.MultiFlag) and flag != PLUGIN_FLAG
-            repeated = flag if takes_several else ""
-            yield f"--{flag}{equals}{text}" if name.startswith("--") and flag in values else argument
+        if name.startswith("--config."):
+            repeated = ""
+            if OVERRIDE_FLAG not in values:
+                raise ConfigError(f"{name}: this command takes no settings; --help lists its flags")
+            value = text if equals else next(remaining, "--")
+            if not equals and value.startswith("--"):
+                raise ConfigError(f"{name}: a value is missing; write {name}=VALUE")
+            yield f"--{OVERRIDE_FLAG}={name.removeprefix('--config.')}={value}"
             continue
-        key, repeated = dashless.partition(".")[2], ""
-        if OVERRIDE_FLAG not in values:
-            raise ConfigError(f"{name}: this command takes no settings; --help lists its flags")
-        if negated and (equals or type_of(key) is not bool):
-            raise ConfigError(
-                f"{name}: only a setting that is True or False can be negated; write --config.{key}=VALUE"
-            )
-        if not equals:
-            text = _value_of_bare(name, key, negated, remaining)
-        yield f"--{OVERRIDE_FLAG}={key}={text}"
-
-
-def _value_of_bare(name: str, key: str, negated: bool, remaining: Iterator[str]) -> str:
-    """The value of a setting given without ``=``: of a bool, whether it is not negated; else the next argument."""
-    if type_of(key) is bool:
-        return str(not negated)
-    text = next(remaining, None)
-    if text is None:
-        raise ConfigError(f"{name}: a value is missing; write {name}=VALUE")
-    return text
+        flag = name.removeprefix("--").replace("-", "_")
+        if flag.startswith("no_") and flag[3:] in values and values[flag[3:]].boolean:
+            argument = f"--no{flag[3:]}"
+        is_value = not equals and flag in values and not values[flag].boolean
+        takes_several = flag in values and isinstance(values[flag], absl.flags.MultiFlag) and flag != PLUGIN_FLAG
+        repeated = flag if takes_several else ""
+        yield f"--{flag}{equals}{text}" if flag in values else argument

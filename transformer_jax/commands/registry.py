@@ -66,19 +66,15 @@ def load_command(name: str) -> flags.Command:
 
 def overview() -> str:
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
-    return "\n".join(
-        [
-            "Sequence transduction with attention: train, evaluate, translate, inspect.",
-            "",
-            "Usage: transformer-jax COMMAND [--flag=value ...]",
-            "",
-            *lines,
-            "",
-            "transformer-jax COMMAND --help describes a command, with examples.",
-            "Try: transformer-jax quickstart",
-        ]
-    )
+    listed = "\n".join(f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items())
+    return f"""Sequence transduction with attention: train, evaluate, translate, inspect.
+
+Usage: transformer-jax COMMAND [--flag=value ...]
+
+{listed}
+
+transformer-jax COMMAND --help describes a command, with examples.
+Try: transformer-jax quickstart"""
 
 
 def command_help(name: str) -> str:
