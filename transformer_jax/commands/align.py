@@ -1,6 +1,5 @@
 import io
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +19,6 @@ from transformer_jax.runtime.atomic_files import write_whole
 
 if TYPE_CHECKING:
     from transformer_jax.evaluation.word_alignment import GoldAlignment
-
-SECONDS_BETWEEN_COUNTS = 5.0
 
 
 @flags.command(
@@ -43,9 +40,8 @@ def align(values: flags.Values) -> int:
 
     Every target word is linked to the source word with the largest weight. Writes OUTPUT.pharaoh (links source-target from 0,
     a pair a line) and OUTPUT.npz: for pair n, from 0, weights_n [target pieces, source pieces], source_n, target_n and
-    word_weights_n [target words, source words]. Spaces separate words. In Japanese, Chinese, Thai and other text without
-    spaces, pieces of the tokenizer count as words, unless you add spaces, as gold alignments do. A gold file has a pair a line:
-    0-0 is a sure link, 1?2 or 1p2 a possible one.
+    word_weights_n [target words, source words]. Spaces separate words; without spaces, pieces of the tokenizer count as words.
+    A gold file has a pair a line: 0-0 is a sure link, 1?2 or 1p2 a possible one.
     """
     config = run_config(values, "translation")
     import numpy as np
@@ -62,16 +58,8 @@ def align(values: flags.Values) -> int:
 
     for flag in [flag for flag, texts in (("--source", sources), ("--target", targets)) if pieces_are_words(texts)]:
         print(f"{flag}: no spaces between words; words of the links are pieces of the tokenizer", file=sys.stderr)
-    last = time.monotonic()
-
-    def show(done: int) -> None:
-        nonlocal last
-        if time.monotonic() - last >= SECONDS_BETWEEN_COUNTS:
-            last = time.monotonic()
-            print(f"aligned {done:,} of {len(sources):,}", file=sys.stderr, flush=True)
-
     trained = open_runs(chosen_runs(values, config), values.average)
-    alignments = soft_alignments(trained, sources, targets, layer=values.layer, head=values.head, show=show)
+    alignments = soft_alignments(trained, sources, targets, layer=values.layer, head=values.head)
     links = [word_alignment.best_links(each.word_weights) for each in alignments]
     if gold:
         word_alignment.require_words(gold, [each.word_weights.shape for each in alignments], values.gold)

@@ -110,16 +110,11 @@ def checkpoint(values: flags.Values) -> int:
         transformer-jax checkpoint average runs/m30k --steps=2520,3150,3775 --output=runs/m30k-average
         transformer-jax checkpoint prune   runs/m30k --keep_last=1 --keep_best=1 --dry_run
 
-    ls: every checkpoint with its score, size and time, the best and the last, and damaged ones that were set aside.
+    ls: every checkpoint with its score, size and time, and damaged ones that were set aside.
     info: the content of one: parameters by module, optimizer state, counters, digests of the data and the settings.
-    diff: compares two checkpoints, RUN or RUN:CHECKPOINT (default: best): parameters that only one has or whose shapes
-    differ, distances of the others, and settings that differ.
-    average: a new run directory with the mean of several checkpoints, for evaluate, translate and train --init_from. It
-    has no optimizer state, so no run resumes from it.
+    diff: compares two checkpoints, RUN or RUN:CHECKPOINT (default: best), and their settings.
+    average: a new run directory with the mean of several checkpoints, without optimizer state.
     prune: deletes all but the last and the best, unless another process trains there.
-
-    The best checkpoint has the best validation score (BLEU, or the metric of the task) of the run, or, if the run has none,
-    of evaluate --watch.
     """
     action, runs = flags.chosen_action("checkpoint", ACTIONS, values)
     action.do(values, runs)

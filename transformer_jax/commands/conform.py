@@ -32,13 +32,10 @@ def conform(values: flags.Values) -> int:
         transformer-jax conform muon
         transformer-jax conform my_task.py --config.tokenizer.kind=byte
 
-    Parts of models are checked in an encoder-decoder of one layer each and in a language model of two: decoding with a cache,
-    packed rows, scanned and rematerialized layers, attention backends, causality by gradient, left-padded prompts, beam search,
-    bfloat16, compiled or not. These parts, and parts of training, are checked in updates: accumulated, on a mesh of 8 devices
-    (virtual ones on a CPU), resumed from a checkpoint, and with a loss that is not finite. A property that fails is tried
-    again with shorter sentences, and the shortest is shown. --config.KEY=VALUE holds for all models, which have no dropout
-    (both passes of r_drop are equal). A task is checked in a run of four updates: its settings, batches, loss, evaluation and
-    restored run. About a minute of CPU time for each part, a quarter less with --nocosts.
+    Parts of models are checked in an encoder-decoder of one layer each and in a language model of two, and parts of training
+    in updates on a mesh of 8 devices (virtual ones on a CPU); a task in a run of four updates. docs/extending.md lists the
+    properties. A property that fails is tried again with shorter sentences, and the shortest is shown. --config.KEY=VALUE holds
+    for all models, which have no dropout. About a minute of CPU time for each part, a quarter less with --nocosts.
     """
     # Warnings of the partitioner would stand among the rows.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -19,13 +19,11 @@ def data(values: flags.Values) -> int:
         transformer-jax data check corpus/train.en --config.data.max_source_tokens=63
 
     Give two files, where line n of one translates line n of the other, a .tsv of pairs, one text, or a folder of them
-    (train.en, train.de, dev.en ...); plain or .gz. Nothing is changed. Each line is compared with the rest of the text. The
-    table lists faults, the number of lines with each, and the first ones: another script or language, copies, duplicates,
-    boilerplate, lengths that do not match, control, zero-width and full-width characters, HTML. It also lists lines of a
-    sample that the filters of training would leave out, with a vocabulary that is learned from the sample.
+    (train.en, train.de, dev.en ...); plain or .gz. Nothing is changed. The table lists faults, the number of lines with each,
+    and the first ones; also lines of a sample that the filters of training would leave out. docs/data.md explains the faults.
 
-    Exit status 1 if training would fail: one side is shifted by up to three lines against the other (the table shows from
-    which line), the sides have different numbers of lines, or lines cannot be read.
+    Exit status 1 if training would fail: one side is shifted by up to three lines against the other, the sides have different
+    numbers of lines, or lines cannot be read.
     """
     action, *given = values.arguments or [""]
     if action != "check" or not given:

@@ -58,10 +58,9 @@ def duel(values: flags.Values) -> int:
     SETTING=VALUE. Its own settings follow a colon, separated by semicolons: rope:base=1e5;model.dropout=0.2. A plus sign
     joins ideas into one.
 
-    A pilot of seconds measures each idea first. The runs of the base come next; their spread is the noise floor, and the
-    duel prints how large a difference it can find. All runs are trials of a sweep: Ctrl-C saves and stops, the same command
-    resumes, also on more machines, and one with more ideas or seeds reuses the runs that are there. At the end WORKDIR holds
-    report.html, .md and .csv, result.json, and pictures.
+    All runs are trials of a sweep: Ctrl-C saves and stops, the same command resumes, also on more machines, and one with more
+    ideas or seeds reuses the runs that are there. At the end WORKDIR holds report.html, .md and .csv, result.json, and
+    pictures. docs/duel.md explains budgets and tests.
     """
     if find_spec("optuna") is None:
         raise ConfigError("duel: needs Optuna; pip install optuna")

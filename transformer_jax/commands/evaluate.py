@@ -46,18 +46,15 @@ def evaluate(values: flags.Values) -> int:
         transformer-jax evaluate --workdir=runs/m30k --watch
 
     Prints a table and writes evaluation-SPLIT-STEP.json into the run directory, and beside it the translations, one a line.
-    The text of --source is called text-NAME-DIGEST there, and its references are saved. Settings of decoding and of scores can
-    be changed, and are then part of the name; so can the devices and the location of the data. All other settings are fixed.
-    With --ensemble the models of several runs, of any kind, are scored as one: every next token has the mean of their
-    probabilities. They must share their tokenizers; decoding, devices and data come from --workdir. The files are
-    evaluation-SPLIT-STEP-ensemble+RUN-STEP+RUN-STEP.json; a RUN in another folder than --workdir has a digest of its path.
+    Settings of decoding and of scores can be changed, and are then part of the name; so can the devices and the location of
+    the data. With --ensemble the models of several runs, of any kind, are scored as one: every next token has the mean of their
+    probabilities. They must share their tokenizers; decoding, devices and data come from --workdir.
 
     --watch scores every checkpoint of a run that another process trains as it appears, on the whole of --split (default:
     validation), so that the run itself need not validate (--config.training.evaluate_every=0). Give this process its own
-    device: CUDA_VISIBLE_DEVICES, or JAX_PLATFORMS=cpu. It writes evaluate-SPLIT/ in the run directory: metrics.jsonl, with the
-    keys of the run's log, and TensorBoard events; --checkpoint=best uses these scores if the run has none. The run keeps only
-    its last training.keep_last checkpoints, even if an older one is the best. --watch ends with the run, and waits for a run
-    that was interrupted or killed. After Ctrl-C the same command resumes.
+    device: CUDA_VISIBLE_DEVICES, or JAX_PLATFORMS=cpu. It writes metrics.jsonl and TensorBoard events to evaluate-SPLIT/ in the
+    run directory; --checkpoint=best uses these scores if the run has none. It ends with the run, and waits for a run that was
+    interrupted or killed.
     """
     config = run_config(values)
     if config.scores_translations:

@@ -53,13 +53,10 @@ def explore(values: flags.Values) -> int:
         transformer-jax explore --workdir=runs/m30k --text="A man sleeps." --text="A dog." --against=runs/rnn,runs/m30k:500
         transformer-jax explore --workdir=runs/m30k --text="A man is riding a red bike." --live --output=live.html
 
-    Several --text make one page, as do the lines of --texts=FILE. --target gives the translation to read, one for every --text
-    in order; by default each run reads its own translation. --against=RUN[:CHECKPOINT],... adds other runs or checkpoints.
-    --checkpoints=all reads the texts with every checkpoint that the run keeps (training.keep_last), each with the same target.
-    --live puts the model of a translation run or language model into the page, where you can edit the text, switch off heads
-    and layers, and force words. --split averages every head over sentences of the run's data; --gold measures its alignment
-    error rate. --serve (pip install flask) writes nothing: it serves the page on 127.0.0.1, where you can request other
-    continuations of the search and other texts. docs/explorer.md explains the views.
+    By default each run reads its own translation. --checkpoints=all reads the texts with every checkpoint that the run keeps
+    (training.keep_last), each with the same target. --live puts the model of a translation run or language model into the page,
+    where you can edit the text, switch off heads and layers, and force words. --serve (pip install flask) writes nothing: it
+    serves the page on 127.0.0.1, where you can request other continuations and texts. docs/explorer.md explains the views.
     """
     from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 

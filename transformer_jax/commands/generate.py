@@ -30,14 +30,10 @@ def generate(values: flags.Values) -> int:
         transformer-jax generate --workdir=runs/lm --prompt="Once" --temperature=0.8 --top_k=50 --top_p=0.95 --seed=1
         transformer-jax generate --workdir=runs/lm --prompts=prompts.txt --max_new_tokens=50 > continued.txt
 
-    The continuation of a single prompt is printed while it is generated. Beam search (--beam_width above 1) prints it at the
-    end. --prompts is a file, plain or .gz, with a prompt a line: each is printed with its continuation,
-    in order, and a generated line break is printed as a space. Without a prompt the model begins a document.
-
-    --temperature=0 always takes the most probable token. The flags set --config.decoding.max_new_tokens and so on; without
-    them the run's settings apply. The same --seed, prompts and flags give the same text; the sample for a line does not depend
-    on other lines. If a prompt and the new tokens exceed the training context, the model sees only the end of the prompt, and
-    a line on stderr reports the number of tokens. TensorFlow is not needed.
+    The continuation of a single prompt is printed while it is generated. --prompts is a file, plain or .gz, with a prompt a
+    line: each is printed with its continuation, and a generated line break as a space. Without a prompt the model begins a
+    document. Without flags the run's settings apply. The same --seed, prompts and flags give the same text. If a prompt and the
+    new tokens exceed the training context, the model sees only the end of the prompt, and a line on stderr says so.
     """
     if values.prompts is not None and values["prompt"].present:
         raise ConfigError("--prompt: give one prompt, or a file of them with --prompts")

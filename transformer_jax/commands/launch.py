@@ -104,17 +104,13 @@ def launch(values: flags.Values) -> int:
             -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
 
     With --tokenize_shards=64 and --config.data.store=/shared/tokens (or s3://, gs://), 64 jobs on CPUs tokenize the text before
-    the run begins: in SLURM a job array, in Kubernetes an indexed job of the JobSet, in SkyPilot a task of a pipeline.
-
-    A second -- and `evaluate --watch --workdir=...` add a job on one device that scores checkpoints beside the run (SkyPilot:
-    after it); `evaluate` without --watch, and `sweep`, begin after the run has succeeded.
+    the run begins. A second -- and `evaluate --watch --workdir=...` add a job on one device that scores checkpoints beside the
+    run; `evaluate` without --watch, and `sweep`, begin after the run has succeeded.
 
     After -- comes the command for one machine; --distributed is added if there are several processes, and each worker of a
-    sweep gets its own job, pod or node. Settings, mesh and batch are checked before anything is queued. Recipes, sweeps and
-    data are read on the machines of the cluster; relative paths start in the working directory there. The environment variable
-    TRANSFORMER_JAX_SWEEP_STORAGE names the database of a study, here and for the workers: sbatch exports it, Kubernetes takes
-    it from a Secret, `kubectl create secret generic NAME-storage --from-literal=address=...`. Without it the study is a file
-    in the workdir. A run that is stopped saves, and resumes when SLURM or Kubernetes restarts it.
+    sweep gets its own job, pod or node. Settings, mesh and batch are checked before anything is queued. Relative paths start in
+    the working directory on the cluster. TRANSFORMER_JAX_SWEEP_STORAGE names the database of a study, here and for the workers.
+    A run that is stopped saves, and resumes when SLURM or Kubernetes restarts it. docs/clusters.md explains each file.
     """
     name, *command = values.arguments or [""]
     if name not in LAUNCHERS:

@@ -3,14 +3,9 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from transformer_jax.commands import flags
-from transformer_jax.config import ExperimentConfig
 from transformer_jax.runtime.atomic_files import require_local, require_writable_file, write_whole
-
-if TYPE_CHECKING:
-    from transformer_jax.tools.preflight.chips import Topology
 
 PROGRAMS = "train_step", "decode_step", "search"
 
@@ -38,37 +33,24 @@ def preflight(values: flags.Values) -> int:
 
     Topologies: a slice of v4, v5e, v5p or v6e, such as v5e:4x8, or several of a kind (not v4), 2xv5e:4x8 (needs libtpu: pip
     install libtpu); a100, h100, h200 or b200, h100:8 or hosts x GPUs, h100:2x8 (needs the extra preflight-gpu); or cpu:N.
-    No data is needed: vocabularies are as large as the settings allow. Exit status 1 when it does not fit. Nothing is run:
-    times are estimates from data sheets of the chips, or from speeds measured by calibrate, and assume that computation,
-    memory and interconnect overlap perfectly.
-
-    --program: the training step, one step of decoding, or the whole search of a full batch of the longest inputs.
+    No data is needed, and nothing is run: times are estimates from data sheets of the chips, or from speeds measured by
+    calibrate. Exit status 1 when the program does not fit. --program=search is the whole search of a full batch.
     """
-    from transformer_jax.tools.preflight.chips import missing_wheels_named
-
     config = flags.resolve_config(values)
-    with missing_wheels_named():
-        return _compile(values, config)
-
-
-def _open(values: flags.Values) -> "Topology":
     from transformer_jax.tools.preflight.calibration import calibrated, load_calibration
-    from transformer_jax.tools.preflight.chips import open_topology
-
-    topology = open_topology(values.topology)
-    return calibrated(topology, load_calibration(Path(values.calibration))) if values.calibration else topology
-
-
-def _compile(values: flags.Values, config: ExperimentConfig) -> int:
+    from transformer_jax.tools.preflight.chips import missing_wheels_named, open_topology
     from transformer_jax.tools.preflight.decoding import compile_decoding
     from transformer_jax.tools.preflight.program import compile_program
     from transformer_jax.tools.preflight.report import report, to_json
 
-    topology = _open(values)
-    if values.program == "train_step":
-        program = compile_program(config, topology, values.length)
-    else:
-        program = compile_decoding(config, topology, values.length, is_search=values.program == "search")
+    with missing_wheels_named():
+        topology = open_topology(values.topology)
+        if values.calibration:
+            topology = calibrated(topology, load_calibration(Path(values.calibration)))
+        if values.program == "train_step":
+            program = compile_program(config, topology, values.length)
+        else:
+            program = compile_decoding(config, topology, values.length, is_search=values.program == "search")
     print(json.dumps(to_json(program, topology), indent=1) if values.json else report(program, topology))
     return 0 if program.fits else 1
 
@@ -81,8 +63,7 @@ def calibrate(values: flags.Values) -> int:
         transformer-jax calibrate --output=measured.json
         transformer-jax preflight --config=transformer_base --topology=h100:8 --calibration=measured.json
 
-    Matrix products of bfloat16 and float32, reading and writing of memory, and sums over the devices along each axis of
-    their interconnect, per device. The network between hosts is not measured: preflight uses its data sheet.
+    The network between hosts is not measured: preflight uses its data sheet.
     """
     import jax
 
@@ -109,11 +90,8 @@ def doctor(values: flags.Values) -> int:
         srun transformer-jax doctor --distributed --workdir=/shared/runs
 
     Versions, devices and memory; one update of a small Transformer compiled and not compiled, whole and in two parts, on the
-    mesh of the flags; a sum over all devices; a file in the folder of runs. Exit status 1 if something is wrong. Takes 50 CPU
-    seconds.
-
-    With --distributed every process makes the checks, the mesh spans the devices of all, and all must see the same folder of
-    runs. Process 0 prints one table, which names the processes that fail; if one does, all end with status 1.
+    mesh of the flags; a sum over all devices; a file in the folder of runs. With --distributed every process makes the checks, and the table of process 0 names those that fail.
+    Exit status 1 if something is wrong. 50 CPU seconds.
     """
     if not values.distributed:
         return _diagnosed(values)

@@ -35,10 +35,9 @@ def report(values: flags.Values) -> int:
         transformer-jax report sweeps/dropout/trials --output=reports/dropout --metrics=validation/bleu,train/accuracy
 
     RUN is a run directory, or a folder with run directories in it, such as the trials of a sweep. Runs may still be in
-    progress, and their models may be of different kinds. The best validation score comes first. --fit adds a scaling law of the
-    finished runs (Hoffmann et al. 2022) without the one of most FLOPs, whose loss it predicts. Prints the table and writes
-    report.md, report.csv, report.html (a single file with the picture) and curves.png into the output folder. Nothing is
-    trained or translated; the table includes scores that transformer-jax evaluate wrote.
+    progress, and of different kinds. --fit adds a scaling law of the finished runs (Hoffmann et al. 2022) without the one of
+    most FLOPs, whose loss it predicts. Prints the table and writes report.md, report.csv, report.html (a single file with the
+    picture) and curves.png into the output folder.
     """
     if not values.arguments:
         raise ConfigError("RUN: give one or several run directories; --help shows an example")
@@ -93,11 +92,10 @@ def compare(values: flags.Values) -> int:
         transformer-jax compare runs/small/evaluation-test-900.txt runs/small/evaluation-test-1800.txt
 
     A and B are run directories, or files that transformer-jax evaluate wrote into them. Translations by evaluate are reused; a
-    run without them is evaluated now. Both must have the same references. Prints BLEU (with the tokenizer of both runs, or
-    --config.evaluation.bleu_tokenizer) and chrF with 95 % confidence intervals, and the two-sided p of paired bootstrap
-    resampling (Koehn 2004): the probability of a difference at least as large between equally good systems. (sacrebleu
-    --paired-bs finds the same intervals, but half of this p or less.) Parsers are compared by labelled F1. Then prints the
-    sentences that differ most in sentence chrF, or F1, in favor of each. Writes compare.md, compare.html, compare.csv (the
+    run without them is evaluated now. Prints BLEU (with the tokenizer of both runs, or --config.evaluation.bleu_tokenizer) and
+    chrF, or F1 of parsers, with 95 % confidence intervals, and the two-sided p of paired bootstrap resampling (Koehn 2004): the
+    probability of a difference at least as large between equally good systems. (sacrebleu --paired-bs finds the same intervals,
+    but half of this p or less.) Then prints the sentences that differ most. Writes compare.md, compare.html, compare.csv (the
     scores) and compare-sentences.csv (every sentence) into the output folder.
     """
     paths = _two_paths(values)

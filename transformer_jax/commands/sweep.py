@@ -69,11 +69,9 @@ def sweep(values: flags.Values) -> int:
 
     Each trial is a run directory in WORKDIR/trials. Optuna keeps the study: in WORKDIR/study.sqlite3, or in the
     database that the environment variable TRANSFORMER_JAX_SWEEP_STORAGE names (an SQLAlchemy URL). Give the same
-    command on other machines to add workers. They need a WORKDIR on a shared disk, or at s3:// or gs://, and a database
-    (or a disk with POSIX locks, such as NFSv4, for the SQLite file). When a worker dies, another resumes its trial from
-    the last checkpoint.
-    Ctrl-C saves and stops; the same command resumes, and one with more rows, seeds or trials adds them. At the end
-    WORKDIR holds leaderboard.md, .html and .csv, and pictures.
+    command on other machines, with a WORKDIR on a shared disk or at s3:// or gs://, to add workers. Ctrl-C saves and stops;
+    the same command resumes, and one with more rows, seeds or trials adds them. At the end WORKDIR holds leaderboard.md, .html
+    and .csv, and pictures. docs/sweeps.md has more.
     """
     if find_spec("optuna") is None:
         raise ConfigError("sweep: needs Optuna; pip install optuna cmaes")

@@ -46,12 +46,9 @@ def train(values: flags.Values) -> int:
 
     With --init_from=runs/other (or runs/other:last, runs/other:5000) a new run starts from the parameters of another,
     with its tokenizers; update count, schedule and optimizer start from zero. --config.init.rename renames parameters,
-    --config.init.leave_out leaves them randomly initialized, and --config.optimizer.freeze keeps them untrained; their
-    patterns are searched for in paths as printed by `transformer-jax checkpoint info`. The parameters taken are printed
-    at the start and recorded in run.json:
+    --config.init.leave_out leaves them randomly initialized, and --config.optimizer.freeze keeps them untrained:
         transformer-jax train --config=multi30k:tiny_hour --config.data.directory=captions --workdir=runs/captions \
             --init_from=runs/m30k --config.optimizer.freeze='^encoder_|embedding' --config.optimizer.learning_rate=5e-4
-    Once it has a checkpoint, the run resumes also without --init_from, or with another path of the same run.
 
     With --distributed several processes train one model, and all their devices form one mesh: one process a host on TPU
     pods and Kubernetes, one a GPU under SLURM and Open MPI, all of which JAX recognizes. Elsewhere, two processes:

@@ -5,7 +5,6 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -70,18 +69,22 @@ def translate(values: flags.Values) -> int:
 
     One line in, one line out, in the same order; an empty line stays empty. With --n_best=N every line in gives up to N lines
     out (an empty one gives one): line number, score (length-normalized log-probability) and translation, separated by tabs.
-    Lines that are waiting are translated together, up to --lines_at_once, and each is written once all before it are; the first
-    256 come first, so that output begins early. Typed lines are answered one by one.
+    Lines that are waiting are translated together, up to --lines_at_once. Typed lines are answered one by one.
     With --temperature, --top_k, --top_p or --epsilon translations are sampled, without beam search: the same --seed, lines and
-    flags give the same text, and --n_best=N samples N, the first of them the same for every N. With --prefix every translation
-    begins with that text; spaces at its end are dropped, and its last word may continue. Unknown tokens in it are refused.
-    With --mbr (minimum Bayes risk decoding) --samples of each line are drawn, of tokens with a probability of at least
-    decoding.epsilon. The one with the highest mean score, with all samples as references, is its translation, and --n_best
-    prints these means. Equal lines have equal translations.
-    With --ensemble the models of several runs, of any kind, translate as one: every next token has the mean of their
-    probabilities. They must share their tokenizers. TensorFlow is not needed.
+    flags give the same text. With --prefix every translation begins with that text, whose last word may continue.
+    With --mbr (minimum Bayes risk decoding) the translation is the one of --samples with the highest mean score against all
+    of them, and --n_best prints these means. With --ensemble every next token has the mean of the probabilities of the models.
     """
-    config = with_minimum_risk(values, run_config(values, "translation", "parsing"))
+    for flag, name in (("mbr", "mbr"), ("samples", "samples"), ("seed", "sampling_seed")):
+        if values[flag].present:
+            values.config_override += [f"decoding.{name}={values[flag].value}"]
+    config = run_config(values, "translation", "parsing")
+    if values.samples and not config.decoding.mbr:
+        raise ConfigError("--samples: only --mbr draws several samples to choose from; give --mbr=chrf, or --n_best")
+    for name in (*SAMPLING_FLAGS, "prefix"):
+        if config.decoding.mbr and values[name].present:
+            problem = f"decoding.mbr={config.decoding.mbr} chooses among samples by decoding.epsilon"
+            raise ConfigError(f"--{name}: {problem}; leave out one of them")
     sampling: dict[str, Any] = {name: values[name].value for name in SAMPLING_FLAGS if values[name].value is not None}
     if sampling and values.prefix:
         raise ConfigError("--prefix: beam search continues a prefix, sampling does not; leave out one of them")
@@ -119,29 +122,6 @@ def parse(values: flags.Values) -> int:
     """
     trained = open_for_lines(values, run_config(values, "parsing"))
     return decode_lines(values, partial(trained.task.parse_in_order, trained.params))
-
-
-def with_minimum_risk(values: flags.Values, config: ExperimentConfig) -> ExperimentConfig:
-    """The settings with --mbr, --samples and --seed; raises ConfigError for flags that do not go together."""
-    decoding = config.decoding
-    stated = {"mbr": values.mbr or decoding.mbr, "samples": values.samples or decoding.samples}
-    if values["seed"].present:
-        stated["sampling_seed"] = values.seed
-    try:
-        decoding = replace(decoding, **stated)
-    except ConfigError as error:
-        raise ConfigError(f"--mbr: {error}") from None
-    if values.samples and not decoding.mbr:
-        raise ConfigError("--samples: only --mbr draws several samples to choose from; give --mbr=chrf, or --n_best")
-    for name in (*SAMPLING_FLAGS, "prefix"):
-        if decoding.mbr and values[name].present:
-            remedy = (
-                f"leave out --{name}, or --mbr" if values.mbr else f"leave out --{name}, or give --config.decoding.mbr="
-            )
-            raise ConfigError(
-                f"--{name}: decoding.mbr={decoding.mbr} chooses among samples by decoding.epsilon; {remedy}"
-            )
-    return replace(config, decoding=decoding)
 
 
 def open_for_lines(values: flags.Values, config: ExperimentConfig, *, is_sampled: bool = False) -> "TrainedRun[Any]":

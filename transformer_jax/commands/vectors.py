@@ -166,13 +166,13 @@ def vectors(values: flags.Values) -> int:
 
     Vectors come from a file, --vectors, or from a run of word vectors, --workdir. A file is .npz (arrays words and matrix),
     .bin (word2vec's binary format), or text, whose first line tells word2vec and GloVe apart; .bin and text may be .gz.
-    --format overrides this. Words are looked up as written, else in lower case. Similarity is the cosine.
+    Words are looked up as written, else in lower case. Similarity is the cosine.
 
-    evaluate: accuracy of analogies ("a is to b as c is to d": d is the word nearest to b - a + c, without a, b and c) by
-    section, semantic and syntactic (sections gram...); Spearman's rank correlation with judged similarity; coverage.
+    evaluate: accuracy of analogies (d is the word nearest to b - a + c) by section; Spearman's rank correlation with judged
+    similarity; coverage.
     neighbors: the words nearest to each WORD.
     analogy: the words nearest to A - B + C, such as king - man + woman.
-    convert: --output=FILE.npz, .bin, .txt (word2vec), or --output_format=glove.
+    convert: --output=FILE.npz, .bin, .txt (word2vec); or --output_format=glove.
     map: the words in two dimensions: OUTPUT.png, and OUTPUT.html, a page with search that needs no network.
     picture: the parallelogram of A - B + C and D, by default the best answer.
     """

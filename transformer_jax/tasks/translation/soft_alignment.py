@@ -45,20 +45,16 @@ def soft_alignments(
     *,
     layer: int = 0,
     head: int = 0,
-    show: Callable[[int], None] = lambda done: None,
 ) -> list[SoftAlignment]:
     """Teacher-forced cross attention of every pair, in order.
 
     ``layer`` and ``head`` count from 1. Layer 0 is the last but one, or the only one: in a Transformer it aligns best (Garg et
-    al. 2019). Layer -1 and head 0 are the mean of all. ``show`` receives the number of finished pairs.
+    al. 2019). Layer -1 and head 0 are the mean of all.
 
     Raises DataError when the numbers of sentences differ or one is too long.
     """
-    weights: dict[int, np.ndarray] = {}
     are_words = pieces_are_words(sources), pieces_are_words(targets)
-    for pair, found in cross_attention(trained, sources, targets, partial(_chosen, layer=layer, head=head)):
-        weights[pair] = found
-        show(len(weights))
+    weights = dict(cross_attention(trained, sources, targets, partial(_chosen, layer=layer, head=head)))
     texts = zip(sources, targets, strict=True)
     return [_described(weights[pair], each, are_words, trained.tokenizers) for pair, each in enumerate(texts)]
 
