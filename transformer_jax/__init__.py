@@ -36,26 +36,22 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Attention": "transformer_jax.api.trained_run",
-    "AttentionLayer": "transformer_jax.api.trained_run",
-    "Callback": "transformer_jax.runs.hooks",
-    "ConfigError": "transformer_jax.config",
-    "DataError": "transformer_jax.config",
-    "Evaluation": "transformer_jax.tasks.task",
-    "Run": "transformer_jax.api.trained_run",
-    "TokenScores": "transformer_jax.tasks.texts",
-    "load_plugin": "transformer_jax.config.plugins",
-    "register": "transformer_jax.config.plugins",
-    "load": "transformer_jax.api.trained_run",
-    "train": "transformer_jax.api.training",
+    "api.trained_run": ("Attention", "AttentionLayer", "Run", "load"),
+    "api.training": ("train",),
+    "config": ("ConfigError", "DataError"),
+    "config.plugins": ("load_plugin", "register"),
+    "runs.hooks": ("Callback",),
+    "tasks.task": ("Evaluation",),
+    "tasks.texts": ("TokenScores",),
 }
 
 
 def __getattr__(name: str) -> Any:
     """Imports a public name when it is first used: the command line starts without JAX."""
-    if name not in _MODULES:
-        raise AttributeError(f"module 'transformer_jax' has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"transformer_jax.{module}"), name)
+    raise AttributeError(f"module 'transformer_jax' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

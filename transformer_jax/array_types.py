@@ -8,8 +8,12 @@ in einsum strings (``'BTD,DHK->BTHK'``) and as suffixes where a shape changes fr
 """
 
 import numpy as np
-from jax import Array
-from jaxtyping import Bool, Float, Int, PyTree, UInt32
+from jax import Array as Array
+from jaxtyping import Bool as Bool
+from jaxtyping import Float as Float
+from jaxtyping import Int as Int
+from jaxtyping import PyTree as PyTree
+from jaxtyping import UInt32 as UInt32
 
 PAD_ID = 0
 BOS_ID = 1
@@ -24,22 +28,3 @@ TokenIds = Int[AnyArray, "B L"]
 AttentionMask = Bool[Array, "B Q M"]
 Hidden = Float[Array, "B L D"]
 Logits = Float[Array, "B T V"]
-
-__all__ = [
-    "BOS_ID",
-    "EOS_ID",
-    "NUM_SPECIAL_IDS",
-    "PAD_ID",
-    "UNK_ID",
-    "AnyArray",
-    "Array",
-    "AttentionMask",
-    "Bool",
-    "Float",
-    "Hidden",
-    "Int",
-    "Logits",
-    "PyTree",
-    "TokenIds",
-    "UInt32",
-]

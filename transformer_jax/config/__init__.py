@@ -4,89 +4,45 @@ The field of a setting states its type, default, meaning, choices and bounds: se
 a wrong setting is reported before a device is used.
 """
 
-from transformer_jax.config.checks import setting
-from transformer_jax.config.conversion import (
-    apply_overrides,
-    difference,
-    flatten,
-    from_dict,
-    from_json,
-    to_dict,
-    to_json,
-)
-from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
-from transformer_jax.config.errors import ConfigError, DataError
-from transformer_jax.config.evaluation import Metric
-from transformer_jax.config.experiment import (
-    ExperimentConfig,
-    Hyperparameters,
-    Number,
-    Rates,
-    hyperparameters_of,
-    may_change,
-    parts_with,
-    rates_of,
-)
-from transformer_jax.config.language_model import (
-    DecoderOnlyConfig,
-    GenerationConfig,
-    TextBatchingConfig,
-    TextDataConfig,
-)
-from transformer_jax.config.model import InitConfig, RnnConfig, TransformerConfig, TransformerLayersConfig
-from transformer_jax.config.optimization import MeshConfig, OptimizerConfig, TrainingConfig
-from transformer_jax.config.parts import Parts, default_parts
-from transformer_jax.config.recipes import (
-    config_for_use,
-    load_recipe,
-    load_run_config,
-    on_any_devices,
-    resolve,
-    without_its_cache,
-)
-from transformer_jax.config.translation import DecodingConfig
-
-__all__ = [
-    "BatchingConfig",
-    "ConfigError",
-    "DataConfig",
-    "DataError",
-    "DecoderOnlyConfig",
-    "DecodingConfig",
-    "ExperimentConfig",
-    "GenerationConfig",
-    "Hyperparameters",
-    "InitConfig",
-    "MeshConfig",
-    "Metric",
-    "Number",
-    "OptimizerConfig",
-    "Parts",
-    "Rates",
-    "RnnConfig",
-    "TextBatchingConfig",
-    "TextDataConfig",
-    "TokenizerConfig",
-    "TrainingConfig",
-    "TransformerConfig",
-    "TransformerLayersConfig",
-    "apply_overrides",
-    "config_for_use",
-    "default_parts",
-    "difference",
-    "flatten",
-    "from_dict",
-    "from_json",
-    "hyperparameters_of",
-    "load_recipe",
-    "load_run_config",
-    "may_change",
-    "on_any_devices",
-    "parts_with",
-    "rates_of",
-    "resolve",
-    "setting",
-    "to_dict",
-    "to_json",
-    "without_its_cache",
-]
+from transformer_jax.config.checks import setting as setting
+from transformer_jax.config.conversion import apply_overrides as apply_overrides
+from transformer_jax.config.conversion import difference as difference
+from transformer_jax.config.conversion import flatten as flatten
+from transformer_jax.config.conversion import from_dict as from_dict
+from transformer_jax.config.conversion import from_json as from_json
+from transformer_jax.config.conversion import to_dict as to_dict
+from transformer_jax.config.conversion import to_json as to_json
+from transformer_jax.config.data import BatchingConfig as BatchingConfig
+from transformer_jax.config.data import DataConfig as DataConfig
+from transformer_jax.config.data import TokenizerConfig as TokenizerConfig
+from transformer_jax.config.errors import ConfigError as ConfigError
+from transformer_jax.config.errors import DataError as DataError
+from transformer_jax.config.evaluation import Metric as Metric
+from transformer_jax.config.experiment import ExperimentConfig as ExperimentConfig
+from transformer_jax.config.experiment import Hyperparameters as Hyperparameters
+from transformer_jax.config.experiment import Number as Number
+from transformer_jax.config.experiment import Rates as Rates
+from transformer_jax.config.experiment import hyperparameters_of as hyperparameters_of
+from transformer_jax.config.experiment import may_change as may_change
+from transformer_jax.config.experiment import parts_with as parts_with
+from transformer_jax.config.experiment import rates_of as rates_of
+from transformer_jax.config.language_model import DecoderOnlyConfig as DecoderOnlyConfig
+from transformer_jax.config.language_model import GenerationConfig as GenerationConfig
+from transformer_jax.config.language_model import TextBatchingConfig as TextBatchingConfig
+from transformer_jax.config.language_model import TextDataConfig as TextDataConfig
+from transformer_jax.config.model import InitConfig as InitConfig
+from transformer_jax.config.model import RnnConfig as RnnConfig
+from transformer_jax.config.model import TransformerConfig as TransformerConfig
+from transformer_jax.config.model import TransformerLayersConfig as TransformerLayersConfig
+from transformer_jax.config.optimization import MeshConfig as MeshConfig
+from transformer_jax.config.optimization import OptimizerConfig as OptimizerConfig
+from transformer_jax.config.optimization import TrainingConfig as TrainingConfig
+from transformer_jax.config.parts import Parts as Parts
+from transformer_jax.config.parts import default_parts as default_parts
+from transformer_jax.config.recipes import config_for_use as config_for_use
+from transformer_jax.config.recipes import load_recipe as load_recipe
+from transformer_jax.config.recipes import load_run_config as load_run_config
+from transformer_jax.config.recipes import on_any_devices as on_any_devices
+from transformer_jax.config.recipes import resolve as resolve
+from transformer_jax.config.recipes import without_its_cache as without_its_cache
+from transformer_jax.config.translation import DecodingConfig as DecodingConfig
