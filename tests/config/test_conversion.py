@@ -36,22 +36,16 @@ def test_stated_settings_change_and_the_others_keep_their_defaults():
     [
         ({"model": {"num_head": 8}}, "model.num_head: unknown key; did you mean model.num_heads?"),
         ({"model": {"learning_rate": 1.0}}, "model.learning_rate: unknown key; did you mean optimizer.learning_rate?"),
-        ({"modle": {"d_ff": 8}}, "modle: unknown key; did you mean model?"),
-        ({"d_model": 8}, "d_model: unknown key; did you mean model.d_model?"),
         ({"mesh": {"pipeline": 2}}, "mesh.pipeline: unknown key; mesh has data, fsdp, context, tensor"),
         ({"data": {"kind": "bpe"}}, "data.kind: unknown key; did you mean tokenizer.kind or batching.kind or"),
         (LANGUAGE_MODEL | {"model": {"num_layer": 3}}, "model.num_layer: unknown key; did you mean model.num_layers?"),
         ({"task": "language_modle"}, "task: 'language_modle' is not one of translation, language_model"),
         ({"model": {"num_layers": 3}}, "model.num_layers: not a setting of model.kind=transformer, which has"),
-        ({"data": {"documents": "lines"}}, "data.documents: not a setting of task=translation, whose data has"),
         (LANGUAGE_MODEL | {"data": {"source_language": "en"}}, "data.source_language: not a setting of"),
         ({"model": {"d_ff": "8"}}, "model.d_ff: expected a whole number (int), found '8' (str)"),
         ({"model": {"d_ff": 8.0}}, "model.d_ff: expected a whole number (int), found 8.0 (float)"),
-        ({"model": {"d_ff": True}}, "model.d_ff: expected a whole number (int), found True (bool)"),
         ({"model": {"dropout": False}}, "model.dropout: expected a number (float), found False (bool)"),
         ({"tokenizer": {"joint": 1}}, "tokenizer.joint: expected True or False (bool), found 1 (int)"),
-        ({"data": {"source": None}}, "data.source: expected text (str), found None (NoneType)"),
-        ({"optimizer": {"epsilon": math.inf}}, "optimizer.epsilon: inf is not a finite number"),
         ({"optimizer": {"epsilon": math.nan}}, "optimizer.epsilon: nan is not a finite number"),
         ({"mesh": 8}, "mesh: expected a block of settings with data, fsdp, context, tensor, found 8"),
     ],
@@ -80,35 +74,32 @@ def test_text_is_read_by_the_type_of_the_setting_and_the_last_wins():
         assert apply_overrides({}, [("tokenizer.joint", word)]) == {"tokenizer": {"joint": True}}
 
 
-@pytest.mark.parametrize(
-    ("text", "settings"),
-    [
+def test_a_block_in_one_line():
+    for text, settings in (
         ("data=-1,fsdp=4,tensor=2", [("mesh.data", "-1"), ("mesh.fsdp", "4"), ("mesh.tensor", "2")]),
         ("fsdp=2, tensor", [("mesh.fsdp", "2"), ("mesh.tensor", "")]),
         ("8", [("mesh", "8")]),
-    ],
-)
-def test_a_block_in_one_line(text, settings):
-    assert spelled_out("mesh", text) == settings
-    assert spelled_out("data.directory", text) == [("data.directory", text)]
+    ):
+        assert spelled_out("mesh", text) == settings
+        assert spelled_out("data.directory", text) == [("data.directory", text)]
 
 
 @pytest.mark.parametrize(
-    ("values", "key", "text", "message"),
+    ("key", "text", "message"),
     [
-        ({}, "tokeniser.kind", "bpe", "tokeniser.kind: unknown key; did you mean tokenizer.kind?"),
-        ({}, "model.d_ff.x", "8", "model.d_ff.x: unknown key; did you mean model.d_ff?"),
-        ({}, "mesh", "8", "mesh: is a block; set keys of it (mesh=data=VALUE,...): data, fsdp, context, tensor"),
-        ({}, "model.d_ff", "2.5", "model.d_ff: expected a whole number (int), found '2.5'"),
-        ({}, "model.d_ff", "", "model.d_ff: expected a whole number (int), found ''"),
-        ({}, "model.dropout", "low", "model.dropout: expected a number (float), found 'low'"),
-        ({}, "tokenizer.joint", "maybe", "tokenizer.joint: expected True or False (bool), found 'maybe'"),
-        ({"model": 3}, "model.d_ff", "2", "model: the recipe sets it to 3, but it is a block of settings"),
+        ("tokeniser.kind", "bpe", "tokeniser.kind: unknown key; did you mean tokenizer.kind?"),
+        ("model.d_ff.x", "8", "model.d_ff.x: unknown key; did you mean model.d_ff?"),
+        ("mesh", "8", "mesh: is a block; set keys of it (mesh=data=VALUE,...): data, fsdp, context, tensor"),
+        ("model.d_ff", "2.5", "model.d_ff: expected a whole number (int), found '2.5'"),
+        ("model.dropout", "low", "model.dropout: expected a number (float), found 'low'"),
+        ("tokenizer.joint", "maybe", "tokenizer.joint: expected True or False (bool), found 'maybe'"),
+        ("data.file", "a.txt", "data.file: unknown key; it is data.train now"),
+        ("decoding.shortlist", "a.npz", "decoding.shortlist: was removed; leave it out"),
     ],
 )
-def test_overrides_that_cannot_be_read_are_refused(values, key, text, message):
+def test_overrides_that_cannot_be_read_are_refused(key, text, message):
     with pytest.raises(ConfigError) as raised:
-        apply_overrides(values, [(key, text)])
+        apply_overrides({}, [(key, text)])
     assert str(raised.value) == message
 
 
@@ -146,11 +137,3 @@ def test_removed_settings_are_left_out_of_saved_runs_and_refused_elsewhere():
     saved["config"]["decoding"]["shortlist"] = "a.npz"
     with pytest.warns(UserWarning, match=r"decoding.shortlist=a.npz is ignored: the setting was removed"):
         assert from_json(saved).decoding == DecodingConfig(beam_width=3)
-    with pytest.raises(ConfigError, match=r"decoding.shortlist: was removed"):
-        apply_overrides({}, [("decoding.shortlist", "a.npz")])
-
-
-def test_an_old_name_is_refused_with_the_new_one():
-    for old, new in (("data.file", "data.train"), ("model.rematerialise", "model.rematerialize")):
-        with pytest.raises(ConfigError, match=f"{old}: unknown key; it is {new} now"):
-            apply_overrides({}, [(old, "a.txt")])

@@ -5,156 +5,115 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.__main__ import main
-from transformer_jax.config import ConfigError, from_dict
+from transformer_jax.config import ConfigError, apply_overrides, from_dict
 from transformer_jax.config.conversion import keys_of_parts, leaf_keys
 from transformer_jax.config.explain import all_explained, explained, settings_page
 
-LANGUAGE_MODEL = {"task": "language_model"}
-
+LM = "task=language_model & "
 REFUSED = [
-    ({"data": {"source": "sql"}}, "data.source: 'sql' is not one of grammar, copy, reverse, text, mixture, tfds, "),
-    ({"data": {"source": "text"}}, "data.directory: must be the folder of the text files; or name the files,"),
-    ({"data": {"source": "tfds"}}, "data.name: must name the data set, for example wmt14_translate/de-en"),
+    ("data.source=sql", "data.source: 'sql' is not one of grammar, copy, reverse, text, mixture, tfds, "),
+    ("data.source=text", "data.directory: must be the folder of the text files; or name the files,"),
+    ("data.source=tfds", "data.name: must name the data set, for example wmt14_translate/de-en"),
+    ("data.source=text & data.directory=x & data.source_language=de", "data.target_language: is 'de', the same as"),
+    ("tokenizer.vocabulary_size=4", "tokenizer.vocabulary_size: 4 must be above 8"),
+    ("tokenizer.joint=False", "model.tying: 'all' shares both embeddings, which needs"),
+    ("batching.accumulation_steps=3", "batching.accumulation_steps: 3 does not divide"),
+    ("batching.tokens_per_update=1000", "batching.tokens_per_update: 1000 is less than"),
+    ("batching.kind=packed & batching.packed_length=128", "batching.packed_length: 128 positions do not fit a"),
+    ("batching.count=tokens", "batching.count: tokens are counted in packed rows; use"),
     (
-        {"data": {"source": "text", "directory": "x", "source_language": "de"}},
-        "data.target_language: is 'de', the same as data.source_language; state a direction",
-    ),
-    ({"tokenizer": {"vocabulary_size": 4}}, "tokenizer.vocabulary_size: 4 must be above 8"),
-    ({"batching": {"accumulation_steps": 3}}, "batching.accumulation_steps: 3 does not divide"),
-    (
-        {"model": {"num_heads": 7}},
-        "model.num_heads: d_model=512 is not divisible by num_heads=7; change one, or set model.",
-    ),
-    (
-        {"model": {"d_model": 2, "num_heads": 1, "positions": "fairseq"}},
-        "model.d_model: fairseq positions need at least 4",
-    ),
-    ({"model": {"d_model": 511, "d_key": 8, "d_value": 8}}, "model.d_model: 511 must be even: sinusoids come in pairs"),
-    ({"model": {"dropout": 1.0}}, "model.dropout: 1.0 must be below 1"),
-    ({"data": {"seed": -2}}, "data.seed: -2 must be at least -1"),
-    (
-        {
-            "task": "language_model",
-            "tokenizer": {"kind": "byte"},
-            "model": {"kind": "decoder_only", "attention": "soft_cap,alibi"},
-        },
-        "model.attention: 'alibi' is not one of multi_head, biased, rectified, unscaled, acausal",
-    ),
-    (
-        {"model": {"mixers": "ssru attention"}},
-        "model.mixers: 2 names for the 6 layers of the decoder; give one for each",
-    ),
-    (
-        {"model": {"mixers": "ssru attention,"}},
-        "model.mixers: 'attention,' is not one of attention, ssru, gated_linear",
-    ),
-    (
-        {"model": {"mixers": "ssru attention", "num_decoder_layers": 2, "scan_layers": True}},
-        "model.scan_layers: model.mixers='ssru attention' has different layers, but only one is compiled;",
-    ),
-    ({"optimizer": {"weight_decay": 0.1}}, "optimizer.weight_decay: adam has none; use optimizer.name=adamw"),
-    ({"optimizer": {"freeze": "encoder_("}}, "optimizer.freeze: 'encoder_(' is not a regular expression: missing ),"),
-    ({"init": {"leave_out": "table"}}, "init.leave_out: there are no parameters to take, since init.run is empty;"),
-    ({"init": {"run": "a", "checkpoint": "lst"}}, "init.checkpoint: 'lst' is not best, last or the number of an"),
-    ({"init": {"run": "a", "rename": "b=>c; d"}}, "init.rename: 'd' is not of the form old=>new"),
-    ({"init": {"run": "a", "rename": "b=>\\1"}}, "init.rename: '\\\\1' cannot replace 'b': invalid group reference 1"),
-    ({"init": {"run": "a", "tokenizer": "mine"}}, "init.tokenizer: 'mine' is not one of adopt, new"),
-    ({"training": {"patience": -1}}, "training.patience: -1 must be at least 0"),
-    ({"training": {"patience": 2, "evaluate_every": 0}}, "training.patience: needs validations; set"),
-    ({"mesh": {"data": -1, "fsdp": -1}}, "mesh: only one axis can be -1"),
-    ({"mesh": {"tensor": 0}}, "mesh.tensor: 0 must be above 0, or -1 for all remaining devices"),
-    ({"tokenizer": {"joint": False}}, "model.tying: 'all' shares both embeddings, which needs"),
-    ({"batching": {"tokens_per_update": 1000}}, "batching.tokens_per_update: 1000 is less than"),
-    ({"training": {"num_updates": 10**20}}, f"training.num_updates: {10**20} must be at most 2147483647"),
-    ({"decoding": {"beam_width": 10**6}}, "decoding.beam_width: 1000000 must be at most 1000"),
-    (
-        {"mesh": {"data": 2, "fsdp": 3}},
-        "batching.row_multiple: 8 is not a multiple of 6 (mesh data 2 x fsdp 3 x accumulation_steps 1)",
-    ),
-    (
-        {"task": "language_model", "batching": {"context_length": 100}, "mesh": {"context": 8}},
-        "mesh.context: 8 does not divide rows of 100 positions",
-    ),
-    (
-        {"batching": {"kind": "packed", "packed_length": 260}, "mesh": {"context": 8}},
-        "mesh.context: 8 does not divide rows of 260 positions",
-    ),
-    ({"model": {"kind": "rnn"}, "mesh": {"context": 2}}, "mesh.context: splits sequences of Transformers only; use"),
-    ({"batching": {"kind": "packed", "packed_length": 128}}, "batching.packed_length: 128 positions do not fit a"),
-    (
-        {"batching": {"kind": "packed", "count": "tokens", "packed_length": 60, "width_multiple": 16}},
+        "batching.kind=packed & batching.count=tokens & batching.packed_length=60 & batching.width_multiple=16",
         "batching.packed_length: 60 is not a multiple of batching.width_multiple=16",
     ),
-    ({"batching": {"count": "tokens"}}, "batching.count: tokens are counted in packed rows; use"),
+    ("model.num_heads=7", "model.num_heads: d_model=512 is not divisible by num_heads=7; change one, or set model."),
     (
-        {
-            "data": {"max_source_tokens": 32, "max_target_tokens": 32},
-            "model": {"positions": "learned", "max_positions": 63},
-            "decoding": {"max_extra_tokens": 4},
-        },
-        "model.max_positions: 63 learned positions are too few to translate the longest sources; use 64",
+        "model.d_model=2 & model.num_heads=1 & model.positions=fairseq",
+        "model.d_model: fairseq positions need at least 4",
+    ),
+    ("model.d_model=511 & model.d_key=8 & model.d_value=8", "model.d_model: 511 must be even: sinusoids come in pairs"),
+    ("model.dropout=1.0", "model.dropout: 1.0 must be below 1"),
+    ("model.mixers=ssru attention", "model.mixers: 2 names for the 6 layers of the decoder; give one for each"),
+    ("model.mixers=ssru attention,", "model.mixers: 'attention,' is not one of attention, ssru, gated_linear"),
+    (
+        "model.mixers=ssru attention & model.num_decoder_layers=2 & model.scan_layers=True",
+        "model.scan_layers: model.mixers='ssru attention' has different layers, but only one is compiled;",
+    ),
+    ("model.attention=biased,qk_norm", "model.attention: biased takes no changes, only multi_head does; leave"),
+    ("model.attention=biased,unscaled", "model.attention: choose one of biased, unscaled"),
+    ("model.kind=rnn & model.d_readout=8", "model.d_readout: 8 has no effect here: only bahdanau's wiring"),
+    (
+        "data.max_source_tokens=32 & model.positions=learned & model.max_positions=255",
+        "model.max_positions: 255 learned positions are too few to translate the longest sources; use 256",
+    ),
+    ("optimizer.weight_decay=0.1", "optimizer.weight_decay: adam has none; use optimizer.name=adamw"),
+    ("optimizer.freeze=encoder_(", "optimizer.freeze: 'encoder_(' is not a regular expression: missing ),"),
+    (
+        "optimizer.schedule=cosine & optimizer.warmup_updates=50 & training.num_updates=50",
+        "optimizer.warmup_updates: 50 must be less than training.num_updates=50: the cosine schedule decays after the",
+    ),
+    ("init.leave_out=table", "init.leave_out: there are no parameters to take, since init.run is empty;"),
+    ("init.run=a & init.checkpoint=lst", "init.checkpoint: 'lst' is not best, last or the number of an"),
+    ("init.run=a & init.rename=b=>c; d", "init.rename: 'd' is not of the form old=>new"),
+    ("init.run=a & init.rename=b=>\\1", "init.rename: '\\\\1' cannot replace 'b': invalid group reference 1"),
+    ("training.patience=-1", "training.patience: -1 must be at least 0"),
+    ("training.patience=2 & training.evaluate_every=0", "training.patience: needs validations; set"),
+    (f"training.num_updates={10**20}", f"training.num_updates: {10**20} must be at most 2147483647"),
+    ("training.trackers=jsonl,excel", "training.trackers: 'excel' is not one of jsonl, tensorboard, "),
+    ("evaluation.metrics=bleu, rouge", "evaluation.metrics: 'rouge' is not one of bleu, bleu_lowercase, "),
+    ("mesh.data=-1 & mesh.fsdp=-1", "mesh: only one axis can be -1"),
+    ("mesh.tensor=0", "mesh.tensor: 0 must be above 0, or -1 for all remaining devices"),
+    (
+        "mesh.data=2 & mesh.fsdp=3",
+        "batching.row_multiple: 8 is not a multiple of 6 (mesh data 2 x fsdp 3 x accumulation",
     ),
     (
-        {"optimizer": {"schedule": "cosine", "warmup_updates": 50}, "training": {"num_updates": 50}},
-        "optimizer.warmup_updates: 50 must be less than training.num_updates=50: the cosine schedule decays after the warm-up; "
-        "use 5, for example",
+        "batching.kind=packed & batching.packed_length=260 & mesh.context=8",
+        "mesh.context: 8 does not divide rows of 260",
     ),
-    (
-        {"model": {"attention": "biased,qk_norm"}},
-        "model.attention: biased takes no changes, only multi_head does; leave",
-    ),
-    ({"model": {"attention": "biased,unscaled"}}, "model.attention: choose one of biased, unscaled"),
-    ({"model": {"kind": "rnn", "d_readout": 8}}, "model.d_readout: 8 has no effect here: only bahdanau's wiring"),
-    ({"evaluation": {"metrics": "bleu, rouge"}}, "evaluation.metrics: 'rouge' is not one of bleu, bleu_lowercase, "),
-    ({"training": {"trackers": "jsonl,excel"}}, "training.trackers: 'excel' is not one of jsonl, tensorboard, "),
-    (LANGUAGE_MODEL | {"model": {"kind": "rnn"}}, "model.kind: 'rnn' is not one of decoder_only"),
-    (LANGUAGE_MODEL | {"tokenizer": {"kind": "word"}}, "tokenizer.kind: 'word' loses text, so bits per byte are not"),
-    (LANGUAGE_MODEL | {"model": {"max_positions": 64}}, "model.max_positions: 64 learned positions are too few"),
-    (LANGUAGE_MODEL | {"batching": {"tokens_per_update": 1024}}, "batching.tokens_per_update: 1024 is less than"),
-    (LANGUAGE_MODEL | {"data": {"source": "text"}}, "data.train: data.source=text needs either a file here or"),
-    (LANGUAGE_MODEL | {"data": {"train": "a.txt"}}, "data.source: grammar reads no named files; set data.source=text"),
-    (LANGUAGE_MODEL | {"data": {"held_out": 0.0}}, "data.held_out: 0.0 must be above 0"),
-    (LANGUAGE_MODEL | {"data": {"evaluation_stride": 512}}, "data.evaluation_stride: 512 is more than"),
-    (
-        LANGUAGE_MODEL | {"data": {"evaluation_stride": 8}, "batching": {"kind": "packed"}},
-        "data.evaluation_stride: rows overlap only with batching.kind=split; set it to 0",
-    ),
-    (LANGUAGE_MODEL | {"decoding": {"max_new_tokens": 300}}, "decoding.max_new_tokens: 300 tokens do not fit into"),
-    (LANGUAGE_MODEL | {"mesh": {"data": 16}}, "batching.row_multiple: 8 is not a multiple of 16"),
+    ("model.kind=rnn & mesh.context=2", "mesh.context: splits sequences of Transformers only; use"),
+    (LM + "model.attention=soft_cap,alibi", "model.attention: 'alibi' is not one of multi_head, biased, rectified, "),
+    (LM + "model.kind=rnn", "model.kind: 'rnn' is not one of decoder_only"),
+    (LM + "tokenizer.kind=word", "tokenizer.kind: 'word' loses text, so bits per byte are not"),
+    (LM + "model.max_positions=64", "model.max_positions: 64 learned positions are too few"),
+    (LM + "batching.tokens_per_update=1024", "batching.tokens_per_update: 1024 is less than"),
+    (LM + "data.source=text", "data.train: data.source=text needs either a file here or"),
+    (LM + "data.train=a.txt", "data.source: grammar reads no named files; set data.source=text"),
+    (LM + "data.held_out=0.0", "data.held_out: 0.0 must be above 0"),
+    (LM + "data.evaluation_stride=512", "data.evaluation_stride: 512 is more than"),
+    (LM + "data.evaluation_stride=8 & batching.kind=packed", "data.evaluation_stride: rows overlap only with"),
+    (LM + "decoding.max_new_tokens=300", "decoding.max_new_tokens: 300 tokens do not fit into"),
+]
+ALLOWED = [
+    "model.num_heads=7 & model.d_key=64 & model.d_value=64",
+    "tokenizer.joint=False & model.tying=output",
+    "batching.tokens_per_update=1000 & data.max_source_tokens=100 & data.max_target_tokens=124",
+    "mesh.data=2 & mesh.fsdp=4",
+    "data.source=copy & data.source_language=en & data.target_language=en",
+    "data.max_source_tokens=32 & model.positions=learned & model.max_positions=256",
 ]
 
 
-@pytest.mark.parametrize(("values", "message"), REFUSED, ids=[message.partition(":")[0] for _, message in REFUSED])
-def test_an_impossible_setting_is_refused_with_its_remedy(values, message):
+def checked(settings: str) -> None:
+    from_dict(apply_overrides({}, [each.partition("=")[::2] for each in settings.split(" & ")]))
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED)
+def test_an_impossible_setting_is_refused_with_its_remedy(settings, message):
     with pytest.raises(ConfigError) as raised:
-        from_dict(values)
+        checked(settings)
     assert str(raised.value).startswith(message)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"model": {"num_heads": 7, "d_key": 64, "d_value": 64}},
-        {"tokenizer": {"joint": False}, "model": {"tying": "output"}},
-        {"batching": {"tokens_per_update": 1000}, "data": {"max_source_tokens": 100, "max_target_tokens": 124}},
-        {"mesh": {"data": 2, "fsdp": 4}},
-        {"data": {"source": "copy", "source_language": "en", "target_language": "en"}},
-        {
-            "data": {"max_source_tokens": 32, "max_target_tokens": 32},
-            "model": {"positions": "learned", "max_positions": 64},
-            "decoding": {"max_extra_tokens": 4},
-        },
-    ],
-)
-def test_the_remedies_work(values):
-    from_dict(values)
+@pytest.mark.parametrize("settings", ALLOWED)
+def test_the_remedies_work(settings):
+    checked(settings)
 
 
 def test_every_setting_has_a_meaning_and_a_reader_and_is_listed(capsys):
     assert main(["config", "--list"]) == 0
     printed = capsys.readouterr().out
     for each in all_explained():
-        assert all(reader.meaning for reader in each.readers) and each.readers, each.key
+        assert all(reader.declared.meaning for reader in each.readers) and each.readers, each.key
         assert f"  {each.key} " in printed
     keys = [key for key, _ in leaf_keys()] + list(keys_of_parts())
     assert [each.key for each in all_explained()] == keys
@@ -171,6 +130,9 @@ def test_an_explanation_has_meanings_values_defaults_and_readers(capsys):
     assert "Dropout rate between layers. [translation rnn, parsing rnn]" in explained("model.dropout").meaning
     with pytest.raises(ConfigError, match=r"did you mean model\.normalization"):
         explained("model.normalisation")
+    assert main(["config", "--explain=mesh"]) == 0
+    printed = capsys.readouterr().out
+    assert "mesh.fsdp" in printed and "model." not in printed
 
 
 def test_the_page_of_settings_is_not_stale():

@@ -73,6 +73,10 @@ class Declared(NamedTuple):
         return [one for one in map(str.strip, value.split(self.facts.get("separator", ","))) if one]
 
     @property
+    def meaning(self) -> str:
+        return str(self.facts.get("meaning", ""))
+
+    @property
     def bounds(self) -> dict[str, int | float]:
         """The bounds of a number: ``{"at_least": 0, "below": 1}``."""
         defaults = {"at_most": LARGEST} | ({} if "at_least" in self.facts else {"above": 0})
@@ -88,14 +92,9 @@ class Declared(NamedTuple):
         return (*self.choices, *(names_of(plugin) if plugin else ()))
 
 
+@cache
 def declared(block: Any) -> Mapping[str, Declared]:
     """The settings of a dataclass by name, in order of declaration."""
-    return _declared(block)
-
-
-# A function of its own: for mypy a dataclass is not hashable.
-@cache
-def _declared(block: Any) -> Mapping[str, Declared]:
     hints, found = get_type_hints(block), {}
     for each in fields(block):
         hint = hints[each.name]

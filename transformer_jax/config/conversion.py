@@ -8,8 +8,7 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass
-from functools import cache
-from types import MappingProxyType, UnionType
+from types import UnionType
 from typing import Any, get_args
 
 from ml_collections import ConfigDict
@@ -20,7 +19,7 @@ from transformer_jax.config.errors import ConfigError, nearest
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.parts import Parts, settings_of_part
 from transformer_jax.config.plugins import names_with_settings
-from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, TASKS, any_kind_of, kinds_of
+from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, any_kind_of, kinds_of
 from transformer_jax.config.translation import DecodingConfig
 
 EXPECTED = {str: "text (str)", int: "a whole number (int)", float: "a number (float)", bool: "True or False (bool)"}
@@ -194,20 +193,14 @@ def _checked(kind: type, value: Any, key: str) -> Any:
     return value
 
 
-def fields_of(block: Block) -> MappingProxyType[str, Any]:
+def fields_of(block: Block) -> dict[str, Any]:
     """Fields with their types, in order of declaration."""
-    return _fields_of(block, tuple(TASKS))
-
-
-@cache
-def _fields_of(block: Block, tasks: tuple[str, ...]) -> MappingProxyType[str, Any]:
-    del tasks  # Part of the cache key: the task of a plugin may add fields.
     fields: dict[str, Any] = {}
     for kind in get_args(block) or (block,):
         fields |= {name: each.type for name, each in declared(kind).items()}
     if block is ExperimentConfig:
         fields |= {name: any_kind_of(name) for name in BLOCKS_OF_TASKS}
-    return MappingProxyType(fields)
+    return fields
 
 
 def is_block(kind: Any) -> bool:

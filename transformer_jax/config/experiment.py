@@ -163,13 +163,10 @@ def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> b
         # Empty: the run keeps its metric.
         return not config.evaluation.selection
     path, _, name = key.rpartition(".")
-    block: Any = config
-    if path.startswith("parts."):
-        block = config.parts.get(path.removeprefix("parts."))
-    elif path:
-        block = getattr(config, path)
-    owner = {} if block is None else declared(type(block))
-    return name in owner and bool(owner[name].facts.get("changeable"))
+    of_part = path.startswith("parts.")
+    block = config.parts.get(path.removeprefix("parts.")) if of_part else getattr(config, path) if path else config
+    setting = None if block is None else declared(type(block)).get(name)
+    return setting is not None and bool(setting.facts.get("changeable"))
 
 
 Number = Any

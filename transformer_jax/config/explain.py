@@ -2,9 +2,9 @@
 
 import inspect
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from transformer_jax.config.checks import declared
+from transformer_jax.config.checks import Declared, declared
 from transformer_jax.config.conversion import PARTS, block_at, fields_of, keys_of_parts, leaf_keys, type_of
 from transformer_jax.config.experiment import ExperimentConfig
 from transformer_jax.config.plugins import EXTENSIONS, kind_with_settings, registered
@@ -27,16 +27,10 @@ BLOCK_TITLES = {
 
 
 class Reader(NamedTuple):
-    """A task, or one model of a task, that has a setting, with meaning, default and values there.
-
-    ``plugin``: the kind of parts whose names are values too.
-    """
+    """A task, or one model of a task, that has a setting, as declared there."""
 
     name: str
-    meaning: str
-    default: Any
-    values: tuple[str, ...]
-    plugin: str = ""
+    declared: Declared
 
 
 class Explained(NamedTuple):
@@ -57,17 +51,17 @@ class Explained(NamedTuple):
         for field, label in (("meaning", ""), ("values", "values: "), ("default", "default: ")):
             lines += [f"  {label}{value}{f'  [{names}]' if names else ''}" for value, names in self.by(field)]
         lines.append(f"  read by: {', '.join(reader.name for reader in self.readers)}")
-        for kind in dict.fromkeys(reader.plugin for reader in self.readers if reader.plugin):
-            for name, part in registered(kind).items():
+        for kind in dict.fromkeys(reader.declared.facts.get("plugin") for reader in self.readers):
+            for name, part in registered(kind).items() if kind else ():
                 if summary := ((inspect.getdoc(part) if callable(part) else "") or "").partition("\n")[0]:
                     lines.append(f"  {name}: {summary}")
         return "\n".join(lines)
 
     def by(self, field: str) -> list[tuple[str, str]]:
-        """The distinct values of a field as text, each with its readers (empty if all agree)."""
+        """The distinct values of ``meaning``, ``default`` or ``values`` as text, with readers (empty if all agree)."""
         grouped: dict[str, list[str]] = {}
         for reader in self.readers:
-            value = getattr(reader, field)
+            value = getattr(reader.declared, field)
             shown = ", ".join(value) if isinstance(value, tuple) else str(value) if value != "" else "''"
             grouped.setdefault(shown, []).append(reader.name)
         grouped.pop("", None)
@@ -89,26 +83,20 @@ def _readers(key: str) -> Iterator[Reader]:
     if path.startswith(f"{PARTS}."):
         part = path.removeprefix(f"{PARTS}.")
         setting, _, _ = EXTENSIONS[str(kind_with_settings(part))].partition(":")
-        yield _reader(f"{setting.split()[0]}={part}", block_at(path), name)
+        yield Reader(f"{setting.split()[0]}={part}", declared(block_at(path))[name])
         return
     if path not in BLOCKS_OF_TASKS:
-        yield _reader("every task", fields_of(ExperimentConfig)[path] if path else ExperimentConfig, name)
+        yield Reader("every task", declared(fields_of(ExperimentConfig)[path] if path else ExperimentConfig)[name])
         return
     for task in TASKS:
         kinds = kinds_of(task, path)
         if name == "kind" and len(kinds) > 1:
-            first = next(iter(kinds.values()))
-            yield _reader(task, first, name)._replace(default=next(iter(kinds)), values=tuple(kinds))
+            first, settings = next(iter(kinds.items()))
+            yield Reader(task, declared(settings)[name]._replace(default=first, choices=tuple(kinds)))
             continue
         for kind, settings in kinds.items():
             if name in declared(settings):
-                yield _reader(f"{task} {kind}" if len(kinds) > 1 else task, settings, name)
-
-
-def _reader(name: str, block: Any, setting: str) -> Reader:
-    found = declared(block)[setting]
-    facts = found.facts
-    return Reader(name, facts.get("meaning", ""), found.default, found.values, facts.get("plugin", ""))
+                yield Reader(f"{task} {kind}" if len(kinds) > 1 else task, declared(settings)[name])
 
 
 def block_of(key: str) -> str:
@@ -121,8 +109,7 @@ def settings_page() -> str:
     parts = [
         "# Settings",
         "Every setting of every recipe: `--config.KEY=VALUE` changes it, `transformer-jax config --explain=KEY` "
-        "explains it. "
-        "This page is written by `transformer-jax config --list --markdown`.",
+        "explains it. This page is written by `transformer-jax config --list --markdown`.",
     ]
     found = all_explained()
     for block, title in BLOCK_TITLES.items():

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from transformer_jax.config.checks import check_settings, declared, rate, require, require_pattern, setting
 from transformer_jax.config.errors import ConfigError
@@ -56,6 +56,11 @@ class OptimizerConfig:
         decays = self.weight_decay == 0 or self.name not in ("adam", "sgd", "adagrad")
         require(decays, "optimizer.weight_decay", f"{self.name} has none; use optimizer.name=adamw")
         require_pattern("optimizer.freeze", self.freeze)
+
+
+def names_chosen_by(setting: str) -> Any:
+    """The names that a setting of several choices lists, each once, as a property."""
+    return property(lambda self: tuple(dict.fromkeys(declared(type(self))[setting].chosen(getattr(self, setting)))))
 
 
 @dataclass(frozen=True)
@@ -149,25 +154,10 @@ class TrainingConfig:
         changeable=True,
     )
 
-    @property
-    def loss_term_names(self) -> tuple[str, ...]:
-        """``loss_terms`` one by one."""
-        return tuple(declared(TrainingConfig)["loss_terms"].chosen(self.loss_terms))
-
-    @property
-    def corruption_names(self) -> tuple[str, ...]:
-        """``corruptions`` one by one."""
-        return tuple(declared(TrainingConfig)["corruptions"].chosen(self.corruptions))
-
-    @property
-    def watch_names(self) -> tuple[str, ...]:
-        """``watch`` one by one."""
-        return tuple(declared(TrainingConfig)["watch"].chosen(self.watch))
-
-    @property
-    def tracker_names(self) -> tuple[str, ...]:
-        """``trackers`` one by one."""
-        return tuple(dict.fromkeys(name.strip() for name in self.trackers.split(",") if name.strip()))
+    loss_term_names = names_chosen_by("loss_terms")
+    corruption_names = names_chosen_by("corruptions")
+    watch_names = names_chosen_by("watch")
+    tracker_names = names_chosen_by("trackers")
 
     @property
     def compiler_options(self) -> dict[str, str | bool]:
