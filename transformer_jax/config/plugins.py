@@ -319,7 +319,11 @@ def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
         called = namespace.get(function)
         if not callable(called):
             raise ConfigError(f"{path}: not {kind}: it has no function {function}()")
-        _require_variant(spec, path, argument, called, namespace.get("VARIANTS"))
+        variants = [str(variant) for variant in namespace.get("VARIANTS", ())]
+        if argument and variants and argument not in variants:
+            near = nearest(argument, variants)
+            hint = f"did you mean {path.name}:{near}?" if near else f"one of {', '.join(variants)}"
+            raise ConfigError(f"{spec}: unknown variant {argument!r}; {hint}")
         return called(argument) if argument else called()
 
 
@@ -327,23 +331,6 @@ def names_in_file(path: Path) -> dict[str, Any]:
     """The names that a Python file defines; raises ConfigError when it fails."""
     with _running(path, str(path)):
         return runpy.run_path(str(path), run_name=f"file_{path.stem}")
-
-
-def _require_variant(spec: str, path: Path, argument: str, function: Callable[..., Any], variants: Any) -> None:
-    """Raises ConfigError unless ``function`` can be called with this argument (or without one if it is empty)."""
-    parameters = inspect.signature(function).parameters.values()
-    names = [str(variant) for variant in variants or ()]
-    listing = f"; one of {', '.join(names)}" if names else ""
-    if not argument:
-        if any(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters):
-            raise ConfigError(f"{spec}: needs an argument after a colon, {path.name}:ARGUMENT{listing}")
-        return
-    if not parameters:
-        raise ConfigError(f"{spec}: {path.name} has no variants; leave out {':' + argument!r}")
-    if names and argument not in names:
-        near = nearest(argument, names)
-        hint = f"; did you mean {path.name}:{near}?" if near else listing
-        raise ConfigError(f"{spec}: unknown variant {argument!r}{hint}")
 
 
 @contextmanager

@@ -10,7 +10,6 @@ transformer_base``). It may also define:
 """
 
 import inspect
-import json
 import shlex
 from collections.abc import Iterable
 from dataclasses import replace
@@ -177,17 +176,12 @@ def load_run_config(path: str | Path) -> ExperimentConfig:
             raise ConfigError(f"{file.parent}: not the directory of a run: it has no {CONFIG_FILE}")
     try:
         return from_json(parse_json(file.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not a text file"
-        raise ConfigError(f"{file}: {reason}; give the directory of a run") from None
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{file}, line {error.lineno}: not JSON: {error.msg}") from None
     except PluginNeeded as error:
         raise ConfigError(f"{file}: {error}{_missing_plugins(file.with_name('run.json'))}") from None
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
-    except ValueError as error:
-        raise ConfigError(f"{file}: not the settings of a run: {error}") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file}: not the settings of a run: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _missing_plugins(starts: Path) -> str:
