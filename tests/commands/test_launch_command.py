@@ -19,6 +19,7 @@ SLURM = ["launch", "slurm", "--gpus_per_node=8", "--nodes=2", "--cpus=8"]
 KUBERNETES = ["launch", "kubernetes", "--image=a/b", "--volume-claim=c", "--cpus=8", "--memory=32Gi", "--name=own"]
 TRAIN = ["--", "train", "--config=small.py", "--workdir=/shared/runs/Small"]
 OWN_TEXT = ["--", "train", "--config=text", "--workdir=/a/b", "--config.data.train=/c.tsv", "--config.data.store=/d"]
+WATCH = ["--", "evaluate", "--watch"]
 SWEEP = ["--", "sweep", "--sweep=sweep.py", "--workdir=/shared/sweep", "--workers=2"]
 
 
@@ -46,9 +47,7 @@ def test_a_command_becomes_a_file_and_the_file_is_named(tmp_path, capsys):
     ("workdir", "flags", "cache"),
     [
         ("~/runs/a/", (), "~/runs/cache"),
-        ("s3://bucket/runs/a", ("--config.data.cache_directory=/fast",), "/fast"),
         ("/a", (), None),
-        ("~/a", (), None),
         ("runs/a", (), None),
         ("/shared/a", ("--config.data.cache_directory=/fast",), "/fast"),
     ],
@@ -57,13 +56,6 @@ def test_machines_share_what_they_compile_and_tokenize(workdir, flags, cache, ca
     assert main([*SLURM, "--", "train", "--config=small.py", f"--workdir={workdir}", *flags]) == 0
     found = re.findall(r"--config\.data\.cache_directory=([^\s']+)", capsys.readouterr().out)
     assert found == ([] if cache is None else [cache])
-
-
-def test_each_launcher_prints_what_it_writes(capsys):
-    assert main([*SLURM, *TRAIN]) == 0
-    assert capsys.readouterr().out.startswith("#!/bin/bash\n")
-    assert main([*KUBERNETES, "--tpu=v5e:4x4", *TRAIN]) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["metadata"]["name"] == "own"
 
 
 def test_tokenizing_has_the_settings_of_the_run(tmp_path, capsys):
@@ -77,8 +69,7 @@ def test_tokenizing_has_the_settings_of_the_run(tmp_path, capsys):
 
 
 def test_commands_follow_a_run(tmp_path, capsys):
-    watched = ["--", "evaluate", "--watch", "--workdir=/shared/runs/Small"]
-    assert main([*SLURM, "--output=run.sh", *TRAIN, *watched, *SWEEP]) == 0
+    assert main([*SLURM, "--output=run.sh", *TRAIN, *WATCH, "--workdir=/shared/runs/Small", *SWEEP]) == 0
     assert capsys.readouterr().err == "written; start it with: bash run.sh\n"
     found = re.findall("transformer-jax (evaluate|sweep) (.*)", (tmp_path / "run.sh").read_text())
     assert found[0] == ("evaluate", "--watch --workdir=/shared/runs/Small &") and found[1][0] == "sweep"
@@ -98,58 +89,36 @@ def test_a_sweep_becomes_an_array(capsys):
     [
         (["launch"], "'' is not a launcher; launchers are slurm, kubernetes, skypilot"),
         (SLURM, "'' cannot be launched; write train or sweep with its flags after --"),
-        ([*SLURM, *TRAIN, "--help"], "--help: unknown flag; --help lists the flags"),
         ([*SLURM, "--tokenize_shards=4", *TRAIN], "data.store: '' is no absolute path or address"),
         (
             [*SLURM, "--tokenize_shards=4", *TRAIN, "--config.data.store=/a", "--init_from=/b"],
-            "--tokenize_shards: training adopts the tokenizers of --init_from",
+            "the tokenizers of --init_from",
         ),
         ([*SLURM, "--tokenize_shards=4", *OWN_TEXT], "--config=text chooses tokenizer.vocabulary_size"),
         (
             [*KUBERNETES, "--gpus_per_node=1", *TRAIN, "--config.data.store=/other"],
-            "--config.data.store: /other is not on the volume of --mount_path; use /shared/NAME",
+            "/other is not on the volume of --mount",
         ),
         ([*SLURM, "--tokenize_shards=4", *SWEEP], "--tokenize_shards: is for train, not for 'sweep'"),
-        ([*SLURM, "--", "evaluate"], "'evaluate' cannot be launched; write train or sweep with its flags after --"),
         (
             [*SLURM, *TRAIN, *TRAIN],
             "'train' cannot follow a run; write evaluate or sweep with its flags after the second --",
         ),
         ([*SLURM, *SWEEP, *SWEEP], "--: a second command follows a run, not a sweep; launch it by itself"),
         ([*SLURM, *TRAIN, *SWEEP, *SWEEP], "--: 'sweep' is there twice; launch one of them by itself"),
+        ([*SLURM, *TRAIN, *WATCH, "--workdir=/b"], "evaluate: --workdir=/b is another run; write --workdir=/shared/r"),
         (
-            [*SLURM, *TRAIN, "--", "evaluate", "--workdir=/b"],
-            "evaluate: --workdir=/b is another run; write --workdir=/shared/r",
-        ),
-        (
-            [
-                *SLURM,
-                "--",
-                "train",
-                "--config=small.py",
-                "--workdir=s3://b/r",
-                "--",
-                "evaluate",
-                "--watch",
-                "--workdir=s3://b/r",
-            ],
-            "evaluate: a job beside a run in an object store does not",
+            [*SLURM, *TRAIN[:3], "--workdir=s3://b/r", *WATCH, "--workdir=s3://b/r"],
+            "evaluate: a job beside a run in an object",
         ),
         ([*SLURM, "--tpu=v5e:4x4", *TRAIN], "--tpu: is a flag for kubernetes, not for slurm"),
-        (
-            ["launch", "skypilot", "--memory=1G", *TRAIN],
-            "--memory: is a flag for slurm and kubernetes, not for skypilot",
-        ),
-        ([*SLURM, "--", "train", "--config=small.py"], "--workdir: is required; --help shows an example"),
+        ([*SLURM, *TRAIN[:3]], "--workdir: is required; --help shows an example"),
         ([*SLURM, *TRAIN, "--wrkdir=a"], "--wrkdir: unknown flag; did you mean --workdir?"),
         ([*SLURM, *TRAIN, "--config.model.d_f=3"], "model.d_f: unknown key; did you mean model.d_ff?"),
-        (
-            [*SLURM, *TRAIN, "--config.mesh.data=4"],
-            "does not use the 16 devices that the launch requests; possible: ",
-        ),
+        ([*SLURM, *TRAIN, "--config.mesh.data=4"], "does not use the 16 devices that the launch requests; possible: "),
         (
             [*SLURM, "--", "sweep", "--sweep=a.py", "--workdir=b"],
-            "--sweep: no file a.py; give a Python file with a function get_sweep()",
+            "--sweep: no file a.py; give a Python file with a function",
         ),
     ],
 )

@@ -5,17 +5,12 @@ import pytest
 from transformer_jax.config import ConfigError, resolve
 from transformer_jax.config.sizing import (
     DECODER_ONLY_SIZES,
-    EFFICIENCY,
-    FIRST_VALIDATION,
     MAX_EPOCHS,
     MAX_VALIDATIONS,
-    MIN_VALIDATIONS,
     SIZES,
     TEXT_MAX_EPOCHS,
     VALIDATED,
-    VALIDATION,
     CorpusStatistics,
-    Size,
     TextStatistics,
     plan_language_model,
     plan_translation,
@@ -38,27 +33,27 @@ def text_of(num_bytes, **changed):
 JAPANESE = text_of(3e6, characters=1e6, words=5e4, lines=5e4, alphabet=1500, has_words=False)
 
 
+def planned(pairs: int, seconds: float, words: float = 12, **stated: object) -> dict:
+    return plan_translation(CorpusStatistics(pairs, words), seconds, FLOPS, stated).settings
+
+
 def test_more_text_and_more_time_give_larger_models():
-    small, medium, large = (
-        plan_translation(CorpusStatistics(pairs, 12), 3600, FLOPS) for pairs in (5_000, 29_000, 300_000)
-    )
-    vocabularies = [plan.settings["tokenizer.vocabulary_size"] for plan in (small, medium, large)]
+    small, medium, large = (planned(pairs, 3600) for pairs in (5_000, 29_000, 300_000))
+    vocabularies = [plan["tokenizer.vocabulary_size"] for plan in (small, medium, large)]
     assert vocabularies == [SIZES[0].vocabulary, SIZES[2].vocabulary, SIZES[1].vocabulary]
-    hours = [plan_translation(CorpusStatistics(300_000, 12), hours * 3600, FLOPS).settings for hours in (4, 10)]
-    assert [size_of(settings) for settings in hours] == [(4, 128, 256), (4, 256, 1024)]
-    epochs = small.settings["training.num_updates"] * small.settings["batching.tokens_per_update"]
-    assert epochs / CorpusStatistics(5_000, 12).tokens == pytest.approx(MAX_EPOCHS, rel=0.05)
-    assert all(plan.seconds <= 3600 * 1.01 for plan in (small, medium, large))
+    assert [size_of(planned(300_000, hours * 3600)) for hours in (4, 10)] == [(4, 128, 256), (4, 256, 1024)]
+    tokens = small["training.num_updates"] * small["batching.tokens_per_update"]
+    assert tokens / CorpusStatistics(5_000, 12).tokens == pytest.approx(MAX_EPOCHS, rel=0.05)
 
 
 def test_a_short_run_has_small_batches_and_little_dropout():
-    minutes, hour = (plan_translation(CorpusStatistics(29_000, 12), seconds, FLOPS).settings for seconds in (180, 3600))
+    minutes, hour = planned(29_000, 180), planned(29_000, 3600)
     assert (minutes["batching.tokens_per_update"], hour["batching.tokens_per_update"]) == (768, 1536)
     assert minutes["optimizer.learning_rate"] == pytest.approx(SIZES[1].learning_rate * 0.5**0.5, rel=0.01)
     assert minutes["model.dropout"] < hour["model.dropout"] <= SIZES[2].dropout
-    assert plan_translation(CorpusStatistics(29_000, 30), 180, FLOPS).settings["batching.packed_length"] == 128
+    assert planned(29_000, 180, words=30)["batching.packed_length"] == 128
     stated = {"batching.tokens_per_update": 4096}
-    assert stated.items() <= plan_translation(CorpusStatistics(29_000, 12), 180, FLOPS, stated).settings.items()
+    assert stated.items() <= planned(29_000, 180, **stated).items()
 
 
 def test_without_time_the_smallest_model_is_trained_or_none():
@@ -75,24 +70,17 @@ def test_without_time_the_smallest_model_is_trained_or_none():
 @pytest.mark.parametrize(
     ("pairs", "seconds"), [(10, 300), (10_000, 90), (29_000, 600), (29_000, 3600), (10**6, 10**5), (10**7, 10**6)]
 )
-def test_every_plan_is_a_run_whose_validations_take_a_twentieth_of_its_time(pairs, seconds):
+def test_every_plan_is_a_run_with_a_few_validations(pairs, seconds):
     plan = plan_translation(CorpusStatistics(pairs, 20), seconds, FLOPS)
+    assert plan.seconds <= 1.01 * seconds
     overrides = [(key, str(value)) for key, value in plan.settings.items()]
     config = resolve("text", [("data.train", "a.en,a.de"), *overrides])
     assert config.optimizer.schedule == "wsd"
     updates, every = config.training.num_updates, config.training.evaluate_every
-    validations = updates // every + (updates % every > 0)
     assert updates >= 20 and (updates % every == 0 or updates % every > every / 2)
-    model = config.model
-    size = Size(
-        *(0, 0, model.num_encoder_layers, model.d_model, model.d_ff, 4),
-        *(config.tokenizer.vocabulary_size, 0.1, 1e-3, 1000),
-    )
-    batches = config.training.validation_sentences / VALIDATED
-    spent = FIRST_VALIDATION + validations * batches * VALIDATION * size.parameters
-    assert 1 <= batches <= 20 and (validations == MAX_VALIDATIONS or batches == 1)
-    assert validations <= MIN_VALIDATIONS or spent <= 0.05 * plan.seconds * EFFICIENCY * FLOPS
-    assert validations <= MAX_VALIDATIONS
+    validations, batches = -(-updates // every), config.training.validation_sentences / VALIDATED
+    assert 1 <= validations <= MAX_VALIDATIONS and 1 <= batches <= 20
+    assert validations == MAX_VALIDATIONS or batches == 1
 
 
 def test_a_budget_is_a_number_with_a_unit():
