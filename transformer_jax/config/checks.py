@@ -92,9 +92,14 @@ class Declared(NamedTuple):
         return (*self.choices, *(names_of(plugin) if plugin else ()))
 
 
-@cache
 def declared(block: Any) -> Mapping[str, Declared]:
     """The settings of a dataclass by name, in order of declaration."""
+    return _declared(block)
+
+
+# A function of its own: for mypy a dataclass is not hashable.
+@cache
+def _declared(block: Any) -> Mapping[str, Declared]:
     hints, found = get_type_hints(block), {}
     for each in fields(block):
         hint = hints[each.name]
