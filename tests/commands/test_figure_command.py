@@ -25,7 +25,7 @@ def test_help_has_a_line_for_every_figure():
     [
         ([], "takes one name, found none"),
         (["position"], "did you mean positions"),
-        (["schedule", "--output=a.pdf"], "end the name in .png"),
+        (["schedule", "--output=a.pdf"], "is a file that ends in .png"),
         (["schedule", "--config=configs/quickstart.py", "--workdir=runs/a"], "not both"),
         (["schedule", "--workdir=nowhere"], "nowhere"),
         (["masks", "--config=configs/language_model.py:quick"], "takes task=translation"),

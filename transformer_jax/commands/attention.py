@@ -24,10 +24,7 @@ PICTURES = (".png", ".pdf", ".svg")
     flags.integer("layer", 0, "from 1; 0 draws all", lower_bound=0),
     flags.integer("head", 0, "from 1; 0 draws all, and their mean", lower_bound=0),
     flags.enum(
-        "kind",
-        None,
-        list(KINDS),
-        "cross: target to source; encoder: source to source; decoder: target to target (default: the first in the model)",
+        "kind", None, list(KINDS), "target to source (cross), or inside a side (default: the first in the model)"
     ),
 )
 def attention(values: flags.Values) -> int:

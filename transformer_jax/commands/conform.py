@@ -17,7 +17,7 @@ DEVICES = 8
 
 @flags.command(
     flags.arguments(
-        "IDEA", "a part or task by its name (rope, schedule:cosine, parsing), or a Python file that registers one"
+        "IDEA", "a part or task by its name (rope, schedule:cosine, parsing), or a file that registers one"
     ),
     flags.overrides,
     flags.boolean("costs", True, "count parameters, operations and memory, beside the model without the idea"),

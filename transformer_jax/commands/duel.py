@@ -33,17 +33,13 @@ LAST_LINES = 12
     flags.config,
     flags.strings("ideas", None, "parts, files and settings, see above", required=True),
     flags.enum("equal", "flops", EQUAL, "the budget that is the same for all"),
-    flags.string(
-        "budget", "", "time of a run of the base in updates, 20m (default: training.num_updates of the recipe)"
-    ),
+    flags.string("budget", "", "time of a run of the base, 20m (default: training.num_updates updates)"),
     flags.integer("seeds", 5, "runs of each", lower_bound=2),
     flags.string("workdir", None, "folder of the duel", required=True),
     flags.string("tune", "", "SETTING:COUNT, learning_rate:3: the best of a grid for each, with one run a value"),
     flags.strings("sizes", ["1"], "factors on the widths of the model"),
     flags.string("metric", "", "bleu, chrf, loss, ... (default: the metric that selects checkpoints)"),
-    flags.number(
-        "effect", 0.0, "difference that matters, for the statement of power (0: the noise floor)", lower_bound=0
-    ),
+    flags.number("effect", 0.0, "difference that matters, for the power (0: the noise floor)", lower_bound=0),
     flags.integer("workers", 0, "workers on this host, as of sweep", lower_bound=0),
 )
 def duel(values: flags.Values) -> int:
@@ -187,9 +183,7 @@ def _tune(
     scores = tuned_values(plan, [*plan.planned], metric, _trials(workdir, "tune", folder))
     for name in untuned:
         if not any(map(math.isfinite, scores[name].values())):
-            raise ConfigError(
-                f"--tune: all runs of {name} failed; see the logs in {folder / 'workers'}, and try smaller values"
-            )
+            raise ConfigError(f"--tune: all runs of {name} failed; see {folder / 'workers'}, and try smaller values")
     sign = 1 if metric.direction == "maximize" else -1
     best = {name: max(scores[name].items(), key=lambda item: sign * item[1])[0] for name in untuned}
     plan = set_tuned(workdir, best)

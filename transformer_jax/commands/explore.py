@@ -118,9 +118,7 @@ def _checkpoints(values: flags.Values) -> list[int]:
         run.checkpoint_steps() if values.checkpoints == "all" else sorted({chosen_step(run, each) for each in names})
     )
     if len(steps) < 2:
-        raise ConfigError(
-            f"--checkpoints: {len(steps)} of {run.path}; a slider needs two (training.keep_last keeps more)"
-        )
+        raise ConfigError(f"--checkpoints: {len(steps)} of {run.path}; a slider needs two (training.keep_last)")
     if values.serve:
         raise ConfigError("--checkpoints: the server reads with one checkpoint; leave --serve out")
     return steps

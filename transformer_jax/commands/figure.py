@@ -47,9 +47,7 @@ def figure(values: flags.Values) -> int:
     figure = find_figure(names[0])
     path = Path(values.output or f"figure-{names[0]}{figure.ending}").expanduser()
     if path.suffix != figure.ending:
-        raise ConfigError(
-            f"--output: {path}: figure {names[0]} writes {figure.ending} files; end the name in {figure.ending}"
-        )
+        raise ConfigError(f"--output: {path}: figure {names[0]} is a file that ends in {figure.ending}")
     subject = subject_of(values, figure.recipe)
     from transformer_jax.runtime.hardware import start_jax
 

@@ -65,29 +65,16 @@ USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND [-- evaluate|sweep
     flags.string("image", None, "kubernetes, skypilot: a container image with transformer-jax in it"),
     flags.string("namespace", None, "kubernetes: namespace"),
     flags.string("queue", None, "kubernetes: local queue of Kueue that starts the job"),
-    flags.string(
-        "secret", None, "kubernetes: a Secret whose entries become environment variables, such as WANDB_API_KEY"
-    ),
-    flags.string(
-        "volume_claim",
-        None,
-        "kubernetes: PersistentVolumeClaim of the shared disk, ReadWriteMany for several hosts; skypilot: a volume; a run at "
-        "gs:// or s3:// needs none",
-    ),
-    flags.string(
-        "gpu_type", None, "kubernetes: gke-accelerator of the nodes, such as nvidia-h100-80gb; skypilot: such as H100"
-    ),
+    flags.string("secret", None, "kubernetes: a Secret with environment variables, such as WANDB_API_KEY"),
+    flags.string("volume_claim", None, "kubernetes: claim of the shared disk; skypilot: a volume; gs://, s3://: none"),
+    flags.string("gpu_type", None, "kubernetes: gke-accelerator, such as nvidia-h100-80gb; skypilot: such as H100"),
     flags.string("mount_path", "/shared", "kubernetes, skypilot: mount point of the shared disk in pods and nodes"),
     flags.integer("nodes", 1, "machines of a run", lower_bound=1),
     flags.integer("gpus_per_node", None, "GPUs of each machine; 0: CPU", lower_bound=0),
     flags.integer("cpus", None, "CPU cores of each SLURM task, pod or node", lower_bound=1),
-    flags.integer(
-        "seconds_to_save", 120, "slurm, kubernetes: seconds before the end to ask a run to save", lower_bound=1
-    ),
+    flags.integer("seconds_to_save", 120, "slurm, kubernetes: seconds for a run to save at its end", lower_bound=1),
     flags.integer("max_restarts", 10, "kubernetes: maximum number of restarts", lower_bound=0),
-    flags.integer(
-        "tokenize_shards", None, "first tokenize into data.store, in this number of jobs on CPUs", lower_bound=2
-    ),
+    flags.integer("tokenize_shards", None, "first tokenize into data.store, in this number of CPU jobs", lower_bound=2),
     flags.boolean("spot", False, "kubernetes, skypilot: machines that may be preempted"),
 )
 def launch(values: flags.Values) -> int:
@@ -157,9 +144,7 @@ def _follower(command: list[str], workdir: str) -> Sweep | Evaluation:
             raise ConfigError(f"evaluate: --workdir={values.workdir} is another run; write --workdir={workdir}")
         if values.watch and is_address(workdir):
             problem = "a job beside a run in an object store does not see when the run begins and ends"
-            raise ConfigError(
-                f"evaluate: {problem}; leave out --watch to score the run at its end, or run evaluate --watch by hand"
-            )
+            raise ConfigError(f"evaluate: {problem}; leave out --watch to score the run at its end")
         return Evaluation(tuple(command), workdir, values.watch)
     if name != "sweep":
         raise ConfigError(f"{name!r} cannot follow a run; write evaluate or sweep with its flags after the second --")
@@ -196,10 +181,7 @@ def workload_of(command: list[str], shards: int | None = None) -> Training | Swe
 def _tokenizing(values: flags.Values, config: ExperimentConfig, shards: int) -> Tokenizing:
     store = config.data.store
     if not (is_absolute(store) or is_address(store)):
-        problem = f"{store!r} is no absolute path or address, where the jobs write and the run reads"
-        raise ConfigError(
-            f"data.store: {problem}; set --config.data.store=/shared/tokens, or leave out --tokenize_shards"
-        )
+        raise ConfigError(f"data.store: {store!r} is no absolute path or address; --tokenize_shards writes there")
     from transformer_jax.tasks.sizing import require_stated_tokens
 
     if (values.init_from or config.init.run) and config.init.tokenizer == "adopt":

@@ -12,13 +12,9 @@ PROGRAMS = "train_step", "decode_step", "search"
 
 @flags.command(
     flags.config,
-    flags.string(
-        "topology", None, "v5e:16x16, v5p:4x4x8, v6e:4x4, v4:4x4x4, h100:2x8, a100:8, cpu:8, ...", required=True
-    ),
+    flags.string("topology", None, "v5e:16x16, v5p:4x4x8, v6e:4x4, h100:2x8, a100:8, cpu:8, ...", required=True),
     flags.integer("length", 0, "positions of a row on either side; 0: as long as rows can be", lower_bound=0),
-    flags.enum(
-        "program", "train_step", PROGRAMS, "the training step; one step of decoding; the whole search of a batch"
-    ),
+    flags.enum("program", "train_step", PROGRAMS, "training step, one step of decoding, or whole search of a batch"),
     flags.string("calibration", "", "file of speeds measured by calibrate, used in place of data-sheet figures"),
     flags.boolean("json", False, "print JSON"),
 )

@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 @flags.command(
     flags.arguments("RUN ...", "run directories, or folders with run directories in them"),
     flags.string("output", "report", "folder for the report"),
-    flags.strings(
-        "metrics",
-        [],
-        "metrics to draw, separated by commas: names of metrics.jsonl (default: the validation metrics of the task, and "
-        "train/loss)",
-    ),
+    flags.strings("metrics", [], "metrics of metrics.jsonl to draw (default: those of validations, and train/loss)"),
     flags.boolean("fit", False, "fit the loss as a function of parameters and tokens, and predict the largest run"),
 )
 def report(values: flags.Values) -> int:

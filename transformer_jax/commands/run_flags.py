@@ -46,9 +46,8 @@ def require_task(workdir: str, *tasks: str) -> None:
     """Raises ConfigError unless ``workdir`` is a run, of one of these tasks if there are any."""
     RunDirectory(workdir).require_run()
     if tasks and (found := load_run_config(workdir).task) not in tasks:
-        raise ConfigError(
-            f"--workdir: {workdir} is a run of task={found}; this command takes task={' or '.join(tasks)}"
-        )
+        wanted = " or ".join(tasks)
+        raise ConfigError(f"--workdir: {workdir} is a run of task={found}; this command takes task={wanted}")
 
 
 def chosen_runs(values: flags.Values, config: ExperimentConfig) -> list[ChosenRun]:
@@ -109,8 +108,6 @@ def split_checkpoint(text: str, flag: str) -> tuple[str, str | None]:
     if not run.strip():
         raise ConfigError(f"{flag}: the name of a run is empty; write RUN or RUN:CHECKPOINT")
     if checkpoint is not None and checkpoint not in ("best", "last") and not checkpoint.isdigit():
-        problem = (
-            f"there is no such folder, and {checkpoint!r} is not a checkpoint: best, last or the number of an update"
-        )
-        raise ConfigError(f"{flag}: {text}: {problem}")
+        problem = f"{checkpoint!r} is not a checkpoint: best, last or the number of an update"
+        raise ConfigError(f"{flag}: {text}: there is no such folder, and {problem}")
     return run, checkpoint

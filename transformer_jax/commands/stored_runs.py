@@ -46,9 +46,7 @@ def _run(name: str, run: Callable[[flags.Values], int], values: flags.Values) ->
             if found is None:
                 raise ConfigError(f"{text}: not the address of a run; write s3://BUCKET/FOLDER[:CHECKPOINT]")
             if is_distributed and not text.startswith(("s3://", "gs://")):
-                raise ConfigError(
-                    f"--distributed: {text}: Orbax reads and writes s3:// and gs://; use one of them or a folder"
-                )
+                raise ConfigError(f"--distributed: {text}: Orbax reads and writes folders, s3:// and gs:// only")
             if is_written and flag in ("workdir", flags.ARGUMENTS_FLAG):
                 return str(held.enter_context(folder_to_train(text, is_distributed=is_distributed)))
             copies.append(copy_to_read(found["address"], is_direct=is_distributed))

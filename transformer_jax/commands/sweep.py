@@ -40,9 +40,7 @@ def flags_of_trials(values: flags.Values) -> list[str]:
     flags.strings("rows", [], "names of the rows to train (default: all of the sweep)"),
     flags.overrides,
     flags.string("study", "", "name of the study (default: name of the folder)"),
-    flags.integer(
-        "workers", 0, "workers on this host; they share its GPUs and cores (0: one a GPU, else one)", lower_bound=0
-    ),
+    flags.integer("workers", 0, "workers on this host, which share it (0: one a GPU, else one)", lower_bound=0),
     flags.number("grace_seconds", 120.0, "seconds without a heartbeat until a worker counts as dead", lower_bound=1.0),
     flags.boolean("retry_failed", False, "retry failed trials"),
 )

@@ -137,12 +137,7 @@ ACTIONS = {
     flags.string("format", "", "of --vectors: word2vec, word2vec_binary, glove or numpy"),
     flags.string("workdir", None, "instead of --vectors: folder of a run of word vectors"),
     flags.string("checkpoint", "best", f"of --workdir: {CHECKPOINT_MEANING}"),
-    flags.integer(
-        "limit",
-        0,
-        "take only the first words of the file or the tokenizer, usually the most frequent; 0: all",
-        lower_bound=0,
-    ),
+    flags.integer("limit", 0, "take only the first words, usually the most frequent; 0: all", lower_bound=0),
     flags.strings("test_sets", [], "evaluate: files, or folders of files (default: data.test_sets of the run)"),
     flags.string("json", None, "evaluate: also write the report into this file"),
     flags.integer("count", 10, "neighbors, analogy: how many", lower_bound=1),

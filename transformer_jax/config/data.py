@@ -59,9 +59,7 @@ class SourceConfig:
             train = by_corpus(self.train, "data.train")
             require(bool(train), "data.train", "must name the files of every corpus of a mixture: de=FILES fr=FILES")
             taken = next((name for name in train if f"bleu_{name.partition('_')[0]}" in SCORES), "")
-            require(
-                not taken, "data.train", f"bleu_{taken} would be two metrics; give the corpus {taken!r} another name"
-            )
+            require(not taken, "data.train", f"bleu_{taken} would be two metrics; give the corpus another name")
             for split in ("validation", "test"):
                 by_corpus(getattr(self, split), f"data.{split}", train)
             require(not self.directory, "data.directory", "a mixture reads the files of data.train; leave it out")
@@ -207,11 +205,8 @@ class DataConfig(SourceConfig):
         is_one = not (self.held_out and self.validation)
         require(is_one, "data.held_out", "data.validation is set too; use one of the two")
         tags = tags_of(self.tags, by_corpus(self.train, "data.train") if self.source == "mixture" else ())
-        require(
-            not tags or self.source == "mixture",
-            "data.source",
-            f"{self.source} has no data.tags; set data.source=mixture",
-        )
+        has_tags = not tags or self.source == "mixture"
+        require(has_tags, "data.source", f"{self.source} has no data.tags; set data.source=mixture")
         if self.source == "mixture":
             corpora = self.corpora.values()
             for side in ("source_language", "target_language"):

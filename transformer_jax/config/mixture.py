@@ -46,11 +46,8 @@ def weights_of(text: str, known: Collection[str]) -> dict[str, float]:
         problem = f"{value!r} of {name} is not a number above 0{remedy}"
         require(0 < weights[name] < math.inf, "data.weights", problem)
     missing = [name for name in known if name not in weights]
-    require(
-        not weights or not missing,
-        "data.weights",
-        f"{', '.join(missing)} has none; give every corpus one, or no corpus",
-    )
+    problem = f"{', '.join(missing)} has none; give every corpus one, or no corpus"
+    require(not weights or not missing, "data.weights", problem)
     return weights
 
 

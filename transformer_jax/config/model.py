@@ -140,9 +140,7 @@ class TransformerLayersConfig:
             problem = f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}; change one, or set model.{name}"
             require(divides, "model.num_heads", problem)
         width = self.num_heads * self.head_value_size
-        problem = (
-            f"rectified has no output projection, so the total width of heads, {width}, must be d_model={self.d_model}"
-        )
+        problem = f"rectified has no output projection, so the width of heads, {width}, must be d_model={self.d_model}"
         require(self.attention != "rectified" or width == self.d_model, "model.attention", problem)
         names = declared(type(self))["attention"].chosen(self.attention)
         problem = f"{self.attention!r} must name multi_head, another kind, or changes, each once"
