@@ -35,7 +35,6 @@ def align(values: flags.Values) -> int:
     """Align the words of given translations by the attention of a trained model, and measure the alignment error rate.
 
     Example:
-        transformer-jax align --workdir=runs/m30k --source=test.en --target=test.de
         transformer-jax align --workdir=runs/m30k --source=test.en --target=test.de --gold=test.talp --layer=3 --head=2
 
     Every target word is linked to the source word with the largest weight. Writes OUTPUT.pharaoh (links source-target from 0,

@@ -33,7 +33,6 @@ def attention(values: flags.Values) -> int:
     Example:
         transformer-jax attention --workdir=runs/m30k --text="A man is riding a red bike."
         transformer-jax attention runs/m30k --text="Two dogs play." --kind=encoder --layer=4 --output=dogs.pdf
-        transformer-jax attention runs/lm --text="The old man sees the sea."
 
     The run translates the sentence with beam search; the weights come from a forward pass over that translation, or over
     --translation=TEXT. A language model has only attention of the kind decoder: row i predicts piece i of the text.

@@ -107,7 +107,6 @@ def checkpoint(values: flags.Values) -> int:
         transformer-jax checkpoint info    runs/m30k --checkpoint=last
         transformer-jax checkpoint diff    runs/m30k:630 runs/m30k:last
         transformer-jax checkpoint average runs/m30k --count=5 --checkpoint=last --output=runs/m30k-average
-        transformer-jax checkpoint average runs/m30k --steps=2520,3150,3775 --output=runs/m30k-average
         transformer-jax checkpoint prune   runs/m30k --keep_last=1 --keep_best=1 --dry_run
 
     ls: every checkpoint with its score, size and time, and damaged ones that were set aside.

@@ -26,10 +26,8 @@ def conform(values: flags.Values) -> int:
     """Check that an idea does what the project promises, in small models; one table, exit status 1 if a property fails.
 
     Examples:
-        transformer-jax conform rope
         transformer-jax conform my_attention.py
         transformer-jax conform grouped_query --config.parts.grouped_query.key_value_heads=2 --config.model.norm=rmsnorm
-        transformer-jax conform muon
         transformer-jax conform my_task.py --config.tokenizer.kind=byte
 
     Parts of models are checked in an encoder-decoder of one layer each and in a language model of two, and parts of training

@@ -14,7 +14,6 @@ def data(values: flags.Values) -> int:
 
     Example:
         transformer-jax data check corpus/train.{en,de}
-        transformer-jax data check corpus/all.tsv corpus/dev.en,corpus/dev.de
         transformer-jax data check corpus
         transformer-jax data check corpus/train.en --config.data.max_source_tokens=63
 

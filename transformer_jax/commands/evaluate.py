@@ -33,12 +33,10 @@ def evaluate(values: flags.Values) -> int:
     """Score a trained model on a whole split: translations against raw references, or bits per byte of raw text.
 
     Example:
-        transformer-jax evaluate --workdir=runs/m30k --split=test
         transformer-jax evaluate --workdir=runs/m30k --split=test --checkpoint=last --average=5 --config.decoding.beam_width=5
         transformer-jax evaluate --workdir=runs/a --ensemble=runs/b,runs/c:4000
         transformer-jax evaluate runs/m30k --source=news.en --references=news.de
         transformer-jax evaluate runs/m30k --config.evaluation.metrics=bleu,ter --config.evaluation.bleu_tokenizer=intl
-        transformer-jax evaluate runs/lm --source=book.txt
         transformer-jax evaluate --workdir=runs/m30k --watch
 
     Prints a table and writes evaluation-SPLIT-STEP.json into the run directory, and beside it the translations, one a line.

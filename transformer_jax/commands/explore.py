@@ -48,7 +48,6 @@ def explore(values: flags.Values) -> int:
     """Write one HTML page to explore the attention and the beam search of a trained model; it needs no network.
 
     Example:
-        transformer-jax explore --workdir=runs/m30k --text="A man is riding a red bike." --output=bike.html
         transformer-jax explore --workdir=runs/m30k --text="Two dogs play." --target="Zwei Hunde spielen." --output=dogs.html
         transformer-jax explore --workdir=runs/m30k --text="A man sleeps." --text="A dog." --against=runs/rnn,runs/m30k:500
         transformer-jax explore --workdir=runs/m30k --text="A man is riding a red bike." --live --output=live.html

@@ -26,7 +26,6 @@ def generate(values: flags.Values) -> int:
     """Continue prompts with a trained language model.
 
     Example:
-        transformer-jax generate --workdir=runs/lm --prompt="The capital of France"
         transformer-jax generate --workdir=runs/lm --prompt="Once" --temperature=0.8 --top_k=50 --top_p=0.95 --seed=1
         transformer-jax generate --workdir=runs/lm --prompts=prompts.txt --max_new_tokens=50 > continued.txt
 

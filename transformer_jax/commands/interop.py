@@ -76,7 +76,6 @@ def import_model(values: flags.Values) -> int:
 
     Example:
         transformer-jax import --format=safetensors --input=m30k-archive --workdir=runs/again
-        transformer-jax import --format=huggingface --input=opus-mt-en-de --workdir=runs/opus
         transformer-jax import --format=huggingface --input=nllb --source_language=eng_Latn --target_language=deu_Latn runs/a
 
     Formats: huggingface (the folder of a Marian model such as OPUS-MT, of M2M-100, of NLLB, or of a GPT-2 that export wrote);
@@ -109,7 +108,6 @@ def verify(values: flags.Values) -> int:
     """Compare a run with the same model in another format: outputs for given tokens, and greedy translations.
 
     Example:
-        transformer-jax verify --workdir=runs/m30k --against=m30k-ct2
         transformer-jax verify --workdir=runs/m30k --against=m30k-ct2 --text=test.en --sentences=1000
 
     Both compute on this machine, the run in float32. The targets are the run's greedy translations of --text (default: the

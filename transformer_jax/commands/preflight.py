@@ -23,7 +23,6 @@ def preflight(values: flags.Values) -> int:
 
     Examples:
         transformer-jax preflight --config=transformer_base --topology=v5e:16x16 --config.batching.row_multiple=256
-        transformer-jax preflight --config=transformer_base --topology=h100:2x8 --config.batching.row_multiple=16
         transformer-jax preflight --config=quickstart --topology=cpu:8 --config.batching.row_multiple=8
         transformer-jax preflight --config=transformer_base --topology=h100:1 --program=search --calibration=measured.json
 
@@ -57,7 +56,6 @@ def calibrate(values: flags.Values) -> int:
 
     Examples:
         transformer-jax calibrate --output=measured.json
-        transformer-jax preflight --config=transformer_base --topology=h100:8 --calibration=measured.json
 
     The network between hosts is not measured: preflight uses its data sheet.
     """
@@ -81,7 +79,6 @@ def doctor(values: flags.Values) -> int:
     """Check that this installation and its devices compute correctly. Paste its table into a bug report.
 
     Examples:
-        transformer-jax doctor
         transformer-jax doctor --workdir=runs --config.mesh.fsdp=4
         srun transformer-jax doctor --distributed --workdir=/shared/runs
 

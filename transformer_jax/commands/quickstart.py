@@ -30,7 +30,6 @@ def quickstart(values: flags.Values) -> int:
     """Train a small Transformer, score it on held-out sentences, and draw its attention.
 
     Example:
-        transformer-jax quickstart
         transformer-jax quickstart --workdir=runs/first
 
     Runs three commands and prints each before it begins: train, evaluate, attention. Needs no data: the corpus is

@@ -18,7 +18,6 @@ def score(values: flags.Values) -> int:
 
     Example:
         transformer-jax score --workdir=runs/m30k --source=test.en --target=test.de > scores.tsv
-        transformer-jax score --workdir=runs/m30k --source=test.en --target=test.de --json
         transformer-jax score --workdir=runs/lm --source=text.txt
         transformer-jax score --workdir=runs/a --ensemble=runs/b --source=test.en --target=test.de
 

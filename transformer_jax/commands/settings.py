@@ -20,7 +20,6 @@ def recipes(values: flags.Values) -> int:
     """List the recipes of the package: their purpose, and measured hardware, run time and score.
 
     Example:
-        transformer-jax recipes
         transformer-jax recipes multi30k
         transformer-jax train --config=multi30k:tiny_hour --config.data.directory=multi30k --workdir=runs/m30k
 

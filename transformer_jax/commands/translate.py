@@ -61,7 +61,6 @@ def translate(values: flags.Values) -> int:
 
     Example:
         transformer-jax translate runs/m30k < input.en > output.de
-        transformer-jax translate --workdir=runs/m30k --input=input.en --output=output.de --n_best=3
         transformer-jax translate --workdir=runs/a --ensemble=runs/b,runs/c:4000 < input.en
         transformer-jax translate --workdir=runs/m30k --temperature=0.8 --top_k=50 --seed=1 --n_best=5 < input.en
         transformer-jax translate --workdir=runs/m30k --prefix="Eine Frau" < input.en
@@ -113,7 +112,6 @@ def parse(values: flags.Values) -> int:
     Example:
         transformer-jax parse runs/parsing < sentences.txt > trees.mrg
         transformer-jax parse runs/parsing --n_best=3 --config.decoding.beam_width=10 < sentences.txt
-        transformer-jax parse runs/parsing --config.decoding.constrained=False < sentences.txt
 
     Words and punctuation marks have spaces between them, as in treebanks; ( and ) become -LRB- and -RRB-. Every tree has
     exactly the words of its sentence: without decoding.constrained, malformed output is repaired (docs/parsing.md has the

@@ -29,7 +29,6 @@ def vectorize(values: flags.Values) -> int:
     """Vectorize documents as a sparse matrix: one-hot, bag of words, n-grams or TF-IDF.
 
     Example:
-        transformer-jax vectorize --kind=bag_of_words --input=docs.txt --output=counts
         transformer-jax vectorize --kind=ngrams --n=3 --characters --input=docs.txt.gz --output=counts --min_documents=5
         transformer-jax vectorize --kind=tfidf --input=docs.txt --output=weights --query="a dog in the snow"
         transformer-jax vectorize --kind=tfidf --input=few.txt --output=tfidf --picture=tfidf.png --cooccurrences=pairs.png
