@@ -20,20 +20,17 @@ def test_help_has_a_line_for_every_figure():
         assert callable(each.load())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_what_it_refuses():
+    for arguments, message in (
         ([], "takes one name, found none"),
         (["position"], "did you mean positions"),
         (["schedule", "--output=a.pdf"], "is a file that ends in .png"),
         (["schedule", "--config=configs/quickstart.py", "--workdir=runs/a"], "not both"),
         (["schedule", "--workdir=nowhere"], "nowhere"),
         (["masks", "--config=configs/language_model.py:quick"], "takes task=translation"),
-    ],
-)
-def test_what_it_refuses(arguments, message):
-    with pytest.raises(ConfigError, match=message):
-        draw(*arguments)
+    ):
+        with pytest.raises(ConfigError, match=message):
+            draw(*arguments)
 
 
 def test_figures_without_training_are_drawn_with_their_numbers(tmp_path, capsys):

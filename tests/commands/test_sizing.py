@@ -41,13 +41,10 @@ def test_the_recipe_has_a_budget_and_a_call_another(sized):
     assert minutes.record["sizing"] == {"budget": "1m", "flops": 2e11, "estimated_seconds": pytest.approx(60, rel=0.02)}
 
 
-def test_a_stated_length_has_a_warm_up_that_fits(sized, tmp_path):
+def test_what_is_stated_stays_and_counts(sized, tmp_path):
     text = [("data.train", f"{tmp_path}/t.en"), ("training.num_updates", "18")]
     config = sized_config("language_model:text", text, "none").config
     assert (config.training.num_updates, config.optimizer.warmup_updates) == (18, 1)
-
-
-def test_what_is_stated_stays_and_counts(sized):
     config, said, _ = sized("model.d_model=64", "training.num_updates=77", "optimizer.warmup_updates=7")
     assert (config.model.d_model, config.training.num_updates, config.optimizer.warmup_updates) == (64, 77, 7)
     assert "0.2 million parameters, 77 updates" in said
@@ -56,16 +53,7 @@ def test_what_is_stated_stays_and_counts(sized):
     assert config.optimizer.learning_rate == SIZES[0].learning_rate
 
 
-def test_a_run_that_has_begun_keeps_its_size_and_nothing_else(sized, tmp_path):
-    first = sized(budget="2m").config
-    (tmp_path / "run" / "checkpoints" / "10").mkdir(parents=True)
-    (tmp_path / "run" / "config.json").write_text(json.dumps(to_json(first)))
-    again = sized(budget="9h")
-    assert (again.config, again.remark) == (first, "the run keeps its size")
-    assert sized("decoding.beam_width=3").config.decoding.beam_width == 3
-
-
-def test_a_vocabulary_for_scripts_of_their_own_is_kept_by_the_run(sized, tmp_path):
+def test_a_run_that_has_begun_keeps_its_size_and_vocabulary(sized, tmp_path):
     words = ["\u3042\u4e00\u4e01", "\u3044\u4e03\u4e08", "\u3046\u4e09\u4e0a"]
     lines = ["".join(words[number // 3**place % 3] for place in range(8)) for number in range(3000)]
     (tmp_path / "t.de").write_text("\n".join(lines) + "\n")
@@ -74,7 +62,9 @@ def test_a_vocabulary_for_scripts_of_their_own_is_kept_by_the_run(sized, tmp_pat
     assert "two vocabularies of 277 pieces (Latin and Han/Hiragana, 0% of the letters" in first.remark
     (tmp_path / "run" / "checkpoints" / "10").mkdir(parents=True)
     (tmp_path / "run" / "config.json").write_text(json.dumps(to_json(first.config)))
-    assert sized(budget="2m").config == first.config
+    again = sized(budget="9h")
+    assert (again.config, again.remark) == (first.config, "the run keeps its size")
+    assert sized("decoding.beam_width=3").config.decoding.beam_width == 3
 
 
 def test_only_transformers_for_text_without_a_length_are_sized(sized):

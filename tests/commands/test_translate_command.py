@@ -179,27 +179,22 @@ def test_translate_leaves_its_input_and_what_it_cannot_replace(run, tmp_path, ca
         assert main(["translate", f"--workdir={run}", f"--input={source}", f"--output={file}"]) == 2
         assert message in capsys.readouterr().err
         assert file.read_text() == "a b\n"
-
-
-def test_a_run_together_with_itself_translates_as_it_does_alone(run, tmp_path):
-    (tmp_path / "in").write_text("a b c\nd e\n")
-    flags = [f"--workdir={run}", "--checkpoint=30"]
-    together = f"--ensemble={run}/:30,{run}"
-    found = []
-    for more in ([], [together]):
-        files = [f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}"]
-        assert main(["translate", *flags, *files, "--n_best=2", *more]) == 0
-        found.append([line.split("\t") for line in (tmp_path / "out").read_text().splitlines()])
-    for alone, doubled in zip(*found, strict=True):
-        assert alone[0] == doubled[0] and alone[2] == doubled[2]
-        assert float(alone[1]) == pytest.approx(float(doubled[1]), abs=2e-4)
-
-
-def test_runs_of_other_tokens_are_no_ensemble(run, tmp_path, capsys):
     shutil.copy(run / "config.json", tmp_path)
     save_tokenizers(TokenizerPair(*2 * [WordTokenizer.train(["x y z"], 64)]), tmp_path / "tokenizer")
     assert main(["translate", f"--workdir={run}", f"--ensemble={tmp_path}"]) == 2
     assert f"{tmp_path} and {run} have different source tokenizers" in capsys.readouterr().err
+
+
+def test_a_run_together_with_itself_translates_as_it_does_alone(run, tmp_path):
+    (tmp_path / "in").write_text("a b c\nd e\n")
+    flags = [f"--workdir={run}", "--checkpoint=30", f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}"]
+    found = []
+    for more in ([], [f"--ensemble={run}/:30,{run}"]):
+        assert main(["translate", *flags, "--n_best=2", *more]) == 0
+        found.append([line.split("\t") for line in (tmp_path / "out").read_text().splitlines()])
+    for alone, doubled in zip(*found, strict=True):
+        assert alone[0] == doubled[0] and alone[2] == doubled[2]
+        assert float(alone[1]) == pytest.approx(float(doubled[1]), abs=2e-4)
 
 
 @pytest.mark.parametrize("stream", ["input", "output"])

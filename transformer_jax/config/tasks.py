@@ -1,6 +1,6 @@
 """Tasks by name: their settings dataclasses and metrics, and the classes that implement them, imported on first use."""
 
-import importlib
+import pkgutil
 from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import or_
@@ -102,10 +102,8 @@ DEFAULT_TASK = "translation"
 BLOCKS_OF_TASKS = ("data", "batching", "model", "decoding")
 
 
-def imported(reference: str) -> Any:
-    """The object named by ``"module:NAME"``."""
-    module, _, name = reference.partition(":")
-    return getattr(importlib.import_module(module), name)
+imported = pkgutil.resolve_name
+"""The object named by ``"module:NAME"``."""
 
 
 def kinds_of(task: str, block: str) -> Mapping[str, type]:
