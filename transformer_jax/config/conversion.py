@@ -102,10 +102,8 @@ def from_json(content: Any) -> ExperimentConfig:
     if not isinstance(content, dict) or set(content) != {"schema_version", "config"}:
         raise ConfigError("not the settings of a run: expected an object with schema_version and config")
     version = content["schema_version"]
-    if type(version) is not int or version < 1:
-        raise ConfigError(f"schema_version: {version!r} is not a version; expected 1 to {SCHEMA_VERSION}")
-    if version > SCHEMA_VERSION:
-        raise ConfigError(f"schema_version: {version} is newer than {SCHEMA_VERSION}; update transformer_jax")
+    if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
+        raise ConfigError(f"schema_version: {version!r} is not one of 1 to {SCHEMA_VERSION}; update transformer_jax")
     values = content["config"]
     if not isinstance(values, dict):
         raise ConfigError(f"config: expected a block of settings, found {values!r}")

@@ -30,11 +30,7 @@ from transformer_jax.config.plugins import call_in_file, loaded_plugins, names_i
 CONFIG_FILE = "config.json"
 SOURCE_TREE = Path(__file__).resolve().parents[2]
 # A checkout has the recipes in configs/, an installed wheel in transformer_jax/recipes/.
-SHIPPED = (
-    SOURCE_TREE / "configs"
-    if (SOURCE_TREE / "pyproject.toml").is_file()
-    else Path(__file__).resolve().parents[1] / "recipes"
-)
+SHIPPED = SOURCE_TREE / ("configs" if (SOURCE_TREE / "pyproject.toml").is_file() else "transformer_jax/recipes")
 
 
 class ListedVariant(NamedTuple):
