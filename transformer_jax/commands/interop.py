@@ -46,8 +46,9 @@ def export(values: flags.Values) -> int:
 
     Formats: ctranslate2; huggingface (a Marian model of transformers, a GPT-2 of a language model); safetensors (an archive
     with settings, tokenizers, and a manifest with digests); stablehlo (programs for --batch_size sources of --source_length
-    tokens). --output is a new folder, which is written completely or not at all. The exported model is then compared with the
-    run, as by verify; --no_verify skips this. Libraries: pip install ctranslate2 safetensors torch transformers.
+    tokens). --output is a new folder, which is written completely or not at all. The exported model is then loaded and compared
+    with the run, as by verify, on the first sentences of --text (default: the validation split); --no_verify skips this. Exit
+    status 1: they differ by more than the tolerance. Libraries: pip install ctranslate2 safetensors torch transformers.
     """
     (run,) = chosen_runs(values, run_config(values))
     output = _new_folder(values.output, "--output")
@@ -79,9 +80,11 @@ def import_model(values: flags.Values) -> int:
         transformer-jax import --format=huggingface --input=nllb --source_language=eng_Latn --target_language=deu_Latn runs/a
 
     Formats: huggingface (the folder of a Marian model such as OPUS-MT, of M2M-100, of NLLB, or of a GPT-2 that export wrote);
-    fairseq (a checkpoint beside its dict.*.txt and codes); safetensors (written by export). No code in the input is run. Data,
-    decoding and training are set as for train; model and tokenizers are fixed by the input. Fine-tune with
-    train --config=RUN --config.init.run=RUN. Libraries: pip install safetensors torch transformers.
+    fairseq (a checkpoint beside its dict.*.txt and codes); safetensors (written by export). No code in the input is run: a
+    pickle with more than tensors and settings is refused. Data, decoding and training are set as for train, for example
+    --config.data.source=text --config.data.directory=data/wmt; model and tokenizers are fixed by the input. The run directory
+    is written completely or not at all. Fine-tune with train --config=RUN --config.init.run=RUN. Libraries: pip install
+    safetensors torch transformers.
     """
     source, workdir = Path(values.input).expanduser(), _new_folder(values.workdir, "--workdir")
     if not source.exists():

@@ -83,8 +83,11 @@ def doctor(values: flags.Values) -> int:
         srun transformer-jax doctor --distributed --workdir=/shared/runs
 
     Versions, devices and memory; one update of a small Transformer compiled and not compiled, whole and in two parts, on the
-    mesh of the flags; a sum over all devices; a file in the folder of runs. With --distributed every process makes the checks, and the table of process 0 names those that fail.
-    Exit status 1 if something is wrong. 50 CPU seconds.
+    mesh of the flags; a sum over all devices; a file in the folder of runs. Exit status 1 if something is wrong. Takes 50 CPU
+    seconds.
+
+    With --distributed every process makes the checks, the mesh spans the devices of all, and all must see the same folder of
+    runs. Process 0 prints one table, which names the processes that fail; if one does, all end with status 1.
     """
     if not values.distributed:
         return _diagnosed(values)

@@ -34,8 +34,14 @@ def vectorize(values: flags.Values) -> int:
         transformer-jax vectorize --kind=tfidf --input=few.txt --output=tfidf --picture=tfidf.png --cooccurrences=pairs.png
 
     A document is a line of --input (plain, .gz or .xz). Writes OUTPUT.npz, a SciPy sparse matrix [documents, terms],
-    and OUTPUT.vocabulary.txt, a term a line in the order of the columns. docs/word_vectors.md defines the kinds.
-    Needs scikit-learn: pip install scikit-learn scipy.
+    and OUTPUT.vocabulary.txt, a term a line in the order of the columns. Prints the shape, the density, and the terms of
+    --document with the largest weights. --query prints the documents with the largest cosine.
+
+    one_hot: 1 where a term occurs. bag_of_words: counts. ngrams: counts of sequences of 1 to --n words (or --characters).
+    tfidf: counts times ln((1 + documents) / (1 + documents with the term)) + 1, each row divided by its Euclidean norm. Words
+    are scikit-learn's, except that words of one letter ("I", "a") are kept. They are lowercased, unless --nolowercase.
+
+    The vocabulary and the matrix are in memory, not the text. Needs scikit-learn: pip install scikit-learn scipy.
     """
     stated = {field.name: values[field.name].value for field in fields(CountingConfig)}
     default = 2 if values.kind == "ngrams" else 1
