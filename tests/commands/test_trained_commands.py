@@ -154,7 +154,7 @@ def test_mistakes_are_found_before_jax_starts(run, tmp_path):
         ([*evaluate, "--checkpoint=400"], "no checkpoint '400'; kept are 0, 10, 20, 30 (best "),
         (["explore", str(run), "--text=a", "--checkpoint=400"], "no checkpoint '400'; kept are 0, 10, 20, 30 (best "),
         (
-            ["export", str(run), "--format=stablehlo", f"--output={tmp_path}/new/out", "--checkpoint=400"],
+            ["export", str(run), "--format=safetensors", f"--output={tmp_path}/new/out", "--checkpoint=400"],
             "no checkpoint '400'; kept are 0, 10, 20, 30 (best ",
         ),
         ([*evaluate, "--config.model.d_model=32"], "config.model.d_model: the run has 16"),

@@ -15,7 +15,6 @@ from transformer_jax.tools.interop.formats import EXPORTED, IMPORTED, format_mod
 if TYPE_CHECKING:
     from transformer_jax.tools.interop.opened_model import OpenedModel
 
-OPTIONS = {"ctranslate2": ("quantization",), "stablehlo": ("batch_size", "source_length")}
 LANGUAGES = ("source_language", "target_language")
 FIXED = ("task", "model.", "tokenizer.")
 
@@ -30,10 +29,6 @@ TEXT_FLAGS = (
     flags.enum("format", None, EXPORTED, "format to write", required=True),
     flags.string("output", None, "folder to write", required=True),
     flags.enum("quantization", "float32", ("float32", "float16", "int8"), "precision of the weights (ctranslate2)"),
-    flags.integer("batch_size", 8, "sources at once (stablehlo)", lower_bound=1),
-    flags.integer(
-        "source_length", 128, "maximum number of tokens of a source, EOS included (stablehlo)", lower_bound=2
-    ),
     flags.boolean("verify", True, "compare the exported model with the run"),
     *TEXT_FLAGS,
 )
@@ -45,17 +40,16 @@ def export(values: flags.Values) -> int:
         transformer-jax export --workdir=runs/m30k --format=ctranslate2 --quantization=int8 --output=m30k-int8 --average=5
 
     Formats: ctranslate2; huggingface (a Marian model of transformers, a GPT-2 of a language model); safetensors (an archive
-    with settings, tokenizers, and a manifest with digests); stablehlo (programs for --batch_size sources of --source_length
-    tokens). --output is a new folder, which is written completely or not at all. The exported model is then loaded and compared
-    with the run, as by verify, on the first sentences of --text (default: the validation split); --no_verify skips this. Exit
-    status 1: they differ by more than the tolerance. Libraries: pip install ctranslate2 safetensors torch transformers.
+    with settings, tokenizers, and a manifest with digests). --output is a new folder, which is written completely or not at
+    all. The exported model is then loaded and compared with the run, as by verify, on the first sentences of --text (default:
+    the validation split); --no_verify skips this. Exit status 1: they differ by more than the tolerance. Libraries: pip install
+    ctranslate2 safetensors torch transformers.
     """
     (run,) = chosen_runs(values, run_config(values))
     output = _new_folder(values.output, "--output")
-    options = {name: values[name].value for name in OPTIONS.get(values.format, ())}
-    for name in (name for names in OPTIONS.values() for name in names):
-        if values[name].present and name not in options:
-            raise ConfigError(f"--{name}: not an option of --format={values.format}; leave it out")
+    if values["quantization"].present and values.format != "ctranslate2":
+        raise ConfigError(f"--quantization: not an option of --format={values.format}; leave it out")
+    options = {"quantization": values.quantization} if values.format == "ctranslate2" else {}
     require_writable(output.parent, "--output")
     model = _open(values, run.config)
     texts = _texts_to_compare(values, model)

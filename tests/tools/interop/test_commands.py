@@ -34,8 +34,9 @@ def test_what_cannot_be_asked_for_is_named_before_anything_is_read(run, tmp_path
     monkeypatch.chdir(tmp_path)
     assert main([*export, "--output=."]) == 2
     assert f"--output: {tmp_path} exists already" in capsys.readouterr().err
-    assert main([*export, f"--output={tmp_path}/out", "--batch_size=3"]) == 2
-    assert "--batch_size: not an option of --format=ctranslate2" in capsys.readouterr().err
+    quantized = ["export", f"--workdir={run}", "--format=safetensors", f"--output={tmp_path}/out", "--quantization=int8"]
+    assert main(quantized) == 2
+    assert "--quantization: not an option of --format=safetensors" in capsys.readouterr().err
     assert [entry.name for entry in tmp_path.iterdir()] == ["there"]
 
 

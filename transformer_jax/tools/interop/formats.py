@@ -15,9 +15,8 @@ MODULES = {
     "huggingface": "hugging_face",
     "safetensors": "archive",
     "fairseq": "fairseq",
-    "stablehlo": "stablehlo",
 }
-EXPORTED = ("ctranslate2", "huggingface", "safetensors", "stablehlo")
+EXPORTED = ("ctranslate2", "huggingface", "safetensors")
 IMPORTED = ("huggingface", "safetensors", "fairseq")
 
 
