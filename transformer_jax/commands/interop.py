@@ -13,7 +13,7 @@ from transformer_jax.runtime.atomic_files import appearing_folder, require_writa
 from transformer_jax.tools.interop.formats import EXPORTED, IMPORTED, format_module, open_counterpart
 
 if TYPE_CHECKING:
-    from transformer_jax.tools.interop.opened_model import OpenedModel
+    from transformer_jax.tools.interop.models import OpenedModel
 
 LANGUAGES = ("source_language", "target_language")
 FIXED = ("task", "model.", "tokenizer.")
@@ -124,7 +124,7 @@ def _new_folder(name: str, flag: str) -> Path:
 
 
 def _open(values: flags.Values, config: ExperimentConfig) -> "OpenedModel":
-    from transformer_jax.tools.interop.opened_model import open_model
+    from transformer_jax.tools.interop.models import open_model
 
     return open_model(values.workdir, config, checkpoint=values.checkpoint, average=values.average)
 

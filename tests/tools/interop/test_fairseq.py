@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from libraries import library
-from tools.interop.small_models import opened
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.tools.interop import fairseq
 from transformer_jax.tools.interop.fairseq_family import vocabulary_order
-from transformer_jax.tools.interop.opened_model import Example
+from transformer_jax.tools.interop.models import Example
 
 torch, transformers = library("torch", "export"), library("transformers", "export")
 
@@ -74,7 +73,7 @@ def write_checkpoint(folder, theirs, *, is_old=False, settings=(), **content):
 @pytest.mark.parametrize("is_old", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_logits_are_theirs(is_old, theirs, tmp_path):
     write_checkpoint(tmp_path, theirs, is_old=is_old)
-    model = opened(fairseq.read(tmp_path))
+    model = fairseq.read(tmp_path).opened()
     examples = [Example([9, 8, 7, 6, 2], [20, 12, 2]), Example([5, 2], [7, 8, 9, 10, 11, 12, 2])]
     order = vocabulary_order(34, **fairseq.SPECIAL_IDS)
     for example, ours in zip(examples, model.logits(examples), strict=True):

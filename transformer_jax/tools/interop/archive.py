@@ -6,7 +6,6 @@ the tensors.
 """
 
 import hashlib
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +15,7 @@ import numpy as np
 from transformer_jax.config import DataError, load_run_config, to_json
 from transformer_jax.data.tokenizers import load_tokenizers, save_tokenizers
 from transformer_jax.runs.run_directory import write_json
-from transformer_jax.tools.interop.imported_model import ImportedModel
-from transformer_jax.tools.interop.opened_model import Example, OpenedModel
+from transformer_jax.tools.interop.models import Example, ImportedModel, OpenedModel
 from transformer_jax.tools.interop.parity import Check, Counterpart, require_same_tokenizers
 from transformer_jax.tools.interop.weight_files import read_object, read_tensors, value_of, write_tensors
 
@@ -66,11 +64,6 @@ def read(folder: Path) -> ImportedModel:
     return found
 
 
-def counterpart_of(folder: Path) -> type[Counterpart] | None:
-    """The counterpart class if ``folder`` is an archive, else None."""
-    return ArchiveCounterpart if (folder / MANIFEST).is_file() else None
-
-
 class ArchiveCounterpart(Counterpart):
     """The model of an archive with its own parameters and settings, and the decoding of the run."""
 
@@ -89,10 +82,13 @@ class ArchiveCounterpart(Counterpart):
         del longest
         return [target[:-1] for target in self._model.greedy(sources)]
 
-    def checks(self, model: OpenedModel, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
+    def checks(self, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
         """Checks the golden logits."""
-        del model, texts, examples
+        del texts, examples
         return _golden_checks(self._folder, self._model)
+
+
+open_counterpart = ArchiveCounterpart
 
 
 def _read_files(folder: Path) -> ImportedModel:
@@ -111,11 +107,12 @@ def _read_files(folder: Path) -> ImportedModel:
 
 
 def _golden_checks(folder: Path, model: OpenedModel) -> list[Check]:
-    """Compares the logits of the sentences in the archive with the stored ones."""
+    """Compares the logits of the sentences in the archive with the stored ones; no check of an archive without sentences."""
     stored = read_tensors(folder / GOLDEN)
-    numbers = list(itertools.takewhile(lambda number: f"target_{number}" in stored, itertools.count()))
+    numbers = range(sum(name.startswith("target_") for name in stored))
+    none = np.zeros(0, np.int32)
     examples = [
-        Example(stored.get(f"source_{number}", np.zeros(0, np.int32)).tolist(), stored[f"target_{number}"].tolist())
+        Example(stored.get(f"source_{number}", none).tolist(), stored[f"target_{number}"].tolist())
         for number in numbers
     ]
     pairs = zip(model.logits(examples), (stored[f"logits_{number}"] for number in numbers), strict=True)

@@ -14,13 +14,12 @@ import numpy as np
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import DataError, TransformerConfig
-from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.tokenizers import tokenizer_files
 from transformer_jax.layers.positions import fairseq_table, sinusoid_table
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.tools.interop.marian import sentencepiece_model
 from transformer_jax.tools.interop.matrix_layout import as_matrices, tables
-from transformer_jax.tools.interop.opened_model import Example, OpenedModel, require_plain_transformer
+from transformer_jax.tools.interop.models import Example, OpenedModel, require_plain_transformer
 from transformer_jax.tools.interop.parity import Counterpart, Tolerance, require_same_tokenizers
 from transformer_jax.tools.interop.weight_files import needing, read_object
 
@@ -49,19 +48,13 @@ TOLERANCES = {
 Matrices = Mapping[str, np.ndarray]
 
 
-def library() -> Any:
-    """The package ctranslate2; raises ConfigError if it is missing."""
-    with needing("ctranslate2"):
-        import ctranslate2
-    return ctranslate2
-
-
 def export(model: OpenedModel, folder: Path, texts: Sequence[str] = (), *, quantization: str = "float32") -> None:
     """Writes a model directory with tokenizer files; raises ConfigError for a setting that the runtime does not support."""
     del texts
     choices = {"feed_forward": ACTIVATIONS, "positions": (*SINUSOIDS, "learned")}
     require_plain_transformer(model, "ctranslate2", "is not supported by CTranslate2", choices)
-    specs = library().specs
+    with needing("ctranslate2"):
+        from ctranslate2 import specs
     config: TransformerConfig = model.config.model
     spec = specs.TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers),
@@ -140,11 +133,6 @@ def _set_norm(spec: Any, path: str, matrices: Matrices) -> None:
     spec.gamma, spec.beta = matrices[f"{path}/scale"], matrices[f"{path}/bias"]
 
 
-def counterpart_of(folder: Path) -> type[Counterpart] | None:
-    """The counterpart class if ``folder`` is a model directory of CTranslate2, else None."""
-    return CTranslate2Counterpart if (folder / "model.bin").is_file() else None
-
-
 class CTranslate2Counterpart(Counterpart):
     """A model directory, run on the CPU in its precision; compares log-probabilities."""
 
@@ -158,22 +146,15 @@ class CTranslate2Counterpart(Counterpart):
             raise DataError(f"{path}: quantization={quantization!r} is not one of {known}; export the model again")
         require_same_tokenizers(folder, model)
         self._source, self._target = model.tokenizers
-        for side, tokenizer in (("source", self._source), ("target", self._target)):
-            shared = folder / "shared_vocabulary.json"
-            path = shared if shared.is_file() else folder / f"{side}_vocabulary.json"
-            try:
-                pieces = parse_json(path.read_bytes())
-            except (OSError, ValueError):
-                raise DataError(f"{path}: missing or damaged; export the model again") from None
-            if pieces != tokenizer.pieces(range(tokenizer.vocabulary_size)):
-                raise DataError(f"{path}: not the vocabulary of the {side} tokenizer beside it")
+        with needing("ctranslate2"):
+            from ctranslate2 import Translator
         try:
-            self._translator = library().Translator(str(folder), device="cpu")
+            self._translator = Translator(str(folder), device="cpu")
         except (OSError, RuntimeError, ValueError) as error:
             raise DataError(f"{folder}: not a complete CTranslate2 model: {error}; export it again") from None
         self.name = f"CTranslate2 {quantization}"
         self.tolerance = TOLERANCES[quantization]
-        self.longest_source = self.longest_target = model.config.model.longest_sequence or POSITIONS
+        self.longest = model.config.model.longest_sequence or POSITIONS
         pieces = self._target.pieces(range(self._target.vocabulary_size))
         self._ids = {piece: number for number, piece in enumerate(pieces)}
 
@@ -197,3 +178,6 @@ class CTranslate2Counterpart(Counterpart):
             max_batch_size=32,
         )
         return [[self._ids[piece] for piece in each.hypotheses[0]] for each in found]
+
+
+open_counterpart = CTranslate2Counterpart

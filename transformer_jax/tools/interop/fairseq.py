@@ -13,8 +13,8 @@ from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.imported import BpeCodesTokenizer, MappedSubwordTokenizer
 from transformer_jax.tools.interop.fairseq_family import Orders, Tables, imported_translation, vocabulary_order
-from transformer_jax.tools.interop.imported_model import ImportedModel
 from transformer_jax.tools.interop.marian import dropout_settings
+from transformer_jax.tools.interop.models import ImportedModel
 from transformer_jax.tools.interop.weight_files import as_arrays, load_tensors_only, require_values, value_of
 
 # The first ids of every fairseq dictionary; its decoder begins with EOS.

@@ -11,8 +11,8 @@ import numpy as np
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import DataError, ExperimentConfig, from_dict
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.tools.interop.imported_model import ImportedModel, require_same_shapes
 from transformer_jax.tools.interop.matrix_layout import as_kernels, matrix_shapes, table_names, without_zero_biases
+from transformer_jax.tools.interop.models import ImportedModel, require_same_shapes
 
 PARTS = (
     (r"^(encoder|decoder)_layers_(\d+)/", r"\1.layers.\2."),

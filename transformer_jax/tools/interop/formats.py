@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_jax.config import ConfigError
 
 if TYPE_CHECKING:
-    from transformer_jax.tools.interop.opened_model import OpenedModel
+    from transformer_jax.tools.interop.models import OpenedModel
     from transformer_jax.tools.interop.parity import Counterpart
 
 MODULES = {
@@ -18,13 +18,15 @@ MODULES = {
 }
 EXPORTED = ("ctranslate2", "huggingface", "safetensors")
 IMPORTED = ("huggingface", "safetensors", "fairseq")
+# Files by which an exported model is recognized; every format has config.json.
+MARKS = {"model.bin": "ctranslate2", "manifest.json": "safetensors", "config.json": "huggingface"}
 
 
 def format_module(name: str) -> Any:
     """The module of a format.
 
-    A format in ``EXPORTED`` has ``export(model, folder, texts, **options)`` and ``counterpart_of(folder)``, a format in
-    ``IMPORTED`` has ``read(path, **options)``.
+    A format in ``EXPORTED`` has ``export(model, folder, texts, **options)`` and ``open_counterpart(folder, model)``, a format
+    in ``IMPORTED`` has ``read(path, **options)``.
     """
     return importlib.import_module(f"transformer_jax.tools.interop.{MODULES[name]}")
 
@@ -33,9 +35,9 @@ def open_counterpart(folder: Path, model: "OpenedModel") -> "Counterpart":
     """The counterpart in ``folder``, in any exported format; raises ConfigError for an unknown format."""
     if not folder.is_dir():
         raise ConfigError(f"--against: {folder} is not a folder; give one that export wrote")
-    for name in EXPORTED:
-        if (kind := format_module(name).counterpart_of(folder)) is not None:
-            counterpart: Counterpart = kind(folder, model)
+    for file, name in MARKS.items():
+        if (folder / file).is_file():
+            counterpart: Counterpart = format_module(name).open_counterpart(folder, model)
             return counterpart
     names = ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
     raise ConfigError(f"--against: {folder} has no model of a known format ({', '.join(EXPORTED)}); found {names}")

@@ -16,10 +16,15 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.config import ConfigError, DataError, DecoderOnlyConfig, from_dict
 from transformer_jax.data.tokenizers import load_tokenizers, save_tokenizers
 from transformer_jax.runs.run_directory import write_json
-from transformer_jax.tools.interop.imported_model import ImportedModel, require_same_names, require_same_shapes
 from transformer_jax.tools.interop.marian import ACTIVATIONS, feed_forward_of
 from transformer_jax.tools.interop.matrix_layout import as_kernels, as_matrices, matrix_shapes, without_zero_biases
-from transformer_jax.tools.interop.opened_model import OpenedModel, require_settings
+from transformer_jax.tools.interop.models import (
+    ImportedModel,
+    OpenedModel,
+    require_same_names,
+    require_same_shapes,
+    require_settings,
+)
 from transformer_jax.tools.interop.weight_files import (
     read_object,
     read_weights,

@@ -1,5 +1,6 @@
 """Folders of the library transformers: export and import by architecture, and counterparts that the library runs."""
 
+import itertools
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +13,7 @@ from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.tokenizers.subword import is_escaped
 from transformer_jax.tools.interop import gpt2, m2m, marian
 from transformer_jax.tools.interop.fairseq_family import NOWHERE
-from transformer_jax.tools.interop.imported_model import ImportedModel
-from transformer_jax.tools.interop.opened_model import ROWS_AT_ONCE, Example, OpenedModel, until_eos
+from transformer_jax.tools.interop.models import ROWS_AT_ONCE, Example, ImportedModel, OpenedModel
 from transformer_jax.tools.interop.parity import Check, Counterpart, Tolerance, require_same_tokenizers
 from transformer_jax.tools.interop.weight_files import needing, read_object, torch_library, value_of
 
@@ -36,27 +36,26 @@ def read(folder: Path, **languages: str) -> ImportedModel:
 
     Raises ConfigError for an unsupported architecture, and as the ``read`` of the architecture does.
     """
-    kind = str(model_type(folder))
-    if kind not in READERS:
-        known = ", ".join(READERS)
-        raise ConfigError(f"{folder / 'config.json'}: model_type={kind!r} is not one of {known}")
+    kind = _model_type(folder)
     if languages and kind != m2m.MODEL_TYPE:
         problem = f"a model of model_type={kind} takes no languages"
         raise ConfigError(f"--{next(iter(languages))}: {problem}; leave it out")
     return READERS[kind](folder, **languages)
 
 
-def model_type(folder: Path) -> object:
-    """The architecture that ``config.json`` names; raises DataError if the file is missing."""
-    return read_object(folder / "config.json").get("model_type")
+def open_counterpart(folder: Path, model: OpenedModel) -> Counterpart:
+    """The model in ``folder``; raises ConfigError for an unsupported architecture."""
+    is_gpt2 = _model_type(folder) == gpt2.MODEL_TYPE
+    return Gpt2Counterpart(folder, model) if is_gpt2 else TranslationCounterpart(folder, model)
 
 
-def counterpart_of(folder: Path) -> type[Counterpart] | None:
-    """The counterpart class if ``folder`` has a supported architecture, else None."""
-    kind = model_type(folder) if (folder / "config.json").is_file() else None
-    if kind == gpt2.MODEL_TYPE:
-        return Gpt2Counterpart
-    return TranslationCounterpart if kind in CLASSES else None
+def _model_type(folder: Path) -> str:
+    """The architecture that ``config.json`` names."""
+    path = folder / "config.json"
+    kind = read_object(path).get("model_type")
+    if kind not in READERS:
+        raise ConfigError(f"{path}: model_type={kind!r} is not one of {', '.join(READERS)}")
+    return str(kind)
 
 
 class HuggingFaceCounterpart(Counterpart):
@@ -67,7 +66,7 @@ class HuggingFaceCounterpart(Counterpart):
     def _load(self, folder: Path, class_name: str) -> Any:
         """Loads the model and returns the library; raises DataError if that fails."""
         self._torch = torch_library()
-        with needing("transformers", "torch"):
+        with needing("transformers"):
             import transformers
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
@@ -90,7 +89,7 @@ class Gpt2Counterpart(HuggingFaceCounterpart):
     def __init__(self, folder: Path, model: OpenedModel) -> None:
         require_same_tokenizers(folder / gpt2.TOKENIZER, model)
         self._load(folder, "GPT2LMHeadModel")
-        self.longest_target = self._model.config.n_positions
+        self.longest = self._model.config.n_positions
 
     def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
         inputs = self._padded([[BOS_ID, *example.target[:-1]] for example in examples], BOS_ID)
@@ -107,7 +106,7 @@ class TranslationCounterpart(HuggingFaceCounterpart):
         theirs = read_object(path)
         kind = theirs["model_type"]
         self._source, self._target = VOCABULARIES[kind](folder, theirs)
-        self.longest_source = self.longest_target = value_of(theirs, "max_position_embeddings", int, path)
+        self.longest = value_of(theirs, "max_position_embeddings", int, path)
         # Tokens that begin every translation of the run.
         self._forced = self._target.to_theirs(model.tokenizers.target.encode(""))
         for order, tokenizer in zip((self._source, self._target), model.tokenizers, strict=True):
@@ -132,10 +131,11 @@ class TranslationCounterpart(HuggingFaceCounterpart):
 
     def greedy(self, sources: Sequence[list[int]], longest: int) -> list[list[int]]:
         theirs = self._target.to_theirs([PAD_ID, BOS_ID])
-        never = [[i] for i in set(theirs) if i not in (NOWHERE, self._target.theirs[EOS_ID])]
+        eos = int(self._target.theirs[EOS_ID])
+        never = [[i] for i in set(theirs) if i not in (NOWHERE, eos)]
         found: list[list[int]] = []
-        for start in range(0, len(sources), ROWS_AT_ONCE):
-            inputs = self._sources(sources[start : start + ROWS_AT_ONCE])
+        for rows in itertools.batched(sources, ROWS_AT_ONCE):
+            inputs = self._sources(rows)
             with self._torch.inference_mode():
                 ids = self._model.generate(
                     **inputs,
@@ -146,12 +146,12 @@ class TranslationCounterpart(HuggingFaceCounterpart):
                     max_length=None,
                     forced_bos_token_id=self._forced[0] if self._forced else None,
                 )
-            found += [until_eos(self._target.to_ours(row[1:])) for row in ids.tolist()]
+            translations = [itertools.takewhile(lambda i: i != eos, row[1:]) for row in ids.tolist()]
+            found += [self._target.to_ours([*each]) for each in translations]
         return found
 
-    def checks(self, model: OpenedModel, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
+    def checks(self, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
         """Compares the tokens of both tokenizers, except for texts that only this package escapes."""
-        del model
         plain = [(text, each.source) for text, each in zip(texts, examples, strict=True) if not is_escaped(text)]
         alike = [self._source.to_ours(self._tokenizer(text).input_ids) == ids for text, ids in plain]
         return [Check("tokenized alike", sum(alike), len(plain))]

@@ -13,8 +13,8 @@ from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.imported import MappedSubwordTokenizer
 from transformer_jax.tools.interop.fairseq_family import Orders, imported_translation, vocabulary_order
-from transformer_jax.tools.interop.imported_model import ImportedModel
 from transformer_jax.tools.interop.marian import layers_and_tables, model_settings, special_ids_of, tables_of
+from transformer_jax.tools.interop.models import ImportedModel
 from transformer_jax.tools.interop.weight_files import read_bytes, read_object, value_of
 
 MODEL_TYPE = "m2m_100"

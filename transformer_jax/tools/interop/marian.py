@@ -30,9 +30,8 @@ from transformer_jax.tools.interop.fairseq_family import (
     reordered_width,
     vocabulary_order,
 )
-from transformer_jax.tools.interop.imported_model import ImportedModel
 from transformer_jax.tools.interop.matrix_layout import as_matrices, tables
-from transformer_jax.tools.interop.opened_model import OpenedModel, require_plain_transformer
+from transformer_jax.tools.interop.models import ImportedModel, OpenedModel, require_plain_transformer
 from transformer_jax.tools.interop.weight_files import (
     read_bytes,
     read_object,

@@ -1,5 +1,6 @@
 """Comparison of a run with the same model in another toolkit: outputs for given tokens, and greedy translations."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +10,7 @@ import numpy as np
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.config import DataError
 from transformer_jax.data.tokenizers import load_tokenizers
-from transformer_jax.tools.interop.opened_model import ROWS_AT_ONCE, Example, OpenedModel
+from transformer_jax.tools.interop.models import ROWS_AT_ONCE, Example, OpenedModel
 
 # Rounding can change the order of logits with a smaller difference.
 NEAR_TIE = 1e-3
@@ -37,14 +38,13 @@ class Check(NamedTuple):
 class Counterpart:
     """The model in another toolkit, with the token ids of the run.
 
-    ``compares_logits``: whether outputs are logits, else log-probabilities. ``longest_source``, ``longest_target``: maximum
-    number of tokens, EOS included, or None.
+    ``compares_logits``: whether outputs are logits, else log-probabilities. ``longest``: maximum number of tokens of a source
+    or target, EOS included, or None.
     """
 
     name = ""
     compares_logits = True
-    longest_source: int | None = None
-    longest_target: int | None = None
+    longest: int | None = None
     tolerance = Tolerance(0.0, 0.0)
 
     def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
@@ -55,9 +55,9 @@ class Counterpart:
         """The greedy translation, without EOS, of each source, at most ``longest`` tokens; only for translation models."""
         raise NotImplementedError
 
-    def checks(self, model: OpenedModel, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
+    def checks(self, texts: Sequence[str], examples: Sequence[Example]) -> list[Check]:
         """Further comparisons with the run on ``texts`` and their tokens."""
-        del model, texts, examples
+        del texts, examples
         return []
 
 
@@ -142,8 +142,7 @@ def compare(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) 
     given = len(texts)
     texts, examples = _short_enough(model, counterpart, texts)
     largest, total, count = 0.0, 0.0, 0
-    for start in range(0, len(examples), ROWS_AT_ONCE):
-        rows = examples[start : start + ROWS_AT_ONCE]
+    for rows in itertools.batched(examples, ROWS_AT_ONCE):
         logits = model.logits(rows)
         ours = logits if counterpart.compares_logits else token_log_probabilities(logits, rows)
         for mine, theirs in zip(ours, counterpart.outputs(rows), strict=True):
@@ -161,7 +160,7 @@ def compare(model: OpenedModel, counterpart: Counterpart, texts: Sequence[str]) 
         largest,
         total / max(count, 1),
         _divergences(model, counterpart, examples) if model.translates else None,
-        tuple(counterpart.checks(model, texts, examples)),
+        tuple(counterpart.checks(texts, examples)),
         given - len(examples),
     )
 
@@ -180,14 +179,12 @@ def differences(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     return np.abs(apart)[~is_never]
 
 
-def token_log_probabilities(
-    logits: Sequence[np.ndarray], examples: Sequence[Example], never: Sequence[int] = (PAD_ID, BOS_ID)
-) -> list[np.ndarray]:
-    """Log-probabilities of target tokens [T] among all ids except ``never``, from logits [T, V], in float64."""
+def token_log_probabilities(logits: Sequence[np.ndarray], examples: Sequence[Example]) -> list[np.ndarray]:
+    """Log-probabilities of target tokens [T] among all ids except PAD and BOS, from logits [T, V], in float64."""
     results = []
     for each, example in zip(logits, examples, strict=True):
         choosable = each.astype(np.float64)
-        choosable[:, list(never)] = -np.inf
+        choosable[:, [PAD_ID, BOS_ID]] = -np.inf
         shifted = choosable - choosable.max(axis=-1, keepdims=True)
         chosen = shifted[np.arange(len(example.target)), example.target]
         results.append(chosen - np.log(np.sum(np.exp(shifted), axis=-1)))
@@ -200,20 +197,21 @@ def _short_enough(
     """The texts and examples within the limits of the counterpart; raises DataError if there are none."""
     if not texts:
         raise DataError(f"{counterpart.name}: no text to compare on; give one with --text")
-    longest, most = counterpart.longest_source or np.inf, counterpart.longest_target or np.inf
-    encoded = model.tokenizers.source.encode_batch(texts) if model.translates else [[]] * len(texts)
-    texts = [text for text, ids in zip(texts, encoded, strict=True) if len(ids) < longest]
+    longest = counterpart.longest or np.inf
+    if model.translates:
+        encoded = model.tokenizers.source.encode_batch(texts)
+        texts = [text for text, ids in zip(texts, encoded, strict=True) if len(ids) < longest]
     examples = zip(texts, model.examples(texts), strict=True)
-    fitting = [(text, example) for text, example in examples if len(example.target) <= most]
+    fitting = [(text, example) for text, example in examples if len(example.target) <= longest]
     if not fitting:
-        raise DataError(f"{counterpart.name}: no text, or translation, of at most {min(longest, most)} tokens")
+        raise DataError(f"{counterpart.name}: no text, or translation, of at most {longest} tokens")
     return [text for text, _ in fitting], [example for _, example in fitting]
 
 
 def _divergences(model: OpenedModel, counterpart: Counterpart, examples: Sequence[Example]) -> tuple[Divergence, ...]:
     extra = model.config.decoding.max_extra_tokens + len(model.tokenizers.target.encode(""))
-    most = counterpart.longest_target or np.inf
-    limits = [int(min(len(example.source) - 1 + extra, most)) for example in examples]
+    longest = counterpart.longest or np.inf
+    limits = [int(min(len(example.source) - 1 + extra, longest)) for example in examples]
     found = counterpart.greedy([example.source for example in examples], max(limits))
     divergences = []
     for number, (example, theirs, limit) in enumerate(zip(examples, found, limits, strict=True), start=1):

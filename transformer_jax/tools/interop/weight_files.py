@@ -16,12 +16,12 @@ Value = TypeVar("Value")
 
 
 @contextlib.contextmanager
-def needing(*packages: str) -> Iterator[None]:
-    """Turns ImportError into a ConfigError that tells how to install ``packages``."""
+def needing(package: str) -> Iterator[None]:
+    """Turns ImportError into a ConfigError that tells how to install ``package``."""
     try:
         yield
     except ImportError:
-        raise ConfigError(f"{packages[0]} is not installed; pip install {' '.join(packages)}") from None
+        raise ConfigError(f"{package} is not installed; pip install {package}") from None
 
 
 def torch_library() -> Any:
@@ -41,22 +41,17 @@ def read_bytes(path: Path, expected: str = "a folder that save_pretrained wrote"
 
 def read_object(path: Path, expected: str = "a folder that save_pretrained wrote") -> dict[str, Any]:
     """The JSON object in a file; raises DataError if the file is missing or has no JSON object."""
-    try:
-        content = parse_json(read_bytes(path, expected))
-    except DataError:
-        raise
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: not a JSON object; copy it again")
-    return content
+    data = read_bytes(path, expected)
+    with contextlib.suppress(ValueError):
+        if isinstance(content := parse_json(data), dict):
+            return content
+    raise DataError(f"{path}: not a JSON object; copy it again")
 
 
 def value_of(content: Mapping[str, Any], key: str, kind: type[Value], where: object) -> Value:
     """``content[key]``; raises DataError naming ``where`` and the key if it is missing or not of type ``kind``."""
-    if key not in content:
-        raise DataError(f"{where}: has no {key}")
-    value = content[key]
+    value = content.get(key)
+    # In Python JSON's true is an int.
     if type(value) is not kind:
         raise DataError(f"{where}: {key}={value!r} is not of type {kind.__name__}")
     return value
@@ -79,19 +74,15 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
     """The arrays of a safetensors file by name.
 
-    Raises ConfigError if the library is missing, DataError if the file is missing, truncated or damaged.
+    Raises ConfigError if the library is missing, DataError if the file is missing, damaged, or has tensors of an unknown type.
     """
     with needing("safetensors"):
-        from safetensors import SafetensorError
         from safetensors.numpy import load_file
     try:
         arrays: dict[str, np.ndarray] = load_file(path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (SafetensorError, ValueError) as error:
-        raise DataError(f"{path}: damaged or truncated ({error}); copy it again") from None
-    except (AttributeError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: has tensors of an unknown type ({error}); save it in float32 or bfloat16") from None
+    # A damaged file can raise any error.
+    except Exception as error:
+        raise DataError(f"{path}: missing, damaged, or of an unknown type: {first_line(error)}") from None
     return arrays
 
 
@@ -106,14 +97,10 @@ def load_tensors_only(path: Path) -> Any:
     try:
         with torch.serialization.safe_globals([Namespace]):
             return torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
     # A damaged file can raise any error.
     except Exception as error:
-        reason = first_line(error)
-        raise DataError(
-            f"{path}: damaged, or has other objects than tensors, which are not loaded ({reason})"
-        ) from None
+        problem = "missing, damaged, or has other objects than tensors, which are not loaded"
+        raise DataError(f"{path}: {problem} ({first_line(error)})") from None
 
 
 def as_arrays(tensors: Any, where: object) -> dict[str, np.ndarray]:
@@ -122,7 +109,7 @@ def as_arrays(tensors: Any, where: object) -> dict[str, np.ndarray]:
     if not isinstance(tensors, dict):
         raise DataError(f"{where}: expected tensors by name, found a {type(tensors).__name__}")
     for name, each in tensors.items():
-        if not isinstance(name, str) or not isinstance(each, torch.Tensor) or each.layout != torch.strided:
+        if not isinstance(each, torch.Tensor) or each.layout != torch.strided:
             raise DataError(f"{where}: {name!r} is not a dense tensor but a {type(each).__name__}")
     return {
         name: (each.float() if each.is_floating_point() else each).detach().numpy() for name, each in tensors.items()
@@ -140,10 +127,9 @@ def read_weights(folder: Path) -> dict[str, np.ndarray]:
         if (folder / name).is_file():
             return _read_part(folder / name)
         if index.is_file():
-            parts = sorted(set(value_of(read_object(index), "weight_map", dict, index).values()))
-            if any(not isinstance(part, str) or Path(part).name != part for part in parts):
-                raise DataError(f"{index}: weight_map names files of another folder")
-            return {name: leaf for part in parts for name, leaf in _read_part(folder / part).items()}
+            # The name alone: an index must not lead to files of another folder.
+            parts = {Path(str(part)).name for part in value_of(read_object(index), "weight_map", dict, index).values()}
+            return {name: leaf for part in sorted(parts) for name, leaf in _read_part(folder / part).items()}
     raise DataError(f"{folder}: has neither {NAMES[0]} nor {NAMES[1]}")
 
 

@@ -1,4 +1,4 @@
-"""A trained run for export: settings, tokenizers, parameters by path, teacher-forced logits, greedy decoding."""
+"""A model between this package and another toolkit: a trained run to export, or an imported model to write as a run."""
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,10 +14,12 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import (
     ConfigError,
-    DecodingConfig,
+    DataError,
     ExperimentConfig,
+    MeshConfig,
     TransformerLayersConfig,
     load_run_config,
+    to_json,
 )
 from transformer_jax.config.data import padded_width
 from transformer_jax.data.corpora import open_corpus
@@ -26,11 +28,17 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.models.interface import Module
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.sequence_types import Tokens
+from transformer_jax.tasks.run_tokenizers import tokenizers_to_json
+from transformer_jax.tasks.task import task_class
 from transformer_jax.tasks.trained_run import open_trained
 from transformer_jax.tasks.translation.translator import Translator
-from transformer_jax.training.parameters import named_leaves
+from transformer_jax.tools.checkpoint_tools import write_run_directory
+from transformer_jax.training.parameters import named_leaves, some_of
+from transformer_jax.training.sharding import make_mesh, path_of
 
 ROWS_AT_ONCE = 16
+# Step of the only checkpoint of an imported run; 0 would mean untrained.
+STEP = 1
 
 
 class Example(NamedTuple):
@@ -65,20 +73,17 @@ class OpenedModel:
         """The parameters by path, such as ``encoder_layers_0/self_attention/query``."""
         return {name: np.asarray(leaf, np.float32) for name, leaf in named_leaves(self.params).items()}
 
-    def translator(self, decoding: DecodingConfig) -> Translator:
-        return Translator(self.model, self.tokenizers, decoding, self.mesh, parts=self.config.parts)
-
     def validation_texts(self, count: int) -> list[str]:
         """The first ``count`` sources or documents of the validation split that are not blank."""
         config = self.config
         split = config.data.split_name("validation")
+        texts: Iterator[str]
         if self.translates:
-            texts: Iterator[str] = (
-                pair.source for pair in open_corpus(config.data, config.data_seed, config.parts).pairs(split)
-            )
+            corpus = open_corpus(config.data, config.data_seed, config.parts)
+            texts = (pair.source for pair in corpus.pairs(split))
         else:
-            documents = open_documents(config.data, config.data_seed).documents(split)
-            texts = (document.text for document in documents)
+            documents = open_documents(config.data, config.data_seed)
+            texts = (document.text for document in documents.documents(split))
         return list(itertools.islice((text for text in texts if text.strip()), count))
 
     def examples(self, texts: Sequence[str]) -> list[Example]:
@@ -92,19 +97,17 @@ class OpenedModel:
 
     def greedy(self, sources: Sequence[list[int]]) -> list[list[int]]:
         """The greedy translation of each source, both with EOS."""
-        greedy = self.config.decoding.with_beams(1)
-        return [best[0].token_ids for best in self.translator(greedy).translate_ids(self.params, sources)]
+        decoding = self.config.decoding.with_beams(1)
+        translator = Translator(self.model, self.tokenizers, decoding, self.mesh, parts=self.config.parts)
+        return [best[0].token_ids for best in translator.translate_ids(self.params, sources)]
 
     def logits(self, examples: Sequence[Example]) -> list[np.ndarray]:
         """Teacher-forced logits [T, V] for each target."""
         results: list[np.ndarray] = []
-        for start in range(0, len(examples), ROWS_AT_ONCE):
-            rows = examples[start : start + ROWS_AT_ONCE]
-            longest = self.config.model.longest_sequence
-            sides = [padded([row.target for row in rows], longest)]
-            if self.translates:
-                sides.insert(0, padded([row.source for row in rows], longest))
-            found = np.asarray(self._compiled(self.params, *map(Tokens.from_ids, sides)))
+        for rows in itertools.batched(examples, ROWS_AT_ONCE):
+            sides = zip(*rows, strict=True) if self.translates else [[row.target for row in rows]]
+            inputs = [self._padded(side) for side in sides]
+            found = np.asarray(self._compiled(self.params, *inputs))
             results += [found[index, : len(row.target)] for index, row in enumerate(rows)]
         return results
 
@@ -112,18 +115,13 @@ class OpenedModel:
     def _compiled(self) -> Any:
         return jax.jit(lambda params, *sides: self.model.apply({"params": params}, *sides, train=False))
 
-
-def until_eos(ids: list[int]) -> list[int]:
-    """The tokens before the first EOS."""
-    return ids[: ids.index(EOS_ID)] if EOS_ID in ids else ids
-
-
-def padded(rows: Sequence[Sequence[int]], longest: int | None) -> np.ndarray:
-    """Ids [R, L] int32 of rows padded with PAD to one of few widths, at most ``longest``."""
-    ids = np.zeros((ROWS_AT_ONCE, padded_width(max(map(len, rows)), longest)), np.int32)
-    for row, tokens in enumerate(rows):
-        ids[row, : len(tokens)] = tokens
-    return ids
+    def _padded(self, rows: Sequence[list[int]]) -> Tokens:
+        """``ROWS_AT_ONCE`` rows of one of few widths."""
+        width = padded_width(max(map(len, rows)), self.config.model.longest_sequence)
+        ids = np.zeros((ROWS_AT_ONCE, width), np.int32)
+        for row, tokens in enumerate(rows):
+            ids[row, : len(tokens)] = tokens
+        return Tokens.from_ids(ids)
 
 
 def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str, average: int) -> OpenedModel:
@@ -138,15 +136,87 @@ def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str
         remedy = "for its vectors use vectors convert" if is_table else "give one of translation or language_model"
         raise ConfigError(f"--workdir: {run.path} is a run of task={config.task}; {remedy}")
     saved = replace(load_run_config(run.path), decoding=config.decoding)
-    config = in_float32(config)
+    config = _in_float32(config)
     trained = open_trained(ChosenRun(str(workdir), config, checkpoint), average=average)
     params = jax.device_get(trained.params)
     return OpenedModel(config, saved, trained.tokenizers, trained.model, params, trained.mesh, trained.steps)
 
 
-def in_float32(config: ExperimentConfig) -> ExperimentConfig:
-    """The settings with float32 compute."""
+def _in_float32(config: ExperimentConfig) -> ExperimentConfig:
     return replace(config, model=replace(config.model, compute_dtype="float32"))
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """Settings, tokenizers, and parameters by path in float32, in the layout of this package."""
+
+    config: ExperimentConfig
+    tokenizers: TokenizerPair
+    named: dict[str, np.ndarray]
+
+    def write(self, folder: Path, **origin: Any) -> None:
+        """Writes a run directory; raises DataError as ``params`` does."""
+        params = self.params()
+        names = ["tokenizer"] if self.config.task == "language_model" else ["source tokenizer", "target tokenizer"]
+        progress = {
+            "config": to_json(self.config),
+            "data": {name: each.fingerprint() for name, each in zip(names, self.tokenizers, strict=False)},
+            "tokenizer": tokenizers_to_json(self.tokenizers),
+            "counters": {},
+        }
+        write_run_directory(folder, self.config, self.tokenizers, STEP, params, progress, imported_from=origin)
+
+    def opened(self, mesh: Mesh | None = None) -> OpenedModel:
+        """The opened model without a run, by default on one device; raises DataError as ``params`` does."""
+        mesh = mesh or _one_device()
+        config = _in_float32(self.config)
+        model = replace(self, config=config).objective(mesh).model
+        return OpenedModel(config, self.config, self.tokenizers, model, self.params(), mesh, (STEP,))
+
+    def objective(self, mesh: Mesh) -> Any:
+        """The model on the devices of ``mesh``, and its loss."""
+        source, target = (each.vocabulary_size for each in self.tokenizers)
+        return task_class(self.config.task).new_objective(self.config, (source, target), mesh)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the parameters by path, according to the settings."""
+        return {name: leaf.shape for name, leaf in named_leaves(self._abstract()).items()}
+
+    def params(self) -> Any:
+        """The parameters as a tree; raises DataError naming a tensor that does not fit the settings or is not finite."""
+        require_same_shapes(self.named, self.shapes(), "the model")
+        for name, leaf in self.named.items():
+            if not np.all(np.isfinite(leaf)):
+                problem = "has values that are not finite; the model is damaged, or diverged in training"
+                raise DataError(f"{name}: {problem}")
+        return jax.tree_util.tree_map_with_path(lambda path, _: self.named[path_of(path)], self._abstract())
+
+    def _abstract(self) -> Any:
+        return jax.eval_shape(self.objective(_one_device()).init_params, jax.random.key(0))
+
+
+def _one_device() -> Mesh:
+    return make_mesh(MeshConfig(), jax.devices()[:1])
+
+
+def require_same_names(found: Collection[str], expected: Collection[str], where: object) -> None:
+    """Raises DataError naming tensors that are missing or unexpected in ``where``."""
+    for problem, names in (
+        ("tensors are missing", {*expected} - {*found}),
+        ("unexpected tensors", {*found} - {*expected}),
+    ):
+        if names:
+            raise DataError(f"{where}: {problem}: {some_of(sorted(names))}")
+
+
+def require_same_shapes(
+    found: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]], where: object
+) -> None:
+    """Raises DataError naming tensors that are missing, unexpected or of another shape in ``where``."""
+    require_same_names(found, expected, where)
+    for name, shape in expected.items():
+        if found[name].shape != shape:
+            raise DataError(f"{where}: {name} has shape {found[name].shape}, expected {shape}")
 
 
 def require_plain_transformer(
