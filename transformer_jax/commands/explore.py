@@ -145,6 +145,7 @@ def _page(
     checkpoints: "Sequence[int]" = (),
 ) -> "Page":
     """The page of some texts, with the tables of each run; the last of ``opened`` are ``checkpoints`` of the first."""
+    from transformer_jax.tools.explorer.live import live_model, logits_error
     from transformer_jax.tools.explorer.page import Page
 
     first = len(opened) - len(checkpoints)
@@ -155,7 +156,7 @@ def _page(
     readings: dict[int, list[Reading]] = {}
     for number, (each, statistics) in enumerate(zip(opened, tables, strict=True)):
         # Before the readings: a model that does not fit is refused at once.
-        model = each.reader.live_model() if values.live and not number else None
+        model = live_model(each.reader.trained) if values.live and not number else None
         is_checkpoint = number in updates
         for index, (text, target) in enumerate(texts):
             # All checkpoints read one target, so that their attention can be compared.
@@ -168,7 +169,8 @@ def _page(
             page.add_reading(reading, search, text=index, run=number)
         page.add_statistics(statistics, run=number)
         if model:
-            page.add_model(model, each.reader.logits_error(readings[number]))
+            read = [(reading.text, reading.translation) for reading in readings[number]]
+            page.add_model(model, logits_error(each.reader.trained, read))
     _add_curves(page, [readings[number] for number in updates], [tables[number] for number in updates])
     return page
 

@@ -18,7 +18,14 @@ from transformer_jax.tasks.language_model.task import LanguageModelTask
 from transformer_jax.tasks.trained_run import TrainedRun
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tools.explorer import live
-from transformer_jax.tools.explorer.live import code_of_tour, live_model, pack_parameters, require_live, tokenizer_table
+from transformer_jax.tools.explorer.live import (
+    code_of_tour,
+    live_model,
+    logits_error,
+    pack_parameters,
+    require_live,
+    tokenizer_table,
+)
 from transformer_jax.tools.explorer.page import Page, RunName
 from transformer_jax.tools.explorer.readers import LanguageModelReader, TranslationReader
 from transformer_jax.training.sharding import make_mesh
@@ -117,7 +124,7 @@ def test_a_reading_and_an_ablation_are_equal(trained_tiny):
     reader = TranslationReader(trained_tiny)
     require_equal(reader.read("b a c", read["translation"], with_gradients=False), read)
     ablated = without_head(trained_tiny.params, "decoder_layers_0", "cross_attention", 1)
-    reader._trained = replace(trained_tiny, params=ablated)
+    reader.trained = replace(trained_tiny, params=ablated)
     expected = reader.read("b a c", changed["translation"], with_gradients=False)
     assert changed["logProbs"] == pytest.approx(expected.log_probs, abs=0.02)
     assert changed["logProbs"] != pytest.approx(read["logProbs"][: len(expected.log_probs)], abs=0.05)
@@ -354,8 +361,8 @@ def test_parameters_that_do_not_fit(monkeypatch, trained_tiny):
 def test_8_bits_and_their_error(monkeypatch, trained_tiny):
     monkeypatch.setattr(live, "FLOAT16_BYTES", 8)
     reader = TranslationReader(trained_tiny)
-    model = reader.live_model()
-    error = reader.logits_error([reader.read("b a c", "a b", with_gradients=False)])
+    model = live_model(trained_tiny)
+    error = logits_error(trained_tiny, [("b a c", "a b")])
     assert 0 < error < 1
     (read,) = ask_worker(model, [READ])
     expected = reader.read("b a c", read["result"]["translation"], with_gradients=False)

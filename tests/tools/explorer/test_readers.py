@@ -60,7 +60,7 @@ def test_averages_are_of_the_split(translation):
 
 
 def test_the_head_that_matters_is_the_most_important(translation):
-    trained, planted = translation._trained, copy(translation)
+    trained, planted = translation.trained, copy(translation)
     pair = tokens_of_pair(trained.tokenizers, "a b c", "c b a")
     inputs = [Tokens.from_ids(np.array([ids], np.int32)) for ids in (pair.source_ids, pair.target_ids)]
     gain = jax.jit(jax.grad(lambda params: target_log_probs(trained.model, params, *inputs).sum()))(trained.params)
@@ -70,7 +70,7 @@ def test_the_head_that_matters_is_the_most_important(translation):
         direction = gain[layer][name]["output"][1]
         output = params[layer][name]["output"].at[1].set(4 * direction / np.linalg.norm(direction))
         params = {**params, layer: {**params[layer], name: {**params[layer][name], "output": output}}}
-        planted._trained = replace(trained, params=params)
+        planted.trained = replace(trained, params=params)
         found = planted.read("a b c", "c b a", with_gradients=False, with_importance=True).importance
         assert {each: values.shape for each, values in found.items()} == dict.fromkeys(ATTENTION_KINDS, (1, 2))
         assert found[kind][0, 0] == 0, "its output is zero"

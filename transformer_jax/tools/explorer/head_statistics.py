@@ -4,13 +4,12 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, AnyArray, Array, Bool, Float, PyTree
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Bool, Float, PyTree
 from transformer_jax.config import DataError
 from transformer_jax.config.data import padded_width
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
@@ -49,14 +48,6 @@ class HeadStatistics:
     kind: str
     values: dict[str, np.ndarray]
     source: str = ""
-
-
-class Keys(NamedTuple):
-    """Masks [B, M] of the attended tokens: real tokens (not padding), punctuation, and sentence boundaries."""
-
-    is_token: Bool[AnyArray, "B M"]
-    is_punctuation: Bool[AnyArray, "B M"]
-    is_boundary: Bool[AnyArray, "B M"]
 
 
 def head_statistics(
@@ -114,27 +105,26 @@ def _sums(
 ) -> dict[str, tuple[dict[str, Float[Array, " H"]], Array]]:
     """Sums over the queries of a batch, and the number of queries, by the path of the attention."""
     target = inputs[-1]
-    keys = {"source": _keys(inputs[0].ids, marks[0]), "input": _keys(shift_right(target), marks[-1], target.ids)}
-    queries = {"source": inputs[0].ids != PAD_ID, "target": target.ids != PAD_ID}
+    # Ids, whether a position is a token and not padding, and whether the piece of each id is punctuation.
+    axes = {
+        "source": (inputs[0].ids, inputs[0].ids != PAD_ID, marks[0]),
+        "target": (target.ids, target.ids != PAD_ID, marks[-1]),
+        "input": (shift_right(target), target.ids != PAD_ID, marks[-1]),
+    }
     found = {}
     for kind, layers in layers_by_kind(attention_maps(model, params, *inputs)).items():
-        is_query = queries[ATTENTION_KINDS[kind].rows]
+        _, is_query, _ = axes[ATTENTION_KINDS[kind].rows]
+        ids, is_key, is_mark = axes[ATTENTION_KINDS[kind].columns]
+        is_boundary = (ids == EOS_ID) | (ids == BOS_ID)
         for path, weights in layers.items():
-            found[path] = (
-                _sums_of_heads(weights, jnp.asarray(is_query), keys[ATTENTION_KINDS[kind].columns]),
-                is_query.sum(),
-            )
+            shown = jnp.where(is_query[:, None, :, None] & is_key[:, None, None, :], weights, 0.0)
+            found[path] = _sums_of_heads(shown, jnp.asarray(is_mark)[ids], is_boundary), is_query.sum()
     return found
 
 
-def _keys(ids: AnyArray, marks: Array, padded_like: AnyArray | None = None) -> Keys:
-    is_token = jnp.asarray((ids if padded_like is None else padded_like) != PAD_ID)
-    ids = jnp.asarray(ids)
-    return Keys(is_token, jnp.asarray(marks)[ids] & is_token, ((ids == EOS_ID) | (ids == BOS_ID)) & is_token)
-
-
-def _sums_of_heads(weights: Float[Array, "B H Q M"], is_query: Bool[Array, "B Q"], keys: Keys) -> dict[str, Array]:
-    weights = jnp.where(is_query[:, None, :, None] & keys.is_token[:, None, None, :], weights, 0.0)
+def _sums_of_heads(
+    weights: Float[Array, "B H Q M"], is_punctuation: Bool[Array, "B M"], is_boundary: Bool[Array, "B M"]
+) -> dict[str, Array]:
     offset = jnp.arange(weights.shape[3])[None, :] - jnp.arange(weights.shape[2])[:, None]
     logs = jnp.log2(jnp.where(weights > 0, weights, 1.0))
     shares = {name: jnp.einsum("BHQM,QM->H", weights, jnp.float32(offset == by)) for name, by in OFFSETS.items()}
@@ -142,8 +132,8 @@ def _sums_of_heads(weights: Float[Array, "B H Q M"], is_query: Bool[Array, "B Q"
         "entropy": -jnp.einsum("BHQM,BHQM->H", weights, logs),
         "distance": jnp.einsum("BHQM,QM->H", weights, jnp.abs(offset).astype(jnp.float32)),
         **shares,
-        "punctuation": jnp.einsum("BHQM,BM->H", weights, jnp.float32(keys.is_punctuation)),
-        "boundary": jnp.einsum("BHQM,BM->H", weights, jnp.float32(keys.is_boundary)),
+        "punctuation": jnp.einsum("BHQM,BM->H", weights, jnp.float32(is_punctuation)),
+        "boundary": jnp.einsum("BHQM,BM->H", weights, jnp.float32(is_boundary)),
     }
 
 

@@ -17,8 +17,7 @@ from transformer_jax.array_types import EOS_ID, PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.data.tokenizers.subword import sentencepiece_processor
-from transformer_jax.models.build import build_decoder_only, build_model
-from transformer_jax.models.interface import Module, call
+from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.trained_run import TrainedRun
 
@@ -116,10 +115,9 @@ def live_model(trained: TrainedRun[Any]) -> LiveModel:
     config = trained.config
     entries, parameters, _ = pack_parameters(trained.params)
     source, target = trained.tokenizers
-    is_alone = config.task == "language_model"
     settings = _recurrent_settings(config) if config.model.is_recurrent else _transformer_settings(config)
     search = {"beamWidth": config.decoding.beam_width, "lengthPenalty": config.decoding.length_penalty}
-    if is_alone:
+    if config.task == "language_model":
         length = min(config.decoding.max_new_tokens, NEW_TOKENS)
         search |= {"beamWidth": beams_of(config.decoding.beam_width), "length": length}
         settings |= {"contextLength": config.batching.context_length}
@@ -230,25 +228,20 @@ def pack_parameters(params: PyTree) -> tuple[list[dict[str, Any]], bytes, PyTree
     return entries, b"".join(chunks), jax.tree_util.tree_unflatten(structure, stored)
 
 
-def logits_error(trained: TrainedRun[Any], texts: Sequence[tuple[str, ...]]) -> float:
+def logits_error(trained: TrainedRun[Any], texts: Sequence[tuple[str, str | None]]) -> float:
     """The largest difference of teacher-forced logits between the run's and the page's parameters, both in float32.
 
-    ``texts``: source and target, or the text alone.
+    ``texts``: source and target, or the text and None.
     """
-    config, parts = replace(trained.config.model, compute_dtype="float32"), trained.config.parts
-    source, target = (each.vocabulary_size for each in trained.tokenizers)
-    is_alone = trained.config.task == "language_model"
-    model: Module = (
-        build_decoder_only(config, target, parts=parts)
-        if is_alone
-        else build_model(config, source, target, parts=parts)
-    )
+    config = replace(trained.config, model=replace(trained.config.model, compute_dtype="float32"))
+    model = type(trained.task)(config, trained.tokenizers, trained.mesh).objective.model
     _, _, stored = pack_parameters(trained.params)
     largest = 0.0
-    for sides in texts:
+    for text, translation in texts:
+        sides = [text] if translation is None else [text, translation]
         inputs = [
-            Tokens.from_ids(jnp.asarray([[*each.encode(text), EOS_ID]], jnp.int32))
-            for each, text in zip(trained.tokenizers[-len(sides) :], sides, strict=True)
+            Tokens.from_ids(jnp.asarray([[*each.encode(side), EOS_ID]], jnp.int32))
+            for each, side in zip(trained.tokenizers[-len(sides) :], sides, strict=True)
         ]
         exact, rounded = (call(model, params, "__call__", *inputs, train=False) for params in (trained.params, stored))
         largest = max(largest, float(jnp.abs(exact - rounded).max()))

@@ -29,7 +29,7 @@ from transformer_jax.tasks.translation.soft_alignment import cross_attention
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tasks.translation.translator import init_cache, limits_of, require_translatable
 from transformer_jax.tools.explorer.head_statistics import HeadStatistics, head_error_rates, head_statistics
-from transformer_jax.tools.explorer.live import LiveModel, beams_of, live_model, logits_error
+from transformer_jax.tools.explorer.live import beams_of
 from transformer_jax.tools.explorer.page import RunName
 from transformer_jax.tools.explorer.readings import Reading, TextReader
 from transformer_jax.tools.explorer.searches import Forced, Searches, SearchTree
@@ -40,24 +40,15 @@ if TYPE_CHECKING:
 
 class _RunReader(Generic[AnyTask]):
     def __init__(self, trained: TrainedRun[AnyTask]) -> None:
-        self._trained = trained
+        self.trained = trained
         self._read = TextReader(trained.model, trained.config.model.longest_sequence)
 
     def at_checkpoint(self, run: RunDirectory, step: int) -> Self:
         """A reader of another checkpoint of the run, with the same compiled programs."""
-        task, other = self._trained.task, copy(self)
+        task, other = self.trained.task, copy(self)
         params, steps = restored_params(run, task.objective.init_params, task.mesh, str(step), 1)
-        other._trained = replace(self._trained, params=params, steps=tuple(steps))
+        other.trained = replace(self.trained, params=params, steps=tuple(steps))
         return other
-
-    def live_model(self) -> LiveModel:
-        """The model for a live page."""
-        return live_model(self._trained)
-
-    def logits_error(self, readings: Sequence[Reading]) -> float:
-        """The largest error of the logits of a live page on ``readings``."""
-        texts = [(each.text, *([] if each.translation is None else [each.translation])) for each in readings]
-        return logits_error(self._trained, texts)
 
 
 class TranslationReader(_RunReader[TranslationTask]):
@@ -68,7 +59,7 @@ class TranslationReader(_RunReader[TranslationTask]):
 
         ``options``: ``with_gradients`` and ``with_importance``, see ``TextReader``.
         """
-        trained = self._trained
+        trained = self.trained
         if target is None:
             target = trained.task.translator.translate(trained.params, [text], name="--text")[0][0].text
         pair = tokens_of_pair(trained.tokenizers, text, target)
@@ -84,7 +75,7 @@ class TranslationReader(_RunReader[TranslationTask]):
 
     @cached_property
     def _searches(self) -> Searches:
-        decoding, model = self._trained.config.decoding, self._trained.model
+        decoding, model = self.trained.config.decoding, self.trained.model
         if decoding.search != "beam":
             raise ConfigError(f"decoding.search: {decoding.search} cannot be replayed; set it to beam")
         if decoding.mbr:
@@ -93,21 +84,21 @@ class TranslationReader(_RunReader[TranslationTask]):
             partial(init_cache, model, decoding.beam_width),
             lambda params: partial(call, model, params, "decode_step"),
             Rules(decoding.beam_width, decoding.beam_width, decoding.length_penalty, stop=decoding.stop),
-            self._trained.tokenizers.target,
+            self.trained.tokenizers.target,
         )
 
     def search(self, text: str, alternatives: int) -> SearchTree:
         """The beam search for a text, and its results if forced to begin with the best ``alternatives``."""
-        return self._searches.tree(self._trained.params, *self._source(text), alternatives)
+        return self._searches.tree(self.trained.params, *self._source(text), alternatives)
 
     def forced(self, text: str, prefix: Sequence[int]) -> Forced:
         """The best hypothesis that begins with the tokens ``prefix``; raises DataError if there is none."""
-        return self._searches.forced(self._trained.params, *self._source(text), prefix)
+        return self._searches.forced(self.trained.params, *self._source(text), prefix)
 
     def _source(self, text: str) -> tuple[np.ndarray, int, int]:
         """The padded source ids, the maximum length of the translation in tokens, and the capacity of its arrays."""
-        config = self._trained.config.decoding
-        ids = [*self._trained.tokenizers.source.encode(text), EOS_ID]
+        config = self.trained.config.decoding
+        ids = [*self.trained.tokenizers.source.encode(text), EOS_ID]
         require_translatable(np.array([len(ids)]), config.max_source_tokens, "text")
         (batch,) = source_batches([ids], batch_tokens=1)
         extra = config.max_extra_tokens
@@ -115,7 +106,7 @@ class TranslationReader(_RunReader[TranslationTask]):
 
     def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
         """Statistics of every head over the first ``limit`` examples of a split of the run's data."""
-        trained = self._trained
+        trained = self.trained
         pairs = trained.task.evaluator.pairs(trained.config.data.split_name(split), limit)
         sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
         sides = encode_pairs(trained.tokenizers, sources, targets, trained.config.decoding.max_source_tokens)
@@ -125,15 +116,15 @@ class TranslationReader(_RunReader[TranslationTask]):
     def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
         """Alignment error rate [L, H] of every cross-attention head; ``name`` is the file of ``gold``."""
         sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
-        weights = cross_attention(self._trained, sources, targets, partial(jnp.stack, axis=1))
-        return head_error_rates(weights, self._trained.tokenizers, pairs, gold, name)
+        weights = cross_attention(self.trained, sources, targets, partial(jnp.stack, axis=1))
+        return head_error_rates(weights, self.trained.tokenizers, pairs, gold, name)
 
 
 class ParsingReader(TranslationReader):
     """Reads sentences with a parser; the reading has the tree."""
 
     def read(self, text: str, target: str | None = None, **options: bool) -> Reading:
-        found, task = super().read(text, target, **options), cast("ParsingTask", self._trained.task)
+        found, task = super().read(text, target, **options), cast("ParsingTask", self.trained.task)
         return replace(found, tree=task.outline(found.text, found.translation or ""))
 
 
@@ -144,14 +135,14 @@ class LanguageModelReader(_RunReader[LanguageModelTask]):
     """
 
     def read(self, text: str, target: str | None = None, **options: bool) -> Reading:
-        tokenizer = self._trained.task.tokenizer
-        ids = ids_of_text(tokenizer, text, self._trained.config.batching.context_length)
+        tokenizer = self.trained.task.tokenizer
+        ids = ids_of_text(tokenizer, text, self.trained.config.batching.context_length)
         tokens = axes_of(tokenizer, ids)
-        return self._read(self._trained.params, text, None, tokens, [ids], **options)
+        return self._read(self.trained.params, text, None, tokens, [ids], **options)
 
     @cached_property
     def _searches(self) -> Searches:
-        decoding, model = self._trained.config.decoding, self._trained.model
+        decoding, model = self.trained.config.decoding, self.trained.model
         beams = beams_of(decoding.beam_width)
 
         def init_cache(params: PyTree, ids: Int[Array, "B P"], capacity: int) -> DecodeCache:
@@ -162,26 +153,26 @@ class LanguageModelReader(_RunReader[LanguageModelTask]):
             init_cache,
             lambda params: step_after_prompt(partial(call, model, params, "decode_step")),
             Rules(beams, beams, decoding.length_penalty),
-            self._trained.task.tokenizer,
+            self.trained.task.tokenizer,
         )
 
     def search(self, text: str, alternatives: int) -> SearchTree:
-        return self._searches.tree(self._trained.params, *self._prompt(text), alternatives)
+        return self._searches.tree(self.trained.params, *self._prompt(text), alternatives)
 
     def forced(self, text: str, prefix: Sequence[int]) -> Forced:
-        return self._searches.forced(self._trained.params, *self._prompt(text), prefix)
+        return self._searches.forced(self.trained.params, *self._prompt(text), prefix)
 
     def _prompt(self, text: str) -> tuple[np.ndarray, int, int]:
-        limit = self._trained.config.decoding.max_new_tokens
-        return np.asarray([self._trained.task.generator.prompt_ids(text, "--text")], np.int32), limit, limit
+        limit = self.trained.config.decoding.max_new_tokens
+        return np.asarray([self.trained.task.generator.prompt_ids(text, "--text")], np.int32), limit, limit
 
     def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
-        config, tokenizer = self._trained.config, self._trained.task.tokenizer
+        config, tokenizer = self.trained.config, self.trained.task.tokenizer
         documents = open_documents(config.data, config.data_seed).documents(config.data.split_name(split))
         encoded = tokenizer.encode_batch([document.text for document in islice(documents, limit)])
         side = [[*ids, EOS_ID][: config.batching.context_length] for ids in encoded]
-        model, longest = self._trained.model, config.model.longest_sequence
-        return head_statistics(model, self._trained.params, [tokenizer], [side], longest)
+        model, longest = self.trained.model, config.model.longest_sequence
+        return head_statistics(model, self.trained.params, [tokenizer], [side], longest)
 
     def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
         raise ConfigError("--gold: a language model has no source to align with")
