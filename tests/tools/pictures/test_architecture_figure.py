@@ -50,8 +50,10 @@ def test_shapes_stacks_and_residual_connections_of_the_base_model():
 
 
 def test_the_drawing_is_xml_with_its_text_escaped(tmp_path):
-    inner = (Block("c", "c", ""),)
-    blocks = [Block("a", "<a>", "x & y", "1"), Block("b", "b", "", "2", inner=inner, sum_before=1, repeats=3)]
-    path = draw_block_diagram([blocks, [Block("d", "d", "")]], [("b", "d")], tmp_path / "a.svg", title="<t>")
+    box, inner, other = (Block((name,), "x & y", "", (1009, 5), {(name,): 1}) for name in ("<a>", "c", "d"))
+    frame = Block(("b",), "Residual", "", (5,), {}, (inner,), repeats=3)
+    path = draw_block_diagram([[box, frame], [other]], [("b", "d")], tmp_path / "a.svg", title="<t>")
     texts = [element.text or "" for element in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
-    assert texts == ["<t>", "<a>", "1", "x & y", "3 × b", "2", "c", "", "", "+", "d", "", ""]
+    count, details = "1 parameters", "x & y  [B × 5]"
+    framed = ["3 × Residual", "", "c", count, details, "+"]
+    assert texts == ["<t>", "<a>", count, details, *framed, "d", count, details]

@@ -63,8 +63,7 @@ def test_the_learned_table_is_found_and_missed():
 @pytest.mark.parametrize(
     ("recipe", "settings", "message"),
     [
-        ("configs/seq2seq.py:bahdanau", [], "no positional encodings"),
-        ("configs/quickstart.py", [("model.positions", "none")], "no positional encodings"),
+        ("configs/seq2seq.py:bahdanau", [], "model.positions=none; takes sinusoidal"),
         ("configs/quickstart.py", [("model.positions", "learned")], "or a run that has learned them"),
         ("configs/quickstart.py", [("model.positions", "rope")], "model.positions=rope; takes sinusoidal"),
     ],

@@ -36,21 +36,71 @@ FILL, FRAME_FILL, LINE = "#eef5f8", "#fbfcfd", "#5a6b7a"
 
 @dataclass(frozen=True)
 class Block:
-    """A box, or a frame around its ``inner`` blocks, the lowest first.
+    """A module with all its calls merged: a box, or a frame around its ``inner`` modules, the lowest first.
 
-    ``key`` identifies it in links. ``count`` is written on the right, ``details`` below the title of a box. ``repeats``: size
-    of a stack of equal blocks. ``sum_before``: index of the inner block to whose input the input of the frame is added
-    (residual connection). ``is_beside``: its input is the input of the block below, not the output.
+    ``role``: the use of a shared matrix, which has a block for each. ``shape``: of its first output. ``leaves``: sizes of its
+    parameters by path. ``repeats``: size of a stack of equal modules, of which the last is drawn. ``is_shared``: all its
+    parameters are in earlier blocks.
     """
 
-    key: str
-    title: str
-    details: str
-    count: str = ""
+    path: tuple[str, ...]
+    kind: str
+    role: str
+    shape: tuple[int, ...]
+    leaves: Mapping[tuple[str, ...], int]
     inner: tuple["Block", ...] = ()
     repeats: int = 1
-    sum_before: int | None = None
-    is_beside: bool = False
+    is_shared: bool = False
+
+    @property
+    def key(self) -> str:
+        """Identifies the block in links."""
+        return "/".join(self.path)
+
+    @property
+    def name(self) -> str:
+        """The name without the layer number."""
+        return re.sub(r"_\d+$", "", self.path[-1])
+
+    @property
+    def title(self) -> str:
+        """The class for a residual connection, which is named after its part, else the name."""
+        if self.kind.endswith("Residual"):
+            return self.kind
+        name = self.role or self.name.replace("_", " ")
+        return f"+ {name}" if name.endswith("positions") else name
+
+    @property
+    def details(self) -> str:
+        """Class and shape."""
+        return f"{self.kind}  [{' × '.join(LETTERS.get(size, f'{size:,}') for size in self.shape)}]"
+
+    @property
+    def parameters(self) -> int:
+        return sum(self.leaves.values())
+
+    @property
+    def count(self) -> str:
+        """The number of parameters of one module, empty if it has none."""
+        return "shared" if self.is_shared else f"{self.parameters:,} parameters" if self.leaves else ""
+
+    @property
+    def sum_before(self) -> int | None:
+        """For a residual connection, the index of the inner block above the sum: the norm if it is last, as in post-norm."""
+        if not self.kind.endswith("Residual"):
+            return None
+        last = len(self.inner) - 1
+        return last if self.inner[last].path[-1] == "norm" else last + 1
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether its input is the input of the block below, not the output: both directions of a recurrent encoder."""
+        return self.name.startswith("backward")
+
+    def form(self) -> tuple[object, ...]:
+        """Equal for the layers of a stack."""
+        inner = tuple(each.form() for each in self.inner)
+        return self.name, self.kind, self.role, self.shape, self.parameters, inner
 
     def walk(self) -> Iterator["Block"]:
         """This block and all blocks inside it."""
@@ -68,31 +118,6 @@ class Architecture(NamedTuple):
     parameters: int
 
 
-class Node(NamedTuple):
-    """A module with all its calls merged: its inner modules, and the sizes of its parameters by path."""
-
-    path: tuple[str, ...]
-    kind: str
-    role: str
-    shape: tuple[int, ...] | None
-    leaves: Mapping[tuple[str, ...], int]
-    inner: tuple["Node", ...]
-
-    @property
-    def parameters(self) -> int:
-        return sum(self.leaves.values())
-
-    @property
-    def name(self) -> str:
-        """The name without the layer number."""
-        return re.sub(r"_\d+$", "", self.path[-1])
-
-    def form(self) -> tuple[object, ...]:
-        """Equal for the layers of a stack."""
-        inner = tuple(each.form() for each in self.inner)
-        return self.name, self.kind, self.role, self.shape, self.parameters, inner
-
-
 def architecture(config: ExperimentConfig) -> Architecture:
     """The blocks of the model of ``config`` with the largest vocabulary that its settings allow, by abstract evaluation."""
     config = resolve_for_device(config, lambda: DeviceSettings("float32", 4))
@@ -103,16 +128,13 @@ def architecture(config: ExperimentConfig) -> Architecture:
     batch = task_class(config.task).batch_shape(config, ROWS, TARGET)
     inputs = (_wide(batch[0], SOURCE), batch[1]) if config.task == "translation" else (batch,)
     leaves = {tuple(key.key for key in path): leaf.size for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
-    nodes = _merged(module_calls(objective.model, params, *inputs).inner, leaves)
-    sides: tuple[list[Node], list[Node]] = ([], [])
-    for node in nodes:
-        is_target = TARGET in (node.shape or ()) or (bool(sides[1]) and SOURCE not in (node.shape or ()))
-        sides[is_target].append(node)
+    sides: tuple[list[Block], list[Block]] = ([], [])
+    for block in _merged(module_calls(objective.model, params, *inputs).inner, leaves):
+        is_target = TARGET in block.shape or (bool(sides[1]) and SOURCE not in block.shape)
+        sides[is_target].append(block)
     seen: set[tuple[str, ...]] = set()
-    source, target = (tuple(_blocks(side, seen)) for side in sides)
-    keys = {block.key for side in (source, target) for outer in side for block in outer.walk()}
-    links = tuple(link for link in _links(*sides) if keys.issuperset(link))
-    return Architecture(source, target, links, count_parameters(params))
+    source, target = (tuple(_stacked(side, seen)) for side in sides)
+    return Architecture(source, target, tuple(_links(source, target)), count_parameters(params))
 
 
 def draw_architecture(subject: Subject, path: Path) -> list[str]:
@@ -127,7 +149,7 @@ def _wide(tokens: PyTree, width: int) -> PyTree:
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((leaf.shape[0], width), leaf.dtype), tokens)
 
 
-def _merged(calls: Sequence[ModuleCall], leaves: Mapping[tuple[str, ...], int]) -> list[Node]:
+def _merged(calls: Sequence[ModuleCall], leaves: Mapping[tuple[str, ...], int]) -> list[Block]:
     """The modules among ``calls``, each once at its last call; calls of a module by itself are part of it."""
     merged: dict[tuple[tuple[str, ...], str, object], list[ModuleCall]] = {}
     for call in _in_residuals(calls):
@@ -136,7 +158,7 @@ def _merged(calls: Sequence[ModuleCall], leaves: Mapping[tuple[str, ...], int]) 
             key = call.path, role, call.shape if role else None
             merged[key] = [*merged.pop(key, []), call]
     paths = {path for path, *_ in merged}
-    nodes = []
+    blocks = []
     for (path, role, _), same in merged.items():
         if any(path[:length] in paths for length in range(1, len(path))):
             continue  # Shown inside that module.
@@ -144,8 +166,8 @@ def _merged(calls: Sequence[ModuleCall], leaves: Mapping[tuple[str, ...], int]) 
         own = {leaf: size for leaf, size in leaves.items() if leaf[: len(path)] == path}
         for each in inner:
             own |= each.leaves
-        nodes.append(Node(path, same[-1].kind, role, same[-1].shape, own, tuple(inner)))
-    return nodes
+        blocks.append(Block(path, same[-1].kind, role, same[-1].shape or (), own, tuple(inner)))
+    return blocks
 
 
 def _in_residuals(calls: Sequence[ModuleCall]) -> list[ModuleCall]:
@@ -167,60 +189,24 @@ def _inner(calls: Sequence[ModuleCall], path: tuple[str, ...]) -> Iterator[Modul
             yield from _inner([each], path) if each.path == path else [each]
 
 
-def _blocks(nodes: Sequence[Node], seen: set[tuple[str, ...]]) -> Iterator[Block]:
-    """The blocks of modules; consecutive equal modules are one block."""
-    for _, group in groupby(nodes, Node.form):
-        same = list(group)
-        shown = same[-1]
-        is_shared = bool(shown.leaves) and shown.leaves.keys() <= seen
-        inner = tuple(_blocks(shown.inner, seen))
-        for node in same:
-            seen.update(node.leaves)
-        count = "shared" if is_shared else f"{shown.parameters:,} parameters" if shown.leaves else ""
-        shape = " × ".join(LETTERS.get(size, f"{size:,}") for size in shown.shape or ())
-        yield Block(
-            "/".join(shown.path),
-            _title(shown),
-            f"{shown.kind}  [{shape}]",
-            count,
-            inner,
-            len(same),
-            _sum_before(shown),
-            # Both directions of a recurrent encoder have the same input.
-            is_beside=shown.name.startswith("backward"),
-        )
+def _stacked(blocks: Sequence[Block], seen: set[tuple[str, ...]]) -> Iterator[Block]:
+    """The blocks, consecutive equal ones as one; ``seen`` are the paths of the parameters in earlier blocks."""
+    for _, group in groupby(blocks, Block.form):
+        *_, last = same = list(group)
+        is_shared = bool(last.leaves) and last.leaves.keys() <= seen
+        inner = tuple(_stacked(last.inner, seen))
+        seen.update(*(each.leaves for each in same))
+        yield replace(last, inner=inner, repeats=len(same), is_shared=is_shared)
 
 
-def _title(node: Node) -> str:
-    """The title of a module: its class for a residual connection, which is named after its part, else its name."""
-    if node.kind.endswith("Residual"):
-        return node.kind
-    name = node.role or node.name.replace("_", " ")
-    return f"+ {name}" if name.endswith("positions") else name
-
-
-def _sum_before(node: Node) -> int | None:
-    """For a residual connection, the index of the inner block above the sum: the norm if it is last, as in post-norm."""
-    if not node.kind.endswith("Residual"):
-        return None
-    last = len(node.inner) - 1
-    return last if node.inner[last].path[-1] == "norm" else last + 1
-
-
-def _links(source: Sequence[Node], target: Sequence[Node]) -> Iterator[tuple[str, str]]:
+def _links(source: Sequence[Block], target: Sequence[Block]) -> Iterator[tuple[str, str]]:
     """Links from the encoded source to each cross attention, and from an RNN's final state to the decoder."""
-    encoded = [node for node in source if SOURCE in (node.shape or ())]
-    for call in _walk(target) if encoded else ():
-        if call.path[-1] == "cross_attention":
-            yield "/".join(encoded[-1].path), "/".join(call.path)
-    if source and SOURCE not in (source[-1].shape or ()):
-        yield "/".join(source[-1].path), "/".join(next(node for node in target if node.inner).path)
-
-
-def _walk(nodes: Sequence[Node]) -> Iterator[Node]:
-    for node in nodes:
-        yield node
-        yield from _walk(node.inner)
+    encoded = [block for block in source if SOURCE in block.shape]
+    for block in (inner for outer in target for inner in outer.walk()):
+        if encoded and block.path[-1] == "cross_attention":
+            yield encoded[-1].key, block.key
+    if source and SOURCE not in source[-1].shape:
+        yield source[-1].key, next(block for block in target if block.inner).key
 
 
 class Box(NamedTuple):

@@ -83,14 +83,7 @@ def draw_scaling(subject: Subject, path: Path) -> list[str]:
     entropy = lines(numbers.entropy) | {"uniform: ln M": (sizes[[0, -1]], [np.log(KEYS)] * 2)}
     panels = [
         LinePanel("Variance of a score", variance, "d_k", "", dotted=("d_k",), x_scale="log2", y_scale="log"),
-        LinePanel(
-            f"Entropy of the softmax over {KEYS} keys",
-            entropy,
-            "d_k",
-            "nats",
-            dotted=("uniform: ln M",),
-            x_scale="log2",
-        ),
+        LinePanel(f"Entropy, {KEYS} keys", entropy, "d_k", "nats", dotted=("uniform: ln M",), x_scale="log2"),
         LinePanel("Norm of the softmax's Jacobian", lines(numbers.gradient), "d_k", "", x_scale="log2", y_scale="log"),
     ]
     draw_panels(panels, path, title="Scores of random queries and keys")
@@ -141,8 +134,8 @@ def draw_masks(subject: Subject, path: Path) -> list[str]:
         masks = row_masks(batch)
         source, target = (_pieces(side, tokenizer) for side, tokenizer in zip(batch, tokenizers, strict=True))
         starts = np.asarray(batch.target.positions[0]) == 0
-        inputs = ["<s>" if starts[index] else target[index - 1] for index in range(len(target))]
-        inputs = [PADDING if each == PADDING else own for each, own in zip(target, inputs, strict=True)]
+        shifted = ["<s>" if starts[index] else target[index - 1] for index in range(len(target))]
+        inputs = [PADDING if own == PADDING else before for own, before in zip(target, shifted, strict=True)]
         for kind, mask, rows, columns in (
             ("encoder", masks.encoder, source, source),
             ("decoder, causal", masks.decoder, target, inputs),

@@ -10,8 +10,6 @@ import numpy as np
 from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.canvas import FAINT_INK, HAIRLINE, INK, MARK, SEQUENTIAL, font
 
-Pieces = Sequence[str] | Mapping[str, Sequence[str]]
-
 WORD_START = "\N{LOWER ONE EIGHTH BLOCK}"
 SPACE_MARK = "\N{OPEN BOX}"
 MEAN = "mean of heads"
@@ -25,9 +23,9 @@ WIDE_LETTER = 1.65
 
 
 def draw_attention(
-    weights: Mapping[str, np.ndarray] | np.ndarray,
-    row_pieces: Pieces,
-    column_pieces: Pieces,
+    weights: Mapping[str, np.ndarray],
+    row_pieces: Sequence[str],
+    column_pieces: Sequence[str],
     path: str | Path,
     *,
     title: str = "",
@@ -35,47 +33,45 @@ def draw_attention(
     """Draws attention weights as a PNG and returns its path.
 
     As in figures 3-5 of Vaswani et al. 2017 and figure 3 of Bahdanau et al. 2015. ``weights``: arrays ``[H, Q, M]`` between 0
-    and 1, by layer from top to bottom, or one array ``[Q, M]``. ``row_pieces``: the ``Q`` querying tokens (target), on the
-    left; ``column_pieces``: the ``M`` attended tokens (source), below; by layer if layers differ. All panels share one color
-    scale from 0 to 1. With several heads the last column is their mean, and the most focused head has a frame. Raises
-    ValueError, which shows the shapes, if weights and pieces do not fit.
+    and 1, by layer from top to bottom. ``row_pieces``: the ``Q`` querying tokens (target), on the left; ``column_pieces``: the
+    ``M`` attended tokens (source), below. All panels share one color scale from 0 to 1. With several heads the last column is
+    their mean, and the most focused head has a frame. Raises ValueError, which shows the shapes, if weights and pieces do not
+    fit.
     """
-    layers = _checked_layers(weights)
-    rows = {name: _pieces_of(row_pieces, name, layer.shape, axis=1) for name, layer in layers.items()}
-    columns = {name: _pieces_of(column_pieces, name, layer.shape, axis=2) for name, layer in layers.items()}
-    panels = {name: _panels(layer) for name, layer in layers.items()}
-    repeats_columns = len({tuple(pieces) for pieces in columns.values()}) > 1
+    rows, columns = ([visible_piece(piece) for piece in side] for side in (row_pieces, column_pieces))
+    weights = {name: np.asarray(layer, np.float32) for name, layer in weights.items()}
+    for name, layer in weights.items():
+        if layer.ndim != 3 or layer.shape[1:] != (len(rows), len(columns)):
+            problem = f"{len(rows)} row_pieces and {len(columns)} column_pieces do not fit weights {name!r}"
+            raise ValueError(f"{problem} of shape {layer.shape}, expected [H, Q, M]")
+    panels = {name: _panels(layer) for name, layer in weights.items()}
 
     # Sizes in inches. A large grid is viewed at a smaller scale, so headings grow with it; labels grow with the cells.
-    most_rows, most_columns = (max(map(len, side.values())) for side in (rows, columns))
     num_columns = max(map(len, panels.values()))
     wanted = PANEL_INCHES * (2.4 if num_columns * len(panels) == 1 else 1.0)
-    cell = min(max(wanted / max(most_rows, most_columns), MIN_CELL_INCHES), MAX_CELL_INCHES)
+    cell = min(max(wanted / max(len(rows), len(columns)), MIN_CELL_INCHES), MAX_CELL_INCHES)
     label_points = min(max(cell * POINTS_PER_INCH * 0.72, 5.5), 9.5)
     letter = label_points * 0.62 / POINTS_PER_INCH
-    left_labels, bottom_labels = (
-        letter * max(_letters(piece) for pieces in side.values() for piece in pieces) for side in (rows, columns)
-    )
-    panel_width, panel_height = cell * most_columns, cell * most_rows
+    left_labels, bottom_labels = (letter * max(map(_letters, side)) for side in (rows, columns))
+    panel_width, panel_height = cell * len(columns), cell * len(rows)
     scale = min(max(num_columns * panel_width / 12, 1.0), 2.0)
-    left = left_labels + 0.2 + 0.3 * scale * any(panels)
+    left = left_labels + 0.2 + 0.3 * scale
     right = 0.55 + 0.3 * scale
-    row_gap = bottom_labels + 0.25 if repeats_columns else GAP
     width = left + num_columns * (panel_width + GAP) - GAP + right
     letters = max(int(width / (TITLE_POINTS * scale * 0.68 / POINTS_PER_INCH)), 20)
     title = "\n".join(part for line in title.splitlines() for part in textwrap.wrap(line, letters))
     above = 0.42 + 0.2 * max(title.count("\n") - 1, 0) if title else 0.0
     top = scale * (above + (0.36 if num_columns > 1 else 0.16))
     note = []
-    if focused := most_focused(layers):
+    if focused := most_focused(weights):
         words = f"Framed: {focused[0]}, head {focused[1]}, the most focused. --layer and --head draw one head alone."
         note = textwrap.wrap(words, int((width - left) / (NOTE_POINTS * scale * 0.6 / POINTS_PER_INCH)))
     below_panels = bottom_labels + 0.22 + 0.19 * scale * len(note)
-    height = top + len(panels) * (panel_height + row_gap) - row_gap + below_panels
+    height = top + len(panels) * (panel_height + GAP) - GAP + below_panels
 
     figure = canvas.blank_figure(width, height)
     for row, name in enumerate(panels):
-        row_top = top + row * (panel_height + row_gap)
+        row_top = top + row * (panel_height + GAP)
         for column, (heading, matrix) in enumerate(panels[name]):
             axes = canvas.add_panel(figure, left + column * (panel_width + GAP), row_top, panel_width, panel_height)
             axes.imshow(matrix, cmap=SEQUENTIAL, vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
@@ -84,8 +80,8 @@ def draw_attention(
             if focused == (name, column + 1):
                 for spine in axes.spines.values():
                     spine.set(color=MARK, linewidth=2.2 * scale, zorder=3)
-            below = columns[name] if row == len(panels) - 1 or repeats_columns else []
-            canvas.name_cells(axes, [] if column else rows[name], below, label_points)
+            below = columns if row == len(panels) - 1 else []
+            canvas.name_cells(axes, [] if column else rows, below, label_points)
             if row == 0 and heading:
                 color, weight = (INK, "bold") if heading == MEAN else (FAINT_INK, "normal")
                 axes.set_title(heading, fontproperties=font(NOTE_POINTS * scale, weight=weight), color=color, pad=5)
@@ -122,31 +118,6 @@ def visible_piece(piece: str) -> str:
     """Returns a token as shown on an axis: sentencepiece's word start as an open box, unprintable characters escaped."""
     shown = piece.replace(WORD_START, SPACE_MARK).replace(" ", SPACE_MARK)
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in shown)
-
-
-def _checked_layers(weights: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
-    if not isinstance(weights, Mapping):
-        weights = {"": weights}
-    layers = {name: np.asarray(layer, np.float32) for name, layer in weights.items()}
-    layers = {name: layer[None] if layer.ndim == 2 else layer for name, layer in layers.items()}
-    if not layers:
-        raise ValueError("there are no attention weights to draw")
-    for name, layer in layers.items():
-        if layer.ndim != 3 or 0 in layer.shape:
-            raise ValueError(f"weights {name!r} have shape {layer.shape}; they must be [heads, Q, M] or [Q, M]")
-    return layers
-
-
-def _pieces_of(pieces: Pieces, name: str, shape: tuple[int, ...], *, axis: int) -> list[str]:
-    side = "row_pieces" if axis == 1 else "column_pieces"
-    if isinstance(pieces, Mapping):
-        if name not in pieces:
-            raise ValueError(f"{side} has no layer {name!r}, only {', '.join(map(repr, pieces))}")
-        pieces = pieces[name]
-    if len(pieces) != shape[axis]:
-        problem = f"{len(pieces)} {side} do not fit weights {name!r} of shape {shape}"
-        raise ValueError(f"{problem}; axis {axis} has {shape[axis]}")
-    return [visible_piece(piece) for piece in pieces]
 
 
 def _panels(layer: np.ndarray) -> list[tuple[str, np.ndarray]]:

@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -24,6 +25,8 @@ INK = "#1b2733"
 FAINT_INK = "#5d6b79"
 HAIRLINE = "#c9d1d9"
 LINE_COLORS = ("#1b5a8a", "#d1702a", "#3c8d5a", "#8a4f9e", "#b23a48", "#6b7a89")
+# After all colors are used, they repeat with the next style.
+LINE_STYLES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 MARK = LINE_COLORS[1]
 # Lightness falls evenly from white to ink, so it also prints in gray.
 SEQUENTIAL = LinearSegmentedColormap.from_list(

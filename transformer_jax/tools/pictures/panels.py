@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from transformer_jax.config.errors import DataError
 from transformer_jax.tools.pictures import canvas
-from transformer_jax.tools.pictures.canvas import HAIRLINE, INK, LINE_COLORS, SEQUENTIAL, SIGNED, font
+from transformer_jax.tools.pictures.canvas import HAIRLINE, INK, LINE_COLORS, LINE_STYLES, SEQUENTIAL, SIGNED, font
 
 COLUMNS = 3
 WIDTH, HEIGHT = 3.9, 2.7
@@ -27,7 +27,7 @@ LABEL_POINTS, NUMBER_POINTS = 8.5, 7.0
 @dataclass(frozen=True)
 class LinePanel:
     """Lines by name, each with x and y values; lines in ``dotted`` are for comparison. ``marks``: markers instead of a
-    line. ``x_scale``: ``linear``, ``log`` or ``log2``, which has powers of 2.
+    line. ``x_scale``: ``linear``, ``integer``, ``log`` or ``log2``, which has powers of 2.
     """
 
     title: str
@@ -58,12 +58,17 @@ class LinePanel:
     def draw(self, axes: Axes) -> None:
         """Draws into ``axes``; names that start with ``_`` are not in the legend."""
         for number, (name, (x, y)) in enumerate(self.lines.items()):
-            style = ":" if name in self.dotted else "" if self.marks else "-"
-            color = LINE_COLORS[number % len(LINE_COLORS)]
-            marker = "" if name in self.dotted else self.marks
-            axes.plot(x, y, label=name, color=color, linestyle=style, linewidth=1.4, marker=marker, markersize=4)
-        if self.x_scale != "linear":  # Setting that would also remove the names of categories.
+            repeated, color = divmod(number, len(LINE_COLORS))
+            style = ":" if name in self.dotted else "" if self.marks else LINE_STYLES[repeated % len(LINE_STYLES)]
+            # A single point makes no line.
+            marker = "" if name in self.dotted else self.marks or "o" * (np.size(y) == 1)
+            axes.plot(
+                x, y, label=name, color=LINE_COLORS[color], linestyle=style, linewidth=1.4, marker=marker, markersize=4
+            )
+        if self.x_scale.startswith("log"):
             axes.set_xscale("log", base=2 if self.x_scale == "log2" else 10)
+        elif self.x_scale == "integer":
+            axes.locator_params(axis="x", integer=True)
         axes.set_yscale(self.y_scale)
         for line in axes.get_lines():
             if band := self.bands.get(str(line.get_label())):
@@ -126,9 +131,9 @@ class MatrixPanel:
 Panel = LinePanel | MatrixPanel
 
 
-def draw_panels(panels: Sequence[Panel], path: str | Path, *, title: str = "") -> Path:
-    """Draws the panels row by row, up to three side by side, as a PNG, and returns its path."""
-    columns = min(COLUMNS, len(panels))
+def draw_panels(panels: Sequence[Panel], path: str | Path, *, title: str = "", columns: int = COLUMNS) -> Path:
+    """Draws the panels row by row, up to ``columns`` side by side, as a PNG, and returns its path."""
+    columns = min(columns, len(panels))
     left = max(panel.margins[0] for panel in panels)
     bottom = max(panel.margins[1] for panel in panels)
     wide, high = left + WIDTH + RIGHT, TOP + HEIGHT + bottom
@@ -151,11 +156,9 @@ def draw_heat_map(
 ) -> Path:
     """Draws a matrix [R, C] of values of at least 0 as a PNG, writes values above 0 into their cells, and returns the path.
 
-    Raises DataError for more than ``MOST_CELLS`` rows or columns, ValueError if the names do not fit the shape.
+    Raises DataError for more than ``MOST_CELLS`` rows or columns.
     """
     require_drawable(matrix.shape, "heat map")
-    if matrix.shape != (len(rows), len(columns)):
-        raise ValueError(f"{len(rows)} rows and {len(columns)} columns do not name a matrix {matrix.shape}")
     # 2, 0.5, 0.33: short enough for a cell.
     texts = [[f"{value:.2f}".rstrip("0").rstrip(".") if value else "" for value in row] for row in matrix]
     longest = max((len(text) for row in texts for text in row), default=1)

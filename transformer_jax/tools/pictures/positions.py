@@ -80,12 +80,9 @@ def draw_positions(subject: Subject, path: Path) -> list[str]:
     """
     config = subject.config.model
     positions = getattr(config, "positions", "none")
-    if positions == "none":
-        raise ConfigError(f"{subject.name}: this model has no positional encodings; give a Transformer that has them")
     if positions != "sinusoidal" and not (positions == "learned" and subject.restore):
-        raise ConfigError(
-            f"{subject.name}: model.positions={positions}; takes sinusoidal, or a run that has learned them"
-        )
+        problem = f"model.positions={positions}; takes sinusoidal, or a run that has learned them"
+        raise ConfigError(f"{subject.name}: {problem}")
     numbers = position_numbers(config.d_model)
     panels = _panels(numbers)
     lines = [
@@ -106,17 +103,19 @@ def draw_positions(subject: Subject, path: Path) -> list[str]:
 
 
 def _panels(numbers: PositionNumbers) -> list[Panel]:
-    table, width = numbers.table, min(SHOWN_WIDTH, numbers.table.shape[1])
-    positions = np.arange(len(table))
-    shifts = np.arange(1, len(numbers.fitted) + 1)
-    shown = [table.shape[1] * eighths // 16 * 2 for eighths in (1, 2, 3, 4)]
-    curves = {f"column {column}": (positions[:SHOWN_POSITIONS], table[:SHOWN_POSITIONS, column]) for column in shown}
-    rotated = table @ shift_matrix(SHOWN_SHIFT, table.shape[1]).T
-    column = shown[0]
+    table, d_model = numbers.table, numbers.table.shape[1]
+    width, positions, shifts = (
+        min(SHOWN_WIDTH, d_model),
+        np.arange(SHOWN_POSITIONS),
+        np.arange(1, len(numbers.fitted) + 1),
+    )
+    columns = [d_model * eighths // 16 * 2 for eighths in (1, 2, 3, 4)]
+    curves = {f"column {column}": (positions, table[positions, column]) for column in columns}
+    matrix, column = shift_matrix(SHOWN_SHIFT, d_model), columns[0]
     moved = {
-        f"PE(p + {SHOWN_SHIFT})": (positions[:SHOWN_POSITIONS], table[SHOWN_SHIFT:][:SHOWN_POSITIONS, column]),
-        f"M_{SHOWN_SHIFT} PE(p)": (positions[:SHOWN_POSITIONS], rotated[:SHOWN_POSITIONS, column]),
-        "PE(p)": (positions[:SHOWN_POSITIONS], table[:SHOWN_POSITIONS, column]),
+        f"PE(p + {SHOWN_SHIFT})": (positions, table[positions + SHOWN_SHIFT, column]),
+        f"M_{SHOWN_SHIFT} PE(p)": (positions, (table[positions] @ matrix.T)[:, column]),
+        "PE(p)": (positions, table[positions, column]),
     }
     errors = {
         "closed form": (shifts, numbers.closed_form),
@@ -124,19 +123,13 @@ def _panels(numbers: PositionNumbers) -> list[Panel]:
         "least squares, later": (shifts, numbers.held_out),
         "1e-5": (shifts[[0, -1]], np.array([1e-5, 1e-5])),
     }
-    matrix = shift_matrix(SHOWN_SHIFT, table.shape[1])[:width, :width]
+    shifted = f"Column {column} shifted by M_{SHOWN_SHIFT}"
     return [
-        MatrixPanel("PE(position, column)", table[:SHOWN_POSITIONS], "column", "position", is_signed=True),
+        MatrixPanel("PE(position, column)", table[positions], "column", "position", is_signed=True),
         LinePanel("Four of its columns", curves, "position", ""),
-        LinePanel("PE(p) · PE(p + k), for every p", {"_": (positions, numbers.dots)}, "k", ""),
-        MatrixPanel(f"M_{SHOWN_SHIFT}, first {width} rows and columns", matrix, is_signed=True),
-        LinePanel(
-            f"Column {column} shifted by M_{SHOWN_SHIFT}",
-            moved,
-            "position p",
-            "",
-            dotted=(f"M_{SHOWN_SHIFT} PE(p)",),
-        ),
+        LinePanel("PE(p) · PE(p + k), for every p", {"_": (np.arange(len(table)), numbers.dots)}, "k", ""),
+        MatrixPanel(f"M_{SHOWN_SHIFT}, first {width} rows and columns", matrix[:width, :width], is_signed=True),
+        LinePanel(shifted, moved, "position p", "", dotted=(f"M_{SHOWN_SHIFT} PE(p)",)),
         LinePanel("Largest |PE(p + k) - M_k PE(p)|", errors, "k", "", dotted=("1e-5",), y_scale="log"),
     ]
 

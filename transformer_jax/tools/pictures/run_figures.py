@@ -16,14 +16,15 @@ from transformer_jax.array_types import EOS_ID, PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.batches import token_rows
 from transformer_jax.data.pair_encoding import joined
-from transformer_jax.models.inspection import head_counts, without_head
+from transformer_jax.models.inspection import head_counts, layers_by_kind, without_head
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tools.pictures.figures import Subject
 from transformer_jax.tools.pictures.panels import LinePanel, MatrixPanel, Panel, draw_panels
 from transformer_jax.tools.reports.run_report import differing_settings
 
 TEST, SENTENCES = "test", 200
-KINDS = ("encoder self", "decoder self", "decoder cross")
+# Kinds of attention, and their titles.
+KINDS = {"encoder": "encoder self", "decoder": "decoder self", "cross": "decoder cross"}
 ROWS, FEWEST = 32, 3
 
 
@@ -34,34 +35,18 @@ class Scores(NamedTuple):
     loss: float
 
 
-class HeadImportance(NamedTuple):
-    """Scores of the whole model, and without each head, by attention (``encoder_layers_0/self_attention``)."""
-
-    whole: Scores
-    masked: dict[str, list[Scores]]
-
-    def changes(self, kind: str, metric: str) -> np.ndarray:
-        """Scores without each head minus scores of the whole model [layers, heads], for a ``kind`` of attention."""
-        paths = self.paths(kind)
-        return np.array(
-            [[getattr(scores, metric) - getattr(self.whole, metric) for scores in self.masked[path]] for path in paths]
-        )
-
-    def paths(self, kind: str) -> list[str]:
-        """The attentions of a kind, such as ``decoder cross``."""
-        side, _, name = kind.partition(" ")
-        return [
-            path for path in self.masked if path.startswith(f"{side}_layers") and path.endswith(f"{name}_attention")
-        ]
+Changes = dict[str, dict[str, np.ndarray]]
+"""Scores without each head minus scores of the whole model [H, 2], by kind of attention and path of its module."""
 
 
-def head_importance(params: PyTree, evaluate: Callable[[PyTree], Scores]) -> HeadImportance:
-    """Scores without each head in turn, without further training."""
-    masked = {
-        attention: [evaluate(without_head(params, attention, head)) for head in range(count)]
-        for attention, count in head_counts(params).items()
+def head_importance(params: PyTree, evaluate: Callable[[PyTree], Scores]) -> tuple[Scores, Changes]:
+    """Scores of the whole model, and their changes without each head in turn, without further training."""
+    whole = evaluate(params)
+    changes = {
+        path: np.array([np.subtract(evaluate(without_head(params, path, head)), whole) for head in range(count)])
+        for path, count in head_counts(params).items()
     }
-    return HeadImportance(evaluate(params), masked)
+    return whole, layers_by_kind(changes)
 
 
 def draw_heads(subject: Subject, path: Path) -> list[str]:
@@ -78,42 +63,44 @@ def draw_heads(subject: Subject, path: Path) -> list[str]:
         metrics = task.evaluate(params, TEST, limit=limit).metrics
         return Scores(metrics["bleu"], metrics["loss"])
 
-    found = head_importance(trained.params, evaluate)
-    bleu, loss = found.whole
-    draw_panels(_head_panels(found), path, title=f"Without one head; with all: BLEU {bleu:.2f}, loss {loss:.3f}")
-    return [f"all heads: BLEU {bleu:.2f}, loss {loss:.4f}; {limit} sentences", *_extreme_heads(found)]
+    (bleu, loss), changes = head_importance(trained.params, evaluate)
+    draw_panels(_head_panels(changes), path, title=f"Without one head; with all: BLEU {bleu:.2f}, loss {loss:.3f}")
+    return [f"all heads: BLEU {bleu:.2f}, loss {loss:.4f}; {limit} sentences", *_extreme_heads(changes)]
 
 
-def _head_panels(found: HeadImportance) -> list[Panel]:
+def _head_panels(changes: Changes) -> list[Panel]:
     panels: list[Panel] = []
-    # A decoder of other mixers has no self-attention.
-    kinds = [kind for kind in KINDS if found.paths(kind)]
-    for metric, numbers in (("bleu", ".1f"), ("loss", ".2f")):
-        limit = max(float(np.abs(found.changes(kind, metric)).max()) for kind in kinds)
-        for kind in kinds:
-            changes = found.changes(kind, metric)
-            rows = [f"layer {int(re.findall(r'layers_(\d+)', path)[0]) + 1}" for path in found.paths(kind)]
-            columns = [f"head {head + 1}" for head in range(changes.shape[1])]
-            title = f"{kind}: change of {'BLEU' if metric == 'bleu' else 'loss'}"
-            panel = MatrixPanel(
-                title, changes, rows=rows, columns=columns, is_signed=True, numbers=numbers, limit=limit
+    for index, (metric, numbers) in enumerate((("BLEU", ".1f"), ("loss", ".2f"))):
+        matrices = {kind: np.stack([*layers.values()])[:, :, index] for kind, layers in changes.items()}
+        limit = max(float(np.abs(matrix).max()) for matrix in matrices.values())
+        for kind, matrix in matrices.items():
+            rows = [f"layer {_layer(path)}" for path in changes[kind]]
+            columns = [f"head {head + 1}" for head in range(matrix.shape[1])]
+            cells = {"rows": rows, "columns": columns, "numbers": numbers}
+            panels.append(
+                MatrixPanel(f"{KINDS[kind]}: change of {metric}", matrix, is_signed=True, limit=limit, **cells)
             )
-            panels.append(panel)
     return panels
 
 
-def _extreme_heads(found: HeadImportance) -> list[str]:
+def _layer(path: str) -> int:
+    """The number of the layer of a module, from 1."""
+    return int(re.findall(r"layers_(\d+)", path)[0]) + 1
+
+
+def _extreme_heads(changes: Changes) -> list[str]:
     """The three heads without which BLEU is lowest, and the number of heads that cost less than 0.2 BLEU each."""
-    changes = {}
-    for path, heads in found.masked.items():
-        side, layer, kind = re.findall(r"(\w+)_layers_(\d+)/(\w+)_attention", path)[0]
-        for head, scores in enumerate(heads):
-            changes[f"{side} layer {int(layer) + 1}, {kind}, head {head + 1}"] = scores.bleu - found.whole.bleu
-    worst = sorted(changes, key=changes.__getitem__)[:3]
-    spare = sum(change > -0.2 for change in changes.values())
+    of_heads = {
+        f"{KINDS[kind]}, layer {_layer(path)}, head {head + 1}": bleu
+        for kind, layers in changes.items()
+        for path, heads in layers.items()
+        for head, (bleu, _) in enumerate(heads)
+    }
+    worst = sorted(of_heads, key=of_heads.__getitem__)[:3]
+    spare = sum(change > -0.2 for change in of_heads.values())
     return [
-        *(f"  without {name}: {changes[name]:+.2f} BLEU" for name in worst),
-        f"  {spare} of {len(changes)} cost less than 0.2 BLEU, one at a time",
+        *(f"  without {name}: {of_heads[name]:+.2f} BLEU" for name in worst),
+        f"  {spare} of {len(of_heads)} cost less than 0.2 BLEU, one at a time",
     ]
 
 
@@ -138,11 +125,8 @@ def loss_by_length(trained: Any, limit: int = 0) -> LengthNumbers:
     tokenizers = trained.tokenizers
     groups: dict[int, list[tuple[list[int], list[int]]]] = {}
     for pair in trained.task.evaluator.pairs(trained.config.data.split_name("validation"), limit):
-        source, target = (
-            [*tokenizers.source.encode(pair.source), EOS_ID],
-            [*tokenizers.target.encode(pair.target), EOS_ID],
-        )
-        groups.setdefault(len(target), []).append((source, target))
+        source, target = tokenizers.source.encode(pair.source), tokenizers.target.encode(pair.target)
+        groups.setdefault(len(target) + 1, []).append(([*source, EOS_ID], [*target, EOS_ID]))
     loss = jax.jit(trained.task.objective.unsmoothed_loss)
     width = max(len(side) for members in groups.values() for pair in members for side in pair)
     rows = []

@@ -10,7 +10,6 @@ from string import Template
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation
 
@@ -28,8 +27,8 @@ SIDES = (
 )
 """Offsets of a name from its point, in points, with its alignment, in order of preference."""
 WIDTH, HEIGHT, MARGIN, TOP, BOTTOM = 6.4, 5.0, 0.3, 0.55, 0.5
-MARGIN_FACTOR = 1.4
-"""Size of the panel of an analogy relative to the extent of its points, to leave space for names."""
+MARGIN_SHARE = 0.2
+"""Margins of the panel of an analogy relative to the extent of its points, to leave space for names."""
 OFFSET_COLOR, SIDE_COLOR = "#d1702a", "#9fb3c4"
 
 
@@ -101,8 +100,7 @@ def draw_analogy(words: Sequence[str], points: np.ndarray, target: np.ndarray, p
     Both axes have the same scale.
     """
     figure = canvas.blank_figure(WIDTH, HEIGHT)
-    size = np.array([WIDTH - 2 * MARGIN, HEIGHT - TOP - BOTTOM])
-    axes = canvas.add_panel(figure, MARGIN, TOP, *size)
+    axes = canvas.add_panel(figure, MARGIN, TOP, WIDTH - 2 * MARGIN, HEIGHT - TOP - BOTTOM)
     a, b, c, d = points
     for start, end in ((a, c), (b, target)):
         axes.plot(*zip(start, end, strict=True), color=SIDE_COLOR, linewidth=1.2, linestyle="--")
@@ -111,7 +109,9 @@ def draw_analogy(words: Sequence[str], points: np.ndarray, target: np.ndarray, p
         axes.annotate("", tuple(end), tuple(start), arrowprops=arrow)
     axes.plot(*zip(target, d, strict=True), color=FAINT_INK, linewidth=1.0, linestyle=":")
     axes.scatter(points[:, 0], points[:, 1], s=36, color=INK, zorder=3)
-    axes.scatter(target[:1], target[1:], s=60, facecolors="white", edgecolors=OFFSET_COLOR, linewidths=1.6, zorder=3)
+    total = f"{words[1]} \N{MINUS SIGN} {words[0]} + {words[2]}"
+    circle = {"facecolors": "white", "edgecolors": OFFSET_COLOR, "linewidths": 1.6}
+    axes.scatter(target[:1], target[1:], s=60, zorder=3, label=total, **circle)
     middle = points[:3].mean(axis=0)
     for word, point, inner in zip(words, points, (middle, middle, middle, target), strict=True):
         # Names are on the outer side of their points; the name of d is on the side away from b - a + c.
@@ -120,25 +120,10 @@ def draw_analogy(words: Sequence[str], points: np.ndarray, target: np.ndarray, p
         label.set_path_effects([withStroke(linewidth=3, foreground="white")])
         label.set_fontproperties(font(11))
         label.set_parse_math(False)
-    circle = Line2D([], [], linestyle="", marker="o", markersize=8, markerfacecolor="white", markeredgewidth=1.6)
-    circle.set_markeredgecolor(OFFSET_COLOR)
-    key = figure.legend(
-        [circle],
-        [f"{words[1]} \N{MINUS SIGN} {words[0]} + {words[2]}"],
-        loc="lower left",
-        bbox_to_anchor=(MARGIN / WIDTH, 0.08 / HEIGHT),
-        borderaxespad=0.0,
-        prop=font(10),
-        frameon=False,
-        labelcolor=INK,
-    )
+    key = axes.legend(loc="upper left", bbox_to_anchor=(0, 0), prop=font(10), frameon=False, labelcolor=INK)
     key.get_texts()[0].set_parse_math(False)
-    shown = np.concatenate([points, [target]])
-    low, high = shown.min(axis=0), shown.max(axis=0)
-    half = size / 2 * max(*((high - low) * MARGIN_FACTOR / size), 1e-9)
-    middle = (low + high) / 2
-    axes.set_xlim(middle[0] - half[0], middle[0] + half[0])
-    axes.set_ylim(middle[1] - half[1], middle[1] + half[1])
+    axes.margins(MARGIN_SHARE)
+    axes.set_aspect("equal", adjustable="datalim")
     canvas.frame(axes)
     canvas.add_title(figure, f"{words[0]} is to {words[1]} as {words[2]} is to {words[3]}")
     return canvas.write_png(figure, path)
