@@ -131,16 +131,10 @@ def test_a_model_of_ours_computes_the_same_there(make, settings, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "settings"),
-    [
-        (small_model, {"norm_epsilon": 1e-5, "feed_forward": "gelu"}),
-        (small_model, {"norm_epsilon": 1e-5, "tying": "output", "attention": "biased", "logits_bias": True}),
-        (byte_language_model, {"tying": "output"}),
-        (byte_language_model, {"tying": "none", "attention": "multi_head", "feed_forward": "relu"}),
-    ],
+    "settings", [{"feed_forward": "gelu"}, {"tying": "output", "attention": "biased", "logits_bias": True}]
 )
-def test_a_model_comes_back_bit_for_bit(make, settings, tmp_path):
-    made = make(**settings)
+def test_a_model_comes_back_bit_for_bit(settings, tmp_path):
+    made = small_model(norm_epsilon=1e-5, **settings)
     hugging_face.export(made.opened(), tmp_path)
     found = hugging_face.read(tmp_path)
     assert_same_parameters(found, made)
@@ -165,7 +159,7 @@ def test_a_setting_that_they_lack_is_named(make, settings, tmp_path):
 
 
 UNREADABLE = [
-    ({"model_type": "bart"}, "model_type='bart' is not one of marian, gpt2, m2m_100"),
+    ({"model_type": "bart"}, "model_type='bart' is not one of marian, m2m_100"),
     ({"activation_function": "tanh"}, "activation_function='tanh'"),
     ({"normalize_before": True}, "config.json: normalize_before=True is not supported; expected False"),
     ({"encoder_layers": 3}, "tensors are missing: encoder.layers.2"),
@@ -199,17 +193,6 @@ def test_what_cannot_be_read_is_named_and_nothing_is_written(opus, tmp_path, cap
     (folder / "config.json").write_text(json.dumps(described))
     (folder / "model.safetensors").unlink()
     assert "neither model.safetensors nor pytorch_model.bin" in problem()
-
-
-def test_gpt2_is_read_with_a_tokenizer_of_ours_alone(tmp_path):
-    hugging_face.export(byte_language_model().opened(), tmp_path)
-    described = (tmp_path / "config.json").read_text()
-    (tmp_path / "config.json").write_text(described.replace('"n_embd": 16', '"n_embd": 32'))
-    with pytest.raises(DataError, match=r"has shape \(16,\), expected \(32,\)"):
-        hugging_face.read(tmp_path)
-    (tmp_path / "tokenizer").rename(tmp_path / "elsewhere")
-    with pytest.raises(DataError, match="GPT-2's own .vocab.json, merges.txt. is not supported"):
-        hugging_face.read(tmp_path)
 
 
 def test_a_pickle_that_could_run_code_is_refused(tmp_path):

@@ -93,7 +93,7 @@ open_counterpart = ArchiveCounterpart
 
 def _read_files(folder: Path) -> ImportedModel:
     path = folder / MANIFEST
-    manifest = read_object(path, "a folder that export --format=safetensors wrote")
+    manifest = read_object(path)
     version = value_of(manifest, "schema_version", int, path)
     if version != SCHEMA_VERSION:
         raise DataError(f"{path}: schema_version {version}; this version reads {SCHEMA_VERSION}")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer_jax.config import DataError, ExperimentConfig, from_dict
+from transformer_jax.config import DataError, from_dict
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.tools.interop.matrix_layout import as_kernels, matrix_shapes, table_names, without_zero_biases
 from transformer_jax.tools.interop.models import ImportedModel, require_same_shapes
@@ -68,31 +68,30 @@ class VocabularyOrder:
 
     theirs: np.ndarray
 
-    @property
-    def size_there(self) -> int:
-        """Number of foreign ids; each has an id here."""
-        return len(np.unique(self.theirs[self.theirs != NOWHERE]))
+    @cached_property
+    def ours(self) -> dict[int, int]:
+        """Ids here by foreign id, the last if there are two."""
+        return {int(there): here for here, there in enumerate(self.theirs) if there != NOWHERE}
 
     @property
     def is_complete(self) -> bool:
         """Whether ids correspond one to one."""
-        return bool(np.all(self.theirs != NOWHERE)) and not len(self.repeated)
+        return len(self.ours) == len(self.theirs)
 
-    @cached_property
-    def repeated(self) -> np.ndarray:
+    @property
+    def repeated(self) -> list[int]:
         """Ids here whose foreign id also has a later id here."""
-        last = {int(there): i for i, there in enumerate(self.theirs)}
-        found = [i for i, there in enumerate(self.theirs) if last[int(there)] != i and there != NOWHERE]
-        return np.array(found, np.int64)
+        return [i for i, there in enumerate(self.theirs) if self.ours.get(int(there), i) != i]
 
     def pieces(self, theirs: Mapping[int, str]) -> list[str]:
         """Pieces by id here, from pieces by foreign id."""
         return [SPECIAL_PIECES.get(i) or theirs.get(int(there), f"<{there}>") for i, there in enumerate(self.theirs)]
 
-    def rows(self, table: np.ndarray, missing: float = 0.0) -> np.ndarray:
-        """Rows of a foreign table in the order of this package."""
-        missing_row = np.full((1, *table.shape[1:]), missing, table.dtype)
-        return np.concatenate([table, missing_row])[self.theirs]
+    def rows(self, table: np.ndarray) -> np.ndarray:
+        """Rows of a foreign table in the order of this package; missing ones are zero."""
+        rows = table[self.theirs]
+        rows[self.theirs == NOWHERE] = 0.0
+        return rows
 
     def to_theirs(self, ids: Sequence[int]) -> list[int]:
         """Foreign ids."""
@@ -100,19 +99,14 @@ class VocabularyOrder:
 
     def to_ours(self, ids: Sequence[int]) -> list[int]:
         """Ids here; UNK for an id without one."""
-        return [self._ours.get(int(i), UNK_ID) for i in ids]
+        return [self.ours.get(int(i), UNK_ID) for i in ids]
 
     def logits(self, theirs: np.ndarray) -> np.ndarray:
         """Foreign logits [..., V] in the order of this package; missing and repeated ids get ``MISSING_LOGIT``."""
-        filled = np.concatenate([theirs, np.full((*theirs.shape[:-1], 1), MISSING_LOGIT, theirs.dtype)], axis=-1)
-        ours = filled[..., self.theirs]
-        ours[..., self.repeated] = MISSING_LOGIT
+        ours, is_missing = theirs[..., self.theirs], self.theirs == NOWHERE
+        is_missing[self.repeated] = True
+        ours[..., is_missing] = MISSING_LOGIT
         return ours
-
-    @cached_property
-    def _ours(self) -> dict[int, int]:
-        """Ids here by foreign id."""
-        return {int(there): here for here, there in enumerate(self.theirs) if there != NOWHERE}
 
 
 def vocabulary_order(size: int, *, pad: int, start: int, eos: int, unk: int) -> VocabularyOrder:
@@ -166,17 +160,16 @@ def imported_translation(
     config = from_dict({"tokenizer": tokenizer, "model": model, "data": dict(languages)})
     source_order, target_order = orders
     for name, table, order in zip(Tables._fields, tables, (source_order, *[target_order] * 3), strict=True):
-        if len(table) != order.size_there:
-            problem = f"{len(table):,} rows for a vocabulary of {order.size_there:,} pieces"
+        if len(table) != len(order.ours):
+            problem = f"{len(table):,} rows for a vocabulary of {len(order.ours):,} pieces"
             raise DataError(f"the {name} table has {problem}")
         if table.shape[1:] not in ((), (config.model.d_model,)):
             problem = f"has shape {table.shape}, but the model has width {config.model.d_model}"
             raise DataError(f"the {name} table {problem}")
-    bias = target_order.rows(tables.bias, MISSING_LOGIT)
     # An id that is both BOS and EOS is generated as EOS.
-    bias[target_order.repeated] = MISSING_LOGIT
+    bias = target_order.logits(tables.bias)
     has_bias = not target_order.is_complete or bool(np.any(bias))
-    config = _with_model(config, logits_bias=has_bias)
+    config = replace(config, model=replace(config.model, logits_bias=has_bias))
     all_shapes = ImportedModel(config, tokenizers, {}).shapes()
     shapes = {name: shape for name, shape in all_shapes.items() if name.startswith(("encoder_", "decoder_"))}
     expected = {fairseq_name(name): shape for name, shape in matrix_shapes(shapes).items()}
@@ -192,9 +185,5 @@ def imported_translation(
         named["projection/logits_bias"] = bias
     kept = without_zero_biases(named)
     if len(kept) < len(named):
-        config = _with_model(config, attention="multi_head")
+        config = replace(config, model=replace(config.model, attention="multi_head"))
     return ImportedModel(config, tokenizers, kept)
-
-
-def _with_model(config: ExperimentConfig, **settings: object) -> ExperimentConfig:
-    return replace(config, model=replace(config.model, **settings))

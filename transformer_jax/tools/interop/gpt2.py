@@ -1,58 +1,31 @@
-"""Export and import of language models as ``GPT2LMHeadModel`` of transformers (Radford et al. 2019).
+"""Export of language models as ``GPT2LMHeadModel`` of transformers (Radford et al. 2019).
 
 GPT-2 is a pre-norm decoder with learned positions and attention biases; absent biases are written as zeros. If the embedding is
 scaled, the scaled table and a separate output projection are written. The tokenizer is written in this package's format, since
-transformers has no tokenizer class with these ids; only such folders can be read. GPT-2 has no ``activation_dropout``.
+transformers has no tokenizer class with these ids. GPT-2 has no ``activation_dropout``.
 """
 
-import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
-from transformer_jax.config import ConfigError, DataError, DecoderOnlyConfig, from_dict
-from transformer_jax.data.tokenizers import load_tokenizers, save_tokenizers
+from transformer_jax.config import ConfigError, DecoderOnlyConfig
+from transformer_jax.data.tokenizers import save_tokenizers
 from transformer_jax.runs.run_directory import write_json
-from transformer_jax.tools.interop.marian import ACTIVATIONS, feed_forward_of
-from transformer_jax.tools.interop.matrix_layout import as_kernels, as_matrices, matrix_shapes, without_zero_biases
-from transformer_jax.tools.interop.models import (
-    ImportedModel,
-    OpenedModel,
-    require_same_names,
-    require_same_shapes,
-    require_settings,
-)
-from transformer_jax.tools.interop.weight_files import (
-    read_object,
-    read_weights,
-    require_values,
-    value_of,
-    write_tensors,
-)
+from transformer_jax.tools.interop.marian import ACTIVATIONS
+from transformer_jax.tools.interop.matrix_layout import as_matrices
+from transformer_jax.tools.interop.models import OpenedModel, require_settings
+from transformer_jax.tools.interop.weight_files import write_tensors
 
 MODEL_TYPE = "gpt2"
 TOKENIZER = "tokenizer"
 SPECIAL_IDS = {"pad_token_id": PAD_ID, "bos_token_id": BOS_ID, "eos_token_id": EOS_ID}
 SIZES = {"d_model": "n_embd", "num_heads": "n_head", "num_layers": "n_layer", "max_positions": "n_positions"}
-# Settings with the only supported value.
-NEEDED = {
-    "model_type": MODEL_TYPE,
-    "scale_attn_weights": True,
-    "scale_attn_by_inverse_layer_idx": False,
-    "add_cross_attention": False,
-    "bos_token_id": BOS_ID,
-    "eos_token_id": EOS_ID,
-}
 # Names in transformers and here. There queries, keys and values are one matrix.
 NORMS = {"ln_1": "self_attention_residual/norm", "ln_2": "feed_forward_residual/norm"}
 FEED_FORWARD = {"mlp.c_fc": "feed_forward/wide", "mlp.c_proj": "feed_forward/narrow"}
 ATTENTION = {"attn.c_attn": ("query", "key", "value"), "attn.c_proj": ("output",)}
-# Causal masks in files of older versions.
-NO_PARAMETER = re.compile(r"\.attn\.(masked_)?bias$")
-LONGEST_ROW = 256
 
 
 def export(model: OpenedModel, folder: Path) -> None:
@@ -68,7 +41,7 @@ def export(model: OpenedModel, folder: Path) -> None:
     matrices.setdefault("projection/table", table)
     matrices["embedding/table"] = table * np.float32(config.d_model**0.5 if config.embedding == "scaled" else 1.0)
     parts: dict[str, list[np.ndarray]] = {}
-    for ours, theirs in parameter_names(config.num_layers, is_tied).items():
+    for ours, theirs in _parameter_names(config.num_layers, is_tied).items():
         absent = np.zeros(config.d_model, np.float32)
         parts.setdefault(theirs, []).append(_transposed(ours, matrices.get(ours, absent)))
     state = {name: np.concatenate(each, axis=-1) for name, each in parts.items()}
@@ -93,7 +66,7 @@ def export(model: OpenedModel, folder: Path) -> None:
     save_tokenizers(model.tokenizers, folder / TOKENIZER)
 
 
-def parameter_names(num_layers: int, is_tied: bool) -> dict[str, str]:
+def _parameter_names(num_layers: int, is_tied: bool) -> dict[str, str]:
     """GPT-2's name of each parameter, without ``transformer.``; queries, keys and values share a name."""
     names = {"embedding/table": "wte.weight", "positions/table": "wpe.weight"}
     names |= {} if is_tied else {"projection/table": "lm_head.weight"}
@@ -109,72 +82,6 @@ def parameter_names(num_layers: int, is_tied: bool) -> dict[str, str]:
     for ours, theirs in norms.items():
         names |= {f"{ours}/scale": f"{theirs}.weight", f"{ours}/bias": f"{theirs}.bias"}
     return names
-
-
-def read(folder: Path) -> ImportedModel:
-    """Settings, tokenizer and parameters of a language model.
-
-    Raises ConfigError naming an unsupported setting; DataError naming a file or tensor that is missing, damaged or unexpected,
-    and for GPT-2's own tokenizer, which has no equivalent here.
-    """
-    path = folder / "config.json"
-    theirs = read_object(path)
-    require_values(theirs, NEEDED, path)
-    if not (folder / TOKENIZER).is_dir():
-        problem = "no tokenizer of this package; GPT-2's own (vocab.json, merges.txt) is not supported"
-        raise DataError(f"{folder / TOKENIZER}: {problem}")
-    tokenizers = load_tokenizers(folder / TOKENIZER)
-    size, pieces = value_of(theirs, "vocab_size", int, path), tokenizers.target.vocabulary_size
-    if size != pieces:
-        raise DataError(f"{path}: vocab_size={size:,}, but the tokenizer has {pieces:,} pieces")
-    state = {name.removeprefix("transformer."): leaf for name, leaf in read_weights(folder).items()}
-    state = {name: leaf for name, leaf in state.items() if not NO_PARAMETER.search(name)}
-    model = model_settings(theirs, path)
-    is_tied = theirs.get("tie_word_embeddings", True)
-    if is_tied:
-        state.pop("lm_head.weight", None)
-    names = parameter_names(model["num_layers"], is_tied)
-    require_same_names(set(state), set(names.values()), folder)
-    biased = {ours: _transposed(ours, _part(ours, state[name])) for ours, name in names.items()}
-    matrices = without_zero_biases(biased)
-    if len(matrices) < len(biased):
-        model["attention"] = "multi_head"
-    length = min(LONGEST_ROW, model["max_positions"])
-    config = from_dict(
-        {
-            "task": "language_model",
-            "tokenizer": {"kind": tokenizers.target.kind, "vocabulary_size": size},
-            "model": model | {"tying": "output" if is_tied else "none"},
-            "batching": {"context_length": length, "tokens_per_update": 16 * length},
-            "decoding": {"max_new_tokens": min(100, length)},
-        }
-    )
-    shapes = ImportedModel(config, tokenizers, {}).shapes()
-    require_same_shapes(matrices, matrix_shapes(shapes), folder)
-    return ImportedModel(config, tokenizers, as_kernels(matrices, shapes))
-
-
-def model_settings(theirs: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The settings ``model``; raises ConfigError or DataError naming an unsupported or invalid setting."""
-    sizes = {ours: value_of(theirs, name, int, path) for ours, name in SIZES.items()}
-    return sizes | {
-        "kind": "decoder_only",
-        "d_ff": theirs.get("n_inner") or 4 * sizes["d_model"],
-        "attention": "biased",
-        "embedding": "unscaled",
-        "feed_forward": feed_forward_of(theirs.get("activation_function", "gelu_new"), path),
-        "norm_epsilon": float(theirs.get("layer_norm_epsilon", 1e-5)),
-        "dropout": float(theirs.get("resid_pdrop", 0.1)),
-        "embedding_dropout": float(theirs.get("embd_pdrop", 0.1)),
-        "attention_dropout": float(theirs.get("attn_pdrop", 0.1)),
-    }
-
-
-def _part(name: str, leaf: np.ndarray) -> np.ndarray:
-    """The part of a fused query, key and value matrix that ``name`` denotes; any other parameter unchanged."""
-    if found := re.search(r"attention/(query|key|value)(_bias)?$", name):
-        return np.array_split(leaf, 3, axis=-1)[ATTENTION["attn.c_attn"].index(found[1])]
-    return leaf
 
 
 def _transposed(name: str, leaf: np.ndarray) -> np.ndarray:

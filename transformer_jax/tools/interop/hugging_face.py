@@ -2,7 +2,7 @@
 
 import itertools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from transformer_jax.tools.interop.models import ROWS_AT_ONCE, Example, Imported
 from transformer_jax.tools.interop.parity import Check, Counterpart, Tolerance, require_same_tokenizers
 from transformer_jax.tools.interop.weight_files import needing, read_object, torch_library, value_of
 
-READERS = {marian.MODEL_TYPE: marian.read, gpt2.MODEL_TYPE: gpt2.read, m2m.MODEL_TYPE: m2m.read}
+READERS = {marian.MODEL_TYPE: marian.read, m2m.MODEL_TYPE: m2m.read}
 CLASSES = {marian.MODEL_TYPE: "MarianMTModel", m2m.MODEL_TYPE: "M2M100ForConditionalGeneration"}
 VOCABULARIES = {marian.MODEL_TYPE: marian.vocabulary_orders, m2m.MODEL_TYPE: m2m.vocabulary_orders}
 
@@ -36,7 +36,7 @@ def read(folder: Path, **languages: str) -> ImportedModel:
 
     Raises ConfigError for an unsupported architecture, and as the ``read`` of the architecture does.
     """
-    kind = _model_type(folder)
+    kind = _model_type(folder, READERS)
     if languages and kind != m2m.MODEL_TYPE:
         problem = f"a model of model_type={kind} takes no languages"
         raise ConfigError(f"--{next(iter(languages))}: {problem}; leave it out")
@@ -45,16 +45,16 @@ def read(folder: Path, **languages: str) -> ImportedModel:
 
 def open_counterpart(folder: Path, model: OpenedModel) -> Counterpart:
     """The model in ``folder``; raises ConfigError for an unsupported architecture."""
-    is_gpt2 = _model_type(folder) == gpt2.MODEL_TYPE
+    is_gpt2 = _model_type(folder, [*READERS, gpt2.MODEL_TYPE]) == gpt2.MODEL_TYPE
     return Gpt2Counterpart(folder, model) if is_gpt2 else TranslationCounterpart(folder, model)
 
 
-def _model_type(folder: Path) -> str:
-    """The architecture that ``config.json`` names."""
+def _model_type(folder: Path, known: Iterable[str]) -> str:
+    """The architecture that ``config.json`` names; raises ConfigError if it is not ``known``."""
     path = folder / "config.json"
     kind = read_object(path).get("model_type")
-    if kind not in READERS:
-        raise ConfigError(f"{path}: model_type={kind!r} is not one of {', '.join(READERS)}")
+    if kind not in known:
+        raise ConfigError(f"{path}: model_type={kind!r} is not one of {', '.join(known)}")
     return str(kind)
 
 

@@ -15,17 +15,15 @@ from transformer_jax.data.tokenizers.imported import MappedSubwordTokenizer
 from transformer_jax.tools.interop.fairseq_family import Orders, imported_translation, vocabulary_order
 from transformer_jax.tools.interop.marian import layers_and_tables, model_settings, special_ids_of, tables_of
 from transformer_jax.tools.interop.models import ImportedModel
-from transformer_jax.tools.interop.weight_files import read_bytes, read_object, value_of
+from transformer_jax.tools.interop.weight_files import read_bytes, read_object, require_values, value_of
 
 MODEL_TYPE = "m2m_100"
-# In the order of their tokens (Fan et al. 2020, table 1; Tran et al. 2021).
-LANGUAGES = {
-    "m2m100": "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi "
-    "hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns "
-    "oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh "
-    "zu",
-    "wmt21": "en ha is ja cs ru zh de",
-}
+# In the order of their tokens (Fan et al. 2020, table 1).
+LANGUAGES = (
+    "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu hy id "
+    "ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt ro ru sd si "
+    "sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu"
+)
 LANGUAGE_TOKEN = re.compile(r"__\w+__|[a-z]{3}_[A-Z][a-z]{3}")
 
 
@@ -89,11 +87,8 @@ def _listed_languages(folder: Path) -> list[str]:
     listed = [str(token) for token in described.get("additional_special_tokens") or []]
     if tokens := [token for token in listed if LANGUAGE_TOKEN.fullmatch(token)]:
         return tokens
-    codes = described.get("language_codes", "m2m100")
-    if codes not in LANGUAGES:
-        problem = f"language_codes={codes!r} is not one of {', '.join(LANGUAGES)}"
-        raise DataError(f"{folder / 'tokenizer_config.json'}: {problem}")
-    return [f"__{code}__" for code in LANGUAGES[codes].split()]
+    require_values(described, {"language_codes": "m2m100"}, folder / "tokenizer_config.json")
+    return [f"__{code}__" for code in LANGUAGES.split()]
 
 
 def language_token(by_id: Mapping[int, str], language: str, flag: str) -> str:

@@ -70,7 +70,7 @@ def export(model: OpenedModel, folder: Path) -> None:
     special_ids |= {"decoder_start_token_id": BOS_ID, "forced_eos_token_id": None}
     shares_embeddings = config.tying in ("all", "embeddings")
     source, target = (tokenizer.vocabulary_size for tokenizer in model.tokenizers)
-    write_tensors(folder / "model.safetensors", state_dict(model))
+    write_tensors(folder / "model.safetensors", _state_dict(model))
     content: dict[str, Any] = {
         "architectures": ["MarianMTModel"],
         "model_type": MODEL_TYPE,
@@ -116,7 +116,7 @@ def export(model: OpenedModel, folder: Path) -> None:
     write_json(folder / "tokenizer_config.json", content)
 
 
-def state_dict(model: OpenedModel) -> dict[str, np.ndarray]:
+def _state_dict(model: OpenedModel) -> dict[str, np.ndarray]:
     """The parameters under Marian's names."""
     config: TransformerConfig = model.config.model
     order = halves(config.d_model)
@@ -193,9 +193,6 @@ def _order(path: Path, size: int, ids: Mapping[str, int]) -> VocabularyOrder:
     pieces = read_object(path)
     if sorted(map(str, pieces.values())) != sorted(map(str, range(len(pieces)))) or len(pieces) != size:
         raise DataError(f"{path}: {len(pieces):,} pieces; config.json says {size:,}, with ids from 0 to {size - 1:,}")
-    beyond = {name: number for name, number in ids.items() if not 0 <= number < size}
-    if beyond:
-        raise DataError(f"{path}: ids in config.json exceed the vocabulary of {size:,} pieces: {beyond}")
     return vocabulary_order(size, unk=value_of(pieces, "<unk>", int, path), **ids)
 
 
@@ -205,20 +202,16 @@ def model_settings(theirs: Mapping[str, Any], needed: Mapping[str, Any]) -> dict
     both = {f"encoder_{name}": theirs.get(f"decoder_{name}") for name in ("ffn_dim", "attention_heads")}
     require_values(theirs, {**needed, **both}, path)
     sizes = {ours: value_of(theirs, name, int, path) for ours, name in SIZES.items()}
+    activation = value_of(theirs, "activation_function", str, path)
+    if activation not in FEED_FORWARDS:
+        raise ConfigError(f"{path}: activation_function={activation!r} is not one of {', '.join(FEED_FORWARDS)}")
     return sizes | {
         "kind": "transformer",
-        "feed_forward": feed_forward_of(value_of(theirs, "activation_function", str, path), path),
+        "feed_forward": FEED_FORWARDS[activation],
         "embedding": "scaled" if theirs.get("scale_embedding", False) else "unscaled",
         "norm_epsilon": NORM_EPSILON,
         **dropout_settings(theirs),
     }
-
-
-def feed_forward_of(activation: str, where: object) -> str:
-    """The setting ``model.feed_forward`` of an activation; raises ConfigError if it is not supported."""
-    if activation not in FEED_FORWARDS:
-        raise ConfigError(f"{where}: activation_function={activation!r} is not one of {', '.join(FEED_FORWARDS)}")
-    return FEED_FORWARDS[activation]
 
 
 def dropout_settings(theirs: Mapping[str, Any]) -> dict[str, float]:

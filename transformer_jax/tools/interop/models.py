@@ -199,21 +199,16 @@ def _one_device() -> Mesh:
     return make_mesh(MeshConfig(), jax.devices()[:1])
 
 
-def require_same_names(found: Collection[str], expected: Collection[str], where: object) -> None:
-    """Raises DataError naming tensors that are missing or unexpected in ``where``."""
-    for problem, names in (
-        ("tensors are missing", {*expected} - {*found}),
-        ("unexpected tensors", {*found} - {*expected}),
-    ):
-        if names:
-            raise DataError(f"{where}: {problem}: {some_of(sorted(names))}")
-
-
 def require_same_shapes(
     found: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]], where: object
 ) -> None:
     """Raises DataError naming tensors that are missing, unexpected or of another shape in ``where``."""
-    require_same_names(found, expected, where)
+    for problem, names in (
+        ("tensors are missing", expected.keys() - found.keys()),
+        ("unexpected tensors", found.keys() - expected.keys()),
+    ):
+        if names:
+            raise DataError(f"{where}: {problem}: {some_of(sorted(names))}")
     for name, shape in expected.items():
         if found[name].shape != shape:
             raise DataError(f"{where}: {name} has shape {found[name].shape}, expected {shape}")

@@ -31,17 +31,17 @@ def torch_library() -> Any:
     return torch
 
 
-def read_bytes(path: Path, expected: str = "a folder that save_pretrained wrote") -> bytes:
+def read_bytes(path: Path) -> bytes:
     """The content of a file; raises DataError if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror}; expected {expected}") from None
+        raise DataError(f"{path}: {error.strerror}; give the whole folder") from None
 
 
-def read_object(path: Path, expected: str = "a folder that save_pretrained wrote") -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file; raises DataError if the file is missing or has no JSON object."""
-    data = read_bytes(path, expected)
+    data = read_bytes(path)
     with contextlib.suppress(ValueError):
         if isinstance(content := parse_json(data), dict):
             return content
