@@ -2,11 +2,11 @@
 
 import pytest
 from headless_chromium import browser_program
-from tools.explorer.test_live import LOCATION, RNN, trained_language_model, trained_run
+from tools.explorer.small_runs import LOCATION, RNN, language_model_run, translation_run
 
 from transformer_jax.tools.explorer.live import live_model
 from transformer_jax.tools.explorer.page import Page, RunName
-from transformer_jax.tools.explorer.readers import LanguageModelReader, TranslationReader
+from transformer_jax.tools.explorer.readers import READERS
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_logged_and_nothing_fetched"),
@@ -18,11 +18,11 @@ READY = "performance.getEntriesByName('live').length > 0 && liveWords.textConten
 
 
 KINDS = {
-    "transformer": (lambda folder: trained_run(folder, normalization="pre"), TranslationReader, "cross.1.head.1", 6),
-    "rnn": (lambda folder: trained_run(folder, **RNN, **LOCATION), TranslationReader, "cross.1.head.1", 4),
-    "language_model": (trained_language_model, LanguageModelReader, "decoder.1.head.1", 2),
+    "transformer": (lambda folder: translation_run(folder, normalization="pre"), "cross.1.head.1", 6),
+    "rnn": (lambda folder: translation_run(folder, **RNN, **LOCATION), "cross.1.head.1", 4),
+    "language_model": (language_model_run, "decoder.1.head.1", 2),
 }
-"""By kind of model: a run, its reader, a part that can be off, and the number of parts whose effects are shown."""
+"""By kind of model: a run, a part that can be off, and the number of parts whose effects are shown."""
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -33,9 +33,8 @@ def kind(request):
 @pytest.fixture(scope="module")
 def address(tmp_path_factory, kind):
     folder = tmp_path_factory.mktemp("page")
-    make, reader, *_ = KINDS[kind]
-    trained = make(folder)
-    opened = reader(trained)
+    trained = KINDS[kind][0](folder)
+    opened = READERS[trained.config.task](trained)
     model = live_model(trained)
     model.description["tokenizers"][0]["pieces"][5:10] = HOSTILE
     page = Page("live", [RunName("run", "update 1")])
@@ -59,7 +58,7 @@ def translations(browser):
 def test_edits_change_the_page_and_the_address(browser, address, kind):
     open_live(browser, address)
     (unchanged,) = translations(browser)
-    part = KINDS[kind][2]
+    part = KINDS[kind][1]
     browser.evaluate(f"toggle('{part}')")
     browser.wait_for("liveReading(CHANGED) && liveWords.textContent === ''")
     assert browser.evaluate("[state.run, state.beside]") == [2, 1]
@@ -103,7 +102,7 @@ def test_a_token_is_forced_and_explained(browser, address, kind):
 def test_effects_and_products(browser, address, kind):
     open_live(browser, address, "view=effects")
     browser.wait_for("effectsOf(readingOf(state.run)).changes")
-    assert browser.evaluate("effectsOf(readingOf(state.run)).changes.length") == KINDS[kind][3]
+    assert browser.evaluate("effectsOf(readingOf(state.run)).changes.length") == KINDS[kind][2]
     open_live(browser, address, "view=neurons&row=1&column=1&head=1")
     browser.wait_for("productsOf(readingOf(state.run)).terms")
     assert "Scores of this query" in browser.evaluate("byId('inspector').textContent")

@@ -6,33 +6,22 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from run_settings import tiny_settings
-from tasks.language_model_settings import language_model_config
+from tools.explorer.small_runs import language_model_run, translation_run
 
 from transformer_jax.array_types import EOS_ID
-from transformer_jax.config import ConfigError, DataError, from_dict
-from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.tokenizers import train_tokenizers
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.evaluation.word_alignment import read_gold
 from transformer_jax.models.inspection import ATTENTION_KINDS, head_counts, target_log_probs, without_head
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.language_model.task import LanguageModelTask
-from transformer_jax.tasks.trained_run import TrainedRun
 from transformer_jax.tasks.translation.pairs import tokens_of_pair
-from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tools.explorer.readers import LanguageModelReader, TranslationReader
-from transformer_jax.training.sharding import make_mesh
 
 PAIRS = [("a b", "b a"), ("a", "a b c")]
 
 
 @pytest.fixture(scope="module")
 def translation(tmp_path_factory):
-    config = from_dict(tiny_settings(tmp_path_factory.mktemp("cache")))
-    mesh = make_mesh(config.mesh, jax.devices()[:1])
-    tokenizers = train_tokenizers(config.tokenizer, open_corpus(config.data, 0), config.data.train_split, 0)
-    task = TranslationTask(config, tokenizers, mesh)
-    return TranslationReader(TrainedRun(task, jax.jit(task.objective.init_params)(jax.random.key(0)), (1,)))
+    return TranslationReader(translation_run(tmp_path_factory.mktemp("cache"), noise=0.0))
 
 
 def test_error_rates_are_those_of_what_is_read(translation):
@@ -79,11 +68,7 @@ def test_the_head_that_matters_is_the_most_important(translation):
 
 @pytest.fixture(scope="module")
 def language_model(tmp_path_factory):
-    decoding = {"max_new_tokens": 4, "beam_width": 3}
-    config = language_model_config(tmp_path_factory.mktemp("cache"), decoding=decoding)
-    mesh = make_mesh(config.mesh, jax.devices()[:1])
-    task = LanguageModelTask(config, LanguageModelTask.new_tokenizers(config), mesh)
-    return TrainedRun(task, jax.jit(task.objective.init_params)(jax.random.key(3)), (1,))
+    return language_model_run(tmp_path_factory.mktemp("cache"))
 
 
 def test_a_text_is_read_causally(language_model):
@@ -124,7 +109,7 @@ def test_its_search_is_that_of_the_generator(language_model):
     assert list(tree.prefix(best)) == expected.token_ids
     assert tree.nodes[best].log_prob == pytest.approx(expected.log_prob, abs=1e-4)
     # A prefix as long as the continuation may be leaves no room for its end.
-    with_room = [prefix for prefix in tree.alternatives(8) if len(prefix) < 4 or prefix[-1] == EOS_ID]
+    with_room = [prefix for prefix in tree.alternatives(8) if len(prefix) < 6 or prefix[-1] == EOS_ID]
     forced = reader.search("a d", 8).forced
     assert [each.prefix for each in forced] == with_room and with_room
     found = reader.forced("a d", with_room[0])

@@ -31,19 +31,21 @@ def test_pages_and_forced_decoding(client):
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "message"),
+    ("body", "status", "message"),
     [
-        ({"run": 1, "text": "a", "prefix": [5]}, 400, "not one of 1 runs"),
-        ({"run": 0, "text": "a", "prefix": [1e300]}, 400, "expected run"),
-        ({"run": 0, "text": "a", "prefix": [True]}, 400, "expected run"),
-        ({"run": 0, "text": "\ud800", "prefix": []}, 400, "expected run"),
-        ({"run": 0, "text": " ", "prefix": []}, 400, "expected run"),
-        ([], 400, "expected run"),
+        (b'{"run": 1, "text": "a", "prefix": [5]}', 400, "not one of 1 runs"),
+        (b'{"run": 0, "text": "a", "prefix": [1e300]}', 400, "expected run"),
+        (b'{"run": 0, "text": "a", "prefix": [true]}', 400, "expected run"),
+        (b'{"run": 0, "text": "\\ud800", "prefix": []}', 400, "expected run"),
+        (b'{"run": 0, "text": " ", "prefix": []}', 400, "expected run"),
+        (b"[]", 400, "expected run"),
+        (b"[" * 100_000, 400, "nested too deeply"),
+        (b'"%s"' % (b"a" * (1 << 20)), 413, ""),
     ],
 )
-def test_what_cannot_be_answered(client, asked, status, message):
-    answer = client.post("/forced", json=asked, base_url="http://127.0.0.1")
-    assert (answer.status_code, message in answer.json["error"]) == (status, True)
+def test_requests_that_cannot_be_answered(client, body, status, message):
+    answer = client.post("/forced", data=body, content_type="application/json", base_url="http://127.0.0.1")
+    assert (answer.status_code, message in answer.text) == (status, True)
 
 
 def test_other_names_and_other_origins_are_refused(client):
@@ -60,12 +62,6 @@ def test_other_names_and_other_origins_are_refused(client):
         assert asked.status_code == status
         assert asked.headers["x-frame-options"] == "DENY"
         assert asked.headers["content-security-policy"] == "frame-ancestors 'none'"
-
-
-@pytest.mark.parametrize(("body", "status"), [(b"[" * 100_000, 400), (b'"%s"' % (b"a" * (1 << 20)), 413)])
-def test_a_body_is_neither_deep_nor_large(client, body, status):
-    asked = client.post("/forced", data=body, content_type="application/json", base_url="http://127.0.0.1")
-    assert asked.status_code == status
 
 
 def test_a_port_is_this_machines_own_and_taken_at_once():
