@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from transformer_jax.evaluation.word_alignment import GoldAlignment
     from transformer_jax.tools.explorer.head_statistics import HeadStatistics
     from transformer_jax.tools.explorer.page import Page
-    from transformer_jax.tools.explorer.readers import OpenedReader, Reader
+    from transformer_jax.tools.explorer.readers import Reader
     from transformer_jax.tools.explorer.readings import Reading
     from transformer_jax.tools.explorer.searches import Forced
 
@@ -91,11 +91,11 @@ def explore(values: flags.Values) -> int:
         raise ConfigError(f"--output: {path} is not the name of a page; end it in .html")
 
     from transformer_jax.runtime.atomic_files import write_whole
-    from transformer_jax.tools.explorer.readers import open_checkpoints, open_reader
+    from transformer_jax.tools.explorer.readers import open_reader
 
     opened = [open_reader(each, values.average) for each in chosen]
-    opened += open_checkpoints(opened[0], RunDirectory(values.workdir), checkpoints)
-    tables = [_tables(values, each.reader, aligned) for each in opened]
+    opened += [opened[0].at_checkpoint(RunDirectory(values.workdir), step) for step in checkpoints]
+    tables = [_tables(values, each, aligned) for each in opened]
     page = _page(values, opened, tables, list(zip(texts, targets, strict=True)), checkpoints)
     if listener:
         return _serve(values, opened, tables, page, listener)
@@ -139,7 +139,7 @@ def _tables(values: flags.Values, reader: "Reader", aligned: "Aligned | None") -
 
 def _page(
     values: flags.Values,
-    opened: "list[OpenedReader]",
+    opened: "list[Reader]",
     tables: "list[list[HeadStatistics]]",
     texts: list[tuple[str, str | None]],
     checkpoints: "Sequence[int]" = (),
@@ -156,21 +156,21 @@ def _page(
     readings: dict[int, list[Reading]] = {}
     for number, (each, statistics) in enumerate(zip(opened, tables, strict=True)):
         # Before the readings: a model that does not fit is refused at once.
-        model = live_model(each.reader.trained) if values.live and not number else None
+        model = live_model(each.trained) if values.live and not number else None
         is_checkpoint = number in updates
         for index, (text, target) in enumerate(texts):
             # All checkpoints read one target, so that their attention can be compared.
             chosen = readings[0][index].translation if is_checkpoint else target
-            reading = each.reader.read(
+            reading = each.read(
                 text, chosen, with_gradients=values.gradients and not is_checkpoint, with_importance=is_checkpoint
             )
             readings.setdefault(number, []).append(reading)
-            search = each.reader.search(text, values.alternatives) if values.search and not is_checkpoint else None
+            search = each.search(text, values.alternatives) if values.search and not is_checkpoint else None
             page.add_reading(reading, search, text=index, run=number)
         page.add_statistics(statistics, run=number)
         if model:
             read = [(reading.text, reading.translation) for reading in readings[number]]
-            page.add_model(model, logits_error(each.reader.trained, read))
+            page.add_model(model, logits_error(each.trained, read))
     _add_curves(page, [readings[number] for number in updates], [tables[number] for number in updates])
     return page
 
@@ -192,7 +192,7 @@ def _add_curves(page: "Page", readings: "list[list[Reading]]", tables: "list[lis
 
 def _serve(
     values: flags.Values,
-    opened: "list[OpenedReader]",
+    opened: "list[Reader]",
     tables: "list[list[HeadStatistics]]",
     first: "Page",
     listener: "socket",
@@ -206,7 +206,7 @@ def _serve(
     def force(run: int, text: str, prefix: "Sequence[int]") -> "Forced":
         if not 0 <= run < len(opened):
             raise ConfigError(f"run: {run} is not one of {len(opened)} runs, counted from 0")
-        return opened[run].reader.forced(text, prefix)
+        return opened[run].forced(text, prefix)
 
     server = make_local_server(make_app(render, force), listener)
     print(f"http://{HOST}:{server.port}/ until Ctrl-C", flush=True)

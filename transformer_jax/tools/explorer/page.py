@@ -15,7 +15,7 @@ from transformer_jax.models.inspection import ATTENTION_KINDS
 from transformer_jax.tools.explorer.head_statistics import STATISTICS, HeadStatistics
 from transformer_jax.tools.explorer.live import LiveModel, code_of_tour, part_of_page, worker_source
 from transformer_jax.tools.explorer.readings import AttentionReading, Reading
-from transformer_jax.tools.explorer.searches import Forced, Next, SearchTree
+from transformer_jax.tools.explorer.searches import Forced, Node, SearchTree
 
 STEPS, SIGNED_STEPS = 255, 127
 DEFLATE_LEVEL, WINDOW_BITS, MEMORY_LEVEL = 9, 15, 9
@@ -27,7 +27,6 @@ WEIGHT_SCALE = 1 / 3
 WEIGHT_SCALE_OF_CHECKPOINTS = 1.0
 TITLES = STATISTICS | {"alignment": "alignment error rate"}
 LIVE_PARTS = ("session", "tour", "strip", "views")
-NODE_FIELDS = ("parent", "position", "token", "piece", "log_prob", "rank", "status", "score", "divisor")
 
 
 class RunName(NamedTuple):
@@ -50,7 +49,8 @@ class Page:
     ) -> None:
         self._packed: list[str] = []
         self._steps: dict[int, np.ndarray] = {}
-        self._checkpoints = dict(sorted((checkpoints or {}).items()))
+        self._checkpoints = checkpoints or {}
+        self._earlier: dict[tuple[int, str], dict[str, Any]] = {}
         self._weight_scale = WEIGHT_SCALE_OF_CHECKPOINTS if checkpoints else WEIGHT_SCALE
         self._data: dict[str, Any] = {
             "title": title,
@@ -63,11 +63,16 @@ class Page:
             self._data["checkpoints"] = {"updates": checkpoints, "curves": []}
 
     def add_reading(self, reading: Reading, search: SearchTree | None = None, *, text: int, run: int) -> None:
-        """Adds reading and search of text number ``text`` by run number ``run``; raises DataError for NaN or infinity."""
+        """Adds reading and search of text number ``text`` by run number ``run``, checkpoints in their order.
+
+        Raises DataError for NaN or infinity.
+        """
         if not reading.is_finite:
             name = self._data["runs"][run]["name"]
             raise DataError(f"text {text + 1}, {reading.text!r}: NaN or infinity in the model of {name}")
-        before = self._attentions_before(text, run)
+        earlier = self._earlier if run in self._checkpoints else {}
+        attentions = {each.kind: self._attention(each, earlier.get((text, each.kind))) for each in reading.attentions}
+        earlier |= {(text, kind): each for kind, each in attentions.items()}
         self._data["readings"].append(
             {
                 "text": text,
@@ -76,7 +81,7 @@ class Page:
                 "translation": reading.translation,
                 "tokens": reading.tokens,
                 "logProbs": [round(value, 4) for value in reading.log_probs],
-                "attentions": [self._attention(each, before.get(each.kind)) for each in reading.attentions],
+                "attentions": [*attentions.values()],
                 "tree": reading.tree,
                 "search": None if search is None else search_to_json(search),
                 "gradients": {
@@ -85,14 +90,6 @@ class Page:
                 },
             }
         )
-
-    def _attentions_before(self, text: int, run: int) -> dict[str, Any]:
-        """The attentions of the checkpoint before, by kind; empty if there is none."""
-        earlier = [each for each in self._checkpoints if each < run] if run in self._checkpoints else []
-        found = [
-            each for each in self._data["readings"] if earlier and (each["text"], each["run"]) == (text, earlier[-1])
-        ]
-        return {each["kind"]: each for reading in found for each in reading["attentions"]}
 
     def add_curves(self, kind: str, title: str, values: Sequence[np.ndarray], *, text: int | None) -> None:
         """Adds values [L, H] of the heads at every checkpoint, in their order; of one text, or None for all."""
@@ -207,17 +204,13 @@ def quantized(values: np.ndarray, least_scale: float = 0.0) -> tuple[np.ndarray,
 
 
 def search_to_json(tree: SearchTree) -> dict[str, Any]:
-    """A search as JSON for the page: nodes are lists in the order of ``NODE_FIELDS``, followed by the next tokens."""
-    nodes = [
-        [*(_rounded(getattr(node, name)) for name in NODE_FIELDS), [_next_to_json(each) for each in node.following]]
-        for node in tree.nodes
-    ]
+    """A search as JSON for the page; nodes are lists in the order of ``fields``."""
     return {
         "beamWidth": tree.beam_width,
         "lengthPenalty": tree.length_penalty,
-        "fields": [*NODE_FIELDS, "following"],
-        "first": [_next_to_json(each) for each in tree.first],
-        "nodes": nodes,
+        "fields": Node._fields,
+        "first": _rounded(tree.first),
+        "nodes": _rounded(tree.nodes),
         "hypotheses": tree.hypotheses(),
         "forced": {",".join(map(str, each.prefix)): forced_to_json(each) for each in tree.forced},
     }
@@ -228,9 +221,8 @@ def forced_to_json(forced: Forced) -> dict[str, Any]:
     return {"text": forced.text, "score": _rounded(forced.score), "logProb": _rounded(forced.log_prob)}
 
 
-def _next_to_json(following: Next) -> list[Any]:
-    return [following.token, following.piece, _rounded(following.log_prob)]
-
-
 def _rounded(value: Any) -> Any:
+    """The value with every number in it rounded to four digits."""
+    if isinstance(value, (list, tuple)):
+        return [_rounded(each) for each in value]
     return round(value, 4) if isinstance(value, float) else value

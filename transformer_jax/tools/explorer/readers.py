@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Generic, Self, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -39,9 +39,14 @@ if TYPE_CHECKING:
 
 
 class _RunReader(Generic[AnyTask]):
-    def __init__(self, trained: TrainedRun[AnyTask]) -> None:
-        self.trained = trained
+    def __init__(self, trained: TrainedRun[AnyTask], folder: str = "") -> None:
+        self.trained, self._folder = trained, folder
         self._read = TextReader(trained.model, trained.config.model.longest_sequence)
+
+    @property
+    def name(self) -> RunName:
+        """Folder and updates of the run."""
+        return RunName(self._folder, f"update {', '.join(f'{step:,}' for step in self.trained.steps)}")
 
     def at_checkpoint(self, run: RunDirectory, step: int) -> Self:
         """A reader of another checkpoint of the run, with the same compiled programs."""
@@ -179,31 +184,16 @@ class LanguageModelReader(_RunReader[LanguageModelTask]):
 
 
 Reader = TranslationReader | LanguageModelReader
-READERS: dict[str, Callable[[Any], Reader]] = {
+READERS: dict[str, Callable[..., Reader]] = {
     "translation": TranslationReader,
     "parsing": ParsingReader,
     "language_model": LanguageModelReader,
 }
 
 
-class OpenedReader(NamedTuple):
-    """A restored run and its name on the page."""
-
-    name: RunName
-    reader: Reader
-
-
-def open_checkpoints(opened: OpenedReader, run: RunDirectory, steps: Sequence[int]) -> list[OpenedReader]:
-    """Readers of the checkpoints ``steps`` of a run, oldest first."""
-    named = [RunName(opened.name.name, f"update {step:,}") for step in steps]
-    return [OpenedReader(name, opened.reader.at_checkpoint(run, step)) for name, step in zip(named, steps, strict=True)]
-
-
-def open_reader(chosen: ChosenRun, average: int) -> OpenedReader:
+def open_reader(chosen: ChosenRun, average: int) -> Reader:
     """Restores a run, with the mean of ``average`` checkpoints; raises ConfigError if its task reads no text."""
     task = chosen.config.task
     if task not in READERS:
         raise ConfigError(f"--workdir: {chosen.workdir} is a run of task={task}; explore takes {', '.join(READERS)}")
-    trained = open_trained(chosen, average=average)
-    steps = ", ".join(f"{step:,}" for step in trained.steps)
-    return OpenedReader(RunName(Path(chosen.workdir).name, f"update {steps}"), READERS[task](trained))
+    return READERS[task](open_trained(chosen, average=average), Path(chosen.workdir).name)

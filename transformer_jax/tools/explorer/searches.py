@@ -1,8 +1,9 @@
 """Beam searches of a trained model as trees of all prefixes (kept, dropped or finished), and forced searches."""
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +22,7 @@ NUM_BEST = 10
 ROWS_AT_ONCE = 8
 
 
-@dataclass(frozen=True)
-class Next:
+class Next(NamedTuple):
     """A possible next token, and its log-probability."""
 
     token: int
@@ -30,8 +30,7 @@ class Next:
     log_prob: float
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """A prefix: index of its parent, its last token, log-probability, and rank among the candidates of the step.
 
     ``status``: ``kept`` in the beam, ``dropped``, or ``finished`` (EOS was among the best ``beam_width`` candidates).
@@ -48,11 +47,10 @@ class Node:
     status: str
     score: float | None = None
     divisor: float | None = None
-    following: list[Next] = field(default_factory=list)
+    following: Sequence[Next] = ()
 
 
-@dataclass(frozen=True)
-class Forced:
+class Forced(NamedTuple):
     """The result of a search forced to begin with ``prefix``: text, score and log-probability, prefix included."""
 
     prefix: tuple[int, ...]
@@ -61,15 +59,14 @@ class Forced:
     log_prob: float
 
 
-@dataclass(frozen=True)
-class SearchTree:
+class SearchTree(NamedTuple):
     """All prefixes of a beam search; ``first`` are the most probable first tokens."""
 
     beam_width: int
     length_penalty: float
-    first: list[Next]
-    nodes: list[Node]
-    forced: list[Forced] = field(default_factory=list)
+    first: Sequence[Next]
+    nodes: Sequence[Node]
+    forced: Sequence[Forced] = ()
 
     def prefix(self, number: int) -> tuple[int, ...]:
         """The tokens of a node, from the first."""
@@ -107,11 +104,12 @@ def build_tree(
     first: list[Next] = []
     for position, step in enumerate(steps):
         for beam, number in enumerate(beams):
-            following = first if number == ROOT else nodes[number].following
             best = zip(step.best_tokens[beam].tolist(), step.best_log_probs[beam].tolist(), strict=True)
-            following.extend(
-                Next(token, pieces(token), log_prob) for token, log_prob in best if math.isfinite(log_prob)
-            )
+            following = [Next(token, pieces(token), log_prob) for token, log_prob in best if math.isfinite(log_prob)]
+            if number == ROOT:
+                first = following
+            else:
+                nodes[number] = nodes[number]._replace(following=following)
         kept: list[int] = []
         divisor = float(length_penalty_divisor(jnp.asarray(position + 1), length_penalty))
         for rank in np.flatnonzero(np.isfinite(step.log_probs)).tolist():
@@ -162,10 +160,9 @@ class Searches:
         tree = build_tree(steps, self._piece, self._rules.beam_width, float(self._rules.length_penalty))
         prefixes = [prefix for prefix in tree.alternatives(alternatives) if _can_end(prefix, limit)]
         found: list[Forced] = []
-        for start in range(0, len(prefixes), ROWS_AT_ONCE):
-            some = prefixes[start : start + ROWS_AT_ONCE]
+        for some in itertools.batched(prefixes, ROWS_AT_ONCE):
             found += self._beginning_with(params, inputs, limit, capacity, some, ROWS_AT_ONCE)
-        return replace(tree, forced=found)
+        return tree._replace(forced=found)
 
     def forced(self, params: PyTree, inputs: PyTree, limit: int, capacity: int, prefix: Sequence[int]) -> Forced:
         """The best hypothesis that begins with ``prefix``; raises DataError if there is none."""
@@ -174,7 +171,7 @@ class Searches:
         return found
 
     def _beginning_with(
-        self, params: PyTree, inputs: PyTree, limit: int, capacity: int, prefixes: list[tuple[int, ...]], rows: int
+        self, params: PyTree, inputs: PyTree, limit: int, capacity: int, prefixes: Sequence[tuple[int, ...]], rows: int
     ) -> list[Forced]:
         """The best hypothesis for each of ``prefixes``, computed by one program of ``rows`` rows."""
         repeated = jax.tree.map(lambda leaf: np.repeat(leaf, rows, axis=0), inputs)
@@ -183,13 +180,11 @@ class Searches:
         for row, prefix in enumerate(prefixes):
             ids[row, : len(prefix)] = prefix
         found = jax.device_get(self._forced(params, repeated, limits, ids, capacity=capacity))
-        texts = [
-            self._tokenizer.decode(found.ids[row, 0, : found.lengths[row, 0]].tolist()) for row in range(len(prefixes))
-        ]
-        return [
-            Forced(prefix, text, float(found.scores[row, 0]), float(found.log_probs[row, 0]))
-            for row, (prefix, text) in enumerate(zip(prefixes, texts, strict=True))
-        ]
+        results = []
+        for row, prefix in enumerate(prefixes):
+            text = self._tokenizer.decode(found.ids[row, 0, : found.lengths[row, 0]].tolist())
+            results.append(Forced(prefix, text, float(found.scores[row, 0]), float(found.log_probs[row, 0])))
+        return results
 
     def _piece(self, token: int) -> str:
         return "</s>" if token == EOS_ID else self._tokenizer.pieces([token])[0]
