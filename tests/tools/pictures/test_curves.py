@@ -22,22 +22,17 @@ def test_series_of_a_resumed_run(tmp_path):
 
 def test_a_run_without_a_value_yet_has_no_line_but_a_name(tmp_path):
     began = write_metrics(tmp_path / "a" / "metrics.jsonl", [{"step": 1, "loss": 2.0}])
-    judged = write_metrics(tmp_path / "b" / "metrics.jsonl", [{"step": 1, "loss": 2.0, "bleu": 1.0}])
-    both = imread(draw_curves([began, judged], ["loss", "bleu"], tmp_path / "both.png", names=["a", "$b$_{"]))
+    scored = write_metrics(tmp_path / "b" / "metrics.jsonl", [{"step": 1, "loss": 2.0, "bleu": 1.0}])
+    both = imread(draw_curves([began, scored], ["loss", "bleu"], tmp_path / "both.png", names=["a", "$b$_{"]))
     assert both[:, :, 0].min() < 0.3
-    with pytest.raises(DataError, match="'chrf'; it has step, loss"):
-        draw_curves([began, judged], ["loss", "chrf"], tmp_path / "none.png")
-
-
-def test_problems_are_named(tmp_path):
-    good = write_metrics(tmp_path / "metrics.jsonl", [{"step": 1, "loss": 2.0}])
     broken = write_metrics(tmp_path / "broken.jsonl", [{"step": 1}], end='\nnonsense\n{"step": 2}\n')
-    with pytest.raises(DataError, match="'bleu'; it has step, loss"):
-        draw_curves(good, ["bleu"], tmp_path / "curves.png")
-    with pytest.raises(DataError, match=r"broken\.jsonl, line 2"):
-        draw_curves(broken, ["loss"], tmp_path / "curves.png")
-    with pytest.raises(DataError, match="no such file"):
-        draw_curves(tmp_path / "missing.jsonl", ["loss"], tmp_path / "curves.png")
+    for file, key, problem in (
+        (began, "chrf", "'chrf'; it has step, loss"),
+        (broken, "loss", r"broken\.jsonl, line 2"),
+        (tmp_path / "missing.jsonl", "loss", "no such file"),
+    ):
+        with pytest.raises(DataError, match=problem):
+            draw_curves([file], [key], tmp_path / "none.png")
 
 
 @pytest.mark.parametrize("ending", ["png", "pdf", "svg"])

@@ -68,13 +68,17 @@ class SearchTree(NamedTuple):
     nodes: Sequence[Node]
     forced: Sequence[Forced] = ()
 
+    def path(self, number: int) -> list[Node]:
+        """The nodes that lead to a node, from the first."""
+        nodes: list[Node] = []
+        while number != ROOT:
+            nodes.insert(0, self.nodes[number])
+            number = self.nodes[number].parent
+        return nodes
+
     def prefix(self, number: int) -> tuple[int, ...]:
         """The tokens of a node, from the first."""
-        tokens: list[int] = []
-        while number != ROOT:
-            tokens.append(self.nodes[number].token)
-            number = self.nodes[number].parent
-        return tuple(reversed(tokens))
+        return tuple(node.token for node in self.path(number))
 
     def hypotheses(self) -> list[int]:
         """The finished nodes, best score first."""
@@ -83,15 +87,12 @@ class SearchTree(NamedTuple):
 
     def alternatives(self, count: int) -> list[tuple[int, ...]]:
         """The ``count`` most probable tokens that the best hypothesis did not choose, each with its prefix."""
-        finished = self.hypotheses()
-        best = self.prefix(finished[0]) if finished else ()
-        by_prefix = {self.prefix(number): node.following for number, node in enumerate(self.nodes)} | {(): self.first}
-        found = [
-            (each.log_prob, (*best[:position], each.token))
-            for position, token in enumerate(best)
-            for each in by_prefix[best[:position]]
-            if each.token != token
-        ]
+        found: list[tuple[float, tuple[int, ...]]] = []
+        before: tuple[int, ...] = ()
+        following = self.first
+        for node in [node for number in self.hypotheses()[:1] for node in self.path(number)]:
+            found += [(each.log_prob, (*before, each.token)) for each in following if each.token != node.token]
+            before, following = (*before, node.token), node.following
         return [prefix for _, prefix in sorted(found, key=lambda pair: -pair[0])[:count]]
 
 

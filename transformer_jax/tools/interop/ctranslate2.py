@@ -23,8 +23,8 @@ from transformer_jax.tools.interop.models import Example, OpenedModel, require_p
 from transformer_jax.tools.interop.parity import Counterpart, Tolerance, require_same_tokenizers
 from transformer_jax.tools.interop.weight_files import needing, read_object
 
-# Rows of the sinusoid table; the runtime refuses longer sequences.
 SINUSOIDS = {"sinusoidal": sinusoid_table, "fairseq": fairseq_table}
+# Rows of the sinusoid table; the runtime refuses longer sequences.
 POSITIONS = 4096
 # Logit of PAD and BOS, which search here never chooses; representable in float16.
 SUPPRESSED_LOGIT = np.float32(-1e4)

@@ -18,7 +18,6 @@ from transformer_jax.config import (
     ExperimentConfig,
     MeshConfig,
     TransformerLayersConfig,
-    load_run_config,
     to_json,
 )
 from transformer_jax.config.data import padded_width
@@ -50,13 +49,9 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """Settings (with float32 compute), tokenizers, model and parameters of a run, restored from the checkpoints ``steps``.
-
-    ``saved_config``: the settings saved in the run, except for decoding.
-    """
+    """Settings, tokenizers, model (with float32 compute) and parameters of a run, restored from the checkpoints ``steps``."""
 
     config: ExperimentConfig
-    saved_config: ExperimentConfig
     tokenizers: TokenizerPair
     model: Module
     params: Any
@@ -135,11 +130,9 @@ def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str
         is_table = config.task == "word_vectors"
         remedy = "for its vectors use vectors convert" if is_table else "give one of translation or language_model"
         raise ConfigError(f"--workdir: {run.path} is a run of task={config.task}; {remedy}")
-    saved = replace(load_run_config(run.path), decoding=config.decoding)
-    config = _in_float32(config)
-    trained = open_trained(ChosenRun(str(workdir), config, checkpoint), average=average)
+    trained = open_trained(ChosenRun(str(workdir), _in_float32(config), checkpoint), average=average)
     params = jax.device_get(trained.params)
-    return OpenedModel(config, saved, trained.tokenizers, trained.model, params, trained.mesh, trained.steps)
+    return OpenedModel(config, trained.tokenizers, trained.model, params, trained.mesh, trained.steps)
 
 
 def _in_float32(config: ExperimentConfig) -> ExperimentConfig:
@@ -169,9 +162,8 @@ class ImportedModel:
     def opened(self, mesh: Mesh | None = None) -> OpenedModel:
         """The opened model without a run, by default on one device; raises DataError as ``params`` does."""
         mesh = mesh or _one_device()
-        config = _in_float32(self.config)
-        model = replace(self, config=config).objective(mesh).model
-        return OpenedModel(config, self.config, self.tokenizers, model, self.params(), mesh, (STEP,))
+        model = replace(self, config=_in_float32(self.config)).objective(mesh).model
+        return OpenedModel(self.config, self.tokenizers, model, self.params(), mesh, (STEP,))
 
     def objective(self, mesh: Mesh) -> Any:
         """The model on the devices of ``mesh``, and its loss."""

@@ -94,22 +94,14 @@ def draw_scaling(subject: Subject, path: Path) -> list[str]:
     return table
 
 
-class RowMasks(NamedTuple):
-    """The masks of one row of a batch, boolean, True = may attend.
+def row_masks(batch: Batch) -> list[np.ndarray]:
+    """The masks of the Transformer for the first row of ``batch``, boolean, True = may attend.
 
-    ``encoder`` [S, S], ``decoder`` [T, T], ``cross`` [T, S].
+    Of the encoder [S, S], the decoder [T, T] and the cross attention [T, S].
     """
-
-    encoder: np.ndarray
-    decoder: np.ndarray
-    cross: np.ndarray
-
-
-def row_masks(batch: Batch) -> RowMasks:
-    """The masks of the Transformer for the first row of ``batch``."""
     source, target = batch.source.segments, batch.target.segments
     masks = SentenceMask(source, source), SentenceMask(target, target, is_causal=True), SentenceMask(target, source)
-    return RowMasks(*(np.asarray(mask.array())[0] for mask in masks))
+    return [np.asarray(mask.array())[0] for mask in masks]
 
 
 def padded_and_packed(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[Batch, Batch]:
@@ -131,19 +123,14 @@ def draw_masks(subject: Subject, path: Path) -> list[str]:
     padded, packed = padded_and_packed(_short_pairs(subject, tokenizers))
     panels, lines = [], []
     for name, batch in (("padded", padded), ("packed", packed)):
-        masks = row_masks(batch)
         source, target = (_pieces(side, tokenizer) for side, tokenizer in zip(batch, tokenizers, strict=True))
         starts = np.asarray(batch.target.positions[0]) == 0
         shifted = ["<s>" if starts[index] else target[index - 1] for index in range(len(target))]
         inputs = [PADDING if own == PADDING else before for own, before in zip(target, shifted, strict=True)]
-        for kind, mask, rows, columns in (
-            ("encoder", masks.encoder, source, source),
-            ("decoder, causal", masks.decoder, target, inputs),
-            ("cross", masks.cross, target, source),
-        ):
-            panels.append(
-                MatrixPanel(f"{name}: {kind}", mask.astype(float), rows=rows, columns=columns, numbers=".0f", limit=2.0)
-            )
+        axes = {"encoder": (source, source), "decoder, causal": (target, inputs), "cross": (target, source)}
+        for (kind, (rows, columns)), mask in zip(axes.items(), row_masks(batch), strict=True):
+            cells = {"rows": rows, "columns": columns, "numbers": ".0f"}
+            panels.append(MatrixPanel(f"{name}: {kind}", mask.astype(float), limit=2.0, **cells))
             lines.append(f"{name:<7} {kind:<16} {mask.sum():>4} of {mask.size:>4} pairs may attend")
     draw_panels(panels, path, title="Masks: rows are queries, columns are keys; 1 may attend, - is padding")
     return lines

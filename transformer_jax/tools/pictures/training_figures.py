@@ -21,51 +21,36 @@ POINTS = 1000
 CLASSES = 8
 
 
-class ScheduleNumbers(NamedTuple):
-    """The learning ``rate`` [N] at ``updates`` [N], counted from 1."""
-
-    updates: np.ndarray
-    rate: np.ndarray
-
-    @property
-    def peak(self) -> tuple[int, float]:
-        """The first update with the largest rate, and that rate."""
-        at = int(np.argmax(self.rate))
-        return int(self.updates[at]), float(self.rate[at])
-
-
-def schedule_numbers(config: ExperimentConfig, name: str = "") -> ScheduleNumbers:
-    """Rates of the schedule of ``config``, or of the schedule ``name`` with the same settings."""
+def schedule_numbers(config: ExperimentConfig, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Updates [N], counted from 1, and rates [N] of the schedule ``name`` with the settings of ``config``."""
     last, warmup = config.training.num_updates, config.optimizer.warmup_updates
     updates = np.unique(np.append(np.linspace(1, last, POINTS).astype(np.int64), min(warmup, last)))
-    schedule = make_schedule(
-        name or config.optimizer.schedule, hyperparameters_of(config), config.model.d_model, config.parts
-    )
-    return ScheduleNumbers(updates, np.asarray(schedule(updates)))
+    schedule = make_schedule(name, hyperparameters_of(config), config.model.d_model, config.parts)
+    return updates, np.asarray(schedule(updates))
 
 
 def draw_schedule(subject: Subject, path: Path) -> list[str]:
     """Draws the schedule, and all schedules with the same warm-up, divided by their peaks."""
-    config = subject.config
-    numbers = schedule_numbers(config)
-    update, rate = numbers.peak
+    config, own = subject.config, subject.config.optimizer.schedule
+    updates, rates = schedule_numbers(config, own)
+    peak = int(np.argmax(rates))
     others: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for name in names_of("schedule") if config.optimizer.warmup_updates < config.training.num_updates else ():
         if settings_class("schedule", name):
             continue
-        other = schedule_numbers(config, name)
-        shape = other.rate / other.rate.max()
+        _, rates_of_other = schedule_numbers(config, name)
+        shape = rates_of_other / rates_of_other.max()
         # Of two lines that coincide one would hide the other.
         equal = next((each for each, (_, found) in others.items() if np.allclose(found, shape, atol=1e-3)), "")
-        others[f"{equal}, {name}" if equal else name] = others.pop(equal) if equal else (other.updates, shape)
+        others[f"{equal}, {name}" if equal else name] = others.pop(equal) if equal else (updates, shape)
     panels = [
-        LinePanel(f"{subject.name}: {config.optimizer.schedule}", {"_": tuple(numbers)}, "update", "learning rate"),
+        LinePanel(f"{subject.name}: {own}", {"_": (updates, rates)}, "update", "learning rate"),
         LinePanel("All schedules with this warm-up, over their peaks", others, "update", ""),
     ]
     draw_panels(panels[: 1 + bool(others)], path, title="Learning rate")
     return [
-        f"{config.optimizer.schedule}: peak {rate:.3e} at update {update:,} (warm-up {config.optimizer.warmup_updates:,}), "
-        f"{numbers.rate[0]:.1e} at the first, {numbers.rate[-1]:.1e} at the last of {config.training.num_updates:,}"
+        f"{own}: peak {rates[peak]:.3e} at update {updates[peak]:,} (warm-up {config.optimizer.warmup_updates:,}), "
+        f"{rates[0]:.1e} at the first, {rates[-1]:.1e} at the last of {config.training.num_updates:,}"
     ]
 
 
@@ -79,11 +64,6 @@ class SmoothingNumbers(NamedTuple):
     loss: np.ndarray
     gradient: np.ndarray
     target: np.ndarray
-
-    @property
-    def best(self) -> float:
-        """The probability of the label with the lowest smoothed loss."""
-        return float(self.probability[self.loss[0].argmin()])
 
 
 def smoothing_numbers(smoothing: float, classes: int = CLASSES) -> SmoothingNumbers:
@@ -125,9 +105,10 @@ def draw_smoothing(subject: Subject, path: Path) -> list[str]:
     ]
     draw_panels(panels, path, title="Label smoothing")
     label, other = numbers.target[:2]
+    best = numbers.probability[numbers.loss[0].argmin()]
     predicted = 1 - smoothing + smoothing / CLASSES
     return [
         f"smoothing {smoothing:g}, V = {CLASSES}: target {label:.4f} for the label, {other:.4f} for each other class",
-        f"  lowest loss {numbers.loss[0].min():.4f} nats, at probability {numbers.best:.4f} of the label; "
+        f"  lowest loss {numbers.loss[0].min():.4f} nats, at probability {best:.4f} of the label; "
         f"1 - eps + eps/V = {predicted:.4f}",
     ]
