@@ -70,11 +70,3 @@ def test_error_rates_of_heads():
         head_error_rates(weights, tokenizers, pairs, read_gold(["7-0"], "gold"), "gold")
     with pytest.raises(DataError, match="gold: no pairs"):
         head_error_rates([], tokenizers, [], [], "gold")
-
-
-def test_no_batch_is_wider_than_the_model_reads():
-    ids = [4] * 15 + [2]
-    (tokens,) = next(head_statistics._batches([[[*ids, *ids]]], 40))
-    assert tokens.ids.shape[1] == 32
-    (tokens,) = next(head_statistics._batches([[[*ids, *ids, 2]]], 40))
-    assert tokens.ids.shape[1] == 40

@@ -251,8 +251,6 @@ def test_no_word_in_the_address_stops_the_page(browser, address, name):
     for word in ("constructor", "__proto__", "%00", ""):
         browser.open(f"{address}#{name}={word}")
         assert colors(browser) > 20
-        browser.press("m")
-        assert state(browser, "view") == ["matrix"]
 
 
 @pytest.mark.slow
@@ -261,7 +259,6 @@ def test_no_number_in_the_address_stops_the_page(browser, address, name):
     for number, view in (("99", "matrix"), ("-7", "lines"), ("9" * 400, "search"), ("x", "statistics")):
         browser.open(f"{address}#view={view}&{name}={number}")
         browser.wait_for("currentMatrix(panels[0])")
-    assert browser.evaluate("state.row < readingOf(state.run).tokens.target.length")
 
 
 SERVED = SearchTree(

@@ -3,7 +3,6 @@
 from copy import copy
 from dataclasses import replace
 
-import jax
 import numpy as np
 import pytest
 from tools.explorer.small_runs import language_model_run, translation_run
@@ -11,12 +10,8 @@ from tools.explorer.small_runs import language_model_run, translation_run
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.evaluation.word_alignment import read_gold
-from transformer_jax.models.inspection import ATTENTION_KINDS, head_counts, target_log_probs, without_head
-from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.translation.pairs import tokens_of_pair
+from transformer_jax.models.inspection import ATTENTION_KINDS, head_counts, without_head
 from transformer_jax.tools.explorer.readers import LanguageModelReader, TranslationReader
-
-PAIRS = [("a b", "b a"), ("a", "a b c")]
 
 
 @pytest.fixture(scope="module")
@@ -24,46 +19,12 @@ def translation(tmp_path_factory):
     return TranslationReader(translation_run(tmp_path_factory.mktemp("cache"), noise=0.0))
 
 
-def test_error_rates_are_those_of_what_is_read(translation):
-    gold = read_gold(["0-1 1-0", "0-0 0p1"], "gold")
-    rates = translation.error_rates(PAIRS, gold, "gold")
-    assert rates.shape == (1, 2)
-    by_hand = []
-    for source, target in PAIRS:
-        (cross,) = (
-            each for each in translation.read(source, target, with_gradients=False).attentions if each.kind == "cross"
-        )
-        # Words are single tokens here; the last of each side is the end.
-        by_hand.append(cross.weights[0, :, :-1, :-1].argmax(axis=-1))
-    for head in range(2):
-        links = [{(int(source), target) for target, source in enumerate(pair[head])} for pair in by_hand]
-        sure = sum(len(found & each.sure) for found, each in zip(links, gold, strict=True))
-        possible = sum(len(found & each.possible) for found, each in zip(links, gold, strict=True))
-        assert rates[0, head] == pytest.approx(1 - (sure + possible) / (5 + 3))
-
-
-def test_averages_are_of_the_split(translation):
+def test_averages_and_error_rates_are_of_every_head(translation):
     kinds = {each.kind: each.values for each in translation.statistics("validation", 4)}
     assert set(kinds) == {"encoder", "decoder", "cross"}
     assert all(np.isfinite(values).all() for statistics in kinds.values() for values in statistics.values())
-
-
-def test_the_head_that_matters_is_the_most_important(translation):
-    trained, planted = translation.trained, copy(translation)
-    pair = tokens_of_pair(trained.tokenizers, "a b c", "c b a")
-    inputs = [Tokens.from_ids(np.array([ids], np.int32)) for ids in (pair.source_ids, pair.target_ids)]
-    gain = jax.jit(jax.grad(lambda params: target_log_probs(trained.model, params, *inputs).sum()))(trained.params)
-    for kind, of_kind in ATTENTION_KINDS.items():
-        path = next(path for path in head_counts(trained.params) if of_kind.matches(path))
-        (layer, name), params = path.split("/"), without_head(trained.params, path, 0)
-        direction = gain[layer][name]["output"][1]
-        output = params[layer][name]["output"].at[1].set(4 * direction / np.linalg.norm(direction))
-        params = {**params, layer: {**params[layer], name: {**params[layer][name], "output": output}}}
-        planted.trained = replace(trained, params=params)
-        found = planted.read("a b c", "c b a", with_gradients=False, with_importance=True).importance
-        assert {each: values.shape for each, values in found.items()} == dict.fromkeys(ATTENTION_KINDS, (1, 2))
-        assert found[kind][0, 0] == 0, "its output is zero"
-        assert found[kind][0, 1] == max(values.max() for values in found.values()) > 0.5
+    rates = translation.error_rates([("a b", "b a")], read_gold(["0-1 1-0"], "gold"), "gold")
+    assert rates.shape == (1, 2) and set(rates.ravel()) <= {0.0, 0.5, 1.0}
 
 
 @pytest.fixture(scope="module")
@@ -86,19 +47,19 @@ def test_a_text_is_read_causally(language_model):
         LanguageModelReader(language_model).error_rates([], [], "gold")
 
 
-def test_the_importance_is_the_rise_of_its_loss(language_model):
-    reader, masked = (
-        LanguageModelReader(replace(language_model, params=params))
-        for params in (
-            language_model.params,
-            without_head(language_model.params, "decoder_layers_0/self_attention", 1),
-        )
-    )
-    reading, without = (each.read("a dog", with_gradients=False, with_importance=True) for each in (reader, masked))
-    assert reading.importance["decoder"][0, 1] == pytest.approx(
-        sum(reading.log_probs) - sum(without.log_probs), abs=1e-5
-    )
-    assert without.importance["decoder"][0, 1] == 0
+def test_the_importance_of_a_head_is_the_rise_of_the_loss_without_it(translation, language_model):
+    for reader in (translation, LanguageModelReader(language_model)):
+        params, masked = reader.trained.params, copy(reader)
+        options = {"with_gradients": False, "with_importance": True}
+        reading = reader.read("a b c", "c b a", **options)
+        for path, count in head_counts(params).items():
+            (kind,) = (name for name, each in ATTENTION_KINDS.items() if each.matches(path))
+            masked.trained = replace(reader.trained, params=without_head(params, path, 1))
+            without = masked.read("a b c", "c b a", **options)
+            rise = sum(reading.log_probs) - sum(without.log_probs)
+            assert reading.importance[kind].shape == (1, count)
+            assert reading.importance[kind][0, 1] == pytest.approx(rise, abs=1e-5)
+            assert without.importance[kind][0, 1] == 0, "its output is zero"
 
 
 def test_its_search_is_that_of_the_generator(language_model):

@@ -54,7 +54,7 @@ def test_every_layer_is_a_block_of_its_own():
     html = page.html()
     data = json.loads(html.split('id="data">')[1].split("</script>")[0])
     cross = data["readings"][0]["attentions"][2]
-    assert [each["shape"] for each in cross["weights"]] == [[4, 2, 2]] * 2
+    assert len(cross["weights"]) == 2
     packed = html.split(f'id="block-{cross["weights"][1]["block"]}">')[1].split("</script>")[0]
     unpacked = np.frombuffer(zlib.decompress(base64.b64decode(packed)), np.uint8)
     expected = quantized(reading.attentions[2].weights[1], 1 / 3)[0]

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.image import imread
@@ -28,12 +29,8 @@ def uniform(heads: int, rows: int, columns: int) -> np.ndarray:
     return np.full((heads, rows, columns), 1 / columns, np.float32)
 
 
-def x_labels(axes: Axes) -> list[str]:
-    return [label.get_text() for label in axes.get_xticklabels()]
-
-
-def y_labels(axes: Axes) -> list[str]:
-    return [label.get_text() for label in axes.get_yticklabels()]
+def labels(axis: Axis) -> list[str]:
+    return [label.get_text() for label in axis.get_ticklabels()]
 
 
 def panels_of(figure: Figure) -> list[Axes]:
@@ -49,19 +46,15 @@ def test_grid_of_layers_and_heads(tmp_path, drawn):
     (figure,) = drawn
     panels = panels_of(figure)
     assert [panel.get_title() for panel in panels] == ["head 1", "head 2", "mean of heads", "", "", ""]
-    assert [y_labels(panel) for panel in panels] == [["␣ein", "␣Mäd", "chen", "</s>"], [], []] * 2
-    assert [x_labels(panel) for panel in panels] == [[]] * 3 + [["␣a", "␣girl", "</s>"]] * 3
+    assert [labels(panel.yaxis) for panel in panels] == [["␣ein", "␣Mäd", "chen", "</s>"], [], []] * 2
+    assert [labels(panel.xaxis) for panel in panels] == [[]] * 3 + [["␣a", "␣girl", "</s>"]] * 3
     assert {panel.images[0].get_clim() for panel in figure.axes} == {(0.0, 1.0)}
     np.testing.assert_allclose(panels[5].images[0].get_array()[3], [1 / 6, 1 / 6, 2 / 3], rtol=1e-6)
-    note = figure.texts[2].get_text().replace("\n", " ")
-    assert note == "Framed: layer 2, head 2, the most focused. --layer and --head draw one head alone."
+    *layers, note, title = (text.get_text() for text in figure.texts)
+    assert (layers, title) == (["layer 1", "layer 2"], "costs $5 or $6")
+    assert note.startswith("Framed: layer 2, head 2, the most focused.")
     framed = [number for number, panel in enumerate(panels) if panel.spines["left"].get_edgecolor() == to_rgba(MARK)]
     assert framed == [4]
-    assert [text.get_text() for text in figure.texts if text is not figure.texts[2]] == [
-        "layer 1",
-        "layer 2",
-        "costs $5 or $6",
-    ]
     pixels = imread(path)
     width, height = figure.get_size_inches() * figure.dpi
     assert abs(pixels.shape[1] - width) <= 1 and abs(pixels.shape[0] - height) <= 1
@@ -72,7 +65,7 @@ def test_grid_of_layers_and_heads(tmp_path, drawn):
 def test_unusual_pieces_are_drawn(tmp_path, drawn):
     pieces = ["$x$", "漢字", "\t", "\N{ZERO WIDTH SPACE}", "▁"]
     draw_attention({"": np.eye(5, dtype=np.float32)[None]}, pieces, pieces, tmp_path / "attention.png")
-    assert x_labels(panels_of(drawn[0])[0]) == ["$x$", "漢字", "\\t", "\\u200b", "␣"]
+    assert labels(panels_of(drawn[0])[0].xaxis) == ["$x$", "漢字", "\\t", "\\u200b", "␣"]
     assert visible_piece("▁größ") == "␣größ"
     assert len(panels_of(drawn[0])) == 1
 

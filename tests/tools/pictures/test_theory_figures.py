@@ -32,12 +32,10 @@ def test_one_matrix_shifts_every_position_and_dot_products_depend_on_the_distanc
     np.testing.assert_allclose(cosines(numbers.table), products / (width / 2), atol=1e-10)
 
 
-def test_the_learned_table_is_found_and_missed():
+def test_a_trained_run_is_asked_for():
     table = np.ones((4, 2))
     params = {"target_positions": {"table": table}, "embedding": {"table": 0 * table}}
     assert learned_table(params).tolist() == table.tolist()
-    with pytest.raises(ConfigError, match="no learned positions"):
-        learned_table({"embedding": {"table": table}})
     with pytest.raises(ConfigError, match="--workdir: this figure is of a trained run"):
         _ = Subject("configs/quickstart.py", resolve("configs/quickstart.py", [])).trained
 

@@ -1,6 +1,7 @@
 """The page: data, packed arrays, style and script in one self-contained HTML file."""
 
 import base64
+import itertools
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_jax.config import DataError
-from transformer_jax.models.inspection import ATTENTION_KINDS
 from transformer_jax.tools.explorer.head_statistics import STATISTICS, HeadStatistics
 from transformer_jax.tools.explorer.live import LiveModel, code_of_tour, part_of_page, worker_source
 from transformer_jax.tools.explorer.readings import AttentionReading, Reading
@@ -84,10 +84,7 @@ class Page:
                 "attentions": [*attentions.values()],
                 "tree": reading.tree,
                 "search": None if search is None else search_to_json(search),
-                "gradients": {
-                    kind: self._add((ATTENTION_KINDS[kind].rows, ATTENTION_KINDS[kind].columns), array)
-                    for kind, array in reading.gradients.items()
-                },
+                "gradients": {kind: self._add(array) for kind, array in reading.gradients.items()},
             }
         )
 
@@ -117,32 +114,26 @@ class Page:
         self._packed.append(base64.b64encode(zlib.compress(model.parameters, DEFLATE_LEVEL)).decode("ascii"))
 
     def _attention(self, reading: AttentionReading, before: dict[str, Any] | None) -> dict[str, Any]:
-        rows, columns = reading.rows, reading.columns
-        rollout = () if reading.rollout is None else reading.rollout
         described: dict[str, Any] = {
             "kind": reading.kind,
-            "rows": rows,
-            "columns": columns,
+            "rows": reading.rows,
+            "columns": reading.columns,
             "layers": len(reading.weights),
             "heads": reading.weights.shape[1],
-            "valueNorms": self._add(("layer", "head", columns), reading.value_norms),
-            "valueCosines": [self._add(("pair", columns), layer) for layer in reading.value_cosines],
+            "valueNorms": self._add(reading.value_norms),
+            "valueCosines": [self._add(layer) for layer in reading.value_cosines],
         }
-        squares = {"weights": (("head", rows, columns), reading.weights), "rollout": ((rows, columns), rollout)}
-        for name, (axes, layers) in squares.items():
+        for name, layers in {"weights": reading.weights, "rollout": reading.rollout}.items():
+            blocks = [each["block"] for each in before[name]] if before else itertools.repeat(None)
             # The sum of a row may be a rounding error above 1.
             described[name] = [
-                self._add(
-                    axes, np.minimum(layer, 1.0), self._weight_scale, before[name][index]["block"] if before else None
-                )
-                for index, layer in enumerate(layers)
+                self._add(np.minimum(layer, 1.0), self._weight_scale, block)
+                for layer, block in zip(() if layers is None else layers, blocks, strict=False)
             ]
         return described
 
-    def _add(
-        self, axes: tuple[str, ...], values: np.ndarray, least_scale: float = 0.0, before: int | None = None
-    ) -> dict[str, Any]:
-        """Packs an array; returns its description: axes, shape, largest magnitude, whether it is signed, block number.
+    def _add(self, values: np.ndarray, least_scale: float = 0.0, before: int | None = None) -> dict[str, Any]:
+        """Packs an array; returns its description: largest magnitude, whether it is signed, block number.
 
         ``before``: the block of an array of the same scale and shape, to which the differences are stored.
         """
@@ -157,8 +148,6 @@ class Page:
         shortest = min((each.compress(data) + each.flush() for each in deflate), key=len)
         self._packed.append(base64.b64encode(shortest).decode("ascii"))
         return {
-            "axes": list(axes),
-            "shape": list(values.shape),
             "largest": largest,
             "signed": bool((values < 0).any()),
             "block": block,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Self, cast
+from typing import Generic, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -33,9 +33,6 @@ from transformer_jax.tools.explorer.live import beams_of
 from transformer_jax.tools.explorer.page import RunName
 from transformer_jax.tools.explorer.readings import Reading, TextReader
 from transformer_jax.tools.explorer.searches import Forced, Searches, SearchTree
-
-if TYPE_CHECKING:
-    from transformer_jax.tools.parsing.task import ParsingTask
 
 
 class _RunReader(Generic[AnyTask]):
@@ -129,8 +126,9 @@ class ParsingReader(TranslationReader):
     """Reads sentences with a parser; the reading has the tree."""
 
     def read(self, text: str, target: str | None = None, **options: bool) -> Reading:
-        found, task = super().read(text, target, **options), cast("ParsingTask", self.trained.task)
-        return replace(found, tree=task.outline(found.text, found.translation or ""))
+        found = super().read(text, target, **options)
+        tree = self.trained.task.outline(found.text, found.translation or "")  # type: ignore[attr-defined]  # ParsingTask
+        return replace(found, tree=tree)
 
 
 class LanguageModelReader(_RunReader[LanguageModelTask]):

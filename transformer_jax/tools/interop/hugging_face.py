@@ -2,7 +2,7 @@
 
 import itertools
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +49,13 @@ def open_counterpart(folder: Path, model: OpenedModel) -> Counterpart:
     return Gpt2Counterpart(folder, model) if is_gpt2 else TranslationCounterpart(folder, model)
 
 
-def _model_type(folder: Path, known: Iterable[str]) -> str:
+def _model_type(folder: Path, known: Collection[str]) -> str:
     """The architecture that ``config.json`` names; raises ConfigError if it is not ``known``."""
     path = folder / "config.json"
-    kind = read_object(path).get("model_type")
+    kind = str(read_object(path).get("model_type"))
     if kind not in known:
         raise ConfigError(f"{path}: model_type={kind!r} is not one of {', '.join(known)}")
-    return str(kind)
+    return kind
 
 
 class HuggingFaceCounterpart(Counterpart):

@@ -129,8 +129,8 @@ def draw_masks(subject: Subject, path: Path) -> list[str]:
         inputs = [PADDING if own == PADDING else before for own, before in zip(target, shifted, strict=True)]
         axes = {"encoder": (source, source), "decoder, causal": (target, inputs), "cross": (target, source)}
         for (kind, (rows, columns)), mask in zip(axes.items(), row_masks(batch), strict=True):
-            cells = {"rows": rows, "columns": columns, "numbers": ".0f"}
-            panels.append(MatrixPanel(f"{name}: {kind}", mask.astype(float), limit=2.0, **cells))
+            cells = mask.astype(float)
+            panels.append(MatrixPanel(f"{name}: {kind}", cells, "", "", rows, columns, numbers=".0f", limit=2.0))
             lines.append(f"{name:<7} {kind:<16} {mask.sum():>4} of {mask.size:>4} pairs may attend")
     draw_panels(panels, path, title="Masks: rows are queries, columns are keys; 1 may attend, - is padding")
     return lines

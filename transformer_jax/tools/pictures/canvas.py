@@ -70,12 +70,12 @@ def _luminance(color: ColorType) -> float:
 def write_in_cells(axes: Axes, texts: Sequence[Sequence[str]], points: float) -> None:
     """Writes texts into the cells of the matrix of ``axes``, each in black or white, whichever has more contrast."""
     image = axes.images[0]
-    colors = image.to_rgba(np.asarray(image.get_array()))[..., :3]
-    for cells, line, row in zip(colors, texts, range(len(texts)), strict=True):
-        for cell, words, column in zip(cells, line, range(len(line)), strict=True):
-            color = "black" if contrast("black", tuple(cell)) > contrast("white", tuple(cell)) else "white"
-            text = axes.text(column, row, words, ha="center", va="center", color=color)
-            text.set_fontproperties(font(points))
+    colors = image.to_rgba(np.asarray(image.get_array()))
+    for row, column in np.ndindex(colors.shape[:2]):
+        cell = tuple(colors[row, column])
+        color = "black" if contrast("black", cell) > contrast("white", cell) else "white"
+        text = axes.text(column, row, texts[row][column], ha="center", va="center", color=color)
+        text.set_fontproperties(font(points))
 
 
 def blank_figure(width: float, height: float) -> Figure:

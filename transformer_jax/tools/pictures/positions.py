@@ -59,12 +59,10 @@ def position_numbers(d_model: int, length: int = LENGTH, shifts: int = SHIFTS) -
 
 
 def learned_table(params: object) -> np.ndarray:
-    """The table [P, D] of learned positions of a model (the target's if there are two); raises ConfigError if it has none."""
+    """The table [P, D] of learned positions of a model, the target's if there are two."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
-    tables = [leaf for path, leaf in leaves if jax.tree_util.keystr(path).endswith("positions']['table']")]
-    if not tables:
-        raise ConfigError("--workdir: this run has no learned positions; its model.positions is not learned")
-    return np.asarray(tables[-1], np.float64)
+    *_, table = (leaf for path, leaf in leaves if jax.tree_util.keystr(path).endswith("positions']['table']"))
+    return np.asarray(table, np.float64)
 
 
 def cosines(table: np.ndarray) -> np.ndarray:

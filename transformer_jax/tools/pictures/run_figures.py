@@ -3,6 +3,7 @@
 Michel et al. 2019, section 3.2; Vaswani et al. 2017, section 3.5.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -76,10 +77,9 @@ def _head_panels(changes: Changes) -> list[Panel]:
         for kind, matrix in matrices.items():
             rows = [f"layer {_layer(path)}" for path in changes[kind]]
             columns = [f"head {head + 1}" for head in range(matrix.shape[1])]
-            cells = {"rows": rows, "columns": columns, "numbers": numbers}
-            panels.append(
-                MatrixPanel(f"{KINDS[kind]}: change of {metric}", matrix, is_signed=True, limit=limit, **cells)
-            )
+            title = f"{KINDS[kind]}: change of {metric}"
+            panel = MatrixPanel(title, matrix, "", "", rows, columns, is_signed=True, numbers=numbers, limit=limit)
+            panels.append(panel)
     return panels
 
 
@@ -139,8 +139,7 @@ def loss_by_length(trained: Any, limit: int = 0) -> LengthNumbers:
 
 def _batches(pairs: list[tuple[list[int], list[int]]], width: int) -> Iterator[Batch]:
     """Batches of one shape, for one compiled program; the last has rows of padding."""
-    for start in range(0, len(pairs), ROWS):
-        part = pairs[start : start + ROWS]
+    for part in itertools.batched(pairs, ROWS):
         offsets = np.minimum(np.arange(ROWS + 1), len(part))
         yield Batch(*(token_rows(joined([pair[side] for pair in part]), offsets, width) for side in (0, 1)))
 

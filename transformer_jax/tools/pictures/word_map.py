@@ -110,8 +110,8 @@ def draw_analogy(words: Sequence[str], points: np.ndarray, target: np.ndarray, p
     axes.plot(*zip(target, d, strict=True), color=FAINT_INK, linewidth=1.0, linestyle=":")
     axes.scatter(points[:, 0], points[:, 1], s=36, color=INK, zorder=3)
     total = f"{words[1]} \N{MINUS SIGN} {words[0]} + {words[2]}"
-    circle = {"facecolors": "white", "edgecolors": OFFSET_COLOR, "linewidths": 1.6}
-    axes.scatter(target[:1], target[1:], s=60, zorder=3, label=total, **circle)
+    circle = axes.scatter(target[:1], target[1:], s=60, facecolors="white", edgecolors=OFFSET_COLOR, linewidths=1.6)
+    circle.set(zorder=3, label=total)
     middle = points[:3].mean(axis=0)
     for word, point, inner in zip(words, points, (middle, middle, middle, target), strict=True):
         # Names are on the outer side of their points; the name of d is on the side away from b - a + c.
