@@ -15,8 +15,6 @@ pytestmark = [
 ]
 HOSTILE = ["\u2581<script>throw", "</script><script>throw 1</script>", "<!--", '"&amp;', "<img src=x onerror=throw>"]
 READY = "performance.getEntriesByName('live').length > 0 && liveWords.textContent === ''"
-
-
 KINDS = {
     "transformer": (lambda folder: translation_run(folder, normalization="pre"), "cross.1.head.1", 6),
     "rnn": (lambda folder: translation_run(folder, **RNN, **LOCATION), "cross.1.head.1", 4),

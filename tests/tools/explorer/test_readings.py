@@ -1,8 +1,5 @@
 """Rollout of attention through the layers; readings that are not finite are refused; arrays packed for the page."""
 
-import base64
-import json
-import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -46,19 +43,6 @@ def test_errors_of_packed_numbers_are_at_most_what_the_docstring_says():
         restored = np.sign(whole) * largest * (whole / count) ** 2
         bound = np.sqrt(np.abs(values) * largest) / count + largest / (4 * count**2)
         assert (np.abs(restored - values) <= bound + 1e-12).all()
-
-
-def test_every_layer_is_a_block_of_its_own():
-    page, reading = Page("page", [RunName("run", "update 1")]), made_reading(["a", "</s>"], ["b", "</s>"])
-    page.add_reading(reading, text=0, run=0)
-    html = page.html()
-    data = json.loads(html.split('id="data">')[1].split("</script>")[0])
-    cross = data["readings"][0]["attentions"][2]
-    assert len(cross["weights"]) == 2
-    packed = html.split(f'id="block-{cross["weights"][1]["block"]}">')[1].split("</script>")[0]
-    unpacked = np.frombuffer(zlib.decompress(base64.b64decode(packed)), np.uint8)
-    expected = quantized(reading.attentions[2].weights[1], 1 / 3)[0]
-    assert unpacked.tolist() == expected.ravel().tolist()
 
 
 def test_a_reading_that_is_not_finite_is_refused_by_name():
