@@ -1,14 +1,13 @@
 import jax.numpy as jnp
 import numpy as np
+from decoding import lookup_model
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.decoding.beam_search import beam_search
 from transformer_jax.decoding.constraints import Constraint, constrained
 
 
-def test_a_constrained_search_is_exhaustive_search_over_what_is_allowed_with_the_probabilities_of_the_model(
-    lookup_model,
-):
+def test_a_constrained_search_is_exhaustive_search_over_what_is_allowed_with_the_probabilities_of_the_model():
     """Allowed: token 4 at most once, and no end before it."""
     tables, width = lookup_model.random_tables(3, 6, seed=2), 81
     tokens = jnp.arange(6)[None, None]

@@ -1,27 +1,23 @@
-"""Several models as one: by hand, searched with, and next to the search of each alone."""
+"""Search with several models as one, next to the search of each alone."""
+
+from functools import partial
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from decoding import lookup_model
 
 from transformer_jax.decoding.beam_search import beam_search
-from transformer_jax.models.ensemble import Ensemble, mean_log_probs
+from transformer_jax.models.ensemble import Ensemble
 from transformer_jax.models.interface import call
 
 LIMITS = [7, 6, 7, 3]
 
 
-def test_it_is_the_mean_of_probabilities_and_not_of_logarithms():
-    sure, unsure = jnp.log(jnp.array([[0.5, 0.5, 0.0]])), jnp.log(jnp.array([[0.2, 0.3, 0.5]]))
-    # What is added to all logits of a member changes nothing.
-    found = np.exp(mean_log_probs([sure + 3.0, (unsure - 2.0).astype(jnp.bfloat16)]))
-    np.testing.assert_allclose(found, [[0.35, 0.4, 0.25]], atol=2e-3)
-
-
 @pytest.fixture(scope="module")
-def found_together(lookup_model):
+def found_together():
     """What beam search finds with an ensemble of tables."""
 
     class Table(nn.Module):
@@ -35,18 +31,16 @@ def found_together(lookup_model):
         model = Ensemble(tuple(Table() for _ in tables))
         cache = call(model, {}, "init_cache", tables, beam_width=3, max_length=7)
         sizes = {"max_lengths": jnp.array(LIMITS), "max_length": 7, "beam_width": 3}
-        return jax.device_get(
-            jax.jit(
-                lambda cache: beam_search(
-                    lambda ids, cache: call(model, {}, "decode_step", ids, cache), cache, length_penalty=0.6, **sizes
-                )
-            )(cache)
-        )
+
+        def step(ids, cache):
+            return call(model, {}, "decode_step", ids, cache)
+
+        return jax.device_get(jax.jit(partial(beam_search, step, length_penalty=0.6, **sizes))(cache))
 
     return search
 
 
-def test_search_with_two_tables_is_search_with_the_mean_of_their_probabilities(lookup_model, found_together):
+def test_search_with_two_tables_is_search_with_the_mean_of_their_probabilities(found_together):
     tables = [lookup_model.random_tables(4, 8, seed=seed) for seed in (1, 2)]
     found = found_together(*tables)
     mean = np.log(np.mean([jax.nn.softmax(table) for table in tables], axis=0))
@@ -59,10 +53,3 @@ def test_search_with_two_tables_is_search_with_the_mean_of_their_probabilities(l
         alone += [lookup_model.plain_beam_search(table[sentence], limit, 0.6, 3)[0].ids for table in tables]
         alone[-2:] = [ids == expected[0].ids for ids in alone[-2:]]
     assert not all(alone)
-
-
-def test_a_model_with_itself_is_the_model_alone(lookup_model, found_together):
-    table = lookup_model.random_tables(4, 8, seed=3)
-    alone, doubled = found_together(table), found_together(table, table)
-    np.testing.assert_array_equal(alone.ids, doubled.ids)
-    np.testing.assert_allclose(alone.scores, doubled.scores, rtol=1e-5)

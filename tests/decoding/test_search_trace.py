@@ -1,9 +1,12 @@
 """A replayed search is the search; a forced one is its part that begins with the prefix."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from decoding import lookup_model
 
 from transformer_jax.array_types import BOS_ID, PAD_ID
 from transformer_jax.decoding.beam_search import Rules, beam_search
@@ -15,7 +18,7 @@ RULES = Rules(BEAMS, BEAMS, ALPHA)
 
 
 @pytest.fixture(scope="module")
-def traced(lookup_model):
+def traced():
     """Table, tree and hypotheses of a traced search."""
     tables = lookup_model.random_tables(1, 7, seed=17, scale=2.0)
     trace = SearchTrace(
@@ -29,18 +32,10 @@ def traced(lookup_model):
     return tables[0], tree, finished
 
 
-def test_the_trace_ends_with_the_hypotheses_of_the_search(lookup_model, traced):
+def test_the_trace_ends_with_the_hypotheses_of_the_search(traced):
     table, tree, finished = traced
-    search = jax.jit(
-        lambda cache: beam_search(
-            lookup_model.step,
-            cache,
-            max_lengths=jnp.array([LIMIT]),
-            max_length=LIMIT,
-            beam_width=BEAMS,
-            length_penalty=ALPHA,
-        )
-    )
+    options = {"max_lengths": jnp.array([LIMIT]), "max_length": LIMIT, "beam_width": BEAMS, "length_penalty": ALPHA}
+    search = jax.jit(partial(beam_search, lookup_model.step, **options))
     expected = jax.device_get(search(lookup_model.make_cache(table[None], BEAMS, LIMIT)))
     np.testing.assert_array_equal(finished.ids[..., :LIMIT], expected.ids)
     best = tree.hypotheses()[:BEAMS]
@@ -49,24 +44,22 @@ def test_the_trace_ends_with_the_hypotheses_of_the_search(lookup_model, traced):
         assert tree.prefix(number) == tuple(ids[:length])
 
 
-def test_every_node_has_the_log_probability_of_its_prefix(lookup_model, traced):
+def test_every_node_has_the_log_probability_of_its_prefix(traced):
     table, tree, _ = traced
     for number, node in enumerate(tree.nodes):
         assert node.log_prob == pytest.approx(lookup_model.log_prob_of(table, tree.prefix(number)), abs=1e-4)
         if node.parent >= 0:
             assert tree.nodes[node.parent].status == KEPT
-    by_position = {
-        node.position: [each for each in tree.nodes if each.position == node.position] for node in tree.nodes
-    }
-    for position, nodes in by_position.items():
-        kept = [node for node in nodes if node.status == KEPT]
+    for position in range(LIMIT):
+        at_position = [node for node in tree.nodes if node.position == position]
+        kept = [node for node in at_position if node.status == KEPT]
         assert len(kept) == (BEAMS if position < LIMIT - 1 else 0)
-        dropped = [node.log_prob for node in nodes if node.status == DROPPED]
+        dropped = [node.log_prob for node in at_position if node.status == DROPPED]
         assert all(node.log_prob >= max(dropped, default=-np.inf) for node in kept)
     assert {node.status for node in tree.nodes} == {KEPT, DROPPED, FINISHED}
 
 
-def test_following_tokens_are_the_most_probable_ones(lookup_model, traced):
+def test_following_tokens_are_the_most_probable_ones(traced):
     table, tree, _ = traced
     log_probs = lookup_model.log_softmax(table[lookup_model.context_of(())])
     log_probs[[PAD_ID, BOS_ID]] = -np.inf
@@ -75,13 +68,3 @@ def test_following_tokens_are_the_most_probable_ones(lookup_model, traced):
     log_probs = lookup_model.log_softmax(table[lookup_model.context_of((kept.token,))])
     log_probs[[PAD_ID, BOS_ID]] = -np.inf
     assert [each.log_prob for each in kept.following] == pytest.approx(sorted(log_probs)[::-1][:4], abs=1e-4)
-
-
-def test_alternatives_leave_the_best_hypothesis_at_one_token(traced):
-    _, tree, _ = traced
-    best = tree.prefix(tree.hypotheses()[0])
-    found = tree.alternatives(6)
-    assert len(set(found)) == 6 and len(best) > 2
-    for prefix in found:
-        assert prefix[:-1] == best[: len(prefix) - 1]
-        assert prefix[-1] not in (best[len(prefix) - 1], PAD_ID, BOS_ID)

@@ -1,27 +1,32 @@
 """Segmented search finds what the search in one piece finds, whatever leaves the batch and however arrays grow."""
 
 import functools
-import threading
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from decoding import lookup_model
 
 from transformer_jax.config import TransformerConfig
 from transformer_jax.decoding import segmented_search
 from transformer_jax.decoding.beam_search import Hypotheses, Rules, beam_search, plain_search
-from transformer_jax.decoding.segmented_search import SearchBatch, SearchDevices, SegmentedSearch, capacities_of
+from transformer_jax.decoding.segmented_search import (
+    ONE_DEVICE,
+    SearchBatch,
+    SearchDevices,
+    SegmentedSearch,
+    capacities_of,
+)
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import call, init_params
 from transformer_jax.tasks.translation.translator import init_cache
 
 WIDTH, ROWS, MOST = 3, 32, 75
-ONE_DEVICE = SearchDevices()
 
 
 @pytest.fixture(scope="module")
-def tables(lookup_model):
+def tables():
     """Most sentences end within few tokens, some go on to their limits."""
     tables = lookup_model.random_tables(ROWS, 9, seed=3, eos_bias=2.0)
     tables[::9, :, lookup_model.EOS_ID] -= 12.0
@@ -38,7 +43,7 @@ def small_batches_shrink_too(monkeypatch):
     monkeypatch.setattr(segmented_search, "MIN_ROWS", 8)
 
 
-def segmented(lookup_model, tables, limits, num_results: int, devices: SearchDevices = ONE_DEVICE, batches: int = 1):
+def segmented(tables, limits, num_results: int, devices: SearchDevices = ONE_DEVICE, batches: int = 1):
     """The hypotheses by row, and the numbers of rows and the capacities that were searched with."""
     seen = []
 
@@ -64,14 +69,10 @@ def segmented(lookup_model, tables, limits, num_results: int, devices: SearchDev
 
 @pytest.mark.parametrize(
     ("num_results", "batches", "devices"),
-    [
-        (1, 1, ONE_DEVICE),
-        (WIDTH, 4, SearchDevices(threads=2)),
-        (1, 4, SearchDevices(few_shapes=True)),
-    ],
+    [(1, 1, ONE_DEVICE), (WIDTH, 4, SearchDevices(threads=2)), (1, 4, SearchDevices(few_shapes=True))],
 )
-def test_it_finds_what_one_search_finds(lookup_model, tables, limits, num_results, batches, devices):
-    found, seen = segmented(lookup_model, tables, limits, num_results, devices, batches)
+def test_it_finds_what_one_search_finds(tables, limits, num_results, batches, devices):
+    found, seen = segmented(tables, limits, num_results, devices, batches)
     # Where compiling takes long: one number of rows and two capacities, so two programs.
     assert not devices.few_shapes or seen == [(ROWS // batches, 32), (ROWS // batches, MOST)]
     assert sorted(found) == np.flatnonzero(limits).tolist()
@@ -92,13 +93,6 @@ def unused(*arguments):
     raise AssertionError
 
 
-def search_of_shares(search_share) -> SegmentedSearch:
-    """A search by two threads, where ``search_share`` stands for the search of each."""
-    search = SegmentedSearch(unused, unused, plain_search(Rules(1, 1, 0.6)), SearchDevices(threads=2))
-    search._search_share = search_share
-    return search
-
-
 @pytest.mark.parametrize("fails", [0, 1])
 def test_an_error_in_a_thread_ends_the_search(fails):
     begun = []
@@ -110,41 +104,28 @@ def test_an_error_in_a_thread_ends_the_search(fails):
                 raise ValueError(f"batch {batch}")
             yield batch
 
+    search = SegmentedSearch(unused, unused, plain_search(Rules(1, 1, 0.6)), SearchDevices(threads=2))
+    search._search_share = search_share
     with pytest.raises(ValueError, match=f"batch {4 + fails}"):
-        list(search_of_shares(search_share).search({}, iter(range(10**6))))
+        list(search.search({}, iter(range(10**6))))
     assert len(begun) < 10**6 // 4
 
 
-def test_each_result_of_a_thread_comes_before_the_threads_end():
-    is_read = threading.Event()
-
-    def search_share(params, batches):
-        for batch in batches:
-            yield batch
-            assert is_read.wait(timeout=10)
-
-    found = []
-    for batch in search_of_shares(search_share).search({}, iter(range(6))):
-        found.append(batch)
-        is_read.set()
-    assert sorted(found) == list(range(6))
-
-
 @pytest.mark.slow
-def test_rows_become_fewer_and_capacities_larger(lookup_model, tables, limits):
-    _, seen = segmented(lookup_model, tables, limits, 1, batches=4)
+def test_rows_become_fewer_and_capacities_larger(tables, limits):
+    _, seen = segmented(tables, limits, 1, batches=4)
     rows, capacities = zip(*seen, strict=True)
     assert (rows[0], rows[-1], capacities[0], capacities[-1]) == (8, 8, 32, MOST)
     assert list(dict.fromkeys(capacities)) == [capacity for capacity, _ in capacities_of(MOST)]
-    _, seen = segmented(lookup_model, tables, limits, 1)
+    _, seen = segmented(tables, limits, 1)
     assert (seen[0][0], seen[-1][0]) == (ROWS, 8)
     # Rows stay divisible over the devices.
-    _, seen = segmented(lookup_model, tables, limits, 1, SearchDevices(row_multiple=16))
+    _, seen = segmented(tables, limits, 1, SearchDevices(row_multiple=16))
     assert {rows for rows, _ in seen} == {ROWS}
 
 
-def test_rows_of_padding_cost_nothing(lookup_model, tables):
-    assert segmented(lookup_model, tables, np.zeros(ROWS, np.int32), 1) == ({}, [])
+def test_rows_of_padding_cost_nothing(tables):
+    assert segmented(tables, np.zeros(ROWS, np.int32), 1) == ({}, [])
 
 
 def test_capacities_that_a_search_comes_to_have():

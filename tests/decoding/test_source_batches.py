@@ -1,6 +1,5 @@
 import numpy as np
 
-from transformer_jax.config.data import padded_width
 from transformer_jax.data.batches import scoring_rows
 from transformer_jax.decoding.source_batches import source_batches
 
@@ -27,20 +26,11 @@ def test_every_sentence_comes_once_and_whole():
     assert all((seen[index] == source).all() for index, source in enumerate(sources))
 
 
-def test_shapes_are_few():
-    sources = [[9] * (1 + index % 250) for index in range(5000)]
-    shapes = {batch.ids.shape for batch in source_batches(sources, batch_tokens=4096)}
-    assert len(shapes) < 20
-
-
 def test_one_sentence_is_one_row():
     (batch,) = source_batches([[9, 9, 2]], batch_tokens=4096)
     assert batch.ids.shape == (1, 16)
-    # The rows that fit are 128 and 42, so 32: no power of four.
-    assert [next(source_batches([[9] * length], batch_tokens=4096)).ids.shape for length in (20, 90)] == [
-        (1, 32),
-        (1, 96),
-    ]
+    # The rows that fit are 42, so 32: no power of four.
+    assert next(source_batches([[9] * 90], batch_tokens=4096)).ids.shape == (1, 96)
     assert list(source_batches([], batch_tokens=4096)) == []
     # The last batch has rows that search would have.
     assert [batch.ids.shape for batch in source_batches([[9, 2]] * 300, batch_tokens=4096)] == [(256, 16), (64, 16)]
@@ -56,11 +46,6 @@ def test_a_few_short_sentences_keep_the_width_of_the_longer_ones_before_them():
     longer = [[9] * 100] * 8 + [[9] * 10] * 16
     shapes = [batch.ids.shape for batch in source_batches(longer, batch_tokens=4096, max_rows=8)]
     assert shapes == [(8, 128)] + [(8, 16)] * 2
-
-
-def test_widths_hold_their_sentences():
-    assert all(length <= padded_width(length) <= max(length * 2, 16) for length in range(500))
-    assert sorted({padded_width(length) for length in range(130)}) == [16, 32, 64, 96, 128, 192]
 
 
 def test_where_programs_take_long_to_compile_there_are_two_shapes():

@@ -116,8 +116,10 @@ def beam_search(
     ``per_sentence`` never changes. Raises ValueError for impossible sizes and for leaves of ``per_beam`` of another
     shape.
     """
-    rules = Rules(beam_width, beam_width if num_results is None else num_results, length_penalty, stop)
-    return run_search(plain_search(rules), step, cache, jnp.clip(max_lengths, 0, max_length), max_length, forced)
+    num_results = beam_width if num_results is None else num_results
+    search = plain_search(Rules(beam_width, num_results, length_penalty, stop))
+    state = search.start(cache, jnp.clip(max_lengths, 0, max_length), max_length, forced)
+    return search.results(search_until(partial(search_next, step, choose=search.choose), state, max_length))
 
 
 @register("search", "beam")
@@ -133,14 +135,20 @@ def start_search(
 
     Raises ValueError for impossible sizes.
     """
-    _check_sizes(cache, limits.shape[0], capacity, rules)
     batch_size, beam_width, num_results = limits.shape[0], rules.beam_width, rules.num_results
-    # All beams start from the same empty prefix, so only one of them may live.
-    log_probs = jnp.full((batch_size, beam_width), -jnp.inf, jnp.float32).at[:, 0].set(0.0)
+    if not (capacity >= 1 and 1 <= num_results <= beam_width):
+        sizes = f"max_length={capacity}, num_results={num_results}, beam_width={beam_width}"
+        raise ValueError(f"{sizes}: must be at least 1, and there are at most as many results as beams")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(cache.per_beam):
+        shape = jnp.shape(leaf)
+        if shape and shape[:2] != (batch_size, beam_width):
+            where, expected = jax.tree_util.keystr(path), f"[B={batch_size}, W={beam_width}, ...] or be a scalar"
+            raise ValueError(f"cache.per_beam{where} has shape {shape}; it must be {expected}")
     alive = Alive(
         ids=jnp.full((batch_size, beam_width, capacity), PAD_ID, jnp.int32),
         last_ids=jnp.full((batch_size, beam_width), BOS_ID, jnp.int32),
-        log_probs=log_probs,
+        # All beams start from the same empty prefix, so only one of them may live.
+        log_probs=jnp.full((batch_size, beam_width), -jnp.inf, jnp.float32).at[:, 0].set(0.0),
     )
     nothing = jnp.full((batch_size, num_results), -jnp.inf, jnp.float32)
     finished = Hypotheses(
@@ -153,20 +161,6 @@ def start_search(
     forced = jnp.zeros((batch_size, 0), jnp.int32) if forced is None else forced
     none = jnp.zeros_like(limits)
     return BeamState(jnp.zeros((), jnp.int32), limits, forced, alive, finished, none, limits <= 0, cache)
-
-
-def _check_sizes(cache: DecodeCache, batch_size: int, max_length: int, rules: Rules) -> None:
-    beam_width, num_results = rules.beam_width, rules.num_results
-    if beam_width < 1 or max_length < 1:
-        raise ValueError(f"beam_width={beam_width} and max_length={max_length} must be at least 1")
-    if not 1 <= num_results <= beam_width:
-        raise ValueError(f"num_results={num_results} must lie between 1 and beam_width={beam_width}")
-    for path, leaf in jax.tree_util.tree_leaves_with_path(cache.per_beam):
-        shape = jnp.shape(leaf)
-        if shape and shape[:2] != (batch_size, beam_width):
-            where = jax.tree_util.keystr(path)
-            expected = f"[B={batch_size}, W={beam_width}, ...] or be a scalar"
-            raise ValueError(f"cache.per_beam{where} has shape {shape}; it must be {expected}")
 
 
 def search_until(
@@ -182,19 +176,6 @@ def search_until(
         return (state.position < until) & (jnp.sum(state.is_done) < min_done)
 
     return jax.lax.while_loop(is_running, advance, state)
-
-
-def run_search(
-    search: Search,
-    step: DecodeStep,
-    cache: DecodeCache,
-    limits: Int[Array, "B"],
-    capacity: int,
-    forced: Int[Array, "B P"] | None = None,
-) -> Hypotheses:
-    """The hypotheses of a whole search; ``limits`` are at most ``capacity``. See ``start_search``."""
-    state = search.start(cache, limits, capacity, forced)
-    return search.results(search_until(lambda state: search_next(step, state, search.choose), state, capacity))
 
 
 def search_next(step: DecodeStep, state: Any, choose: Choose) -> Any:

@@ -16,7 +16,7 @@ from transformer_jax.decoding.beam_search import (
     length_penalty_divisor,
     start_search,
 )
-from transformer_jax.decoding.continuations import GROUP_SIZE, top_k
+from transformer_jax.decoding.continuations import GROUP_SIZE
 from transformer_jax.sequence_types import DecodeCache
 
 
@@ -43,7 +43,7 @@ def next_token_log_probs(logits: Float[Array, "B V"], rule: SamplingRule) -> Flo
         return jnp.where(ids[None, :] == jnp.argmax(logits, axis=-1)[:, None], 0.0, -jnp.inf)
     logits = logits / rule.temperature
     if 0 < rule.top_k < logits.shape[-1]:
-        _, kept = top_k(logits, rule.top_k)
+        _, kept = jax.lax.top_k(logits, rule.top_k)
         logits = jnp.where(_marked(kept, jnp.ones_like(kept, bool), logits.shape[-1]), logits, -jnp.inf)
     if rule.top_p < 1:
         order = jnp.argsort(-logits, axis=-1, stable=True)
@@ -111,21 +111,16 @@ def step_beside_keys(step: DecodeStep) -> DecodeStep:
 
 def sampled_search(rules: Rules, sampling: SamplingRule) -> Search:
     """Sampling in the form of a search: the beams of a sentence, as many as its results, are samples that never compete."""
-    return Search(
-        partial(_start_samples, rules=rules),
-        partial(_draw_next, rules=rules, sampling=sampling),
-        lambda state: state.finished,
-    )
 
+    def start(
+        cache: DecodeCache, limits: Int[Array, "B"], capacity: int, forced: Int[Array, "B P"] | None = None
+    ) -> BeamState:
+        """As ``start_search``, of a cache with keys, where every sample lives; ``forced`` must be None."""
+        assert forced is None
+        state = start_search(cache, limits, capacity, rules=rules)
+        return state._replace(alive=state.alive._replace(log_probs=jnp.zeros_like(state.alive.log_probs)))
 
-def _start_samples(
-    cache: DecodeCache, limits: Int[Array, "B"], capacity: int, forced: Int[Array, "B P"] | None = None, *, rules: Rules
-) -> BeamState:
-    """The state before the first token, of a cache with keys. Raises ValueError for impossible sizes and for forced tokens."""
-    if forced is not None:
-        raise ValueError("samples cannot be forced to begin with given tokens")
-    state = start_search(cache, limits, capacity, rules=rules)
-    return state._replace(alive=state.alive._replace(log_probs=jnp.zeros_like(state.alive.log_probs)))
+    return Search(start, partial(_draw_next, rules=rules, sampling=sampling), lambda state: state.finished)
 
 
 def _draw_next(state: BeamState, logits: Float[Array, "B W V"], rules: Rules, sampling: SamplingRule) -> BeamState:

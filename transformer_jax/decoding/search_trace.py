@@ -8,7 +8,6 @@ import numpy as np
 
 from transformer_jax.array_types import BOS_ID, PAD_ID, Array, Float, Int, PyTree
 from transformer_jax.decoding.beam_search import BeamState, Hypotheses, Rules, choose_tokens, expand, start_search
-from transformer_jax.decoding.continuations import top_k
 from transformer_jax.decoding.segmented_search import InitCache, MakeStep
 
 
@@ -39,7 +38,7 @@ class SearchTrace:
             candidates, parents = expand(state, logits, rules)
             log_probs = jax.nn.log_softmax(logits[0].astype(jnp.float32))
             log_probs = log_probs.at[:, np.array([PAD_ID, BOS_ID])].set(-jnp.inf)
-            best_log_probs, best_tokens = top_k(log_probs, min(num_best, log_probs.shape[-1]))
+            best_log_probs, best_tokens = jax.lax.top_k(log_probs, min(num_best, log_probs.shape[-1]))
             traced = TracedStep(
                 candidates.last_ids[0], parents[0], candidates.log_probs[0], best_tokens, best_log_probs
             )
