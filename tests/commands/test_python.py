@@ -97,7 +97,7 @@ def test_scores_are_the_log_probabilities_that_evaluation_sums(trained):
     evaluator = trained._trained.task.evaluator
     split = evaluator.pairs("validation", 8)
     scored = trained.score([pair.source for pair in split], [pair.target for pair in split])
-    sums = evaluator.loss_sums(trained.params, "validation", 8)
+    sums = evaluator.sums_over(trained.params, evaluator.store("validation"), 8, 0)
     assert -sum(each.log_prob for each in scored) == pytest.approx(float(sums.nll), rel=1e-4)
     assert trained.evaluate("validation", limit=8).metrics["loss"] == pytest.approx(
         float(sums.nll / sums.tokens), rel=1e-4

@@ -30,7 +30,3 @@ def test_utilities_are_means_of_sacrebleus_scores_of_sentences(name):
 def test_bleu_counts_the_words_of_the_tokenizer():
     words, characters = (expected_utilities(["ab", "ac"], utility_of("bleu", each))["ab"] for each in ("13a", "char"))
     assert words == pytest.approx(50) and characters > 60
-
-
-def test_the_first_of_equal_candidates_wins():
-    assert expected_utilities(["b", "a"], utility_of("chrf", "13a")).most_common(1)[0][0] == "b"

@@ -11,9 +11,8 @@ from tasks.language_model_settings import language_model_config
 from transformer_jax.config import from_dict
 from transformer_jax.config.conversion import apply_overrides
 from transformer_jax.models.interface import call
-from transformer_jax.runtime.hardware import evaluation_dtype
 from transformer_jax.sequence_types import Batch, Tokens
-from transformer_jax.tasks.language_model.objective import LanguageModelObjective
+from transformer_jax.tasks.language_model.task import LanguageModelObjective
 from transformer_jax.tasks.translation.objective import EnsembleObjective, TranslationObjective
 from transformer_jax.training.sharding import make_mesh
 
@@ -71,11 +70,3 @@ def test_an_rnn_and_a_language_model_round_in_all_layers(tmp_path):
     params = jax.eval_shape(model.init_params, jax.random.key(0))
     products, casts = counts_of_products_and_casts(model.unsmoothed_loss, params, BATCH.target, IDS > 0)
     assert casts > products > 4
-
-
-def test_other_devices_keep_the_precision_of_the_model():
-    class Device:
-        platform = "gpu"
-
-    assert evaluation_dtype("model", "bfloat16", Device()) == "bfloat16"
-    assert evaluation_dtype("float32", "bfloat16", Device()) == "float32"

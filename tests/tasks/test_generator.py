@@ -14,7 +14,7 @@ from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.language_model.generator import Generator
-from transformer_jax.tasks.language_model.objective import LanguageModelObjective
+from transformer_jax.tasks.language_model.task import LanguageModelObjective
 from transformer_jax.training.sharding import make_mesh
 
 PROMPTS = ["The cat", "", "A house \u00fc"]
@@ -109,10 +109,10 @@ def test_characters_of_several_bytes_are_never_shown_in_part(model, generator, m
 
 
 def test_a_line_break_in_a_prompt_ends_a_document(generator):
-    ids = generator().prompt_ids("a\nb")
-    assert ids == [BOS_ID, *TOKENIZER.encode("a"), EOS_ID, *TOKENIZER.encode("b")]
+    expected = [BOS_ID, *TOKENIZER.encode("a"), EOS_ID, *TOKENIZER.encode("b")]
+    assert generator().windows(["a\nb"]) == ([expected], "")
     with pytest.raises(DataError, match=r"--prompt: has 2 documents .*batching.kind=packed"):
-        generator("packed").prompt_ids("a\nb", "--prompt")
+        generator("packed").windows(["a\nb"], "--prompt")
 
 
 def test_of_a_prompt_that_leaves_no_room_the_model_sees_the_end_and_says_so(model, generator):
@@ -128,7 +128,5 @@ def test_of_a_prompt_that_leaves_no_room_the_model_sees_the_end_and_says_so(mode
     found, expected = generate.continuations(model[1], [long, alone]), generate.continuations(model[1], [alone, alone])
     assert [each.token_ids for each in found] == [each.token_ids for each in expected]
     assert [each.text for each in found] == [each.text for each in expected]
-    with pytest.raises(DataError, match=r"prompt: 25 tokens and decoding.max_new_tokens=8 exceed the context of 32"):
-        generate.prompt_ids("y" * 25, "prompt")
     with pytest.raises(DataError, match=r"prompt: decoding.max_new_tokens=32 of a context of 32 tokens leave no room"):
         generator(max_new_tokens=32).windows(["y"])

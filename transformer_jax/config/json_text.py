@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -25,6 +26,13 @@ def finite_or_none(value: Any) -> int | float | None:
     if type(value) not in (int, float) or (type(value) is int and abs(value) > 10**18):
         raise ValueError("not a number")
     return value if math.isfinite(value) else None
+
+
+def finite_or_null(values: Mapping[str, Any]) -> dict[str, Any]:
+    """``values`` with None for every float that is not finite."""
+    return {
+        name: value if not isinstance(value, float) or math.isfinite(value) else None for name, value in values.items()
+    }
 
 
 def is_unicode(text: str) -> bool:

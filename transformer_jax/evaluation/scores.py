@@ -15,6 +15,7 @@ from sacrebleu.metrics.ter import TER
 
 from transformer_jax.config.errors import DataError
 from transformer_jax.config.evaluation import SPBLEU_TOKENIZER, EvaluationConfig
+from transformer_jax.config.json_text import finite_or_null
 from transformer_jax.config.languages import SPLITTING_AT_SPACES, WITH_TER_OF_CHARACTERS, base_language
 from transformer_jax.config.plugins import with_settings
 from transformer_jax.config.translation import DecodingConfig
@@ -102,10 +103,8 @@ def score_translations(
     streams = [lines] if len(lines) == len(references) else [list(stream) for stream in references]
     for number, stream in enumerate(streams, start=1):
         if len(stream) != len(hypotheses):
-            raise DataError(
-                f"{len(hypotheses)} hypotheses but {len(stream)} lines in reference {number} of {len(streams)}; "
-                "line i of each must be the same sentence"
-            )
+            lines_of = f"{len(stream)} lines in reference {number} of {len(streams)}"
+            raise DataError(f"{len(hypotheses)} hypotheses but {lines_of}; line i of each is sentence i")
     if not hypotheses:
         raise DataError("there is nothing to score: 0 hypotheses")
     settings.require_installed(language)
@@ -115,9 +114,7 @@ def score_translations(
             values[name] = float(with_settings("metric", name, parts)(hypotheses, streams, sources))
             signatures[name] = "of a plugin"
             continue
-        metric = metric_of(name, settings.tokenizer(language), language)
-        texts = [hypotheses, *streams]
-        signature = ""
+        metric, texts, signature = metric_of(name, settings.tokenizer(language), language), [hypotheses, *streams], ""
         if name in OF_MOSES:
             base, version = base_language(language), metadata.version("sacremoses")
             texts = [OF_MOSES[name](lines, base) for lines in texts]
@@ -153,9 +150,8 @@ def metric_of(name: str, tokenizer: str, language: str) -> Metric:
         return TER(normalized=splits, asian_support=splits)
     if name in OF_MOSES:
         return BLEU(lowercase=name == "bleu_moses", tokenize="none", smooth_method="none", force=True)
-    return BLEU(
-        lowercase=name == "bleu_lowercase", tokenize=SPBLEU_TOKENIZER if name == "spbleu" else tokenizer, force=True
-    )
+    tokenizer = SPBLEU_TOKENIZER if name == "spbleu" else tokenizer
+    return BLEU(lowercase=name == "bleu_lowercase", tokenize=tokenizer, force=True)
 
 
 def with_split_compounds(lines: Sequence[str], language: str) -> list[str]:
@@ -211,10 +207,7 @@ class EvaluationReport:
 
     def to_json(self) -> dict[str, object]:
         """A JSON object; nonfinite numbers become null."""
-        fields = asdict(self) | {"scores": self.scores.to_json()}
-        return fields | {
-            name: None for name, value in fields.items() if isinstance(value, float) and not math.isfinite(value)
-        }
+        return finite_or_null(asdict(self) | {"scores": self.scores.to_json()})
 
     def headline(self) -> dict[str, float]:
         """The metrics for the log."""
@@ -234,21 +227,18 @@ class EvaluationReport:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Table rows: (name, value, remark)."""
-        how = f"beam {self.decoding.beam_width}, length penalty {self.decoding.length_penalty:g}, stop {self.decoding.stop}"
-        search = "greedy" if self.decoding.beam_width == 1 else how
-        search += f", search {self.decoding.search}" if self.decoding.search != "beam" else ""
-        if self.decoding.mbr:
-            drawn = f"{self.decoding.samples} samples, epsilon {self.decoding.epsilon:g}, seed {self.decoding.sampling_seed}"
-            search = f"minimum Bayes risk by {self.decoding.mbr}, {drawn}"
-        most = f"source + {self.decoding.max_extra_tokens}"
+        by = self.decoding
+        search = f"beam {by.beam_width}, length penalty {by.length_penalty:g}, stop {by.stop}"
+        search = "greedy" if by.beam_width == 1 else search
+        search += f", search {by.search}" if by.search != "beam" else ""
+        if by.mbr:
+            drawn = f"{by.samples} samples, epsilon {by.epsilon:g}, seed {by.sampling_seed}"
+            search = f"minimum Bayes risk by {by.mbr}, {drawn}"
+        how = f"generated, {search}, at most source + {by.max_extra_tokens}, {self.compute_dtype}"
         return [
             ("split", self.split, f"{self.num_sentences:,} sentences, none left out"),
             *self.scores.rows(),
             ("loss", f"{self.loss:.4f}", "nats per target token, no label smoothing"),
             ("perplexity", f"{self.perplexity:.3f}", "per target token"),
-            (
-                "tokens/s",
-                f"{self.tokens_per_second:,.0f}",
-                f"generated, {search}, at most {most}, {self.compute_dtype}",
-            ),
+            ("tokens/s", f"{self.tokens_per_second:,.0f}", how),
         ]

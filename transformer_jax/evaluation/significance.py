@@ -105,30 +105,19 @@ def compare_counts(
         times = np.bincount(generator.choice(number, size=number, replace=True), minlength=number)
         for name, each in counted.items():
             drawn[name][resample] = each.score(times @ each.first), each.score(times @ each.second)
-    return [
-        _comparison(name, [each.score(counts.sum(axis=0)) for counts in each[:2]], drawn[name], each.signature)
-        for name, each in counted.items()
-    ]
+    found = []
+    for name, each in counted.items():
+        first, second = (each.score(counts.sum(axis=0)) for counts in each[:2])
+        values, differences = drawn[name].T, drawn[name][:, 1] - drawn[name][:, 0]
+        estimates = _estimate(first, values[0]), _estimate(second, values[1]), _estimate(second - first, differences)
+        found.append(SystemComparison(name, *estimates, _p_value(second - first, differences), each.signature))
+    return found
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
     """The chrF of each sentence, from 0 to 100. (BLEU is no measure of single sentences: few have a correct 4-gram.)"""
     metric = CHRF()
     return [_score(metric, each) for each in _counts(metric, hypotheses, references)]
-
-
-def _comparison(metric: str, scores: Sequence[float], drawn: np.ndarray, signature: str) -> SystemComparison:
-    """Compares the scores of two systems; ``drawn``: their scores on resamples, ``[resamples, 2]``."""
-    first, second = scores
-    difference, differences = second - first, drawn[:, 1] - drawn[:, 0]
-    return SystemComparison(
-        metric=metric,
-        first=_estimate(first, drawn[:, 0]),
-        second=_estimate(second, drawn[:, 1]),
-        difference=_estimate(difference, differences),
-        p_value=_p_value(difference, differences),
-        signature=signature,
-    )
 
 
 def _estimate(value: float, drawn: np.ndarray) -> Estimate:

@@ -59,10 +59,8 @@ def read_gold(lines: Iterable[str], name: str, first_index: int = 0) -> list[Gol
         for text in line.split():
             link = LINK.fullmatch(text)
             if not link or int(link[1]) < first_index or int(link[3]) < first_index:
-                problem = (
-                    f"{text!r} is not a link such as 0-0 (sure) or 1?2 (possible), words counted from {first_index}"
-                )
-                raise DataError(f"{name}, line {number}: {problem}")
+                problem = f"{text!r} is not a link such as 0-0 (sure) or 1?2 (possible)"
+                raise DataError(f"{name}, line {number}: {problem}, words counted from {first_index}")
             pair = int(link[1]) - first_index, int(link[3]) - first_index
             possible.add(pair)
             if link[2] == "-":
@@ -74,11 +72,10 @@ def read_gold(lines: Iterable[str], name: str, first_index: int = 0) -> list[Gol
 def require_words(gold: Sequence[GoldAlignment], shapes: Sequence[tuple[int, ...]], name: str) -> None:
     """Raises DataError, with file and line, if a link exceeds its sentence; ``shapes``: number of (target, source) words."""
     for number, (each, (targets, sources)) in enumerate(zip(gold, shapes, strict=True), start=1):
-        beyond = [link for link in each.possible if link[0] >= sources or link[1] >= targets]
-        if beyond:
-            source, target = min(beyond)
-            problem = f"links word {source} with {target}, from 0, of a pair of {sources} and {targets} words"
-            raise DataError(f"{name}, line {number}: {problem}; if the file counts from 1, set --first_word=1")
+        for source, target in sorted(each.possible):
+            if source >= sources or target >= targets:
+                problem = f"links word {source} with {target}, from 0, of a pair of {sources} and {targets} words"
+                raise DataError(f"{name}, line {number}: {problem}; if the file counts from 1, set --first_word=1")
 
 
 def score_alignments(found: Sequence[Links], gold: Sequence[GoldAlignment]) -> AlignmentScores:
@@ -87,11 +84,8 @@ def score_alignments(found: Sequence[Links], gold: Sequence[GoldAlignment]) -> A
     Raises DataError when the numbers of sentences differ, or there are no links.
     """
     if len(found) != len(gold):
-        raise DataError(
-            f"{len(found)} alignments but {len(gold)} lines of gold; line i of each must be the same sentence"
-        )
-    links = sum(len(links) for links in found)
-    sure = sum(len(each.sure) for each in gold)
+        raise DataError(f"{len(found)} alignments but {len(gold)} lines of gold; line i of each is sentence i")
+    links, sure = sum(map(len, found)), sum(len(each.sure) for each in gold)
     in_sure = sum(len(links & each.sure) for links, each in zip(found, gold, strict=True))
     in_possible = sum(len(links & each.possible) for links, each in zip(found, gold, strict=True))
     if not links + sure:

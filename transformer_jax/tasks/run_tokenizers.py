@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -60,11 +60,10 @@ def new_tokenizers(config: ExperimentConfig, task: "type[Task]", output: str = "
     if output or config.data.store:
         # The seed chooses their sample: runs of other seeds share tokenizers, jobs that write a store do not.
         stated = asdict(config.tokenizer) | ({"data.seed": config.data_seed} if output else {})
-        trained = (
-            partial(new_tokenizers, replace(config, data=replace(config.data, store="")), task) if output else None
-        )
+        without_store = replace(config, data=replace(config.data, store=""))
+        train = partial(new_tokenizers, without_store, task) if output else None
         key = "--output" if output else "data.store"
-        return shared_tokenizers(output or config.data.store, stated, key, trained)
+        return shared_tokenizers(output or config.data.store, stated, key, train)
     data = asdict(config.data) | {"cache_directory": ""}
     # Shares of an epoch do not change them; tags are in the digest of the text.
     for name in ("store", "weights", "temperature", "tags"):
@@ -88,10 +87,9 @@ def _adopted_tokenizers(config: ExperimentConfig) -> TokenizerPair:
     for name in ("kind", "vocabulary_size", "joint"):
         before, now = getattr(theirs, name), getattr(config.tokenizer, name)
         if before != now:
-            raise ConfigError(
-                f"tokenizer.{name}: {now!r}, but the tokenizers are adopted from {config.init.run}, where it is {before!r}; "
-                f"use --config.tokenizer.{name}={before}, or --config.init.tokenizer=new"
-            )
+            problem = f"{now!r}, but the tokenizers are adopted from {config.init.run}, where it is {before!r}"
+            remedy = f"use --config.tokenizer.{name}={before}, or --config.init.tokenizer=new"
+            raise ConfigError(f"tokenizer.{name}: {problem}; {remedy}")
     return _tokenizers_of_run(source)
 
 
@@ -116,10 +114,9 @@ def _tokenizers_of_run(run: RunDirectory) -> TokenizerPair:
     try:
         return load_tokenizers(run.tokenizer)
     except DataError:
-        saved = _saved_tokenizers(run)
-        if not saved:
-            raise
-    return _unpacked(saved, run.tokenizer)
+        if saved := _saved_tokenizers(run):
+            return _unpacked(saved, run.tokenizer)
+        raise
 
 
 def tokenizers_to_json(tokenizers: TokenizerPair) -> dict[str, str]:
@@ -129,13 +126,8 @@ def tokenizers_to_json(tokenizers: TokenizerPair) -> dict[str, str]:
 
 def _unpacked(saved: dict[str, str], folder: Path) -> TokenizerPair:
     """Writes tokenizer files into a folder and loads them; raises DataError at a name that is not of a tokenizer file."""
-    for name in saved:
-        if name not in TOKENIZER_FILES:
-            raise DataError(
-                f"{folder}: a checkpoint names a tokenizer file {name!r}; known are {', '.join(TOKENIZER_FILES)}"
-            )
-    if folder.is_symlink():
-        raise DataError(f"{folder}: is a link, and the tokenizers in it are damaged; nothing is written through a link")
+    if unknown := set(saved) - set(TOKENIZER_FILES):
+        raise DataError(f"{folder}: a checkpoint names a tokenizer file {min(unknown)!r}; known are {TOKENIZER_FILES}")
     for name, content in saved.items():
         write_whole(folder / name, base64.b64decode(content))
     return load_tokenizers(folder)
@@ -143,12 +135,9 @@ def _unpacked(saved: dict[str, str], folder: Path) -> TokenizerPair:
 
 def _saved_tokenizers(run: RunDirectory) -> dict[str, str]:
     """Tokenizer files of the newest checkpoint that can be read, in base 64; empty where there is none."""
-    if not run.has_checkpoints():
-        return {}
-    with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
-        for step in reversed(checkpoints.steps()):
-            try:
-                return checkpoints.progress(step)["tokenizer"]
-            except CheckpointError:
-                continue
+    if run.has_checkpoints():
+        with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
+            for step in reversed(checkpoints.steps()):
+                with suppress(CheckpointError):
+                    return checkpoints.progress(step)["tokenizer"]
     return {}

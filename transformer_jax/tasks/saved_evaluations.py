@@ -1,28 +1,22 @@
 """Evaluations on disk: ``evaluation-SPLIT-STEP.json`` (scores), and ``.txt`` (outputs, one a line) of tasks that generate."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import DataError, ExperimentConfig, difference
 from transformer_jax.config.conversion import decoding_of_report
-from transformer_jax.config.json_text import finite_or_none, is_count, parse_json
+from transformer_jax.config.json_text import finite_or_none, finite_or_null, is_count, parse_json
 from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runs.run_directory import write_json
 from transformer_jax.runtime.atomic_files import write_whole
-from transformer_jax.tasks.task import Evaluation, finite_or_null
+from transformer_jax.tasks.task import Evaluation
 
 PREFIX = "evaluation-"
 NAMED_SETTINGS = ("decoding.", "evaluation.")
-# Key of the digest of all other entries of a report; older versions wrote none.
-DIGEST = "digest"
-
-
-class ChangedEvaluation(DataError):
-    """A report was changed after it was written."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +59,11 @@ def evaluation_stem(split: str, step: int, averaged: int, trained: ExperimentCon
     of the run.
     """
     files = [f"data.{each}" for each in ("validation", "test") if used.data.split_name(each) == split]
-    every = difference(trained, used)
-    changes = [(key, value) for key, _, value in every if key.startswith(NAMED_SETTINGS) or key in files]
-    changed = "".join(f"-{key.partition('.')[2]}={_short(str(value))}" for key, value in changes)
+    changed = "".join(
+        f"-{key.partition('.')[2]}={_short(str(value))}"
+        for key, _, value in difference(trained, used)
+        if key.startswith(NAMED_SETTINGS) or key in files
+    )
     average = "" if averaged == 1 else f"-average{averaged}"
     return f"{PREFIX}{split.replace('/', '-')}-{step}{average}{changed}"
 
@@ -94,7 +90,6 @@ def ensemble_suffix(workdir: str | Path, others: Sequence[str]) -> str:
 def save_evaluation(stem: Path, scored: ScoredCheckpoint) -> SavedEvaluation:
     """Writes the scores, and the outputs if there are any; ``stem`` is their path without the suffix."""
     report, outputs = scored.to_json(), scored.evaluation.outputs
-    report[DIGEST] = _digest_of(report)
     write_json(_file(stem, "json"), report)
     if outputs is not None:
         write_whole(_file(stem, "txt"), "".join(f"{line}\n" for line in outputs))
@@ -102,10 +97,7 @@ def save_evaluation(stem: Path, scored: ScoredCheckpoint) -> SavedEvaluation:
 
 
 def read_evaluation(stem: Path) -> SavedEvaluation:
-    """Both files of an evaluation of translations.
-
-    Raises DataError when one is missing, damaged, or does not belong to the other.
-    """
+    """Both files of an evaluation of translations; raises DataError when one is missing, damaged, or not of the other."""
     report = _read_report(_file(stem, "json"))
     if not {"scores", "num_sentences", "decoding"} <= set(report):
         raise DataError(f"{_file(stem, 'json')}: not the scores of translations")
@@ -115,8 +107,8 @@ def read_evaluation(stem: Path) -> SavedEvaluation:
     # As bytes: reading text would turn a carriage return in a translation into a line feed.
     hypotheses = text.read_bytes().decode("utf-8").split("\n")[:-1]
     if len(hypotheses) != report["num_sentences"]:
-        problem = f"{len(hypotheses)} lines, but {stem.name}.json says {report['num_sentences']} sentences"
-        raise DataError(f"{text}: {problem}; run evaluate again")
+        wanted = f"{stem.name}.json says {report['num_sentences']} sentences"
+        raise DataError(f"{text}: {len(hypotheses)} lines, but {wanted}; run evaluate again")
     return SavedEvaluation(stem, report, hypotheses)
 
 
@@ -131,17 +123,10 @@ def find_evaluation(stem: Path, used: ExperimentConfig) -> SavedEvaluation | Non
 
 
 def saved_reports(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Every report in the folder with its file, in the order of their names; skips other files.
-
-    Raises ChangedEvaluation where one was changed after it was written.
-    """
+    """Every report in the folder with its file, in the order of their names; skips other files."""
     for file in sorted(folder.glob(f"{PREFIX}*.json")):
-        try:
+        with suppress(DataError):
             yield file, _read_report(file)
-        except ChangedEvaluation:
-            raise
-        except DataError:
-            continue
 
 
 def signature_of(report: Mapping[str, Any]) -> str:
@@ -153,8 +138,7 @@ def whose_parameters(report: dict[str, Any]) -> str:
     """The checkpoints of a report: ``2,434, average of 3, with runs/b:2434 and runs/c:4000``."""
     averaged = f", average of {report['averaged_checkpoints']}" if report["averaged_checkpoints"] > 1 else ""
     # Older versions had no ensembles.
-    members = report.get("ensemble")
-    ensemble = f", with {' and '.join(members)}" if members else ""
+    ensemble = f", with {' and '.join(members)}" if (members := report.get("ensemble")) else ""
     return f"{report['checkpoint_step']:,}{averaged}{ensemble}"
 
 
@@ -171,10 +155,6 @@ def _metrics_of_older(report: dict[str, Any]) -> dict[str, float | None]:
     return {name: report[name] for name in ("bits_per_byte", "loss", "perplexity")}
 
 
-def _digest_of(report: dict[str, Any]) -> str:
-    return digest([json.dumps({key: value for key, value in report.items() if key != DIGEST}, sort_keys=True)])
-
-
 def _file(stem: Path, suffix: str) -> Path:
     return stem.with_name(f"{stem.name}.{suffix}")
 
@@ -184,7 +164,6 @@ def _read_report(file: Path) -> dict[str, Any]:
         raise DataError(f"{file}: no such file; the scores should be beside their translations")
     try:
         report = parse_json(file.read_text(encoding="utf-8"))
-        is_changed = DIGEST in report and report[DIGEST] != _digest_of(report)
         if "metrics" not in report:
             report["metrics"] = _metrics_of_older(report)
         report["metrics"] = {name: finite_or_none(value) for name, value in report["metrics"].items()}
@@ -194,8 +173,6 @@ def _read_report(file: Path) -> dict[str, Any]:
         is_report &= isinstance(members, list) and all(isinstance(member, str) for member in members)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         is_report = False
-    if is_report and is_changed:
-        raise ChangedEvaluation(f"{file}: changed since evaluate wrote it; run evaluate again")
     if not is_report:
         raise DataError(f"{file}: not the scores that evaluate writes")
     return report

@@ -45,7 +45,6 @@ from transformer_jax.runtime.startup import available_cores
 # Matrix products small enough for one core: on several, each would wait for cores that other programs use.
 PRODUCT_WIDTH, PRODUCTS, ROUNDS, WARM_UP = 64, 20, 300, 30
 MEASURED_BYTES, COVERED_CHARACTERS, SHARE_UNSPACED = 4_000_000, 0.999, 0.3
-OF_PACKED_ROWS = ("batching.count", "batching.packed_length")
 SIZED_TRANSLATION = (*TRANSLATION_KEYS, "tokenizer.joint", "tokenizer.character_coverage", "model.tying")
 
 Overrides = Sequence[tuple[str, str]]
@@ -114,16 +113,14 @@ def require_stated_tokens(source: str, overrides: Overrides, budget: str | None,
     """Raises ConfigError, which begins with ``key``, where ``train`` would choose settings of tokenizer or lengths itself."""
     if not (budget or _budget_of(source, overrides)):
         return
-    stated = dict(leaves(apply_overrides(stated_settings(source, overrides), overrides)))
-    config = _with(stated_settings(source, overrides), _open_settings(stated), overrides)
-    keys = [
-        name for name in _sizing_of(config, stated, has_flag=False).keys if name.startswith(("tokenizer.", "data."))
-    ]
-    if missing := [name for name in keys if name not in stated]:
+    values = stated_settings(source, overrides)
+    stated = dict(leaves(apply_overrides(values, overrides)))
+    chosen = _sizing_of(_with(values, _open_settings(stated), overrides), stated, has_flag=False).keys
+    missing = [name for name in chosen if name.startswith(("tokenizer.", "data.")) and name not in stated]
+    if missing:
         problem = f"with a budget, --config={source} chooses {', '.join(missing)} when training begins"
-        raise ConfigError(
-            f"{key}: {problem}; state them (--config.{missing[0]}=...), or train on the text, without a store"
-        )
+        remedy = f"state them (--config.{missing[0]}=...), or train on the text, without a store"
+        raise ConfigError(f"{key}: {problem}; {remedy}")
 
 
 def require_sizes(source: str, overrides: Overrides, key: str) -> None:
@@ -209,7 +206,7 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
     plan = plan_translation(corpus, seconds, flops, {**vocabulary.settings, **stated})
     settings = {**plan.settings, **vocabulary.settings}
     if stated.get("batching.kind", "packed") != "packed":
-        settings = {key: value for key, value in settings.items() if key not in OF_PACKED_ROWS}
+        del settings["batching.count"], settings["batching.packed_length"]
     return Plan(settings, plan.seconds, f"{plan.sentence}\n{vocabulary.sentence}")
 
 

@@ -1,6 +1,5 @@
 """The contract of a task, such as translation, with runs, commands and tools."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
+from transformer_jax.config.json_text import finite_or_null
 from transformer_jax.config.tasks import TASKS, TaskSettings, imported
 from transformer_jax.data.cached_stores import Tokenization
 from transformer_jax.data.sentence_pairs import SentencePair
@@ -64,6 +64,9 @@ class WithoutOutputs:
         del count
         return ""
 
+    def _repr_html_(self: Evaluation) -> str:
+        return table(self.rows())
+
 
 @dataclass(frozen=True)
 class MeasuredSplit(WithoutOutputs):
@@ -83,16 +86,6 @@ class MeasuredSplit(WithoutOutputs):
     def rows(self) -> list[tuple[str, str, str]]:
         measured = [(name.replace("_", " "), f"{value:.4f}", "") for name, value in self.metrics.items()]
         return [("split", self.split, f"{self.num_examples:,} examples"), *measured]
-
-    def _repr_html_(self) -> str:
-        return table(self.rows())
-
-
-def finite_or_null(values: Mapping[str, Any]) -> dict[str, Any]:
-    """``values`` with None for every float that is not finite, for JSON."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
-    }
 
 
 class DataReport(NamedTuple):

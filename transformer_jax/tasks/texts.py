@@ -2,15 +2,18 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.array_types import AnyArray, Array, Float, Int
-from transformer_jax.models.inspection import ATTENTION_KINDS, layers_by_kind
+from transformer_jax.array_types import AnyArray, Array, Float, Int, PyTree
+from transformer_jax.models.inspection import ATTENTION_KINDS, attention_maps, layers_by_kind
+from transformer_jax.models.interface import Module
 from transformer_jax.notebook import table
+from transformer_jax.sequence_types import Tokens
 
 READING_TOKENS = 1024
 """Positions of a batch whose logits are in memory at once; a longer text is a batch of its own."""
@@ -69,8 +72,15 @@ class TextAttention(NamedTuple):
         return self.text if self.translation is None else f"{self.text}\n{self.translation}"
 
 
-def weights_by_kind(maps: Mapping[str, np.ndarray], axes: Mapping[str, Sequence[str]]) -> dict[str, KindWeights]:
-    """The maps [1, H, Q, M] of ``attention_maps`` by kind; ``axes``: the pieces of source, target and decoder input."""
+def weights_by_kind(
+    model: Module, params: PyTree, sides: Sequence[list[int]], axes: Mapping[str, Sequence[str]]
+) -> dict[str, KindWeights]:
+    """All attention of a teacher-forced pass by kind.
+
+    ``sides``: ids of source and target, or of one text; ``axes``: the pieces of source, target and decoder input.
+    """
+    tokens = (Tokens.from_ids(np.asarray([ids], np.int32)) for ids in sides)
+    maps = jax.device_get(jax.jit(partial(attention_maps, model))(params, *tokens))
     found = {}
     for kind, layers in sorted(layers_by_kind(maps).items(), key=lambda each: each[0] != "cross"):
         prefix, _, rows, columns = ATTENTION_KINDS[kind]

@@ -79,28 +79,21 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "") -> Traine
                 f"--workdir: {run.path} is a run of task={each.config.task}; this command takes task={task}"
             )
         tasks.append(task_class(each.config.task)(each.config, tokenizers_of_run(run), mesh))
-        _require_same_tokenizers(chosen[0].workdir, tasks[0], each.workdir, tasks[-1])
-    joined = tasks[0].ensemble(tasks[1:]) if len(tasks) > 1 else tasks[0]
+        for side, ours, theirs in zip(("source", "target"), tasks[0].tokenizers, tasks[-1].tokenizers, strict=True):
+            if ours.fingerprint() != theirs.fingerprint():
+                differ = f"{each.workdir} and {chosen[0].workdir} have different {side} tokenizers"
+                remedy = "use runs with the same training text and tokenizer settings"
+                raise ConfigError(f"--ensemble: {differ}, so their probabilities are of different tokens; {remedy}")
     restored = [
         restored_params(run, member.objective.init_params, mesh, each.checkpoint, average)
         for run, member, each in zip(runs, tasks, chosen, strict=True)
     ]
     params, steps = restored[0]
-    if len(restored) > 1:
-        params = joined_params([member for member, _ in restored])
-    members = tuple(
-        f"{each.workdir}:{updates[-1]}" for each, (_, updates) in zip(chosen[1:], restored[1:], strict=True)
-    )
-    return TrainedRun(joined, params, tuple(steps), members)
-
-
-def _require_same_tokenizers(first: str, task: Task, workdir: str, other: Task) -> None:
-    for side in ("source", "target"):
-        if getattr(other.tokenizers, side).fingerprint() != getattr(task.tokenizers, side).fingerprint():
-            raise ConfigError(
-                f"--ensemble: {workdir} and {first} have different {side} tokenizers, so their probabilities are of "
-                "different tokens; use runs with the same training text and tokenizer settings"
-            )
+    if len(tasks) == 1:
+        return TrainedRun(tasks[0], params, tuple(steps))
+    members = (f"{each.workdir}:{updates[-1]}" for each, (_, updates) in zip(chosen, restored, strict=True))
+    params = joined_params([member for member, _ in restored])
+    return TrainedRun(tasks[0].ensemble(tasks[1:]), params, tuple(steps), tuple(members)[1:])
 
 
 def restored_params(

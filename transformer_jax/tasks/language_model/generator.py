@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 import jax
@@ -56,37 +57,25 @@ class Generator:
         functions = decoder.continuations, decoder.start, decoder.next
         self._continue, self._start, self._next = (jax.jit(each, out_shardings=replicated(mesh)) for each in functions)
 
-    def prompt_ids(self, prompt: str, name: str = "the prompt") -> list[int]:
-        """BOS, and the tokens of a prompt, with EOS between its documents.
-
-        Raises DataError, which begins with ``name``, when prompt and ``max_new_tokens`` exceed the training context, or where
-        there are several documents and the model was trained to see one at a time.
-        """
-        ids = self._encoded(prompt, name)
-        if len(ids) - 1 > self._window:
-            raise DataError(
-                f"{name}: {len(ids) - 1} tokens and decoding.max_new_tokens={self._decoding.max_new_tokens} exceed the context "
-                f"of {self._context_length} tokens that the model was trained on; shorten one of them"
-            )
-        return ids
-
     def windows(self, prompts: Sequence[str], name: str = "prompt") -> PromptWindows:
-        """The end of each prompt that fits, with ``max_new_tokens``, into the context, and a remark if one is cut.
+        """BOS and the end of each prompt that fits, with ``max_new_tokens``, into the context; a remark if one is cut.
 
-        Raises DataError where no token of a prompt would fit, and as ``prompt_ids`` does for documents.
+        Documents in a prompt have EOS between them. Raises DataError, which begins with ``name``, where no token of a prompt
+        would fit, or it has several documents and the model was trained to see one at a time.
         """
-        numbers = [f" {number}" if len(prompts) > 1 else "" for number in range(1, len(prompts) + 1)]
-        encoded = [self._encoded(prompt, f"{name}{number}") for number, prompt in zip(numbers, prompts, strict=True)]
-        long = [index for index, ids in enumerate(encoded) if len(ids) - 1 > self._window]
+        names = [f"{name} {number}" if len(prompts) > 1 else name for number in range(1, len(prompts) + 1)]
+        encoded = [self._encoded(prompt, each) for each, prompt in zip(names, prompts, strict=True)]
+        window = self._window
+        long = [index for index, ids in enumerate(encoded) if len(ids) - 1 > window]
         if not long:
             return PromptWindows(encoded)
         sizes = f"decoding.max_new_tokens={self._decoding.max_new_tokens} of a context of {self._context_length} tokens"
-        tokens, first = len(encoded[long[0]]) - 1, f"{name}{numbers[long[0]]}"
-        if not self._window:
+        first, tokens = names[long[0]], len(encoded[long[0]]) - 1
+        if not window:
             raise DataError(f"{first}: {sizes} leave no room for its {tokens} tokens; lower decoding.max_new_tokens")
         others = f" ({len(long) - 1} more are too long, too)" if len(long) > 1 else ""
-        remark = f"{first}: has {tokens} tokens{others}; {sizes} leave the model the last {self._window}"
-        return PromptWindows([[BOS_ID, *ids[1:][-self._window :]] for ids in encoded], remark)
+        remark = f"{first}: has {tokens} tokens{others}; {sizes} leave the model the last {window}"
+        return PromptWindows([[BOS_ID, *ids[1:][-window:]] for ids in encoded], remark)
 
     @property
     def _window(self) -> int:
@@ -97,13 +86,10 @@ class Generator:
         documents = prompt.split(self._separator)
         if len(documents) > 1 and not self._sees_documents_before:
             raise DataError(
-                f"{name}: has {len(documents)} documents (separated by {self._separator!r}), but with batching.kind=packed the "
-                "model sees one at a time; give the last alone"
+                f"{name}: has {len(documents)} documents (separated by {self._separator!r}), but with batching.kind=packed "
+                "the model sees one at a time; give the last alone"
             )
-        ids = [BOS_ID]
-        for encoded in self._tokenizer.encode_batch(documents, num_threads=1):
-            ids += [*encoded, EOS_ID]
-        return ids[:-1]
+        return [BOS_ID, *chain.from_iterable([*self._tokenizer.encode(each), EOS_ID] for each in documents)][:-1]
 
     def continuations(self, params: PyTree, prompts: Sequence[str], *, seed: int = 0) -> list[Continuation]:
         """A continuation of each prompt, in their order: sampled, or the best of beam search.
@@ -122,9 +108,8 @@ class Generator:
             row_ids[: len(rows)] = batch.indices
             found = jax.device_get(self._continue(params, *put_rows((ids, row_ids), self._mesh), jax.random.key(seed)))
             for index, tokens, length, log_prob in zip(batch.indices, *found, strict=False):
-                token_ids = np.asarray(tokens[:length]).tolist()
-                text = self._text_after(encoded[index], token_ids)
-                results[index] = Continuation(text, token_ids, float(log_prob))
+                token_ids = tokens[:length].tolist()
+                results[index] = Continuation(self._text_after(encoded[index], token_ids), token_ids, float(log_prob))
         return results
 
     def stream(self, params: PyTree, prompt: str, *, seed: int = 0) -> Iterator[str]:
@@ -145,8 +130,8 @@ class Generator:
             is_last = bool(state.is_done[0])
             text = self._text_after(encoded, token_ids)
             complete = text if is_last else text.rstrip(UNFINISHED_CHARACTERS)
-            if len(complete) > len(written):
-                yield complete[len(written) :]
+            if new := complete[len(written) :]:
+                yield new
                 written = complete
             if is_last:
                 return

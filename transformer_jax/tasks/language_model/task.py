@@ -1,4 +1,4 @@
-"""Language modeling as a task: training data, evaluation, scores and attention of given text."""
+"""Language modeling as a task: model and loss, training data, evaluation, scores and attention of given text."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,8 +11,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.array_types import Array, PyTree
+from transformer_jax.array_types import EOS_ID, AnyArray, Array, Float, PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Hyperparameters
+from transformer_jax.config.json_text import finite_or_null
 from transformer_jax.data.batches import SCORING_TOKENS
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.documents import NamedTexts, open_documents
@@ -28,23 +29,20 @@ from transformer_jax.data.text_rows import (
     tokens_of_corpora,
 )
 from transformer_jax.data.token_store import DocumentStore, unigram_entropy
-from transformer_jax.data.tokenizers import TokenizerPair, train_text_tokenizer
+from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, train_text_tokenizer
+from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.evaluation.scores import perplexity
-from transformer_jax.models.inspection import attention_maps
-from transformer_jax.models.interface import activations
-from transformer_jax.notebook import table
+from transformer_jax.models.build import build_decoder_only, init_decoder_only
+from transformer_jax.models.devices import devices_of
+from transformer_jax.models.interface import Module, activations, call
 from transformer_jax.sequence_types import Tokens, batch_shape
 from transformer_jax.tasks.language_model.generator import Generator, generation_program
-from transformer_jax.tasks.language_model.objective import LanguageModelObjective
-from transformer_jax.tasks.language_model.reading import axes_of, ids_of_text, score_texts
-from transformer_jax.tasks.task import DataReport, DecodingProgram, WithoutOutputs, finite_or_null
+from transformer_jax.tasks.task import DataReport, DecodingProgram, WithoutOutputs
 from transformer_jax.tasks.text_task import TextTask
-from transformer_jax.tasks.texts import TextAttention, TokenScores, weights_by_kind
+from transformer_jax.tasks.texts import READING_TOKENS, TextAttention, TokenScores, token_log_probs, weights_by_kind
+from transformer_jax.tasks.training_loss import Objective
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
-
-GIVEN = "test"
-"""The split that a given file stands for."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +67,10 @@ class LanguageModelEvaluation(WithoutOutputs):
     @classmethod
     def joined(cls, parts: "Mapping[str, LanguageModelEvaluation]") -> "LanguageModelEvaluation":
         """The sums over the corpora of a mixture, with loss and bits per byte of each."""
-        first = next(iter(parts.values()))
         counted = ("nll", "correct", "tokens", "num_bytes", "documents")
         sums: dict[str, Any] = {name: sum(getattr(part, name) for part in parts.values()) for name in counted}
-        corpora = {
-            corpus: {name: part.metrics[name] for name in ("loss", "bits_per_byte")} for corpus, part in parts.items()
-        }
-        return replace(first, **sums, corpora=corpora)
+        corpora = {name: {"loss": part.loss, "bits_per_byte": part.bits_per_byte} for name, part in parts.items()}
+        return replace(next(iter(parts.values())), **sums, corpora=corpora)
 
     @property
     def loss(self) -> float:
@@ -122,9 +117,6 @@ class LanguageModelEvaluation(WithoutOutputs):
             ),
         ]
 
-    def _repr_html_(self) -> str:
-        return table(self.rows())
-
 
 @dataclass(frozen=True)
 class LanguageModelData:
@@ -145,7 +137,6 @@ class LanguageModelData:
         mixture, lines = describe_shares(sizes, self.times, "tokens")
         total = sum(self.times[name] * tokens for name, tokens in sizes.items()) or store.num_tokens
         padding = max(1 - total / (plan.updates_per_epoch * plan.rows_per_update * self.width), 0.0)
-        rows = {"rows": plan.num_rows, "updates_per_epoch": plan.updates_per_epoch, "padding_share": padding}
         text = (
             f"{self.split}: {store.num_documents:,} documents, {store.num_tokens:,} tokens\n"
             f"batches: {plan.updates_per_epoch:,} an epoch, {plan.rows_per_update} rows of {self.width} tokens each; "
@@ -153,7 +144,7 @@ class LanguageModelData:
         )
         content = {
             "training": store.to_json(),
-            "batches": rows,
+            "batches": {"rows": plan.num_rows, "updates_per_epoch": plan.updates_per_epoch, "padding_share": padding},
             "unigram_entropy": unigram_entropy(store.ids, sizes, self.times),
         }
         return DataReport(content | mixture, "\n".join([text, *lines]))
@@ -181,6 +172,50 @@ class LanguageModelData:
         if self.store.reads_ranges:
             return fetched_batches(read, fetch, first_update)
         return read_by_threads(read, first_update)
+
+
+class LanguageModelObjective(Objective):
+    """A model for a vocabulary of this size, on the devices of ``mesh``, and its loss.
+
+    ``model`` decodes: it takes prompts too, which are padded on the left.
+    """
+
+    def __init__(self, config: ExperimentConfig, vocabulary: int, mesh: Mesh) -> None:
+        build = partial(build_decoder_only, config.model, vocabulary)
+        super().__init__(config, mesh, build, init_decoder_only)
+        self.model = build(devices_of(config.model, mesh), parts=config.parts)
+        self._model_of_rows = build(self._devices, parts=config.parts)
+
+    def unsmoothed_loss(self, params: PyTree, batch: Tokens, is_scored: AnyArray) -> LossSums:
+        """Cross entropy of the scored tokens [B, T] of a batch, without dropout or smoothing."""
+        factors = call(self._model_of_rows, params, "factors", batch, train=False)
+        return self.unsmoothed_cross_entropy(factors, batch.ids, is_scored, self.training_precision)
+
+
+def window_starts(num_tokens: int, length: int) -> range:
+    """The first tokens of windows of ``length`` tokens over a text; they overlap by half, for context."""
+    stride = length - length // 2
+    return range(0, max(num_tokens - length, 0) + stride, stride)
+
+
+def log_probs_of(model: Module, params: PyTree, tokens: Tokens) -> Float[Array, "B T"]:
+    return token_log_probs(call(model, params, "__call__", tokens, train=False), tokens.ids)
+
+
+def ids_of_text(tokenizer: Tokenizer, text: str, limit: int) -> list[int]:
+    """The tokens of a text and EOS; raises DataError when they are more than ``limit``, the training context."""
+    ids = [*tokenizer.encode(text), EOS_ID]
+    if len(ids) > limit:
+        raise DataError(
+            f"--text: {len(ids) - 1} tokens and EOS exceed the context of {limit} tokens that the model was trained on"
+        )
+    return ids
+
+
+def axes_of(tokenizer: Tokenizer, ids: list[int]) -> dict[str, list[str]]:
+    """The pieces of a text that ends with EOS, and the pieces of the decoder input."""
+    pieces = [*tokenizer.pieces(ids[:-1]), "</s>"]
+    return {"target": pieces, "input": ["<s>", *pieces[:-1]]}
 
 
 class LanguageModelTask(TextTask):
@@ -247,13 +282,10 @@ class LanguageModelTask(TextTask):
         store = self._store(name)
         if not store.corpora:
             return self._evaluate_store(params, store, name, limit)
-        ranges = ranges_of(store.corpora, limit)
-        parts = {
-            corpus: self._evaluate_store(params, store, name, number, begin)
-            for corpus, begin, number in ranges
-            if number
-        }
-        return LanguageModelEvaluation.joined(parts)
+        ranges = [each for each in ranges_of(store.corpora, limit) if each[2]]
+        return LanguageModelEvaluation.joined(
+            {corpus: self._evaluate_store(params, store, name, number, begin) for corpus, begin, number in ranges}
+        )
 
     @staticmethod
     def open_text(config: ExperimentConfig, source: str, references: Sequence[str]) -> NamedTexts:
@@ -266,30 +298,48 @@ class LanguageModelTask(TextTask):
         path = Path(source).expanduser()
         if not path.is_file():
             raise DataError(f"--source: {source!r} is not a file; give a text, plain, .gz or .xz")
-        texts = NamedTexts({"train": str(path), GIVEN: str(path)}, config.data.documents, config.data.held_out)
-        if next(texts.documents(GIVEN), None) is None:
+        texts = NamedTexts({"train": str(path), "test": str(path)}, config.data.documents, config.data.held_out)
+        if next(texts.documents("test"), None) is None:
             raise DataError(f"--source: {source} is empty; give a text")
         return texts
 
     def evaluate_text(self, params: PyTree, text: NamedTexts, name: str) -> LanguageModelEvaluation:
-        called = f"text-{name}-{text.fingerprint(GIVEN)[:8]}"
-        return self._evaluate_store(params, self._open_store(text, GIVEN), called, 0)
+        called = f"text-{name}-{text.fingerprint('test')[:8]}"
+        return self._evaluate_store(params, self._open_store(text, "test"), called, 0)
 
     def score_texts(
         self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None = None
     ) -> list[TokenScores]:
-        """The log-probability of every token of each text, a document; ``targets`` is ignored."""
+        """The log-probability of every token of each text, a document that ends with EOS; ``targets`` is ignored.
+
+        A text longer than the context is scored in windows that overlap by half.
+        """
         del targets
-        length = self.config.batching.context_length
-        return score_texts(self.objective.model, params, self.tokenizer, texts, length, self.mesh)
+        length, mesh = self.config.batching.context_length, self.mesh
+        encoded = [[*ids, EOS_ID] for ids in self.tokenizer.encode_batch(list(texts))]
+        windows = [(text, start) for text, ids in enumerate(encoded) for start in window_starts(len(ids), length)]
+        rows = [encoded[text][start : start + length] for text, start in windows]
+        found = [np.zeros(len(ids), np.float32) for ids in encoded]
+        score = jax.jit(partial(log_probs_of, self.objective.model), out_shardings=replicated(mesh))
+        for batch in source_batches(rows, batch_tokens=READING_TOKENS, row_multiple=row_groups(mesh)):
+            scored = jax.device_get(score(params, put_rows(Tokens.from_ids(batch.ids[:, :length]), mesh)))
+            for index, log_probs in zip(batch.indices, scored, strict=False):
+                (text, start), end = windows[index], len(rows[index])
+                known = length // 2 if start else 0
+                found[text][start + known : start + end] = log_probs[known:end]
+        pieces_of = self.tokenizer.pieces
+        return [
+            TokenScores([*pieces_of(ids[:-1]), "</s>"], log_probs.tolist())
+            for ids, log_probs in zip(encoded, found, strict=True)
+        ]
 
     def attention_of(self, params: PyTree, text: str, target: str | None = None) -> TextAttention:
         """All attention over a text; ``target`` is ignored. Raises DataError when the text exceeds the training context."""
         del target
         ids = ids_of_text(self.tokenizer, text, self.config.batching.context_length)
-        tokens = Tokens.from_ids(np.asarray([ids], np.int32))
-        maps = jax.device_get(jax.jit(partial(attention_maps, self.objective.model))(params, tokens))
-        return TextAttention(text, None, weights_by_kind(maps, axes_of(self.tokenizer, ids)))
+        return TextAttention(
+            text, None, weights_by_kind(self.objective.model, params, [ids], axes_of(self.tokenizer, ids))
+        )
 
     @cached_property
     def generator(self) -> Generator:
@@ -303,14 +353,12 @@ class LanguageModelTask(TextTask):
         stride = self.config.data.evaluation_stride or batching.context_length
         # The seed changes only in which rows pieces are packed.
         rows = rows_of_store(store, batching, 0, limit=documents, stride=stride, begin=begin)
-        nll = correct = tokens = 0.0
-        for sums in self._sums(params, rows):
-            nll, correct, tokens = nll + float(sums.nll), correct + float(sums.correct), tokens + float(sums.tokens)
+        sums = list(self._sums(params, rows))
         return LanguageModelEvaluation(
             split=name,
-            nll=nll,
-            correct=correct,
-            tokens=int(tokens),
+            nll=sum(float(each.nll) for each in sums),
+            correct=sum(float(each.correct) for each in sums),
+            tokens=int(sum(float(each.tokens) for each in sums)),
             num_bytes=int(store.byte_offsets[begin + documents] - store.byte_offsets[begin]),
             documents=documents,
             context_length=batching.context_length,

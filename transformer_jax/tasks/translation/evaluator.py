@@ -56,8 +56,9 @@ class TranslationEvaluation(NamedTuple):
 
     @property
     def metrics(self) -> dict[str, float]:
-        parts = self.corpora.items()
-        of_corpora = {f"{name}_{corpus}": value for corpus, found in parts for name, value in found.values.items()}
+        of_corpora = {
+            f"{name}_{corpus}": value for corpus, found in self.corpora.items() for name, value in found.values.items()
+        }
         return {**self.report.headline(), **of_corpora, **self.diagnostics}
 
     @property
@@ -110,8 +111,7 @@ class Evaluator:
     ) -> None:
         """``open_source``: of the task."""
         self.config, self.translator, self._open_source = config, translator, open_source
-        self.tokenizers, self._mesh = translator.tokenizers, translator.mesh
-        self.evaluation_dtype = scored.evaluation_dtype
+        self._mesh, self._evaluation_dtype = translator.mesh, scored.evaluation_dtype
         self._stores: dict[str, TokenStore] = {}
         self._compiled_loss = jax.jit(scored.unsmoothed_loss, out_shardings=replicated(self._mesh))
 
@@ -127,19 +127,24 @@ class Evaluator:
         metrics of each. Raises DataError when the split is empty or unknown.
         """
         name = self.config.data.split_name(split)
-        parts = self.pairs_by_corpus(name, limit)
-        pairs, sizes = [pair for part in parts.values() for pair in part], self.store(name).statistics.corpora
-        ranges = ranges_of(sizes) if sizes else [("", 0, len(pairs))]
-        sums = {each: self.loss_sums(params, name, len(parts[each]), begin) for each, begin, _ in ranges if parts[each]}
-        nll, tokens = (sum(float(getattr(each, of)) for each in sums.values()) for of in ("nll", "tokens"))
-        found = self.translated(params, name, pairs, [pair.target for pair in pairs], nll, tokens)
+        parts, store = self.pairs_by_corpus(name, limit), self.store(name)
+        ranges = ranges_of(store.statistics.corpora) or [("", 0, 0)]
+        sums = {
+            each: self.sums_over(params, store, len(parts[each]), begin) for each, begin, _ in ranges if parts[each]
+        }
+        total = sum(sums.values(), LossSums.zero())
+        pairs = [pair for part in parts.values() for pair in part]
+        references = [pair.target for pair in pairs]
+        found = self.translated(params, name, pairs, references, float(total.nll), float(total.tokens))
+        if "" in sums:
+            return found
         corpora, outputs = {}, iter(found.outputs)
-        languages = {corpus: part.target_language for corpus, part in parts_of(self.corpus, name).items()}
-        for corpus in sums if sizes else ():
-            part, of_part = parts[corpus], sums[corpus]
-            hypotheses, references = list(itertools.islice(outputs, len(part))), [pair.target for pair in part]
-            scores = self._scores(hypotheses, references, part, languages[corpus])
-            corpora[corpus] = replace(scores, values={"loss": float(of_part.nll / of_part.tokens), **scores.values})
+        for corpus, source in parts_of(self.corpus, name).items():
+            if part := parts[corpus]:
+                hypotheses, references = list(itertools.islice(outputs, len(part))), [pair.target for pair in part]
+                scores = self._scores(hypotheses, references, part, source.target_language)
+                loss = float(sums[corpus].nll / sums[corpus].tokens)
+                corpora[corpus] = replace(scores, values={"loss": loss, **scores.values})
         return found._replace(corpora=corpora)
 
     def translated(
@@ -164,7 +169,7 @@ class Evaluator:
         references: Sequence[str] | Sequence[Sequence[str]],
         translations: Sequence[Translation],
     ) -> TranslationEvaluation:
-        """The report of translations."""
+        """The report of ``translations``, and their texts."""
         hypotheses = [translation.text for translation in translations]
         report = EvaluationReport(
             split=measured.split,
@@ -174,7 +179,7 @@ class Evaluator:
             tokens_per_second=sum(len(translation.token_ids) for translation in translations) / measured.seconds,
             num_sentences=len(pairs),
             decoding=self.config.decoding,
-            compute_dtype=self.evaluation_dtype,
+            compute_dtype=self._evaluation_dtype,
         )
         return TranslationEvaluation(report, hypotheses, pairs)
 
@@ -186,12 +191,11 @@ class Evaluator:
         language: str = "",
     ) -> Scores:
         """``language``: of a corpus of a mixture, which chooses its tokenizer unless the settings state another."""
-        own, sources = self.config.data.target_language, [pair.source for pair in pairs]
-        settings, parts = self.config.evaluation, self.config.parts
+        own, settings = self.config.data.target_language, self.config.evaluation
         if language and settings.bleu_tokenizer == bleu_tokenizer_of(own):
             settings = replace(settings, bleu_tokenizer="")
-        language = language or own
-        return score_translations(hypotheses, references, language, settings, sources, parts)
+        sources = [pair.source for pair in pairs]
+        return score_translations(hypotheses, references, language or own, settings, sources, self.config.parts)
 
     def pairs(self, split: str, limit: int = 0) -> list[SentencePair]:
         """Raw sentence pairs of a split, all or the first ``limit``; raises DataError when it is empty."""
@@ -206,12 +210,8 @@ class Evaluator:
         ranges = ranges_of({name: len(pairs) for name, pairs in found.items()}, limit)
         return {name: found[name][:number] for name, _, number in ranges}
 
-    def loss_sums(self, params: PyTree, split: str, limit: int = 0, begin: int = 0) -> LossSums:
-        """Teacher-forced loss sums, without dropout or smoothing, over a split."""
-        return self.sums_over(params, self.store(split), limit, begin)
-
     def sums_over(self, params: PyTree, store: TokenStore, limit: int, begin: int) -> LossSums:
-        """The same over the ``limit`` pairs (0: all) of a store from ``begin``."""
+        """Teacher-forced loss sums, without dropout or smoothing, of ``limit`` pairs (0: all) of a store from ``begin``."""
         total = LossSums.zero()
         few_shapes, rows = few_shapes_on(self._mesh), row_groups(self._mesh)
         for batch in scoring_batches(store, SCORING_TOKENS, rows, limit=limit, few_shapes=few_shapes, begin=begin):
@@ -222,10 +222,10 @@ class Evaluator:
         """The tokens of all pairs of a split; raises DataError when one is longer than ``decoding.max_source_tokens``."""
         if split not in self._stores:
             with first_goes_first("tokenized data"):
-                store = open_token_store(self.corpus, split, self.tokenizers, self.config.data, is_training=False)
-            require_translatable(
-                store.lengths().max(axis=0), self.config.decoding.max_source_tokens, f"split {split!r}, pair"
-            )
+                tokenizers = self.translator.tokenizers
+                store = open_token_store(self.corpus, split, tokenizers, self.config.data, is_training=False)
+            limit = self.config.decoding.max_source_tokens
+            require_translatable(store.lengths().max(axis=0), limit, f"split {split!r}, pair")
             self._stores[split] = store
         return self._stores[split]
 

@@ -9,15 +9,15 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
-from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.layers.embedding import LogitFactors
 from transformer_jax.models.build import build_model
 from transformer_jax.models.devices import devices_of, policies_on
 from transformer_jax.models.ensemble import Ensemble, joined_params, mean_log_probs
-from transformer_jax.models.interface import Module, call, init_params
+from transformer_jax.models.interface import call, init_params
 from transformer_jax.runtime.hardware import device_of, evaluation_dtype
 from transformer_jax.sequence_types import Batch
-from transformer_jax.tasks.training_loss import Objective, initial_params
+from transformer_jax.tasks.training_loss import Objective
 from transformer_jax.training.losses import LossSums, label_smoothed_cross_entropy
 from transformer_jax.training.sharding import psum_over_rows
 
@@ -27,37 +27,23 @@ class TranslationObjective(Objective):
 
     ``model`` evaluates (decoding and loss) in the precision ``evaluation_dtype``; ``training_model`` trains.
     ``loss(params, batch, key, hyperparameters)``: label-smoothed cross entropy of a training batch, with dropout.
-
-    Raises ConfigError when ``model.attention_backend`` cannot run on them.
     """
 
     def __init__(self, config: ExperimentConfig, source_vocabulary: int, target_vocabulary: int, mesh: Mesh) -> None:
-        super().__init__(config, mesh)
+        vocabularies = source_vocabulary, target_vocabulary
+        super().__init__(config, mesh, partial(build_model, config.model, *vocabularies), init_params)
         self.longest_sequence = config.model.longest_sequence
-        on_devices = partial(devices_of, mesh=mesh, one_sentence=config.batching.kind != "packed")
-        self._devices, self._vocabularies = on_devices(config.model), (source_vocabulary, target_vocabulary)
         stated, of_model = config.decoding.compute_dtype, config.model.compute_dtype
         self.evaluation_dtype = evaluation_dtype(stated, of_model, device_of(mesh))
         evaluated = replace(config.model, compute_dtype=self.evaluation_dtype)
         policies = policies_on(mesh, of_evaluation=True)
         self.evaluation_precision = policies[self.evaluation_dtype].of_output_layer.float32_output
-        devices = on_devices(evaluated)._replace(policies=policies)
-        self.model = build_model(evaluated, *self._vocabularies, devices, parts=config.parts)
+        devices = devices_of(evaluated, mesh, one_sentence=config.batching.kind != "packed")._replace(policies=policies)
+        self.model = build_model(evaluated, *vocabularies, devices, parts=config.parts)
         self._unsmoothed_loss: Callable[[PyTree, Batch, Array, None], LossSums] = self._unsmoothed_loss_of_rows
         if config.model.is_recurrent and mesh.size > 1:
             self.loss = psum_over_rows(self.loss, mesh)
             self._unsmoothed_loss = psum_over_rows(self._unsmoothed_loss_of_rows, mesh)
-
-    def init_params(self, key: Array) -> PyTree:
-        """Parameters before the first update."""
-        # On any devices: its batch is one row, which cannot be split.
-        model = build_model(self.config.model, *self._vocabularies, parts=self.config.parts)
-        return initial_params(self.config, model, init_params, key)
-
-    def training_model(self, hyperparameters: Hyperparameters) -> Module:
-        """``model``, with hyperparameters that may be traced."""
-        parts = parts_with(self.config, hyperparameters)
-        return build_model(self.config.model, *self._vocabularies, self._devices, hyperparameters.rates, parts)
 
     def unsmoothed_loss(self, params: PyTree, batch: Batch) -> LossSums:
         """Cross entropy without dropout or smoothing, for validation."""

@@ -33,8 +33,7 @@ class EncodedPairs(NamedTuple):
 
     def batches(self, batch_tokens: int, row_multiple: int) -> Iterator[tuple[np.ndarray, Batch]]:
         """The pairs of each batch, and the batch with one pair a row; every pair once, the longest first."""
-        lengths = self.lengths
-        for shape, pairs, offsets in scoring_rows(*lengths, batch_tokens, row_multiple):
+        for shape, pairs, offsets in scoring_rows(*self.lengths, batch_tokens, row_multiple):
             sides = (
                 token_rows(joined([side[pair] for pair in pairs]), offsets, width)
                 for side, width in zip(self, shape[1:], strict=True)
@@ -47,13 +46,10 @@ def encode_pairs(
 ) -> EncodedPairs:
     """The tokens of both sides. Raises DataError when their numbers differ or a sentence has more than ``max_tokens``."""
     if len(sources) != len(targets):
-        raise DataError(
-            f"{len(sources)} source sentences but {len(targets)} target sentences; pair i is line i of each"
-        )
-    sides = zip((tokenizers.source, tokenizers.target), (sources, targets), strict=True)
-    pairs = EncodedPairs(
-        *([[*ids, EOS_ID] for ids in tokenizer.encode_batch(list(texts))] for tokenizer, texts in sides)
-    )
+        problem = f"{len(sources)} source sentences but {len(targets)} target sentences"
+        raise DataError(f"{problem}; pair i is line i of each")
+    encoded = tokenizers.source.encode_batch(list(sources)), tokenizers.target.encode_batch(list(targets))
+    pairs = EncodedPairs(*([[*ids, EOS_ID] for ids in side] for side in encoded))
     require_translatable(np.maximum(*pairs.lengths), max_tokens, "pair")
     return pairs
 
@@ -86,20 +82,11 @@ def _target_log_probs(model: Module, params: PyTree, batch: Batch) -> Float[Arra
     return token_log_probs(call(model, params, "decode", batch.target, memory, train=False), batch.target.ids)
 
 
-class PairTokens(NamedTuple):
-    """A sentence pair as ids and as pieces; all four end with EOS."""
-
-    source_ids: list[int]
-    target_ids: list[int]
-    source_pieces: list[str]
-    target_pieces: list[str]
-
-
-def tokens_of_pair(tokenizers: TokenizerPair, source: str, target: str) -> PairTokens:
-    source_ids, target_ids = tokenizers.source.encode(source), tokenizers.target.encode(target)
-    return PairTokens(
-        [*source_ids, EOS_ID],
-        [*target_ids, EOS_ID],
-        [*tokenizers.source.pieces(source_ids), "</s>"],
-        [*tokenizers.target.pieces(target_ids), "</s>"],
-    )
+def tokens_of_pair(
+    tokenizers: TokenizerPair, source: str, target: str
+) -> tuple[tuple[list[int], list[int]], dict[str, list[str]]]:
+    """Source and target ids, both with EOS at the end, and the pieces of source, target and decoder input."""
+    ids = tokenizers.source.encode(source), tokenizers.target.encode(target)
+    source_pieces, pieces = ([*side.pieces(each), "</s>"] for side, each in zip(tokenizers, ids, strict=True))
+    axes = {"source": source_pieces, "target": pieces, "input": ["<s>", *pieces[:-1]]}
+    return ([*ids[0], EOS_ID], [*ids[1], EOS_ID]), axes

@@ -86,10 +86,8 @@ def cross_attention(
 
 
 def _chosen(layers: list[Float[Array, "B H T S"]], *, layer: int, head: int) -> Float[Array, "B T S"]:
-    if layer == MEAN_OF_LAYERS:
-        weights = jnp.mean(jnp.stack(layers), axis=0)
-    else:
-        weights = layers[layer - 1 if layer else max(len(layers) - 2, 0)]
+    chosen = layer - 1 if layer else max(len(layers) - 2, 0)
+    weights = jnp.mean(jnp.stack(layers), axis=0) if layer == MEAN_OF_LAYERS else layers[chosen]
     return weights[:, head - 1] if head else jnp.mean(weights, axis=1)
 
 

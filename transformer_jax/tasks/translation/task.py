@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
@@ -32,11 +31,10 @@ from transformer_jax.data.tokenizers import TokenizerPair, too_many_pieces, trai
 from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.evaluation.expected_utility import utility_of
 from transformer_jax.evaluation.significance import PairedScores, compare_systems, sentence_chrf
-from transformer_jax.models.inspection import attention_maps
 from transformer_jax.models.interface import activations
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.distributed import first_goes_first, from_first, say
-from transformer_jax.sequence_types import Batch, Tokens, batch_shape
+from transformer_jax.sequence_types import Batch, batch_shape
 from transformer_jax.tasks.task import DataReport, DecodingProgram, Task
 from transformer_jax.tasks.texts import TextAttention, TokenScores, weights_by_kind
 from transformer_jax.tasks.translation.evaluator import (
@@ -48,8 +46,7 @@ from transformer_jax.tasks.translation.evaluator import (
 )
 from transformer_jax.tasks.translation.objective import EnsembleObjective, TranslationObjective
 from transformer_jax.tasks.translation.pairs import PairScorer, tokens_of_pair
-from transformer_jax.tasks.translation.sampler import MinimumRiskTranslator
-from transformer_jax.tasks.translation.translator import Translator, translation_program
+from transformer_jax.tasks.translation.translator import MinimumRiskTranslator, Translator, translation_program
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
 
 MEASURED_PAIRS = 1000
@@ -162,18 +159,14 @@ class TranslationTask(Task):
         if remark:
             say(remark, file=sys.stderr)
         language = config.data.target_language
-        found = EvaluationConfig(
-            **from_first(
-                lambda: asdict(_evaluation_of_run(config.evaluation, language, directory)), "evaluation settings"
-            )
-        )
+        stated = config.evaluation
+        settings = from_first(lambda: asdict(_evaluation_of_run(stated, language, directory)), "evaluation settings")
+        found = EvaluationConfig(**settings)
         found.require_installed(language, config.training.validation_metrics)
-        if found != config.evaluation and (found.bleu_tokenizer, found.selection) != ("13a", "bleu"):
+        if found != stated and (found.bleu_tokenizer, found.selection) != ("13a", "bleu"):
             chosen = f"BLEU is tokenized by {found.bleu_tokenizer}, checkpoints are selected by {found.selection}"
-            say(
-                f"data.target_language={language}: {chosen} (evaluation.bleu_tokenizer, evaluation.selection)",
-                file=sys.stderr,
-            )
+            remark = f"data.target_language={language}: {chosen} (evaluation.bleu_tokenizer, evaluation.selection)"
+            say(remark, file=sys.stderr)
         return replace(config, evaluation=found)
 
     @cached_property
@@ -273,7 +266,6 @@ class TranslationTask(Task):
 
     @cached_property
     def evaluator(self) -> Evaluator:
-        """Scores splits by all scores."""
         return self.evaluator_type(self.config, self.translator, self.objective, self.open_source)
 
     @cached_property
@@ -344,11 +336,8 @@ class TranslationTask(Task):
         """All attention between a sentence and its translation, by default the model's own."""
         if target is None:
             target = self.translator.translate(params, [text])[0][0].text
-        source_ids, target_ids, source_pieces, target_pieces = tokens_of_pair(self.tokenizers, text, target)
-        sides = (Tokens.from_ids(np.asarray([ids], np.int32)) for ids in (source_ids, target_ids))
-        maps = jax.device_get(jax.jit(partial(attention_maps, self.objective.model))(params, *sides))
-        axes = {"source": source_pieces, "target": target_pieces, "input": ["<s>", *target_pieces[:-1]]}
-        return TextAttention(text, target, weights_by_kind(maps, axes))
+        sides, axes = tokens_of_pair(self.tokenizers, text, target)
+        return TextAttention(text, target, weights_by_kind(self.objective.model, params, sides, axes))
 
 
 def _evaluation_of_run(stated: EvaluationConfig, language: str, directory: RunDirectory) -> EvaluationConfig:

@@ -1,9 +1,10 @@
-"""Translation of text: tokenizer, model and beam search."""
+"""Translation of text: by beam search, by sampling, and by the samples of least Bayes risk."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +27,7 @@ from transformer_jax.decoding.beam_search import (
     start_search,
 )
 from transformer_jax.decoding.constraints import Constraint, constrained
+from transformer_jax.decoding.sampling import SamplingRule, cache_with_keys, row_keys, sampled_search, step_beside_keys
 from transformer_jax.decoding.segmented_search import (
     MIN_ROWS,
     InitCache,
@@ -36,6 +38,7 @@ from transformer_jax.decoding.segmented_search import (
     capacities_of,
 )
 from transformer_jax.decoding.source_batches import rows_of_full_batch, source_batches
+from transformer_jax.evaluation.expected_utility import Utility, expected_utilities
 from transformer_jax.layers.mesh_axes import constrain_rows
 from transformer_jax.models.interface import Module, call
 from transformer_jax.runtime.hardware import batch_tokens_on, device_of, few_shapes_on
@@ -53,6 +56,10 @@ SENTENCES_OF_A_VALIDATION = 10_000
 MIN_SOURCE_COLUMNS = 64
 # Searches at once: on a CPU the products of few rows use about one core; other devices would wait while the host reads results.
 THREADS = 2
+
+
+# Samples in a row of a batch; attention of each reads the cache slots of all.
+MAX_SAMPLES = 8
 
 
 class SentenceTooLong(DataError):
@@ -96,8 +103,8 @@ class Translator:
         self._longest = longest
         self.compute_dtype = compute_dtype
         self.constraint = constraint
-        self.parts = parts
-        self._searches: dict[int, SegmentedSearch] = {}
+        # It keeps compiled programs.
+        self._search_for = cache(lambda results: search_for(model, decoding, mesh, results, constraint, parts))
 
     def translate(self, params: PyTree, sentences: Sequence[str], **options: Any) -> list[list[Translation]]:
         """``translate_in_order`` as a list."""
@@ -124,34 +131,30 @@ class Translator:
         nonempty, sources = encode_sources(
             self.tokenizers.source, sentences, self.decoding.max_source_tokens, name, first
         )
-        results: list[list[Translation] | None] = [[NOTHING] for _ in sentences]
-        for index in nonempty:
-            results[index] = None
+        done = {index: [NOTHING] for index, sentence in enumerate(sentences) if not sentence.strip()}
         found = self._search(params, sources, num_results, self.prefix_ids(prefix))
 
         def in_order() -> Iterator[list[Translation]]:
-            for index in range(len(results)):
-                while (translations := results[index]) is None:
-                    of_source, done = next(found)
-                    results[nonempty[of_source]] = done
-                yield translations
+            for index in range(len(sentences)):
+                while index not in done:
+                    of_source, translations = next(found)
+                    done[nonempty[of_source]] = translations
+                yield done.pop(index)
 
         return in_order()
 
     def translate_ids(self, params: PyTree, sources: Sequence[list[int]]) -> list[list[Translation]]:
         """The best translation of each source, whose token ids end with EOS, and are not EOS alone."""
-        results: list[list[Translation]] = [[] for _ in sources]
-        for index, translations in self._search(params, sources, 1, self.prefix_ids("")):
-            results[index] = translations
-        return results
+        found = dict(self._search(params, sources, 1, []))
+        return [found[index] for index in range(len(sources))]
 
     def _search(
         self, params: PyTree, sources: Sequence[list[int]], num_results: int, prefix_ids: list[int]
     ) -> Iterator[tuple[int, list[Translation]]]:
         """Yields the index of each source and its translations, when they are done."""
         params = unshard_fsdp(params, self.mesh, self.compute_dtype)
-        search = self._search_for(num_results)
-        for indices, hypotheses in search.search(params, self.batches(sources, prefix_ids)):
+        batches = self.batches(sources, prefix_ids)
+        for indices, hypotheses in self._search_for(num_results).search(params, batches):
             for row, index in enumerate(indices):
                 yield int(index), self._texts(hypotheses, row)
 
@@ -190,19 +193,9 @@ class Translator:
             raise ConfigError(f"prefix: {prefix!r} is {written!r} in the vocabulary of this run; give text that it has")
         return ids
 
-    def _search_for(self, num_results: int) -> SegmentedSearch:
-        """Made once for each number of results: it keeps compiled programs."""
-        if num_results not in self._searches:
-            self._searches[num_results] = search_for(
-                self.model, self.decoding, self.mesh, num_results, self.constraint, self.parts
-            )
-        return self._searches[num_results]
-
     def _texts(self, found: Hypotheses, row: int) -> list[Translation]:
-        translations = []
-        for ids, score, length in zip(found.ids[row], found.scores[row], found.lengths[row], strict=True):
-            if length:
-                translations.append(translation_of(ids[:length], float(score), self.tokenizers))
+        results = zip(found.ids[row], found.scores[row], found.lengths[row], strict=True)
+        translations = [translation_of(ids[:size], score, self.tokenizers) for ids, score, size in results if size]
         # Search finds nothing where no probability is a number; the sentence still needs a line.
         return translations or [NOTHING]
 
@@ -210,10 +203,10 @@ class Translator:
 NOTHING = Translation("", 0.0, [])
 
 
-def translation_of(ids: AnyArray, score: float, tokenizers: TokenizerPair) -> Translation:
+def translation_of(ids: AnyArray, score: float | Array, tokenizers: TokenizerPair) -> Translation:
     """Tokens and their text, as one line: a tokenizer with byte fallback can generate a line break."""
     tokens = np.asarray(ids).tolist()
-    return Translation(as_one_line(tokenizers.target.decode(tokens)), score, tokens)
+    return Translation(as_one_line(tokenizers.target.decode(tokens)), float(score), tokens)
 
 
 def limits_of(source_ids: np.ndarray, max_extra_tokens: int) -> np.ndarray:
@@ -294,6 +287,115 @@ def devices_of_search(mesh: Mesh) -> SearchDevices:
 
 def step_of(model: Module, params: PyTree) -> DecodeStep:
     return partial(call, model, params, "decode_step")
+
+
+class Sampler:
+    """Samples translations from the model of a translator by one rule; compiled programs are kept."""
+
+    def __init__(self, translator: Translator, rule: SamplingRule, seed: int = 0) -> None:
+        self._translator, self._rule = translator, rule
+        self._key = jax.random.key(seed)
+        self._search_for = cache(self._new_search)  # It keeps compiled programs.
+
+    def translate(
+        self, params: PyTree, sentences: Sequence[str], *, num_results: int = 1, name: str = "sentence", first: int = 1
+    ) -> list[list[Translation]]:
+        """``num_results`` translations of each sentence, in the order of ``sentences``; of an empty one, one empty text.
+
+        The samples of a sentence depend only on the seed, its number (counted from ``first``) and its text. Fewer results are
+        the first of more. A sample is cut at its length limit.
+
+        Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens``.
+        """
+        tokenizer, limit = self._translator.tokenizers.source, self._translator.decoding.max_source_tokens
+        nonempty, sources = encode_sources(tokenizer, sentences, limit, name, first)
+        results: list[list[Translation]] = [[NOTHING] for _ in sentences]
+        for index, translations in self.samples(params, sources, [each + first - 1 for each in nonempty], num_results):
+            results[nonempty[index]] = translations
+        return results
+
+    def samples(
+        self, params: PyTree, sources: Sequence[list[int]], numbers: Sequence[int], num_results: int
+    ) -> Iterator[tuple[int, list[Translation]]]:
+        """Yields the index of each source and its samples, which depend on its number, when they are done."""
+        params = unshard_fsdp(params, self._translator.mesh, self._translator.compute_dtype), self._key
+        in_row = -(-num_results // -(-num_results // MAX_SAMPLES))
+        parts = [(index, copy) for index in range(len(sources)) for copy in range(0, num_results, in_row)]
+        row_numbers = np.array([(numbers[index], copy) for index, copy in parts], np.int32).reshape(-1, 2)
+        drawn: dict[int, dict[int, list[Translation]]] = {}
+        batches = self._batches([sources[index] for index, _ in parts], row_numbers)
+        for rows, samples in self._search_for(in_row).search(params, batches):
+            for row, part in enumerate(rows):
+                index, copy = parts[part]
+                each_sample = zip(samples.ids[row], samples.scores[row], samples.lengths[row], strict=True)
+                of_source = drawn.setdefault(index, {})
+                of_source[copy] = [
+                    translation_of(ids[:length], score, self._translator.tokenizers)
+                    for ids, score, length in each_sample
+                ]
+                if len(of_source) * in_row >= num_results:
+                    yield index, [each for copy in sorted(of_source) for each in of_source[copy]][:num_results]
+                    del drawn[index]
+
+    def _batches(self, sources: Sequence[list[int]], numbers: np.ndarray) -> Iterator[SearchBatch]:
+        """Sources with ``numbers`` [N, 2]: the number of the sentence, and of the first sample of the row."""
+        for batch in self._translator.batches(sources, []):
+            of_batch = np.where(batch.indices[:, None] >= 0, numbers[batch.indices], 0)
+            shape = jax.ShapeDtypeStruct(of_batch.shape, of_batch.dtype)
+            inputs = batch.inputs, put_rows(of_batch, self._translator.mesh)
+            yield batch._replace(inputs=inputs, padded_inputs=(batch.padded_inputs, shape))
+
+    def _new_search(self, samples: int) -> SegmentedSearch:
+        """The search for rows of ``samples`` samples."""
+        model, rules = self._translator.model, Rules(samples, samples, self._translator.decoding.length_penalty)
+        init, search = partial(_cache_of_samples, model, samples), sampled_search(rules, self._rule)
+        return SegmentedSearch(init, partial(_step, model), search, devices_of_search(self._translator.mesh))
+
+
+class MinimumRiskTranslator(Translator):
+    """Translates by the samples of highest expected utility (``decoding.mbr``) instead of by beam search.
+
+    The score of a translation is its expected utility, from 0 to 100. A translation depends only on its source and
+    ``decoding.sampling_seed``.
+    """
+
+    def __init__(self, *options: Any, utility: Utility) -> None:
+        """``options``: of a ``Translator``. Raises ConfigError for a constraint, which samples cannot obey."""
+        super().__init__(*options)
+        if self.constraint is not None:
+            raise ConfigError(
+                f"decoding.mbr: {self.decoding.mbr} chooses among samples, which no constraint limits; leave it out"
+            )
+        self._utility = utility
+        self._sampler = Sampler(self, SamplingRule(epsilon=self.decoding.epsilon), self.decoding.sampling_seed)
+
+    def prefix_ids(self, prefix: str) -> list[int]:
+        if prefix.strip():
+            raise ConfigError("prefix: beam search continues a prefix, decoding.mbr does not; leave out one of them")
+        return []
+
+    def _search(
+        self, params: PyTree, sources: Sequence[list[int]], num_results: int, prefix_ids: list[int]
+    ) -> Iterator[tuple[int, list[Translation]]]:
+        numbers = [crc32(np.asarray(ids, np.int32).tobytes()) >> 1 for ids in sources]
+        for index, samples in self._sampler.samples(params, sources, numbers, self.decoding.samples):
+            texts = [each.text for each in samples]
+            best = expected_utilities(texts, self._utility).most_common(num_results)
+            yield index, [samples[texts.index(text)]._replace(score=value) for text, value in best]
+
+
+def _cache_of_samples(
+    model: Module, samples: int, params_and_key: PyTree, inputs: tuple[Array, Int[Array, "B 2"]], capacity: int
+) -> DecodeCache:
+    """The encoded sources before the first token, with a key for each sample."""
+    (params, key), (source_ids, numbers) = params_and_key, inputs
+    keys = jax.vmap(row_keys)(row_keys(key, numbers[:, 0]), numbers[:, 1:] + jnp.arange(samples)[None])
+    return cache_with_keys(init_cache(model, samples, params, source_ids, capacity), keys)
+
+
+def _step(model: Module, params_and_key: PyTree) -> DecodeStep:
+    params, _ = params_and_key
+    return step_beside_keys(step_of(model, params))
 
 
 def translation_program(model: Module, decoding: DecodingConfig, width: int, mesh: Mesh) -> DecodingProgram:

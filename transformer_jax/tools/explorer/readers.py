@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import EOS_ID, Array, Int, PyTree
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.documents import open_documents
 from transformer_jax.decoding.beam_search import Rules
 from transformer_jax.decoding.prompts import cache_after_prompt, step_after_prompt
@@ -21,8 +21,7 @@ from transformer_jax.evaluation.word_alignment import GoldAlignment
 from transformer_jax.models.interface import call
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.sequence_types import DecodeCache
-from transformer_jax.tasks.language_model.reading import axes_of, ids_of_text
-from transformer_jax.tasks.language_model.task import LanguageModelTask
+from transformer_jax.tasks.language_model.task import LanguageModelTask, axes_of, ids_of_text
 from transformer_jax.tasks.trained_run import AnyTask, TrainedRun, open_trained, restored_params
 from transformer_jax.tasks.translation.pairs import encode_pairs, tokens_of_pair
 from transformer_jax.tasks.translation.soft_alignment import cross_attention
@@ -64,15 +63,9 @@ class TranslationReader(_RunReader[TranslationTask]):
         trained = self.trained
         if target is None:
             target = trained.task.translator.translate(trained.params, [text], name="--text")[0][0].text
-        pair = tokens_of_pair(trained.tokenizers, text, target)
-        lengths = np.array([max(len(pair.source_ids), len(pair.target_ids))])
+        ids, tokens = tokens_of_pair(trained.tokenizers, text, target)
+        lengths = np.array([max(map(len, ids))])
         require_translatable(lengths, trained.config.decoding.max_source_tokens, "--text")
-        tokens = {
-            "source": pair.source_pieces,
-            "target": pair.target_pieces,
-            "input": ["<s>", *pair.target_pieces[:-1]],
-        }
-        ids = [pair.source_ids, pair.target_ids]
         return self._read(trained.params, text, target, tokens, ids, **options)
 
     @cached_property
@@ -167,7 +160,10 @@ class LanguageModelReader(_RunReader[LanguageModelTask]):
 
     def _prompt(self, text: str) -> tuple[np.ndarray, int, int]:
         limit = self.trained.config.decoding.max_new_tokens
-        return np.asarray([self.trained.task.generator.prompt_ids(text, "--text")], np.int32), limit, limit
+        ids, remark = self.trained.task.generator.windows([text], "--text")
+        if remark:
+            raise DataError(remark)
+        return np.asarray(ids, np.int32), limit, limit
 
     def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
         config, tokenizer = self.trained.config, self.trained.task.tokenizer
