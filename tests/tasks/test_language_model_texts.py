@@ -59,7 +59,9 @@ def test_scores_of_lines_add_up_to_the_bits_and_windows_hide_nothing(run, workdi
         assert float(row[0]) == pytest.approx(run.score(text).log_prob, abs=1e-3)
     (folder / "one.txt").write_text("ü雨\n", encoding="utf-8")
     nll = json.loads(printed(capsys, "evaluate", workdir, f"--source={folder}/one.txt", "--json"))["nll"]
+    programs = run._trained.task._log_probs._cache_size()
     assert nll == pytest.approx(-run.score("ü雨").log_prob, rel=1e-4)
+    assert run._trained.task._log_probs._cache_size() == programs > 0
     # Up to the context of 32 a longer text is scored as its beginning, and each token of it has a score.
     short, long = run.score(["x" * 20, "x" * 100])
     assert len(long.log_probs) == 101 and all(math.isfinite(each) and each < 0 for each in long.log_probs)

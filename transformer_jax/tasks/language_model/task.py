@@ -255,6 +255,10 @@ class LanguageModelTask(TextTask):
         return generation_program(objective.model, config.decoding, length or longest, mesh)
 
     @cached_property
+    def _log_probs(self) -> Callable[[PyTree, Tokens], Array]:
+        return jax.jit(partial(log_probs_of, self.objective.model), out_shardings=replicated(self.mesh))
+
+    @cached_property
     def _compiled_loss(self) -> Callable[..., LossSums]:
         return jax.jit(self.objective.unsmoothed_loss, out_shardings=replicated(self.mesh))
 
@@ -320,9 +324,8 @@ class LanguageModelTask(TextTask):
         windows = [(text, start) for text, ids in enumerate(encoded) for start in window_starts(len(ids), length)]
         rows = [encoded[text][start : start + length] for text, start in windows]
         found = [np.zeros(len(ids), np.float32) for ids in encoded]
-        score = jax.jit(partial(log_probs_of, self.objective.model), out_shardings=replicated(mesh))
         for batch in source_batches(rows, batch_tokens=READING_TOKENS, row_multiple=row_groups(mesh)):
-            scored = jax.device_get(score(params, put_rows(Tokens.from_ids(batch.ids[:, :length]), mesh)))
+            scored = jax.device_get(self._log_probs(params, put_rows(Tokens.from_ids(batch.ids[:, :length]), mesh)))
             for index, log_probs in zip(batch.indices, scored, strict=False):
                 (text, start), end = windows[index], len(rows[index])
                 known = length // 2 if start else 0
