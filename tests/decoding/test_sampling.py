@@ -11,7 +11,6 @@ from decoding import lookup_model
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.decoding import sampling, segmented_search
 from transformer_jax.decoding.beam_search import Hypotheses, Rules, beam_search, search_next, search_until
-from transformer_jax.decoding.prompts import cache_after_prompt, step_after_prompt
 from transformer_jax.decoding.sampling import (
     SamplingRule,
     cache_with_keys,
@@ -21,6 +20,7 @@ from transformer_jax.decoding.sampling import (
     step_beside_keys,
 )
 from transformer_jax.decoding.segmented_search import SearchBatch, SegmentedSearch
+from transformer_jax.tasks.language_model.generator import cache_after_prompt, step_after_prompt
 
 VOCABULARY, LENGTH = 12, 6
 PLAIN = SamplingRule()

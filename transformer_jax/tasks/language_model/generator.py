@@ -10,22 +10,50 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Int, PyTree
+from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Float, Int, PyTree
 from transformer_jax.config import DataError, ExperimentConfig, GenerationConfig
 from transformer_jax.config.data import padded_width
 from transformer_jax.data.documents import SEPARATORS
 from transformer_jax.data.tokenizers import Tokenizer
-from transformer_jax.decoding.beam_search import BeamState, Rules, plain_search, search_next, search_until
-from transformer_jax.decoding.prompts import cache_after_prompt, left_padded, step_after_prompt
+from transformer_jax.decoding.beam_search import BeamState, DecodeStep, Rules, plain_search, search_next, search_until
 from transformer_jax.decoding.sampling import SamplingRule, cache_with_keys, row_keys, sampled_search, step_beside_keys
 from transformer_jax.decoding.source_batches import rows_of_full_batch, source_batches
 from transformer_jax.models.interface import Module, call
 from transformer_jax.runtime.hardware import batch_tokens_on
+from transformer_jax.sequence_types import DecodeCache
 from transformer_jax.tasks.task import DecodingProgram
 from transformer_jax.training.sharding import put_rows, replicated, row_groups, unshard_fsdp
 
 # Characters that later tokens may change: the replacement of incomplete UTF-8, and the first half of an escape sequence.
 UNFINISHED_CHARACTERS = "\ufffd\x1b"
+
+
+def left_padded(rows: Sequence[Sequence[int]], num_rows: int, width: int) -> np.ndarray:
+    """Rows that end together: int32 ``[num_rows, width]``, PAD on the left, and rows of PAD after them.
+
+    ``[[5, 6], [7]]`` in 3 rows of 3 is ``[[0, 5, 6], [0, 0, 7], [0, 0, 0]]``.
+    """
+    ids = np.full((num_rows, width), PAD_ID, np.int32)
+    for row, tokens in enumerate(rows):
+        ids[row, width - len(tokens) :] = tokens
+    return ids
+
+
+def cache_after_prompt(cache: DecodeCache, last_ids: Int[Array, "B"]) -> DecodeCache:
+    """The cache for ``step_after_prompt``, from the cache after all tokens of the prompts but the last, ``last_ids``."""
+    return DecodeCache((cache.per_beam, jnp.ones((), bool)), (cache.per_sentence, last_ids), cache.kv_cache)
+
+
+def step_after_prompt(step: DecodeStep) -> DecodeStep:
+    """``step`` for a decoding that continues prompts: the first time it reads their last tokens instead of BOS."""
+
+    def continued(token_ids: Int[Array, "B W"], cache: DecodeCache) -> tuple[Float[Array, "B W V"], DecodeCache]:
+        (inner, is_first), (shared, last_ids) = cache.per_beam, cache.per_sentence
+        token_ids = jnp.where(is_first, last_ids[:, None], token_ids)
+        logits, after = step(token_ids, DecodeCache(inner, shared, cache.kv_cache))
+        return logits, DecodeCache((after.per_beam, jnp.zeros((), bool)), cache.per_sentence, after.kv_cache)
+
+    return continued
 
 
 class Continuation(NamedTuple):

@@ -15,12 +15,12 @@ from transformer_jax.array_types import EOS_ID, Array, Int, PyTree
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.documents import open_documents
 from transformer_jax.decoding.beam_search import Rules
-from transformer_jax.decoding.prompts import cache_after_prompt, step_after_prompt
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.evaluation.word_alignment import GoldAlignment
 from transformer_jax.models.interface import call
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.sequence_types import DecodeCache
+from transformer_jax.tasks.language_model.generator import cache_after_prompt, step_after_prompt
 from transformer_jax.tasks.language_model.task import LanguageModelTask, axes_of, ids_of_text
 from transformer_jax.tasks.trained_run import AnyTask, TrainedRun, open_trained, restored_params
 from transformer_jax.tasks.translation.pairs import encode_pairs, tokens_of_pair
