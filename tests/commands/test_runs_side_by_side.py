@@ -84,7 +84,7 @@ def test_an_average_is_a_run_whose_parameters_are_the_mean(run, tmp_path, capsys
     assert "optimizer state   none" in capsys.readouterr().out
 
 
-def test_checkpoints_are_listed_described_compared_and_pruned(run, tmp_path, capsys):
+def test_checkpoints_are_listed_described_and_pruned(run, tmp_path, capsys):
     copy = tmp_path / "copy"
     shutil.copytree(run, copy)
     assert main(["checkpoint", "ls", str(copy)]) == 0
@@ -94,10 +94,6 @@ def test_checkpoints_are_listed_described_compared_and_pruned(run, tmp_path, cap
     assert "update            20\n" in printed
     assert re.search(r"    query +16 x 2 x 8 +float32 +256 +1.0 KiB", printed)
     assert ", those of config.json" in printed
-    assert main(["checkpoint", "diff", f"{copy}:20", f"{run}:20"]) == 0
-    assert "0 arrays differ, " in capsys.readouterr().out
-    assert main(["checkpoint", "diff", f"{copy}:20", f"{run}:30"]) == 0
-    assert "\n\nNo setting differs between" in capsys.readouterr().out
     best = best_step(scored_checkpoints(RunDirectory(copy)), BLEU)
     left = {str(best), "30"}
     with RunDirectory(copy).locked():

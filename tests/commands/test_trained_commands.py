@@ -203,7 +203,6 @@ def test_mistakes_are_found_before_jax_starts(run, tmp_path):
         (["translate", "{run}", "--ensemble={run}:7"], "kept are 0, 10, 20, 30 (best "),
         (["evaluate", "{run}", "--output={run}/run.json"], "--output: {run}/run.json is a file"),
         (["checkpoint", "lst", "{run}"], "'lst' is not an action; did you mean ls?"),
-        (["checkpoint", "diff", "{run}"], "checkpoint diff: takes the folders of two runs, found {run}"),
         (["checkpoint", "ls", "{run}/tokenizer"], "RUN: {run}/tokenizer is not a run directory"),
         (["checkpoint", "info", "{run}", "--checkpoint=7"], "no checkpoint '7'; kept are 0, 10, 20, 30 (best "),
         (["checkpoint", "ls", "{run}", "--dry_run"], "--dry_run: checkpoint ls does not take it; it takes no flags"),

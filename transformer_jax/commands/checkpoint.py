@@ -4,9 +4,8 @@ from transformer_jax.checkpoints.format import bytes_in, remove
 from transformer_jax.checkpoints.selection import scored_checkpoints, selection_of
 from transformer_jax.commands import flags
 from transformer_jax.commands.flags import Action
-from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, split_checkpoint
-from transformer_jax.commands.settings import difference_text
-from transformer_jax.config import ConfigError, difference, load_run_config
+from transformer_jax.commands.run_flags import CHECKPOINT_MEANING
+from transformer_jax.config import ConfigError
 from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.open_copies import with_addresses
@@ -29,23 +28,6 @@ def _info(values: flags.Values, runs: list[str]) -> None:
     from transformer_jax.tools.checkpoint_tools import describe_checkpoint
 
     print(describe_checkpoint(_existing(runs[0]), values.checkpoint or "best"))
-
-
-def _diff(values: flags.Values, runs: list[str]) -> None:
-    from transformer_jax.tools import checkpoint_tools
-
-    (left, of_left), (right, of_right) = (split_checkpoint(run, "RUN") for run in runs)
-    folders = _existing(left), _existing(right)
-    configs = load_run_config(left), load_run_config(right)
-    if configs[0].model.kind != configs[1].model.kind:
-        kinds = f"{left} is a model of kind {configs[0].model.kind}, {right} one of kind {configs[1].model.kind}"
-        raise ConfigError(f"diff: {kinds}; their parameters cannot be compared")
-    (left_step, left_params), (right_step, right_params) = map(
-        checkpoint_tools.read_parameters, folders, (of_left or "best", of_right or "best")
-    )
-    found = checkpoint_tools.compare_parameters(left_params, right_params)
-    print(checkpoint_tools.difference_table(found, f"{left}:{left_step}", f"{right}:{right_step}"))
-    print("\n" + difference_text(difference(*configs), left, right))
 
 
 def _average(values: flags.Values, runs: list[str]) -> None:
@@ -83,14 +65,13 @@ def _prune(values: flags.Values, runs: list[str]) -> None:
 ACTIONS = {
     "ls": Action(_ls, "the folder of one run", 1, 1, ()),
     "info": Action(_info, "the folder of one run", 1, 1, ("checkpoint",)),
-    "diff": Action(_diff, "the folders of two runs", 2, 2, ()),
     "average": Action(_average, "the folder of one run", 1, 1, ("checkpoint", "count", "steps", "output")),
     "prune": Action(_prune, "the folder of one run", 1, 1, ("keep_last", "keep_best", "dry_run")),
 }
 
 
 @flags.command(
-    flags.arguments("ACTION RUN ...", f"{', '.join(ACTIONS)}, and the folder of the run; diff takes two"),
+    flags.arguments("ACTION RUN ...", f"{', '.join(ACTIONS)}, and the folder of the run"),
     flags.string("checkpoint", None, f"{CHECKPOINT_MEANING} (info: best, average: last)"),
     flags.integer("count", 5, "average: number of checkpoints, up to --checkpoint", lower_bound=1),
     flags.strings("steps", [], "average: exactly these, for example 2520,3150,3775"),
@@ -100,18 +81,16 @@ ACTIONS = {
     flags.boolean("dry_run", False, "prune: only print what would be deleted"),
 )
 def checkpoint(values: flags.Values) -> int:
-    """List and describe the checkpoints of a run, compare two, average several, delete some.
+    """List and describe the checkpoints of a run, average several, delete some.
 
     Example:
         transformer-jax checkpoint ls      runs/m30k
         transformer-jax checkpoint info    runs/m30k --checkpoint=last
-        transformer-jax checkpoint diff    runs/m30k:630 runs/m30k:last
         transformer-jax checkpoint average runs/m30k --count=5 --checkpoint=last --output=runs/m30k-average
         transformer-jax checkpoint prune   runs/m30k --keep_last=1 --keep_best=1 --dry_run
 
     ls: every checkpoint with its score, size and time, and damaged ones that were set aside.
     info: the content of one: parameters by module, optimizer state, counters, digests of the data and the settings.
-    diff: compares two checkpoints, RUN or RUN:CHECKPOINT (default: best), and their settings.
     average: a new run directory with the mean of several checkpoints, without optimizer state.
     prune: deletes all but the last and the best, unless another process trains there.
     """

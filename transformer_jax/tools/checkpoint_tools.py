@@ -1,4 +1,4 @@
-"""Lists, describes, compares, averages, prunes and writes checkpoints, without building a model."""
+"""Lists, describes, averages, prunes and writes checkpoints, without building a model."""
 
 import hashlib
 import json
@@ -7,14 +7,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from transformer_jax.array_types import AnyArray, PyTree
 from transformer_jax.checkpoints.format import StoredCheckpoint, bytes_in, were_set_aside
-from transformer_jax.checkpoints.manager import Checkpoints, Progress, on_host
+from transformer_jax.checkpoints.manager import Checkpoints, on_host
 from transformer_jax.checkpoints.selection import (
     best_step,
     chosen_step,
@@ -33,8 +33,6 @@ from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.state import count_parameters
 
 UNITS = ("KiB", "MiB", "GiB", "TiB")
-
-Arrays = Mapping[str, AnyArray]
 
 
 def checkpoint_table(run: RunDirectory) -> str:
@@ -81,7 +79,9 @@ def describe_checkpoint(run: RunDirectory, which: str) -> str:
     here = next(each for each in stored if each.step == step)
     marks = marks_of(stored, selection)[step]
     counters = ", ".join(f"{name} {value:,.10g}" for name, value in progress["counters"].items() if value)
-    is_same = from_json(progress["config"]) == load_run_config(run.path)
+    config = from_json(progress["config"])
+    digest = hashlib.sha256(json.dumps(to_json(config), sort_keys=True).encode()).hexdigest()
+    whose = "those" if config == load_run_config(run.path) else "NOT those"
     rows = [
         ("checkpoint", f"{here.folder}{f' ({marks})' if marks else ''}"),
         ("written", f"{time_text(here.written)}, {bytes_text(bytes_in(here.folder))}"),
@@ -91,35 +91,29 @@ def describe_checkpoint(run: RunDirectory, which: str) -> str:
         ("optimizer state", parameter_count(rest["optimizer_state"]) if rest else "none: no run resumes from it"),
         *([("counters", counters)] if counters else []),
         *sorted(progress["data"].items()),
-        ("settings", f"{settings_digest(progress)}, {'those' if is_same else 'NOT those'} of {run.config.name}"),
+        ("settings", f"{digest}, {whose} of {run.config.name}"),
     ]
     if "average_of" in progress:
         rows.append(("average of", ", ".join(map(str, progress["average_of"]))))
     return f"{text_table(rows, 'll')}\n\n{parameter_table(params)}"
 
 
-def settings_digest(progress: Progress) -> str:
-    """SHA-256 of the settings of a checkpoint, in the format of this version."""
-    settings = to_json(from_json(progress["config"]))
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-
-
 def parameter_count(shapes: PyTree) -> str:
     """For a tree of arrays, or of their shapes: ``11 numbers in 3 arrays, 42 B``."""
-    return f"{_numbers(shapes):,} numbers in {len(jax.tree.leaves(shapes))} arrays, {_size(shapes)}"
+    return f"{count_parameters(shapes):,} numbers in {len(jax.tree.leaves(shapes))} arrays, {_size(shapes)}"
 
 
 def parameter_table(shapes: Mapping[str, Any]) -> str:
     """A row for each module with its total, followed by its indented children; at the end the total of all."""
     first = ("parameters", "shape", "type", "numbers", "bytes")
-    last = ("total", "", "", f"{_numbers(shapes):,}", _size(shapes))
+    last = ("total", "", "", f"{count_parameters(shapes):,}", _size(shapes))
     return text_table([first, *_rows(shapes, 0), last], "lllrr")
 
 
 def _rows(tree: Mapping[str, Any], depth: int) -> Iterator[tuple[str, ...]]:
     for name in sorted(tree, key=natural_order):
         branch = tree[name]
-        numbers, size = f"{_numbers(branch):,}", _size(branch)
+        numbers, size = f"{count_parameters(branch):,}", _size(branch)
         label = "  " * depth + name
         if isinstance(branch, Mapping):
             yield label, "", "", numbers, size
@@ -129,59 +123,8 @@ def _rows(tree: Mapping[str, Any], depth: int) -> Iterator[tuple[str, ...]]:
             yield label, shape, str(branch.dtype), numbers, size
 
 
-def _numbers(shapes: PyTree) -> int:
-    return sum(leaf.size for leaf in jax.tree.leaves(shapes))
-
-
 def _size(shapes: PyTree) -> str:
     return bytes_text(sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes)))
-
-
-class Distance(NamedTuple):
-    """``relative``: norm of the difference over the norm of the left array; ``largest``: the largest absolute difference."""
-
-    name: str
-    relative: float
-    largest: float
-
-
-class ParameterDifference(NamedTuple):
-    """Parameters that only one side has, parameters with two shapes, and the distances of the others, largest first.
-
-    ``total``: the relative distance of all others, concatenated into one vector.
-    """
-
-    only_left: list[str]
-    only_right: list[str]
-    reshaped: list[tuple[str, tuple[int, ...], tuple[int, ...]]]
-    distances: list[Distance]
-    total: float
-
-
-def compare_parameters(left: Arrays, right: Arrays) -> ParameterDifference:
-    """Compares arrays with the same path."""
-    shared = [name for name in left if name in right]
-    distances, squares = [], []
-    for name in (name for name in shared if left[name].shape == right[name].shape):
-        before, after = (np.asarray(side[name], np.float64) for side in (left, right))
-        squares.append((float(np.sum((before - after) ** 2)), float(np.sum(before**2))))
-        distances.append(Distance(name, _relative(*squares[-1]), float(np.max(np.abs(before - after), initial=0))))
-    # NaN first, where the reader sees it.
-    distances.sort(key=lambda each: (not math.isnan(each.relative), -each.relative, each.name))
-    shapes = [(name, left[name].shape, right[name].shape) for name in shared]
-    return ParameterDifference(
-        only_left=[name for name in left if name not in right],
-        only_right=[name for name in right if name not in left],
-        reshaped=[each for each in shapes if each[1] != each[2]],
-        distances=distances,
-        total=_relative(*(sum(each) for each in zip(*squares, strict=True))) if squares else 0.0,
-    )
-
-
-def _relative(of_difference: float, of_left: float) -> float:
-    if of_difference == 0:
-        return 0.0
-    return math.sqrt(of_difference / of_left) if of_left else math.inf
 
 
 def read_parameters(run: RunDirectory, which: str) -> tuple[int, dict[str, AnyArray]]:
@@ -192,24 +135,6 @@ def read_parameters(run: RunDirectory, which: str) -> tuple[int, dict[str, AnyAr
     step = chosen_step(run, which)
     with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
         return step, named_leaves(checkpoints.restore_params(step, on_host(checkpoints.shapes(step))))
-
-
-def difference_table(difference: ParameterDifference, left: str, right: str) -> str:
-    lines = [f"only in {left}: {name}" for name in difference.only_left]
-    lines += [f"only in {right}: {name}" for name in difference.only_right]
-    lines += [
-        f"other shape: {name}: {before} in {left}, {after} in {right}" for name, before, after in difference.reshaped
-    ]
-    moved = [each for each in difference.distances if each.relative != 0]
-    if moved:
-        rows = [("parameters", "relative distance", "largest difference")]
-        rows += [(name, f"{relative:.3e}", f"{largest:.3e}") for name, relative, largest in moved]
-        lines.append(text_table(rows, "lrr"))
-    equal = len(difference.distances) - len(moved)
-    lines.append(
-        f"{len(moved)} arrays differ, {equal} are equal; relative distance of all that both have {difference.total:.3e}"
-    )
-    return "\n".join(lines)
 
 
 def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> RunDirectory:
