@@ -88,10 +88,8 @@ class DiskFolder(CheckpointFolder):
             return f"{self.path}: the disk is full; {newest}. Make room and run the same command"
         return f"{self.path}: cannot be written ({first_line(error)}); {newest}. Fix that and run the same command"
 
-    def download(self, step: int, items: list[str]) -> None:
-        fetch_arrays(self.path / str(step), items)
-
     def require_undamaged(self, step: int, names: list[str], part: Part) -> None:
+        fetch_arrays(self.path / str(step), {name.partition("/")[0] for name in names})
         if changed := changed_files(self.path / str(step), names, part):
             more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
             raise CheckpointError(f"checkpoint {step} is damaged: {', '.join(changed[:3])}{more} changed since written")

@@ -57,11 +57,11 @@ class CheckpointFolder:
         """One line: why the folder cannot be written, and the remedy."""
         raise NotImplementedError
 
-    def download(self, step: int, items: list[str]) -> None:
-        """Downloads the arrays of these items where the folder is in a copy of a run."""
-
     def require_undamaged(self, step: int, names: list[str], part: Part) -> None:
-        """Raises CheckpointError, which names the files, where files of these items changed since they were written."""
+        """Raises CheckpointError where files of these items, or folders in them, changed since they were written.
+
+        Where the folder is in a copy of a run, downloads the arrays of the items first.
+        """
 
     def has_digests(self, step: int) -> bool:
         """Whether damage to the files of a checkpoint is found."""

@@ -217,8 +217,6 @@ class Checkpoints:
         folder = self._folder.path / str(step) / item
         if item == "rest" and not folder.is_dir():
             return {}
-        # Orbax opens the files of the arrays too.
-        self._folder.download(step, [item])
         self._folder.require_undamaged(step, [f"{item}/_METADATA", f"{item}/array_metadatas"], WHOLE)
         try:
             described = ocp.StandardCheckpointHandler().metadata(folder).tree
@@ -250,7 +248,6 @@ class Checkpoints:
     def _read(self, step: int, items: ocp.args.Composite, part: Part = WHOLE) -> Any:
         """Items of a checkpoint; raises CheckpointError where one of its files changed since it was written."""
         names = list(items.keys())
-        self._folder.download(step, names)
         self._folder.require_undamaged(step, names, part)
         try:
             restored = self._manager.restore(step, args=items)

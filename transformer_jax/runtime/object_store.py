@@ -24,13 +24,14 @@ class StoreError(DataError):
     """An object store refused, or did not answer. The message names the address."""
 
 
-def open_store(address: str) -> tuple[Any, str]:
-    """The file system of an address, and its path there."""
+def open_store(address: str) -> Any:
+    """The file system of the objects below an address."""
     scheme, _, rest = address.partition("://")
     if not rest.strip("/") or rest.startswith("/") or "::" in address or scheme in ("file", "local"):
         raise ConfigError(f"{address}: not the address of an object store; write s3://BUCKET/FOLDER")
     try:
         import fsspec
+        from fsspec.implementations.dirfs import DirFileSystem
 
         # Listings of other processes' objects must be new, also for epath.
         for store in ("s3", "gs", "gcs"):
@@ -38,7 +39,7 @@ def open_store(address: str) -> tuple[Any, str]:
         files, root = fsspec.url_to_fs(address)
     except (ImportError, ValueError) as error:
         raise ConfigError(f"{address}: {error}; install the extra object-stores, or s3fs and gcsfs") from None
-    return files, str(root).rstrip("/")
+    return DirFileSystem(str(root).rstrip("/"), files)
 
 
 @contextmanager
@@ -71,18 +72,17 @@ class SharedFolder:
         self._is_local = not is_address(address)
         self.address = absolute_path(address, key) if self._is_local else address.rstrip("/")
         if self._is_local:
-            import fsspec
+            from fsspec.implementations.dirfs import DirFileSystem
 
-            self._files, self._root = fsspec.filesystem("file", auto_mkdir=True), self.address
+            self._files: Any = DirFileSystem(self.address, target_protocol="file", target_options={"auto_mkdir": True})
         else:
-            self._files, self._root = open_store(self.address)
+            self._files = open_store(self.address)
 
     def sizes(self, folder: str) -> dict[str, int]:
         """The sizes of the files in a folder, by name, sorted."""
-        where = f"{self._root}/{folder}"
         with store_errors(self.address):
             self._files.invalidate_cache()
-            found = self._files.ls(where, detail=True) if self._files.isdir(where) else []
+            found = self._files.ls(folder, detail=True) if self._files.isdir(folder) else []
         return {
             Path(each["name"]).name: each["size"]
             for each in sorted(found, key=itemgetter("name"))
@@ -97,27 +97,24 @@ class SharedFolder:
         """The content of a file; None where there is none."""
         with store_errors(self.address):
             self._files.invalidate_cache()
-            path = f"{self._root}/{name}"
-            return self._files.cat_file(path) if self._files.isfile(path) else None
+            return self._files.cat_file(name) if self._files.isfile(name) else None
 
     def write(self, name: str, content: str) -> None:
         """Writes or replaces a file atomically."""
         with store_errors(self.address):
             if self._is_local:
-                write_whole(Path(self._root) / name, content)
+                write_whole(Path(self.address) / name, content)
             else:
-                self._files.pipe_file(f"{self._root}/{name}", content.encode())
+                self._files.pipe_file(name, content.encode())
 
     def put(self, here: Sequence[Path], name: str = "") -> None:
         """Copies local files to the folder ``name``, by default to the address itself, each atomically."""
-        below = f"{self._root}/{name}".rstrip("/")
-        there = [f"{below}/{file.name}" for file in here]
         with store_errors(self.address):
             if not self._is_local:
-                self._files.put([str(file) for file in here], there)
+                self._files.put([str(file) for file in here], [f"{name}/{file.name}".lstrip("/") for file in here])
                 return
-            for file, path in zip(here, there, strict=True):
-                with appearing_file(Path(path)) as copy, file.open("rb") as content:
+            for file in here:
+                with appearing_file(Path(self.address, name, file.name)) as copy, file.open("rb") as content:
                     shutil.copyfileobj(content, copy)
 
     def get(self, name: str, files: Iterable[str], folder: Path) -> None:
@@ -125,24 +122,22 @@ class SharedFolder:
         folder.mkdir(parents=True, exist_ok=True)
         files = list(files)
         with store_errors(self.address):
-            self._files.get([f"{self._root}/{name}/{file}" for file in files], [str(folder / file) for file in files])
+            self._files.get([f"{name}/{file}" for file in files], [str(folder / file) for file in files])
 
     def ranges(self, names: Sequence[str], begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
         """The bytes ``begin:end`` of each file, requested together."""
-        paths = [f"{self._root}/{name}" for name in names]
         with store_errors(self.address):
-            found: list[bytes] = self._files.cat_ranges(paths, begins, ends, on_error="raise")
+            found: list[bytes] = self._files.cat_ranges(names, begins, ends, on_error="raise")
             return found
 
 
 def move_objects(source: str, target: str) -> None:
     """Moves all objects below ``source`` to ``target``, since epath cannot rename folders of a store."""
-    files, before = open_store(source)
-    after = open_store(target)[1]
+    files, other = open_store(source), open_store(target)
     with store_errors(source):
-        names = files.find(before)
+        names = files.find("")
         for name in names:
-            files.cp_file(name, f"{after}{name.removeprefix(before)}")
+            files.fs.cp_file(f"{files.path}/{name}", f"{other.path}/{name}")
         # Without MARKER the rest counts for nothing, if this is cut short.
         for name in sorted(names, key=lambda name: not name.endswith(MARKER)):
             files.rm_file(name)

@@ -4,35 +4,12 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from transformer_jax.runtime.object_store import StoreError
 
-
-class OpenCopy(Protocol):
-    """The objects below ``address`` in the folder ``path``; with ``is_direct`` Orbax uses the checkpoints at the address."""
-
-    address: str
-    path: Path
-    is_direct: bool
-
-    def fetch(self, folder: Path, items: Iterable[str]) -> None:
-        """Downloads the arrays of some items of a checkpoint."""
-
-    def refresh(self) -> None:
-        """Exchanges files with the store."""
-
-    def upload(self) -> None:
-        """Uploads the run."""
-
-    def require_lock(self) -> None:
-        """Raises StoreError where this process trains the run and no longer holds its lock."""
-
-    def leave(self) -> None:
-        """Uploads the run and releases its lock, if this process trains it."""
-
-
-OPEN: dict[Path, OpenCopy] = {}
+OPEN: dict[Path, Any] = {}
+"""Every ``run_copies.StoredFolder`` of this process by its local folder; that module is loaded only where there is one."""
 
 
 def fetch_arrays(folder: Path, items: Iterable[str]) -> None:
@@ -94,11 +71,11 @@ def with_addresses(text: str) -> str:
     return text
 
 
-def _copy_of(folder: Path) -> OpenCopy | None:
+def _copy_of(folder: Path) -> Any:
     found = [copy for path, copy in OPEN.items() if folder.is_relative_to(path)]
     return max(found, key=lambda copy: len(copy.address), default=None)
 
 
-def _copy_at(address: str) -> OpenCopy | None:
+def _copy_at(address: str) -> Any:
     found = [copy for copy in OPEN.values() if address.startswith(f"{copy.address}/")]
     return max(found, key=lambda copy: len(copy.address), default=None)

@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
@@ -60,7 +60,7 @@ class StoredFolder:
 
     def __init__(self, address: str, path: Path, *, is_direct: bool = False, lock: StoreLock | None = None) -> None:
         self.address, self.path, self.is_direct, self.lock = address.rstrip("/"), path, is_direct, lock
-        self._files, self._root = open_store(self.address)
+        self._files = open_store(self.address)
         self._uploading = threading.Lock()
         self._checkpoints: dict[str, set[str]] = {}
         self._markers: dict[str, bytes] = {}
@@ -130,18 +130,12 @@ class StoredFolder:
 
     def _listing(self) -> dict[str, tuple[int, str]]:
         """Size and version of each object by its name below the address."""
-        with self._store_errors():
+        with store_errors(self.address):
             self._files.invalidate_cache()
-            found = self._files.find(self._root, detail=True)
-        below = f"{self._root}/"
-        names = {path: path.removeprefix(below) for path in found if path.startswith(below)}
-        # The libraries have different words for the version.
-        versions = {
-            path: next((str(info[key]) for key in _VERSIONS if key in info), "") for path, info in found.items()
-        }
+            found = self._files.find("", detail=True)
         objects = {
-            name: (found[path]["size"], versions[path])
-            for path, name in names.items()
+            name: (info["size"], next((str(info[key]) for key in _VERSIONS if key in info), ""))
+            for name, info in found.items()
             if name and not name.endswith("/")
         }
         for name in objects:
@@ -279,32 +273,27 @@ class StoredFolder:
 
     def _get(self, names: list[str]) -> None:
         """Downloads files; a download that is cut short leaves the old file."""
-        here, there = [self.path / name for name in names], [f"{self._root}/{name}" for name in names]
-        for file in here:
+        partial = [Path(f"{self.path / name}.partial") for name in names]
+        for file in partial:
             file.parent.mkdir(parents=True, exist_ok=True)
         if names:
-            with self._store_errors():
-                self._files.get(there, [f"{file}.partial" for file in here])
-        for name, file in zip(names, here, strict=True):
-            whole = Path(f"{file}.partial")
+            with store_errors(self.address):
+                self._files.get(names, [str(file) for file in partial])
+        for name, file in zip(names, partial, strict=True):
             if not _IN_CHECKPOINT.fullmatch(name):
-                self._sent[name] = _size_and_time(whole)
-            whole.replace(file)
+                self._sent[name] = _size_and_time(file)
+            file.replace(self.path / name)
 
     def _put(self, names: list[str]) -> None:
-        here, there = [str(self.path / name) for name in names], [f"{self._root}/{name}" for name in names]
         if names:
-            with self._store_errors():
-                self._files.put(here, there)
+            with store_errors(self.address):
+                self._files.put([str(self.path / name) for name in names], names)
 
     def _remove(self, names: list[str]) -> None:
-        with self._store_errors():
+        with store_errors(self.address):
             for name in names:
-                if self._files.exists(f"{self._root}/{name}"):
-                    self._files.rm_file(f"{self._root}/{name}")
-
-    def _store_errors(self) -> AbstractContextManager[None]:
-        return store_errors(self.address)
+                if self._files.exists(name):
+                    self._files.rm_file(name)
 
 
 def _size_and_time(file: Path) -> tuple[int, int]:

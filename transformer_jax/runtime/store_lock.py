@@ -17,6 +17,7 @@ from transformer_jax.runtime.object_store import StoreError, open_store, store_e
 
 # Seconds after which a trainer that no longer renews its lock of an address counts as dead.
 LEASE = 30.0
+LOCK = "train.lock"
 
 
 class LockLost(StoreError):
@@ -35,8 +36,7 @@ class StoreLock:
 
     def __init__(self, address: str) -> None:
         self._address, self._owner = address, f"{platform.node()}, process {os.getpid()}, {uuid.uuid4().hex[:8]}"
-        self._files, root = open_store(address)
-        self._path = f"{root}/train.lock"
+        self._files = open_store(address)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -76,7 +76,7 @@ class StoreLock:
             try:
                 self.require_held()
                 with store_errors(self._address):
-                    self._files.pipe_file(self._path, f"{self._owner}, {beat}".encode())
+                    self._files.pipe_file(LOCK, f"{self._owner}, {beat}".encode())
             except LockLost as error:
                 sys.stderr.write(f"{error}; this run ends\n")
                 # The run ends after this update, as at Ctrl-C. Another thread would not wake the main one.
@@ -89,7 +89,7 @@ class StoreLock:
     def _create(self) -> bool:
         with store_errors(self._address):
             try:
-                self._files.pipe_file(self._path, self._owner.encode(), mode="create")
+                self._files.pipe_file(LOCK, self._owner.encode(), mode="create")
             except FileExistsError:
                 # The answer to the first attempt may have been lost.
                 return self._read() == self._owner.encode()
@@ -98,13 +98,13 @@ class StoreLock:
     def _read(self) -> bytes | None:
         with store_errors(self._address):
             try:
-                return self._files.cat_file(self._path)
+                return self._files.cat_file(LOCK)
             except FileNotFoundError:
                 return None
 
     def _remove(self) -> None:
         with store_errors(self._address), suppress(FileNotFoundError):
-            self._files.rm_file(self._path)
+            self._files.rm_file(LOCK)
 
 
 def _holder(lock: bytes) -> str:
