@@ -1,7 +1,6 @@
 """Goodput: the share of the wall time of a run that is spent on updates, and the other uses of time (``goodput.json``)."""
 
 import json
-import statistics
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -34,8 +33,6 @@ class Clock:
         """Starts with ``start_up``."""
         self.seconds = dict.fromkeys(KINDS, 0.0)
         self.kind, self.since = "start_up", time.perf_counter()
-        self._update_began: float | None = None
-        self._updates: deque[float] = deque(maxlen=101)
         # Time in TRAINING at the beginning of recent updates.
         self._recent: deque[float] = deque()
 
@@ -63,9 +60,6 @@ class Clock:
         self.since = now
         # Every update begins with a wait for its batch.
         if kind == "data_wait" != self.kind:
-            if self._update_began is not None:
-                self._updates.append(now - self._update_began)
-            self._update_began = now
             self._recent.append(sum(self.seconds[each] for each in TRAINING))
             window = max(RECENT_SECONDS, RECENT_SHARE * self._recent[-1])
             while len(self._recent) > RECENT_UPDATES + 1 and self._recent[-1] - self._recent[1] >= window:
@@ -73,12 +67,8 @@ class Clock:
         before, self.kind = self.kind, kind
         return before
 
-    def median_update_seconds(self) -> float:
-        """Median of the last hundred updates; 0 before the second."""
-        return statistics.median(list(self._updates)) if self._updates else 0.0
-
     def recent_update_seconds(self) -> float:
-        """Mean time in ``TRAINING`` of recent updates; 0 before the first."""
+        """Mean time in ``TRAINING`` of recent updates; 0 before the second."""
         return (self._recent[-1] - self._recent[0]) / max(len(self._recent) - 1, 1) if self._recent else 0.0
 
     def total(self, kinds: Iterable[str]) -> float:

@@ -326,7 +326,7 @@ def watchdog(
     end: Callable[[int], object] = os._exit,
     min_seconds: float = MIN_SECONDS_OF_HANG,
 ) -> Iterator[None]:
-    """Ends the process when an update takes ``factor`` times the median, and at least ``min_seconds``; a factor of 0: never.
+    """Ends the process when an update takes ``factor`` times the mean of recent ones, at least ``min_seconds``; 0: never.
 
     A call on a lost device or a dead collective never returns. The stacks of all threads are appended to ``stacks`` first.
     Compilation, evaluation and checkpoints may take any time.
@@ -334,9 +334,9 @@ def watchdog(
 
     def watch(over: threading.Event) -> None:
         while not over.wait(min_seconds / 20):
-            median = clock.median_update_seconds()
-            limit = max(factor * median, min_seconds)
-            if median and clock.kind in TRAINING and time.perf_counter() - clock.since > limit:
+            usual = clock.recent_update_seconds()
+            limit = max(factor * usual, min_seconds)
+            if usual and clock.kind in TRAINING and time.perf_counter() - clock.since > limit:
                 # No links: a run directory from somebody else must not choose the file.
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
                 with suppress(OSError), os.fdopen(os.open(stacks, flags, 0o666), "a", encoding="utf-8") as file:
