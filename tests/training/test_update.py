@@ -28,7 +28,7 @@ from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import StepMetrics
-from transformer_jax.training.update import CompiledStep, Update, compile_train_step
+from transformer_jax.training.update import CompiledStep, Update
 
 VOCABULARY, UPDATES = 24, 3
 SINGLE = MeshConfig(data=1)
@@ -149,9 +149,8 @@ def test_each_shape_is_compiled_once_and_the_first_before_the_others(caplog, mon
         metrics = StepMetrics(LossSums(total, total, total, total), total, jnp.isfinite(total))
         return state._replace(step=state.step + 1, params=params), metrics
 
-    jitted = compile_train_step(step, first_state(), mesh)
     update = Update.__new__(Update)
-    vars(update).update(jitted=jitted, state_shapes=first_state(), hyperparameter_shapes=None)
+    vars(update).update(jitted=jax.jit(step), state_shapes=first_state(), hyperparameter_shapes=None)
     shapes = [jax.ShapeDtypeStruct((1, width), jnp.float32) for width in WIDTHS]
     with closing(CompiledStep(update, shapes)) as compiled:
         after, news = first_state(), []

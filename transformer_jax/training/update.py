@@ -25,12 +25,11 @@ from transformer_jax.training.losses import LossFunction
 from transformer_jax.training.optimizers import make_optimizer
 from transformer_jax.training.parameters import frozen, with_frozen, without_gradient
 from transformer_jax.training.schedules import Schedule, make_schedule
-from transformer_jax.training.sharding import batch_sharding, replicated, sharded_shapes, state_shardings
+from transformer_jax.training.sharding import batch_sharding, replicated, sharded_shapes
 from transformer_jax.training.state import TrainState, create_state
 from transformer_jax.training.statistics import Watch
 from transformer_jax.training.step import TrainStep, UpdateRule, make_train_step
 
-SEED_SHAPE = jax.ShapeDtypeStruct((), jnp.uint32)
 DETERMINISTIC: dict[str, str | bool] = {"xla_gpu_exclude_nondeterministic_ops": True}
 """Options of XLA that make a GPU add up in a fixed order; they change nothing elsewhere."""
 
@@ -38,6 +37,7 @@ DETERMINISTIC: dict[str, str | bool] = {"xla_gpu_exclude_nondeterministic_ops": 
 class Update:
     """One optimizer update on the devices of ``mesh``, for every run with the structure of ``config``.
 
+    ``jitted``: the step, which keeps the shardings of the state, whose memory it reuses, and splits the rows of the batch.
     The hyperparameters of a run are an argument of its step, its seed an argument of its first state. A task may bring its own
     ``rule``; by default parameters are updated with the gradient of ``loss`` and the optimizer of ``config``.
     """
@@ -69,20 +69,29 @@ class Update:
         self.hyperparameter_shapes: Hyperparameters = jax.tree.map(
             lambda _: jax.ShapeDtypeStruct((), jnp.float32), hyperparameters
         )
-        self._init_params, self._rule = init_params, rule
-        self.state_shapes: TrainState = state_shapes(init_params, rule.init, mesh)
-        options = compiler_options(config.training, mesh)
-        self.jitted = compile_train_step(self.step, self.state_shapes, mesh, options)
+        self._init_optimizer, self._create = rule.init, partial(create_state, init_params, rule.init)
+        seed = jax.ShapeDtypeStruct((), jnp.uint32)
+        self.state_shapes: TrainState = sharded_shapes(jax.eval_shape(self._create, seed), mesh)
+        shardings = self._shardings(self.state_shapes)
+        self.jitted = jax.jit(
+            self.step,
+            in_shardings=(shardings, batch_sharding(mesh), replicated(mesh)),
+            out_shardings=(shardings, replicated(mesh)),
+            donate_argnums=0,
+            compiler_options=compiler_options(config.training, mesh),
+        )
 
     @cached_property
     def initial_state(self) -> Callable[[int], TrainState]:
-        """From the seed of a run to its state before the first update."""
-        return make_initial_state(self._init_params, self._rule.init, self.mesh)
+        """From the seed of a run to its state before the first update, every leaf created with its sharding."""
+        shardings = self._shardings(self.state_shapes)
+        compiled = jax.jit(self._create, in_shardings=replicated(self.mesh), out_shardings=shardings)
+        return lambda seed: compiled(np.uint32(seed))
 
     def initial_optimizer_state(self, params: PyTree) -> PyTree:
         """The optimizer state before the first update of ``params``."""
-        shardings = jax.tree.map(lambda leaf: leaf.sharding, self.state_shapes.optimizer_state)
-        return jax.jit(self._rule.init, out_shardings=shardings)(params)
+        shardings = self._shardings(self.state_shapes.optimizer_state)
+        return jax.jit(self._init_optimizer, out_shardings=shardings)(params)
 
     def schedule(self, hyperparameters: Hyperparameters) -> Schedule:
         """The learning rate of a run."""
@@ -103,7 +112,11 @@ class Update:
                 return with_frozen(part.evaluation_params, pattern, state.optimizer_state, state.params)
             return part.evaluation_params(state.optimizer_state, state.params)
 
-        return jax.jit(average, out_shardings=state_shardings(self.state_shapes.params, self.mesh))
+        return jax.jit(average, out_shardings=self._shardings(self.state_shapes.params))
+
+    @staticmethod
+    def _shardings(shapes: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: leaf.sharding, shapes)
 
     def lower(self, batch: PyTree) -> jax.stages.Lowered:
         """The step for batches of these shapes, ready to be compiled."""
@@ -130,40 +143,6 @@ def compiler_options(training: TrainingConfig, mesh: Mesh) -> dict[str, str | bo
                 f"training.xla_options: {problem} (XLA for {platform}); give options that it has, or leave this empty"
             ) from None
     return (DETERMINISTIC if training.deterministic else {}) | stated or None
-
-
-def compile_train_step(
-    step: TrainStep, state: TrainState, mesh: Mesh, options: dict[str, str | bool] | None = None
-) -> jax.stages.Wrapped:
-    """``step`` under jit on ``mesh``: the state keeps its shardings and is donated, rows of the batch are split.
-
-    ``state`` may consist of shapes; ``options`` are XLA's.
-    """
-    shardings, whole = state_shardings(state, mesh), replicated(mesh)
-    return jax.jit(
-        step,
-        in_shardings=(shardings, batch_sharding(mesh), whole),
-        out_shardings=(shardings, whole),
-        donate_argnums=0,
-        compiler_options=options,
-    )
-
-
-def make_initial_state(
-    init_params: Callable[[Array], PyTree], init_optimizer: Callable[[PyTree], PyTree], mesh: Mesh
-) -> Callable[[int], TrainState]:
-    """From a seed to the state before the first update, every leaf created with its sharding; compiled once for all seeds."""
-    create = partial(create_state, init_params, init_optimizer)
-    shardings = state_shardings(jax.eval_shape(create, SEED_SHAPE), mesh)
-    compiled = jax.jit(create, in_shardings=replicated(mesh), out_shardings=shardings)
-    return lambda seed: compiled(np.uint32(seed))
-
-
-def state_shapes(
-    init_params: Callable[[Array], PyTree], init_optimizer: Callable[[PyTree], PyTree], mesh: Mesh
-) -> TrainState:
-    """Shapes, types and shardings of the leaves of ``make_initial_state``, without making it."""
-    return sharded_shapes(jax.eval_shape(partial(create_state, init_params, init_optimizer), SEED_SHAPE), mesh)
 
 
 class CompiledStep:
