@@ -5,12 +5,14 @@ from typing import NamedTuple
 import pytest
 from run_settings import tiny_settings
 
-from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, to_json
+from transformer_jax.config import MeshConfig, from_dict, to_json
 from transformer_jax.runs import trainer
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runtime import hardware
 from transformer_jax.runtime.hardware import DeviceSettings, resolve_for_device
 from transformer_jax.training.sharding import make_mesh
+
+MULTIPLES = {"gpu": 8, "tpu": 16}
 
 
 class Device(NamedTuple):
@@ -34,15 +36,13 @@ class Device(NamedTuple):
 def test_who_has_units_for_bfloat16(device, flags, has_units, tmp_path):
     (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t:\n")
     assert hardware.has_bfloat16_units(device, tmp_path / "cpuinfo") is has_units
-
-
-def automatic(cache) -> ExperimentConfig:
-    settings = tiny_settings(cache, num_updates=2, evaluate_every=0, checkpoint_every=2)
-    return from_dict({**settings, "model": {**settings["model"], "compute_dtype": "auto"}, "mesh": {"data": 8}})
+    if device.platform != "cpu":
+        assert hardware.settings_on(device) == ("bfloat16" if has_units else "float32", MULTIPLES[device.platform])
 
 
 def test_a_run_keeps_what_auto_became_when_it_began(tmp_path, monkeypatch):
-    config, run = automatic(tmp_path), RunDirectory(tmp_path / "run")
+    settings, run = tiny_settings(tmp_path), RunDirectory(tmp_path / "run")
+    config = from_dict(settings | {"model": settings["model"] | {"compute_dtype": "auto"}})
     mesh = make_mesh(MeshConfig())
     monkeypatch.setattr(trainer, "settings_on", lambda device: DeviceSettings("bfloat16", 16))
     began = resolve_for_device(config, lambda: trainer._device_settings(run, mesh))
@@ -53,9 +53,3 @@ def test_a_run_keeps_what_auto_became_when_it_began(tmp_path, monkeypatch):
     assert trainer._device_settings(run, mesh) == ("float32", 4)
     (run.checkpoints / "2").mkdir(parents=True)
     assert trainer._device_settings(run, mesh) == ("bfloat16", 16)
-
-
-@pytest.mark.parametrize(("platform", "multiple"), [("cpu", 4), ("gpu", 8), ("tpu", 16)])
-def test_widths_fill_the_tiles_of_the_device(platform, multiple):
-    device = Device(platform, compute_capability="9.0")
-    assert hardware.settings_on(device).width_multiple == multiple

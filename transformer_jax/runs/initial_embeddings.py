@@ -1,9 +1,9 @@
 """Initial embedding tables of a new run, with rows from a file of word vectors for the pieces that have one."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,32 +12,13 @@ import numpy as np
 from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, Float, Int, PyTree
 from transformer_jax.config import ConfigError
 from transformer_jax.config.plugins import registered
-from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
+from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.sharding import path_of
 
 EMBEDDING_TABLE = re.compile(r"(^|/)(\w*embedding)/table$")
 WORD_STARTS = ("\N{LOWER ONE EIGHTH BLOCK}", " ")
 """Marks of the beginning of a word, as the first character of a piece."""
-
-
-@runtime_checkable
-class WordTable(Protocol):
-    """Vectors of words: row i of ``matrix``, float32 [V, D], is the vector of ``words[i]``."""
-
-    words: Sequence[str]
-    matrix: np.ndarray
-
-    @property
-    def index(self) -> Mapping[str, int]:
-        """The row of every word."""
-
-    @property
-    def dimension(self) -> int:
-        """D."""
-
-    def find(self, word: str) -> int | None:
-        """The row of a word as written, else in lower case."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +69,12 @@ def with_rows(table: Float[Array, "V D"], ids: Int[Array, " N"], vectors: Float[
 def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) -> InitialEmbeddings:
     """Finds the vectors of the pieces of every embedding table of ``like``, the parameters of a model, or their shapes.
 
+    The reader of kind ``word_table`` returns a table with ``words``, their vectors ``matrix`` (float32 [V, D]), ``dimension``
+    (D), ``index`` (the row of every word) and ``find(word)`` (the row of a word as written, else in lower case, else None).
     Raises ConfigError when vectors and a table differ in dimension, or when no vector is found; DataError when the file is
     broken.
     """
-    read = registered("word_table")["word_vectors"]
-    vectors: WordTable = read(file)
+    vectors = registered("word_table")["word_vectors"](file)
     tables = {}
     for name, leaf in named_leaves(like).items():
         match = EMBEDDING_TABLE.search(name)
@@ -104,8 +86,12 @@ def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) 
                 "the same, for example by config.model.d_model"
             )
         tokenizer = tokenizers.source if match[2].startswith("source") else tokenizers.target
-        tables[name] = found = _found_rows(tokenizer, vectors)
-        if len(found.ids) and not found.vectors.any():
+        pieces = tokenizer.pieces(range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size))
+        rows = row_of_each_piece(pieces, vectors)
+        ids = [number for number, row in enumerate(rows, NUM_SPECIAL_IDS) if row is not None]
+        chosen = vectors.matrix[[row for row in rows if row is not None]]
+        tables[name] = FoundRows(np.array(ids, np.int32), chosen, len(pieces))
+        if ids and not chosen.any():
             raise ConfigError(
                 f"init.embeddings: {file} has only zeros for the pieces of {name}; give vectors of a trained run"
             )
@@ -115,7 +101,7 @@ def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) 
     return InitialEmbeddings(file, {name: found for name, found in tables.items() if len(found.ids)})
 
 
-def row_of_each_piece(pieces: Sequence[str], vectors: WordTable) -> list[int | None]:
+def row_of_each_piece(pieces: Sequence[str], vectors: Any) -> list[int | None]:
     """The row of each piece, or None.
 
     In a table of pieces, where some entry begins with a mark of WORD_STARTS, each piece is looked up as written. In a table of
@@ -128,11 +114,3 @@ def row_of_each_piece(pieces: Sequence[str], vectors: WordTable) -> list[int | N
     is_whole = [piece.startswith(WORD_STARTS) or not marks or not piece[:1].isalnum() for piece in pieces]
     texts = [piece.lstrip("".join(WORD_STARTS)) for piece in pieces]
     return [vectors.find(text) if whole else None for text, whole in zip(texts, is_whole, strict=True)]
-
-
-def _found_rows(tokenizer: Tokenizer, vectors: WordTable) -> FoundRows:
-    pieces = tokenizer.pieces(range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size))
-    rows = row_of_each_piece(pieces, vectors)
-    found = [(NUM_SPECIAL_IDS + number, row) for number, row in enumerate(rows) if row is not None]
-    ids, chosen = np.array(found, np.int32).reshape(-1, 2).T
-    return FoundRows(ids, vectors.matrix[chosen], len(pieces))

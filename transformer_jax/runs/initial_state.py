@@ -3,7 +3,7 @@
 import re
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 
@@ -23,19 +23,6 @@ from transformer_jax.training.update import Update
 OF_A_VOCABULARY = re.compile(r"(embedding|projection)/table$")
 
 
-class ParameterSource(Protocol):
-    """A source of initial parameters."""
-
-    def put_into(self, params: PyTree) -> PyTree:
-        """``params`` with some replaced; shardings stay."""
-
-    def report(self) -> str:
-        """One line for the log."""
-
-    def to_json(self) -> dict[str, Any]:
-        """For ``run.json``."""
-
-
 class InitialState:
     """The state before the first update of a new run.
 
@@ -47,7 +34,8 @@ class InitialState:
     ) -> None:
         self._update, self._seed, self._freeze = update, config.seed, config.optimizer.freeze
         self._shapes = update.state_shapes.params
-        self._source: ParameterSource | None = None
+        # InitialParameters or InitialEmbeddings.
+        self._source: Any = None
         if config.init.run and not is_resumed:
             self._source = find_initial_parameters(config.init, self._shapes, tokenizers)
         elif config.init.embeddings and not is_resumed:
@@ -82,7 +70,10 @@ class InitialParameters:
     match: Match
 
     def put_into(self, params: PyTree) -> PyTree:
-        """``params`` with the matched ones replaced; raises CheckpointError when the checkpoint cannot be read."""
+        """``params`` with the matched ones replaced; shardings stay.
+
+        Raises CheckpointError when the checkpoint cannot be read.
+        """
         here = named_leaves(params)
         new_name = {old: new for new, old in self.match.taken.items()}
         with closing(_checkpoints(self.settings)) as checkpoints:
@@ -96,11 +87,8 @@ class InitialParameters:
             saved = checkpoints.restore_params(self.step, jax.tree_util.tree_map_with_path(like, shapes))
         found = named_leaves(saved)
 
-        def replaced(path: tuple, leaf: Any) -> Any:
-            old = self.match.taken.get(path_of(path))
-            return leaf if old is None else found[old]
-
-        return jax.tree_util.tree_map_with_path(replaced, params)
+        taken = {name: found[old] for name, old in self.match.taken.items()}
+        return jax.tree_util.tree_map_with_path(lambda path, leaf: taken.get(path_of(path), leaf), params)
 
     def report(self) -> str:
         return f"parameters of {self.settings.run}, checkpoint {self.step}: {self.match}"

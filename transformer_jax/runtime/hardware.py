@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.checks import absolute_path
@@ -21,21 +21,16 @@ FIRST_NVIDIA_GENERATION = 8.0  # compute capability of Ampere
 WIDTH_MULTIPLES = {"gpu": 8, "tpu": 16}
 
 
-@runtime_checkable
-class Device(Protocol):
-    """The attributes of ``jax.Device`` used here; GPUs also have ``compute_capability``."""
-
-    platform: str
-
-
-def has_bfloat16_units(device: Device, cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
+def has_bfloat16_units(device: Any, cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
     """Whether a device has units for matrix products of bfloat16.
 
     TPUs and AMD GPUs: yes. NVIDIA GPUs: from Ampere on. x86 processors: by the instructions that Linux reports. Other
     processors: no, since XLA's kernels for them widen to float32.
     """
     if device.platform == "cpu":
-        return bool(BFLOAT16_FLAGS & _cpu_flags(cpu_info))
+        text = cpu_info.read_text(encoding="utf-8") if cpu_info.is_file() else ""
+        flags = re.search(r"^flags\s*:(.*)$", text, flags=re.MULTILINE)
+        return flags is not None and not BFLOAT16_FLAGS.isdisjoint(flags[1].split())
     capability = str(getattr(device, "compute_capability", ""))
     return not capability.replace(".", "").isdigit() or float(capability) >= FIRST_NVIDIA_GENERATION
 
@@ -65,13 +60,10 @@ def device_of(mesh: Any) -> Any:
     return mesh.devices.flat[0]
 
 
-# A decoding step reads all parameters, so large batches pay on accelerators; a CPU is limited by arithmetic earlier.
-BATCH_TOKENS, BATCH_TOKENS_ELSEWHERE = {"cpu": 4096}, 16_384
-
-
 def batch_tokens_on(mesh: Any, stated: int) -> int:
     """Input positions that a device of ``mesh`` decodes at once: ``decoding.batch_tokens``, or a default for 0."""
-    return stated or BATCH_TOKENS.get(device_of(mesh).platform, BATCH_TOKENS_ELSEWHERE)
+    # A decoding step reads all parameters, so large batches pay on accelerators; a CPU is limited by arithmetic earlier.
+    return stated or (4096 if device_of(mesh).platform == "cpu" else 16_384)
 
 
 def few_shapes_on(mesh: Any) -> bool:
@@ -79,7 +71,7 @@ def few_shapes_on(mesh: Any) -> bool:
     return bool(device_of(mesh).platform != "cpu")
 
 
-def evaluation_dtype(stated: str, of_model: str, device: Device) -> str:
+def evaluation_dtype(stated: str, of_model: str, device: Any) -> str:
     """The precision of ``decoding.compute_dtype``; ``model`` stands for the model's own, on CPUs for float32.
 
     Bfloat16 pays only on CPUs with units for it (``decoding.compute_dtype=bfloat16``).
@@ -96,7 +88,7 @@ class DeviceSettings(NamedTuple):
     width_multiple: int
 
 
-def settings_on(device: Device) -> DeviceSettings:
+def settings_on(device: Any) -> DeviceSettings:
     """The settings for ``device``: bfloat16 where it has units for it, widths that fill the tiles of its products."""
     compute_dtype = "bfloat16" if has_bfloat16_units(device) else "float32"
     return DeviceSettings(compute_dtype, WIDTH_MULTIPLES.get(device.platform, CPU_WIDTH_MULTIPLE))
@@ -128,15 +120,6 @@ def _memory_bytes() -> int:
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def _cpu_flags(file: Path) -> set[str]:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError:
-        return set()
-    found = re.search(r"^flags\s*:(.*)$", text, flags=re.MULTILINE)
-    return set(found.group(1).split()) if found else set()
 
 
 def start_jax(cache_directory: str | Path) -> None:
