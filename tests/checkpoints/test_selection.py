@@ -7,14 +7,10 @@ import pytest
 
 from transformer_jax.__main__ import main
 from transformer_jax.checkpoints.selection import best_step, chosen_step, scored_checkpoints, steps_to_average
-from transformer_jax.config import ConfigError, DataError, ExperimentConfig, InitConfig, Metric, to_json
-from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.data.tokenizers.listed import CharacterTokenizer
-from transformer_jax.runs.initial_state import find_initial_parameters
+from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Metric, to_json
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tools.checkpoint_tools import checkpoint_table, chosen_steps
 from transformer_jax.tools.reports.run_summary import summarize
-from transformer_jax.tools.reports.translated_split import choose_run
 
 WATCHED = {100: 10.0, 150: 99.0, 200: 30.0, 300: 30.0, 400: 20.0}
 
@@ -51,22 +47,20 @@ def test_the_watchers_scores_count_where_the_training_has_none(run):
     assert steps_to_average(run, "last", 5) == [100, 200, 300, 400, 500]
 
 
+def test_without_any_score_the_last_is_the_best_and_a_damaged_log_is_told(run):
+    log = run.watched("validation") / "metrics.jsonl"
+    log.unlink()
+    assert best_step(scored_checkpoints(run), BLEU) is None
+    assert chosen_step(run, "best") == 500
+    log.write_text("{\n")
+    with pytest.raises(DataError, match=r"metrics\.jsonl, line 1: not a record"):
+        chosen_step(run, "best")
+
+
 def test_the_trainings_own_scores_count_before_all_others(run):
     write_score(run, 100, '{"bleu": 1.0}')
     assert [each.score for each in scored_checkpoints(run)] == [None, 1.0, None, None, None, None]
     assert chosen_step(run, "best") == 100
-
-
-def test_without_any_score_the_last_is_the_best(run):
-    (run.watched("validation") / "metrics.jsonl").unlink()
-    assert best_step(scored_checkpoints(run), BLEU) is None
-    assert chosen_step(run, "best") == 500
-
-
-def test_a_damaged_log_of_scores_is_told(run):
-    (run.watched("validation") / "metrics.jsonl").write_text("{\n")
-    with pytest.raises(DataError, match=r"metrics\.jsonl, line 1: not a record"):
-        chosen_step(run, "best")
 
 
 def test_pruning_keeps_and_the_table_shows_what_the_watcher_found_best(run, capsys):
@@ -86,23 +80,6 @@ def test_a_report_shows_the_watchers_best_and_tells_of_a_damaged_checkpoint(run,
     told = f"{run.checkpoints / '400'} is damaged: its score cannot be read."
     assert told in capsys.readouterr().out
     assert told in (tmp_path / "out" / "report.md").read_text()
-
-
-def test_a_new_run_begins_with_the_watchers_best(run, monkeypatch):
-    class AskedError(Exception):
-        pass
-
-    def shapes(checkpoints, step):
-        raise AskedError(step)
-
-    monkeypatch.setattr("transformer_jax.checkpoints.manager.Checkpoints.shapes", shapes)
-    tokenizer = CharacterTokenizer.train(["ab"], 9)
-    with pytest.raises(AskedError, match="^300$"):
-        find_initial_parameters(InitConfig(run=str(run.path)), {}, TokenizerPair(tokenizer, tokenizer))
-
-
-def test_comparing_takes_the_watchers_best(run):
-    assert choose_run(run.path, ExperimentConfig(), "test", "best").step == 300
 
 
 def test_a_checkpoint_that_is_being_deleted_ends_nothing(run, monkeypatch):

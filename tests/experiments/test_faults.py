@@ -32,7 +32,6 @@ def undisturbed(tmp_path_factory) -> Path:
     ("kind", "name"),
     [
         ("files", "parameters, flipped bit"),
-        ("signals", "kill -9"),
         ("slow disk", "slow, kill -9 within a write"),
         ("termination", "SIGTERM in validation"),
         ("device count", "1 to 4 to 2"),

@@ -1,7 +1,6 @@
 """Two processes of four devices each that train, evaluate, stop, die and go on as one."""
 
 import json
-import re
 import resource
 import shutil
 import signal
@@ -26,9 +25,15 @@ from transformer_jax.commands.flags import parse
 from transformer_jax.config import ConfigError, ExperimentConfig, MeshConfig
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runtime import distributed
-from transformer_jax.training.sharding import make_mesh, parts_of_rows
 
 FOR_EVER = 1_000_000
+
+
+def cluster() -> dict[str, str]:
+    """The environment of two processes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free.getsockname()[1]}", "JAX_NUM_PROCESSES": "2"}
 
 
 def on_two(config: ExperimentConfig) -> ExperimentConfig:
@@ -66,6 +71,10 @@ def stopped(cache, tmp_path_factory) -> Path:
     assert "everything is saved" in said
     assert "process 1 of 2, 4 of 8 devices" in also_said
     assert "interrupted" not in also_said, "only the first process talks"
+    assert not list(folder.glob("*.partial"))
+    assert len(json.loads((folder / "run.json").read_text())) == len(list(folder.glob("events.*"))) == 1
+    steps = [record["step"] for record in read_metrics(folder / "metrics.jsonl") if "train/loss" in record]
+    assert steps == list(range(1, newest(folder) + 1))
     return folder
 
 
@@ -94,15 +103,6 @@ def test_two_processes_make_the_updates_of_one(stopped, cache, tmp_path):
     states = (parameters_of(folder, tiny_config(cache), updates) for folder in folders)
     for left, right in zip(*states, strict=True):
         np.testing.assert_allclose(np.asarray(left, np.float32), np.asarray(right, np.float32), rtol=2e-3, atol=2e-5)
-
-
-@pytest.mark.slow
-def test_only_the_first_process_writes_the_files_of_the_run(stopped):
-    assert not list(stopped.glob("*.partial"))
-    assert len(json.loads((stopped / "run.json").read_text())) == 1
-    assert len(list(stopped.glob("events.*"))) == 1
-    steps = [record["step"] for record in read_metrics(stopped / "metrics.jsonl") if "train/loss" in record]
-    assert steps == list(range(1, newest(stopped) + 1))
 
 
 @pytest.mark.slow
@@ -164,32 +164,18 @@ def test_two_processes_are_diagnosed_in_one_table(tmp_path):
     assert "compiled = eager" not in also_said and not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
-def test_a_check_that_fails_in_one_process_fails_in_all(tmp_path):
-    folders = tmp_path / "a", tmp_path / "b"
-    for folder in folders:
-        folder.mkdir()
-    (first, said), (second, _) = ends(launch("doctor", folder=folders))
-    assert (first, second) == (1, 1), said
-    assert re.search(r"shared run folder +WRONG +process 0: .*not all processes see", said)
-
-
-def test_processes_with_different_settings_are_refused(monkeypatch):
-    monkeypatch.setattr(distributed, "from_first", lambda make, name: "theirs")
-    with pytest.raises(ConfigError, match="a problem"):
-        distributed.require_same("ours", "a problem")
-    distributed.require_same("theirs", "a problem")
-
-
-def test_a_folder_that_not_all_see_is_refused(tmp_path, monkeypatch):
+def test_a_folder_that_not_all_see_and_different_settings_are_refused(tmp_path, monkeypatch):
     distributed.require_shared_folder(tmp_path)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(distributed, "from_first", lambda make, name: make())
     monkeypatch.setattr(distributed, "all_agree", lambda here, name: here)
     distributed.require_shared_folder(tmp_path)
+    distributed.require_same("ours", "a problem")
     monkeypatch.setattr(distributed, "all_agree", lambda here, name: False)
     with pytest.raises(ConfigError, match="not all processes see"):
         distributed.require_shared_folder(tmp_path)
+    with pytest.raises(ConfigError, match="a problem"):
+        distributed.require_same("ours", "a problem")
     assert not list(tmp_path.iterdir())
 
 
@@ -214,8 +200,13 @@ def test_a_collective_that_another_process_failed_ends_this_one_with_one_line(mo
     def leave(status: int) -> None:
         raise SystemExit(status)
 
+    with pytest.raises(ValueError, match="Gloo"), distributed.ending_with_others():
+        raise ValueError(GLOO)  # A single process has lost no other.
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(distributed.os, "_exit", leave)
+    for error in (ValueError("a shape"), ConfigError("--distributed: no heartbeat"), KeyError("Gloo")):
+        with pytest.raises(type(error)), distributed.ending_with_others():
+            raise error
     with pytest.raises(SystemExit, match="75"), distributed.ending_with_others():
         raise ValueError(GLOO)
     capsys.readouterr()
@@ -233,26 +224,10 @@ def test_a_collective_that_another_process_failed_ends_this_one_with_one_line(mo
     assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize("error", [ValueError("a shape"), ConfigError("--distributed: no heartbeat"), KeyError("Gloo")])
-def test_other_errors_of_one_of_several_processes_stay(monkeypatch, error):
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    with pytest.raises(type(error)), distributed.ending_with_others():
-        raise error
-
-
-def test_a_single_process_has_lost_no_other():
-    with pytest.raises(ValueError, match="Gloo"), distributed.ending_with_others():
-        raise ValueError(GLOO)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_process_whose_others_never_come_ends_with_a_sentence(index):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    cluster = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": str(index)}
-    environment = process_environment(TRANSFORMER_JAX_SECONDS_TO_WAIT="2", **cluster)
+    environment = process_environment(TRANSFORMER_JAX_SECONDS_TO_WAIT="2", JAX_PROCESS_ID=str(index), **cluster())
     code = "from transformer_jax.runtime.distributed import join_processes; join_processes()"
     ended = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=120
@@ -264,11 +239,7 @@ def test_a_process_whose_others_never_come_ends_with_a_sentence(index):
 @pytest.mark.slow
 @pytest.mark.parametrize(("limit", "found"), [(60, "made\n"), (20, "not all processes came to 'work' in 20 s")])
 def test_a_process_waits_for_slow_work_of_process_0_until_its_limit(limit, found):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    cluster = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}
-    environment = process_environment(TRANSFORMER_JAX_SECONDS_TO_WAIT=str(limit), **cluster)
+    environment = process_environment(TRANSFORMER_JAX_SECONDS_TO_WAIT=str(limit), **cluster())
     # Longer than the 30 s of a collective.
     work = "from_first(lambda: time.sleep(35) or 'made', 'work')"
     code = f"import time; from transformer_jax.runtime.distributed import *; join_processes(); print({work})"
@@ -282,11 +253,3 @@ def test_a_process_waits_for_slow_work_of_process_0_until_its_limit(limit, found
         for index in range(2)
     ]
     assert found in ends(both)[1][1]
-
-
-def test_of_one_process_everything_is_its_own():
-    assert distributed.is_first()
-    assert distributed.from_first(lambda: b"content", "content") == b"content"
-    assert distributed.all_agree(True, "a")
-    assert not distributed.all_agree(False, "a")
-    assert parts_of_rows(make_mesh(MeshConfig(data=4, fsdp=2))) == (tuple(range(8)), 8)

@@ -9,14 +9,11 @@ import jax
 import numpy as np
 import pytest
 from run_settings import tiny_config, tiny_settings
-from run_steps import initial_state, session, train, write_untrained
+from run_steps import initial_state, train, write_untrained
 
 from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, from_dict, to_dict, to_json
-from transformer_jax.runs import trainer
 from transformer_jax.runs.resumption import require_same_run, settings_to_train
 from transformer_jax.runs.run_directory import RunDirectory, write_json
-from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
-from transformer_jax.tasks.task import task_class
 from transformer_jax.tools.checkpoint_tools import read_parameters
 from transformer_jax.training.parameters import named_leaves
 
@@ -108,12 +105,8 @@ def test_what_does_not_fit_is_told_before_anything_is_written(cache, source, tmp
 
 def test_new_tokenizers_are_trained_where_no_embedding_is_taken(cache, source, tmp_path):
     config = tuned(cache, source, init={"tokenizer": "new", "leave_out": "table$"}, data={"source": "grammar"})
-    initial_state(config, tmp_path / "run")
-    new, old = (
-        tokenizers_for_training(each, RunDirectory(tmp_path / "run"), task_class(each.task)).source.fingerprint()
-        for each in (config, tuned(cache, source))
-    )
-    assert new != old
+    fingerprints = [initial_state(each, tmp_path / "run")[1].identity for each in (config, tuned(cache, source))]
+    assert fingerprints[0]["source tokenizer"] != fingerprints[1]["source tokenizer"]
 
 
 def test_a_run_that_drew_its_parameters_does_not_go_on_with_those_of_another(cache, tmp_path):
@@ -122,18 +115,5 @@ def test_a_run_that_drew_its_parameters_does_not_go_on_with_those_of_another(cac
     write_json(RunDirectory(tmp_path).config, to_json(replace(config, init=InitConfig())))
     with pytest.raises(ConfigError, match="init.run: the run has '', this command"):
         require_same_run(config, str(tmp_path))
-
-
-def test_a_run_that_is_not_there_is_told_at_once(cache, tmp_path):
-    config = tuned(cache, tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match=r"init.run: .*nowhere does not exist"):
-        require_same_run(config, str(tmp_path / "run"))
-
-
-def test_frozen_parameters_that_are_not_there_are_told_before_tokenizers_are_trained(cache, tmp_path, monkeypatch):
-    settings = tiny_settings(cache)
-    settings["optimizer"]["freeze"] = "nowhere"
-    settings["mesh"]["data"] = -1
-    monkeypatch.setattr(trainer, "tokenizers_for_training", None)
-    with pytest.raises(ConfigError, match="optimizer.freeze: 'nowhere' is found in the path of no parameter"):
-        session(from_dict(settings), tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"init.run: .*other does not exist"):
+        require_same_run(config, str(tmp_path / "new"))

@@ -13,23 +13,18 @@ from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.tasks.translation.evaluator import distinct_share
 from transformer_jax.tools.reports.run_summary import summarize
 
-HEALTHY = {
-    "step": 12,
-    "train/nll": 2.0,
-    "validation/bleu": 20.0,
-    "validation/cross_attention_entropy": 0.6,
-    "validation/distinct_outputs": 0.9,
-}
+ENTROPY = "validation/cross_attention_entropy"
+HEALTHY = {"step": 12, "train/nll": 2.0, "validation/bleu": 20.0, ENTROPY: 0.6, "validation/distinct_outputs": 0.9}
 
 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
         ({}, None),
-        ({"validation/cross_attention_entropy": 0.995}, "every head of cross attention is uniform"),
+        ({ENTROPY: 0.995}, "every head of cross attention is uniform"),
         ({"train/nll": 3.99}, "by guessing tokens by their frequency"),
         ({"validation/distinct_outputs": 0.02}, "different sources get the same output"),
-        ({"step": 1, "validation/cross_attention_entropy": 1.0}, None),  # too early to say
+        ({"step": 1, ENTROPY: 1.0}, None),  # too early to say
     ],
 )
 def test_each_sign_is_one_sentence_with_its_number(cache, changed, words):
@@ -47,7 +42,7 @@ def test_a_run_of_few_updates_needs_more_of_them(cache, step, remedy):
 
 
 def test_a_shortened_run_says_at_its_end_what_it_did_not_learn(cache):
-    short = {**HEALTHY, "step": 3, "validation/cross_attention_entropy": 1.0}
+    short = {**HEALTHY, "step": 3, ENTROPY: 1.0}
     signs = LearningSigns(tiny_config(cache), None, [short])
     assert not signs.sentences() and signs.sentences(num_updates=3)
 

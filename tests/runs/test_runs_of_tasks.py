@@ -1,7 +1,6 @@
 """The loop trains language models and word vectors with nothing that is special to them: checkpoints, resume, evaluation."""
 
 import json
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -14,7 +13,6 @@ from transformer_jax.checkpoints.selection import chosen_step, scored_checkpoint
 from transformer_jax.config import ConfigError, to_json
 from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run_directory import RunDirectory, write_json
-from transformer_jax.tools.word_vectors.task.task import vectors_of_run
 
 SELECTED = {"language_model": "bits_per_byte", "word_vectors": "loss"}
 TRAINING = {"num_updates": 12, "evaluate_every": 6, "checkpoint_every": 3, "log_every": 1, "validation_sentences": 4}
@@ -62,6 +60,9 @@ def test_it_is_evaluated_listed_and_reported_by_the_commands_of_every_task(whole
     if config.task == "language_model":
         assert heading.endswith("validation bits per byte")
         assert float(row.split()[-1]) == pytest.approx(report[name], abs=1e-4)
+    else:
+        assert main(["vectors", "neighbors", "man", f"--workdir={whole}", "--checkpoint=last"]) == 0
+        assert capsys.readouterr().out.startswith("man\n")
     assert (tmp_path / "curves.png").is_file()
 
 
@@ -88,25 +89,3 @@ def test_the_same_command_resumes_a_run_on_a_file(cache, tmp_path, monkeypatch):
     require_same_run(stated, str(tmp_path / "run"))
     with pytest.raises(ConfigError, match="data.held_out: the run has 0.1"):
         require_same_run(replace(stated, data=replace(stated.data, held_out=0.2)), str(tmp_path / "run"))
-
-
-@of_task("language_model")
-def test_commands_of_translation_refuse_it_at_once(whole, tmp_path, capsys):
-    shutil.copytree(whole, tmp_path / "other")
-    for command, message in (
-        (["compare", str(whole), str(tmp_path / "other")], "no outputs to compare"),
-        (["evaluate", f"--workdir={whole}", f"--ensemble={whole}"], "task=language_model has no ensembles"),
-    ):
-        assert main(command) == 2
-        assert message in capsys.readouterr().err
-
-
-@of_task("word_vectors")
-def test_its_vectors_are_read_by_the_commands_of_vectors(whole, capsys):
-    assert main(["vectors", "neighbors", "man", f"--workdir={whole}", "--checkpoint=last"]) == 0
-    assert capsys.readouterr().out.startswith("man\n")
-    vectors = vectors_of_run(whole, "last")
-    assert vectors.words[0] == "the"
-    assert vectors.matrix.shape == (len(vectors.words), 8)
-    assert main(["vectors", "evaluate", f"--workdir={whole}"]) == 0
-    assert "pairs" in capsys.readouterr().out

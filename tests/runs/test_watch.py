@@ -38,9 +38,7 @@ def whole(config, tmp_path_factory):
 @pytest.fixture
 def scored(monkeypatch):
     """The updates that were scored, in their order; the scores are made up."""
-    steps = []
-
-    restored = []
+    steps, restored = [], []
 
     def restore_params(self, step, like):
         restored.append(step)
@@ -81,17 +79,12 @@ def test_a_stated_width_is_searched_though_validations_have_another(whole, tmp_p
 
 
 @pytest.mark.slow
-def test_a_training_that_leaves_it_to_the_watcher_measures_only_itself(whole):
-    records = read_metrics(whole / "metrics.jsonl")
-    assert len(records) == 6
-    assert not any(key.startswith("validation/") for record in records for key in record)
-
-
-@pytest.mark.slow
 def test_every_checkpoint_gets_the_numbers_of_evaluate(whole, tmp_path, capsys):
     folder = copy_until(6, whole, tmp_path / "run")
     assert main(["evaluate", f"--workdir={folder}", "--watch", "--poll_seconds=600"]) == 0
     assert "update 6: validation BLEU" in capsys.readouterr().out
+    records = read_metrics(whole / "metrics.jsonl")
+    assert len(records) == 6 and not any(key.startswith("validation/") for record in records for key in record)
     records = read_metrics(folder / "evaluate-validation" / "metrics.jsonl")
     assert [record["step"] for record in records] == [3, 6]
     assert list((folder / "evaluate-validation").glob("events*"))
@@ -182,15 +175,11 @@ def test_the_best_is_the_watchers_where_the_training_scored_none(whole, config, 
     assert chosen_step(run, "best") == 6
 
 
-def test_a_split_that_is_not_there_is_told_before_waiting(whole, config, tmp_path):
+def test_what_a_watcher_cannot_do_is_refused_before_it_waits(whole, config, tmp_path, capsys):
+    for flags, message in (("--average=2", "--average: --watch scores"), ("--source=a", "--source")):
+        assert main(["evaluate", f"--workdir={whole}", "--watch", flags]) == 2
+        assert message in capsys.readouterr().err
     folder = copy_until(-1, whole, tmp_path / "run")
     with pytest.raises(DataError, match="has no split 'tset'"):
         watched(folder, config, split="tset")
     assert not RunDirectory(folder).watched("tset").exists()
-
-
-def test_what_a_watcher_cannot_do_is_refused(whole, capsys):
-    assert main(["evaluate", f"--workdir={whole}", "--watch", "--average=2"]) == 2
-    assert "--average: --watch scores each checkpoint alone" in capsys.readouterr().err
-    assert main(["evaluate", f"--workdir={whole}", "--watch", "--source=a", "--references=b"]) == 2
-    assert "--source: --watch scores a split" in capsys.readouterr().err

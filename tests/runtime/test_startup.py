@@ -75,10 +75,7 @@ def test_only_a_plugin_without_devices_is_kept_quiet(monkeypatch, tmp_path, file
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        (
-            "raise RuntimeError(\"Unable to initialize backend 'nope': not known\")",
-            "Unable to initialize backend 'nope'",
-        ),
+        ("raise RuntimeError('Unable to initialize backend nope')", "Unable to initialize backend nope"),
         ("assert False", "no device of cuda here"),
     ],
 )
@@ -88,10 +85,6 @@ def test_a_platform_without_devices_is_one_line(code, message, monkeypatch, caps
     monkeypatch.setattr(__main__, "run_command", lambda arguments: exec(raised_by_jax))
     assert __main__.main([]) == 2
     assert capsys.readouterr().err.startswith(f"transformer-jax: JAX_PLATFORMS: {message}")
-
-
-def test_other_assertions_stay(monkeypatch):
-    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
     monkeypatch.setattr(__main__, "run_command", lambda arguments: exec("assert False"))
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError):  # Not of JAX.
         __main__.main([])
