@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
+from transformer_jax.config.json_text import finite_or_null
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.sentence_pairs import SentencePair, digest
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
 from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.evaluation.significance import PairedScores
-from transformer_jax.tasks.task import finite_or_null
 from transformer_jax.tasks.translation.evaluator import Evaluator, Measured, TranslationEvaluation
 from transformer_jax.tasks.translation.task import ReferencedText, TranslationData, TranslationTask
 from transformer_jax.tasks.translation.translator import Translation, Translator
