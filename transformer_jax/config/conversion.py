@@ -33,12 +33,7 @@ RENAMED: dict[int, dict[str, str]] = {
     2: {"data.file": "data.train"},
 }
 """By the last schema version with them: old keys, and their names in the next version."""
-REMOVED: dict[str, object] = {
-    "decoding.shortlist": "",
-    "decoding.diverse_groups": 1,
-    "decoding.diversity": 0.5,
-    "model.output": "negative_sampling",
-}
+REMOVED: dict[str, object] = {"decoding.shortlist": "", "decoding.diverse_groups": 1, "decoding.diversity": 0.5}
 """Removed settings, with the value that had no effect."""
 # How versions without this block scored all languages.
 _AS_BEFORE = {"evaluation": {"bleu_tokenizer": "13a", "selection": "bleu"}}

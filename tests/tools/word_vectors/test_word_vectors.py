@@ -25,7 +25,7 @@ SKIP_GRAM = {"kind": "skip_gram", "d_model": 8, "window": 2}
 GLOVE = {"kind": "glove", "d_model": 8, "window": 4}
 BLOCKS = {
     "skip_gram": {"model": SKIP_GRAM},
-    "cbow": {"model": SKIP_GRAM | {"kind": "cbow"}},
+    "cbow_hs": {"model": SKIP_GRAM | {"kind": "cbow", "output": "hierarchical_softmax"}},
     "glove": {
         "data": {"subsample": 0.0},
         "model": GLOVE | {"x_max": 10.0},
@@ -60,7 +60,11 @@ def trained(task, updates):
 
 @pytest.mark.parametrize(
     ("name", "axes"),
-    [("skip_gram", {"data": 1, "tensor": 8}), ("cbow", {"data": 2, "fsdp": 2, "tensor": 2}), ("glove", {"data": 8})],
+    [
+        ("skip_gram", {"data": 1, "tensor": 8}),
+        ("cbow_hs", {"data": 2, "fsdp": 2, "tensor": 2}),
+        ("glove", {"data": 8}),
+    ],
 )
 def test_tables_shared_by_devices_become_those_of_one(cache, name, axes):
     alone, shared = (

@@ -12,7 +12,7 @@ from transformer_jax.tools.word_vectors.task.settings import Word2vecConfig
 from transformer_jax.training.losses import LossSums
 
 WORDS, OUTPUTS = ("embedding", "table"), ("projection", "table")
-"""Paths of the input and of the output vectors of words."""
+"""Paths of the input vectors (words), and of the output vectors (words, or inner nodes of a Huffman tree)."""
 
 
 class TextBlock(NamedTuple):
@@ -27,7 +27,7 @@ class TextBlock(NamedTuple):
     negatives: AnyArray
 
 
-class SkipGram:
+class SkipGramNegative:
     """Skip-gram with negative sampling (Mikolov et al. 2013b, equation 4) for all pairs of a row at once.
 
     One matrix product scores every center of a row against the output vectors of all words and negatives of the row. The weight
@@ -57,7 +57,7 @@ class SkipGram:
         return _binary_sums(scores, sign[None, None], weights, is_pair, scores[:, :, :contexts], jnp.sum(pairs))
 
 
-class Cbow:
+class CbowNegative:
     """CBOW with negative sampling: the mean of the context words predicts the center."""
 
     def __init__(self, config: Word2vecConfig) -> None:
@@ -130,6 +130,15 @@ def pair_mask(words: Int[AnyArray, "R J"], reach: Int[AnyArray, "R T"]) -> Bool[
     is_near = (distance > 0)[None] & (distance[None] <= reach[:, :, None])
     is_same = document[:, center, None] == document[:, None, :]
     return is_near & is_same & is_word[:, center, None] & is_word[:, None, :]
+
+
+def window_limits(is_pair: Bool[AnyArray, "R T J"]) -> tuple[Int[Array, "R T"], Int[Array, "R T"]]:
+    """Positions, among the J words, of the first and the last word of the window of each center."""
+    length, size = is_pair.shape[1:]
+    center = jnp.arange(length) + (size - length) // 2
+    is_before = jnp.arange(size)[None, None] < center[None, :, None]
+    before = jnp.sum(is_pair & is_before, axis=2)
+    return center[None] - before, center[None] + jnp.sum(is_pair & ~is_before, axis=2)
 
 
 def window_means(
