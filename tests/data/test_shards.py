@@ -7,7 +7,7 @@ from transformer_jax.config import ConfigError, DataConfig, TextDataConfig, Toke
 from transformer_jax.data.cached_stores import Shard
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.documents import open_documents
-from transformer_jax.data.token_store import DocumentTokenization, PairTokenization
+from transformer_jax.data.token_store import DocumentTokenization, PairTokenization, SideStatistics
 from transformer_jax.data.tokenizers import train_tokenizers
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
 
@@ -31,6 +31,11 @@ def test_joined_shards_are_the_whole_store(make, tokenized, tmp_path):
         tokenized(work, count)
     whole, joined = ({file.name: file.read_bytes() for file in (tmp_path / f"joined{n}").iterdir()} for n in (1, 4))
     assert whole == joined
+
+
+def test_unknown_tokens_of_shards_are_counted():
+    parts = [SideStatistics(tokens, 0.0, tokens, unknown / tokens, {"1-5": 1}) for tokens, unknown in ((3, 1), (49, 6))]
+    assert SideStatistics.joined(parts, 2) == SideStatistics(52, 26.0, 49, 7 / 52, {"1-5": 2})
 
 
 def test_each_unit_is_in_one_shard():

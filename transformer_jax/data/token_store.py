@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -77,6 +77,15 @@ class SideStatistics:
     unknown_share: float
     histogram: dict[str, int]
 
+    @classmethod
+    def joined(cls, parts: Sequence["SideStatistics"], sentences: int) -> "SideStatistics":
+        """The statistics of all ``parts``, which have ``sentences`` sentences."""
+        tokens = sum(part.tokens for part in parts)
+        unknown = sum(round(part.unknown_share * part.tokens) for part in parts)
+        histogram = {label: sum(part.histogram[label] for part in parts) for label in parts[0].histogram}
+        longest = max(part.longest for part in parts)
+        return cls(tokens, tokens / max(sentences, 1), longest, unknown / max(tokens, 1), histogram)
+
 
 @dataclass(frozen=True)
 class StoreStatistics:
@@ -97,6 +106,14 @@ class StoreStatistics:
     def from_json(cls, fields: dict) -> "StoreStatistics":
         """Inverse of ``dataclasses.asdict``."""
         return cls(**{**fields, **{side: SideStatistics(**fields[side]) for side in SIDES}})
+
+    @classmethod
+    def joined(cls, parts: Sequence["StoreStatistics"]) -> "StoreStatistics":
+        """The statistics of all ``parts``."""
+        read, kept = sum(part.read for part in parts), sum(part.kept for part in parts)
+        dropped, corpora = (_summed([getattr(part, name) for part in parts]) for name in ("dropped", "corpora"))
+        source, target = (SideStatistics.joined([getattr(part, side) for part in parts], kept) for side in SIDES)
+        return cls(parts[0].split, read, kept, dropped, source, target, corpora)
 
     def table(self) -> str:
         """The counts as plain text."""
@@ -254,22 +271,20 @@ class PairTokenization(Tokenization[TokenStore]):
     def write(self, directory: Path, shard: Shard = WHOLE_SPLIT) -> None:
         dropped = Counter(dict.fromkeys(training_filters(self.filtering) if self.filtering else (), 0))
         read, corpora = 0, Counter[str]()
-        with SideWriter(directory, "source") as source, SideWriter(directory, "target") as target:
+        with (
+            SideWriter(directory, "source", self.tokenizers.source) as source,
+            SideWriter(directory, "target", self.tokenizers.target) as target,
+        ):
             for name, chunk in self._chunks(shard):
                 read += chunk.read
                 dropped.update(chunk.dropped)
                 corpora[name] += len(chunk.source.lengths)
                 source.append(chunk.source)
                 target.append(chunk.target)
-        self._describe(directory, read, corpora.total(), dropped, corpora)
-
-    def _describe(
-        self, directory: Path, read: int, kept: int, dropped: Mapping[str, int], corpora: Mapping[str, int]
-    ) -> None:
-        id_types = {side: id_type(tokenizer).name for side, tokenizer in zip(SIDES, self.tokenizers, strict=True)}
-        source, target = (_measured(directory, side, id_types[side]) for side in SIDES)
-        statistics = StoreStatistics(self.split, read, kept, dict(dropped), source, target, _named(corpora))
-        _write_description(directory, {"id_types": id_types, "statistics": asdict(statistics)})
+        sides = source.statistics(), target.statistics()
+        counts = StoreStatistics(self.split, read, source.sentences, dict(dropped), *sides, _named(corpora))
+        id_types = {"source": source.id_type.name, "target": target.id_type.name}
+        _write_description(directory, {"id_types": id_types, "statistics": asdict(counts)})
 
     def _chunks(self, shard: Shard) -> Iterator[tuple[str, EncodedChunk]]:
         """The chunks of a shard with the names of their corpora; the first chunk of a corpus is empty."""
@@ -282,22 +297,21 @@ class PairTokenization(Tokenization[TokenStore]):
         (first, end), begun = shard.bounds(total), 0
         for name, part in parts_of(self.corpus, self.split).items():
             yield name, EncodedChunk(0, Counter(), source, target)
-            size = part.count(self.split)
             for number in range(times):
                 begin = max(begun, first)
                 own = islice(pairs_after(part, self.split, begin - begun), max(end - begin, 0))
                 for chunk in encoded_chunks(own, self.tokenizers, config, number, threads):
                     yield name, chunk
                     progress.advance(chunk.read)
-                begun += size
+                begun += part.count(self.split)
             if config and config.held_out and shard.index == shard.count - 1:
-                missing = times * (size - sum(1 for _ in part.pairs(self.split)))
+                missing = times * (part.count(self.split) - sum(1 for _ in part.pairs(self.split)))
                 yield name, EncodedChunk(missing, Counter({HELD_OUT: missing}), source, target)
 
     def join(self, stores: Iterable[TokenStore], directory: Path) -> None:
-        parts = [StoreStatistics.from_json(part["statistics"]) for part in _joined_arrays(stores, directory)]
-        dropped, corpora = (_summed(getattr(part, name) for part in parts) for name in ("dropped", "corpora"))
-        self._describe(directory, sum(each.read for each in parts), sum(each.kept for each in parts), dropped, corpora)
+        parts = _joined_arrays(stores, directory)
+        statistics = StoreStatistics.joined([StoreStatistics.from_json(part["statistics"]) for part in parts])
+        _write_description(directory, parts[0] | {"statistics": asdict(statistics)})
 
 
 @dataclass(frozen=True)
@@ -329,7 +343,7 @@ class DocumentTokenization(Tokenization[DocumentStore]):
         num_bytes, corpora = 0, Counter[str]()
         progress = BuildProgress(self.split, self.source.count_bytes(self.split) // shard.count, unit="bytes")
         with (
-            SideWriter(directory, DOCUMENTS) as writer,
+            SideWriter(directory, DOCUMENTS, self.tokenizer) as writer,
             open(directory / f"{DOCUMENTS}.bytes", "wb") as byte_offsets,
         ):
             np.zeros(1, np.int64).tofile(byte_offsets)
@@ -343,14 +357,9 @@ class DocumentTokenization(Tokenization[DocumentStore]):
                     num_bytes += sum(sizes)
                     corpora[name] += len(chunk)
                     progress.advance(sum(sizes))
-        self._describe(directory, corpora.total(), num_bytes, corpora)
-
-    def _describe(self, directory: Path, documents: int, num_bytes: int, corpora: Mapping[str, int]) -> None:
-        content: dict[str, Any] = {"id_type": id_type(self.tokenizer).name, "documents": documents, "bytes": num_bytes}
+        content: dict[str, object] = {"id_type": writer.id_type.name, "documents": writer.sentences, "bytes": num_bytes}
         content |= {"corpora": _named(corpora)} if _named(corpora) else {}
-        _write_description(
-            directory, content | {"statistics": asdict(_measured(directory, DOCUMENTS, content["id_type"]))}
-        )
+        _write_description(directory, content | {"statistics": asdict(writer.statistics())})
 
     def _documents(self, shard: Shard) -> Iterator[tuple[str, Iterator[Document]]]:
         """The documents of each corpus that begin in a shard."""
@@ -370,8 +379,11 @@ class DocumentTokenization(Tokenization[DocumentStore]):
 
     def join(self, stores: Iterable[DocumentStore], directory: Path) -> None:
         parts = _joined_arrays(stores, directory)
-        documents, num_bytes = (sum(part[name] for part in parts) for name in ("documents", "bytes"))
-        self._describe(directory, documents, num_bytes, _summed(part.get("corpora", {}) for part in parts))
+        sums = {name: sum(part[name] for part in parts) for name in ("documents", "bytes")}
+        corpora = {"corpora": _summed([part["corpora"] for part in parts])} if "corpora" in parts[0] else {}
+        sides = [SideStatistics(**part["statistics"]) for part in parts]
+        statistics = {"statistics": asdict(SideStatistics.joined(sides, sums["documents"]))}
+        _write_description(directory, parts[0] | sums | corpora | statistics)
 
 
 def open_document_store(
@@ -411,12 +423,14 @@ def _name(split: str, identity: object) -> str:
 
 
 class SideWriter:
-    """Context manager that appends sentences to ``{side}.ids`` (flat) and ``{side}.offsets`` (int64)."""
+    """Context manager that appends sentences to ``{side}.ids`` (flat) and ``{side}.offsets`` (int64), and counts them."""
 
-    def __init__(self, directory: Path, side: str) -> None:
+    def __init__(self, directory: Path, side: str, tokenizer: Tokenizer) -> None:
         self._ids = open(directory / f"{side}.ids", "wb")  # noqa: SIM115 - closed on exit
         self._offsets = open(directory / f"{side}.offsets", "wb")  # noqa: SIM115
-        self._tokens = 0
+        self.id_type = id_type(tokenizer)
+        self.sentences = self._tokens = self._unknown = self._longest = 0
+        self._bars = np.zeros(len(HISTOGRAM_EDGES) + 1, np.int64)
         np.zeros(1, np.int64).tofile(self._offsets)
 
     def __enter__(self) -> "SideWriter":
@@ -428,26 +442,26 @@ class SideWriter:
 
     def append(self, sentences: Sentences) -> None:
         """Writes sentences."""
-        sentences.ids.tofile(self._ids)
-        (self._tokens + np.cumsum(sentences.lengths, dtype=np.int64)).tofile(self._offsets)
-        self._tokens += len(sentences.ids)
+        ids, lengths = sentences
+        ids.astype(self.id_type, copy=False).tofile(self._ids)
+        (self._tokens + np.cumsum(lengths, dtype=np.int64)).tofile(self._offsets)
+        self.sentences += len(lengths)
+        self._tokens += int(lengths.sum())
+        self._unknown += int((ids == UNK_ID).sum())
+        self._longest = max(self._longest, int(lengths.max(initial=0)))
+        self._bars += np.bincount(np.searchsorted(HISTOGRAM_EDGES, lengths), minlength=len(self._bars))
 
-
-def _measured(directory: Path, side: str, dtype: str) -> SideStatistics:
-    """The statistics of the sentences in the files of ``SideWriter``."""
-    offsets = np.memmap(directory / f"{side}.offsets", np.int64, mode="r")
-    sentences, tokens, longest, unknown = len(offsets) - 1, int(offsets[-1]), 0, 0
-    ids = memory_map(directory / f"{side}.ids", dtype, tokens)
-    bars = np.zeros(len(HISTOGRAM_EDGES) + 1, np.int64)
-    for begin, end in blocks(sentences):
-        lengths = np.diff(offsets[begin : end + 1])
-        longest = max(longest, int(lengths.max()))
-        unknown += int((ids[offsets[begin] : offsets[end]] == UNK_ID).sum())
-        bars += np.bincount(np.searchsorted(HISTOGRAM_EDGES, lengths), minlength=len(bars))
-    lows = [1, *(edge + 1 for edge in HISTOGRAM_EDGES)]
-    labels = [*(f"{low}-{high}" for low, high in zip(lows, HISTOGRAM_EDGES, strict=False)), f"above {lows[-1] - 1}"]
-    histogram = dict(zip(labels, bars.tolist(), strict=True))
-    return SideStatistics(tokens, tokens / max(sentences, 1), longest, unknown / max(tokens, 1), histogram)
+    def statistics(self) -> SideStatistics:
+        """The counts of all sentences written."""
+        lows = [1, *(edge + 1 for edge in HISTOGRAM_EDGES)]
+        labels = [*(f"{low}-{high}" for low, high in zip(lows, HISTOGRAM_EDGES, strict=False)), f"above {lows[-1] - 1}"]
+        return SideStatistics(
+            tokens=self._tokens,
+            mean_length=self._tokens / max(self.sentences, 1),
+            longest=self._longest,
+            unknown_share=self._unknown / max(self._tokens, 1),
+            histogram=dict(zip(labels, map(int, self._bars), strict=True)),
+        )
 
 
 def _joined_arrays(stores: Iterable[SplitStore], directory: Path) -> list[dict[str, Any]]:
