@@ -245,6 +245,10 @@ def test_files_that_are_missing_or_empty_a_corpus_that_is_filtered_away_and_a_wo
         times_an_epoch({"fr": 3, "de": 0, "bt": 1}, data_of(folder))
     with pytest.raises(ConfigError, match="data.train: the store has the corpora fr, it; name them so"):
         times_an_epoch({"fr": 3, "it": 1}, data_of(folder))
+    with pytest.raises(
+        ConfigError, match=r"data.weights: an epoch would be 41,000,000,050 pairs or tokens, each of 'bt' "
+    ):
+        times_an_epoch(WEIGHED, data_of(folder, weights="fr=40 de=10 bt=41e9"))
     with pytest.raises(ConfigError, match=r"data.tags: word has no pieces for tags"):
         from_dict(
             {"data": {"source": "mixture", "train": "de=a.{en,de}", "tags": TAGS[:8]}, "tokenizer": {"kind": "word"}}

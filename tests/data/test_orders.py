@@ -58,6 +58,16 @@ def test_a_plan_does_not_depend_on_the_size_of_blocks(request):
             assert all(np.array_equal(mine, other) for mine, other in zip(ours, theirs, strict=True))
 
 
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 6, 7])
+def test_a_half_of_a_lane_is_rounded_as_the_sum_of_the_space_of_all_pairs(length):
+    for lanes in range(1, 12, 2):
+        # The exact number of lanes is a half.
+        lengths = np.full((2, packing.LANE_ROWS * lanes * 10 // 2), length, np.uint16)
+        expected = round((lengths[0] / (10 * length) + lengths[1] / (10 * length)).sum() / 2 / packing.LANE_ROWS)
+        pairs = np.arange(lengths.shape[1])
+        assert packing.longest_first(lengths, pairs, (10 * length, 10 * length))[1] == max(expected, 1)
+
+
 def test_readers_of_an_epoch_do_not_wait_for_the_next():
     made, go = [], Event()
 

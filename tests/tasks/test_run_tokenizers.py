@@ -46,6 +46,17 @@ def test_a_checkpoint_cannot_name_another_file_to_write(tmp_path, name, monkeypa
     assert not list(tmp_path.iterdir())
 
 
+def test_tokenizers_are_not_restored_through_a_link(tmp_path, monkeypatch):
+    run, elsewhere = RunDirectory(tmp_path / "run"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    run.path.mkdir()
+    run.tokenizer.symlink_to(elsewhere)
+    monkeypatch.setattr(run_tokenizers, "_saved_tokenizers", lambda run: {"tokenizer.json": "aGVsbG8="})
+    with pytest.raises(DataError, match="is a link"):
+        tokenizers_of_run(run)
+    assert not list(elsewhere.iterdir())
+
+
 @pytest.mark.parametrize("entry", [{"file": "../secret.json", "sha256": "", "kind": "word"}, 3, {"file": ["a"]}, None])
 def test_a_description_cannot_name_another_file_to_read(tmp_path, entry):
     (tmp_path / "secret.json").write_text("{}")

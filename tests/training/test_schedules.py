@@ -47,7 +47,7 @@ def test_schedules_are_their_formulas_with_traced_hyperparameters_and_on_the_hos
     told = hyperparameters(END, learning_rate=PEAK, warmup_updates=WARMUP)
     found = jax.jit(lambda hyperparameters: make_schedule(name, hyperparameters, 512)(jnp.asarray(STEPS)))(told)
     np.testing.assert_allclose(found, EXPECTED[name], atol=1e-6 * PEAK)
-    on_host = [make_schedule(name, told, 512)(step) for step in STEPS[::100]]
+    on_host = [make_schedule(name, told, 512)(int(step)) for step in STEPS[::100]]
     assert not any(isinstance(rate, jax.Array) for rate in on_host)
     np.testing.assert_allclose(on_host, EXPECTED[name][::100], atol=1e-6 * PEAK)
 

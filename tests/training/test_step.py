@@ -131,7 +131,15 @@ def test_the_first_tensor_that_is_not_finite_is_named():
         def loss(params: dict, rows: jax.Array, *_: object) -> LossSums:
             return LossSums.zero()._replace(loss=jnp.sum(params["w"] * rows))
 
-        return find_nonfinite(activations, loss, 2, {"w": jnp.ones(())}, jnp.array([0.0, 1.0]), jax.random.key(0), None)
+        return find_nonfinite(
+            activations,
+            loss,
+            2,
+            {"w": jnp.ones(())},
+            jnp.array([0.0, 1.0]),
+            jax.random.key(0),
+            hyperparameters_of(CONFIG),
+        )
 
     assert find(jnp.inf) == "activations/z/a"
     assert find(1.0) is None

@@ -4,8 +4,8 @@ from typing import Any
 
 from transformer_jax.checkpoints.format import CheckpointError, StoredCheckpoint, is_step, stored_checkpoints
 from transformer_jax.config import ExperimentConfig, Metric, load_run_config
-from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runtime.atomic_files import read_records
 
 
 def scored_checkpoints(run: RunDirectory) -> list[StoredCheckpoint]:
@@ -29,7 +29,11 @@ def selection_of(run: RunDirectory) -> Metric:
 
 def watched_validations(run: RunDirectory) -> list[dict[str, Any]]:
     """Records of ``evaluate --watch`` for the validation split, also of checkpoints that were deleted since."""
-    key, records = selection_of(run).key, read_metrics(run.watched("validation") / "metrics.jsonl")
+    log = run.watched("validation") / "metrics.jsonl"
+    records = read_records(log) if log.is_file() else []
+    if not records:
+        return []
+    key = selection_of(run).key
     return [record for record in records if record.get(key) is not None]
 
 

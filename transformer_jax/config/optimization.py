@@ -59,8 +59,8 @@ class OptimizerConfig:
 
 
 def names_chosen_by(setting: str) -> Any:
-    """The names that a setting of several choices lists, each once, as a property."""
-    return property(lambda self: tuple(dict.fromkeys(declared(type(self))[setting].chosen(getattr(self, setting)))))
+    """The names that a setting of several choices lists, in order, as a property."""
+    return property(lambda self: tuple(declared(type(self))[setting].chosen(getattr(self, setting))))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from transformer_jax.data.mixture import Mixture
 from transformer_jax.data.sentence_pairs import Document, DocumentSource, did_you_mean, digest, require_split
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 from transformer_jax.data.synthetic.symbols import split_random
-from transformer_jax.data.text_files import check_sentence, hash_file, line_blocks, raw_lines
+from transformer_jax.data.text_files import READ_AT_ONCE, check_sentence, hash_file, opened_bytes, raw_lines
 
 ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 SENTENCES_IN_PARAGRAPH = (3, 7)
@@ -72,8 +72,11 @@ class _TextFile:
 
 def _reading(documents_are: str, file: Path) -> list[str]:
     """How a file is read; paragraphs with CRLF were one document in earlier versions."""
-    has_crlf = documents_are == "paragraphs" and b"\r\n\r\n" in next(line_blocks(file), (0, b""))[1]
-    return [documents_are, *["CRLF"] * has_crlf]
+    if documents_are == "paragraphs":
+        with opened_bytes(file) as stream:
+            if b"\r\n\r\n" in stream.read(READ_AT_ONCE):
+                return [documents_are, "CRLF"]
+    return [documents_are]
 
 
 @dataclass(frozen=True)

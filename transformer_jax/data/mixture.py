@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from transformer_jax.config import DataError
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import require
 from transformer_jax.config.data import SourceConfig
 from transformer_jax.config.mixture import by_corpus, weights_of
@@ -17,6 +17,7 @@ from transformer_jax.data.sentence_pairs import SentencePair, digest, require_sp
 
 # First stream of random numbers for the pairs that an epoch repeats.
 REPEATED_STREAM = 2**33
+LARGEST_EPOCH = 2**31 - 1
 
 
 Mixed = TypeVar("Mixed")
@@ -89,7 +90,7 @@ def times_an_epoch(sizes: Mapping[str, int], data: SourceConfig) -> dict[str, fl
 
     The share of a corpus of size n is proportional to its weight, or to n^(1/T) with the temperature T (Arivazhagan et al.
     2019, section 4.2). An epoch has each pair of at least one corpus exactly once, and no pair less often. Raises DataError at
-    a corpus without pairs, and ConfigError where the store has other corpora.
+    a corpus without pairs, and ConfigError where the store has other corpora, or an epoch would be too long.
     """
     named = by_corpus(data.train, "data.train")
     require(set(named) == set(sizes), "data.train", f"the store has the corpora {', '.join(sizes)}; name them so")
@@ -101,7 +102,14 @@ def times_an_epoch(sizes: Mapping[str, int], data: SourceConfig) -> dict[str, fl
         name: (weights[name] if weights else size ** (1 / data.temperature)) / size for name, size in sizes.items()
     }
     least = min(rates.values())
-    return {name: rate / least for name, rate in rates.items()}
+    times = {name: rate / least for name, rate in rates.items()}
+    total = sum(times[name] * size for name, size in sizes.items())
+    if total > LARGEST_EPOCH:
+        most = max(times, key=lambda name: times[name])
+        key = "data.weights" if weights else "data.temperature"
+        problem = f"an epoch would be {total:,.0f} pairs or tokens, each of {most!r} {times[most]:,.0f} times"
+        raise ConfigError(f"{key}: {problem}; choose shares closer to the sizes of the corpora")
+    return times
 
 
 def items_of_epoch(sizes: Mapping[str, int], times: Mapping[str, float], seed: int) -> np.ndarray | None:

@@ -143,7 +143,7 @@ class TextCorpus:
         return f"no split {split!r}; splits here: {', '.join(self.splits)}{remedy}"
 
     def _missing(self, folder: Path, split: str) -> str:
-        names = sorted(path.name.removesuffix(".gz") for path in folder.iterdir())
+        names = sorted(path.name.removesuffix(".gz") for path in folder.iterdir() if path.is_file())
         languages = sorted({name.removeprefix(f"{split}.") for name in names if name.startswith(f"{split}.")})
         if languages:
             sides = {"source_language": self.source_language, "target_language": self.target_language}

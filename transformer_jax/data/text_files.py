@@ -16,7 +16,7 @@ from transformer_jax.config import DataError
 
 WHOLE_HASH_BYTES = 1 << 28
 _SAMPLE_BYTES = 1 << 16
-_READ_AT_ONCE = 1 << 20
+READ_AT_ONCE = 1 << 20
 _NUM_SAMPLES = 256
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NO_TEXT = {
@@ -109,7 +109,7 @@ def line_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         with _open(path) as stream:
             # Unlike read, read1 returns the sound bytes before the damage.
-            for block in iter(partial(stream.read1, _READ_AT_ONCE), b""):
+            for block in iter(partial(stream.read1, READ_AT_ONCE), b""):
                 end = block.rfind(b"\n") + 1
                 unfinished.append(block[:end])
                 if end:

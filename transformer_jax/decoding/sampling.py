@@ -115,8 +115,9 @@ def sampled_search(rules: Rules, sampling: SamplingRule) -> Search:
     def start(
         cache: DecodeCache, limits: Int[Array, "B"], capacity: int, forced: Int[Array, "B P"] | None = None
     ) -> BeamState:
-        """As ``start_search``, of a cache with keys, where every sample lives; ``forced`` must be None."""
-        assert forced is None
+        """As ``start_search``, of a cache with keys, where every sample lives; raises ValueError with ``forced``."""
+        if forced is not None:
+            raise ValueError("sampling takes no forced tokens")
         state = start_search(cache, limits, capacity, rules=rules)
         return state._replace(alive=state.alive._replace(log_probs=jnp.zeros_like(state.alive.log_probs)))
 

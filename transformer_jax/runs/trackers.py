@@ -134,7 +134,7 @@ class Trackio(Tracker):
 
 def require_libraries(config: ExperimentConfig) -> None:
     """Raises ConfigError when the library of a tracker of ``config`` is not installed; imports none."""
-    for name in config.training.tracker_names:
+    for name in dict.fromkeys(config.training.tracker_names):
         library = "tensorboardX" if name == "tensorboard" else name
         if ("tracker", name) in MODULES and importlib.util.find_spec(library) is None:
             raise ConfigError(f"training.trackers: {library} is not installed; pip install {library}")
@@ -151,7 +151,7 @@ class Trackers:
         from transformer_jax.runtime.distributed import is_first
 
         require_libraries(config)
-        names = [name for name in config.training.tracker_names if name != "jsonl"] if is_first() else []
+        names = [name for name in dict.fromkeys(config.training.tracker_names) if name != "jsonl"] if is_first() else []
         self.trackers = [registered("tracker")[name](folder, config, first_update) for name in names]
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:

@@ -81,7 +81,7 @@ class SharedFolder:
     def sizes(self, folder: str) -> dict[str, int]:
         """The sizes of the files in a folder, by name, sorted."""
         with store_errors(self.address):
-            self._files.invalidate_cache()
+            self._files.fs.invalidate_cache()
             found = self._files.ls(folder, detail=True) if self._files.isdir(folder) else []
         return {
             Path(each["name"]).name: each["size"]
@@ -96,7 +96,7 @@ class SharedFolder:
     def read(self, name: str) -> bytes | None:
         """The content of a file; None where there is none."""
         with store_errors(self.address):
-            self._files.invalidate_cache()
+            self._files.fs.invalidate_cache()
             return self._files.cat_file(name) if self._files.isfile(name) else None
 
     def write(self, name: str, content: str) -> None:

@@ -131,7 +131,7 @@ class StoredFolder:
     def _listing(self) -> dict[str, tuple[int, str]]:
         """Size and version of each object by its name below the address."""
         with store_errors(self.address):
-            self._files.invalidate_cache()
+            self._files.fs.invalidate_cache()
             found = self._files.find("", detail=True)
         objects = {
             name: (info["size"], next((str(info[key]) for key in _VERSIONS if key in info), ""))

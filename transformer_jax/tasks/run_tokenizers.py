@@ -127,7 +127,11 @@ def tokenizers_to_json(tokenizers: TokenizerPair) -> dict[str, str]:
 def _unpacked(saved: dict[str, str], folder: Path) -> TokenizerPair:
     """Writes tokenizer files into a folder and loads them; raises DataError at a name that is not of a tokenizer file."""
     if unknown := set(saved) - set(TOKENIZER_FILES):
-        raise DataError(f"{folder}: a checkpoint names a tokenizer file {min(unknown)!r}; known are {TOKENIZER_FILES}")
+        raise DataError(
+            f"{folder}: a checkpoint names a tokenizer file {min(unknown)!r}; known are {', '.join(TOKENIZER_FILES)}"
+        )
+    if folder.is_symlink():
+        raise DataError(f"{folder} is a link; tokenizers of a checkpoint are written into no other folder")
     for name, content in saved.items():
         write_whole(folder / name, base64.b64decode(content))
     return load_tokenizers(folder)
