@@ -26,6 +26,20 @@ def make(**settings):
     return model, random_params(partial(init_params, model), jax.random.key(0))
 
 
+@pytest.mark.parametrize("settings", [{"num_decoder_layers": 2, "num_encoder_layers": 2}, {"scheduled_sampling": 0.5}])
+def test_dropout_inside_the_scan_is_the_same_with_and_without_jit(settings):
+    """Flax counts draws over all steps of a loop that Python runs, which gave every step but the first another mask."""
+    model, params = make(dropout=0.5, **settings)
+    source, target = (Tokens(*(leaf[:, :2] for leaf in side)) for side in (SOURCE, TARGET))
+
+    def train(params):
+        return call(model, params, "__call__", source, target, train=True, rngs={"dropout": jax.random.key(3)})
+
+    compiled = jax.jit(train)(params)
+    with jax.disable_jit():
+        np.testing.assert_allclose(train(params), compiled, atol=1e-5)
+
+
 def test_a_mirrored_sentence_keeps_its_end():
     reversed_ = mirrored(jnp.asarray(SOURCE.ids), SOURCE)
     np.testing.assert_array_equal(reversed_, [[7, 6, 5, 2, 0, 0], [3, 4, 10, 9, 8, 2]])

@@ -35,6 +35,16 @@ def test_the_cache_has_the_type_of_the_products(dtype):
     assert {leaf.dtype for leaf in jax.tree.leaves(kept)} == {jnp.dtype(dtype)}
 
 
+def test_dropout_only_when_training():
+    model, variables = make(dropout=0.5)
+    plain = model.apply(variables, SOURCE, TARGET, train=False)
+    one, two = (
+        model.apply(variables, SOURCE, TARGET, train=True, rngs={"dropout": jax.random.key(seed)}) for seed in (0, 1)
+    )
+    assert not np.allclose(plain, one)
+    assert not np.allclose(one, two)
+
+
 @pytest.mark.parametrize(
     ("tying", "tables"),
     [

@@ -214,7 +214,7 @@ def _rewritten(arguments: Sequence[str], values: Values) -> Iterator[str]:
                 raise ConfigError(f"{name}: a value is missing; write {name}=VALUE")
             yield f"--{OVERRIDE_FLAG}={name.removeprefix('--config.')}={value}"
             continue
-        flag = name.removeprefix("--").replace("-", "_")
+        flag = name.lstrip("-").replace("-", "_")
         if flag.startswith("no_") and flag[3:] in values and values[flag[3:]].boolean:
             argument = f"--no{flag[3:]}"
         is_value = not equals and flag in values and not values[flag].boolean

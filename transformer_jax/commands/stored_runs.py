@@ -29,8 +29,10 @@ def run_on_copies(name: str, run: Callable[[flags.Values], int], values: flags.V
     """Runs a command on local folders and uploads its files; its ConfigError and DataError name addresses."""
     try:
         return _run(name, run, values)
-    except (ConfigError, DataError) as error:
-        raise type(error)(with_addresses(str(error))) from None
+    except ConfigError as error:
+        raise ConfigError(with_addresses(str(error))) from None
+    except DataError as error:
+        raise DataError(with_addresses(str(error))) from None
 
 
 def _run(name: str, run: Callable[[flags.Values], int], values: flags.Values) -> int:

@@ -83,7 +83,7 @@ def translate(values: flags.Values) -> int:
     for name in (*SAMPLING_FLAGS, "prefix"):
         if config.decoding.mbr and values[name].present:
             problem = f"decoding.mbr={config.decoding.mbr} chooses among samples by decoding.epsilon"
-            raise ConfigError(f"--{name}: {problem}; leave out one of them")
+            raise ConfigError(f"--{name}: {problem}; leave out --{name}, or give --config.decoding.mbr=")
     sampling: dict[str, Any] = {name: values[name].value for name in SAMPLING_FLAGS if values[name].value is not None}
     if sampling and values.prefix:
         raise ConfigError("--prefix: beam search continues a prefix, sampling does not; leave out one of them")

@@ -154,7 +154,7 @@ class MonotonicWindow(nn.Module):
 
 
 class PredictedWindow(nn.Module):
-    """D = ``half_width`` positions s to each side of a predicted center p, with a Gaussian around it (local-p).
+    """``half_width`` positions s to each side of a predicted center p, with a Gaussian around it (local-p).
 
     p = S · sigmoid(v · tanh(W q)) (Luong et al. 2015, equation 9), with S - 1 instead of S: it is a source position, counted
     from 0. The paper multiplies the normalized weights by exp(-(s - p)^2 / (2 sigma^2)), sigma = D / 2 (equation 10). Added to

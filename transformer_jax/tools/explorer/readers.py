@@ -162,7 +162,7 @@ class LanguageModelReader(_RunReader[LanguageModelTask]):
         limit = self.trained.config.decoding.max_new_tokens
         ids, remark = self.trained.task.generator.windows([text], "--text")
         if remark:
-            raise DataError(remark)
+            raise DataError(f"{remark}; shorten the text")
         return np.asarray(ids, np.int32), limit, limit
 
     def statistics(self, split: str, limit: int) -> list[HeadStatistics]:

@@ -177,7 +177,7 @@ class CTranslate2Counterpart(Counterpart):
             max_decoding_length=longest,
             max_batch_size=32,
         )
-        return [[self._ids[piece] for piece in each.hypotheses[0]] for each in found]
+        return [[self._ids.get(piece, UNK_ID) for piece in each.hypotheses[0]] for each in found]
 
 
 open_counterpart = CTranslate2Counterpart

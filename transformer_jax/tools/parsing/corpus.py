@@ -80,6 +80,8 @@ class Treebank(TreeCorpus):
 
     def files(self, split: str) -> list[Path]:
         folder = Path(absolute_path(self.config.directory, "data.directory"))
+        if not folder.is_dir():
+            raise DataError(f"data.directory: {str(folder)!r} is not a folder")
         file = plain_or_gzip(folder / f"{split}.mrg")
         if file:
             return [file]

@@ -94,7 +94,7 @@ class ParsingReport(NamedTuple):
             (
                 "crossing",
                 f"{self.scores.crossing:.2f}",
-                f"brackets; {self.scores.no_crossing:.2f} % of sentences have none",
+                f"brackets a sentence; {self.scores.no_crossing:.2f} % have none",
             ),
             *((f"F1, {name} words", f"{f1:.2f}", f"{count} sentences") for name, (count, f1) in self.by_length.items()),
             ("repaired", str(self.repaired), repairs or "no output was malformed"),

@@ -98,6 +98,8 @@ def trees_of_lines(lines: Iterable[str], name: str | Path, max_depth: float = MA
                     open_trees[-1][1].append(tree)
                 else:
                     yield Located(tree, begun)
+            elif open_trees[-1][1]:
+                raise DataError(f"{where}: the word {part!r} stands beside a constituent; a tree is written {EXAMPLE}")
             else:
                 open_trees[-1][0].append(part)
     if open_trees:

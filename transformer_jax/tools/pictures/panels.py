@@ -61,7 +61,9 @@ class LinePanel:
             repeated, color = divmod(number, len(LINE_COLORS))
             style = ":" if name in self.dotted else "" if self.marks else LINE_STYLES[repeated % len(LINE_STYLES)]
             # A single point makes no line.
-            marker = "" if name in self.dotted else self.marks or "o" * (np.size(y) == 1)
+            marker = (
+                "" if name in self.dotted else self.marks or "o" * int(np.isfinite(np.asarray(y, float)).sum() == 1)
+            )
             axes.plot(
                 x, y, label=name, color=LINE_COLORS[color], linestyle=style, linewidth=1.4, marker=marker, markersize=4
             )

@@ -97,6 +97,8 @@ def _pairs(path: Path, lines: Sequence[tuple[int, str]]) -> list[JudgedPair]:
     for index, (number, line) in enumerate(lines):
         try:
             first, second, judged = re.split(r"\s*[\t,;]\s*|\s+", line)
+            if not (first and second and math.isfinite(float(judged))):
+                raise ValueError
             pairs.append((first, second, float(judged)))
         except ValueError:
             if index > 0 or len(lines) == 1:

@@ -16,6 +16,8 @@ def project(matrix: np.ndarray, method: str, seed: int = 0) -> np.ndarray:
     """
     if len(matrix) < 3 or matrix.shape[1] < 2:
         raise DataError(f"a map needs at least three words and two dimensions, found {list(matrix.shape)}")
+    if not matrix.any():
+        raise DataError("a map needs vectors that are not all zero")
     try:
         from sklearn.decomposition import PCA
         from sklearn.manifold import TSNE

@@ -69,6 +69,9 @@ def count_documents(documents: Iterable[str], counting: CountingConfig, name: st
     def rows(found: Any) -> "csr_array":
         matrix = csr_array(found, dtype=np.float32 if counting.kind == "tfidf" else np.int32)
         matrix.sort_indices()
+        if counting.kind == "one_hot":
+            # Only now, so that max_terms counts occurrences.
+            matrix.data[:] = 1
         return matrix
 
     try:
@@ -153,4 +156,4 @@ def _vectorizer(counting: CountingConfig) -> Any:
     options = {"ngram_range": (1, counting.n), "lowercase": counting.lowercase, **words, **selected}
     if counting.kind == "tfidf":
         return TfidfVectorizer(**options)
-    return CountVectorizer(binary=counting.kind == "one_hot", dtype=np.int32, **options)
+    return CountVectorizer(dtype=np.int32, **options)

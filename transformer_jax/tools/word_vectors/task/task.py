@@ -125,6 +125,9 @@ class WordVectorTask(TextTask):
         if settings.kind == LowerWordTokenizer.kind:
             texts = (document.text for document in source.documents(split))
             tokenizer: Tokenizer = LowerWordTokenizer.train(texts, settings.vocabulary_size, settings.min_count)
+            if tokenizer.vocabulary_size == NUM_SPECIAL_IDS:
+                problem = f"no word of {split!r} occurs {settings.min_count} times; lower tokenizer.min_count"
+                raise DataError(f"data: {problem}")
         else:
             tokenizer = train_text_tokenizer(settings, source, split, config.data_seed)
         return TokenizerPair(tokenizer, tokenizer)

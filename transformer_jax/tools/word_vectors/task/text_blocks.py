@@ -43,7 +43,7 @@ def counts_of_words(store: DocumentStore, vocabulary_size: int, min_count: int) 
     kept[:NUM_SPECIAL_IDS] = 0
     if (words := np.count_nonzero(kept)) < 2:
         most = int(counts[NUM_SPECIAL_IDS:].max(initial=0))
-        problem = f"{words} words occur {min_count} times, the most frequent {most:,} times; lower it or give more text"
+        problem = f"{words} words occur at least {min_count} times, the most frequent {most:,} times; lower it"
         raise DataError(f"tokenizer.min_count: {problem}")
     return kept
 
