@@ -48,7 +48,7 @@ def test_only_line_feeds_end_a_line_and_all_else_stays(tmp_path):
 
 @pytest.mark.parametrize("at_once", [1, 3, 1000])
 def test_lines_do_not_depend_on_the_blocks_that_are_read(tmp_path, monkeypatch, at_once):
-    monkeypatch.setattr(text_files, "_READ_AT_ONCE", at_once)
+    monkeypatch.setattr(text_files, "READ_AT_ONCE", at_once)
     lines = ["ä", "", "\u2028b\rc", "日本\r", "last"]
     (file := tmp_path / "text").write_bytes("\ufeffä\r\n\n\u2028b\rc\n日本\r\r\nlast".encode())
     assert [list(read_lines(file, skipped)) for skipped in range(7)] == [lines[skipped:] for skipped in range(7)]

@@ -16,10 +16,10 @@ def tokenize(values: flags.Values) -> int:
     Training with the same settings of data and tokenizer finds the result in data.cache_directory, or with --output in
     data.store. The tokenizers are trained first, on a sample of tokenizer.training_sentences, unless cache or store have them.
 
-    With --output and --shard one process tokenizes one of COUNT equal shards: start one for each, as jobs of an array, in any order and on
-    any machines; run the first alone if they should not all train the tokenizers. A shard that exists is not tokenized again,
-    so a job that was killed can be repeated. The process that completes the last shard finishes the store; until then training
-    names missing shards and ends. The result is the same as without shards.
+    With --output and --shard one process tokenizes one of COUNT equal shards: start one for each, as jobs of an array, in any
+    order and on any machines; run the first alone if they should not all train the tokenizers. A shard that exists is not
+    tokenized again, so a job that was killed can be repeated. The process that completes the last shard finishes the store;
+    until then training names missing shards and ends. The result is the same as without shards.
 
     Each machine may have its own copy of the text: the files need the same name and content.
     """

@@ -125,5 +125,5 @@ def test_special_ids_and_rare_words_have_no_count():
         return counts_of_words(SimpleNamespace(ids=ids, num_tokens=len(ids)), 4 + len(words), least).tolist()
 
     assert counted(5, 4, 6, least=5) == [0, 0, 0, 0, 5, 0, 6]
-    with pytest.raises(DataError, match="1 words occur 5 times, the most frequent 9 times"):
+    with pytest.raises(DataError, match="1 words occur at least 5 times, the most frequent 9 times"):
         counted(9, 2, least=5)
