@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,14 +29,16 @@ QUERY = "encoder_layers_0/self_attention/query"
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
     folder = tmp_path_factory.mktemp("archive")
-    archive_format.export(small_model().opened(), folder, TEXTS)
+    model = small_model().opened()
+    # Commands change settings such as the mesh for their use; the archive has the saved ones.
+    archive_format.export(replace(model, saved_config=replace(model.config, seed=7)), folder, TEXTS)
     return folder
 
 
 def test_parameters_come_back_bit_for_bit(archive):
     found, model = archive_format.read(archive), small_model()
     assert_same_parameters(found, model)
-    assert found.config == model.config
+    assert found.config == replace(model.config, seed=7)
     assert found.tokenizers.source.fingerprint() == model.tokenizers.source.fingerprint()
     golden = read_tensors(archive / "golden.safetensors")
     # Every token of a greedy translation but the last has the largest logit.

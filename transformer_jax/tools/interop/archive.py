@@ -38,7 +38,7 @@ def export(model: OpenedModel, folder: Path, texts: Sequence[str]) -> None:
         if model.translates:
             golden[f"source_{number}"] = np.asarray(example.source, np.int32)
     write_tensors(folder / GOLDEN, golden)
-    write_json(folder / CONFIG, to_json(model.config))
+    write_json(folder / CONFIG, to_json(model.saved_config))
     save_tokenizers(model.tokenizers, folder / TOKENIZER)
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     manifest = {

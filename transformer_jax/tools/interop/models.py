@@ -18,6 +18,7 @@ from transformer_jax.config import (
     ExperimentConfig,
     MeshConfig,
     TransformerLayersConfig,
+    load_run_config,
     to_json,
 )
 from transformer_jax.config.data import padded_width
@@ -49,9 +50,13 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """Settings, tokenizers, model (with float32 compute) and parameters of a run, restored from the checkpoints ``steps``."""
+    """Settings, tokenizers, model (with float32 compute) and parameters of a run, restored from the checkpoints ``steps``.
+
+    ``saved_config``: the settings saved in the run, except for decoding.
+    """
 
     config: ExperimentConfig
+    saved_config: ExperimentConfig
     tokenizers: TokenizerPair
     model: Module
     params: Any
@@ -131,8 +136,8 @@ def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str
         remedy = "for its vectors use vectors convert" if is_table else "give one of translation or language_model"
         raise ConfigError(f"--workdir: {run.path} is a run of task={config.task}; {remedy}")
     trained = open_trained(ChosenRun(str(workdir), _in_float32(config), checkpoint), average=average)
-    params = jax.device_get(trained.params)
-    return OpenedModel(config, trained.tokenizers, trained.model, params, trained.mesh, trained.steps)
+    params, saved = jax.device_get(trained.params), replace(load_run_config(run.path), decoding=config.decoding)
+    return OpenedModel(config, saved, trained.tokenizers, trained.model, params, trained.mesh, trained.steps)
 
 
 def _in_float32(config: ExperimentConfig) -> ExperimentConfig:
@@ -163,7 +168,7 @@ class ImportedModel:
         """The opened model without a run, by default on one device; raises DataError as ``params`` does."""
         mesh = mesh or _one_device()
         model = replace(self, config=_in_float32(self.config)).objective(mesh).model
-        return OpenedModel(self.config, self.tokenizers, model, self.params(), mesh, (STEP,))
+        return OpenedModel(self.config, self.config, self.tokenizers, model, self.params(), mesh, (STEP,))
 
     def objective(self, mesh: Mesh) -> Any:
         """The model on the devices of ``mesh``, and its loss."""
