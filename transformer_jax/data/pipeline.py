@@ -4,6 +4,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from threading import Thread
 
 import jax
@@ -38,7 +39,7 @@ def prefetched(read: Callable[[int], PyTree], start_update: int, prefetch: int =
 
 def read_by_threads(read: Callable[[int], PyTree], start_update: int, prefetch: int = 8) -> Iterator[PyTree]:
     """``prefetched`` without TensorFlow: exceptions of ``read`` are raised as they are, and it may return any object."""
-    return _read_updates(read, itertools.count(start_update), prefetch)
+    return _by_threads((partial(read, update) for update in itertools.count(start_update)), prefetch)
 
 
 def fetched_batches(
@@ -50,31 +51,38 @@ def fetched_batches(
     little, and later windows need few large ranges. Exceptions of ``fetch`` are raised.
     """
 
-    def updates() -> Iterator[int]:
+    def fetch_after(before: Future[object], begin: int, end: int) -> None:
+        before.result()
+        fetch(begin, end)
+
+    def read_after(window: Future[object], update: int) -> PyTree:
+        window.result()
+        return read(update)
+
+    def reads() -> Iterator[Callable[[], PyTree]]:
         begin, end = start_update, start_update + 1
         window = _in_background(fetch, begin, end)
         while True:
-            window.result()
             size = min(end - start_update, WINDOW)
-            window = _in_background(fetch, end, end + size)
-            yield from range(begin, end)
-            begin, end = end, end + size
+            following = _in_background(fetch_after, window, end, end + size)
+            yield from (partial(read_after, window, update) for update in range(begin, end))
+            begin, end, window = end, end + size, following
 
-    return _read_updates(read, updates(), prefetch)
+    return _by_threads(reads(), prefetch)
 
 
-def _read_updates(read: Callable[[int], PyTree], updates: Iterator[int], prefetch: int) -> Iterator[PyTree]:
+def _by_threads(reads: Iterator[Callable[[], PyTree]], prefetch: int) -> Iterator[PyTree]:
     pool, coming = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="batches"), deque[Future[PyTree]]()
     try:
         # Few at first: the first update waits for no other.
         for ahead in itertools.chain(range(1, prefetch), itertools.repeat(prefetch)):
-            coming.extend(pool.submit(read, update) for update in itertools.islice(updates, ahead - len(coming)))
+            coming.extend(map(pool.submit, itertools.islice(reads, ahead - len(coming))))
             yield coming.popleft().result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _in_background(function: Callable[..., object], *arguments: int) -> Future[object]:
+def _in_background(function: Callable[..., object], *arguments: object) -> Future[object]:
     """The result of ``function``, in a thread that the end of the process does not wait for."""
     found: Future[object] = Future()
 
