@@ -289,7 +289,6 @@ def test_a_second_trainer_is_refused_and_a_dead_one_replaced(store, monkeypatch,
     assert other._create(), "the answer to the first attempt may have been lost"
 
 
-@pytest.mark.slow  # Its lease of 0.3 s needs a machine that is not busy.
 def test_the_owner_of_a_lost_lock_ends_without_an_upload(store, monkeypatch):
     monkeypatch.setattr(store_lock, "LEASE", 0.3)
     monkeypatch.setattr(run_copies, "PAUSES_AT_END", (60,))
