@@ -6,6 +6,7 @@ import pytest
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import DataError
 from transformer_jax.data import cached_stores
+from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.token_store import open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import CharacterTokenizer
@@ -146,3 +147,16 @@ def test_what_cannot_be_stored_is_refused(store_of, listed_corpus, letter_tokeni
     config = data_config(cache_directory=str(tmp_path / "file"))
     with pytest.raises(DataError, match=r"data\.cache_directory"):
         open_token_store(listed_corpus(PAIRS), "train", letter_tokenizers, config, is_training=True)
+
+
+def test_an_interrupted_build_leaves_nothing(listed_corpus, letter_tokenizers, data_config, tmp_path):
+    corpus = listed_corpus(PAIRS)
+
+    def broken_pairs(split):
+        yield SentencePair("a", "b")
+        raise DataError("line 2")
+
+    corpus.pairs = broken_pairs
+    with pytest.raises(DataError, match="line 2"):
+        open_token_store(corpus, "train", letter_tokenizers, data_config(), is_training=True)
+    assert list((tmp_path / "token_stores").iterdir()) == []

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import PartitionSpec
 from optax.contrib import MuonDimensionNumbers
 
 from transformer_jax.config import ExperimentConfig, MeshConfig, from_dict, hyperparameters_of
-from transformer_jax.config.plugins import registered
+from transformer_jax.config.plugins import register, registered
 from transformer_jax.kit.mixture_of_experts import ExpertsSettings, expert_product
 from transformer_jax.kit.muon import matrices
 from transformer_jax.kit.soap import SoapSettings, rotated
@@ -21,7 +22,7 @@ from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.task import objective_of
 from transformer_jax.training.schedules import make_schedule
-from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows
+from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, state_shardings
 from transformer_jax.training.state import count_parameters
 from transformer_jax.training.update import Update
 
@@ -291,3 +292,10 @@ def test_products_of_experts_follow_the_precision_forward_and_backward():
         np.testing.assert_allclose(found, expected, rtol=1e-6)
     made = jax.make_jaxpr(lambda *both: gradient(POLICIES["bfloat16"], *both))(tokens, kernels)
     assert list(operands(made.jaxpr)) == [["bfloat16", "bfloat16"]] * 3
+
+
+def test_a_part_registers_the_sharding_of_its_parameters():
+    mesh = make_mesh(MeshConfig(data=1, fsdp=2, tensor=2), jax.devices()[:4])
+    shapes = {"feed_forward": {"routes": jax.ShapeDtypeStruct((4, 8), jnp.float32)}}
+    register("sharding", r"feed_forward/routes$")(PartitionSpec("tensor", "fsdp"))
+    assert state_shardings(shapes, mesh)["feed_forward"]["routes"].spec == PartitionSpec("tensor", "fsdp")

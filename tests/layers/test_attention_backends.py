@@ -23,7 +23,7 @@ from transformer_jax.layers.attention_backends import (
     TpuFlashAttention,
     blockwise_instead,
 )
-from transformer_jax.layers.blockwise_attention import BlockwiseAttention, ByLength
+from transformer_jax.layers.blockwise_attention import Blocks, BlockwiseAttention, ByLength
 from transformer_jax.layers.dropout import dropout_mask
 from transformer_jax.layers.masks import SentenceMask, Window
 from transformer_jax.layers.scaled_dot_product import AttentionOptions, modified_attention
@@ -271,6 +271,11 @@ def test_blocks_outside_of_a_window_are_skipped():
     mask = SentenceMask(segments, segments, mask_mod=Window(2, 1))
     heads = BlockwiseAttention(2, 2)(q, q, v, mask, AttentionOptions(None, FLOAT32))
     assert np.isfinite(heads[:, :, :4]).all() and np.isnan(heads[:, :, 4:6]).all()
+    blocks = Blocks(4, 3, 12, 12, mask.window, False, None, FLOAT32)
+    keys = [[int(end) for end in blocks.key_blocks_of(jnp.int32(row), 4)] for row in range(3)]
+    queries = [[int(end) for end in blocks.query_blocks_of(jnp.int32(column), 3)] for column in range(4)]
+    assert keys == [[0, 2], [0, 3], [2, 4]]
+    assert queries == [[0, 2], [0, 2], [1, 3], [2, 3]]
 
 
 def test_memory_of_biased_scores_is_that_of_plain_blockwise_attention():

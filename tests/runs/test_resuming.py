@@ -207,3 +207,28 @@ def test_other_settings_are_refused_with_the_differences(whole, cache):
     settings["model"]["d_model"] = 32
     with pytest.raises(ConfigError, match="model.d_model: the run has 16, this command 32"):
         require_same_run(from_dict(settings), str(whole))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_damaged_newest_checkpoint_costs_its_updates_and_nothing_else(whole, cache, tmp_path, capfd):
+    config = tiny_config(cache)
+    run = copy_until(9, whole, tmp_path / "run")
+    for file in (run / "checkpoints" / "9").rglob("*"):
+        if file.is_file():
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    train(config, run)
+    assert "checkpoint 9 is damaged" in capfd.readouterr().err
+    assert metrics_of(run)[-1] == metrics_of(whole)[-1]
+
+
+@pytest.mark.slow
+def test_a_log_that_was_cut_in_half_is_told(whole, cache, tmp_path, capfd):
+    run = copy_until(UPDATES // 2, whole, tmp_path / "run")
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(lines[:2]))
+    (run / f"goodput.json.{'a' * 32}.partial").write_text("")
+    train(tiny_config(cache), run)
+    before = sum(json.loads(line)["step"] <= UPDATES // 2 for line in lines)
+    assert f"metrics.jsonl: records were lost: 2 left of {before}" in capfd.readouterr().err
+    assert not list(run.glob("*.partial"))
