@@ -1,10 +1,11 @@
 """Does own text train well by default? The recipe ``text`` on several corpora, with several budgets and seeds.
 
     python experiments/own_text/run.py DATA RUNS [--corpora=m30k_en_fr,tanaka_en_ja] [--budgets=3,10,30] [--seeds=1,2,3] \\
-        [--set=KEY=VALUE ...]
+        [--set=KEY=VALUE ...] [--flag=FLAG ...]
 
 DATA holds the corpora below; a finished run is not repeated. Prints a row for each run: the best validation, the lowest
-entropy of a cross-attention head as a share of ln n, and what the run said of itself. ``--set`` states settings for all.
+entropy of a cross-attention head as a share of ln n, and what the run said of itself. ``--set`` states settings for all,
+``--flag`` further flags of ``train`` (``--flag=--budget_policy=stretch``).
 """
 
 import argparse
@@ -60,6 +61,7 @@ def train(arguments: argparse.Namespace, corpus: str, budget: str, seed: str) ->
         f"--config.data.train={text_files(data, scratch, train_stem, *languages)}",
         f"--config.data.validation={text_files(data, scratch, valid_stem, *languages)}",
         *(f"--config.{each}" for each in arguments.set),
+        *arguments.flag,
     ]
     with open(f"{folder}.log", "w", encoding="utf-8") as log:
         subprocess.run(command, stdout=log, stderr=log, check=True)
@@ -92,6 +94,7 @@ if __name__ == "__main__":
     parser.add_argument("--budgets", default="3,10,30")
     parser.add_argument("--seeds", default="1")
     parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--flag", action="append", default=[])
     asked = parser.parse_args()
     columns = ("run", "model", "updates", "minutes", "BLEU", "chrF", "loss", "entropy", "signs")
     print("| " + " | ".join(columns) + " |")

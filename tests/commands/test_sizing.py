@@ -1,6 +1,7 @@
 """What ``train --budget`` chooses, what it leaves alone, and when it chooses nothing."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ from transformer_jax.tasks.sizing import sized as sized_config
 def sized(tmp_path, monkeypatch):
     """The settings and the remark for these flags, for a corpus of 3,000 pairs on a machine of 200 GFLOP/s."""
     for language in ("en", "de"):
-        (tmp_path / f"t.{language}").write_text("".join(f"a b c {number}\n" for number in range(3000)))
+        (tmp_path / f"t.{language}").write_text("".join(f"aa bb cc {number}\n" for number in range(3000)))
     monkeypatch.setattr(sizing, "flops_here", lambda: 2e11)
 
     def choose(*settings: str, budget: str | None = None, source: str = "text"):
@@ -37,7 +38,7 @@ def test_the_recipe_has_a_budget_and_a_call_another(sized):
     hour, minutes = sized("data.held_out=100"), sized("data.held_out=100", budget="1m")
     assert hour.config.training.num_updates > minutes.config.training.num_updates >= 20
     assert hour.remark.startswith("budget 1h: 3,000 pairs of about 4 words: 0.7 million parameters, ")
-    assert "\none joint vocabulary of 277 pieces (Latin on both sides, " in hour.remark
+    assert "\none joint vocabulary of 278 pieces (Latin on both sides, " in hour.remark
     assert minutes.record["sizing"] == {"budget": "1m", "flops": 2e11, "estimated_seconds": pytest.approx(60, rel=0.02)}
 
 
@@ -59,11 +60,12 @@ def test_a_run_that_has_begun_keeps_its_size_and_vocabulary(sized, tmp_path):
     (tmp_path / "t.de").write_text("\n".join(lines) + "\n")
     first = sized(budget="2m")
     assert (first.config.tokenizer.joint, first.config.model.tying) == (False, "output")
-    assert "two vocabularies of 277 pieces (Latin and Han/Hiragana, 0% of the letters" in first.remark
+    assert "two vocabularies of 278 pieces (Latin and Han/Hiragana, 0% of the letters" in first.remark
     (tmp_path / "run" / "checkpoints" / "10").mkdir(parents=True)
     (tmp_path / "run" / "config.json").write_text(json.dumps(to_json(first.config)))
     again = sized(budget="9h")
-    assert (again.config, again.remark) == (first.config, "the run keeps its size")
+    longer = replace(first.config, training=replace(first.config.training, budget_seconds=9 * 3600.0))
+    assert (again.config, again.remark) == (longer, "the run keeps its size and its number of updates")
     assert sized("decoding.beam_width=3").config.decoding.beam_width == 3
 
 

@@ -1,5 +1,7 @@
 """The vocabulary follows from the characters and scripts of both sides; one that is too small is told."""
 
+import pytest
+
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.corpus_statistics import (
     BLOCK,
@@ -48,6 +50,20 @@ def test_the_size_is_one_that_the_text_supports():
     assert "too little text for two" in said
     config = TokenizerConfig("bpe", chosen["tokenizer.vocabulary_size"], character_coverage=0)
     assert train_tokenizer(config, [*ENGLISH[:20], *JAPANESE])
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [f"{number} + {7 * number} =" for number in range(3000)],
+        [" ".join(str(number)) for number in range(3000)],
+        ["\U0001f600\U0001f601", "\U0001f602"] * 100,
+        [" ".join(WORDS[number]) for number in range(600)],
+    ],
+)
+def test_text_of_numbers_symbols_or_letters_has_a_vocabulary(texts):
+    size = vocabulary_of(side_text(texts), side_text(texts), "bpe", 2000).settings["tokenizer.vocabulary_size"]
+    assert train_tokenizer(TokenizerConfig("bpe", size, character_coverage=0), texts).vocabulary_size == size
 
 
 def test_what_is_stated_stays():

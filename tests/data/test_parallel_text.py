@@ -177,6 +177,14 @@ def test_held_out_pairs_are_never_trained_on_nor_are_their_copies(folder):
         list(open_corpus(DataConfig(source="text", train=config.train, held_out=40), 0).pairs("train"))
 
 
+def test_holding_out_every_different_pair_is_refused(tmp_path):
+    for language in ("en", "de"):
+        (tmp_path / f"t.{language}").write_text("one\n" * 30)
+    corpus = open_corpus(DataConfig(source="text", train=f"{tmp_path}/t.{{en,de}}", held_out=5), 0)
+    with pytest.raises(DataError, match=r"data\.held_out: .*t\.de has only 1 different pairs: no other is left"):
+        list(corpus.pairs("train"))
+
+
 def test_what_is_no_pair_of_files_is_refused(folder):
     for text, message in (
         (f"{folder}/train.en", "data.train: .*train.en' is neither two files"),

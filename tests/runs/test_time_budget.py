@@ -46,6 +46,8 @@ def test_a_shortened_run_decays_to_its_new_end_and_resumes_to_the_bit(cache, tmp
     resumed = copy_until(1, tmp_path / "whole", tmp_path / "resumed")
     assert train(config, resumed).step == 9
     assert metrics_of(resumed) == records
+    # Without the budget the run has its full length again.
+    assert train(replace(config, training=replace(config.training, budget_seconds=0.0)), resumed).step == 12
 
 
 def run_of(cache, number: int = 3, num_updates: int = 0, **training: object) -> TrainingRun:
@@ -72,3 +74,22 @@ def test_a_run_may_stretch(cache, monkeypatch, capfd):
         keep_to_budget(run)
     assert run.num_updates == 12
     assert capfd.readouterr().err.count("12 updates will take") == 1
+
+
+def test_a_validation_soon_after_a_restart_is_spread_over_its_interval(cache):
+    run = run_of(cache, number=7, evaluate_every=6)
+    run.first_update = 6
+    run.clock.seconds["evaluation"] = 12.0
+    assert run.seconds_per_update == pytest.approx(2.0)
+    run.number = 18
+    assert run.seconds_per_update == pytest.approx(1.0)
+
+
+def test_a_budget_is_not_watched_by_several_processes(cache, monkeypatch):
+    monkeypatch.setattr(runs, "SECONDS_OF_AN_ESTIMATE", 0.0)
+    run = run_of(cache)
+    run.note_time()
+    assert run.is_estimate_due
+    monkeypatch.setattr(runs.jax, "process_count", lambda: 2)
+    run.note_time()
+    assert not run.is_estimate_due

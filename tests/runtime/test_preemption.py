@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -29,6 +30,17 @@ def test_an_echo_of_a_signal_is_no_second_one():
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
             os.kill(os.getpid(), number)
         assert asked.stops_after(2)
+
+
+def test_a_run_in_another_thread_leaves_signals_alone():
+    def enter():
+        with Interruption() as asked:
+            return asked.stops_after(1)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with ThreadPoolExecutor() as threads:
+        assert not threads.submit(enter).result()
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_second_signal_ends_the_process_at_once():

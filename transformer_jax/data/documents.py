@@ -25,7 +25,10 @@ def lines(path: Path) -> Iterator[Document]:
 
 
 def paragraphs(path: Path) -> Iterator[Document]:
-    """Paragraphs separated by a blank line (LF or CRLF); further blank lines belong to the next paragraph."""
+    """Paragraphs separated by a blank line (LF or CRLF).
+
+    A second blank line belongs to the next paragraph; every further pair of them is an empty one.
+    """
     open_lines: list[str] = []
     num_bytes = 0
     for number, raw in enumerate(raw_lines(path), start=1):

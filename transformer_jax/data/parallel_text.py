@@ -172,7 +172,14 @@ def _held_out(corpus: TextCorpus, stamps: tuple[int, ...]) -> list[SentencePair]
         of_what = f"{count:,} pairs of {corpus.files(corpus.train)[-1]}"
         raise DataError(f"data.held_out: {number:,} of {of_what}; hold out at least one, and at most half")
     chosen = set(np.random.default_rng(corpus.seed).choice(count, number, replace=False).tolist())
-    return [pair for index, pair in enumerate(corpus._all_pairs(corpus.train)) if index in chosen]
+    pairs = [pair for index, pair in enumerate(corpus._all_pairs(corpus.train)) if index in chosen]
+    held = frozenset(pairs)
+    if all(pair in held for pair in corpus._all_pairs(corpus.train)):
+        file = corpus.files(corpus.train)[-1]
+        raise DataError(
+            f"data.held_out: {file} has only {len(held):,} different pairs: no other is left for training; hold out fewer"
+        )
+    return pairs
 
 
 def named_files(text: str, key: str) -> tuple[Path, ...]:

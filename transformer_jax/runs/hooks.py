@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.config import ConfigError
+from transformer_jax.config.optimization import ENDLESS_SCHEDULES
 from transformer_jax.runs.goodput import TRAINING, Clock
 from transformer_jax.runs.progress import LOGGER
 from transformer_jax.runs.run import Hook, TrainingDiverged, TrainingRun
@@ -114,7 +115,9 @@ def count(run: TrainingRun) -> None:
     run.checkpoints.require_saving()
     assert run.metrics is not None
     if not run.metrics.finite and run.counters.skipped >= run.config.training.skip_nonfinite:
-        raise TrainingDiverged(_explained_divergence(run, run.metrics))
+        # It compiles another program; the watchdog does not limit evaluations.
+        with run.clock.spend("evaluation"):
+            raise TrainingDiverged(_explained_divergence(run, run.metrics))
     run.counters.add(run.metrics)
 
 
@@ -184,24 +187,22 @@ def validate(run: TrainingRun) -> None:
         raise TrainingDiverged(f"update {run.number}: the validation loss is {found.metrics['loss']}; {_remedy(run)}")
     run.score = found.metrics[selection.name]
     is_best = run.counters.add_validation(run.score, selection)
-    best = "the best so far" if is_best else f"best {selection.text(run.counters.best or 0.0)}"
+    best = "none finite so far" if run.counters.best is None else f"best {selection.text(run.counters.best)}"
+    best = "the best so far" if is_best else best
     LOGGER.info("update %d: validation %s (%s)", run.number, found.summary, best)
     for sign in run.signs.sentences(run.num_updates):
         LOGGER.warning("update %d: WARNING: %s", run.number, sign)
 
 
 class KeepToBudget:
-    """Estimates the end of the run; where it misses ``training.budget_seconds``, logs that, and moves the end if it may.
-
-    A run of several processes keeps its length, since their clocks differ.
-    """
+    """Estimates the end of the run; where it misses ``training.budget_seconds``, logs that, and moves the end if it may."""
 
     def __init__(self) -> None:
         self._logged_minutes = 0.0
 
     def __call__(self, run: TrainingRun) -> None:
         budget, policy = run.config.training.budget_seconds, run.config.training.budget_policy
-        if not budget or run.number >= run.num_updates or jax.process_count() > 1:
+        if not run.has_budget or run.number >= run.num_updates:
             return
         spent, each = sum(run.goodput.seconds().values()), run.seconds_per_update
         run.estimated_at = run.clock.total(TRAINING)
@@ -218,9 +219,8 @@ class KeepToBudget:
                 self._logged_minutes = expected
                 LOGGER.info("%s (training.budget_policy=stretch)", problem)
             return
-        LOGGER.info(
-            "%s; the run now ends at update %s, and its learning rate decays until then", problem, f"{length:,}"
-        )
+        decay = ", and its learning rate decays until then" * (run.config.optimizer.schedule not in ENDLESS_SCHEDULES)
+        LOGGER.info("%s; the run now ends at update %s%s", problem, f"{length:,}", decay)
         run.counters.num_updates, run.has_new_length = length, True
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from transformer_jax.array_types import PyTree
@@ -175,6 +176,11 @@ class TrainingRun:
         return found._replace(num_updates=float(self.num_updates), warmup_updates=warmup)
 
     @property
+    def has_budget(self) -> bool:
+        """Whether the run must fit into a budget of time: not one of several processes, whose clocks differ."""
+        return self.config.training.budget_seconds > 0 and jax.process_count() == 1
+
+    @property
     def evaluated_params(self) -> PyTree:
         """The parameters to evaluate: from ``state``, or their average over updates."""
         return self.update.evaluation_params(self.state)
@@ -182,8 +188,10 @@ class TrainingRun:
     @property
     def seconds_per_update(self) -> float:
         """Recent seconds of this process for an update with its share of validations and checkpoints, without compilation."""
-        between = self.clock.total(BETWEEN_UPDATES) / max(self.number - self.first_update, 1)
-        return self.clock.recent_update_seconds() + between
+        training = self.config.training
+        # A process that resumed just before a validation has paid for it in few updates.
+        updates = max(self.number - self.first_update, training.evaluate_every or training.checkpoint_every)
+        return self.clock.recent_update_seconds() + self.clock.total(BETWEEN_UPDATES) / updates
 
     def is_logged_after(self, number: int) -> bool:
         return number % self.config.training.log_every == 0
@@ -207,7 +215,7 @@ class TrainingRun:
         """Makes an estimate due every minute of updates, more often within a short budget."""
         budget = self.config.training.budget_seconds
         interval = min(SECONDS_OF_AN_ESTIMATE, SHARE_OF_AN_ESTIMATE * budget)
-        self.is_estimate_due = budget > 0 and self.clock.total(TRAINING) - self.estimated_at >= interval
+        self.is_estimate_due = self.has_budget and self.clock.total(TRAINING) - self.estimated_at >= interval
 
     @property
     def reason_to_end(self) -> str | None:

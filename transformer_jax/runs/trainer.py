@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.save_failure import require_free_space
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, to_json
-from transformer_jax.config.conversion import listed
+from transformer_jax.config.conversion import from_json, listed
 from transformer_jax.config.data import GENERATED_SOURCES
 from transformer_jax.config.optimization import require_rows_divide
 from transformer_jax.data.tensorflow_runtime import require_tensorflow
@@ -137,6 +137,10 @@ def run_training(
             LOGGER.info("%s", note)
         if saved.number:
             LOGGER.info("resumed at update %d", saved.number)
+        if config.training.budget_seconds and not run.has_budget:
+            LOGGER.info(
+                "training.budget_seconds: several processes keep training.num_updates, since their clocks differ"
+            )
         if run.reason_to_end:
             return _finish(run)
 
@@ -287,6 +291,10 @@ def _restore(checkpoints: Checkpoints, update: Update, task: Task, directory: Ru
             )
     logged = LogContents(progress.get("num_records", 0), progress.get("log_digest", ""))
     counters = Counters.from_json(progress["counters"])
+    if counters.num_updates:
+        then, now = from_json(progress["config"]).training, task.config.training
+        if (then.num_updates, then.budget_seconds) != (now.num_updates, now.budget_seconds):
+            counters.num_updates = 0  # Another budget shortened the run.
     return _Saved(int(state.step), state, counters, logged, progress.get("is_validation_due", False), notes)
 
 

@@ -113,6 +113,8 @@ def require_local(path: str | Path, flag: str) -> None:
 def require_writable_file(file: str | Path, flag: str) -> Path:
     """The file; raises ConfigError, which names ``flag``, when it is a folder, has no folder, or cannot be written."""
     path = Path(file).expanduser()
+    if path.is_fifo():
+        return path  # Closing it would end the reader.
     is_new = not path.exists()
     try:
         with open(path, "ab"):

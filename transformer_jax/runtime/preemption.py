@@ -22,17 +22,22 @@ class CutShort(BaseException):
     """A signal came during work that can be repeated later."""
 
 
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
 class Interruption:
     """Context manager that records SIGINT or SIGTERM; a second signal, except an echo of the first, ends the process at once.
 
-    ``number``: of the signal, 0 until it comes.
+    ``number``: of the signal, 0 until it comes. Outside the main thread, which alone gets signals, it records none.
     """
 
     def __init__(self) -> None:
         self.number, self._cuts_short, self._since = 0, False, 0.0
 
     def __enter__(self) -> "Interruption":
-        self._previous = {number: signal.signal(number, self._note) for number in SIGNALS}
+        numbers = SIGNALS if _is_main_thread() else ()
+        self._previous = {number: signal.signal(number, self._note) for number in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -110,7 +115,7 @@ def ending_at_once() -> Iterator[None]:
     A signal that comes in a callback, where Python drops exceptions, is raised again. Does nothing outside the main thread.
     For a single process: of several, JAX handles SIGTERM.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if not _is_main_thread():
         yield
         return
     handler, report = OneKeyboardInterrupt(), sys.unraisablehook

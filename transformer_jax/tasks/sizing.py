@@ -96,7 +96,9 @@ def sized(
     if directory.has_checkpoints() and directory.config.is_file():
         saved = flatten(load_run_config(directory.path))
         kept = {key: saved[key] for key in sizing.keys if key in saved and key not in stated}
-        return SizedConfig(_with(values, kept, overrides), "the run keeps its size")
+        if budget and kept.get("training.budget_seconds"):
+            kept["training.budget_seconds"] = seconds
+        return SizedConfig(_with(values, kept, overrides), "the run keeps its size and its number of updates")
     if is_distributed:
         raise ConfigError(
             "--budget: sizes a run of one process; with --distributed set the sizes and training.num_updates yourself"

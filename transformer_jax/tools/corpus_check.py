@@ -168,7 +168,13 @@ def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConf
         report.show("", SHIFTED, description)
     if not shift.is_known and len(sample.pairs) >= MIN_PAIRS_FOR_SHIFT:
         report.remarks.append("no sign that the sides are translations: the lengths of pairs do not agree")
-    filtered = _check_filters(report, sample, names, data, tokenizer)
+    try:
+        filtered = _check_filters(report, sample, names, data, tokenizer)
+    except (ConfigError, DataError) as error:
+        filtered = []
+        report.remarks.append(
+            f"filters of training not counted: no vocabulary can be learned from the sample ({error})"
+        )
     faults = [UNREADABLE, MORE, SHIFTED, *faults[1:-1], LANGUAGE, COPIES, LENGTHS, TWICE]
     found = dict.fromkeys(faults, total) | dict.fromkeys(filtered, len(sample.pairs))
     return report.table(names, found), report.is_serious
