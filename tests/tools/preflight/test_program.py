@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +52,20 @@ def test_products_are_counted_in_loops_branches_and_functions_with_own_gradients
     mesh = jax.make_mesh((3,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:3])
     split = jax.shard_map(jnp.matmul, mesh=mesh, in_specs=(jax.P("rows"), jax.P()), out_specs=jax.P("rows"))
     assert product_flops(split, left, right) == once
+
+
+def test_products_of_groups_and_convolutions_are_counted():
+    rows, kernels, sizes = jnp.ones((12, 4)), jnp.ones((3, 4, 5)), jnp.asarray([3, 4, 5])
+    once = 2 * 12 * 4 * 5
+    forward = lambda rows, kernels: jnp.sum(jax.lax.ragged_dot(rows, kernels, sizes) ** 2)  # noqa: E731
+    assert product_flops(forward, rows, kernels) == once
+    assert product_flops(jax.grad(forward, argnums=(0, 1)), rows, kernels) == 3 * once
+    images, filters = jnp.ones((2, 6, 8, 8)), jnp.ones((10, 3, 3, 3))
+    convolve = partial(jax.lax.conv_general_dilated, window_strides=(1, 1), padding="VALID", feature_group_count=2)
+    assert product_flops(convolve, images, filters) == 2 * (2 * 10 * 6 * 6) * (3 * 3 * 3)
+    scaled = partial(jax.lax.scaled_dot, preferred_element_type=jnp.float32)
+    with pytest.warns(UserWarning, match="leave out scaled_dot"):
+        assert product_flops(scaled, jnp.ones((2, 4)), jnp.ones((4, 5))) == 0
 
 
 def test_the_step_of_a_recipe_on_pretended_devices(program):
