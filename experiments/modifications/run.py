@@ -30,7 +30,7 @@ class Study(NamedTuple):
 ENCODER_DECODER = "post", "shaw", "ssru"
 LAYERS = (
     *("rmsnorm", "sandwich", "rezero", "residual:deepnorm+initialization:deepnorm", "swiglu", "relu_squared"),
-    *("rmsnorm+swiglu+rope", "mixture_of_experts+load_balance", "rope", "alibi", "t5"),
+    *("rmsnorm+swiglu+rope", "load_balance+mixture_of_experts", "rope", "alibi", "t5"),
     *("grouped_query:key_value_heads=2", "qk_norm", "soft_cap", "talking_heads"),
 )
 TRAINING = (
