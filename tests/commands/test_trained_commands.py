@@ -11,6 +11,7 @@ import sacrebleu
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import load_run_config
+from transformer_jax.data import cached_stores
 
 
 def test_evaluate_prints_a_table_and_writes_json_and_every_line(run, capsys):
@@ -48,14 +49,16 @@ def test_an_ensemble_is_told_in_the_report_and_in_its_name(run, tmp_path, capsys
     assert (tmp_path / f"evaluation-test-30-ensemble+{run.name}-10.txt").read_text().count("\n") == 24
 
 
-def test_align_links_every_target_word(run, tmp_path, capsys):
+def test_align_links_every_target_word(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(cached_stores, "SECONDS_UNTIL_SHOWN", 0.0)
     (tmp_path / "source").write_text("a b c\n\nd e f g\n")
     (tmp_path / "target").write_text("a b c\n\nd e\n")
     (tmp_path / "gold").write_text("0-0 1-1 2?2\n\n0-0\n")
     files = [f"--source={tmp_path / 'source'}", f"--target={tmp_path / 'target'}", f"--gold={tmp_path / 'gold'}"]
     flags = [f"--workdir={run}", "--checkpoint=last", f"--output={tmp_path / 'out'}"]
     assert main(["align", *flags, *files, "--layer=1", "--head=2"]) == 0
-    assert "alignment error rate" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "alignment error rate" in printed.out and "aligning words: 1 of 3 pairs" in printed.err
     lines = (tmp_path / "out.pharaoh").read_text().split("\n")
     targets = [sorted(int(link.partition("-")[2]) for link in line.split()) for line in lines]
     assert targets == [[0, 1, 2], [], [0, 1], []]

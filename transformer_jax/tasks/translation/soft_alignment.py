@@ -11,6 +11,7 @@ import numpy as np
 from transformer_jax.array_types import Array, Float, PyTree
 from transformer_jax.config import ConfigError
 from transformer_jax.config.languages import writes_without_spaces
+from transformer_jax.data.cached_stores import BuildProgress
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
 from transformer_jax.sequence_types import Tokens
@@ -49,12 +50,15 @@ def soft_alignments(
     """Teacher-forced cross attention of every pair, in order.
 
     ``layer`` and ``head`` count from 1. Layer 0 is the last but one, or the only one: in a Transformer it aligns best (Garg et
-    al. 2019). Layer -1 and head 0 are the mean of all.
+    al. 2019). Layer -1 and head 0 are the mean of all. Writes progress lines to standard error.
 
     Raises DataError when the numbers of sentences differ or one is too long.
     """
     are_words = pieces_are_words(sources), pieces_are_words(targets)
-    weights = dict(cross_attention(trained, sources, targets, partial(_chosen, layer=layer, head=head)))
+    weights, progress = {}, BuildProgress("words", len(sources), doing="aligning")
+    for pair, found in cross_attention(trained, sources, targets, partial(_chosen, layer=layer, head=head)):
+        weights[pair] = found
+        progress.advance(1)
     texts = zip(sources, targets, strict=True)
     return [_described(weights[pair], each, are_words, trained.tokenizers) for pair, each in enumerate(texts)]
 
