@@ -1,6 +1,7 @@
 """Two saved evaluations: what is compared, what is refused, and what comes out."""
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,16 @@ def test_other_references_are_refused(sides, make_run, save_translations, tmp_pa
 
 
 def test_damaged_translations_are_refused(sides, tmp_path, capsys):
+    scores, lines = sides[1].with_suffix(".json"), sides[1].read_text()
+    sides[1].write_text("".join(f"{line}\n" for line in BAD))
+    assert compare(sides, tmp_path / "out") == 2
+    assert "good/evaluation-test-7: had BLEU 9" in capsys.readouterr().err
+    sides[1].write_text(lines)
+    report = json.loads(scores.read_text())
+    for block in ("scores", "metrics"):
+        scores.write_text(json.dumps(report | {block: report[block] | {"chrf": 99.5}}))
+        assert compare(sides, tmp_path / "out") == 2
+        assert "had chrF 99.50 when it was written" in capsys.readouterr().err
     sides[1].write_text("a\n")
     assert compare(sides, tmp_path / "out") == 2
     assert "1 lines, but evaluation-test-7.json says 20 sentences" in capsys.readouterr().err

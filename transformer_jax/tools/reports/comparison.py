@@ -3,7 +3,9 @@
 from dataclasses import astuple
 from typing import NamedTuple
 
+from transformer_jax.config import DataError
 from transformer_jax.evaluation.significance import Estimate, PairedScores, SystemComparison
+from transformer_jax.tasks.saved_evaluations import signature_of
 from transformer_jax.tools.reports.document import Document, Section, Table, to_csv
 from transformer_jax.tools.reports.run_report import differing_settings, settings_table
 from transformer_jax.tools.reports.translated_split import TranslatedSplit
@@ -15,6 +17,8 @@ MEANING = (
     "covers these sentences and these two runs: the same training with another seed may well score differently."
 )
 UNLIKELY = 0.05
+# Versions of sacreBLEU differ by less on the same translations and references.
+SAME_SCORE = 0.01
 
 
 class SentenceComparison(NamedTuple):
@@ -54,14 +58,32 @@ def compare_sides(
     resamples: int,
     seed: int,
 ) -> Comparison:
-    """Compares outputs for the same references; shows the sources of the first side."""
+    """Compares outputs for the same references; shows the sources of the first side.
+
+    Raises DataError where a side has another score than evaluate saved with it.
+    """
     sources, references = zip(*sides[0].chosen.pairs, strict=True)
     first, second = (side.saved.hypotheses for side in sides)
     scores = paired.compare(first, second, references, resamples, seed)
+    for each in scores:
+        for side, now in zip(sides, (each.first.value, each.second.value), strict=True):
+            _require_saved_score(side, each, now)
     values = paired.of_sentences(first, references), paired.of_sentences(second, references)
     rows = zip(sources, references, first, second, *values, strict=True)
     sentences = [SentenceComparison(number, *row) for number, row in enumerate(rows, start=1)]
     return Comparison(names, sides, scores, sentences, paired.sentence_metric)
+
+
+def _require_saved_score(side: TranslatedSplit, scored: SystemComparison, now: float) -> None:
+    """Raises DataError unless evaluate saved the same score; BLEU of another tokenizer is not compared."""
+    report, name = side.saved.report, scored.metric.lower()
+    tokenizer = next((part for part in scored.signature.split("|") if part.startswith("tok:")), "")
+    for before in (report["scores"].get(name), report["metrics"].get(name)):
+        if before is not None and tokenizer in signature_of(report) and abs(before - now) > SAME_SCORE:
+            problem = (
+                f"had {scored.metric} {before:.2f} when it was written and has {now:.2f} now: it or the data changed"
+            )
+            raise DataError(f"{side.saved.stem}: {problem}; run evaluate again")
 
 
 def comparison_report(comparison: Comparison, examples: int) -> Document:
