@@ -246,6 +246,10 @@ def test_a_training_that_is_asked_to_end_saves_and_is_not_taken_for_finished(pro
         ({"tpu": "v5e:4x4", "gpus_per_node": 1}, "--tpu, --gpus_per_node: give one of them"),
         ({"tpu": "v5e:4x4", "nodes": 2}, "--nodes: 2: the topology of --tpu sets the number of hosts"),
         ({"tpu": "v5e:4x4", "gpu_type": "h100"}, "--gpu_type: h100: without --gpus_per_node there is no GPU"),
+        (
+            {"gpus_per_node": 1, "memory": "64GB"},
+            "--memory: '64GB' is not a number with one of Ki, .*, G, T, such as 64G",
+        ),
         ({"gpus_per_node": 1, "image": None}, "--image: is missing"),
     ],
 )

@@ -228,6 +228,7 @@ def test_a_job_that_its_owner_cancels_does_not_queue_again(started, notes):
     [
         ({"gpus_per_node": None}, "--gpus_per_node: is missing"),
         ({"cpus": None}, "--cpus: is missing; write --cpus=8"),
+        ({"memory": "64GB"}, "--memory: '64GB' is not a number with one of K, M, G, T, such as 64G"),
         ({}, "--nodes: 2: each worker of a sweep runs on one node"),
         ({"constraint": "a\n#SBATCH --x"}, "--constraint: .* must be one word"),
     ],

@@ -152,3 +152,9 @@ def require_given(settings: object, **examples: str) -> None:
     for flag, example in examples.items():
         if getattr(settings, flag) is None:
             raise ConfigError(f"--{flag}: is missing; write --{flag}={example}")
+
+
+def require_memory(text: str | None, units: str) -> None:
+    """Raises ConfigError unless the text, if given, is a whole number followed by one of ``units``, such as ``M|G``."""
+    if text is not None and not re.fullmatch(rf"[1-9][0-9]*({units})", text):
+        raise ConfigError(f"--memory: {text!r} is not a number with one of {units.replace('|', ', ')}, such as 64G")

@@ -26,6 +26,7 @@ from transformer_jax.tools.launching import (
     Training,
     is_absolute,
     require_given,
+    require_memory,
     require_name,
 )
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
@@ -89,6 +90,7 @@ class KubernetesSettings:
         require_name(self.name)
         # Clusters with quotas refuse pods that state no CPU and memory.
         require_given(self, image="REGISTRY/IMAGE", cpus="8", memory="32Gi")
+        require_memory(self.memory, "Ki|Mi|Gi|Ti|k|M|G|T")
         if (self.tpu is None) == (self.gpus_per_node is None):
             raise ConfigError("--tpu, --gpus_per_node: give one of them; --gpus_per_node=0 uses CPUs alone")
         if self.tpu is not None and self.nodes != 1:

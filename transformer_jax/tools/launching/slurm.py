@@ -25,6 +25,7 @@ from transformer_jax.tools.launching import (
     logs_of,
     needs_cache,
     require_given,
+    require_memory,
     require_name,
 )
 
@@ -115,7 +116,8 @@ class SlurmSettings:
             raise ConfigError("--gpus_per_node: is missing; 0 runs one process per node on its CPU")
         # SLURM gives a task one core otherwise, which feeds no GPU.
         require_given(self, cpus="8")
-        for flag in (*PASSED_THROUGH, "time", "memory"):
+        require_memory(self.memory, "K|M|G|T")
+        for flag in (*PASSED_THROUGH, "time"):
             text = getattr(self, flag)
             if text is not None and not re.fullmatch(r"[^\s\"'`\\$#]+", text):
                 raise ConfigError(f"--{flag}: {text!r} must be one word without quotes, $, # and backslashes")
