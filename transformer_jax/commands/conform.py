@@ -33,7 +33,8 @@ def conform(values: flags.Values) -> int:
     Parts of models are checked in an encoder-decoder of one layer each and in a language model of two, and parts of training
     in updates on a mesh of 8 devices (virtual ones on a CPU); a task in a run of four updates. docs/extending.md lists the
     properties. A property that fails is tried again with shorter sentences, and the shortest is shown. --config.KEY=VALUE holds
-    for all models, which have no dropout. About a minute of CPU time for each part, a quarter less with --nocosts.
+    for all models, which have no dropout (both passes of r_drop are equal). About a minute of CPU time for each part, a quarter
+    less with --nocosts.
     """
     # Warnings of the partitioner would stand among the rows.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -66,7 +66,7 @@ USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND [-- evaluate|sweep
     flags.string("namespace", None, "kubernetes: namespace"),
     flags.string("queue", None, "kubernetes: local queue of Kueue that starts the job"),
     flags.string("secret", None, "kubernetes: a Secret with environment variables, such as WANDB_API_KEY"),
-    flags.string("volume_claim", None, "kubernetes: claim of the shared disk; skypilot: a volume; gs://, s3://: none"),
+    flags.string("volume_claim", None, "kubernetes: claim of the shared disk; skypilot: volume; unless gs:// or s3://"),
     flags.string("gpu_type", None, "kubernetes: gke-accelerator, such as nvidia-h100-80gb; skypilot: such as H100"),
     flags.string("mount_path", "/shared", "kubernetes, skypilot: mount point of the shared disk in pods and nodes"),
     flags.integer("nodes", 1, "machines of a run", lower_bound=1),
@@ -95,9 +95,10 @@ def launch(values: flags.Values) -> int:
     run; `evaluate` without --watch, and `sweep`, begin after the run has succeeded.
 
     After -- comes the command for one machine; --distributed is added if there are several processes, and each worker of a
-    sweep gets its own job, pod or node. Settings, mesh and batch are checked before anything is queued. Relative paths start in
-    the working directory on the cluster. TRANSFORMER_JAX_SWEEP_STORAGE names the database of a study, here and for the workers.
-    A run that is stopped saves, and resumes when SLURM or Kubernetes restarts it. docs/clusters.md explains each file.
+    sweep gets its own job, pod or node. Settings, mesh and batch are checked before anything is queued. Recipes, sweeps and
+    data are read on the machines of the cluster; relative paths start in the working directory there. A run that is stopped
+    saves, and resumes when SLURM or Kubernetes restarts it. TRANSFORMER_JAX_SWEEP_STORAGE names the database of a study, here
+    and for the workers. docs/clusters.md explains each file.
     """
     name, *command = values.arguments or [""]
     if name not in LAUNCHERS:
@@ -181,7 +182,7 @@ def workload_of(command: list[str], shards: int | None = None) -> Training | Swe
 def _tokenizing(values: flags.Values, config: ExperimentConfig, shards: int) -> Tokenizing:
     store = config.data.store
     if not (is_absolute(store) or is_address(store)):
-        raise ConfigError(f"data.store: {store!r} is no absolute path or address; --tokenize_shards writes there")
+        raise ConfigError(f"data.store: {store!r} is no absolute path or address, such as /shared/tokens, to write to")
     from transformer_jax.tasks.sizing import require_stated_tokens
 
     if (values.init_from or config.init.run) and config.init.tokenizer == "adopt":
