@@ -117,6 +117,8 @@ def test_missing_and_ambiguous_files_say_what_there_is(tmp_path):
     refuses("no split 'valid'.*splits found: train, val; did you mean 'val'", "valid")
     refuses(r"no split 'validation'.*set --config\.data\.validation_split=val$", "validation")
     refuses(r"no file train\.dk \(or \.gz\); languages found: de, en", target="dk")
+    (tmp_path / "train.fr").mkdir()
+    refuses(r"train\.fr: is a folder; expected a file with one sentence a line, or train\.fr\.gz", target="fr")
     corpus(tmp_path, table="a\tA\n")
     refuses(r"both train\.tsv and train\.\*")
     corpus(tmp_path, "b\n", gz=".gz")

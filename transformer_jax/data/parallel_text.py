@@ -141,6 +141,9 @@ class TextCorpus:
         if split == self.validation:
             remedy += ", or hold out training pairs: --config.data.held_out=0.01"
         return f"no split {split!r}; splits here: {', '.join(self.splits)}{remedy}"
+        for language in (self.source_language, self.target_language):
+            if (inside := folder / f"{split}.{language}").is_dir():
+                return f"{inside}: is a folder; expected a file with one sentence a line, or {inside.name}.gz"
 
     def _missing(self, folder: Path, split: str) -> str:
         names = sorted(path.name.removesuffix(".gz") for path in folder.iterdir() if path.is_file())
