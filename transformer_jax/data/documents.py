@@ -9,7 +9,14 @@ from pathlib import Path
 from transformer_jax.config import DataError, TextDataConfig
 from transformer_jax.config.checks import absolute_path
 from transformer_jax.data.mixture import Mixture
-from transformer_jax.data.sentence_pairs import Document, DocumentSource, did_you_mean, digest, require_split
+from transformer_jax.data.sentence_pairs import (
+    Document,
+    DocumentSource,
+    FileSource,
+    did_you_mean,
+    digest,
+    require_split,
+)
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 from transformer_jax.data.synthetic.symbols import split_random
 from transformer_jax.data.text_files import READ_AT_ONCE, check_sentence, hash_file, opened_bytes, raw_lines
@@ -47,7 +54,7 @@ SEPARATORS = {"lines": "\n", "paragraphs": "\n\n"}
 """The text that EOS replaces, by ``data.documents``."""
 
 
-class _TextFile:
+class _TextFile(FileSource):
     """Documents of one file a split."""
 
     documents_are: str
@@ -64,7 +71,6 @@ class _TextFile:
         return _size(self.file(split))
 
     def fingerprint(self, split: str, *, with_time: bool = True) -> str:
-        """Digest of the file's content; ``with_time``: and of the modification time of a large file."""
         file = self.file(split)
         return digest([*_reading(self.documents_are, file), *self._cut(split), hash_file(file, with_time=with_time)])
 

@@ -1,9 +1,9 @@
 """Mixtures: corpora one after the other in one store, and the pairs of each in an epoch of training."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import Any, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -13,34 +13,44 @@ from transformer_jax.config.data import SourceConfig
 from transformer_jax.config.mixture import by_corpus, weights_of
 from transformer_jax.data.orders import index_type, random_order
 from transformer_jax.data.parallel_text import TextCorpus
-from transformer_jax.data.sentence_pairs import SentencePair, digest, require_split
+from transformer_jax.data.sentence_pairs import FileSource, SentencePair, digest, require_split
 
 # First stream of random numbers for the pairs that an epoch repeats.
 REPEATED_STREAM = 2**33
 LARGEST_EPOCH = 2**31 - 1
 
 
-Mixed = TypeVar("Mixed")
+class PartSource(Protocol):
+    """A source of files with several splits."""
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """The names of the splits."""
+
+    def fingerprint(self, split: str, *, with_time: bool = True) -> str:
+        """See ``FileSource``."""
+
+
+Mixed = TypeVar("Mixed", bound=PartSource)
 Source = TypeVar("Source")
 
 
 @dataclass(frozen=True)
-class Mixture(Generic[Mixed]):
-    """Sources of text by name, which list their ``splits``; a split is the concatenation of all sources that have it."""
+class Mixture(FileSource, Generic[Mixed]):
+    """Sources of text by name; a split is the concatenation of all sources that have it."""
 
     corpora: Mapping[str, Mixed]
 
     def parts(self, split: str) -> dict[str, Mixed]:
         """The corpora that have a split; raises DataError where none has it."""
-        corpora: Mapping[str, Any] = self.corpora
-        splits = dict.fromkeys(each for corpus in corpora.values() for each in corpus.splits)
-        require_split(split, tuple(splits), f"data.source=mixture of {', '.join(corpora)}")
-        return {name: corpus for name, corpus in corpora.items() if split in corpus.splits}
+        splits = dict.fromkeys(each for corpus in self.corpora.values() for each in corpus.splits)
+        require_split(split, tuple(splits), f"data.source=mixture of {', '.join(self.corpora)}")
+        return {name: corpus for name, corpus in self.corpora.items() if split in corpus.splits}
 
     def fingerprint(self, split: str, *, with_time: bool = True) -> str:
         """Digest of the names of the corpora, and of their fingerprints."""
-        parts: Mapping[str, Any] = self.parts(split)
-        fingerprints = ((name, part.fingerprint(split, with_time=with_time)) for name, part in parts.items())
+        parts = self.parts(split).items()
+        fingerprints = ((name, part.fingerprint(split, with_time=with_time)) for name, part in parts)
         return digest(chain.from_iterable(fingerprints))
 
 

@@ -12,12 +12,12 @@ import numpy as np
 from transformer_jax.config import DataError
 from transformer_jax.config.checks import absolute_path
 from transformer_jax.config.data import spelled_files
-from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, digest
+from transformer_jax.data.sentence_pairs import FileSource, SentencePair, did_you_mean, digest
 from transformer_jax.data.text_files import count_lines, hash_file, plain_or_gzip, read_lines, text_blocks
 
 
 @dataclass(frozen=True)
-class TextCorpus:
+class TextCorpus(FileSource):
     """Sentence pairs of text files, plain or .gz; line n of one file translates line n of the other.
 
     ``named``: (split, files) with files ``a.en,a.de``, ``a.{en,de}`` or ``a.tsv`` (source, tab, target). Any other split has
@@ -74,10 +74,7 @@ class TextCorpus:
         return count_lines(self.files(split)[0])
 
     def fingerprint(self, split: str, *, with_time: bool = True) -> str:
-        """Digest of the content of the split's files and of the part held out, whatever their folder.
-
-        ``with_time``: and of the modification time of large files, which copies of them do not share.
-        """
+        """See ``FileSource``; digest of the part held out too, whatever the folder of the files."""
         is_held = self._is_held_out(split)
         name = self.train if is_held else split
         hashes = [(path.name, hash_file(path, with_time=with_time)) for path in self.files(name)]
@@ -141,12 +138,12 @@ class TextCorpus:
         if split == self.validation:
             remedy += ", or hold out training pairs: --config.data.held_out=0.01"
         return f"no split {split!r}; splits here: {', '.join(self.splits)}{remedy}"
-        for language in (self.source_language, self.target_language):
-            if (inside := folder / f"{split}.{language}").is_dir():
-                return f"{inside}: is a folder; expected a file with one sentence a line, or {inside.name}.gz"
 
     def _missing(self, folder: Path, split: str) -> str:
         names = sorted(path.name.removesuffix(".gz") for path in folder.iterdir() if path.is_file())
+        for language in (self.source_language, self.target_language):
+            if (inside := folder / f"{split}.{language}").is_dir():
+                return f"{inside}: is a folder; expected a file with one sentence a line, or {inside.name}.gz"
         languages = sorted({name.removeprefix(f"{split}.") for name in names if name.startswith(f"{split}.")})
         if languages:
             sides = {"source_language": self.source_language, "target_language": self.target_language}

@@ -1,6 +1,7 @@
 """Interfaces of sources of text: ordered streams of sentence pairs or documents."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from inspect import signature
@@ -68,10 +69,17 @@ class DocumentSource(Protocol):
         """Hexadecimal digest that changes when the content of the split changes."""
 
 
+class FileSource(ABC):
+    """A source that reads files."""
+
+    @abstractmethod
+    def fingerprint(self, split: str, *, with_time: bool = True) -> str:
+        """Digest of the content of a split; ``with_time``: and of the modification times of large files, which copies lack."""
+
+
 def content_of(source: Corpus | DocumentSource, split: str) -> str:
     """The fingerprint of a split that copies of its files share: without modification times."""
-    has_times = "with_time" in signature(source.fingerprint).parameters
-    return source.fingerprint(split, **{"with_time": False} if has_times else {})
+    return source.fingerprint(split, with_time=False) if isinstance(source, FileSource) else source.fingerprint(split)
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
