@@ -47,16 +47,16 @@ class BlockwiseAttention:
         blocks = min(self.query_block, queries), min(self.key_block, keys)
         shape = Blocks(*blocks, queries, keys, mask.window, mask.is_causal, mask.mask_mod, precision.float32_output)
         inputs = Inputs(
-            padded(q * q.shape[-1] ** -0.5, 2, shape.query_block),
-            padded(k, 2, shape.key_block),
-            padded(v, 2, shape.key_block),
+            query=padded(q * q.shape[-1] ** -0.5, 2, shape.query_block),
+            key=padded(k, 2, shape.key_block),
+            value=padded(v, 2, shape.key_block),
             # Segment 0 is padding, which sees nothing and is not seen.
-            padded(jnp.asarray(mask.query_segments), 1, shape.query_block),
-            padded(jnp.asarray(mask.key_segments), 1, shape.key_block),
-            dropout,
-            padded(jnp.asarray(mask.positions[0]), 1, shape.query_block),
-            padded(jnp.asarray(mask.positions[1]), 1, shape.key_block),
-            score_mod,
+            query_segments=padded(jnp.asarray(mask.query_segments), 1, shape.query_block),
+            key_segments=padded(jnp.asarray(mask.key_segments), 1, shape.key_block),
+            dropout=dropout,
+            query_positions=padded(jnp.asarray(mask.positions[0]), 1, shape.query_block),
+            key_positions=padded(jnp.asarray(mask.positions[1]), 1, shape.key_block),
+            score_mod=score_mod,
         )
         return _attention(inputs, shape)[:, :, :queries].astype(precision.output)
 
@@ -219,8 +219,8 @@ def _backward(shape: Blocks, saved: tuple[Inputs, Array, Array], cotangent: Arra
         lambda total, leaf: None if _is_constant(leaf) else total.astype(leaf.dtype), to_mod, inputs.score_mod
     )
     # Segments and positions are integers, and dropout has none.
-    gradients: PyTree = to_query, to_key, to_value, None, None, None, None, None, to_mod
-    return (Inputs(*gradients),)
+    none: dict[str, PyTree] = dict.fromkeys(Inputs._fields)
+    return (Inputs(**none | {"query": to_query, "key": to_key, "value": to_value, "score_mod": to_mod}),)
 
 
 _attention.defvjp(_forward, _backward)
