@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 from jitted_model import random_params
 
+from transformer_jax.config import RnnConfig
+from transformer_jax.config.plugins import CORE, registered
 from transformer_jax.layers import rnn_attention as layers
 from transformer_jax.layers.rnn_attention import ContentAttention, DotScore, GeneralScore, WholeSource
+from transformer_jax.layers.site import Site
+from transformer_jax.precision import POLICIES
 
 SIZE, WIDTH = 4, 3
 ADDITIVE = partial(layers.AdditiveScore, SIZE, SIZE, WIDTH)
@@ -38,16 +42,16 @@ QUERY = jax.random.normal(jax.random.key(1), (BATCH, QUERIES, SIZE))
 POSITIONS = jnp.broadcast_to(jnp.arange(QUERIES)[None], (BATCH, QUERIES))
 
 
+def two_steps(module, query, memory, mask):
+    prepared = module.prepare(memory, mask)
+    first = module(query, POSITIONS[:, : query.shape[1]], prepared, module.start(prepared, query.shape[1]))
+    return first, module(query, POSITIONS[:, : query.shape[1]], prepared, first.state)
+
+
 @cache
 def made(name):
     """The parameters of an attention, and a function that runs two steps of all queries, each with its own state."""
     module = ATTENTIONS[name]()
-
-    def two_steps(module, query, memory, mask):
-        prepared = module.prepare(memory, mask)
-        first = module(query, POSITIONS[:, : query.shape[1]], prepared, module.start(prepared, query.shape[1]))
-        return first, module(query, POSITIONS[:, : query.shape[1]], prepared, first.state)
-
     variables = random_params(partial(module.init, method=two_steps), jax.random.key(2), QUERY, MEMORY, MASK)
     return variables.get("params", {}), jax.jit(lambda *inputs: module.apply(variables, *inputs, method=two_steps))
 
@@ -135,3 +139,12 @@ def test_normalizers_are_their_equations():
     smoothed = layers.smoothed_sigmoid(scores, mask)
     np.testing.assert_allclose(smoothed[0, 0], [*(sigmoids / sigmoids.sum()), 0], rtol=1e-5)
     assert not layers.masked_softmax(scores, jnp.zeros_like(mask)).any()
+
+
+@pytest.mark.parametrize("name", CORE["rnn_attention"]["models.build_rnn"].split())
+def test_every_product_has_the_precision_of_the_policy(name):
+    config = RnnConfig(d_hidden=SIZE, d_attention=WIDTH, bidirectional_encoder=False)
+    site = Site("decoder", "cross", 1, is_causal=False)
+    module = registered("rnn_attention")[name](None, config, site, precision=POLICIES["float32_exact"])
+    steps = jax.make_jaxpr(partial(module.init, method=two_steps))(jax.random.key(0), QUERY, MEMORY, MASK)
+    assert "HIGHEST" in str(steps) and "precision=None" not in str(steps)

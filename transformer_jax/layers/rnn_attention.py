@@ -121,7 +121,7 @@ class AdditiveScore(Score):
             query_BQA += self.bias[None, None, :]
             vector_A = self.gain * (vector_A / jnp.linalg.norm(vector_A))
         hidden_BQMA = jnp.tanh(query_BQA[:, :, None, :] + keys[:, None, :, :])
-        return jnp.einsum("BQMA,A->BQM", hidden_BQMA, vector_A)
+        return jnp.einsum("BQMA,A->BQM", hidden_BQMA, vector_A, precision=self.precision.product)
 
 
 class View(NamedTuple):
@@ -177,7 +177,8 @@ class PredictedWindow(nn.Module):
         self, query: Float[Array, "B Q D"], positions: Int[Array, "B Q"], memory_mask: Bool[Array, "B M"]
     ) -> View:
         hidden_BQA = jnp.tanh(einsum("BQD,DA->BQA", query, self.position_kernel, self.precision))
-        share_BQ = jax.nn.sigmoid(jnp.einsum("BQA,A->BQ", hidden_BQA, self.position_vector))
+        product = self.precision.product
+        share_BQ = jax.nn.sigmoid(jnp.einsum("BQA,A->BQ", hidden_BQA, self.position_vector, precision=product))
         last_B1 = (jnp.sum(memory_mask, axis=1)[:, None] - 1).astype(jnp.float32)
         distance_BQM = source_distance(share_BQ * last_B1, memory_mask.shape[1])
         gaussian_BQM = -(distance_BQM**2) / (2 * (self.half_width / 2) ** 2)
@@ -315,15 +316,20 @@ class LocationSensitiveAttention(RnnAttention):
     ) -> Attended:
         """Attends from each query, which has its own state."""
         query_BQA = einsum("BQD,DA->BQA", query, self.query_kernel, self.precision)
-        features_BQMA = jnp.einsum("BQMC,CA->BQMA", location_features(state, self.filters), self.feature_kernel)
+        product = self.precision.product
+        features_BQMC = location_features(state, self.filters, product)
+        features_BQMA = jnp.einsum("BQMC,CA->BQMA", features_BQMC, self.feature_kernel, precision=product)
         key_BMA, bias = prepared.keys, self.bias[None, None, None, :]
         hidden_BQMA = jnp.tanh(query_BQA[:, :, None, :] + key_BMA[:, None, :, :] + features_BQMA + bias)
-        scores, mask = jnp.einsum("BQMA,A->BQM", hidden_BQMA, self.vector), prepared.mask[:, None]
+        scores = jnp.einsum("BQMA,A->BQM", hidden_BQMA, self.vector, precision=product)
+        mask = prepared.mask[:, None]
         context, weights = attend(scores, prepared.values, mask, normalize=self.normalize, precision=self.precision)
         return Attended(context, weights, state + weights if self.is_cumulative else weights)
 
 
-def location_features(weights_BQM: Float[Array, "B Q M"], filters_RC: Float[Array, "R C"]) -> Float[Array, "B Q M C"]:
+def location_features(
+    weights_BQM: Float[Array, "B Q M"], filters_RC: Float[Array, "R C"], product: lax.Precision | None = None
+) -> Float[Array, "B Q M C"]:
     """C features of the previous (or summed) weights around each position, F * alpha (Chorowski et al. 2015, equation 8).
 
     The filter has R taps, centered on the position; weights beyond the source are zero.
@@ -332,7 +338,8 @@ def location_features(weights_BQM: Float[Array, "B Q M"], filters_RC: Float[Arra
     taps = filters_RC.shape[0]
     signal = weights_BQM.reshape(batch * queries, positions, 1)
     padding = [((taps - 1) // 2, taps // 2)]
+    axes = ("NWC", "WIO", "NWC")
     features = lax.conv_general_dilated(
-        signal, filters_RC[:, None, :], (1,), padding, dimension_numbers=("NWC", "WIO", "NWC")
+        signal, filters_RC[:, None, :], (1,), padding, dimension_numbers=axes, precision=product
     )
     return features.reshape(batch, queries, positions, -1)
