@@ -1,4 +1,4 @@
-"""Mixture of experts: a router sends a token to a few of many layers, in balance (Shazeer et al. 2017; Fedus et al. 2022)."""
+"""Mixture of experts: a router sends tokens to a few of many layers (Shazeer et al. 2017; Switch, Fedus et al. 2022)."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -121,10 +121,11 @@ class LoadBalanceSettings:
 
 @register("loss_term", "load_balance", settings=LoadBalanceSettings)
 class LoadBalance(LossTerm):
-    """Experts times the sum of share of tokens times mean probability, over layers (Fedus et al. 2022, equation 4).
+    """Experts times the sum of token share times mean probability, over layers (Fedus et al. 2022, section 2.2, equation 4).
 
     Shares and means are over all tokens of the batch, padding too; with accumulation over the tokens of a micro-batch, on a
-    mesh of ``data`` alone over the tokens of one device. Layers run unrolled, with their activations stored.
+    mesh of ``data`` alone over the tokens of one device. Layers run unrolled, with their activations stored. The heads of
+    multi_token, which decoding does not use, are not balanced.
     """
 
     reads_sown = True
