@@ -91,7 +91,7 @@ def micro_batches_equal_whole(trial: Trial, length: int) -> str:
 
     def compare(rows: PyTree, tolerance: float) -> str:
         found, expected = (_after_two(trial, rows, each) for each in (split, trial.update))
-        return require_near(found, expected, f"data={count}", tolerance)
+        return require_near(found, expected, f"accumulation_steps=2, data={count}", tolerance)
 
     worst = compare(same, TOLERANCE)
     return worst if is_linear else f"not linear: micro-batches differ by {compare(rows, math.inf)}"
