@@ -90,6 +90,7 @@ def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(m
     report = ["report", str(tmp_path / "runs"), f"--output={tmp_path / 'out'}"]
     assert main(report) == 0
     assert "not comparable" not in capsys.readouterr().out
+    assert "b hides a: equal curves." in (tmp_path / "out" / "report.md").read_text()
     make_run("runs/c", {"data": {**text, "directory": "/data/new"}, "training": {"validation_sentences": 9}}, RECORDS)
     assert main(report) == 0
     sentence = (

@@ -10,7 +10,7 @@ from transformer_jax.config.tasks import TASKS
 from transformer_jax.data.sentence_pairs import did_you_mean
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.tools.pictures.curves import draw_curves
+from transformer_jax.tools.pictures.curves import draw_curves, read_series
 from transformer_jax.tools.reports.document import Document, Picture, Section, Table, to_csv
 from transformer_jax.tools.reports.run_summary import RunSummary
 
@@ -55,7 +55,7 @@ SCORED_TEXT = frozenset(
 HELD_OUT_TEXT = frozenset({"seed", "data.seed", "data.train", "data.train_split"})
 
 
-def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
+def run_report(runs: Sequence[RunSummary], curves: tuple[Picture | str, ...]) -> Document:
     """The whole report."""
     settings = differing_settings([run.config for run in runs])
     equal = "All settings are the same." if len(runs) > 1 else "There is only one run."
@@ -67,7 +67,7 @@ def run_report(runs: Sequence[RunSummary], curves: Picture | None) -> Document:
     scoring = dict.fromkeys(run.config.scoring for run in runs if run.config.scoring)
     sections = [
         Section("Results", (*results_tables(runs), *signs_of_runs(runs), *different_text(runs), *scoring, MEANING)),
-        Section("Curves", (curves or "Nothing was measured yet.",)),
+        Section("Curves", curves or ("Nothing was measured yet.",)),
         Section("Settings that differ", (settings_table([run.name for run in runs], settings) if settings else equal,)),
         Section("Best checkpoints", (paths, *damage(runs))),
     ]
@@ -168,10 +168,11 @@ def _below(metric: str, known: Sequence[str]) -> list[str]:
     return [key for key in known if key == metric or key.startswith(f"{metric}/")]
 
 
-def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Path) -> Picture | None:
+def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Path) -> tuple[Picture | str, ...]:
     """Draws the ``chosen`` metrics, by default the tasks' metrics, the training loss and the watched statistics.
 
-    train/gradient_norms stands for all metrics below it. None if nothing is measured.
+    train/gradient_norms stands for all metrics below it. Also returns a sentence for each run whose curves hide another's.
+    Empty if nothing is measured.
     Raises ConfigError for a chosen metric that no run has measured.
     """
     found = {
@@ -191,11 +192,15 @@ def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Pat
     keys = list(dict.fromkeys(key for metric in map(str.strip, chosen or default) for key in _below(metric, known)))
     drawn = [run for run in runs if found[run.name] & set(keys)]
     if not drawn:
-        return None
+        return ()
     files = [RunDirectory(run.folder).metrics for run in drawn]
     names = [run.name for run in drawn]
     draw_curves(files, keys, path, names=names, columns=2)
-    return Picture(path.name, path.read_bytes(), f"{', '.join(keys)} of {', '.join(names)} against the updates.")
+    series = [read_series(file, keys) for file in files]
+    shown = [names[series.index(each)] for each in series]
+    hidden = (f"{name} hides {other}: equal curves." for other, name in zip(shown, names, strict=True) if name != other)
+    words = f"{', '.join(keys)} of {', '.join(names)} against the updates."
+    return Picture(path.name, path.read_bytes(), words), *hidden
 
 
 def _evaluations_table(runs: Sequence[RunSummary]) -> Table:
