@@ -25,6 +25,8 @@ def test_each_trial_is_drawn_in_order_and_against_each_setting_that_varies(tmp_p
     files = leaderboard.draw_study(optuna.create_study(), GRID, trials, tmp_path)
     assert [file.name for file in files] == ["history.png", "settings.png"]
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in files)
+    leaderboard.write_leaderboard(GRID, trials, files, tmp_path)
+    assert "Grids have no importance of settings" in (tmp_path / "leaderboard.md").read_text()
     (history,), slices = drawn
     np.testing.assert_array_equal(history.lines["trial"], [[0, 1, 2], [2.0, 1.0, 4.0]])
     best = [2, 2, 1, 1, 1] if GRID.direction == "minimize" else [2, 2, 2, 2, 4]
