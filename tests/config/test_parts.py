@@ -197,3 +197,11 @@ def test_a_run_whose_plugin_is_not_loaded_names_it(tmp_path):
     write_json(tmp_path / "config.json", saved)
     with pytest.raises(ConfigError, match=r"'of_the_run' is not one of .*; the run had --plugin='/there/not mine\.py'"):
         load_run_config(tmp_path)
+
+
+def test_an_attention_of_a_plugin_may_read_every_setting_of_attentions():
+    register("rnn_attention", "mine")(lambda *_, **__: None)
+    model = {"kind": "rnn", "attention": "mine", "attention_weights": "smoothed", "location_taps": 5}
+    assert from_dict({"model": model}).model.location_taps == 5
+    with pytest.raises(ConfigError, match=r"attention_weights: smoothed has no effect here: only location_sensitive"):
+        from_dict({"model": model | {"attention": "general"}})

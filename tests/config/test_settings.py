@@ -41,6 +41,7 @@ REFUSED = [
     ("model.attention=biased,qk_norm", "model.attention: biased takes no changes, only multi_head does; leave"),
     ("model.attention=biased,unscaled", "model.attention: choose one of biased, unscaled"),
     ("model.kind=rnn & model.d_readout=8", "model.d_readout: 8 has no effect here: only bahdanau's wiring"),
+    ("model.kind=rnn & model.attention_weights=smoothed", "model.attention_weights: smoothed has no effect here: only"),
     (
         "data.max_source_tokens=32 & model.positions=learned & model.max_positions=255",
         "model.max_positions: 255 learned positions are too few to translate the longest sources; use 256",

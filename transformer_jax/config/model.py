@@ -16,7 +16,7 @@ from transformer_jax.config.checks import (
     unasked,
 )
 from transformer_jax.config.errors import ConfigError
-from transformer_jax.config.plugins import CORE
+from transformer_jax.config.plugins import CORE, MODULES
 
 KIND = "Kind of model."
 ComputeDtype = Literal["auto", "float32", "float32_exact", "tf32", "bfloat16"]
@@ -262,9 +262,6 @@ class RnnConfig:
     def __post_init__(self) -> None:
         check_settings("model", self)
         is_sensitive = self.attention.endswith("location_sensitive")
-        is_softmax = self.attention_weights == "softmax" or is_sensitive
-        problem = f"{self.attention} has softmax; the others belong to location_sensitive"
-        require(is_softmax, "model.attention_weights", problem)
         if self.tying in ("all", "output"):
             problem = f"{self.tying!r} needs d_embedding={self.d_embedding} to equal the output width {self.d_output}"
             require(self.d_output == self.d_embedding, "model.tying", problem)
@@ -291,9 +288,11 @@ class RnnConfig:
     def _check_effects(self) -> None:
         """Raises ConfigError when a setting without effect is not at its default."""
         is_sensitive = self.attention.endswith("location_sensitive")
+        is_plugin = self.attention != "none" and ("rnn_attention", self.attention) not in MODULES
         readers = {
             "input_feeding": (self.wiring == "luong" and self.attention != "none", "luong's wiring and an attention"),
             "d_readout": (self.wiring == "bahdanau", "bahdanau's wiring"),
+            "attention_weights": (is_sensitive, "location_sensitive"),
             "attention_sharpness": (self.attention_weights == "sharpened", "attention_weights=sharpened"),
             "attention_window": (self.attention in ("local_m", "local_p"), "local_m and local_p"),
             "max_attended_positions": (self.attention == "location", "location"),
@@ -301,6 +300,8 @@ class RnnConfig:
             "location_taps": (is_sensitive, "location_sensitive"),
         }
         for name, (is_read, reader) in readers.items():
+            # A part of a plugin may read any setting of the attention.
+            is_read |= is_plugin and name.startswith(("attention_", "location_", "max_attended_"))
             value = getattr(self, name)
             problem = f"{value} has no effect here: only {reader} reads it"
             require(is_read or value == declared(RnnConfig)[name].default, f"model.{name}", problem)
