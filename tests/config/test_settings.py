@@ -52,6 +52,11 @@ REFUSED = [
         "optimizer.schedule=cosine & optimizer.warmup_updates=50 & training.num_updates=50",
         "optimizer.warmup_updates: 50 must be less than training.num_updates=50: the cosine schedule decays after the",
     ),
+    (
+        "optimizer.schedule=cosine & optimizer.warmup_updates=1 & training.num_updates=1 & training.evaluate_every=1",
+        "optimizer.warmup_updates: 1 must be less than training.num_updates=1: the cosine schedule decays after the "
+        "warm-up; use optimizer.schedule=constant",
+    ),
     ("init.leave_out=table", "init.leave_out: there are no parameters to take, since init.run is empty;"),
     ("init.run=a & init.checkpoint=lst", "init.checkpoint: 'lst' is not best, last or the number of an"),
     ("init.run=a & init.rename=b=>c; d", "init.rename: 'd' is not of the form old=>new"),

@@ -67,7 +67,7 @@ class ExperimentConfig:
         schedule, warmup, updates = self.optimizer.schedule, self.optimizer.warmup_updates, self.training.num_updates
         ends = schedule in ENDLESS_SCHEDULES or warmup < updates
         problem = f"{warmup} must be less than training.num_updates={updates}: the {schedule} schedule decays after the warm-up"
-        problem += f"; use {updates // 10 or 1}, for example"
+        problem += f"; use {updates // 10 or 1}, for example" if updates > 1 else "; use optimizer.schedule=constant"
         require(ends, "optimizer.warmup_updates", problem)
 
     def _repr_html_(self) -> str:
