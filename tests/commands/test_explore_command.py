@@ -86,6 +86,8 @@ def test_what_cannot_be_is_told(run, tmp_path, capsys, taken):
         (["--text=a", "--checkpoints=1,2"], "no checkpoint '1'"),
         (["--text=a", "--checkpoints=last"], "--checkpoints: 1 of"),
         (["--text=a", "--checkpoints=all", "--serve"], "--checkpoints: the server reads with one"),
+        (["--text=a", "--nosearch", "--alternatives=3"], "--alternatives: only --search reads it; give --search too"),
+        (["--text=a", "--serve", "--port=0", "--output=x.html"], "--output: --serve writes no page"),
         (["--text=a", "--gold=links"], "--gold: give --gold_source and --gold_target too"),
         (["--text=a\udcff"], r"--text: 'a\udcff' is not valid UTF-8"),
         (["--text=a", "--serve", f"--port={taken.getsockname()[1]}"], "cannot be used on 127.0.0.1"),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     Aligned = tuple[list[tuple[str, str]], list[GoldAlignment]]
 
+READERS_OF_FLAGS = {"sentences": "split", "first_word": "gold", "alternatives": "search", "port": "serve"}
+
 
 @flags.command(
     run_flags,
@@ -75,6 +77,9 @@ def explore(values: flags.Values) -> int:
         sources, translations, gold = read_pairs(*names, values.first_word)
         aligned = list(zip(sources, translations, strict=True)), gold
     # Mistakes are found before anything is computed.
+    for flag, reader in READERS_OF_FLAGS.items():
+        if values[flag].present and not values[reader].value:
+            raise ConfigError(f"--{flag}: only --{reader} reads it; give --{reader} too, or leave --{flag} out")
     checkpoints = _checkpoints(values)
     listener = None
     if values.live:
@@ -86,6 +91,8 @@ def explore(values: flags.Values) -> int:
     if values.serve:
         from transformer_jax.tools.explorer.server import listen_locally
 
+        if values["output"].present:
+            raise ConfigError("--output: --serve writes no page; leave one of them out")
         listener = listen_locally(values.port)
     elif (path := output_path(values, "explore.html")).suffix != ".html":
         raise ConfigError(f"--output: {path} is not the name of a page; end it in .html")
