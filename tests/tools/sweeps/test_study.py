@@ -251,7 +251,7 @@ def test_a_sweep_may_grow_and_another_sweep_is_refused(join, training, tmp_path)
         work(join(sweep), sweep, tmp_path, 60.0)
     points = [tuple(row.point.values()) for row in trial_rows(join(GRID), GRID)]
     assert points == [("a", 3), ("a", 4), ("b", 3), ("b", 4)]
-    with pytest.raises(ConfigError, match=r"started with row b = .*64.*not .*32.*another --workdir"):
+    with pytest.raises(ConfigError, match=r"started with row b = .*64.*not .*32.*a --workdir of another name"):
         join(replace(GRID, rows={"a": {}, "b": {"model.d_ff": 32}}))
     with pytest.raises(ConfigError, match="started with setting model.dropout"):
         join(replace(GRID, overrides={"model.dropout": 0.25}))

@@ -195,8 +195,8 @@ def _require_same(study: optuna.Study, sweep: Sweep) -> None:
     for key in now:
         if before.get(key, now[key]) != now[key]:
             raise ConfigError(
-                f"--sweep: the study {study.study_name!r} was started with {key} = {before[key]}, not {now[key]}; "
-                "use another --workdir or --study for another sweep"
+                f"--workdir: the study {study.study_name!r} was started with {key} = {before[key]}, not {now[key]}; "
+                "for another one give a --workdir of another name; for another sweep, --study will do too"
             )
     study.set_user_attr(DEFINITION, before | now)
 
