@@ -74,7 +74,7 @@ class FileSource(ABC):
 
     @abstractmethod
     def fingerprint(self, split: str, *, with_time: bool = True) -> str:
-        """Digest of the content of a split; ``with_time``: and of the modification times of large files, which copies lack."""
+        """Digest of a split's content; ``with_time``: and of the modification times of large files, which copies change."""
 
 
 def content_of(source: Corpus | DocumentSource, split: str) -> str:

@@ -17,14 +17,13 @@ CAPTIONS = {
     "history": "Metric of the trials, by number",
     "settings": "Metric against each setting; importance, of a search: how better trials differ in it (PED-ANOVA)",
 }
+WITHOUT_IMPORTANCE = "Grids have no importance of settings (PED-ANOVA): it compares trials that a search has sampled."
 
 
 def write_leaderboard(sweep: Sweep, trials: Sequence[TrialRow], pictures: Sequence[Path], folder: Path) -> list[Path]:
     """Writes leaderboard.md and .html, and leaderboard.csv with all metrics of every trial; returns their paths."""
     drawn = tuple(Picture(file.name, file.read_bytes(), CAPTIONS[file.stem]) for file in pictures)
-    note = (
-        "Grids have no importance of settings (PED-ANOVA): it compares trials that a search has sampled.",
-    ) * sweep.is_grid
+    note = [WITHOUT_IMPORTANCE] * sweep.is_grid
     sections = tables(sweep, trials) + ((Section("Pictures", (*drawn, *note)),) if drawn else ())
     document = Document(f"Trials of {sweep.config}", sections)
     return write_report(folder, "leaderboard", document, {"leaderboard.csv": _csv(sweep, trials)})
