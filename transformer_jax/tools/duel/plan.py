@@ -4,9 +4,11 @@
 """
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +32,7 @@ from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import count_parameters
 from transformer_jax.training.update import Update
 
-VALIDATIONS, WIDTH_MULTIPLE = 8, 8
+VALIDATIONS, WIDTH_MULTIPLE, MOST_WIDENED = 8, 8, 16
 TUNING_SEED = 1_000_000
 """The seed of runs that choose a value: no run of the tests has it."""
 # A pilot: updates before the clock starts, updates and seconds that it takes at least, rounds where the time counts.
@@ -257,15 +259,21 @@ def _width(plan: Plan, base: Contender, contender: Contender) -> dict[str, str]:
         objective = objective_of(found, make_mesh(config.mesh))
         return count_parameters(jax.eval_shape(objective.init_params, jax.random.key(0)))
 
+    @cache
+    def with_width(width: int) -> int:
+        return count(contender, {"model.d_ff": str(width)})
+
     start, wanted, own = config.model.d_ff, count(base, {}), count(contender, {})
     if own == wanted:
         return {}
-    slope = (count(contender, {"model.d_ff": str(start + WIDTH_MULTIPLE)}) - own) / WIDTH_MULTIPLE
-    width = WIDTH_MULTIPLE * round((start + (wanted - own) / slope) / WIDTH_MULTIPLE) if slope > 0 else 0
-    if width < WIDTH_MULTIPLE:
+    # Parts may round the width, so the parameters are a step function of it.
+    first, last = (WIDTH_MULTIPLE, start) if own > wanted else (start - start % WIDTH_MULTIPLE, MOST_WIDENED * start)
+    widths = range(max(first, WIDTH_MULTIPLE), last + WIDTH_MULTIPLE, WIDTH_MULTIPLE)
+    index = bisect_left(widths, wanted, key=with_width)
+    if index in (0, len(widths)):
         problem = f"no model.d_ff gives {contender.name} the {wanted:,} parameters of the base"
         raise ConfigError(f"--equal=parameters: {problem}; use another budget")
-    return {"model.d_ff": str(width)}
+    return {"model.d_ff": str(min(widths[index - 1 : index + 1], key=lambda width: abs(with_width(width) - wanted)))}
 
 
 def _costs(
