@@ -60,6 +60,8 @@ def test_ideas_become_settings(tmp_path):
     larger = read("rope", sizes=(1, 2))
     assert larger["base x2"] == {"model.d_model": "256", "model.d_ff": "512", "model.num_heads": "8"}
     assert larger["rope x2"] == larger["base x2"] | {"model.positions": "rope"}
+    own = read("model.d_ff=512+model.num_heads=2", sizes=(2,))["model.d_ff=512+model.num_heads=2 x2"]
+    assert own == {"model.d_model": "256", "model.d_ff": "1024", "model.num_heads": "4"}
 
 
 @pytest.mark.parametrize(

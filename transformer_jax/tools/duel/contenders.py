@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import combinations
 from operator import attrgetter
@@ -55,14 +55,16 @@ def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str], siz
         if settings == others:
             problem = "have the same settings; leave one out, or give their parts different names"
             raise ConfigError(f"--ideas: {first} and {second} {problem}")
-    model = declared(type(base.model))
-    widths = {key: getattr(base.model, key) for key in WIDTHS if key in model and getattr(base.model, key)}
     for size in sizes:
-        wider = {f"model.{key}": str(size * width) for key, width in widths.items()} if size > 1 else {}
         for name, settings, files in read:
-            contender = Contender(name, size, {**wider, **settings}, files)
+            contender = Contender(name, size, settings, files)
             try:
-                resolve(recipe, [*overrides, *contender.settings.items()])
+                model = resolve(recipe, [*overrides, *settings.items()]).model
+                if size > 1:
+                    widths = {key: getattr(model, key, 0) for key in WIDTHS}
+                    wider = {f"model.{key}": str(size * width) for key, width in widths.items() if width}
+                    contender = replace(contender, settings=settings | wider)
+                    resolve(recipe, [*overrides, *contender.settings.items()])
             except ConfigError as error:
                 raise ConfigError(f"--ideas: {contender.name}: {error}") from None
             found.append(contender)
