@@ -19,6 +19,7 @@ from transformer_jax.config import ConfigError
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.tools.duel import plan as planning
+from transformer_jax.tools.duel import results
 from transformer_jax.tools.duel.contenders import Contender, read_contenders
 from transformer_jax.tools.duel.plan import (
     Cost,
@@ -31,9 +32,9 @@ from transformer_jax.tools.duel.plan import (
     sweep_of,
 )
 from transformer_jax.tools.duel.report import write_duel_report
-from transformer_jax.tools.duel.results import power_statement, results_of
+from transformer_jax.tools.duel.results import FinishedRun, power_statement, results_of
 from transformer_jax.tools.sweeps import worker
-from transformer_jax.tools.sweeps.study import open_study, trial_rows
+from transformer_jax.tools.sweeps.study import TrialRow, open_study, trial_rows
 
 QUICKSTART = "configs/quickstart.py"
 
@@ -172,6 +173,24 @@ def test_the_feed_forward_width_matches_parameters(tmp_path, monkeypatch):
     assert plan.planned["base"].updates == plan.planned["swiglu"].updates == 40
     with pytest.raises(ConfigError, match="no model.d_ff gives"):
         planned(tmp_path, monkeypatch, "parameters", ideas=("model.d_model=64",), recipe=recipe)
+
+
+def test_ideas_without_an_ended_run_are_in_the_correction(monkeypatch):
+    cost = Cost(10, 1e9, 2**20, 0.1)
+    names = "base", "rope", "alibi", "shaw"
+    plan = {name: Planned(Contender(name, 1, {}, {}), cost, 200, {}, []) for name in names}
+    plan = Plan(QUICKSTART, [], "flops", "", "", "validation/bleu", planned=plan)
+    trials = [
+        TrialRow(0, "complete", value, 200, {"row": row, "seed": seed}, 1.0, "", "", {})
+        for row, values in {"base": (30.0, 31.0, 32.0), "rope": (31.0, 32.1, 33.2)}.items()
+        for seed, value in enumerate(values)
+    ]
+    measured = lambda value: {200: {"validation/bleu": value, "validation/loss": value}}  # noqa: E731
+    ended = lambda trial, _: FinishedRun(trial.point["seed"], "", "", measured(trial.value), None)  # noqa: E731
+    monkeypatch.setattr(results, "finished_run", ended)
+    base, rope = results_of(plan, TASKS["translation"].selection, trials)
+    assert rope.adjusted[0] == pytest.approx(3 * rope.tests[0].p)
+    assert (base.name, rope.verdict[:5]) == ("base", "helps")
 
 
 @pytest.mark.slow

@@ -116,10 +116,11 @@ def results_of(plan: Plan, metric: Metric, trials: Sequence[TrialRow]) -> list[R
     bases = {each.size: each for each in found if each.is_base}
     ideas = [each for each in found if not each.is_base and each.size in bases]
     tests = [[paired_test(each.differences(bases[each.size], key)) for key in keys] for each in ideas]
-    # An idea without a test counts among the tests too.
-    by_key = [holm([test.p if test else 1.0 for test in column]) for column in zip(*tests, strict=True)]
+    # An idea without a test, or without an ended run, counts among the tests too.
+    waiting = [1.0] * (sum(each.contender.idea != BASE for each in plan.planned.values()) - len(ideas))
+    by_key = [holm([test.p if test else 1.0 for test in column] + waiting) for column in zip(*tests, strict=True)]
     judged = list(bases.values())
-    for each, (first, second), p in zip(ideas, tests, zip(*by_key, strict=True), strict=True):
+    for each, (first, second), p in zip(ideas, tests, zip(*by_key, strict=True), strict=False):
         judged.append(_judged(each._replace(tests=(first, second), adjusted=(p[0], p[1])), bases[each.size], metric))
     reached = [each._replace(reached=_reached(each, bases[each.size])) for each in judged]
     return sorted(reached, key=lambda each: (each.size, not each.is_base))
