@@ -11,7 +11,15 @@ from transformer_jax.runs.goodput import TRAINING
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tools.duel.contenders import BASE
 from transformer_jax.tools.duel.plan import Plan, Planned, tuning_row
-from transformer_jax.tools.duel.statistics import PairedTest, detectable, holm, paired_test, seeds_needed, verdict
+from transformer_jax.tools.duel.statistics import (
+    MOST_SEEDS,
+    PairedTest,
+    detectable,
+    holm,
+    paired_test,
+    seeds_needed,
+    verdict,
+)
 from transformer_jax.tools.sweeps.definition import ROW, SEED
 from transformer_jax.tools.sweeps.study import TrialRow
 from transformer_jax.tools.sweeps.worker import validations
@@ -180,12 +188,15 @@ def power_statement(results: Sequence[Result], seeds: int, ideas: int, metric: M
         return f"Power: the base has the same {metric.label} with all {len(finals[0])} seeds: there is no noise."
     needed = seeds_needed(effect or floor, deviation, ideas)
     wanted = metric.text(effect) if effect else "the noise floor"
-    enough = (
-        "which this duel has" if needed <= seeds else f"and this duel has {seeds}; --seeds={needed} would answer it"
-    )
+    if needed is None:
+        seeds_for_it = f"more than {MOST_SEEDS:,} seeds, and this duel has {seeds}"
+    elif needed > seeds:
+        seeds_for_it = f"{needed} seeds, and this duel has {seeds}; --seeds={needed} would answer it"
+    else:
+        seeds_for_it = f"{needed} seeds, which this duel has"
     return (
         f"Power: the noise floor is {metric.text(floor)} {metric.label}, the standard deviation of the base over "
         f"{len(finals[0])} seeds. {seeds} seeds and {ideas} {'idea' if ideas == 1 else 'ideas'} find a difference of "
-        f"{metric.text(detectable(deviation, seeds, ideas))} with probability 0.8. A difference of {wanted} needs {needed} "
-        f"seeds, {enough}."
+        f"{metric.text(detectable(deviation, seeds, ideas))} with probability 0.8. A difference of {wanted} needs "
+        f"{seeds_for_it}."
     )

@@ -56,12 +56,14 @@ def detectable(deviation: float, pairs: int, tests: int = 1) -> float:
     return deviation * shift / math.sqrt(pairs)
 
 
-def seeds_needed(difference: float, deviation: float, tests: int = 1) -> int:
-    """The fewest pairs with which a difference is found with probability 0.8; at most 10,000."""
+def seeds_needed(difference: float, deviation: float, tests: int = 1) -> int | None:
+    """The fewest pairs with which a difference is found with probability 0.8; None for more than ``MOST_SEEDS``."""
     if not deviation:
         return 2
     ratio = abs(difference) / deviation
-    return bisect_left(range(MOST_SEEDS), True, lo=2, key=lambda n: _power(ratio * math.sqrt(n), n, tests) >= POWER)
+    pairs = range(MOST_SEEDS + 1)
+    needed = bisect_left(pairs, True, lo=2, key=lambda n: _power(ratio * math.sqrt(n), n, tests) >= POWER)
+    return needed if needed in pairs else None
 
 
 def _power(shift: float, pairs: int, tests: int) -> float:
