@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from tools.word_vectors.word_vectors_settings import word_vectors_config
 
-from transformer_jax.config import ConfigError, ExperimentConfig, TransformerConfig
+from transformer_jax.config import ConfigError, ExperimentConfig, TransformerConfig, hyperparameters_of
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
 from transformer_jax.data.batch_plan import plan_batches
+from transformer_jax.kit.soap import SoapSettings, soap
 from transformer_jax.tools.preflight.chips import CHIPS, Topology
 from transformer_jax.tools.preflight.program import (
     batch_size,
@@ -66,6 +67,16 @@ def test_products_of_groups_and_convolutions_are_counted():
     scaled = partial(jax.lax.scaled_dot, preferred_element_type=jnp.float32)
     with pytest.warns(UserWarning, match="leave out scaled_dot"):
         assert product_flops(scaled, jnp.ones((2, 4)), jnp.ones((4, 5))) == 0
+
+
+def test_soap_turns_its_bases_once_in_some_updates():
+    def flops(every):
+        (rule,) = soap(SoapSettings(precondition_every=every), hyperparameters_of(CONFIG))
+        params = {"kernel": jnp.ones((4, 8))}
+        return product_flops(rule.update, params, rule.init(params))
+
+    # A turn multiplies the covariance of each side with its basis.
+    assert flops(1) - flops(10) == pytest.approx(0.9 * 2 * (4**3 + 8**3), abs=1)
 
 
 def test_the_step_of_a_recipe_on_pretended_devices(program):

@@ -1,6 +1,7 @@
 """Programs compiled for devices that may be absent: costs, roofline, and the training step of a recipe."""
 
 import math
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -199,8 +200,10 @@ def _flops_of(jaxpr: core.Jaxpr) -> int:
         total += _product_flops(equation)
         inner = [_flops_of(each) for each in _inner(equation)]
         if equation.primitive.name == "cond":
-            # One branch runs.
-            total += max(inner)
+            # One branch runs; the largest once in as many calls as a scope once_in_10 around it says.
+            scope = re.search(r"once_in_(\d+)", str(equation.source_info.name_stack))
+            every = int(scope[1]) if scope else 1
+            total += (max(inner) + (every - 1) * min(inner)) // every
         else:
             # A loop, the grid of a kernel, or all devices of a mesh run the inner jaxpr.
             grid = getattr(equation.params.get("grid_mapping"), "grid", ())
