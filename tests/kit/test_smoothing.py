@@ -43,6 +43,18 @@ def test_unigram_smoothing_is_a_cross_entropy_with_frequencies():
     )
 
 
+def test_no_product_of_unigram_smoothing_is_rounded_on_an_accelerator():
+    """The default float32 product is TF32 on an NVIDIA GPU and one bfloat16 pass on a TPU."""
+    functions, term = [], registered("loss_term")["unigram_smoothing"](UnigramSmoothingSettings(0.2))
+    forced = ForcedPass(*[None] * len(ForcedPass._fields))._replace(target=Tokens.from_ids(LABELS), weights=WEIGHTS)
+    term.of_pass(forced._replace(sum_of_tokens=lambda function, hidden: functions.append(function) or 0.0))
+    program = jax.make_jaxpr(jax.grad(lambda logits: jnp.sum(functions[0](logits))))(jnp.ones((2, 5, 7)))
+    products = [each for each in program.jaxpr.eqns if each.primitive.name == "dot_general"]
+    assert {precision for each in products for precision in each.params["precision"] or [None]} == {
+        jax.lax.Precision.HIGHEST
+    }
+
+
 def test_the_confidence_penalty_is_the_negative_entropy():
     nll = -np.take_along_axis(LOG_P, np.asarray(LABELS)[..., None], -1)[..., 0]
     expected = np.sum((nll + 0.3 * np.sum(np.exp(LOG_P) * LOG_P, -1)) * np.asarray(WEIGHTS))

@@ -36,7 +36,7 @@ class UnigramSmoothing(LossTerm):
 
         def mean(logits: Float[Array, "*B V"]) -> Float[Array, "*B"]:
             frequencies = jnp.zeros(logits.shape[-1]).at[jnp.asarray(forced.target.ids)].add(shares)
-            return logits @ frequencies
+            return jnp.matmul(logits, frequencies, precision="highest")
 
         return -self.settings.weight * forced.sum_of_tokens(mean, forced.hidden)
 
