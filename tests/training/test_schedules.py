@@ -89,7 +89,10 @@ def plugin(monkeypatch):
 @pytest.mark.parametrize("name", ["adamw", "adafactor", "nothing"])
 def test_weight_decay_is_for_kernels_and_embeddings_whatever_their_axes(name, plugin):
     decayed = {"attention/query": (2, 3, 2), "embedding/table": (4, 2), "gates/input_kernel": (2, 4, 2)}
-    left = {"attention/query_bias": (3, 2), "gates/input_bias": (4, 2), "projection/bias": (4, 1), "norm/scale": (2,)}
+    decayed |= {"self_attention/changes_latent/latent_kernel": (4, 2), "positions/table": (4, 2)}
+    left = {"positions/biases": (4, 2), "self_attention/changes_talking_heads/mix_scores": (2, 2)}
+    left |= {"changes_kerple/rates": (2, 2)}
+    left |= {"attention/query_bias": (3, 2), "gates/input_bias": (4, 2), "projection/bias": (4, 1), "norm/scale": (2,)}
     params = {path: jnp.ones(shape) for path, shape in (decayed | left | {"score/sharpness": (3,)}).items()}
     optimizer = optimizer_of(name, lambda step: 1.0, weight_decay=0.1)
     updates, _ = optimizer.update(jax.tree.map(jnp.zeros_like, params), optimizer.init(params), params)

@@ -15,7 +15,7 @@ from transformer_jax.array_types import AnyArray, Array, PyTree
 from transformer_jax.config import Hyperparameters
 from transformer_jax.config.checks import setting
 from transformer_jax.config.plugins import register
-from transformer_jax.training.optimizers import NEVER_DECAYED
+from transformer_jax.training.optimizers import VECTORS
 from transformer_jax.training.sharding import path_of
 
 Sides = tuple[Array | None, ...]
@@ -88,7 +88,7 @@ def soap(settings: SoapSettings, hyperparameters: Hyperparameters) -> list[optax
 
 def matrix_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Number of matrices in a parameter, rows and columns: outputs [H, K, D] have H K rows, experts a matrix each."""
-    if len(shape) < 2 or re.search(NEVER_DECAYED, path):
+    if len(shape) < 2 or re.search(VECTORS, path):
         return 1, 1, 1
     rows = 2 if path.endswith("attention/output") else 1
     return shape if "experts_" in path else (1, math.prod(shape[:rows]), math.prod(shape[rows:]))

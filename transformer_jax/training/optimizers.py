@@ -16,7 +16,9 @@ from transformer_jax.training.schedules import Schedule
 from transformer_jax.training.sharding import path_of
 
 # By the last part of their path, whatever their axes: biases of heads and gates have two.
-NEVER_DECAYED = r"(bias|scale|gain|vector)$"
+VECTORS = r"(bias|scale|gain|vector)$"
+# In attention changes all but kernels: distances and mixtures of heads are parameters of scores, not of projections.
+NEVER_DECAYED = rf"{VECTORS}|biases$|(^|/)changes_.*(?<!kernel)$"
 # optax's 128 would leave kernels of attention [D, H, K] as they are: their second largest axis is a head of 64.
 SMALLEST_FACTORED = 32
 
@@ -112,7 +114,10 @@ def _rule(name: str, hyperparameters: Hyperparameters, parts: Mapping[str, Any])
 
 
 def _is_decayed(params: PyTree) -> PyTree:
-    """Weight decay is for kernels and embeddings, as in BERT and GPT-2, not for biases, scales and other vectors."""
+    """Weight decay is for kernels and embeddings, as in BERT and GPT-2, not for biases, scales and other vectors.
+
+    In an ``AttentionChange`` it is for parameters whose names end in ``kernel``.
+    """
 
     def is_decayed(path: tuple, leaf: AnyArray) -> bool:
         return leaf.ndim > 1 and not re.search(NEVER_DECAYED, path_of(path))
