@@ -18,7 +18,7 @@ from transformer_jax.training.sharding import path_of
 TABLE = (
     (r"projection/(embedding/)*table$", -0.5, -1.0),  # Output weights, which the layers begin at the size width^-1/2.
     (r"embedding/table$", 0.0, -0.5),  # Input weights, read times width^1/2; they begin at width^-1/2.
-    (r"positions/table$", 0.5, 0.0),  # Input weights, read as they are.
+    (r"positions/(table|biases)$", 0.5, 0.0),  # Read as they are; they begin at width^-1/2.
     (r"attention/(query|key|value|output)$|_kernel$|experts_\w+$", 0.0, -1.0),  # Hidden weights.
     (r"", 0.0, 0.0),  # Norms and biases.
 )
