@@ -138,6 +138,23 @@ SEGMENTS, POSITIONS = jnp.ones((2, 5), int), jnp.tile(jnp.arange(5), (2, 1))
 MASK = SentenceMask(SEGMENTS, SEGMENTS, True, POSITIONS, POSITIONS)
 
 
+def test_a_window_in_cross_attention_is_refused_and_a_function_of_positions_is_not():
+    """In packed rows the source of a sentence does not begin where its target does."""
+
+    class Near(AttentionChange):
+        def mask_mod(self):
+            return self.settings
+
+    def initialized(mask_mod):
+        attention = modified(partial(Near, **SIZES, site=SITE.of("cross"), settings=mask_mod))
+        return jax.eval_shape(partial(attention.init, train=False), jax.random.key(1), INPUTS, INPUTS, packed)
+
+    packed = SentenceMask(SEGMENTS, SEGMENTS, False, POSITIONS, POSITIONS)
+    assert initialized(partial(Window.__call__, Window(1, 1)))
+    with pytest.raises(ConfigError, match=r"model\.attention: a Window .* use a function of positions"):
+        initialized(Window(1, 1))
+
+
 def test_positions_default_to_indices_and_a_visibility_of_any_function_keeps_all_slots():
     class Even(AttentionChange):
         def mask_mod(self):

@@ -64,7 +64,7 @@ class AttentionChange(nn.Module):
         return None
 
     def mask_mod(self) -> MaskMod | None:
-        """A window of visible keys, or a function of positions of queries and keys."""
+        """A window of visible keys (self-attention only), or a function of positions of queries and keys."""
         return None
 
     def weights_mod(self) -> Partial | None:
@@ -204,7 +204,13 @@ class ModifiedAttention(MultiHeadAttention):
     def _window(self) -> MaskMod | None:
         windows = self._mods("mask_mod")
         require(len(windows) < 2, "model.attention", f"{len(windows)} parts have a window; choose one")
-        return windows[0] if windows else None
+        window = windows[0] if windows else None
+        is_cross = any(change.site.kind == "cross" for change in self.changes.values())
+        problem = (
+            "a Window counts distances in the row, which mean nothing in cross-attention; use a function of positions"
+        )
+        require(not (is_cross and isinstance(window, Window)), "model.attention", problem)
+        return window
 
     def attend_dense_modified(
         self,
