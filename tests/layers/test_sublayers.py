@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.layers.embedding import Embedding, ZeroPaddingEmbedding
+from transformer_jax.layers.embedding import BiasedProjection, Embedding, ZeroPaddingEmbedding
 from transformer_jax.layers.feed_forward import FeedForward, GatedFeedForward
 from transformer_jax.layers.residual import PostNormResidual, PreNormResidual
+from transformer_jax.precision import POLICIES
 
 INPUTS = jax.random.normal(jax.random.key(0), (2, 3, 8))
 
@@ -68,6 +69,17 @@ def test_embeddings_are_scaled_and_logits_are_not():
     np.testing.assert_allclose(embedding.apply(variables, ids, method="embed"), table[ids] * 4.0, rtol=1e-6)
     hidden = jax.random.normal(jax.random.key(1), (1, 2, 16))
     np.testing.assert_allclose(embedding.apply(variables, hidden, method="logits"), hidden @ table.T, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["float32", "tf32", "bfloat16"])
+def test_the_bias_of_logits_survives_operands_in_bfloat16(policy):
+    """As on a TPU, where float32 products are one bfloat16 pass."""
+    bias = jax.random.normal(jax.random.key(0), (50,))
+    projection = BiasedProjection(Embedding(50, 4, POLICIES[policy]))
+    variables = {"params": {"logits_bias": bias, "embedding": {"table": jnp.ones((50, 4))}}}
+    factors = projection.apply(variables, jnp.zeros((1, 1, 4)), method="factors")
+    logits = factors.logits(POLICIES["bfloat16"].float32_output)
+    np.testing.assert_allclose(logits[0, 0], bias, rtol=1e-5)
 
 
 def test_padding_is_zero_and_stays_zero():

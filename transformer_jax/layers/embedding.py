@@ -101,13 +101,13 @@ class BiasedProjection(OutputLayer):
     def factors(self, hidden: Hidden) -> LogitFactors:
         """The two factors of ``logits``: the matrix has the bias in more columns, and hidden states get columns of ones.
 
-        Where operands are rounded, a second column has the rest of the bias.
+        Where operands may be rounded, as ``float32`` of a GPU or TPU does, a second column has the rest of the bias.
         """
         hidden, table, _ = self.embedding.factors(hidden)
         parts = [self.logits_bias]
-        precision = self.embedding.precision
-        if precision.compute != "float32" or precision.mantissa_bits is not None:
-            rounded = lax.stop_gradient(precision.rounded(self.logits_bias).astype(jnp.float32))
+        if self.embedding.precision.product != lax.Precision.HIGHEST:
+            # To bfloat16, which TF32 contains.
+            rounded = lax.stop_gradient(lax.reduce_precision(self.logits_bias, 8, 7))
             parts = [rounded, self.logits_bias - rounded]
         ones = jnp.ones((*hidden.shape[:2], len(parts)), hidden.dtype)
         columns = jnp.concatenate([table, jnp.stack(parts, -1)], -1)
