@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.__main__ import main
-from transformer_jax.config import ConfigError, apply_overrides, from_dict
+from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict
 from transformer_jax.config.conversion import keys_of_parts, leaf_keys
 from transformer_jax.config.explain import all_explained, explained, settings_page
 
@@ -99,8 +99,20 @@ ALLOWED = [
 ]
 
 
-def checked(settings: str) -> None:
-    from_dict(apply_overrides({}, [each.partition("=")[::2] for each in settings.split(" & ")]))
+NOT_BEGUN = [
+    (
+        "training.loss_terms=unigram_smoothing",
+        "training.label_smoothing: 0.1 would smooth twice, since unigram_smoothing replaces it; use 0",
+    ),
+    ("training.loss_terms=z_loss,confidence_penalty", "training.label_smoothing: 0.1 would smooth twice, since conf"),
+]
+BEGUN = [
+    "training.loss_terms=unigram_smoothing & training.label_smoothing=0",
+]
+
+
+def checked(settings: str) -> ExperimentConfig:
+    return from_dict(apply_overrides({}, [each.partition("=")[::2] for each in settings.split(" & ")]))
 
 
 @pytest.mark.parametrize(("settings", "message"), REFUSED)
@@ -113,6 +125,18 @@ def test_an_impossible_setting_is_refused_with_its_remedy(settings, message):
 @pytest.mark.parametrize("settings", ALLOWED)
 def test_the_remedies_work(settings):
     checked(settings)
+
+
+@pytest.mark.parametrize(("settings", "message"), NOT_BEGUN)
+def test_no_run_begins_with_settings_that_saved_runs_may_have(settings, message):
+    with pytest.raises(ConfigError) as raised:
+        checked(settings).check_new_run()
+    assert str(raised.value).startswith(message)
+
+
+@pytest.mark.parametrize("settings", BEGUN)
+def test_a_run_begins_with_their_remedies(settings):
+    checked(settings).check_new_run()
 
 
 def test_every_setting_has_a_meaning_and_a_reader_and_is_listed(capsys):

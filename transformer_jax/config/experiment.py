@@ -70,6 +70,15 @@ class ExperimentConfig:
         problem += f"; use {updates // 10 or 1}, for example" if updates > 1 else "; use optimizer.schedule=constant"
         require(ends, "optimizer.warmup_updates", problem)
 
+    def check_new_run(self) -> None:
+        """Raises ConfigError for settings with which saved runs load and resume, but no run should begin.
+
+        Blocks and settings of parts may have a method ``check_new_run(config)``.
+        """
+        for block in (self.model, self.decoding, *self.parts.values()):
+            if check := getattr(block, "check_new_run", None):
+                check(self)
+
     def _repr_html_(self) -> str:
         return settings_table(self)
 

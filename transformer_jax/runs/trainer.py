@@ -192,10 +192,13 @@ def run_training(
 def resolved_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mesh) -> ExperimentConfig:
     """The settings that the run saves, with absolute paths, and with ``auto`` resolved for the devices.
 
-    Raises ConfigError when the model is larger than the memory, rows do not divide over the devices, nothing or everything is
-    frozen, or the compiler does not take ``training.xla_options``, and DataError when there is no validation split.
+    Raises ConfigError when no new run should begin with the settings, the model is larger than the memory, rows do not divide
+    over the devices, nothing or everything is frozen, or the compiler does not take ``training.xla_options``, and DataError
+    when there is no validation split.
     """
     compiler_options(config.training, mesh)
+    if not directory.has_checkpoints():
+        config.check_new_run()
     # The embeddings alone, before corpus and tokenizers are read; the whole state follows in _require_state_fits.
     embeddings = 4 * config.model.d_model * config.tokenizer.vocabulary_size
     require_memory(embeddings * len(mesh.local_devices) // mesh.size, mesh.local_devices)
