@@ -16,6 +16,7 @@ from transformer_jax.kit.cosine import CosineAttention, CosineSettings
 from transformer_jax.kit.grouped_query import GroupedQuery, GroupedQuerySettings
 from transformer_jax.kit.latent import Latent, LatentAttention, LatentSettings
 from transformer_jax.kit.multi_query import MultiQuery
+from transformer_jax.kit.qk_norm import QueryKeyNorm
 from transformer_jax.kit.rope import RopeSettings, RotaryPositions
 from transformer_jax.kit.shaw import ShawSettings, with_relative_keys
 from transformer_jax.kit.sliding_window import SlidingWindow, SlidingWindowSettings
@@ -121,6 +122,15 @@ def test_scores_of_cosine_attention_and_capped_scores():
     np.testing.assert_allclose(scores, 3 * jnp.einsum("BHQK,BHMK->BHQM", query, key) / lengths, rtol=1e-4)
     found = capped_scores(jnp.full((), 2.0), jnp.array([[[[-900.0, 0.0, 1.0]]]]), at([0], [0, 1, 2], query))
     np.testing.assert_allclose(found[0, 0, 0], [-2, 0, 2 * np.tanh(0.5)], atol=1e-4)
+
+
+def test_query_key_norms_have_the_epsilon_of_the_model():
+    config, query = DecoderOnlyConfig(**SMALL, norm_epsilon=0.5), random(0, 1, 4, 2, 4)
+    norm = QueryKeyNorm.of(None, config, SITE)
+    expected = (query - query.mean(-1, keepdims=True)) / jnp.sqrt(query.var(-1, keepdims=True) + 0.5)
+    for method in ("queries", "keys"):
+        found = norm.init_with_output(jax.random.key(0), query, jnp.zeros((1, 2), int), method=method)[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_an_encoder_looks_both_ways_and_cross_attention_has_no_window():

@@ -1,12 +1,15 @@
 """Query-key normalization (Dehghani et al. 2023, section 2)."""
 
+from typing import Any
+
 import flax.linen as nn
 import jax.numpy as jnp
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.modified_attention import AttentionChange
-from transformer_jax.layers.normalization import normalize
+from transformer_jax.layers.normalization import EPSILON, normalize
+from transformer_jax.layers.site import Site
 from transformer_jax.precision import Precision
 
 
@@ -14,18 +17,24 @@ from transformer_jax.precision import Precision
 class QueryKeyNorm(AttentionChange):
     """softmax(LN(Q) LN(K)ᵀ / sqrt(K)): layer norms of every head without biases; ``query_gain`` and ``key_gain`` [K]."""
 
+    epsilon: float = EPSILON
+
+    @classmethod
+    def of(cls, settings: Any, config: Any, site: Site) -> AttentionChange:
+        return super().of(settings, config, site).clone(epsilon=config.norm_epsilon)
+
     def setup(self) -> None:
         self.query_gain = self.param("query_gain", nn.initializers.ones, (self.key_size,))
         self.key_gain = self.param("key_gain", nn.initializers.ones, (self.key_size,))
 
     def queries(self, query_BHQK: Float[Array, "B H Q K"], positions: Int[AnyArray, "B Q"]) -> Float[Array, "B H Q K"]:
-        return normalized(query_BHQK, self.query_gain)
+        return normalized(query_BHQK, self.query_gain, self.epsilon)
 
     def keys(self, key_BGMK: Float[Array, "B G M K"], positions: Int[AnyArray, "B M"]) -> Float[Array, "B G M K"]:
-        return normalized(key_BGMK, self.key_gain)
+        return normalized(key_BGMK, self.key_gain, self.epsilon)
 
 
-def normalized(vectors: Float[Array, "B H L K"], gain: Float[Array, " K"]) -> Float[Array, "B H L K"]:
+def normalized(vectors: Float[Array, "B H L K"], gain: Float[Array, " K"], epsilon: float) -> Float[Array, "B H L K"]:
     # Rows and heads may both be sharded.
     precision = Precision(output=str(vectors.dtype), merges_positions=False)
-    return normalize(vectors, gain, jnp.zeros_like(gain), precision=precision)
+    return normalize(vectors, gain, jnp.zeros_like(gain), epsilon, precision)

@@ -4,10 +4,10 @@
 // by their position (Su et al. 2021).
 
 class Attention {
-  constructor(parameters, path, { heads, keySize, valueSize, width, isScaled, keyHeads, rope }, isSelf) {
+  constructor(parameters, path, { heads, keySize, valueSize, width, isScaled, keyHeads, rope, epsilon }, isSelf) {
     const kernel = (name, rows) => asKernel(parameters.get(`${path}/${name}`), rows);
     const value = (name) => (parameters.get(`${path}/${name}`) || {}).values;
-    Object.assign(this, { heads, keySize, valueSize, isScaled, rope: isSelf ? rope : null, sharing: heads / keyHeads });
+    Object.assign(this, { heads, keySize, valueSize, isScaled, epsilon, rope: isSelf ? rope : null, sharing: heads / keyHeads });
     this.kernels = { query: kernel("query", width), key: kernel("key", width), value: kernel("value", width) };
     this.output = kernel("output", heads * valueSize);
     this.biases = Object.fromEntries(["query", "key", "value", "output"].map((name) => [name, value(`${name}_bias`)]));
@@ -24,7 +24,7 @@ class Attention {
     const all = this.project(name, vector), gain = this.gains[name], zeros = new Float32Array(this.keySize);
     for (let start = 0; start < all.length; start += this.keySize) {
       const ofHead = all.subarray(start, start + this.keySize);
-      if (gain) ofHead.set(layerNorm(ofHead, gain, zeros, 1e-6));
+      if (gain) ofHead.set(layerNorm(ofHead, gain, zeros, this.epsilon));
       if (this.rope && hasPositions) rotate(ofHead, position, this.rope);
     }
     return all;
