@@ -105,9 +105,21 @@ NOT_BEGUN = [
         "training.label_smoothing: 0.1 would smooth twice, since unigram_smoothing replaces it; use 0",
     ),
     ("training.loss_terms=z_loss,confidence_penalty", "training.label_smoothing: 0.1 would smooth twice, since conf"),
+    (
+        LM + "decoding.beam_width=4 & decoding.top_k=9",
+        "decoding.top_k: 9 has no effect here: decoding.beam_width=4 is beam search",
+    ),
+    (LM + "decoding.length_penalty=1", "decoding.length_penalty: 1.0 has no effect here: decoding.beam_width=1 is"),
+    (
+        "model.normalization=rezero & model.norm=rmsnorm",
+        "model.norm: rmsnorm has no effect here: model.normalization=rezero has no norms",
+    ),
 ]
 BEGUN = [
     "training.loss_terms=unigram_smoothing & training.label_smoothing=0",
+    LM + "decoding.beam_width=4 & decoding.length_penalty=1",
+    LM + "decoding.top_k=9 & decoding.temperature=0.8",
+    "model.norm=rmsnorm",
 ]
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from transformer_jax.config.checks import check_settings, require, same_setting, setting
+from transformer_jax.config.checks import check_settings, declared, require, same_setting, setting
 from transformer_jax.config.data import (
     BatchingConfig,
     SourceConfig,
@@ -141,6 +141,14 @@ class GenerationConfig:
         check_settings("decoding", self)
         is_possible = self.temperature == 0 or self.temperature >= SMALLEST_TEMPERATURE
         require(is_possible, "decoding.temperature", temperature_problem(self.temperature))
+
+    def check_new_run(self, config: object) -> None:
+        """Raises ConfigError unless settings of the other kind of decoding have their defaults."""
+        is_search = self.beam_width > 1
+        for name in ("temperature", "top_k", "top_p") if is_search else ("length_penalty",):
+            value, kind = getattr(self, name), "beam search" if is_search else "sampling"
+            problem = f"{value} has no effect here: decoding.beam_width={self.beam_width} is {kind}"
+            require(value == declared(GenerationConfig)[name].default, f"decoding.{name}", problem)
 
 
 def check_language_model(

@@ -16,7 +16,7 @@ from transformer_jax.config.checks import (
     unasked,
 )
 from transformer_jax.config.errors import ConfigError
-from transformer_jax.config.plugins import CORE, MODULES
+from transformer_jax.config.plugins import CORE, MODULES, registered
 
 KIND = "Kind of model."
 ComputeDtype = Literal["auto", "float32", "float32_exact", "tf32", "bfloat16"]
@@ -153,6 +153,12 @@ class TransformerLayersConfig:
         problem = f"model.mixers={self.mixers!r} has different layers, but only one is compiled; use False"
         require(len(set(mixers)) == 1 or not self.scan_layers, "model.scan_layers", problem)
 
+    def check_new_run(self, config: object) -> None:
+        """Raises ConfigError for a norm where the residual connection has none."""
+        has_norm = registered("residual")[self.normalization].has_norm
+        problem = f"{self.norm} has no effect here: model.normalization={self.normalization} has no norms"
+        require(has_norm or self.norm == declared(type(self))["norm"].default, "model.norm", problem)
+
     @property
     def longest_sequence(self) -> int | None:
         """Maximum length of a sequence in tokens; None: no limit."""
@@ -245,7 +251,9 @@ class RnnConfig:
     max_attended_positions: int = setting(128, "location: maximum number of source positions.")
     location_filters: int = setting(10, "location_sensitive: convolution filters over the previous attention weights.")
     location_taps: int = setting(21, "location_sensitive: width of a filter, in source positions.")
-    d_attention: int = setting(256, "Width of additive scores.")
+    d_attention: int = setting(
+        256, "Width of additive, concat, local_p and location_sensitive attention; others have none."
+    )
     d_readout: int = setting(0, "bahdanau: width of the maxout layer; 0: the width of the embeddings.", at_least=0)
     tying: Tying = setting("none", TYING)
     dropout: float = rate(0.2, "Dropout rate between layers.")

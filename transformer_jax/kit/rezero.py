@@ -1,5 +1,7 @@
 """ReZero (Bachlechner et al. 2021, equation 4 and section 5)."""
 
+from typing import ClassVar
+
 import flax.linen as nn
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
@@ -12,6 +14,8 @@ from transformer_jax.layers.residual import Residual, residual_sum
 @register("residual", "rezero")
 class ReZeroResidual(Residual):
     """x + g Dropout(Sublayer(x)), without norms, with a learned g that is initially 0 (Bachlechner et al. 2021)."""
+
+    has_norm: ClassVar[bool] = False
 
     def setup(self) -> None:
         super().setup()

@@ -17,12 +17,13 @@ from transformer_jax.precision import rounding_barrier
 class Residual(nn.Module):
     """x + Dropout(Sublayer(x)), without a norm: the base of residual connections, each with its norm elsewhere.
 
-    ``has_final_norm``: the stack needs one more norm after its last layer. ``residual_dtype``: type of x between the layers;
-    None: of the outputs of the model.
+    ``has_norm``: it uses ``make_norm``. ``has_final_norm``: the stack needs one more norm after its last layer.
+    ``residual_dtype``: type of x between the layers; None: of the outputs of the model.
     """
 
     dropout: Rate
     make_norm: Callable[[], nn.Module] = LayerNorm
+    has_norm: ClassVar[bool] = True
     has_final_norm: ClassVar[bool] = False
     residual_dtype: ClassVar[str | None] = "float32"
 
