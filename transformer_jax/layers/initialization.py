@@ -12,7 +12,8 @@ def xavier_uniform(
     """Uniform in ±sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010, equation 16).
 
     The fans are the products of the named axes, so that a kernel stored as [D, H, K] starts as the matrix [D, H·K] would.
-    ``batch_axes`` number independent kernels.
+    ``batch_axes`` number independent kernels. Any other axis multiplies both fans: ``xavier_uniform(0, 2)`` of [D, G, N] is
+    smaller by sqrt(G) than that of G matrices [D, N].
     """
     return initializers.variance_scaling(
         1.0, "fan_avg", "uniform", in_axis=in_axes, out_axis=out_axes, batch_axis=batch_axes
