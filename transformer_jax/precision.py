@@ -167,12 +167,18 @@ def _merged_gradient(
 _einsum.defvjp(_einsum_forward, einsum_gradients)
 
 
+@partial(jax.jit, static_argnums=(0, 1, 2), inline=True)
+def _plain_einsum(subscripts: str, output: str, product: lax.Precision | None, left: Array, right: Array) -> Array:
+    """``jnp.einsum``, traced once for operands of the same shapes in all layers."""
+    return jnp.einsum(subscripts, left, right, precision=product, preferred_element_type=output)
+
+
 def _native_einsum(subscripts: str, left: Array, right: Array, output: str, product: lax.Precision | None) -> Array:
     """Einsum of rounded operands with float32 sums, rounded to ``output``."""
     inputs, result = subscripts.split("->")
     left_letters, right_letters = inputs.split(",")
     is_batched = bool(set(left_letters) & set(right_letters) & set(result))
-    native = partial(jnp.einsum, subscripts, precision=product, preferred_element_type=output)
+    native = partial(_plain_einsum, subscripts, output, product)
     if left.dtype == jnp.float32 or not is_batched:
         return native(left, right)
 

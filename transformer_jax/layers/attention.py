@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -11,7 +10,7 @@ from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int, PyTre
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.blockwise_attention import ByLength
 from transformer_jax.layers.dropout import Dropout, Rate
-from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.layers.initialization import Layer, xavier_uniform
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.layers.scaled_dot_product import AttentionBackend, AttentionOptions, scaled_dot_product_attention
 from transformer_jax.layers.site import Site
@@ -58,7 +57,7 @@ class StepMask(NamedTuple):
 
 
 @register("attention", "multi_head")
-class MultiHeadAttention(nn.Module):
+class MultiHeadAttention(Layer):
     """Concat(head_1, ..., head_H) W^O, head_i = Attention(Q W^Q_i, K W^K_i, V W^V_i); no biases, as in the paper.
 
     Parameters: ``query`` and ``key`` [D, H, K], ``value`` [D, H, U], ``output`` [H, U, D]. If the collection ``intermediates``

@@ -10,7 +10,7 @@ from jax.tree_util import Partial
 
 from transformer_jax.array_types import PAD_ID, AnyArray, Array, Float, Hidden, Int, Logits
 from transformer_jax.config.plugins import register
-from transformer_jax.layers.initialization import embedding_normal
+from transformer_jax.layers.initialization import Layer, embedding_normal
 from transformer_jax.layers.site import Site
 from transformer_jax.precision import FLOAT32, Precision, einsum
 
@@ -39,7 +39,7 @@ class LogitFactors(NamedTuple):
         return product if self.logit_mod is None else self.logit_mod(product)
 
 
-class OutputLayer(nn.Module):
+class OutputLayer(Layer):
     """Computes logits from hidden states; subclasses have ``precision`` or override ``logits``."""
 
     def factors(self, hidden: Hidden) -> LogitFactors:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from transformer_jax.array_types import Array, Hidden
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.dropout import Dropout, Rate
-from transformer_jax.layers.initialization import xavier_uniform
+from transformer_jax.layers.initialization import Layer, xavier_uniform
 from transformer_jax.precision import FLOAT32, Precision, biased_einsum, einsum, rounding_barrier
 
 Activation = Callable[[Array], Array]
@@ -34,7 +34,7 @@ def in_float32(activation: Activation) -> Activation:
     return lambda inputs: activation(inputs.astype(jnp.float32)).astype(inputs.dtype)
 
 
-class FeedForward(nn.Module):
+class FeedForward(Layer):
     """activation(x W1 + b1) W2 + b2 (equation 2, where the activation is ReLU)."""
 
     d_ff: int
@@ -54,7 +54,7 @@ class FeedForward(nn.Module):
         return biased_einsum("BLF,FD->BLD", wide, narrow_kernel, narrow_bias, self.precision)
 
 
-class GatedFeedForward(nn.Module):
+class GatedFeedForward(Layer):
     """(activation(x W) * x V) W2, without biases (Shazeer 2020, equation 6: GEGLU with GELU, SwiGLU with SiLU)."""
 
     d_ff: int

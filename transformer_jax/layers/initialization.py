@@ -1,9 +1,23 @@
-"""Initial values of parameters."""
+"""Parameters of layers, and their initial values."""
 
 from collections.abc import Sequence
+from typing import Any
 
+import flax.linen as nn
+import jax.numpy as jnp
 from flax.linen import initializers
 from flax.typing import Initializer
+
+
+class Layer(nn.Module):
+    """A module with parameters, whose initializers take a shape."""
+
+    @nn.nowrap
+    def param(self, name: str, init_fn: Any, *init_args: Any, **options: Any) -> Any:
+        """Flax's, which traces the initializer at every call to compare shapes: a third of the time to trace an encoder."""
+        if self.has_variable("params", name) and jnp.shape(found := self.get_variable("params", name)) == init_args[0]:
+            return found
+        return super().param(name, init_fn, *init_args, **options)
 
 
 def xavier_uniform(

@@ -9,13 +9,14 @@ from jax import lax
 
 from transformer_jax.array_types import Array, Float
 from transformer_jax.config.plugins import register
+from transformer_jax.layers.initialization import Layer
 from transformer_jax.precision import FLOAT32, Precision, rounding_barrier
 
 # The paper gives none; this is the value of its authors' code (tensor2tensor).
 EPSILON = 1e-6
 
 
-class LayerNorm(nn.Module):
+class LayerNorm(Layer):
     """g (x - mean) / sqrt(variance + epsilon) + b over the last axis (section 3.1, equation 4), in float32.
 
     Parameters: the gain ``scale`` [D], initially 1, and ``bias`` [D], initially 0. The result has type ``precision.output``.
