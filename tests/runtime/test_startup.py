@@ -1,5 +1,6 @@
 """Set-up of a process: freed memory is kept, and an accelerator that is not there is not looked for."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -88,3 +89,13 @@ def test_a_platform_without_devices_is_one_line(code, message, monkeypatch, caps
     monkeypatch.setattr(__main__, "run_command", lambda arguments: exec("assert False"))
     with pytest.raises(AssertionError):  # Not of JAX.
         __main__.main([])
+
+
+def test_a_process_ends_without_a_search_for_garbage(monkeypatch):
+    collected = []
+    monkeypatch.setattr(__main__.gc, "freeze", lambda: collected.append(gc.isenabled()))
+    monkeypatch.setattr(__main__, "_prepare_process", lambda: None)
+    monkeypatch.setattr(__main__, "run_command", lambda arguments: gc.disable() or 0)
+    for arguments in (None, []):  # A process of its own, and a call in another.
+        assert __main__.main(arguments) == 0 and gc.isenabled()
+    assert collected == [False]

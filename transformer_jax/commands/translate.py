@@ -1,3 +1,4 @@
+import gc
 import gzip
 import itertools
 import select
@@ -139,6 +140,8 @@ def open_for_lines(values: flags.Values, config: ExperimentConfig, *, is_sampled
             pass  # A line that cannot be read is reported before the model is restored.
     if values.output:
         require_writable_file(values.output, "--output")
+    # Until the first lines are written: a starting process makes no garbage, and is slower by 0.1 s where Python looks for it.
+    gc.disable()
     return open_runs(runs, values.average)
 
 
@@ -175,6 +178,8 @@ def decode_lines(values: flags.Values, decode: Callable[..., Any]) -> int:
     number, is_compressed = 0, (values.output or "").endswith(".gz")
     with _opened(values.output) as target:
         for lines in itertools.chain([first], chunks):
+            if number:
+                gc.enable()
             options: dict[str, Any] = {"num_results": values.n_best, "name": f"{name}, line", "first": number + 1}
             too_long = None
             try:
