@@ -1,6 +1,8 @@
 """Segmented search finds what the search in one piece finds, whatever leaves the batch and however arrays grow."""
 
 import functools
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -109,6 +111,21 @@ def test_an_error_in_a_thread_ends_the_search(fails):
     with pytest.raises(ValueError, match=f"batch {4 + fails}"):
         list(search.search({}, iter(range(10**6))))
     assert len(begun) < 10**6 // 4
+
+
+def test_threads_trace_the_shapes_of_a_batch_once(tables, limits):
+    traced = []
+
+    def init(params, inputs, capacity):
+        traced.append(capacity)
+        time.sleep(0.05)
+        return lookup_model.make_cache(inputs, WIDTH, capacity)
+
+    search = SegmentedSearch(init, unused, plain_search(Rules(1, 1, 0.6)), SearchDevices(threads=2))
+    batch = SearchBatch(np.arange(ROWS), tables, limits, MOST)
+    with ThreadPoolExecutor(2) as pool:
+        first, other = pool.map(search._shapes, [{}] * 2, [batch] * 2, [32] * 2)
+    assert first == other and traced == [32]
 
 
 @pytest.mark.slow

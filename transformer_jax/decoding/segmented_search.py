@@ -1,6 +1,7 @@
 """Beam search in compiled segments: between two of them finished sentences leave, half-empty batches merge, and arrays grow."""
 
 import itertools
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import NamedTuple
@@ -100,6 +101,7 @@ class SegmentedSearch:
     ) -> None:
         self._init_cache, self._devices = init_cache, devices
         self._known_shapes: dict[tuple, tuple] = {}
+        self._tracing = threading.Lock()
         choose = devices.shard_map_rows(search.choose)
 
         def start(
@@ -240,11 +242,15 @@ class SegmentedSearch:
     def _shapes(self, params: PyTree, batch: SearchBatch, capacity: int) -> tuple:
         """The capacity, and the shape of every leaf of a cache of it, without its rows."""
         key = batch.kind, capacity
-        if key not in self._known_shapes:
-            inputs = batch.inputs if batch.padded_inputs is None else batch.padded_inputs
-            cache = jax.eval_shape(lambda params, inputs: self._init_cache(params, inputs, capacity), params, inputs)
-            self._known_shapes[key] = (capacity, *(leaf.shape[1:] for leaf in jax.tree.leaves(cache)))
-        return self._known_shapes[key]
+        # The threads begin with batches of one kind; both would trace the model.
+        with self._tracing:
+            if key not in self._known_shapes:
+                inputs = batch.inputs if batch.padded_inputs is None else batch.padded_inputs
+                cache = jax.eval_shape(
+                    lambda params, inputs: self._init_cache(params, inputs, capacity), params, inputs
+                )
+                self._known_shapes[key] = (capacity, *(leaf.shape[1:] for leaf in jax.tree.leaves(cache)))
+            return self._known_shapes[key]
 
 
 def capacities_of(max_length: int, few_shapes: bool = False) -> list[tuple[int, int]]:
