@@ -140,6 +140,22 @@ def test_nothing_is_lost_by_kills_and_faults(store, whole, cache, tmp_path, faul
         np.testing.assert_array_equal(left, right)
 
 
+def test_a_replaced_object_is_found_and_the_run_resumes_from_the_checkpoint_before(store, cache, tmp_path):
+    import fsspec
+
+    config, address, files = on(4, cache), "s3://bucket/replaced", fsspec.filesystem("s3", skip_instance_cache=True)
+    processes = start(config, tmp_path / "a", address, 2)
+    kill_at(store, processes, "PUT", "checkpoints/6/")
+    assert [status for status, _ in ends(processes)] == [-9, -9]
+    store.watch = lambda method, path: None
+    name = max(files.find("bucket/replaced/checkpoints/4/rest/ocdbt.process_1"), key=files.size)
+    files.pipe_file(name, bytes(byte ^ 1 for byte in files.cat_file(name)))
+    (first, said), (second, _) = ends(start(config, tmp_path / "b", address, 2))
+    assert (first, second) == (0, 0), said
+    damage = f"checkpoint 4 is damaged: {name.partition('/4/')[2]} changed since written"
+    assert f"{damage}; moved to {address}/damaged-4" in said and "resumed at update 2" in said
+
+
 def test_processes_that_lose_the_lock_end_without_a_checkpoint(store, cache, tmp_path):
     import fsspec
 

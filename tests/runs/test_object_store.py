@@ -1,5 +1,6 @@
 """Runs in an object store: fsspec's memory, and where moto and s3fs are installed a server that speaks S3."""
 
+import hashlib
 import json
 import shutil
 import threading
@@ -19,7 +20,8 @@ from run_steps import assert_same_run, copy_until, finished, start, train, write
 from transformer_jax.__main__ import main
 from transformer_jax.api.trained_run import load
 from transformer_jax.checkpoints.buckets import remove_uncommitted
-from transformer_jax.checkpoints.format import stored_checkpoints
+from transformer_jax.checkpoints.disk import DiskFolder
+from transformer_jax.checkpoints.format import CheckpointError, stored_checkpoints
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.commands import stored_runs
 from transformer_jax.commands.flags import parse
@@ -27,7 +29,16 @@ from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError, DataError, MeshConfig
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime import object_store, run_copies, store_lock
-from transformer_jax.runtime.object_store import IN_PROGRESS, MARKER, StoreError, move_objects
+from transformer_jax.runtime.file_digests import WHOLE
+from transformer_jax.runtime.object_store import (
+    IN_PROGRESS,
+    MARKER,
+    OBJECTS,
+    StoreError,
+    changed_objects,
+    move_objects,
+    write_object_digests,
+)
 from transformer_jax.runtime.open_copies import (
     OPEN,
     address_of_checkpoints,
@@ -252,6 +263,76 @@ def test_what_a_reader_loses_on_its_disk_stays_in_the_store(store):
     (copy.path / "scores").unlink()
     copy.refresh()
     assert store.exists("/bucket/run/config.json") and not store.exists("/bucket/run/scores")
+
+
+@pytest.fixture
+def checksums(store, monkeypatch):
+    """A store whose listings have checksums under this name."""
+    find = store.find
+
+    def listing(key: str) -> None:
+        def with_checksums(path, detail=False, **options):
+            found = find(path, detail=detail, **options)
+            for name in found if detail else ():
+                found[name] = found[name] | {key: hashlib.md5(store.cat_file(name)).hexdigest()}
+            return found
+
+        monkeypatch.setattr(store, "find", with_checksums)
+
+    return listing
+
+
+@pytest.mark.parametrize("address", [f"{RUN}/checkpoints/3", "memory://bucket/moved/checkpoints/3"])
+@pytest.mark.parametrize("key", ["ETag", "crc32c"])
+def test_objects_that_changed_since_a_checkpoint_was_complete_are_found(store, checksums, address, key):
+    checksums(key)
+    names = ["params/ocdbt.process_1/d/a", "params/ocdbt.process_1/d/b", "params/manifest", "rest/a", MARKER]
+    for name in names:
+        store.pipe_file(f"/bucket/run/checkpoints/3/{name}", name.encode())
+    write_object_digests(f"{RUN}/checkpoints/3")
+    store.cp_file(f"/bucket/run/checkpoints/3/{MARKER}", "/bucket/run/checkpoints/30")
+    if "moved" in address:
+        store.mv("/bucket/run/", "/bucket/moved/", recursive=True)
+    there = address.removeprefix("memory:/")
+    assert changed_objects(address, ["params", "rest"]) == []
+    store.pipe_file(f"{there}/{MARKER}", b"written later")
+    store.rm_file(f"{there}/params/ocdbt.process_1/d/b")
+    store.pipe_file(f"{there}/params/manifest", b"other size")
+    store.pipe_file(f"{there}/params/ocdbt.process_1/d/a", b"x" * len(names[0]))
+    assert changed_objects(address, ["rest", "par"]) == []
+    # ETags of S3 depend on the upload too.
+    is_found = "moved" not in address or key == "crc32c"
+    assert changed_objects(address, ["params"]) == sorted([*names[1:3], *names[: int(is_found)]])
+    for content in (b'{"objects', b'{"objects": {"params/a": 1}}'):
+        store.pipe_file(f"{there}/{OBJECTS}", content)
+        assert changed_objects(address, ["params"]) == [OBJECTS]
+    store.rm_file(f"{there}/{OBJECTS}")
+    assert changed_objects(address, ["params"]) == []
+
+
+def test_a_damaged_checkpoint_of_a_store_is_not_read_from_a_copy(store, checksums, elsewhere, monkeypatch):
+    checksums("crc32c")
+    with folder_to_train(RUN) as folder:
+        begin(folder)
+        for step in (1, 2):
+            save(folder, step)
+    elsewhere()
+    with folder_to_train(RUN) as folder:
+        checkpoints = DiskFolder(folder / "checkpoints")
+        assert checkpoints.has_digests(2) and not DiskFolder(Path("/elsewhere")).has_digests(2)
+        checkpoints.require_undamaged(1, ["params"], WHOLE)
+        store.pipe_file("/bucket/run/checkpoints/2/params/d/a", b"2 params/d/b")
+        checkpoints.require_undamaged(2, ["trained_params"], WHOLE)
+        with pytest.raises(CheckpointError, match="checkpoint 2 is damaged: params/d/a changed since written"):
+            checkpoints.require_undamaged(2, ["params/_METADATA"], WHOLE)
+        get = store.get
+        monkeypatch.setattr(store, "get", lambda there, here: (get(there, here), Path(here[0]).write_text("cut")))
+        with pytest.raises(CheckpointError, match="checkpoint 1 is damaged: checkpoints/1/trained_params/d/a changed"):
+            checkpoints.require_undamaged(1, ["trained_params"], WHOLE)
+        checkpoints.set_aside(2)
+        save(folder, 2)
+        (folder / "checkpoints" / "2" / MARKER).write_text("again")
+    assert not changed_objects(f"{RUN}/checkpoints/2", ["params"])
 
 
 def test_a_reader_that_sees_the_end_sees_the_last_checkpoint(store, monkeypatch):

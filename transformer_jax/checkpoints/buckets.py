@@ -18,7 +18,17 @@ from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.config.errors import first_line
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runtime.distributed import all_agree, is_first
-from transformer_jax.runtime.object_store import COMMIT, IN_PROGRESS, MARKER, move_objects, store_errors
+from transformer_jax.runtime.file_digests import Part
+from transformer_jax.runtime.object_store import (
+    COMMIT,
+    IN_PROGRESS,
+    MARKER,
+    OBJECTS,
+    changed_objects,
+    move_objects,
+    store_errors,
+    write_object_digests,
+)
 from transformer_jax.runtime.open_copies import after_commit, before_commit, lock_problem
 from transformer_jax.runtime.store_lock import LockLost
 
@@ -48,6 +58,7 @@ class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
             await super().finalize()
             return
         await asyncio.to_thread(before_commit, str(folder))
+        await asyncio.to_thread(write_object_digests, str(folder))
         await super().finalize()
         await asyncio.to_thread((folder / COMMIT).write_text, str(time.time()))
         await asyncio.to_thread((folder / IN_PROGRESS).unlink)
@@ -55,7 +66,7 @@ class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
 
 
 class BucketFolder(CheckpointFolder):
-    """The checkpoints of a run at ``s3://`` or ``gs://``, which have no digests: TensorStore fails where an object is cut.
+    """The checkpoints of a run at ``s3://`` or ``gs://``, with the digests that the store computes.
 
     ``copy`` is the folder of the checkpoints in the local copy of the run, which has no arrays.
     """
@@ -93,6 +104,13 @@ class BucketFolder(CheckpointFolder):
         if isinstance(error, LockLost):
             return str(error)
         return f"{self.path}: cannot be written ({first_line(error)}); when the store answers, run the same command"
+
+    def changed(self, step: int, names: list[str], part: Part) -> list[str]:
+        """Of several processes that check parts, the first lists the objects: it is one request for a thousand."""
+        return [] if part.number else changed_objects(str(self.path / str(step)), names)
+
+    def has_digests(self, step: int) -> bool:
+        return (self.path / str(step) / OBJECTS).exists()
 
     def set_aside(self, step: int) -> Path:
         target = unused_name(self.path, step)

@@ -2,8 +2,7 @@
 
 import asyncio
 import shutil
-import sys
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,9 @@ from transformer_jax.checkpoints.format import (
 )
 from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
 from transformer_jax.config.errors import first_line
-from transformer_jax.runtime.distributed import is_first, say
+from transformer_jax.runtime.distributed import is_first
 from transformer_jax.runtime.file_digests import Part, changed_files, has_digests, write_digests
-from transformer_jax.runtime.open_copies import fetch_arrays
+from transformer_jax.runtime.open_copies import fetch_arrays, has_object_digests
 
 _GONE = "{} was removed or moved while training; put it back and run the same command"
 
@@ -88,17 +87,13 @@ class DiskFolder(CheckpointFolder):
             return f"{self.path}: the disk is full; {newest}. Make room and run the same command"
         return f"{self.path}: cannot be written ({first_line(error)}); {newest}. Fix that and run the same command"
 
-    def require_undamaged(self, step: int, names: list[str], part: Part) -> None:
-        fetch_arrays(self.path / str(step), {name.partition("/")[0] for name in names})
-        if changed := changed_files(self.path / str(step), names, part):
-            more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-            raise CheckpointError(f"checkpoint {step} is damaged: {', '.join(changed[:3])}{more} changed since written")
+    def changed(self, step: int, names: list[str], part: Part) -> list[str]:
+        folder = self.path / str(step)
+        return fetch_arrays(folder, {name.partition("/")[0] for name in names}) or changed_files(folder, names, part)
 
     def has_digests(self, step: int) -> bool:
-        found = has_digests(self.path / str(step))
-        if not found:
-            _warn_unprotected(self.path)
-        return found
+        folder = self.path / str(step)
+        return has_digests(folder) or has_object_digests(folder)
 
     def set_aside(self, step: int) -> Path:
         target = unused_name(self.path, step)
@@ -108,9 +103,3 @@ class DiskFolder(CheckpointFolder):
     def remove_unfinished(self) -> None:
         for folder in self.path.glob(f"[0-9]*{UNFINISHED.rstrip('-')}*"):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-@cache
-def _warn_unprotected(directory: Path) -> None:
-    origin = "of an earlier version, or written by several processes to a store"
-    say(f"{directory}: checkpoints without digests ({origin}): damage to them may go unnoticed", sys.stderr)

@@ -6,13 +6,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.checkpoints.format import CheckpointError
 from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.runtime.distributed import is_of_another
 from transformer_jax.runtime.file_digests import Part
 
 
 class CheckpointFolder:
-    """A folder of checkpoints without lock and digests; subclasses add what their storage has.
+    """A folder of checkpoints; subclasses add what their storage has.
 
     ``temporary_path``: how Orbax writes a checkpoint. ``arrays``: its handler of arrays.
     """
@@ -62,10 +63,17 @@ class CheckpointFolder:
 
         Where the folder is in a copy of a run, downloads the arrays of the items first.
         """
+        if changed := self.changed(step, names, part):
+            more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+            raise CheckpointError(f"checkpoint {step} is damaged: {', '.join(changed[:3])}{more} changed since written")
+
+    def changed(self, step: int, names: list[str], part: Part) -> list[str]:
+        """The files for ``require_undamaged``."""
+        raise NotImplementedError
 
     def has_digests(self, step: int) -> bool:
-        """Whether damage to the files of a checkpoint is found."""
-        return False
+        """Whether ``changed`` finds damage to the files of a checkpoint."""
+        raise NotImplementedError
 
     def set_aside(self, step: int) -> Path:
         """Moves a checkpoint into the folder of the run, to an unused name."""

@@ -2,9 +2,10 @@
 
 import logging
 import operator
+import sys
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
 from transformer_jax.array_types import PyTree
+from transformer_jax.checkpoints.broadcast import UNREAD, broadcast, read_once, replica_axes
 from transformer_jax.checkpoints.buckets import BucketFolder
 from transformer_jax.checkpoints.disk import DiskFolder
 from transformer_jax.checkpoints.folder import CheckpointFolder
@@ -29,6 +31,7 @@ from transformer_jax.runtime.distributed import (
     from_first,
     is_first,
     is_of_another,
+    say,
 )
 from transformer_jax.runtime.file_digests import WHOLE, Part
 from transformer_jax.runtime.open_copies import address_of_checkpoints
@@ -89,8 +92,8 @@ class Checkpoints:
         read_only = self._options.read_only
         handlers, arrays = ocp.DefaultCheckpointHandlerRegistry(), self._folder.arrays()
         for item in ("params", TRAINED, "rest"):
-            for each in (ocp.args.StandardSave, ocp.args.StandardRestore):
-                handlers.add(item, each, arrays)
+            handlers.add(item, ocp.args.StandardSave, arrays)
+            handlers.add(item, ocp.args.PyTreeRestore, ocp.PyTreeCheckpointHandler())
         # Inside, so that the other processes get the StoreError of the first.
         with nullcontext() if read_only else first_goes_first("checkpoints"), self._folder.opening():
             self._complaints += self._folder.prepare(read_only=read_only)
@@ -165,16 +168,16 @@ class Checkpoints:
         return steps if self._options.read_only else from_first(lambda: steps, "checkpoints")
 
     def restore(self, step: int, like: TrainState, part: Part = WHOLE) -> tuple[TrainState, Progress]:
-        """The state of ``step`` with the shapes and the shardings of ``like`` (arrays or ShapeDtypeStructs).
+        """The state of ``step`` with the shapes and the shardings of ``like`` (arrays, ShapeDtypeStructs, ``UNREAD``).
 
         Raises CheckpointError when it cannot be read, or a file is damaged in the ``part`` that this process checks.
         """
-        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)._asdict()
-        params = abstract.pop("params")
+        rest = like._asdict()
+        params = rest.pop("params")
         name = TRAINED if (self._folder.path / str(step) / TRAINED).is_dir() else "params"
         items = ocp.args.Composite(
-            **{name: ocp.args.StandardRestore(params)},
-            rest=ocp.args.StandardRestore(abstract),
+            **{name: _as_described(params)},
+            rest=_as_described(rest),
             progress=ocp.args.JsonRestore(),
         )
         restored = self._read(step, items, part)
@@ -187,13 +190,13 @@ class Checkpoints:
         and moves nothing, when none can be read: then the cause is likely another one.
         """
         damaged: dict[int, str] = {}
-        steps = self.steps()
+        steps, part = self.steps(), Part(jax.process_index(), jax.process_count())
         # A manager of this process alone: in a shared one, the others would wait for a process that cannot read.
         with closing(Checkpoints(self._given, read_only=True)) as reader:
             for step in reversed(steps):
                 problem = ""
                 try:
-                    restored = reader.restore(step, like, Part(jax.process_index(), jax.process_count()))
+                    state, progress = reader.restore(step, read_once(like), part)
                 except CheckpointError as error:
                     problem = str(error)
                 if all_agree(not problem, "checkpoint"):
@@ -201,7 +204,7 @@ class Checkpoints:
                 damaged[step] = problem or f"checkpoint {step} cannot be read by another process"
         if len(damaged) < len(steps):
             complaints = [f"{problem}; moved to {self._set_aside(number)}" for number, problem in damaged.items()]
-            return *restored, self._complaints + complaints
+            return broadcast(state, like), progress, self._complaints + complaints
         raise CheckpointError(f"{self._folder.path}: no checkpoint can be read: {'; '.join(damaged.values())}")
 
     def progress(self, step: int) -> Progress:
@@ -228,15 +231,22 @@ class Checkpoints:
 
     def restore_params(self, step: int, like: PyTree) -> PyTree:
         """The parameters of ``step`` alone, with shapes and shardings of ``like``; NumPy arrays where ``like`` has them."""
-        args = ocp.args.Composite(params=ocp.args.StandardRestore(jax.tree.map(_abstract, like)))
+        args = ocp.args.Composite(params=_as_described(read_once(like)))
+        problem: CheckpointError | None = None
+        params = None
         try:
-            return self._read(step, args)["params"]
+            params = self._read(step, args)["params"]
         except CheckpointError as error:
+            problem = error
+        if any(map(replica_axes, jax.tree.leaves(like))) and not all_agree(not problem, "parameters"):
+            problem = problem or CheckpointError(f"checkpoint {step} cannot be read by another process")
+        if problem:
             # Another checkpoint of the run has the same arrays.
-            is_damage = not isinstance(error, CheckpointMismatch)
+            is_damage = not isinstance(problem, CheckpointMismatch)
             others = [each for each in self._manager.all_steps() if is_damage and each != step]
             remedy = f"; use --checkpoint={max(others)}" if others else ""
-            raise CheckpointError(f"{self._folder.path}: {error}{remedy}") from error
+            raise CheckpointError(f"{self._folder.path}: {problem}{remedy}") from problem
+        return broadcast(params, like)
 
     def restore_average(self, steps: Sequence[int], like: PyTree) -> PyTree:
         """The mean of the parameters of ``steps`` (Vaswani et al. 2017, section 6.1), summed in float32."""
@@ -259,6 +269,7 @@ class Checkpoints:
             reason = first_line(error)
             raise CheckpointError(f"checkpoint {step} is damaged or does not fit the model ({reason})") from error
         if "params" in names and not self._folder.has_digests(step):
+            _warn_unprotected(self._folder.path)
             require_finite(step, restored["params"])
         return restored
 
@@ -279,6 +290,12 @@ class Checkpoints:
         target = self._folder.set_aside(step) if is_first() else self._folder.path / str(step)
         self._manager = self._open()
         return target
+
+
+@cache
+def _warn_unprotected(folder: Any) -> None:
+    origin = "of an earlier version, or copied from a store"
+    say(f"{folder}: checkpoints without digests ({origin}): damage to them may go unnoticed", sys.stderr)
 
 
 class _Manager(ocp.CheckpointManager):
@@ -308,8 +325,9 @@ def on_host(shapes: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), shapes)
 
 
-def _abstract(leaf: Any) -> Any:
-    return leaf if isinstance(leaf, np.ndarray) else ocp.utils.to_shape_dtype_struct(leaf)
+def _as_described(tree: PyTree) -> ocp.args.PyTreeRestore:
+    """Arguments to restore arrays with the shapes, types and shardings of ``tree``."""
+    return ocp.args.PyTreeRestore(tree, restore_args=ocp.checkpoint_utils.construct_restore_args(tree))
 
 
 def _alone() -> ocp.options.MultiprocessingOptions:
@@ -322,7 +340,8 @@ def _alone() -> ocp.options.MultiprocessingOptions:
 
 def require_finite(step: int, params: PyTree) -> None:
     """Raises CheckpointError where parameters are not finite."""
-    leaves = [leaf for leaf in jax.tree.leaves(params) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    held = [leaf for leaf in jax.tree.leaves(params) if leaf is not UNREAD]
+    leaves = [leaf for leaf in held if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     parts = [[s.data for s in leaf.addressable_shards] if isinstance(leaf, jax.Array) else [leaf] for leaf in leaves]
     if not all(bool(jnp.isfinite(part).all()) for held in parts for part in held):
         raise CheckpointError(f"restored parameters are not finite: checkpoint {step} is damaged")

@@ -1,5 +1,6 @@
 """Object stores (``s3://``, ``gs://``) by fsspec: the file system of an address, and files that many machines share."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import absolute_path, is_address, is_unasked, without_mark
 from transformer_jax.config.errors import first_line
+from transformer_jax.config.json_text import parse_json
 from transformer_jax.runtime.atomic_files import appearing_file, write_whole
 
 SCRATCH = "TRANSFORMER_JAX_SCRATCH"
@@ -18,6 +20,9 @@ SCRATCH = "TRANSFORMER_JAX_SCRATCH"
 MARKER = "_CHECKPOINT_METADATA"
 # Orbax writes MARKER earlier; a checkpoint that it writes to a store has IN_PROGRESS until it is complete, then COMMIT alone.
 IN_PROGRESS, COMMIT = "in_progress", "commit_success.txt"
+# Digests that the store computed, and the names that s3fs and gcsfs give them; S3's depends on upload and encryption too.
+OBJECTS, ETAG = "object_digests.json", "ETag"
+_DIGESTS = ("size", ETAG, "crc32c", "md5Hash")
 
 
 class StoreError(DataError):
@@ -129,6 +134,45 @@ class SharedFolder:
         with store_errors(self.address):
             found: list[bytes] = self._files.cat_ranges(names, begins, ends, on_error="raise")
             return found
+
+
+def write_object_digests(checkpoint: str) -> None:
+    """Writes ``OBJECTS`` into a checkpoint in a store: the size of each of its objects, and checksums from the listing."""
+    files = open_store(checkpoint)
+    with store_errors(checkpoint):
+        files.pipe_file(OBJECTS, json.dumps({"address": checkpoint, "objects": _object_digests(files)}).encode())
+
+
+def changed_objects(checkpoint: str, prefixes: Iterable[str]) -> list[str]:
+    """Objects of a checkpoint in a store that were removed or changed since ``OBJECTS``; empty where it has none.
+
+    ``prefixes``: files or folders to check. Of a checkpoint that was copied to another address, ETags are not compared.
+    """
+    files = open_store(checkpoint)
+    with store_errors(checkpoint):
+        found = _object_digests(files)
+        if OBJECTS not in found:
+            return []
+        try:
+            content = parse_json(files.cat_file(OBJECTS))
+            recorded = {name: dict(digests) for name, digests in content["objects"].items()}
+            left_out = () if content["address"] == checkpoint else (ETAG,)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return [OBJECTS]
+
+    def is_same(name: str) -> bool:
+        before, now = recorded[name], found.get(name, {})
+        keys = (before.keys() & now.keys()).difference(left_out)
+        return "size" in keys and all(before[key] == now[key] for key in keys)
+
+    wanted = tuple(f"{prefix}/" for prefix in prefixes)
+    return sorted(name for name in recorded if f"{name}/".startswith(wanted) and not is_same(name))
+
+
+def _object_digests(files: Any) -> dict[str, dict[str, Any]]:
+    files.fs.invalidate_cache()
+    found = files.find("", detail=True).items()
+    return {name: {key: info[key] for key in _DIGESTS if key in info} for name, info in found}
 
 
 def move_objects(source: str, target: str) -> None:

@@ -6,16 +6,24 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.runtime.object_store import StoreError
+from transformer_jax.runtime.object_store import OBJECTS, StoreError
 
 OPEN: dict[Path, Any] = {}
 """Every ``run_copies.StoredFolder`` of this process by its local folder; that module is loaded only where there is one."""
 
 
-def fetch_arrays(folder: Path, items: Iterable[str]) -> None:
-    """Downloads the arrays of some items of a checkpoint of a run in a store; call it before they are read."""
-    if copy := _copy_of(folder):
-        copy.fetch(folder, items)
+def fetch_arrays(folder: Path, items: Iterable[str]) -> list[str]:
+    """Downloads the arrays of some items of a checkpoint of a run in a store; call it before they are read.
+
+    Returns the files that changed in the store since they were written.
+    """
+    copy = _copy_of(folder)
+    return copy.fetch(folder, items) if copy else []
+
+
+def has_object_digests(folder: Path) -> bool:
+    """Whether ``fetch_arrays`` compares the digests of this checkpoint."""
+    return (folder / OBJECTS).is_file() and _copy_of(folder) is not None
 
 
 def refresh_copy(folder: Path) -> None:

@@ -25,10 +25,13 @@ from transformer_jax.runtime.background import in_background
 from transformer_jax.runtime.object_store import (
     IN_PROGRESS,
     MARKER,
+    OBJECTS,
     StoreError,
+    changed_objects,
     open_store,
     scratch_folder,
     store_errors,
+    write_object_digests,
 )
 from transformer_jax.runtime.open_copies import OPEN
 from transformer_jax.runtime.store_lock import LockLost, StoreLock
@@ -143,12 +146,19 @@ class StoredFolder:
                 raise DataError(f"{self.address}: holds {name[:100]!r}, which is not a valid file name; remove it")
         return objects
 
-    def fetch(self, folder: Path, items: Iterable[str]) -> None:
-        """Downloads the arrays of some items of a checkpoint, unless that was done before."""
-        inside = tuple(f"{folder.relative_to(self.path).as_posix()}/{item}/" for item in items)
-        wanted = [name for name in self._absent if name.startswith(inside)]
+    def fetch(self, folder: Path, items: Iterable[str]) -> list[str]:
+        """Downloads the arrays of some items of a checkpoint, unless that was done before.
+
+        Returns the files whose digests in the store, or whose sizes after the download, differ; the first are not downloaded.
+        """
+        items, checkpoint = list(items), folder.relative_to(self.path).as_posix()
+        if (folder / OBJECTS).is_file() and (changed := changed_objects(f"{self.address}/{checkpoint}", items)):
+            return changed
+        wanted = [name for name in self._absent if name.startswith(tuple(f"{checkpoint}/{item}/" for item in items))]
         self._get(wanted)
-        self._absent -= set(wanted)
+        cut = [name for name in wanted if (self.path / name).stat().st_size != self._read[name][0]]
+        self._absent -= set(wanted) - set(cut)
+        return cut
 
     def upload_files(self, *, later: str = "") -> None:
         """Uploads changed files and removes deleted ones, except checkpoints and the changed file ``later``."""
@@ -244,8 +254,9 @@ class StoredFolder:
             # The run is deleting it.
             return
         self._remove(sorted(stale))
+        write_object_digests(f"{self.address}/{name}")
         self._put([f"{name}/{MARKER}"])
-        self._checkpoints[name], self._markers[name] = files, marker
+        self._checkpoints[name], self._markers[name] = files | {f"{name}/{OBJECTS}"}, marker
 
     def _files_of(self, checkpoint: str) -> set[str]:
         return {

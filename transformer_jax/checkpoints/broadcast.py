@@ -1,0 +1,85 @@
+"""Arrays that several processes hold: each shard is read by one device, and broadcast when all processes have read theirs.
+
+Orbax's ``SingleReplicaArrayHandler`` broadcasts while it reads: the others would wait for a process that cannot read.
+"""
+
+import math
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from transformer_jax.array_types import Array, PyTree
+
+UNREAD = ...
+"""Orbax's placeholder for an array that it does not read."""
+
+
+def read_once(like: PyTree) -> PyTree:
+    """``like`` with shardings over one replica of each array, ``UNREAD`` where this process has none of its devices.
+
+    The replicas read equal parts of the bytes, each of neighbors, which are close to each other in the files.
+    """
+    total = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(like))
+    before = 0
+
+    def of_one_replica(leaf: Any) -> Any:
+        nonlocal before
+        share = before / total
+        before += math.prod(leaf.shape) * leaf.dtype.itemsize
+        if not (axes := replica_axes(leaf)):
+            return leaf
+        mesh = leaf.sharding.mesh
+        sizes = [mesh.shape[axis] for axis in axes]
+        chosen = dict(zip(axes, np.unravel_index(int(share * math.prod(sizes)), sizes), strict=True))
+        index = (slice(chosen[axis], chosen[axis] + 1) if axis in chosen else slice(None) for axis in mesh.axis_names)
+        one = NamedSharding(Mesh(mesh.devices[tuple(index)], mesh.axis_names), leaf.sharding.spec)
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=one) if one.addressable_devices else UNREAD
+
+    return jax.tree.map(of_one_replica, like)
+
+
+def broadcast(parts: PyTree, like: PyTree) -> PyTree:
+    """Arrays with the shardings of ``like`` from ``parts``, which were read as ``read_once(like)``; deletes ``parts``.
+
+    All processes call it.
+    """
+    return jax.tree.map(lambda leaf, part: _broadcast(part, leaf) if replica_axes(leaf) else part, like, parts)
+
+
+def replica_axes(leaf: Any) -> tuple[str, ...]:
+    """The axes of the mesh over which an array is replicated; none of an array of NumPy."""
+    sharding = getattr(leaf, "sharding", None)
+    if jax.process_count() == 1 or not isinstance(sharding, NamedSharding):
+        return ()
+    used = jax.tree.leaves(tuple(sharding.spec))
+    return tuple(axis for axis, size in sharding.mesh.shape.items() if size > 1 and axis not in used)
+
+
+def _broadcast(part: Any, like: Any) -> Array:
+    axes = replica_axes(like)
+    stacked = NamedSharding(like.sharding.mesh, P(axes, *like.sharding.spec))
+    shape = (math.prod(stacked.mesh.shape[axis] for axis in axes), *like.shape)
+    held = {} if part is UNREAD else {shard.device: shard.data[None] for shard in part.addressable_shards}
+    zeros = np.zeros(stacked.shard_shape(shape), like.dtype)
+    shards = [held[each] if each in held else jax.device_put(zeros, each) for each in stacked.addressable_devices]
+    whole = _sum(like.sharding)(jax.make_array_from_single_device_arrays(shape, stacked, shards))
+    # No more than one array is in memory twice.
+    jax.block_until_ready(whole)
+    if part is not UNREAD:
+        part.delete()
+    return whole
+
+
+@cache
+def _sum(sharding: NamedSharding) -> Any:
+    """The program that adds replicas, all zero but one, as bits: 0.0 + -0.0 would be 0.0."""
+
+    def add(stacked: Array) -> Array:
+        bits = stacked.view(f"uint{8 * stacked.dtype.itemsize}")
+        return bits.sum(0, dtype=bits.dtype).view(stacked.dtype)
+
+    return jax.jit(add, out_shardings=sharding)
