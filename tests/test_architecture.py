@@ -49,7 +49,7 @@ DOORS: dict[str, set[str]] = {
     "sentencepiece": {"data.tokenizers"},
     "flax": {"layers", "models", "kit"},
     "optax": {"training", "kit"},
-    "orbax": {"checkpoints.manager", "checkpoints.disk", "checkpoints.buckets"},
+    "orbax": {"checkpoints.manager", "checkpoints.disk", "checkpoints.buckets", "checkpoints.local"},
     "etils": {"checkpoints.buckets"},
     **{name: {"evaluation"} for name in ("sacrebleu", "sacremoses")},
     "matplotlib": {"tools.pictures"},

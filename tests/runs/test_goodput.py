@@ -67,13 +67,13 @@ def test_the_speed_now_is_of_recent_updates_without_compilation(time):
     assert clock.recent_update_seconds() == pytest.approx(4.0)
 
 
-@pytest.mark.parametrize(("restored", "kept", "lost"), [(20, 14, 0), (10, 10, 4)])
+@pytest.mark.parametrize(("restored", "kept", "lost"), [(20, 14, 0), (18, 13, 1), (12, 10, 4), (10, 10, 4)])
 def test_what_a_crash_costs(tmp_path, time, restored, kept, lost):
     clock = Clock()
     goodput = Goodput(tmp_path / "goodput.json", 0, clock)
     clock.turn_to("step")
     time.now += 10
-    goodput.saved()
+    goodput.saved(12)
     time.now += 4
     goodput.write(20)
     time.now += 6

@@ -83,7 +83,7 @@ class Checkpoints:
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
             temporary_path_class=self._folder.temporary_path,
-            multiprocessing_options=_alone() if read_only else ocp.options.MultiprocessingOptions(),
+            multiprocessing_options=alone() if read_only else ocp.options.MultiprocessingOptions(),
         )
         self._complaints: list[str] = []
         self._manager = self._open()
@@ -330,7 +330,7 @@ def _as_described(tree: PyTree) -> ocp.args.PyTreeRestore:
     return ocp.args.PyTreeRestore(tree, restore_args=ocp.checkpoint_utils.construct_restore_args(tree))
 
 
-def _alone() -> ocp.options.MultiprocessingOptions:
+def alone() -> ocp.options.MultiprocessingOptions:
     """Options for reading without the other processes."""
     index = jax.process_index()
     return ocp.options.MultiprocessingOptions(

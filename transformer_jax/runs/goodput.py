@@ -94,6 +94,7 @@ class Goodput:
         self._path, self._clock = path, clock
         self._before, self._between = _earlier_seconds(path, first_update, time.time() - clock.total(KINDS))
         self._step_seconds_at_checkpoint = self._written_at = 0.0
+        self._checkpoint = first_update
 
     def seconds(self) -> dict[str, float]:
         """Seconds by kind until now."""
@@ -105,9 +106,9 @@ class Goodput:
         if time.time() - self._written_at >= SECONDS_BETWEEN_WRITES:
             self.write(step)
 
-    def saved(self) -> None:
-        """Records a checkpoint: only updates after it can be lost."""
-        self._step_seconds_at_checkpoint = self._clock.total(["step"])
+    def saved(self, step: int) -> None:
+        """Records a checkpoint of update ``step``: only updates after it can be lost."""
+        self._checkpoint, self._step_seconds_at_checkpoint = step, self._clock.total(["step"])
 
     def write(self, step: int) -> None:
         """Writes the file, as of update ``step``."""
@@ -116,6 +117,7 @@ class Goodput:
         content = {
             "step": step,
             "seconds": {kind: round(value, 3) for kind, value in seconds.items()},
+            "checkpoint": self._checkpoint,
             "step_seconds_since_checkpoint": round(unsaved, 3),
             "seconds_between_starts": round(self._between, 3),
             "written_at": round(self._written_at, 3),
@@ -145,6 +147,9 @@ def _earlier_seconds(path: Path, first_update: int, now: float) -> tuple[dict[st
         content = parse_json(path.read_text(encoding="utf-8"))
         seconds = {kind: float(content["seconds"][kind]) for kind in KINDS}
         died_at, unsaved = content["step"], float(content["step_seconds_since_checkpoint"])
+        if died_at > (checkpoint := content.get("checkpoint", died_at)):
+            # A local checkpoint may be newer.
+            unsaved *= min((died_at - first_update) / (died_at - checkpoint), 1.0)
         # Files of earlier versions have no times of day.
         pause = max(now - float(content.get("written_at", now)), 0.0)
         between = float(content.get("seconds_between_starts", 0.0)) + pause

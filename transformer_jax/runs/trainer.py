@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import Mesh
 
-from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.local import LocalCheckpoints
+from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.checkpoints.save_failure import require_free_space
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, load_run_config, to_json
 from transformer_jax.config.conversion import from_json, listed
@@ -97,7 +98,8 @@ def run_training(
         last, best = config.training.keep_last, config.training.keep_best
         checkpoints = Checkpoints(directory.checkpoints, keep_last=last, keep_best=best, selection=config.selection)
         enter(closing(checkpoints))
-        saved = _restore(checkpoints, update, task, directory)
+        local = enter(LocalCheckpoints(directory, config.training.local_checkpoint_every))
+        saved = _restore(checkpoints, local, update, task, directory)
         initial = InitialState(config, update, task.tokenizers, is_resumed=saved.state is not None)
         if not saved.is_over(config) and not address_of_checkpoints(directory.checkpoints):
             saved.notes.extend(require_free_space(directory.path, update.state_shapes, last + best))
@@ -121,6 +123,7 @@ def run_training(
             update=update,
             data=data,
             checkpoints=checkpoints,
+            local_checkpoints=local,
             clock=clock,
             goodput=goodput,
             log=log,
@@ -270,14 +273,20 @@ class _Saved(NamedTuple):
         return not self.is_validation_due and (is_finished or is_out_of_patience)
 
 
-def _restore(checkpoints: Checkpoints, update: Update, task: Task, directory: RunDirectory) -> _Saved:
-    """The newest checkpoint that can be read, if there are any.
+def _restore(
+    checkpoints: Checkpoints, local: LocalCheckpoints, update: Update, task: Task, directory: RunDirectory
+) -> _Saved:
+    """The newest checkpoint that all processes can read, if there are any.
 
     Raises ConfigError when the data changed since it was written; CheckpointError when none can be read.
     """
     if not checkpoints.steps():
         return _Saved(0, None, Counters(), LogContents(), False, [])
-    state, progress, notes = checkpoints.restore_newest(update.state_shapes)
+
+    def is_logged(step: int, progress: Progress) -> bool:
+        return LogContents.until(directory.metrics, step) == _log_of(progress)
+
+    state, progress, notes = local.restore_newest(checkpoints, update.state_shapes, is_logged)
     for name, digest in task.identity.items():
         saved = progress["data"][name]
         if saved != digest and saved != task.earlier_identity.get(name):
@@ -292,13 +301,16 @@ def _restore(checkpoints: Checkpoints, update: Update, task: Task, directory: Ru
                 f"--workdir: {directory.path}: the {name} changed since its checkpoints were written; use another folder, or "
                 f"the data they were trained on{listed(each for each in changes if each[0].startswith('data.'))}"
             )
-    logged = LogContents(progress.get("num_records", 0), progress.get("log_digest", ""))
     counters = Counters.from_json(progress["counters"])
     if counters.num_updates:
         then, now = from_json(progress["config"]).training, task.config.training
         if (then.num_updates, then.budget_seconds) != (now.num_updates, now.budget_seconds):
             counters.num_updates = 0  # Another budget shortened the run.
-    return _Saved(int(state.step), state, counters, logged, progress.get("is_validation_due", False), notes)
+    return _Saved(int(state.step), state, counters, _log_of(progress), progress.get("is_validation_due", False), notes)
+
+
+def _log_of(progress: Progress) -> LogContents:
+    return LogContents(progress.get("num_records", 0), progress.get("log_digest", ""))
 
 
 def _require_same_batches(task: Task, data: TrainingData) -> None:
