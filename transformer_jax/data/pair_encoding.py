@@ -46,18 +46,26 @@ def training_filters(
     Token limits do not count EOS, but the length ratio does: one token and no token have the ratio 2.
     """
 
-    def each(function: Callable[..., int], *columns: Iterable[Any]) -> np.ndarray:
-        return np.fromiter(map(function, *columns), np.int64, len(chunk))
+    def each(function: Callable[..., int], *columns: Iterable[Any], dtype: type = np.int64) -> np.ndarray:
+        return np.fromiter(map(function, *columns), dtype, len(chunk))
 
-    sources, targets = zip(*chunk, strict=True) if chunk else ((), ())
+    texts = list(zip(*chunk, strict=True)) if chunk else [(), ()]
     source, target = (each(len, side) for side in sides)
+    characters = [each(len, side) for side in texts]
+    is_long = np.maximum(*characters) * 4 > MAX_LINE_BYTES
+    for index in np.flatnonzero(is_long):
+        is_long[index] = any(map(is_overlong, chunk[index]))
+    # The empty text is not isspace.
+    source_is_empty, target_is_empty = (
+        (count == 0) | each(str.isspace, side, dtype=bool) for count, side in zip(characters, texts, strict=True)
+    )
     filters = {
-        f"a line above {MAX_LINE_BYTES:,} bytes": each(is_overlong, sources) | each(is_overlong, targets),
-        "empty source": each(len, map(str.strip, sources)) == 0,
-        "empty target": each(len, map(str.strip, targets)) == 0,
+        f"a line above {MAX_LINE_BYTES:,} bytes": is_long,
+        "empty source": source_is_empty,
+        "empty target": target_is_empty,
     }
     if data.source not in GENERATED_SOURCES:
-        filters["target is the source"] = each(operator.eq, sources, targets)
+        filters["target is the source"] = each(operator.eq, *texts, dtype=bool)
     return filters | {
         f"source above {data.max_source_tokens} tokens": source > data.max_source_tokens,
         f"target above {data.max_target_tokens} tokens": target > data.max_target_tokens,

@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import islice, zip_longest
+from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -213,15 +213,17 @@ def _tab_separated(path: Path, skipped: int) -> Iterator[SentencePair]:
 
 
 def _side_by_side(source_path: Path, target_path: Path, skipped: int) -> Iterator[SentencePair]:
-    count = skipped
-    for source, target in zip_longest(read_lines(source_path, skipped), read_lines(target_path, skipped)):
-        if source is None or target is None:
-            break
-        count += 1
-        yield SentencePair(source, target)
-    else:
-        if count > skipped:
+    lines = zip(read_lines(source_path, skipped), read_lines(target_path, skipped), strict=True)
+    # As SentencePair(*line), without a call of a Python function for each pair.
+    pairs = map(partial(tuple.__new__, SentencePair), lines)
+    try:
+        for first in pairs:
+            yield first
+            yield from pairs
             return
+    except ValueError as error:
+        if isinstance(error, DataError):
+            raise
     sources, targets = count_lines(source_path), count_lines(target_path)
     if sources != targets:
         counts = f"{source_path} has {sources} lines but {target_path} has {targets}"

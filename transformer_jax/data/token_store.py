@@ -1,10 +1,12 @@
 """Corpus splits, tokenized once and stored as memory-mapped arrays: sentence pairs, or documents of plain text."""
 
+import gc
 import hashlib
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -41,6 +43,7 @@ from transformer_jax.data.ranged_ids import Ids, OpenIds, fetch_ids
 from transformer_jax.data.sentence_pairs import Corpus, Document, DocumentSource, content_of, pairs_after
 from transformer_jax.data.shared_stores import open_shared
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
+from transformer_jax.runtime.startup import available_cores
 
 # Part of every key: raise it when the meaning of files, filters or the order of pairs changes.
 STORE_VERSION = 2
@@ -214,6 +217,17 @@ class DocumentStore(SplitStore):
         return self.counts() | {"bytes_per_token": self.num_bytes / self.num_tokens}
 
 
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Lets the garbage collector run only where many cyclic objects are left: the lists of a chunk have no cycles."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(100_000, *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+
+
 def open_token_store(
     corpus: Corpus, split: str, tokenizers: TokenizerPair, config: DataConfig, *, is_training: bool
 ) -> TokenStore:
@@ -268,6 +282,7 @@ class PairTokenization(Tokenization[TokenStore]):
     def text(self) -> str:
         return content_of(self.corpus, self.split)
 
+    @_few_collections()
     def write(self, directory: Path, shard: Shard = WHOLE_SPLIT) -> None:
         dropped = Counter(dict.fromkeys(training_filters(self.filtering) if self.filtering else (), 0))
         read, corpora = 0, Counter[str]()
@@ -293,7 +308,7 @@ class PairTokenization(Tokenization[TokenStore]):
         total = times * self.corpus.count(self.split)
         progress = BuildProgress(self.split, total // shard.count)
         # Other shards use the other cores.
-        threads = -1 if shard == WHOLE_SPLIT else 1
+        threads = available_cores() if shard == WHOLE_SPLIT else 1
         (first, end), begun = shard.bounds(total), 0
         for name, part in parts_of(self.corpus, self.split).items():
             yield name, EncodedChunk(0, Counter(), source, target)
@@ -339,6 +354,7 @@ class DocumentTokenization(Tokenization[DocumentStore]):
     def text(self) -> str:
         return content_of(self.source, self.split)
 
+    @_few_collections()
     def write(self, directory: Path, shard: Shard = WHOLE_SPLIT) -> None:
         num_bytes, corpora = 0, Counter[str]()
         progress = BuildProgress(self.split, self.source.count_bytes(self.split) // shard.count, unit="bytes")
