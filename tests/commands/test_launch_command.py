@@ -76,6 +76,15 @@ def test_commands_follow_a_run(tmp_path, capsys):
     assert "#SBATCH --array=0-1\n" in (tmp_path / "run.sh").read_text()
 
 
+@pytest.mark.parametrize("launcher", [SLURM, [*KUBERNETES, "--gpus_per_node=8", "--nodes=2"]])
+def test_checkpoints_of_a_run_in_a_store_are_scored_beside_it(launcher, capsys):
+    workdir = "--workdir=s3://b/r"
+    assert main([*launcher, *TRAIN[:3], "--config.data.cache_directory=/tmp/c", workdir, *WATCH, workdir]) == 0
+    script = capsys.readouterr().out
+    assert f"transformer-jax evaluate --watch {workdir} &" in script
+    assert script.count("export TRANSFORMER_JAX_SCRATCH") == (2 if launcher is SLURM else 0)
+
+
 def test_a_sweep_becomes_an_array(capsys):
     assert main([*SLURM[:2], "--gpus_per_node=1", "--cpus=4", *SWEEP, "--study=both"]) == 0
     script = capsys.readouterr().out
@@ -107,10 +116,6 @@ def test_a_sweep_becomes_an_array(capsys):
         ([*SLURM, *SWEEP, *SWEEP], "--: a second command follows a run, not a sweep; launch it by itself"),
         ([*SLURM, *TRAIN, *SWEEP, *SWEEP], "--: 'sweep' is there twice; launch one of them by itself"),
         ([*SLURM, *TRAIN, *WATCH, "--workdir=/b"], "evaluate: --workdir=/b is another run; write --workdir=/shared/r"),
-        (
-            [*SLURM, *TRAIN[:3], "--workdir=s3://b/r", *WATCH, "--workdir=s3://b/r"],
-            "evaluate: a job beside a run in an object",
-        ),
         ([*SLURM, "--tpu=v5e:4x4", *TRAIN], "--tpu: is a flag for kubernetes, not for slurm"),
         ([*SLURM, *TRAIN[:3]], "--workdir: is required; --help shows an example"),
         ([*SLURM, *TRAIN, "--wrkdir=a"], "--wrkdir: unknown flag; did you mean --workdir?"),

@@ -1,11 +1,13 @@
-"""Several processes that train at S3 (moto's server): the store refuses, is slow, loses answers; processes are killed."""
+"""Several processes that train at S3 (moto's server) and at an emulator of GCS: faults of the store, killed processes."""
 
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from http.server import ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,6 +74,41 @@ def store() -> Iterator[Store]:
         yield store
 
 
+class GoogleStore(Store):
+    """gcp-storage-emulator, which checks no condition of a request."""
+
+    def serve(self) -> str:
+        from gcp_storage_emulator import server
+
+        store, handle = self, server.Router.handle
+
+        def watched(router: Any, method: str) -> None:
+            store.watch(method, router._request_handler.path)
+            with store._one:
+                handle(router, method)
+
+        with pytest.MonkeyPatch.context() as patch:
+            # Its own server answers one connection at a time.
+            patch.setattr(server.server, "HTTPServer", ThreadingHTTPServer)
+            running = server.create_server("127.0.0.1", 0, in_memory=True, default_bucket="bucket")
+            running.start()
+        server.Router.handle = watched
+        return f"http://127.0.0.1:{running._api._httpd.server_address[1]}"
+
+
+@pytest.fixture
+def google(monkeypatch) -> Store:
+    for package in ("gcp_storage_emulator", "gcsfs"):
+        pytest.importorskip(package, reason=f"needs {package}: pip install gcp-storage-emulator gcsfs")
+    store = GoogleStore()
+    address = store.serve()
+    for name in ("STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL"):
+        monkeypatch.setenv(name, address)
+    # It asks Google for the kind of the bucket, and its warnings would fill a pipe.
+    monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+    return store
+
+
 @pytest.fixture(autouse=True)
 def scratch(store, monkeypatch, tmp_path):
     store.fault, store.watch = "", lambda method, path: None
@@ -90,11 +127,15 @@ def start(config: ExperimentConfig, recipe: Path, address: str, count: int) -> l
     )
 
 
-def downloaded(address: str, folder: Path) -> Path:
+def assert_equal(address: str, whole: Path, folder: Path, cache: Path) -> None:
+    """The run at the address has the metrics and the parameters of the other."""
     import fsspec
 
-    fsspec.filesystem("s3", skip_instance_cache=True).get(address, str(folder), recursive=True)
-    return folder
+    files = fsspec.filesystem(address.partition(":")[0], skip_instance_cache=True)
+    files.get(address, str(folder), recursive=True)
+    assert metrics_of(folder) == metrics_of(whole)
+    for left, right in zip(*(parameters_of(each, on(1, cache), UPDATES) for each in (folder, whole)), strict=True):
+        np.testing.assert_array_equal(left, right)
 
 
 @pytest.fixture(scope="module")
@@ -134,10 +175,18 @@ def test_nothing_is_lost_by_kills_and_faults(store, whole, cache, tmp_path, faul
     store.watch = lambda method, path: None
     (first, said), (second, _) = ends(start(config, tmp_path / "b", address, 2))
     assert (first, second) == (0, 0), said
-    folder = downloaded(address, tmp_path / "got")
-    assert metrics_of(folder) == metrics_of(whole)
-    for left, right in zip(*(parameters_of(each, on(1, cache), UPDATES) for each in (folder, whole)), strict=True):
-        np.testing.assert_array_equal(left, right)
+    assert_equal(address, whole, tmp_path / "got", cache)
+
+
+def test_nothing_is_lost_by_a_kill_at_an_emulator_of_gcs(google, whole, cache, tmp_path):
+    config, address = on(4, cache), "gs://bucket/run"
+    processes = start(config, tmp_path / "a", address, 2)
+    kill_at(google, processes, "POST", "checkpoints%2F4%2Frest%2Focdbt.process_1")
+    assert [status for status, _ in ends(processes)] == [-9, -9]
+    google.watch = lambda method, path: None
+    (first, said), (second, _) = ends(start(config, tmp_path / "b", address, 2))
+    assert (first, second) == (0, 0), said
+    assert_equal(address, whole, tmp_path / "got", cache)
 
 
 def test_a_replaced_object_is_found_and_the_run_resumes_from_the_checkpoint_before(store, cache, tmp_path):

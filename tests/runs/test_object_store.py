@@ -447,15 +447,22 @@ def test_a_run_at_s3_that_was_killed_equals_one_that_was_not(cache, elsewhere, b
     assert load(bucket).translate(["a b"]) == load(tmp_path / "whole").translate(["a b"])
 
 
+def test_watch_waits_until_the_run_is_in_the_store(store, monkeypatch, capsys):
+    monkeypatch.setattr(time, "sleep", lambda seconds: store.put(str(OLD_RUN), "/bucket/run", recursive=True))
+    monkeypatch.setattr("transformer_jax.runs.watch.watch", lambda run, *others, pause: [str(run.path)])
+    assert main(["evaluate", "--watch", f"--workdir={RUN}"]) == 0
+    waiting = f"{RUN}: no config.json yet; waiting for the run to begin\n"
+    assert capsys.readouterr().out.startswith(f"{waiting}{RUN}\nthe run has ended; scores: {RUN}/evaluate-validation/")
+
+
 @pytest.mark.slow
 def test_checkpoints_at_s3_are_scored_while_the_run_trains(cache, elsewhere, bucket, tmp_path, capsys):
     config = tiny_config(cache, evaluate_every=0, num_updates=60, keep_last=60)
     training = start(tmp_path / "run", config, bucket)
     files = fsspec.filesystem("s3", skip_instance_cache=True)
-    while not files.exists("bucket/run/checkpoints/3") and training.poll() is None:
-        time.sleep(0.5)
     assert main(["evaluate", "--watch", "--poll_seconds=0.5", f"--workdir={bucket}"]) == 0
     said = capsys.readouterr().out
+    assert said.startswith(f"{bucket}: no config.json yet; waiting for the run to begin")
     assert finished(training)[0] == 0
     scores = files.cat_file("bucket/run/evaluate-validation/metrics.jsonl").decode().splitlines()
     assert [json.loads(line)["step"] for line in scores] == [*range(3, 61, 3)], said

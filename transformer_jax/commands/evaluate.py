@@ -2,16 +2,21 @@ import json
 import shlex
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import chosen_runs, ensemble_flag, open_runs, run_config, run_flags
+from transformer_jax.commands.stored_runs import run_on_copies
 from transformer_jax.config import ConfigError, ExperimentConfig, load_run_config
 from transformer_jax.config.plugins import plugin_flags
+from transformer_jax.config.recipes import CONFIG_FILE
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.runtime.object_store import SharedFolder
 from transformer_jax.runtime.open_copies import refresh_copy, with_addresses
 from transformer_jax.runtime.startup import program_name
 
@@ -47,14 +52,14 @@ def evaluate(values: flags.Values) -> int:
     --watch scores every checkpoint of a run that another process trains as it appears, on the whole of --split (default:
     validation), so that the run itself need not validate (--config.training.evaluate_every=0). Give this process its own
     device: CUDA_VISIBLE_DEVICES, or JAX_PLATFORMS=cpu. It writes metrics.jsonl and TensorBoard events to evaluate-SPLIT/ in the
-    run directory; --checkpoint=best uses these scores if the run has none. It ends with the run, and waits for a run that was
-    interrupted or killed.
+    run directory; --checkpoint=best uses these scores if the run has none. It waits for a run that has not begun, or was
+    interrupted or killed, and ends with the run, or, after SIGUSR1, when all checkpoints are scored.
     """
+    if values.watch:
+        return _wait_and_watch(values)
     config = run_config(values)
     if config.scores_translations:
         config.evaluation.require_installed(config.data.target_language)
-    if values.watch:
-        return _watch(values, config)
     if not values.distributed:
         return _score(values, config)
     from transformer_jax.runtime.distributed import ending_with_others
@@ -136,13 +141,31 @@ def _given_text(values: flags.Values, config: ExperimentConfig) -> Any:
     return task.open_text(config, values.source, values.references)
 
 
-def _watch(values: flags.Values, config: ExperimentConfig) -> int:
+def _wait_and_watch(values: flags.Values) -> int:
+    """Scores checkpoints, when the run has begun."""
     for name in ("checkpoint", "average", "ensemble", "distributed", "json", "examples"):
         if values[name].present:
             problem = "--watch scores each checkpoint alone, in one process, and keeps a log; leave it out"
             raise ConfigError(f"--{name}: {problem}")
     if values.source or values.references:
         raise ConfigError("--source: --watch scores a split of the data; leave it out, or name the text with data.test")
+    ended: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, frame: ended.append(number))
+    folder, said = SharedFolder(values.workdir, "--workdir"), ""
+    while CONFIG_FILE not in folder.names(""):
+        if ended:
+            raise ConfigError(f"--workdir: {values.workdir}: the run has not begun: no {CONFIG_FILE} in it")
+        if not said:
+            said = f"{values.workdir}: no {CONFIG_FILE} yet; waiting for the run to begin"
+            print(said, flush=True)
+        time.sleep(values.poll_seconds)
+    return run_on_copies("evaluate", partial(_watch, is_over=lambda: bool(ended)), values)
+
+
+def _watch(values: flags.Values, is_over: Callable[[], bool]) -> int:
+    config = run_config(values)
+    if config.scores_translations:
+        config.evaluation.require_installed(config.data.target_language)
     from transformer_jax.runs.watch import watch
     from transformer_jax.runtime.hardware import start_jax
 
@@ -156,9 +179,11 @@ def _watch(values: flags.Values, config: ExperimentConfig) -> int:
         print(f"the run keeps its last {training.keep_last} checkpoints only, the best or not (training.keep_last)")
     start_jax(config.data.cache_directory)
 
-    def pause() -> None:
+    def pause() -> bool:
         time.sleep(values.poll_seconds)
+        is_last = is_over()
         refresh_copy(run.path)
+        return is_last
 
     for line in watch(run, config, split, folder, pause=pause):
         print(with_addresses(line), flush=True)

@@ -143,9 +143,6 @@ def _follower(command: list[str], workdir: str) -> Sweep | Evaluation:
         values = flags.parse(evaluate.flags, arguments)
         if values.workdir != workdir:
             raise ConfigError(f"evaluate: --workdir={values.workdir} is another run; write --workdir={workdir}")
-        if values.watch and is_address(workdir):
-            problem = "a job beside a run in an object store does not see when the run begins and ends"
-            raise ConfigError(f"evaluate: {problem}; leave out --watch to score the run at its end")
         return Evaluation(tuple(command), workdir, values.watch)
     if name != "sweep":
         raise ConfigError(f"{name!r} cannot follow a run; write evaluate or sweep with its flags after the second --")

@@ -26,13 +26,14 @@ MAX_ATTEMPTS = 3
 
 
 def watch(
-    run: RunDirectory, config: ExperimentConfig, split: str, folder: Path, *, pause: Callable[[], None]
+    run: RunDirectory, config: ExperimentConfig, split: str, folder: Path, *, pause: Callable[[], bool | None]
 ) -> Iterator[str]:
     """Scores every checkpoint on the whole of ``split``, oldest first, and waits for more until the run has ended.
 
     Yields a line for each. Appends ``SPLIT/METRIC`` for each metric to ``metrics.jsonl`` and TensorBoard events in ``folder``,
-    and skips checkpoints that are scored there. ``pause`` waits a while. Checkpoints that the run deletes before or while they
-    are read are left out. ``config``: of the run, perhaps with other decoding settings.
+    and skips checkpoints that are scored there. ``pause`` waits a while, and returns True if no checkpoint will follow.
+    Checkpoints that the run deletes before or while they are read are left out. ``config``: of the run, perhaps with other
+    decoding settings.
     Raises DataError, before it waits, when the data has no such split; ConfigError when ``folder`` holds scores of other
     decoding settings, or another process is writing them.
     """
@@ -49,7 +50,8 @@ def watch(
         if not run.has_checkpoints():
             yield f"{run.checkpoints}: no checkpoint yet; waiting"
         while not run.has_checkpoints():
-            pause()
+            if pause() and not run.has_checkpoints():
+                return
         # Scores beyond the newest checkpoint are of an earlier run in this folder.
         newest = run.checkpoint_steps()[-1]
         with (
@@ -65,7 +67,7 @@ def _scored(
     split: str,
     log: MetricsLog,
     tensorboard: TensorBoard,
-    pause: Callable[[], None],
+    pause: Callable[[], bool | None],
 ) -> Iterator[str]:
     """Scores checkpoints until the end of the run; a line for each."""
     selection, mesh = config.selection, make_mesh(config.mesh)
@@ -74,16 +76,16 @@ def _scored(
     like = sharded_shapes(jax.eval_shape(task.objective.init_params, jax.random.key(0)), mesh)
     found = {record["step"]: record[f"{split}/{selection.name}"] for record in log.earlier}
     failures: Counter[int] = Counter()
-    refused = set[int]()
+    refused, is_last = set[int](), None
     while True:
         # Before the folder is read, so that no checkpoint saved before the end is missed.
-        is_over = _is_over(run)
+        is_over = is_last or _is_over(run)
         done = {*found, *(step for step, count in failures.items() if count >= MAX_ATTEMPTS)}
         waiting = [step for step in run.checkpoint_steps() if step > 0 and step not in done]
         if not waiting:
             if is_over:
                 return
-            pause()
+            is_last = pause()
             continue
         step = waiting[0]
         try:

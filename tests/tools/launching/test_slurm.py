@@ -114,42 +114,23 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-@pytest.fixture
-def watching(started, notes, program, tmp_path, monkeypatch):
-    """The job of ``watch`` beside job 72; ``squeue`` answers when ``notes/queue`` exists, and notes that it was asked."""
+def test_watch_is_told_again_and_again_that_the_run_has_left_the_queue(started, notes, program):
+    """``squeue`` answers when ``notes/queue`` exists. The stand-in for ``evaluate`` does not handle the signal."""
     program("squeue", 'echo "$@" >> "$NOTES/squeue"; cat "$NOTES/queue" 2> /dev/null')
-    monkeypatch.setenv("HOME", str(tmp_path))
-    script = sbatch_script(settings(nodes=1, gpus_per_node=0, time="1:00:00"), watch("~/a run"))
-    script = re.sub("sleep [0-9]+", "sleep 0.05", script)
-    return lambda: started(script, "forever", RUN="72")
-
-
-def test_watch_waits_for_the_run_and_ends_when_it_has_left_the_queue_without_success(watching, notes, tmp_path):
-    job = watching()
+    program("scancel", 'echo "$@" >> "$NOTES/scancel"; xargs kill -USR1 < "$NOTES/pids"')
+    script = sbatch_script(settings(nodes=1, gpus_per_node=0, time="1:00:00"), watch())
+    job = started(re.sub("sleep [0-9]+", "sleep 0.05", script), "forever", RUN="72")
     # SLURM does not answer, and then lists the run, as it does while the run waits to start again.
     until(lambda: has_lines(notes / "squeue", 2))
     write_whole(notes / "queue", "172\n72\n")
-    until(lambda: has_lines(notes / "squeue", 5))
-    assert not (notes / "arguments-0").exists()
-    (tmp_path / "a run").mkdir()
-    (tmp_path / "a run/config.json").touch()
-    until((notes / "ready-0").exists)
-    assert (notes / "arguments-0").read_text().splitlines() == ["evaluate", "--watch", "--workdir=~/a run"]
-    outcome = tmp_path / "a run/outcome.json"
-    write_whole(outcome, '{\n  "reason": "finished",\n}')
-    write_whole(notes / "queue", "172\n")
-    asked = len((notes / "squeue").read_text().splitlines())
-    until(lambda: has_lines(notes / "squeue", asked + 3))
+    until(lambda: has_lines(notes / "squeue", 5) and (notes / "ready-0").exists())
+    assert (notes / "arguments-0").read_text().splitlines() == ["evaluate", "--watch", "--workdir=/shared/runs/base"]
     assert not (notes / "scancel").exists()
-    write_whole(outcome, '{\n  "reason": "failed",\n}')
-    assert job.wait(20) == 0
-    assert (notes / "saved").exists() and not (notes / "scontrol").exists()
-
-
-def test_watch_ends_if_the_run_is_canceled_before_it_begins(watching, notes):
-    (notes / "queue").touch()
-    assert watching().wait(20) == 128 + signal.SIGTERM
-    assert not (notes / "arguments-0").exists() and not (notes / "scontrol").exists()
+    write_whole(notes / "queue", "172\n")
+    until(lambda: has_lines(notes / "scancel", 2))
+    assert set((notes / "scancel").read_text().splitlines()) == {"--signal=USR1 5000"} and job.poll() is None
+    os.kill(int((notes / "pids").read_text()), signal.SIGTERM)
+    assert job.wait(20) == 0 and not (notes / "scontrol").exists()
 
 
 def until_ready(notes: Path, number: int) -> None:

@@ -64,18 +64,18 @@ step=$!
 wait "$step"
 status=$?
 """
-# The step waits for the run, and ends by itself once the run is complete. If the job of the run has ended before, it is ended.
+# The step waits for the run, and ends once the run is complete, or once all is scored after the job of the run has ended.
 WATCHED = """while kill -0 $$ 2> /dev/null; do
     sleep 30
     if queue=$(squeue --me --noheader --format=%A) && ! grep --quiet --line-regexp "$RUN" <<< "$queue"; then
-        # A shared disk may show the outcome late.
+        # A shared disk may show the last checkpoint late.
         sleep 90
-        grep --no-messages '"reason"' {folder}/outcome.json | grep --quiet --invert-match 'interrupted\\|failed' \\
-            || {{ echo "job $RUN ended before its run was complete"; scancel --signal=TERM "$SLURM_JOB_ID"; }}
+        scancel --signal=USR1 "$SLURM_JOB_ID"
     fi
 done &
 """
-HAS_BEGUN = 'until test -e "$0/config.json"; do sleep 10; done; exec "$@"'
+# Until the step handles the signal.
+WATCHING = """bash -c 'trap "" USR1; exec "$@"' bash """
 REQUEUED = """job=$SLURM_JOB_ID
 if [ -n "${{SLURM_ARRAY_JOB_ID-}}" ]; then job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID; fi
 
@@ -201,9 +201,7 @@ def sbatch_script(settings: SlurmSettings, workload: Training | Sweep | Evaluati
     # Since version 22.05 srun no longer takes --cpus-per-task from the job.
     cpus = f"--cpus-per-task={settings.cpus}"
     if isinstance(workload, Evaluation) and workload.is_beside:
-        home, below = ('"$HOME"', workload.workdir[1:]) if workload.workdir.startswith("~/") else ("", workload.workdir)
-        folder = home + shlex.quote(below.rstrip("/"))
-        begins, command = WATCHED.format(folder=folder), f"bash -c '{HAS_BEGUN}' {folder} {command}"
+        begins, command = begins + WATCHED, WATCHING + command
     run = begins + RUN.format(srun_flags=shlex.join(["--kill-on-bad-exit=1", *gpus, cpus]), command=command)
     if settings.time is not None:
         run = REQUEUED.format(run=run)
