@@ -146,5 +146,6 @@ def test_every_product_has_the_precision_of_the_policy(name):
     config = RnnConfig(d_hidden=SIZE, d_attention=WIDTH, bidirectional_encoder=False)
     site = Site("decoder", "cross", 1, is_causal=False)
     module = registered("rnn_attention")[name](None, config, site, precision=POLICIES["float32_exact"])
-    steps = jax.make_jaxpr(partial(module.init, method=two_steps))(jax.random.key(0), QUERY, MEMORY, MASK)
-    assert "HIGHEST" in str(steps) and "precision=None" not in str(steps)
+    steps = str(jax.make_jaxpr(partial(module.init, method=two_steps))(jax.random.key(0), QUERY, MEMORY, MASK))
+    products = steps.count("dot_general[") + steps.count("conv_general_dilated[")
+    assert products == steps.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") > 0

@@ -97,19 +97,19 @@ def test_one_process_resumes_to_the_bit_but_not_a_run_that_is_started_anew(cache
         return die
 
     config, folder = settings(cache, patience=3), tmp_path / "run"
-    assert train(config, tmp_path / "whole", 2).reason == "finished"
+    assert train(config, tmp_path / "whole").reason == "finished"
     with pytest.raises(RuntimeError, match="killed"):
-        train(config, folder, 2, callbacks=[die_after(11)])
+        train(config, folder, callbacks=[die_after(11)])
     assert sorted(each.name for each in scratch.glob("local-*/0/*")) == ["10", "8"]
     shutil.copytree(scratch, tmp_path / "kept")
-    assert train(config, folder, 2).reason == "finished"
+    assert train(config, folder).reason == "finished"
     assert "resumed at update 10" in capfd.readouterr().err and not list(scratch.iterdir())
     assert_same_run(tmp_path / "whole", folder, config)
 
     shutil.rmtree(folder)
     shutil.copytree(tmp_path / "kept", scratch, dirs_exist_ok=True)
     with pytest.raises(RuntimeError, match="killed"):
-        train(config, folder, 2, callbacks=[die_after(1)])
-    assert train(config, folder, 2).reason == "finished"
+        train(config, folder, callbacks=[die_after(1)])
+    assert train(config, folder).reason == "finished"
     assert "local checkpoint 10, 8 not used: of another run" in capfd.readouterr().err
     assert_same_run(tmp_path / "whole", folder, config)

@@ -178,16 +178,17 @@ def test_leaves_of_an_optimizer_are_split_as_the_parameters_of_their_path_and_sh
 
 
 def test_moments_of_every_optimizer_are_split_as_their_parameters():
-    mesh, params = make_mesh(MeshConfig(data=2, fsdp=2, tensor=2)), jax.eval_shape(init, jax.random.key(0))
-    shape = params["source_embedding"]["table"].shape
+    mesh, table = make_mesh(MeshConfig(data=2, fsdp=2, tensor=2)), jnp.zeros((8, 4))
+    # Two tables of one shape, split differently.
+    params = {"embedding": {"table": table}, "positions": {"table": table}}
     num_moments = {"sgd": 0, "adagrad": 1, "adafactor": 1}
     for name in CORE["optimizer"]["training.optimizers"].split():
         optimizer = make_optimizer(name, hyperparameters_of(CONFIG), lambda step: 0.1, 0)
         state = TrainState(jnp.zeros(()), params, jax.eval_shape(optimizer.init, params), jnp.zeros(2))
         shardings = state_shardings(state, mesh).optimizer_state
         leaves = zip(*map(jax.tree.leaves, (state.optimizer_state, shardings)), strict=True)
-        specs = [sharding.spec for leaf, sharding in leaves if leaf.shape == shape]
-        assert specs == [P("tensor", "fsdp")] * num_moments.get(name, 2), name
+        specs = [sharding.spec for leaf, sharding in leaves if leaf.shape == table.shape]
+        assert specs == [P("tensor", "fsdp"), P(None, "fsdp")] * num_moments.get(name, 2), name
 
 
 def test_the_rate_is_that_of_the_number_of_the_update_after_a_skipped_one_too():

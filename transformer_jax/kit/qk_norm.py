@@ -21,7 +21,8 @@ class QueryKeyNorm(AttentionChange):
 
     @classmethod
     def of(cls, settings: Any, config: Any, site: Site) -> AttentionChange:
-        return super().of(settings, config, site).clone(epsilon=config.norm_epsilon)
+        sizes = config.num_heads, config.head_key_size, config.d_model
+        return cls(*sizes, site, settings, epsilon=config.norm_epsilon)
 
     def setup(self) -> None:
         self.query_gain = self.param("query_gain", nn.initializers.ones, (self.key_size,))

@@ -61,7 +61,7 @@ def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str], siz
             try:
                 model = resolve(recipe, [*overrides, *settings.items()]).model
                 if size > 1:
-                    widths = {key: getattr(model, key, 0) for key in WIDTHS}
+                    widths = {key: getattr(model, key) for key in WIDTHS if key in declared(type(model))}
                     wider = {f"model.{key}": str(size * width) for key, width in widths.items() if width}
                     contender = replace(contender, settings=settings | wider)
                     resolve(recipe, [*overrides, *contender.settings.items()])

@@ -190,7 +190,8 @@ def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: C
             new = [each for each in (base, *ideas) if each.name not in plan.planned]
             # Times compare only where the base takes turns.
             tried = [base, *(each for each in new if each != base)] if plan.equal == "time" and new else new
-            widths = {each.name: _width(plan, base, each) if plan.equal == "parameters" else {} for each in tried}
+            is_matched = plan.equal == "parameters"
+            widths = {each.name: _width(plan, base, each) if is_matched and each != base else {} for each in tried}
             grids = {each.name: _grid(plan, plan.config_of(each)) for each in new}
             costs = _costs(plan, tried, widths, say)
             for each in new:
