@@ -53,7 +53,7 @@ def training_filters(
     source, target = (each(len, side) for side in sides)
     characters = [each(len, side) for side in texts]
     is_long = np.maximum(*characters) * 4 > MAX_LINE_BYTES
-    for index in np.flatnonzero(is_long):
+    for index in np.flatnonzero(is_long).tolist():
         is_long[index] = any(map(is_overlong, chunk[index]))
     # The empty text is not isspace.
     source_is_empty, target_is_empty = (

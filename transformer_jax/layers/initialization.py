@@ -15,7 +15,8 @@ class Layer(nn.Module):
     @nn.nowrap
     def param(self, name: str, init_fn: Any, *init_args: Any, **options: Any) -> Any:
         """Flax's, which traces the initializer at every call to compare shapes: a third of the time to trace an encoder."""
-        if self.has_variable("params", name) and jnp.shape(found := self.get_variable("params", name)) == init_args[0]:
+        found: Any = self.get_variable("params", name)
+        if found is not None and jnp.shape(found) == init_args[0]:
             return found
         return super().param(name, init_fn, *init_args, **options)
 
