@@ -130,6 +130,6 @@ def test_text_is_named_as_for_training_and_more_freely(checked, pairs, tmp_path,
 def test_text_without_a_vocabulary_is_checked_all_the_same(checked, tmp_path, capsys):
     checked([[f"{number} + 1", ""] for number in range(300)])
     status, table = main(["data", "check", f"{tmp_path}/t.{{en,de}}"]), capsys.readouterr().out
-    assert status == 0
-    assert "filters of training not counted: no vocabulary can be learned from the sample" in table
+    assert status == 1
+    assert "SERIOUS: no vocabulary can be learned from the sample" in table
     assert faults(table)["t.de: empty lines"] == ("300", "t.de:1")

@@ -1,8 +1,9 @@
 """Segmented search finds what the search in one piece finds, whatever leaves the batch and however arrays grow."""
 
 import functools
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import jax
 import jax.numpy as jnp
@@ -114,11 +115,12 @@ def test_an_error_in_a_thread_ends_the_search(fails):
 
 
 def test_threads_trace_the_shapes_of_a_batch_once(tables, limits):
-    traced = []
+    traced, both = [], threading.Barrier(2, timeout=0.3)
 
     def init(params, inputs, capacity):
         traced.append(capacity)
-        time.sleep(0.05)
+        with suppress(threading.BrokenBarrierError):
+            both.wait()
         return lookup_model.make_cache(inputs, WIDTH, capacity)
 
     search = SegmentedSearch(init, unused, plain_search(Rules(1, 1, 0.6)), SearchDevices(threads=2))

@@ -161,6 +161,7 @@ def workload_of(command: list[str], shards: int | None = None) -> Training | Swe
     if name == "train":
         values = flags.parse(train.flags, arguments)
         config = flags.resolve_config(values)
+        config.check_new_run()
         tokenizing = None if shards is None else _tokenizing(values, config, shards)
         return Training((*command, *_shared_cache(values.workdir, config)), values.workdir, config, tokenizing)
     if shards is not None:

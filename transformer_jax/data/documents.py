@@ -34,7 +34,7 @@ def lines(path: Path) -> Iterator[Document]:
 def paragraphs(path: Path) -> Iterator[Document]:
     """Paragraphs separated by a blank line (LF or CRLF).
 
-    A second blank line belongs to the next paragraph; every further pair of them is an empty one.
+    After that blank line, each two blank lines are an empty paragraph; a single one belongs to the next paragraph.
     """
     open_lines: list[str] = []
     num_bytes = 0

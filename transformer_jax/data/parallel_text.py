@@ -177,7 +177,7 @@ def _held_out(corpus: TextCorpus, stamps: tuple[int, ...]) -> list[SentencePair]
     if all(pair in held for pair in corpus._all_pairs(corpus.train)):
         file = corpus.files(corpus.train)[-1]
         raise DataError(
-            f"data.held_out: {file} has only {len(held):,} different pairs: no other is left for training; hold out fewer"
+            f"data.held_out: every pair of {file} equals one of the {len(held):,} held out; hold out fewer, or add text"
         )
     return pairs
 
@@ -222,7 +222,8 @@ def _side_by_side(source_path: Path, target_path: Path, skipped: int) -> Iterato
             yield from pairs
             return
     except ValueError as error:
-        if isinstance(error, DataError):
+        # Of zip, or of a reader.
+        if isinstance(error, DataError) or count_lines(source_path) == count_lines(target_path):
             raise
     sources, targets = count_lines(source_path), count_lines(target_path)
     if sources != targets:

@@ -218,8 +218,8 @@ class DocumentStore(SplitStore):
 
 
 @contextmanager
-def _few_collections() -> Iterator[None]:
-    """Lets the garbage collector run only where many cyclic objects are left: the lists of a chunk have no cycles."""
+def _rare_collections() -> Iterator[None]:
+    """Collects garbage after 100,000 new containers in place of about 2,000: the lists of a chunk have no cycles."""
     thresholds = gc.get_threshold()
     gc.set_threshold(100_000, *thresholds[1:])
     try:
@@ -282,7 +282,7 @@ class PairTokenization(Tokenization[TokenStore]):
     def text(self) -> str:
         return content_of(self.corpus, self.split)
 
-    @_few_collections()
+    @_rare_collections()
     def write(self, directory: Path, shard: Shard = WHOLE_SPLIT) -> None:
         dropped = Counter(dict.fromkeys(training_filters(self.filtering) if self.filtering else (), 0))
         read, corpora = 0, Counter[str]()
@@ -354,7 +354,7 @@ class DocumentTokenization(Tokenization[DocumentStore]):
     def text(self) -> str:
         return content_of(self.source, self.split)
 
-    @_few_collections()
+    @_rare_collections()
     def write(self, directory: Path, shard: Shard = WHOLE_SPLIT) -> None:
         num_bytes, corpora = 0, Counter[str]()
         progress = BuildProgress(self.split, self.source.count_bytes(self.split) // shard.count, unit="bytes")

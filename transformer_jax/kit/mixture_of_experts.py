@@ -121,7 +121,7 @@ class LoadBalanceSettings:
 
 @register("loss_term", "load_balance", settings=LoadBalanceSettings)
 class LoadBalance(LossTerm):
-    """Experts times the sum of token share times mean probability, over layers (Fedus et al. 2022, section 2.2, equation 4).
+    """N times the sum over the N experts of token share times mean probability (Fedus et al. 2022, section 2.2, equation 4).
 
     Shares and means are over all tokens of the batch, padding too; with accumulation over the tokens of a micro-batch, on a
     mesh of ``data`` alone over the tokens of one device. Layers run unrolled, with their activations stored. The heads of

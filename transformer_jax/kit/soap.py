@@ -77,7 +77,7 @@ def soap(settings: SoapSettings, hyperparameters: Hyperparameters) -> list[optax
             lambda covariance, basis: jnp.linalg.qr(matmul(covariance, basis))[0],  # Power iteration (algorithm 4).
             lambda covariance, basis: basis,
         )
-        # The scope tells preflight and duels how often the bases turn.
+        # Preflight and duels read in the scope how often the bases change.
         with jax.named_scope(f"once_in_{settings.precondition_every}"):
             bases = lax.switch(kind, [partial(jax.tree.map, turn) for turn in turns], covariances, state.bases)
         updates = jax.tree.map(step, mu, nu, state.bases)

@@ -10,13 +10,13 @@ from flax.typing import Initializer
 
 
 class Layer(nn.Module):
-    """A module with parameters, whose initializers take a shape."""
+    """A module whose parameters are compared with a shape, without a trace of their initializers."""
 
     @nn.nowrap
     def param(self, name: str, init_fn: Any, *init_args: Any, **options: Any) -> Any:
-        """Flax's, which traces the initializer at every call to compare shapes: a third of the time to trace an encoder."""
+        """The parameter, if it has the shape that the initializer takes; else as in Flax, which traces the initializer."""
         found: Any = self.get_variable("params", name)
-        if found is not None and jnp.shape(found) == init_args[0]:
+        if found is not None and init_args[:1] == (jnp.shape(found),):
             return found
         return super().param(name, init_fn, *init_args, **options)
 

@@ -171,10 +171,8 @@ def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConf
     try:
         filtered = _check_filters(report, sample, names, data, tokenizer)
     except (ConfigError, DataError) as error:
-        filtered = []
-        report.remarks.append(
-            f"filters of training not counted: no vocabulary can be learned from the sample ({error})"
-        )
+        filtered, report.is_serious = [], True
+        report.remarks.append(f"SERIOUS: no vocabulary can be learned from the sample, to count the filters ({error})")
     faults = [UNREADABLE, MORE, SHIFTED, *faults[1:-1], LANGUAGE, COPIES, LENGTHS, TWICE]
     found = dict.fromkeys(faults, total) | dict.fromkeys(filtered, len(sample.pairs))
     return report.table(names, found), report.is_serious

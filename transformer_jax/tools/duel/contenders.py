@@ -59,7 +59,9 @@ def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str], siz
         for name, settings, files in read:
             contender = Contender(name, size, settings, files)
             try:
-                model = resolve(recipe, [*overrides, *settings.items()]).model
+                config = resolve(recipe, [*overrides, *settings.items()])
+                config.check_new_run()
+                model = config.model
                 if size > 1:
                     widths = {key: getattr(model, key) for key in WIDTHS if key in declared(type(model))}
                     wider = {f"model.{key}": str(size * width) for key, width in widths.items() if width}

@@ -271,10 +271,12 @@ def _width(plan: Plan, base: Contender, contender: Contender) -> dict[str, str]:
     first, last = (WIDTH_MULTIPLE, start) if own > wanted else (start - start % WIDTH_MULTIPLE, MOST_WIDENED * start)
     widths = range(max(first, WIDTH_MULTIPLE), last + WIDTH_MULTIPLE, WIDTH_MULTIPLE)
     index = bisect_left(widths, wanted, key=with_width)
-    if index in (0, len(widths)):
+    if index == len(widths) or (index == 0 and with_width(widths[0]) != wanted):
         problem = f"no model.d_ff gives {contender.name} the {wanted:,} parameters of the base"
         raise ConfigError(f"--equal=parameters: {problem}; use another budget")
-    return {"model.d_ff": str(min(widths[index - 1 : index + 1], key=lambda width: abs(with_width(width) - wanted)))}
+    return {
+        "model.d_ff": str(min(widths[max(index - 1, 0) : index + 1], key=lambda width: abs(with_width(width) - wanted)))
+    }
 
 
 def _costs(
@@ -331,7 +333,7 @@ class _Pilot:
 def _count(run: TrainingRun) -> tuple[int, float, int]:
     """Parameters, FLOPs of an update (mean over the first batches), bytes of its state and program for its largest batch.
 
-    FLOPs are preflight's: of the matrix products, forward, backward and in the optimizer, without recomputation.
+    FLOPs are preflight's: matrix products and convolutions, forward, backward and in the optimizer, without recomputation.
     """
     config, update = without_recomputation(run.config), run.update
     sizes = run.task.tokenizers.source.vocabulary_size, run.task.tokenizers.target.vocabulary_size

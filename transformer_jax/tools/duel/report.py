@@ -31,8 +31,8 @@ BUDGETS = {
     "parameters": "All runs have the same number of updates; the feed-forward width, a multiple of 8, matches the parameters.",
 }
 COUNTS = (
-    "FLOPs are of the matrix products: forward, backward and in the optimizer, without recomputation, on the batches of the "
-    "run. Milliseconds were measured in the runs, with the wait for data, without validations and start-up. Memory: the state "
+    "FLOPs are of matrix products and convolutions: forward, backward and in the optimizer, without recomputation, on the "
+    "batches of the run. Milliseconds were measured in the runs, with the wait for data, without validations and start-up. Memory: the state "
     "and the temporary arrays of the compiled update."
 )
 

@@ -187,7 +187,7 @@ def model_flops(config: ExperimentConfig, topology: Topology, batch: PyTree) -> 
 
 
 def product_flops(function: Callable[..., Any], *arguments: Any) -> int:
-    """FLOPs of the matrix products of one call, from its jaxpr: two per multiply-add.
+    """FLOPs of the matrix products and convolutions of one call, from its jaxpr: two per multiply-add.
 
     Arguments may be shapes. A loop of unknown length counts once.
     """
@@ -200,7 +200,7 @@ def _flops_of(jaxpr: core.Jaxpr) -> int:
         total += _product_flops(equation)
         inner = [_flops_of(each) for each in _inner(equation)]
         if equation.primitive.name == "cond":
-            # One branch runs; the largest once in as many calls as a scope once_in_10 around it says.
+            # One branch runs. Inside the scope once_in_10 the largest runs in one of 10 calls.
             scope = re.search(r"once_in_(\d+)", str(equation.source_info.name_stack))
             every = int(scope[1]) if scope else 1
             total += (max(inner) + (every - 1) * min(inner)) // every
@@ -230,7 +230,7 @@ def _product_flops(equation: core.JaxprEqn) -> int:
         outputs = kernel[params["dimension_numbers"].rhs_spec[0]]
         return 2 * math.prod(_shape(equation.outvars[0])) * math.prod(kernel) // (outputs * inserted)
     if name.endswith(("dot", "dot_general", "matmul")):
-        warnings.warn(f"the FLOPs leave out {name}, a product that they do not know", stacklevel=1)
+        warnings.warn(f"the FLOPs of {name} are not counted", stacklevel=1)
     return 0
 
 

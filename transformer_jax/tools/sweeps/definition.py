@@ -213,7 +213,9 @@ def check(sweep: Sweep) -> None:
     bounds: list[dict[str, Value]] = [{}, *({key: end} for key, values in sweep.space.items() for end in values.ends())]
     for point in sweep.points() if sweep.is_grid else bounds:
         try:
-            _require_measured(sweep.metric, sweep.settings(point))
+            settings = sweep.settings(point)
+            settings.check_new_run()
+            _require_measured(sweep.metric, settings)
         except ConfigError as error:
             raise ConfigError(f"{f'trial {point}' if point else 'overrides'}: {error}") from None
 
