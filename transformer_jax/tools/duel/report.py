@@ -32,8 +32,8 @@ BUDGETS = {
 }
 COUNTS = (
     "FLOPs are of matrix products and convolutions: forward, backward and in the optimizer, without recomputation, on the "
-    "batches of the run. Milliseconds were measured in the runs, with the wait for data, without validations and start-up. Memory: the state "
-    "and the temporary arrays of the compiled update."
+    "batches of the run. Milliseconds were measured in the runs, with the wait for data, without validations and start-up. "
+    "Memory: the state and the temporary arrays of the compiled update."
 )
 
 
