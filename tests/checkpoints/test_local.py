@@ -24,10 +24,6 @@ from transformer_jax.training.state import TrainState
 MESH = MeshConfig(data=2, fsdp=2, tensor=2)
 
 
-class Killed(Exception):
-    """Ends a run without an end."""
-
-
 @pytest.fixture
 def run(tmp_path, monkeypatch) -> RunDirectory:
     """The folder of a run that was started and has a checkpoint of update 2."""
@@ -40,7 +36,7 @@ def run(tmp_path, monkeypatch) -> RunDirectory:
 
 
 def at(step: int, mesh: MeshConfig = MESH, devices: int = 8) -> TrainState:
-    """Arrays that are divided between devices, and such that are not; the table has a file of its own."""
+    """Some arrays are divided between devices, others replicated; the table has a file of its own."""
     table = jax.random.normal(jax.random.key(0), (256, 128))
     state = TrainState(
         step=jnp.int32(step),
@@ -57,27 +53,21 @@ def largest_file(folder: Path) -> Path:
 
 def save(run: RunDirectory, *steps: int) -> Path:
     """Saves the states of these updates in a run that is killed; returns their folder."""
-    with pytest.raises(Killed), LocalCheckpoints(run, 1) as checkpoints:
+    with closing(LocalCheckpoints(run, 1)) as checkpoints:
         for step in steps:
             checkpoints.save(at(step), {"counters": step})
-        raise Killed
     (folder,) = (run.path.parent / "scratch").glob("local-*/0")
     return folder
 
 
 def restored(run: RunDirectory, like: TrainState | None = None, every: int = 1, *, is_logged: bool = True) -> tuple:
     """Update, counters and notes of what the next start restores."""
-    with (
-        closing(Checkpoints(run.checkpoints)) as checkpoints,
-        pytest.raises(Killed),
-        LocalCheckpoints(run, every) as here,
-    ):
+    with closing(Checkpoints(run.checkpoints)) as checkpoints, closing(LocalCheckpoints(run, every)) as here:
         state, progress, notes = here.restore_newest(checkpoints, like or at(0), lambda step, progress: is_logged)
         saved = at(int(state.step))
         for left, right, wanted in zip(*map(jax.tree.leaves, (saved, state, like or at(0))), strict=True):
             np.testing.assert_array_equal(left, right)
             assert right.sharding == wanted.sharding
-        raise Killed
     return int(state.step), progress["counters"], notes
 
 
@@ -88,10 +78,11 @@ def test_the_newest_of_two_comes_back_to_the_bit(run):
     assert restored(run, every=0) == (2, 2, [])
     # Restoring removes nothing; the first save removes what was not restored.
     assert restored(run)[0] == 5
-    with LocalCheckpoints(run, 1) as checkpoints:
+    with closing(LocalCheckpoints(run, 1)) as checkpoints:
         checkpoints.save(at(3), {})
         checkpoints._manager.wait_until_finished()
         assert sorted(each.name for each in folder.iterdir()) == ["3"]
+        checkpoints.remove()
     assert not folder.parent.exists(), "a run that ends removes them"
 
 
@@ -118,7 +109,7 @@ def test_a_damaged_one_gives_way_to_the_one_before(run, damage):
     assert refused.startswith("local checkpoint 4 not used: damaged")
 
 
-def test_those_of_another_run_mesh_or_log_are_left_alone(run, monkeypatch):
+def test_another_run_mesh_or_log_has_no_use_for_them(run, monkeypatch):
     save(run, 3, 4)
     assert restored(run, at(0, MeshConfig(data=1), 1)) == (
         2,
@@ -163,17 +154,19 @@ def test_a_save_that_fails_is_reported_and_leaves_nothing(run, monkeypatch, capf
     def refuse() -> None:
         raise StoreError("s3://bucket/run: does not answer")
 
-    with LocalCheckpoints(run, 1) as checkpoints:
-        monkeypatch.setattr(local, "upload_logs", refuse)
-        checkpoints.save(at(3), {})
-        checkpoints._attempt(checkpoints._manager.wait_until_finished)
-        assert "no local checkpoint (s3://bucket/run: does not answer); the run continues" in capfd.readouterr().err
-        assert not list(checkpoints._folder.iterdir())
-        monkeypatch.undo()
-        for step in (4, 5):
+    with closing(LocalCheckpoints(run, 1)) as checkpoints:
+        for step in (3, 4):
             checkpoints.save(at(step), {})
         checkpoints._manager.wait_until_finished()
-        assert sorted(each.name for each in checkpoints._folder.iterdir()) == ["4", "5"]
+        with monkeypatch.context() as failing:
+            failing.setattr(local, "upload_logs", refuse)
+            checkpoints.save(at(5), {})
+            checkpoints._attempt(checkpoints._manager.wait_until_finished)
+        assert "no local checkpoint (s3://bucket/run: does not answer); the run continues" in capfd.readouterr().err
+        for step in (6, 7):
+            checkpoints.save(at(step), {})
+        checkpoints._manager.wait_until_finished()
+        assert sorted(each.name for each in checkpoints._folder.iterdir()) == ["6", "7"]
 
 
 def test_the_log_of_a_run_in_a_store_is_uploaded_before_a_checkpoint_counts(run, monkeypatch, tmp_path):

@@ -239,8 +239,8 @@ def test_files_that_are_missing_or_empty_a_corpus_that_is_filtered_away_and_a_wo
     corpus = open_corpus(data_of(folder, validation=""), 0)
     with pytest.raises(DataError, match=r"--config\.data\.validation='fr=FILES de=FILES bt=FILES', or hold out"):
         corpus.pairs("validation")
-    with pytest.raises(DataError, match=r"data.held_out: 9 of 10 pairs of .*/de\.de; hold out"):
-        list(open_corpus(data_of(folder, validation="", held_out=9), 0).pairs("train"))
+    with pytest.raises(DataError, match=r"data.held_out: 90 of 40 pairs of .*/fr\.fr; hold out"):
+        list(open_corpus(data_of(folder, validation="", held_out=90), 0).pairs("train"))
     with pytest.raises(DataError, match="nothing of the corpus 'de' is left"):
         times_an_epoch({"fr": 3, "de": 0, "bt": 1}, data_of(folder))
     with pytest.raises(ConfigError, match="data.train: the store has the corpora fr, it; name them so"):

@@ -42,7 +42,8 @@ def settings(cache: Path, **training: object) -> ExperimentConfig:
 
 
 def on_two(cache: Path) -> ExperimentConfig:
-    return replace(settings(cache, evaluate_every=0), mesh=MeshConfig(data=2, fsdp=2, tensor=1))
+    """Each process holds half of every array."""
+    return replace(settings(cache, evaluate_every=0), mesh=MeshConfig(data=1, fsdp=4, tensor=1))
 
 
 def train_on_two(cache: Path, folder: Path, extra: str = "") -> list[tuple[int, str]]:

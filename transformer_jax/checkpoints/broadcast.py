@@ -21,20 +21,22 @@ UNREAD = ...
 def read_once(like: PyTree) -> PyTree:
     """``like`` with shardings over one replica of each array, ``UNREAD`` where this process has none of its devices.
 
-    The replicas read equal parts of the bytes, each of neighbors, which are close to each other in the files.
+    Each replica reads an equal part of the bytes, in consecutive arrays, since their files have them in this order.
     """
     total = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(like))
     before = 0
 
     def of_one_replica(leaf: Any) -> Any:
         nonlocal before
-        share = before / total
+        share = before / max(total, 1)
         before += math.prod(leaf.shape) * leaf.dtype.itemsize
         if not (axes := replica_axes(leaf)):
             return leaf
         mesh = leaf.sharding.mesh
         sizes = [mesh.shape[axis] for axis in axes]
-        chosen = dict(zip(axes, np.unravel_index(int(share * math.prod(sizes)), sizes), strict=True))
+        chosen = dict(
+            zip(axes, np.unravel_index(min(int(share * math.prod(sizes)), math.prod(sizes) - 1), sizes), strict=True)
+        )
         index = (slice(chosen[axis], chosen[axis] + 1) if axis in chosen else slice(None) for axis in mesh.axis_names)
         one = NamedSharding(Mesh(mesh.devices[tuple(index)], mesh.axis_names), leaf.sharding.spec)
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=one) if one.addressable_devices else UNREAD

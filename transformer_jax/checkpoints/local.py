@@ -1,4 +1,4 @@
-"""Local checkpoints: between those of the run directory, each process saves its shards on a disk or in the memory of its host.
+"""Local checkpoints: between two checkpoints of a run, each process saves its shards on a disk or in the memory of its host.
 
 Orbax writes them, for each process alone: none waits for another. Its own emergency checkpoints
 (``orbax.checkpoint.experimental.emergency``) hold one item, without the progress of the run, and need two replicas.
@@ -48,7 +48,7 @@ class LoggedFolder(DigestedFolder):
 
 
 class LocalCheckpoints:
-    """The newest local checkpoints of one process, in a folder of its host; a run that ends removes them. ``every`` 0: none.
+    """The newest local checkpoints of one process, in a folder of its host. With ``every=0`` there are none.
 
     All processes make the same calls. Each checkpoint names its run, the start that wrote it, the number of processes and the
     shards of this one.
@@ -64,13 +64,16 @@ class LocalCheckpoints:
             folder = scratch_folder() / f"local-{address}" / str(jax.process_index())
             self._folder = require_writable(folder, f"training.local_checkpoint_every: {SCRATCH}")
 
-    def __enter__(self) -> "LocalCheckpoints":
-        return self
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+    def close(self) -> None:
+        """Waits for writing to finish."""
         if self._manager:
             self._attempt(self._manager.close)
-        if self._is_on and error is None:
+            self._manager = None
+
+    def remove(self) -> None:
+        """Closes and removes the checkpoints, when the run is over."""
+        self.close()
+        if self._is_on:
             shutil.rmtree(self._folder, ignore_errors=True)
             # Another process of this host may have a folder there.
             with suppress(OSError):
@@ -96,22 +99,29 @@ class LocalCheckpoints:
         Raises CheckpointError when there is none.
         """
         newest, notes = checkpoints.steps()[-1], list[str]()
-        if found := self._restore_newer(newest, like, is_logged, notes):
+        if found := self._restore_between(newest, sys.maxsize, like, is_logged, notes):
             return *found, notes
-        state, progress, damaged = checkpoints.restore_newest(like)
+        try:
+            state, progress, damaged = checkpoints.restore_newest(like)
+        except CheckpointError:
+            if found := self._restore_between(-1, newest, like, is_logged, notes):
+                return *found, notes
+            raise
         notes += damaged
-        sound = int(state.step)
-        if sound < newest and (found := self._restore_newer(sound, like, is_logged, notes)):
+        if int(state.step) < newest and (
+            found := self._restore_between(int(state.step), newest, like, is_logged, notes)
+        ):
             return *found, notes
         return state, progress, notes
 
-    def _restore_newer(
-        self, step: int, like: TrainState, is_logged: IsLogged, notes: list[str]
+    def _restore_between(
+        self, step: int, last: int, like: TrainState, is_logged: IsLogged, notes: list[str]
     ) -> tuple[TrainState, Progress] | None:
+        """The newest usable state after ``step``, up to ``last``."""
         if not self._is_on:
             return None
         run = from_first(self._run.first_start, "run.json")
-        newer = [name for name in step_names(self._folder) if int(name) > step]
+        newer = [name for name in step_names(self._folder) if step < int(name) <= last]
         here = {name: self._usable(name, run, like, is_logged) for name in newer}
         of_all = from_all(f"local checkpoints {self._start} {step}", here)
         refused: dict[str, list[str]] = {}
@@ -171,7 +181,8 @@ class LocalCheckpoints:
         self._run_id = from_first(self._run.first_start, "run.json")
         for name in step_names(self._folder):
             if int(name) != self._restored:
-                shutil.rmtree(self._folder / name)
+                shutil.rmtree(self._folder / name, ignore_errors=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
         DiskFolder(self._folder).remove_unfinished()
         handlers, options = ocp.DefaultCheckpointHandlerRegistry(), alone()
         # As in Orbax's emergency checkpoints: each process writes its shards, a replicated one too, and their description.
@@ -199,6 +210,9 @@ class LocalCheckpoints:
                 raise
             sys.stderr.write(f"{self._folder}: no local checkpoint ({first_line(error)}); the run continues\n")
             DiskFolder(self._folder).remove_unfinished()
+            # After a failed write Orbax does not delete the checkpoint that the new one replaces, and forgets it.
+            for name in set(step_names(self._folder)) - {str(step) for step in self._manager.all_steps()}:
+                shutil.rmtree(self._folder / name, ignore_errors=True)
 
 
 def _layout(state: PyTree) -> str:

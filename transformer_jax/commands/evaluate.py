@@ -16,7 +16,7 @@ from transformer_jax.config.plugins import plugin_flags
 from transformer_jax.config.recipes import CONFIG_FILE
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.atomic_files import require_writable
-from transformer_jax.runtime.object_store import SharedFolder
+from transformer_jax.runtime.object_store import SharedFolder, StoreError
 from transformer_jax.runtime.open_copies import refresh_copy, with_addresses
 from transformer_jax.runtime.startup import program_name
 
@@ -151,13 +151,23 @@ def _wait_and_watch(values: flags.Values) -> int:
         raise ConfigError("--source: --watch scores a split of the data; leave it out, or name the text with data.test")
     ended: list[int] = []
     signal.signal(signal.SIGUSR1, lambda number, frame: ended.append(number))
-    folder, said = SharedFolder(values.workdir, "--workdir"), ""
-    while CONFIG_FILE not in folder.names(""):
+    if Path(values.workdir).is_file():
+        raise ConfigError(f"--workdir: {values.workdir} is a file; give the directory of a run")
+    folder, is_waiting = SharedFolder(values.workdir, "--workdir"), False
+    while True:
+        try:
+            if CONFIG_FILE in folder.names(""):
+                break
+        except StoreError as error:
+            # A wrong address or missing credentials fail at once.
+            if not is_waiting:
+                raise
+            print(f"{error}; the store is asked again", flush=True)
         if ended:
             raise ConfigError(f"--workdir: {values.workdir}: the run has not begun: no {CONFIG_FILE} in it")
-        if not said:
-            said = f"{values.workdir}: no {CONFIG_FILE} yet; waiting for the run to begin"
-            print(said, flush=True)
+        if not is_waiting:
+            print(f"{values.workdir}: no {CONFIG_FILE} yet; waiting for the run to begin", flush=True)
+        is_waiting = True
         time.sleep(values.poll_seconds)
     return run_on_copies("evaluate", partial(_watch, is_over=lambda: bool(ended)), values)
 
@@ -182,11 +192,13 @@ def _watch(values: flags.Values, is_over: Callable[[], bool]) -> int:
     def pause() -> bool:
         time.sleep(values.poll_seconds)
         is_last = is_over()
-        refresh_copy(run.path)
-        return is_last
+        # All checkpoints that were saved before the signal must be here.
+        return refresh_copy(run.path) and is_last
 
     for line in watch(run, config, split, folder, pause=pause):
         print(with_addresses(line), flush=True)
         refresh_copy(run.path)
-    print(with_addresses(f"the run has ended; scores: {folder / 'metrics.jsonl'}"))
+    scores = folder / "metrics.jsonl"
+    found = f"scores: {scores}" if scores.is_file() else "no checkpoint was scored"
+    print(with_addresses(f"the run has ended; {found}"))
     return 0

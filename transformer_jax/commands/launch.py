@@ -66,7 +66,9 @@ USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND [-- evaluate|sweep
     flags.string("namespace", None, "kubernetes: namespace"),
     flags.string("queue", None, "kubernetes: local queue of Kueue that starts the job"),
     flags.string("secret", None, "kubernetes: a Secret with environment variables, such as WANDB_API_KEY"),
-    flags.string("volume_claim", None, "kubernetes: claim of the shared disk; skypilot: volume; unless gs:// or s3://"),
+    flags.string(
+        "volume_claim", None, "kubernetes: claim of the shared disk; skypilot: volume; not needed at gs:// or s3://"
+    ),
     flags.string("gpu_type", None, "kubernetes: gke-accelerator, such as nvidia-h100-80gb; skypilot: such as H100"),
     flags.string("mount_path", "/shared", "kubernetes, skypilot: mount point of the shared disk in pods and nodes"),
     flags.integer("nodes", 1, "machines of a run", lower_bound=1),

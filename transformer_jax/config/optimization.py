@@ -94,8 +94,8 @@ class TrainingConfig:
     checkpoint_every: int = setting(1000, "Updates between checkpoints.")
     local_checkpoint_every: int = setting(
         0,
-        "Updates between local checkpoints, which each process writes below $TRANSFORMER_JAX_SCRATCH between the others, and "
-        "which a killed run resumes from; 0: none.",
+        "Updates between local checkpoints: each process saves its shards below $TRANSFORMER_JAX_SCRATCH, and a killed run "
+        "resumes from them; 0: none.",
         at_least=0,
         changeable=True,
     )

@@ -16,9 +16,6 @@ KINDS = ("start_up", "compile", "data_wait", "step", "evaluation", "checkpoint",
 TRAINING = ("step", "data_wait")
 """Kinds that count for the speed of training."""
 
-BETWEEN_UPDATES = ("evaluation", "checkpoint")
-"""Other kinds that recur until the run ends."""
-
 SECONDS_BETWEEN_WRITES = 10.0
 # The current speed is measured over the last 30 seconds or the last 10 % of the run, and over at least 10 updates.
 RECENT_SECONDS, RECENT_SHARE, RECENT_UPDATES = 30.0, 0.1, 10

@@ -18,7 +18,7 @@ class LogContents(NamedTuple):
 
     @classmethod
     def until(cls, path: Path, step: int) -> "LogContents":
-        """Of the lines up to ``step``; raises DataError when the log is damaged."""
+        """The contents up to ``step``; raises DataError when the log is damaged."""
         lines = [_line(record) for record in read_metrics(path) if record["step"] <= step]
         return cls(len(lines), sha256("".join(lines).encode()).hexdigest())
 

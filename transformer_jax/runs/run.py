@@ -12,7 +12,7 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.local import LocalCheckpoints
 from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Metric, hyperparameters_of, to_json
-from transformer_jax.runs.goodput import BETWEEN_UPDATES, TRAINING, Clock, Goodput
+from transformer_jax.runs.goodput import TRAINING, Clock, Goodput
 from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.runs.metrics_log import MetricsLog
 from transformer_jax.runs.run_directory import RunDirectory
@@ -190,10 +190,12 @@ class TrainingRun:
     @property
     def seconds_per_update(self) -> float:
         """Recent seconds of this process for an update with its share of validations and checkpoints, without compilation."""
-        training = self.config.training
+        training, made = self.config.training, self.number - self.first_update
+        saves = (training.evaluate_every, training.checkpoint_every, training.local_checkpoint_every)
         # A process that resumed just before a validation has paid for it in few updates.
-        updates = max(self.number - self.first_update, training.evaluate_every or training.checkpoint_every)
-        return self.clock.recent_update_seconds() + self.clock.total(BETWEEN_UPDATES) / updates
+        evaluation = self.clock.total(["evaluation"]) / max(made, training.evaluate_every, 1)
+        checkpoint = self.clock.total(["checkpoint"]) / max(made, min(filter(None, saves)))
+        return self.clock.recent_update_seconds() + evaluation + checkpoint
 
     def is_logged_after(self, number: int) -> bool:
         return number % self.config.training.log_every == 0

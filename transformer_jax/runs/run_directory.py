@@ -138,7 +138,7 @@ class RunDirectory:
         require_settings(self.path)
 
     def first_start(self) -> str:
-        """A digest of the first start in ``run.json``, which tells the run from others that had this folder before."""
+        """A digest of the first start in ``run.json``: another run that had this folder before has another."""
         return sha256(json.dumps(_starts(self.run_record)[:1]).encode()).hexdigest()
 
     def write_run(self, devices: list[str], seed: int, parameters: int, **origin: Any) -> None:

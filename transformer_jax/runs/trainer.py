@@ -98,7 +98,7 @@ def run_training(
         last, best = config.training.keep_last, config.training.keep_best
         checkpoints = Checkpoints(directory.checkpoints, keep_last=last, keep_best=best, selection=config.selection)
         enter(closing(checkpoints))
-        local = enter(LocalCheckpoints(directory, config.training.local_checkpoint_every))
+        local = enter(closing(LocalCheckpoints(directory, config.training.local_checkpoint_every)))
         saved = _restore(checkpoints, local, update, task, directory)
         initial = InitialState(config, update, task.tokenizers, is_resumed=saved.state is not None)
         if not saved.is_over(config) and not address_of_checkpoints(directory.checkpoints):
@@ -141,9 +141,7 @@ def run_training(
         if saved.number:
             LOGGER.info("resumed at update %d", saved.number)
         if config.training.budget_seconds and not run.has_budget:
-            LOGGER.info(
-                "training.budget_seconds: several processes keep training.num_updates, since their clocks differ"
-            )
+            LOGGER.info("training.budget_seconds: several processes keep %d updates: clocks differ", run.num_updates)
         if run.reason_to_end:
             return _finish(run)
 
@@ -187,7 +185,8 @@ def run_training(
                 unread = None
                 # A budget of time may have shortened the run.
                 hyperparameters = put_hyperparameters(run.hyperparameters, mesh)
-            if run.reason_to_end:
+            # A hook that stopped the run at an update without a checkpoint: the next one is saved.
+            if run.reason_to_end and (run.is_saved or not run.is_stopped):
                 break
         return _finish(run)
 
@@ -343,6 +342,8 @@ def _finish(run: TrainingRun) -> Outcome:
         run.checkpoints.wait()
     run.goodput.write(run.number)
     reason = run.reason_to_end or "interrupted"
+    if reason != "interrupted":
+        run.local_checkpoints.remove()
     signal = run.interruption.number if reason == "interrupted" else 0
     signs = tuple(run.signs.sentences(run.num_updates))
     metric = run.config.selection.key

@@ -114,7 +114,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_watch_is_told_again_and_again_that_the_run_has_left_the_queue(started, notes, program):
+def test_watch_gets_the_signal_until_it_ends_that_the_run_has_left_the_queue(started, notes, program):
     """``squeue`` answers when ``notes/queue`` exists. The stand-in for ``evaluate`` does not handle the signal."""
     program("squeue", 'echo "$@" >> "$NOTES/squeue"; cat "$NOTES/queue" 2> /dev/null')
     program("scancel", 'echo "$@" >> "$NOTES/scancel"; xargs kill -USR1 < "$NOTES/pids"')
