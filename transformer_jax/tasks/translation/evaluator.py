@@ -3,7 +3,7 @@
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from transformer_jax.evaluation.scores import LABELS, EvaluationReport, Scores, 
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
 from transformer_jax.models.interface import Module
 from transformer_jax.notebook import table
-from transformer_jax.runtime.distributed import first_goes_first
+from transformer_jax.runtime.distributed import first_goes_first, from_first
 from transformer_jax.runtime.hardware import few_shapes_on
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.translation.objective import EnsembleObjective, TranslationObjective
@@ -190,12 +190,20 @@ class Evaluator:
         pairs: Sequence[SentencePair],
         language: str = "",
     ) -> Scores:
-        """``language``: of a corpus of a mixture, which chooses its tokenizer unless the settings state another."""
+        """Scores on process 0, for all processes.
+
+        ``language``: of a corpus of a mixture, which chooses its tokenizer unless the settings state another.
+        """
         own, settings = self.config.data.target_language, self.config.evaluation
         if language and settings.bleu_tokenizer == bleu_tokenizer_of(own):
             settings = replace(settings, bleu_tokenizer="")
         sources = [pair.source for pair in pairs]
-        return score_translations(hypotheses, references, language or own, settings, sources, self.config.parts)
+        parts = self.config.parts
+        found = from_first(
+            lambda: asdict(score_translations(hypotheses, references, language or own, settings, sources, parts)),
+            "scores of translations",
+        )
+        return Scores(**found)
 
     def pairs(self, split: str, limit: int = 0) -> list[SentencePair]:
         """Raw sentence pairs of a split, all or the first ``limit``; raises DataError when it is empty."""

@@ -182,9 +182,11 @@ def sbatch_script(settings: SlurmSettings, workload: Training | Sweep | Evaluati
         workload.require_fits(num_tasks)
         tasks_per_node, command, array = settings.tasks_per_node, shlex.join(workload.command(num_tasks)), []
         log = f"{logs}/{settings.name}-%j.log"
-        if is_address(workload.workdir) or is_address(workload.config.data.store):
+        config = workload.config
+        uses_scratch = is_address(workload.workdir) or config.training.local_checkpoint_every
+        if uses_scratch or is_address(config.data.store):
             begins = LOCAL_SCRATCH
-        if is_address(workload.workdir) and needs_cache(workload.config):
+        if is_address(workload.workdir) and needs_cache(config):
             problem = "is below the home directory, which hosts often share; set a folder on a disk of each host"
             raise ConfigError(f"data.cache_directory: {problem}, such as --config.data.cache_directory=/tmp/cache")
     else:
