@@ -3,8 +3,8 @@
 import pytest
 from program_baselines import COMMAND, RECIPES, baselines_of, difference, stored
 
-# The code of base at another size; the attention of bahdanau in the decoder of luong_general.
-SLOW = {"big", "luong_concat"}
+# The code of tiny at other sizes; the attention of bahdanau in the decoder of luong_general.
+SLOW = {"base", "big", "luong_concat"}
 
 
 @pytest.mark.parametrize(
