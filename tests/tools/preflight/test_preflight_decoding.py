@@ -35,6 +35,9 @@ def test_one_step():
     text = report(program, topology)
     assert "decode_step: 4 rows of 16 positions" in text
     assert "state of the search" in text
+    # Parameters, Adam's two moments, the step and the key.
+    assert program.training_bytes >= 3 * 4 * program.parameters
+    assert f"total beside the state of a run  {(program.total + program.training_bytes) / 2**30:8.3f}" in text
 
 
 def test_a_search_is_its_start_and_all_its_steps(monkeypatch):

@@ -25,6 +25,7 @@ from transformer_jax.training.sharding import (
     replicated,
 )
 from transformer_jax.training.state import count_parameters
+from transformer_jax.training.update import Update
 
 
 def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, is_search: bool) -> Program:
@@ -41,6 +42,7 @@ def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, 
     compute_dtype = getattr(objective, "evaluation_dtype", config.model.compute_dtype)
     parameters = _parameters(objective.init_params, mesh, compute_dtype)
     parts, state_bytes = _compiled_parts(decoding, parameters, mesh, topology.chip, is_search)
+    update = Update(config, objective.loss, objective.init_params, mesh, task_class(config.task).update_rule(objective))
     last = parts[-1].found
     collectives = [each._replace(times=part.times * each.times) for part in parts for each in part.found.collectives]
     flops = sum(part.times * part.flops for part in parts)
@@ -67,6 +69,7 @@ def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, 
         collectives=collectives,
         sent=sent_along(collectives, list(mesh.devices.flat)),
         compile_seconds=time.perf_counter() - started,
+        training_bytes=bytes_on_a_device(update.state_shapes),
     )
 
 

@@ -33,7 +33,8 @@ class Program(NamedTuple):
     """Costs of a compiled program in bytes and FLOPs, on one device unless stated otherwise.
 
     ``rows`` and ``width``: size of the batch over all devices; ``positions``: its target positions. ``state_bytes``: optimizer,
-    or state of a search. ``temporaries``: activations, gradients and workspace. ``model_flops``: matrix products on all devices
+    or state of a search. ``training_bytes``: of a search, the training state that stays in memory when a run validates.
+    ``temporaries``: activations, gradients and workspace. ``model_flops``: matrix products on all devices
     without recomputation; ``flops``: matrix products of this program. ``traffic_kinds``: bytes read and written, by part of the
     model. ``sent``: bytes along each axis of the interconnect. ``fits``: whether ``available`` memory suffices; if the compiler
     refused the program, ``temporaries`` is from its message, and traffic and collectives are empty.
@@ -58,6 +59,7 @@ class Program(NamedTuple):
     collectives: list[Collective]
     sent: dict[str, float]
     compile_seconds: float
+    training_bytes: int = 0
 
     @property
     def traffic(self) -> int:

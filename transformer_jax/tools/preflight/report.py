@@ -58,6 +58,8 @@ def _memory(program: Program) -> list[str]:
         f"  {STATE[program.name]:<33}{program.state_bytes / GIB:8.3f}",
         f"  activations, gradients, workspace{program.temporaries / GIB:8.3f}",
         f"  total                            {program.total / GIB:8.3f}{available}",
+        *[f"  total beside the state of a run  {(program.total + program.training_bytes) / GIB:8.3f}{available}"]
+        * (program.training_bytes > 0),
     ]
 
 
