@@ -24,13 +24,13 @@ from transformer_jax.runtime.object_store import (
     IN_PROGRESS,
     MARKER,
     OBJECTS,
+    LockLost,
     changed_objects,
     move_objects,
     store_errors,
     write_object_digests,
 )
 from transformer_jax.runtime.open_copies import after_commit, before_commit, lock_problem
-from transformer_jax.runtime.store_lock import LockLost
 
 
 class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):

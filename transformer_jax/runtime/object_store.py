@@ -29,6 +29,10 @@ class StoreError(DataError):
     """An object store refused, or did not answer. The message names the address."""
 
 
+class LockLost(StoreError):
+    """Another process trains at the address: it took this process for dead."""
+
+
 def open_store(address: str) -> Any:
     """The file system of the objects below an address."""
     scheme, _, rest = address.partition("://")

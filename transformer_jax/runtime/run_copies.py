@@ -26,6 +26,7 @@ from transformer_jax.runtime.object_store import (
     IN_PROGRESS,
     MARKER,
     OBJECTS,
+    LockLost,
     StoreError,
     changed_objects,
     open_store,
@@ -34,7 +35,7 @@ from transformer_jax.runtime.object_store import (
     write_object_digests,
 )
 from transformer_jax.runtime.open_copies import OPEN
-from transformer_jax.runtime.store_lock import LockLost, StoreLock
+from transformer_jax.runtime.store_lock import StoreLock
 
 # Seconds between two uploads of a run that trains, and between attempts to upload it at the end.
 PAUSE = 30.0

@@ -13,15 +13,11 @@ from contextlib import contextmanager, suppress
 
 from transformer_jax.config import ConfigError
 from transformer_jax.runtime.background import in_background
-from transformer_jax.runtime.object_store import StoreError, open_store, store_errors
+from transformer_jax.runtime.object_store import LockLost, StoreError, open_store, store_errors
 
 # Seconds after which a trainer that no longer renews its lock of an address counts as dead.
 LEASE = 30.0
 LOCK = "train.lock"
-
-
-class LockLost(StoreError):
-    """Another process trains at the address: it took this process for dead."""
 
 
 class AddressIsBusy(ConfigError):
