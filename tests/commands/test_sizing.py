@@ -42,6 +42,15 @@ def test_the_recipe_has_a_budget_and_a_call_another(sized):
     assert minutes.record["sizing"] == {"budget": "1m", "flops": 2e11, "estimated_seconds": pytest.approx(60, rel=0.02)}
 
 
+def test_checkpoints_of_targets_too_short_for_bleu_are_selected_by_chrf(sized, tmp_path):
+    assert sized("data.held_out=100").config.evaluation.selection == ""
+    (tmp_path / "t.de").write_text("".join(f"{number}\n" for number in range(3000)))
+    short = sized("data.held_out=100")
+    assert short.config.evaluation.selection == "chrf"
+    assert short.remark.endswith("too few for BLEU: checkpoints are selected by chrF")
+    assert sized("data.held_out=100", "evaluation.selection=ter").config.evaluation.selection == "ter"
+
+
 def test_what_is_stated_stays_and_counts(sized, tmp_path):
     text = [("data.train", f"{tmp_path}/t.en"), ("training.num_updates", "18")]
     config = sized_config("language_model:text", text, "none").config

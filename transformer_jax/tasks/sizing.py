@@ -45,7 +45,10 @@ from transformer_jax.runtime.startup import available_cores
 # Matrix products small enough for one core: on several, each would wait for cores that other programs use.
 PRODUCT_WIDTH, PRODUCTS, ROUNDS, WARM_UP = 64, 20, 300, 30
 MEASURED_BYTES, COVERED_CHARACTERS, SHARE_UNSPACED = 4_000_000, 0.999, 0.3
-SIZED_TRANSLATION = (*TRANSLATION_KEYS, "tokenizer.joint", "tokenizer.character_coverage", "model.tying")
+OF_VOCABULARY = "tokenizer.joint", "tokenizer.character_coverage", "model.tying"
+SIZED_TRANSLATION = (*TRANSLATION_KEYS, *OF_VOCABULARY, "evaluation.selection")
+# BLEU is the geometric mean over runs of 1 to 4 words: of shorter targets it is 0.
+WORDS_OF_BLEU = 4
 
 Overrides = Sequence[tuple[str, str]]
 
@@ -209,7 +212,14 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
     settings = {**plan.settings, **vocabulary.settings}
     if stated.get("batching.kind", "packed") != "packed":
         del settings["batching.count"], settings["batching.packed_length"]
-    return Plan(settings, plan.seconds, f"{plan.sentence}\n{vocabulary.sentence}")
+    sentence = f"{plan.sentence}\n{vocabulary.sentence}"
+    if sample.target.is_spaced and sample.target.words < WORDS_OF_BLEU * sample.target.sentences:
+        settings["evaluation.selection"] = "chrf"
+        if "evaluation.selection" not in stated:
+            sentence += (
+                "\ntargets have fewer than 4 words on average, too few for BLEU: checkpoints are selected by chrF"
+            )
+    return Plan(settings, plan.seconds, sentence)
 
 
 def _words(text: str, side: SideText) -> float:
