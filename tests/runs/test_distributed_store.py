@@ -5,9 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -74,41 +72,6 @@ def store() -> Iterator[Store]:
         yield store
 
 
-class GoogleStore(Store):
-    """gcp-storage-emulator, which checks no condition of a request."""
-
-    def serve(self) -> str:
-        from gcp_storage_emulator import server
-
-        store, handle = self, server.Router.handle
-
-        def watched(router: Any, method: str) -> None:
-            store.watch(method, router._request_handler.path)
-            with store._one:
-                handle(router, method)
-
-        with pytest.MonkeyPatch.context() as patch:
-            # Its own server answers one connection at a time.
-            patch.setattr(server.server, "HTTPServer", ThreadingHTTPServer)
-            running = server.create_server("127.0.0.1", 0, in_memory=True, default_bucket="bucket")
-            running.start()
-        server.Router.handle = watched
-        return f"http://127.0.0.1:{running._api._httpd.server_address[1]}"
-
-
-@pytest.fixture
-def google(monkeypatch) -> Store:
-    for package in ("gcp_storage_emulator", "gcsfs"):
-        pytest.importorskip(package, reason=f"needs {package}: pip install gcp-storage-emulator gcsfs")
-    store = GoogleStore()
-    address = store.serve()
-    for name in ("STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL"):
-        monkeypatch.setenv(name, address)
-    # It asks Google for the kind of the bucket, and its warnings would fill a pipe.
-    monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-    return store
-
-
 @pytest.fixture(autouse=True)
 def scratch(store, monkeypatch, tmp_path):
     store.fault, store.watch = "", lambda method, path: None
@@ -173,18 +136,8 @@ def test_nothing_is_lost_by_kills_and_faults(store, whole, cache, tmp_path, faul
     kill_at(store, processes, "PUT", f"checkpoints/{last}")
     assert [status for status, _ in ends(processes)] == [-9, -9]
     store.watch = lambda method, path: None
-    (first, said), (second, _) = ends(start(config, tmp_path / "b", address, 2))
-    assert (first, second) == (0, 0), said
-    assert_equal(address, whole, tmp_path / "got", cache)
-
-
-def test_nothing_is_lost_by_a_kill_at_an_emulator_of_gcs(google, whole, cache, tmp_path):
-    config, address = on(4, cache), "gs://bucket/run"
-    processes = start(config, tmp_path / "a", address, 2)
-    kill_at(google, processes, "POST", "checkpoints%2F4%2Frest%2Focdbt.process_1")
-    assert [status for status, _ in ends(processes)] == [-9, -9]
-    google.watch = lambda method, path: None
-    (first, said), (second, _) = ends(start(config, tmp_path / "b", address, 2))
+    # The emulator answers one request at a time.
+    (first, said), (second, _) = ends(start(config, tmp_path / "b", address, 2), 1200)
     assert (first, second) == (0, 0), said
     assert_equal(address, whole, tmp_path / "got", cache)
 
