@@ -331,7 +331,7 @@ def _as_described(tree: PyTree) -> ocp.args.PyTreeRestore:
 
 
 def alone() -> ocp.options.MultiprocessingOptions:
-    """Options for reading without the other processes."""
+    """Options for reading and writing without the other processes."""
     index = jax.process_index()
     return ocp.options.MultiprocessingOptions(
         primary_host=index, active_processes={index}, barrier_sync_key_prefix=f"process {index}"

@@ -8,9 +8,9 @@ from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, Float, Int
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.config.checks import require, setting
+from transformer_jax.config.checks import setting
 from transformer_jax.config.plugins import register
-from transformer_jax.training.loss_terms import LossTerm
+from transformer_jax.training.loss_terms import LossTerm, require_no_label_smoothing
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,7 @@ class ConfidencePenaltySettings:
     weight: float = setting(0.1, "Factor on the negative entropy.", program="traced")
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        problem = f"{config.training.label_smoothing} would smooth twice, since confidence_penalty replaces it; use 0"
-        require(config.training.label_smoothing == 0, "training.label_smoothing", problem)
+        require_no_label_smoothing(config, "confidence_penalty")
 
 
 @register("loss_term", "confidence_penalty", settings=ConfidencePenaltySettings)

@@ -7,9 +7,9 @@ from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, Float, Int
 from transformer_jax.config import ExperimentConfig
-from transformer_jax.config.checks import require, setting
+from transformer_jax.config.checks import setting
 from transformer_jax.config.plugins import register
-from transformer_jax.training.loss_terms import ForcedPass, LossTerm
+from transformer_jax.training.loss_terms import ForcedPass, LossTerm, require_no_label_smoothing
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,7 @@ class UnigramSmoothingSettings:
     weight: float = setting(0.1, "Probability of all other tokens together.", below=1, program="traced")
 
     def check_new_run(self, config: ExperimentConfig) -> None:
-        problem = f"{config.training.label_smoothing} would smooth twice, since unigram_smoothing replaces it; use 0"
-        require(config.training.label_smoothing == 0, "training.label_smoothing", problem)
+        require_no_label_smoothing(config, "unigram_smoothing")
 
 
 @register("loss_term", "unigram_smoothing", settings=UnigramSmoothingSettings)

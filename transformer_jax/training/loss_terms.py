@@ -7,6 +7,7 @@ from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, Float, Hidden, PyTree
 from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
+from transformer_jax.config.checks import require
 from transformer_jax.config.plugins import registered
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.training.losses import LossSums
@@ -100,3 +101,10 @@ class LossTerms:
             value = term.of_pass(forced._replace(params=forced.params.get(name, {})))
             sums = sums if value is None else sums.with_term(name, value)
         return sums
+
+
+def require_no_label_smoothing(config: ExperimentConfig, term: str) -> None:
+    """Raises ConfigError where ``training.label_smoothing`` would smooth beside a term that replaces it."""
+    smoothing = config.training.label_smoothing
+    problem = f"{smoothing} would smooth twice, since {term} replaces it; use 0"
+    require(smoothing == 0, "training.label_smoothing", problem)
