@@ -24,7 +24,7 @@ FLOORS: dict[str, set[str]] = {
     "sequence_types": {"array_types"},
     "precision": {"array_types"},
     "runtime": {"config"},
-    "data": FOUNDATION | {"runtime.startup", "runtime.object_store"},
+    "data": FOUNDATION | {"runtime.background", "runtime.object_store", "runtime.startup"},
     "layers": FOUNDATION | {"precision"},
     "models": FOUNDATION | {"layers", "precision", "runtime.hardware"},
     "training": FOUNDATION | {"precision", "layers.mesh_axes"},

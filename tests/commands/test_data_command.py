@@ -103,6 +103,14 @@ def test_what_is_serious_sets_the_exit_status(checked, pairs, tmp_path):
     status, table = checked([[b"caf\xe9", "ja"], *pairs])
     assert (status, len(faults(table))) == (1, 1)
     assert "t.en:1  invalid UTF-8: byte 0xe9" in table or "t.en:1" in table
+    _, table = checked([[b"caf\xe9", "ja"], *pairs[:2], ["equal"] * 2, *pairs[2:]])
+    assert faults(table)["of the sample, training would leave out: target is the source"] == ("1", "t.en:4")
+    for language in ("en", "de"):
+        (tmp_path / language).mkdir()
+        (tmp_path / language / "t").write_text("one\n" * (3 if language == "en" else 2))
+    status, table = checked(pairs, f"{tmp_path}/en/t,{tmp_path}/de/t")
+    more = faults(table)["SERIOUS: lines that the other side does not have"]
+    assert (status, more) == (1, ("1", f"{tmp_path}/en/t:3"))
     (tmp_path / "t.gz").write_bytes(b"no gzip")
     status, table = checked(pairs, f"{tmp_path}/t.gz")
     assert (status, table[:9]) == (1, "SERIOUS: ")

@@ -1,5 +1,7 @@
 """Blocks of a task, the metric that selects, hyperparameters."""
 
+import math
+
 import pytest
 from ml_collections import ConfigDict
 
@@ -28,6 +30,7 @@ def test_the_best_step_by_direction_and_of_equals_the_newest():
     assert [metric.best_step(values) for metric in (MORE, LESS)] == [3, 4]
     for metric in (MORE, LESS):
         assert metric.best_step({1: 2.0, 9: 2.0, 5: 2.0}) == 9
+        assert metric.best_step({1: math.nan, 2: 0.0, 3: math.nan}) == 2
         assert not metric.is_better(1.0, 1.0)
     assert LESS.is_better(1.0, 2.0) and MORE.is_better(2.0, 1.0)
     assert (ExperimentConfig().selection, from_dict(LANGUAGE_MODEL).selection) == (MORE, LESS)

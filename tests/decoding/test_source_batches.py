@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from transformer_jax.data.batches import scoring_rows
 from transformer_jax.decoding.source_batches import source_batches
@@ -57,3 +58,10 @@ def test_where_programs_take_long_to_compile_there_are_two_shapes():
     lengths = np.array([len(source) for source in sources])
     shapes = {shape for shape, *_ in scoring_rows(lengths, lengths, 4096, 1, few_shapes=True)}
     assert shapes == {(32, 128, 128), (64, 64, 64)}
+
+
+@pytest.mark.parametrize("few_shapes", [False, True])
+def test_scoring_never_pads_beyond_the_positions_of_the_model(few_shapes):
+    lengths = np.array([100, 70, 9])
+    rows = list(scoring_rows(lengths, lengths, 200, 1, longest=110, few_shapes=few_shapes))
+    assert {width for (_, width, _), *_ in rows} == ({110, 64} if few_shapes else {110, 16})

@@ -4,7 +4,7 @@ import pytest
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.evaluation import EvaluationConfig
-from transformer_jax.config.languages import is_installed
+from transformer_jax.config.languages import base_language, is_installed
 from transformer_jax.evaluation.scores import Scores, perplexity, score_translations, with_split_compounds
 from transformer_jax.evaluation.text_table import text_table
 
@@ -37,6 +37,8 @@ def test_moses_counts_words_in_lower_case_with_plain_punctuation():
     assert scores.values["bleu_moses"] == pytest.approx(100) and scores.values["bleu"] < 60
     assert "case:lc|eff:no|tok:none|smooth:none" in scores.signatures["bleu_moses"]
     assert "normalization of punctuation" in scores.signatures["bleu_moses"]
+    long_codes = {"fra_Latn": "fr", "ces": "cs", "deu_Latn": "de", "zh_CN": "zh"}
+    assert [base_language(code) for code in long_codes] == [*long_codes.values()]
 
 
 def test_compounds_are_three_words_in_the_form_of_the_paper():

@@ -10,7 +10,7 @@ from run_steps import train
 
 from transformer_jax.data.token_store import unigram_entropy
 from transformer_jax.runs.learning_signs import LearningSigns
-from transformer_jax.tasks.translation.evaluator import distinct_share
+from transformer_jax.tasks.translation.evaluator import _entropy_shares, distinct_share
 from transformer_jax.tools.reports.run_summary import summarize
 
 ENTROPY = "validation/cross_attention_entropy"
@@ -82,3 +82,10 @@ def test_the_loss_of_guessing_is_the_entropy_of_the_frequencies():
 
 def test_equal_sources_may_have_equal_outputs_and_empty_ones_do_not_count():
     assert distinct_share(["a", "a", "b", "c"], ["x", "x", "y", " "]) == pytest.approx(2 / 3)
+
+
+def test_empty_rows_of_a_batch_do_not_count_in_the_entropy():
+    weights = np.full((2, 1, 3, 4), 0.25, np.float32)
+    is_source = np.array([[True] * 4, [False] * 4])
+    is_target = np.array([[True] * 3, [False] * 3])
+    assert _entropy_shares(weights, is_source, is_target) == pytest.approx([1.0])

@@ -15,6 +15,7 @@ from transformer_jax.tasks.saved_evaluations import (
     save_evaluation,
     saved_reports,
     stem_of,
+    stem_of_text,
 )
 from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
 
@@ -73,7 +74,10 @@ def test_only_the_same_search_will_do(tmp_path):
     assert find_evaluation(stem, from_dict({"decoding": {"beam_width": 1}})) is None
     assert find_evaluation(tmp_path / "evaluation-test-31", from_dict({})) is None
     older = json.loads((tmp_path / "evaluation-test-30.json").read_text())
-    del older["decoding"]["stop"]
+    assert stem_of_text(stem, older) == stem
+    other = stem_of_text(stem, older | {"text": 64 * "0"})
+    assert other.name == "evaluation-test-30-text~00000000" and find_evaluation(other, from_dict({})) is None
+    del older["decoding"]["stop"], older["text"]
     (tmp_path / "evaluation-test-30.json").write_text(json.dumps(older))
     assert find_evaluation(stem, from_dict({})) is not None
 

@@ -84,6 +84,7 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
         ensemble_suffix,
         evaluation_stem,
         save_evaluation,
+        stem_of_text,
     )
 
     folder = _results(values)
@@ -105,7 +106,7 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
         return 0
 
     name = evaluation_stem(found.split, scored.step, scored.averaged, load_run_config(values.workdir), config)
-    stem = folder / f"{name}{ensemble_suffix(values.workdir, scored.ensemble)}"
+    stem = stem_of_text(folder / f"{name}{ensemble_suffix(values.workdir, scored.ensemble)}", scored.to_json())
     save_evaluation(stem, scored)
     if values.json:
         print(json.dumps(scored.to_json(), ensure_ascii=False))

@@ -1,5 +1,6 @@
 """Metrics of validations, and settings of the scores of translations."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -54,9 +55,9 @@ class Metric(NamedTuple):
         return value > than if self.direction == "maximize" else value < than
 
     def best_step(self, values: Mapping[int, float]) -> int:
-        """The step with the best value, the newest among equal ones."""
+        """The step with the best value, the newest among equal ones; NaN is the worst."""
         sign = 1 if self.direction == "maximize" else -1
-        return max(values, key=lambda step: (sign * values[step], step))
+        return max(values, key=lambda step: (not math.isnan(values[step]), sign * values[step], step))
 
 
 @dataclass(frozen=True)

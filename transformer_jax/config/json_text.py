@@ -29,10 +29,14 @@ def finite_or_none(value: Any) -> int | float | None:
 
 
 def finite_or_null(values: Mapping[str, Any]) -> dict[str, Any]:
-    """``values`` with None for every float that is not finite."""
-    return {
-        name: value if not isinstance(value, float) or math.isfinite(value) else None for name, value in values.items()
-    }
+    """``values``, and mappings in them, with None for every float that is not finite."""
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return finite_or_null(value)
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return {name: changed(value) for name, value in values.items()}
 
 
 def is_unicode(text: str) -> bool:

@@ -23,7 +23,13 @@ CODES = (
 ISO_639_1 = frozenset(CODES.split())
 # Three-letter codes, as in NLLB and FLORES, of languages that this package treats specially.
 TWO_LETTERS = {"jpn": "ja", "zho": "zh", "cmn": "zh", "yue": "zh", "kor": "ko", "tha": "th", "khm": "km", "lao": "lo"}
-TWO_LETTERS |= {"mya": "my", "bod": "bo", "dzo": "dz", "deu": "de", "eng": "en"}
+TWO_LETTERS |= {"mya": "my", "bod": "bo", "dzo": "dz"}
+# ... and of the languages for which Moses has rules.
+TWO_LETTERS |= {"asm": "as", "ben": "bn", "cat": "ca", "ces": "cs", "deu": "de", "ell": "el", "eng": "en", "spa": "es"}
+TWO_LETTERS |= {"est": "et", "fin": "fi", "fra": "fr", "gle": "ga", "guj": "gu", "hin": "hi", "hun": "hu", "isl": "is"}
+TWO_LETTERS |= {"ita": "it", "kan": "kn", "lit": "lt", "lvs": "lv", "mal": "ml", "mar": "mr", "nld": "nl"}
+TWO_LETTERS |= {"ory": "or", "pan": "pa", "pol": "pl", "por": "pt", "ron": "ro", "rus": "ru", "slk": "sk", "slv": "sl"}
+TWO_LETTERS |= {"swe": "sv", "tam": "ta", "tel": "te"}
 
 WITHOUT_SPACES = frozenset(["ja", "zh", "th", "km", "lo", "my", "bo", "dz"])
 SCRIPTS_WITHOUT_SPACES = frozenset(

@@ -105,7 +105,7 @@ BUILT_IN = (
     "transformer_jax.tools.word_vectors.task.registration",
     "transformer_jax.tools.parsing.registration",
 )
-"""Modules of the package that register what lies outside of its core, loaded as installed plugins are."""
+"""Modules of the package that register parts outside its core, loaded as installed plugins are."""
 
 Registered = TypeVar("Registered")
 OWN_NAMES: dict[str, set[str]] = {kind: set() for kind in EXTENSIONS}
@@ -265,7 +265,7 @@ def loaded_plugins() -> dict[str, str]:
 
 
 def line_of_plugin(error: BaseException) -> str:
-    """``FILE, line N`` where a loaded file raised an error, or called what raised it; empty if none did."""
+    """``FILE, line N`` where a loaded file raised an error, or called the function that did; empty if none did."""
     inside = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_loaded(frame.filename)]
     return f"{inside[-1].filename}, line {inside[-1].lineno}" if inside else ""
 

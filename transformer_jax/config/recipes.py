@@ -6,6 +6,7 @@ transformer_base``). It may also define:
 
 - ``VARIANTS``: all arguments; a misspelled one is reported with the nearest;
 - ``MEASURED``: hardware, time and score of a run, by argument;
+- ``BUDGET``: the default of ``--budget``;
 - ``OWN_TEXT``: the default variant if the command names text files.
 """
 

@@ -193,8 +193,9 @@ def plan_translation(
         "training.checkpoint_every": checkpoint_every,
         "training.validation_sentences": VALIDATED * batches_validated,
     }
+    separate = {"output": 1, "none": 2}.get(stated.get("model.tying", ""), 0) * size.vocabulary * size.d_model
     sentence = (
-        f"{corpus.pairs:,} pairs of about {corpus.words_per_pair:.0f} words: {size.parameters / 1e6:.1f} million "
+        f"{corpus.pairs:,} pairs of about {corpus.words_per_pair:.0f} words: {(size.parameters + separate) / 1e6:.1f} million "
         f"parameters, {updates:,} updates ({epochs:.1f} epochs), {minutes_of_this_cpu(seconds)}"
     )
     return Plan(settings, seconds, sentence)
@@ -215,8 +216,8 @@ def _with_batches(
         size = size._replace(**{name: stated[key] for name, key in KEYS_OF_SIZE.items() if key in stated})
         start = size.seconds(0, speed)
         affordable = (budget_seconds - start) / (size.seconds(1, speed) - start)
-        most = max(MAX_EPOCHS * corpus.tokens / size.tokens_per_update, MIN_UPDATES)
-        updates = max(int(min(affordable, most)), 0)
+        max_updates = max(MAX_EPOCHS * corpus.tokens / size.tokens_per_update, MIN_UPDATES)
+        updates = max(int(min(affordable, max_updates)), 0)
         if updates >= ENOUGH_UPDATES or tokens <= smallest:
             return size, updates
         tokens //= 2
@@ -233,7 +234,7 @@ TOKENS_OF_A_PARAMETER, PARAMETERS_OF_A_TOKEN, TEXT_MAX_EPOCHS = 4, 4, 24
 DROPOUTS = ((2, 0.0), (5, 0.1), (12, 0.2), (TEXT_MAX_EPOCHS, 0.3))
 """Dropout by maximum number of epochs; text that is seen only once needs none."""
 SHARE_OF_A_VALIDATION = 0.03
-TOKENS_OF_A_WORD, CHARACTERS_OF_A_TOKEN = 1.4, 1.7
+CHARACTERS_OF_A_TOKEN = 1.7
 BYTES_OF_AN_ENTRY, BYTES_TO_LEARN_PIECES = 200, 260
 BLANK_LINES = 0.02
 
@@ -262,7 +263,7 @@ class TextStatistics(NamedTuple):
     @property
     def tokens(self) -> float:
         """Estimated tokens, with an EOS for each document."""
-        pieces = self.words * TOKENS_OF_A_WORD if self.has_words else self.characters / CHARACTERS_OF_A_TOKEN
+        pieces = self.words * TOKENS_PER_WORD if self.has_words else self.characters / CHARACTERS_OF_A_TOKEN
         return max(pieces + self.documents, 1)
 
     @property
@@ -350,8 +351,8 @@ def plan_language_model(
     ]
     size = (fit or sizes[:1])[-1]
     each = 6 * size.parameters * size.tokens_per_update
-    most = max(TEXT_MAX_EPOCHS * tokens / size.tokens_per_update, MIN_UPDATES)
-    updates = text_updates(stated, budget_seconds, each, most, speed)
+    max_updates = max(TEXT_MAX_EPOCHS * tokens / size.tokens_per_update, MIN_UPDATES)
+    updates = text_updates(stated, budget_seconds, each, max_updates, speed)
     epochs = updates * size.tokens_per_update / tokens
     dropout = next(rate for limit, rate in DROPOUTS if epochs <= limit or limit == TEXT_MAX_EPOCHS)
     validated = SHARE_OF_A_VALIDATION * updates * size.tokens_per_update * text.documents / tokens
@@ -385,12 +386,12 @@ def text_keys(plan: Callable[[TextStatistics, float, float], Plan]) -> tuple[str
 
 
 def text_updates(
-    stated: Mapping[str, Any], budget: int | float, each: int | float, most: int | float, speed: float
+    stated: Mapping[str, Any], budget: int | float, each: int | float, max_updates: int | float, speed: float
 ) -> int:
-    """The stated number of updates, or the number that fits the budget, at most ``most``; ``each``: operations of one."""
+    """The stated number of updates, or at most ``max_updates`` that fit the budget; ``each``: operations of one."""
     if stated.get("training.num_updates"):
         return int(stated["training.num_updates"])
-    updates = int(min(max(budget * speed - TEXT_START_UP, 0) / each, most))
+    updates = int(min(max(budget * speed - TEXT_START_UP, 0) / each, max_updates))
     _require_enough(budget, updates, (TEXT_START_UP + MIN_UPDATES * each) / speed)
     return updates
 

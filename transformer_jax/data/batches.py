@@ -73,11 +73,19 @@ def _rows_of(plan: BatchPlan, update: int, parts: RowParts) -> list[BatchRows]:
 
 
 def scoring_batches(
-    store: TokenStore, batch_tokens: int, row_multiple: int, *, limit: int = 0, few_shapes: bool = False, begin: int = 0
+    store: TokenStore,
+    batch_tokens: int,
+    row_multiple: int,
+    *,
+    longest: int | None = None,
+    limit: int = 0,
+    few_shapes: bool = False,
+    begin: int = 0,
 ) -> Iterator[Batch]:
     """The pairs of ``store`` from ``begin`` (``limit`` of them if above 0), one a row, in the batches of ``scoring_rows``."""
     source_lengths, target_lengths = store.lengths(limit or None, begin)
-    for rows in scoring_rows(source_lengths, target_lengths, batch_tokens, row_multiple, few_shapes=few_shapes):
+    settings = {"longest": longest, "few_shapes": few_shapes}
+    for rows in scoring_rows(source_lengths, target_lengths, batch_tokens, row_multiple, **settings):
         yield read_rows(store, rows._replace(pairs=rows.pairs + begin))
 
 
@@ -87,12 +95,13 @@ def scoring_rows(
     batch_tokens: int,
     row_multiple: int,
     *,
+    longest: int | None = None,
     few_shapes: bool = False,
 ) -> Iterator[BatchRows]:
     """Assigns pairs to batches, one pair in each row, longest first: if memory does not suffice, the first batch fails.
 
-    Widths are powers of two from 16, or two widths with ``few_shapes``, each with one number of rows. Shorter pairs fill the
-    free rows of a batch, and padding fills the free rows of the last batch.
+    Widths are powers of two from 16, or two widths with ``few_shapes``, each with one number of rows, and at most ``longest``,
+    the maximum length of the model. Shorter pairs fill the free rows of a batch, padding the free rows of the last batch.
     """
     longer_side = np.maximum(source_lengths, target_lengths)
     order = np.argsort(-longer_side.astype(np.int64), kind="stable")
@@ -101,6 +110,7 @@ def scoring_rows(
         length = int(longer_side[order[start]])
         width = max(MIN_WIDTH, 1 << (length - 1).bit_length())
         width = one_of_two_widths(length, int(longer_side[order[0]])) if few_shapes else width
+        width = width if longest is None else max(min(width, longest), length)
         rows = rows_of(width, batch_tokens, row_multiple)
         pairs = order[start : start + rows]
         yield BatchRows((rows, width, width), pairs, np.minimum(np.arange(rows + 1), len(pairs)))

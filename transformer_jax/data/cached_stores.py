@@ -5,7 +5,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -15,6 +15,7 @@ import numpy as np
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import absolute_path
 from transformer_jax.runtime.atomic_files import appearing_folder
+from transformer_jax.runtime.background import future_of
 from transformer_jax.runtime.file_digests import changed_files, write_digests
 
 StoreType = TypeVar("StoreType")
@@ -157,9 +158,7 @@ class StoreCheck:
         self._directory = directory
         self._changed: Future[list[str]] | None = None
         if is_large:
-            with_one_thread = ThreadPoolExecutor(1)
-            self._changed = with_one_thread.submit(changed_files, directory)
-            with_one_thread.shutdown(wait=False)
+            self._changed = future_of(changed_files, directory)
 
     def finish(self) -> None:
         """Waits for the check of the whole store; call it before saving anything trained on the store.

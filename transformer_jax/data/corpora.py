@@ -65,7 +65,7 @@ def open_corpus(data: DataConfig, seed: int, parts: Mapping[str, Any] = MappingP
     missing = [name for name in vars(Corpus) if not name.startswith("_") and not hasattr(corpus, name)]
     if missing:
         what = f"data.source={data.source}: {type(corpus).__name__} has no {', '.join(missing)}"
-        raise ConfigError(f"{what}; a source has what Corpus of transformer_jax.data.sentence_pairs lists")
+        raise ConfigError(f"{what}; a source has all methods of Corpus in transformer_jax.data.sentence_pairs")
     return corpus
 
 

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
+import regex
 
 from transformer_jax.config.languages import SCRIPTS_WITHOUT_SPACES, script_of
 from transformer_jax.data.sentence_pairs import SentencePair
@@ -18,7 +19,7 @@ LARGE_SCRIPTS = frozenset(("HAN", "HANGUL", "YI", "TANGUT"))
 MANY_CHARACTERS, MAIN_SHARE = 1000, 0.1
 FULL_WIDTH = re.compile("[\u3000\uff01-\uff60\uffe0-\uffe6]")
 ZERO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
-LETTERS = re.compile(r"[^\W\d_]+")
+LETTERS = regex.compile(r"[\p{L}\p{M}]+")
 # Trigrams of letters: bits of their hash; the minimum in a line to classify it; the gain in log-likelihood, in total and for
 # each, that assigns a line to the other side; the deviations from its side that make a line unlike it.
 HASH_BITS, MIN_TRIGRAMS, OTHER_SIDE, OTHER_SIDE_EACH, UNLIKE = 16, 15, 15.0, 0.5, 8.0

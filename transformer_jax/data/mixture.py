@@ -115,9 +115,9 @@ def times_an_epoch(sizes: Mapping[str, int], data: SourceConfig) -> dict[str, fl
     times = {name: rate / least for name, rate in rates.items()}
     total = sum(times[name] * size for name, size in sizes.items())
     if total > LARGEST_EPOCH:
-        most = max(times, key=lambda name: times[name])
+        repeated = max(times, key=lambda name: times[name])
         key = "data.weights" if weights else "data.temperature"
-        problem = f"an epoch would be {total:,.0f} pairs or tokens, each of {most!r} {times[most]:,.0f} times"
+        problem = f"an epoch would be {total:,.0f} pairs or tokens, each of {repeated!r} {times[repeated]:,.0f} times"
         raise ConfigError(f"{key}: {problem}; choose shares closer to the sizes of the corpora")
     return times
 

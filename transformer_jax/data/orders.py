@@ -53,15 +53,15 @@ def sort_numbers(keys: Keys, numbers: np.ndarray) -> np.uint64:
 
 def _sort_equal(equal: np.ndarray, numbers: np.ndarray, keys: Keys, mask: np.uint64) -> None:
     """Sorts the numbers at ``equal`` and after each, whose leading bits are equal, by all bits of their keys, then by index."""
-    places = np.union1d(equal, equal + 1)
-    tied = numbers[places]
+    tied_indices = np.union1d(equal, equal + 1)
+    tied = numbers[tied_indices]
     indices = np.sort(tied & mask).astype(np.int64)
     found = np.zeros(len(tied), np.uint64)
     for begin, end in blocks(len(numbers)):
         part = slice(*np.searchsorted(indices, [begin, end]))
         if part.start < part.stop:
             found[part] = keys(begin, end)[indices[part] - begin]
-    numbers[places] = tied[np.argsort(tied & mask)][np.argsort(found, kind="stable")]
+    numbers[tied_indices] = tied[np.argsort(tied & mask)][np.argsort(found, kind="stable")]
 
 
 def compacted(numbers: np.ndarray, values: Callable[[np.ndarray], np.ndarray], dtype: np.dtype | type) -> np.ndarray:

@@ -5,13 +5,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from threading import Thread
 
 import jax
 import numpy as np
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.data.tensorflow_runtime import require_tensorflow, start_tensorflow, tensorflow_being_imported
+from transformer_jax.runtime.background import future_of
 
 # Making a batch takes half a millisecond; more threads would take cores from the training step.
 READER_THREADS = 2
@@ -61,10 +61,10 @@ def fetched_batches(
 
     def reads() -> Iterator[Callable[[], PyTree]]:
         begin, end = start_update, start_update + 1
-        window = _in_background(fetch, begin, end)
+        window = future_of(fetch, begin, end)
         while True:
             size = min(end - start_update, WINDOW)
-            following = _in_background(fetch_after, window, end, end + size)
+            following = future_of(fetch_after, window, end, end + size)
             yield from (partial(read_after, window, update) for update in range(begin, end))
             begin, end, window = end, end + size, following
 
@@ -80,20 +80,6 @@ def _by_threads(reads: Iterator[Callable[[], PyTree]], prefetch: int) -> Iterato
             yield coming.popleft().result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _in_background(function: Callable[..., object], *arguments: object) -> Future[object]:
-    """The result of ``function``, in a thread that the end of the process does not wait for."""
-    found: Future[object] = Future()
-
-    def run() -> None:
-        try:
-            found.set_result(function(*arguments))
-        except Exception as error:
-            found.set_exception(error)
-
-    Thread(target=run, name="fetch", daemon=True).start()
-    return found
 
 
 def _read_ahead(read: Callable[[int], PyTree], start_update: int, prefetch: int) -> Iterator[PyTree]:

@@ -154,8 +154,8 @@ class RangedIds:
         return np.searchsorted(self._first_ids, position, "right") - 1
 
     def _block_with(self, position: np.ndarray) -> np.ndarray:
-        place = position + self._shifts[self._file_with(position)]
-        return place * self.dtype.itemsize // BLOCK_BYTES
+        index = position + self._shifts[self._file_with(position)]
+        return index * self.dtype.itemsize // BLOCK_BYTES
 
     def _file_of(self, block: np.ndarray | int) -> np.ndarray:
         return np.searchsorted(self._first_blocks, block, "right") - 1

@@ -95,6 +95,11 @@ def require_split(split: str, splits: Sequence[str], of_what: str) -> None:
         raise DataError(f"{of_what} has no split {split!r}; it has {found}{did_you_mean(split, splits)}")
 
 
+def digest_of(pairs: Iterable[SentencePair]) -> str:
+    """SHA-256 of the sentences of some pairs."""
+    return digest(sentence for pair in pairs for sentence in pair)
+
+
 def digest(parts: Iterable[str]) -> str:
     """SHA-256 of a sequence of strings with their lengths: ``["ab", "c"]`` and ``["a", "bc"]`` differ."""
     hasher = hashlib.sha256()

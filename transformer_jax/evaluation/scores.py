@@ -15,7 +15,6 @@ from sacrebleu.metrics.ter import TER
 
 from transformer_jax.config.errors import DataError
 from transformer_jax.config.evaluation import SPBLEU_TOKENIZER, EvaluationConfig
-from transformer_jax.config.json_text import finite_or_null
 from transformer_jax.config.languages import SPLITTING_AT_SPACES, WITH_TER_OF_CHARACTERS, base_language
 from transformer_jax.config.plugins import with_settings
 from transformer_jax.config.translation import DecodingConfig
@@ -91,7 +90,7 @@ def score_translations(
     """Scores detokenized ``hypotheses`` against raw ``references``: one list, or several in the same order.
 
     ``language`` (ISO 639) is the language of both. It chooses the tokenizer and the scores that ``settings`` leave open, and
-    the rules of Moses, which treats an unknown language as English without abbreviations. Empty lines count. Metrics of plugins
+    the rules of Moses, which splits an unknown language at apostrophes. Empty lines count. Metrics of plugins
     also read ``sources``, and their settings in ``parts``.
 
     Raises DataError when there is nothing to score or the numbers of lines differ, and ConfigError when a tokenizer is not
@@ -206,8 +205,7 @@ class EvaluationReport:
     compute_dtype: str
 
     def to_json(self) -> dict[str, object]:
-        """A JSON object; nonfinite numbers become null."""
-        return finite_or_null(asdict(self) | {"scores": self.scores.to_json()})
+        return asdict(self) | {"scores": self.scores.to_json()}
 
     def headline(self) -> dict[str, float]:
         """The metrics for the log."""

@@ -1,8 +1,12 @@
-"""Work in a thread during a block of code."""
+"""Work in daemon threads."""
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import TypeVar
+
+Result = TypeVar("Result")
 
 
 @contextmanager
@@ -16,3 +20,17 @@ def in_background(work: Callable[[threading.Event], None], name: str) -> Iterato
     finally:
         over.set()
         thread.join()
+
+
+def future_of(function: Callable[..., Result], *arguments: object) -> Future[Result]:
+    """The result of ``function``, in a thread that the end of the process does not wait for."""
+    found: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(function(*arguments))
+        except Exception as error:
+            found.set_exception(error)
+
+    threading.Thread(target=run, name="future_of", daemon=True).start()
+    return found

@@ -34,7 +34,7 @@ class ScoredCheckpoint:
     def to_json(self) -> dict[str, Any]:
         """The fields, the metrics by name, and the evaluation, in types that ``json.dumps`` accepts."""
         which = {"checkpoint_step": self.step, "averaged_checkpoints": self.averaged, "ensemble": list(self.ensemble)}
-        return {**which, "metrics": finite_or_null(self.evaluation.metrics), **self.evaluation.to_json()}
+        return finite_or_null({**which, "metrics": self.evaluation.metrics, **self.evaluation.to_json()})
 
     def table(self) -> str:
         averaged = f"average of {self.averaged} checkpoints" if self.averaged > 1 else ""
@@ -66,6 +66,15 @@ def evaluation_stem(split: str, step: int, averaged: int, trained: ExperimentCon
     )
     average = "" if averaged == 1 else f"-average{averaged}"
     return f"{PREFIX}{split.replace('/', '-')}-{step}{average}{changed}"
+
+
+def stem_of_text(stem: Path, report: Mapping[str, Any]) -> Path:
+    """``stem``, with a digest if the file of that name has scores of another text than ``report`` (``text``)."""
+    text, saved = report.get("text"), _file(stem, "json")
+    with suppress(DataError):
+        if text and _read_report(saved).get("text", text) != text:
+            return stem.with_name(f"{stem.name}-text~{text[:8]}")
+    return stem
 
 
 def _short(value: str) -> str:

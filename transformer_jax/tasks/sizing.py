@@ -26,7 +26,7 @@ from transformer_jax.config.recipes import find_recipe, is_run_directory, stated
 from transformer_jax.config.sizing import (
     CHARACTERS_OF_A_TOKEN,
     LANGUAGE_MODEL_KEYS,
-    TOKENS_OF_A_WORD,
+    TOKENS_PER_WORD,
     TRANSLATION_KEYS,
     CorpusStatistics,
     Plan,
@@ -47,7 +47,7 @@ PRODUCT_WIDTH, PRODUCTS, ROUNDS, WARM_UP = 64, 20, 300, 30
 MEASURED_BYTES, COVERED_CHARACTERS, SHARE_UNSPACED = 4_000_000, 0.999, 0.3
 OF_VOCABULARY = "tokenizer.joint", "tokenizer.character_coverage", "model.tying"
 SIZED_TRANSLATION = (*TRANSLATION_KEYS, *OF_VOCABULARY, "evaluation.selection")
-# BLEU is the geometric mean over runs of 1 to 4 words: of shorter targets it is 0.
+# BLEU is the geometric mean over runs of 1 to 4 tokens: it is 0 for shorter targets.
 WORDS_OF_BLEU = 4
 
 Overrides = Sequence[tuple[str, str]]
@@ -225,7 +225,7 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
 def _words(text: str, side: SideText) -> float:
     """Words between spaces; on a side without spaces, the number of words estimated from its characters."""
     parts = text.split()
-    return len(parts) if side.is_spaced else sum(map(len, parts)) / (CHARACTERS_OF_A_TOKEN * TOKENS_OF_A_WORD)
+    return len(parts) if side.is_spaced else sum(map(len, parts)) / (CHARACTERS_OF_A_TOKEN * TOKENS_PER_WORD)
 
 
 def measure_text(data: TextDataConfig, seed: int) -> TextStatistics:

@@ -9,7 +9,6 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
-from transformer_jax.config.json_text import finite_or_null
 from transformer_jax.config.tasks import TASKS, TaskSettings, imported
 from transformer_jax.data.cached_stores import Tokenization
 from transformer_jax.data.sentence_pairs import SentencePair
@@ -81,7 +80,7 @@ class MeasuredSplit(WithoutOutputs):
         return ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in self.metrics.items())
 
     def to_json(self) -> dict[str, object]:
-        return {"split": self.split, "examples": self.num_examples, **finite_or_null(self.metrics)}
+        return {"split": self.split, "examples": self.num_examples, **self.metrics}
 
     def rows(self) -> list[tuple[str, str, str]]:
         measured = [(name.replace("_", " "), f"{value:.4f}", "") for name, value in self.metrics.items()]
@@ -120,7 +119,7 @@ class DecodingProgram(NamedTuple):
     """Decoding of a batch as pure functions, which preflight compiles without a run.
 
     The batch has ``rows`` inputs of ``width`` positions; ``inputs`` are their shapes, rows first.
-    ``start(params, inputs, capacity)`` reads the inputs and makes the state before the first token, with room for ``capacity``
+    ``start(params, inputs, capacity)`` reads the inputs and makes the state before the first token, for at most ``capacity``
     tokens; ``step(params, state)`` chooses one more token in every row. ``capacities``: the capacities of a search in order,
     each with the number of tokens chosen in it; all rows are as long as allowed.
     """
@@ -205,7 +204,7 @@ class Task(ABC):
 
     @property
     def earlier_identity(self) -> Mapping[str, str]:
-        """What earlier versions wrote in place of entries of ``identity``."""
+        """Entries that earlier versions wrote in place of entries of ``identity``."""
         return {}
 
     @abstractmethod

@@ -137,12 +137,14 @@ def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConf
     """
     is_table = files[0].name.removesuffix(".gz").endswith(".tsv")
     names = [f"{files[0].name}, column {column}" for column in (1, 2)] if is_table else [file.name for file in files]
+    if len(set(names)) < len(names):
+        names = list(map(str, files))
     report, total = CorpusReport(), 0
     for number, texts in enumerate(_texts(files, is_table), start=1):
         total = number
-        for name, text in zip(names, texts, strict=True):
+        for side, (name, text) in enumerate(zip(names, texts, strict=True)):
             if text is None:
-                report.add("", MORE, f"{next(each for each in names if each != name)}:{number}")
+                report.add("", MORE, f"{names[1 - side]}:{number}")
             elif isinstance(text, DataError):
                 report.add("", UNREADABLE, f"{name}:{number}", str(text).partition(": ")[2])
 
@@ -151,7 +153,16 @@ def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConf
             if all(isinstance(text, str) for text in texts):
                 yield number, tuple(map(str, texts))
 
-    sample = sample_of((SentencePair(texts[0], texts[-1]) for _, texts in readable()), total)
+    # Line numbers of the pairs that the sample is from.
+    lines: list[int] = []
+
+    def numbered() -> Iterator[SentencePair]:
+        for number, texts in readable():
+            lines.append(number)
+            yield SentencePair(texts[0], texts[-1])
+
+    sample = sample_of(numbered(), total)
+    sample = sample._replace(lines=[lines[index] for index in sample.lines])
     if not sample.pairs:
         raise DataError(f"{files[0]}: no line can be read; expected UTF-8, one sentence a line")
     report.title = f"{' and '.join(map(str, files))}: {total:,} lines"
@@ -312,7 +323,7 @@ def _check_filters(
         learned.append(train_tokenizer(config, texts))
     sides = encoded_sides(sample.pairs, TokenizerPair(*learned), data)
     for index, reason in sorted(reasons_to_drop(data, sample.pairs, sides).items()):
-        report.add("", FILTERED + reason, f"{names[0]}:{sample.lines[index] + 1}", sample.pairs[index].source)
+        report.add("", FILTERED + reason, f"{names[0]}:{sample.lines[index]}", sample.pairs[index].source)
     return [FILTERED + reason for reason in training_filters(data)]
 
 
@@ -335,7 +346,8 @@ def texts_named(given: Sequence[str]) -> list[list[Path]]:
             alone.append(file)
         else:
             raise ConfigError(f"data check: {path} is neither a file nor a folder")
-    is_pair = len(alone) == 2 and not any(map(_is_one_text, alone))
+    suffixes = {_plain_name(path).rpartition(".")[2] for path in alone}
+    is_pair = len(alone) == len(suffixes) == 2 and not any(map(_is_one_text, alone))
     return [*texts, *([alone] if is_pair else _by_name(alone))]
 
 

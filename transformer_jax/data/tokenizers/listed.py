@@ -1,10 +1,11 @@
 """Tokenizers into words with their spaces, lower-case words, characters, or bytes."""
 
 import re
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
+
+import regex
 
 from transformer_jax.array_types import BOS_ID, EOS_ID, NUM_SPECIAL_IDS, PAD_ID, UNK_ID
 from transformer_jax.config import DataError
@@ -31,7 +32,8 @@ class ListedTokenizer(PiecesTokenizer):
 
         Ties are in code point order.
         """
-        counts = Counter(unit for sentence in sentences for unit in cls.split(sentence))
+        empty = cls(())
+        counts = Counter(unit for sentence in sentences for unit in empty.split(sentence))
         frequent = (unit for unit, count in counts.items() if count >= min_count)
         by_frequency = sorted(frequent, key=lambda unit: (-counts[unit], unit))
         return cls(by_frequency[: vocabulary_size - NUM_SPECIAL_IDS])
@@ -42,11 +44,6 @@ class ListedTokenizer(PiecesTokenizer):
 
     def content(self) -> dict[str, Any]:
         return {"units": self._pieces[NUM_SPECIAL_IDS:]}
-
-    @staticmethod
-    @abstractmethod
-    def split(text: str) -> Sequence[str]:
-        """The units of a text."""
 
     @staticmethod
     def join(units: Iterable[str]) -> str:
@@ -62,25 +59,43 @@ class ListedTokenizer(PiecesTokenizer):
         return [unit.encode("utf-8", "surrogatepass") for unit in self.split(text)]
 
 
+class PatternTokenizer(ListedTokenizer):
+    """Units that match a pattern. A word is a run of letters, their combining marks, digits and underscores, in any script."""
+
+    pattern: ClassVar[str]
+
+    def __init__(self, units: Sequence[str], splits_at_marks: bool = False) -> None:
+        super().__init__(units)
+        self._splits_at_marks = splits_at_marks
+        # As before version 0.3.
+        self._find: Any = (re if splits_at_marks else regex).compile(self.pattern).findall
+
+    @classmethod
+    def from_content(cls, content: Any) -> "PatternTokenizer":
+        return cls(content["units"], not content.get("marks"))
+
+    def content(self) -> dict[str, Any]:
+        return super().content() | ({} if self._splits_at_marks else {"marks": True})
+
+
 @register("tokenizer", "word")
-class WordTokenizer(ListedTokenizer):
+class WordTokenizer(PatternTokenizer):
     """Words and punctuation marks, each with the one space before it::
 
         "Ein Hund, der  bellt"  ->  [" Ein", " Hund", ",", " der", " ", " bellt"]
 
-    A word is a run of letters, digits and underscores, in any script; every other character is its own unit, and so is white
-    space except for the one space before a word or mark. The text is split as if a space preceded it, so that its first word
-    is the same unit as elsewhere. An unknown word decodes to ``<unk>``.
+    Every character outside a word is its own unit, and so is white space except for the one space before a word or mark. The
+    text is split as if a space preceded it, so that its first word is the same unit as elsewhere. An unknown word decodes to
+    ``<unk>``.
     """
 
     kind = "word"
     unknown = " <unk>"
-    _UNIT = re.compile(r" ?(?:\w+|[^\w\s])|\s")
+    pattern = r" ?(?:\w+|[^\w\s])|\s"
 
-    @staticmethod
-    def split(text: str) -> Sequence[str]:
+    def split(self, text: str) -> Sequence[str]:
         """The units of a text; concatenated, they are the text after a space."""
-        return WordTokenizer._UNIT.findall(" " + text) if text else []
+        return self._find(" " + text) if text else []
 
     @staticmethod
     def join(units: Iterable[str]) -> str:
@@ -89,19 +104,18 @@ class WordTokenizer(ListedTokenizer):
 
 
 @register("tokenizer", "lower_word")
-class LowerWordTokenizer(ListedTokenizer):
-    """Lower-case words without marks, for training word vectors: ``"Ein Hund, der bellt"`` is ``ein hund der bellt``.
+class LowerWordTokenizer(PatternTokenizer):
+    """Lower-case words without punctuation, for training word vectors: ``"Ein Hund, der bellt"`` is ``ein hund der bellt``.
 
-    A word is a run of letters, digits and underscores, in any script; decoding puts one space between words.
+    Decoding puts one space between words.
     """
 
     kind = "lower_word"
     unknown = "<unk>"
-    _UNIT = re.compile(r"\w+")
+    pattern = r"\w+"
 
-    @staticmethod
-    def split(text: str) -> Sequence[str]:
-        return LowerWordTokenizer._UNIT.findall(text.lower())
+    def split(self, text: str) -> Sequence[str]:
+        return self._find(text.lower())
 
     @staticmethod
     def join(units: Iterable[str]) -> str:
@@ -115,8 +129,7 @@ class CharacterTokenizer(ListedTokenizer):
     kind = "character"
     unknown = "\ufffd"
 
-    @staticmethod
-    def split(text: str) -> Sequence[str]:
+    def split(self, text: str) -> Sequence[str]:
         return text
 
 

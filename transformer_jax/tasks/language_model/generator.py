@@ -100,7 +100,7 @@ class Generator:
         sizes = f"decoding.max_new_tokens={self._decoding.max_new_tokens} of a context of {self._context_length} tokens"
         first, tokens = names[long[0]], len(encoded[long[0]]) - 1
         if not window:
-            raise DataError(f"{first}: {sizes} leave no room for its {tokens} tokens; lower decoding.max_new_tokens")
+            raise DataError(f"{first}: {sizes} do not fit beside its {tokens} tokens; lower decoding.max_new_tokens")
         others = f" ({len(long) - 1} more are too long, too)" if len(long) > 1 else ""
         remark = f"{first}: has {tokens} tokens{others}; {sizes} leave the model the last {window}"
         return PromptWindows([[BOS_ID, *ids[1:][-window:]] for ids in encoded], remark)

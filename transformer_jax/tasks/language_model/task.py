@@ -13,7 +13,6 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import EOS_ID, AnyArray, Array, Float, PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Hyperparameters
-from transformer_jax.config.json_text import finite_or_null
 from transformer_jax.data.batches import SCORING_TOKENS
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.documents import NamedTexts, open_documents
@@ -100,7 +99,7 @@ class LanguageModelEvaluation(WithoutOutputs):
         return f"{self.bits_per_byte:.4f} bits per byte, perplexity {self.metrics['perplexity']:.3f}"
 
     def to_json(self) -> dict[str, object]:
-        return finite_or_null(asdict(self) | self.metrics)
+        return asdict(self) | self.metrics
 
     def rows(self) -> list[tuple[str, str, str]]:
         overlap = "no overlap" if self.stride == self.context_length else f"{self.stride} of them new"
@@ -207,7 +206,7 @@ def ids_of_text(tokenizer: Tokenizer, text: str, limit: int) -> list[int]:
     ids = [*tokenizer.encode(text), EOS_ID]
     if len(ids) > limit:
         raise DataError(
-            f"--text: {len(ids) - 1} tokens and EOS exceed the context of {limit} tokens that the model was trained on"
+            f"the text: {len(ids) - 1} tokens and EOS exceed the context of {limit} tokens that the model was trained on"
         )
     return ids
 

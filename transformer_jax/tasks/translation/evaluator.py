@@ -16,7 +16,7 @@ from transformer_jax.config import DataError, ExperimentConfig
 from transformer_jax.config.languages import bleu_tokenizer_of
 from transformer_jax.data.batches import SCORING_TOKENS, scoring_batches, token_rows
 from transformer_jax.data.mixture import parts_of, ranges_of
-from transformer_jax.data.sentence_pairs import Corpus, SentencePair
+from transformer_jax.data.sentence_pairs import Corpus, SentencePair, digest_of
 from transformer_jax.data.token_store import TokenStore, open_token_store
 from transformer_jax.evaluation.scores import LABELS, EvaluationReport, Scores, perplexity, score_translations
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
@@ -66,11 +66,12 @@ class TranslationEvaluation(NamedTuple):
         return self.report.line()
 
     def to_json(self) -> dict[str, object]:
+        report = {**self.report.to_json(), "text": digest_of(self.pairs)}
         if not self.references:
             corpora = {name: found.to_json() for name, found in self.corpora.items()}
-            return self.report.to_json() | ({"corpora": corpora} if corpora else {})
+            return {**report, **({"corpora": corpora} if corpora else {})}
         sources = [pair.source for pair in self.pairs]
-        return {**self.report.to_json(), "sources": sources, "references": [list(each) for each in self.references]}
+        return {**report, "sources": sources, "references": [list(each) for each in self.references]}
 
     def rows(self) -> list[tuple[str, str, str]]:
         corpora = [
@@ -112,6 +113,7 @@ class Evaluator:
         """``open_source``: of the task."""
         self.config, self.translator, self._open_source = config, translator, open_source
         self._mesh, self._evaluation_dtype = translator.mesh, scored.evaluation_dtype
+        self._longest = scored.longest_sequence
         self._stores: dict[str, TokenStore] = {}
         self._compiled_loss = jax.jit(scored.unsmoothed_loss, out_shardings=replicated(self._mesh))
 
@@ -221,19 +223,27 @@ class Evaluator:
     def sums_over(self, params: PyTree, store: TokenStore, limit: int, begin: int) -> LossSums:
         """Teacher-forced loss sums, without dropout or smoothing, of ``limit`` pairs (0: all) of a store from ``begin``."""
         total = LossSums.zero()
-        few_shapes, rows = few_shapes_on(self._mesh), row_groups(self._mesh)
-        for batch in scoring_batches(store, SCORING_TOKENS, rows, limit=limit, few_shapes=few_shapes, begin=begin):
+        batches = scoring_batches(
+            store,
+            SCORING_TOKENS,
+            row_groups(self._mesh),
+            longest=self._longest,
+            limit=limit,
+            few_shapes=few_shapes_on(self._mesh),
+            begin=begin,
+        )
+        for batch in batches:
             total = total + self._compiled_loss(params, put_rows(batch, self._mesh))
         return total
 
     def store(self, split: str) -> TokenStore:
-        """The tokens of all pairs of a split; raises DataError when one is longer than ``decoding.max_source_tokens``."""
+        """The tokens of all pairs of a split; raises DataError when one is too long for ``decoding`` or the model."""
         if split not in self._stores:
             with first_goes_first("tokenized data"):
                 tokenizers = self.translator.tokenizers
                 store = open_token_store(self.corpus, split, tokenizers, self.config.data, is_training=False)
             limit = self.config.decoding.max_source_tokens
-            require_translatable(store.lengths().max(axis=0), limit, f"split {split!r}, pair")
+            require_translatable(store.lengths().max(axis=0), limit, f"split {split!r}, pair", longest=self._longest)
             self._stores[split] = store
         return self._stores[split]
 
@@ -258,7 +268,8 @@ def _entropy_shares(
     weights = weights.astype(jnp.float32)
     entropies = -jnp.sum(weights * jnp.log(jnp.where(weights > 0, weights, 1.0)), axis=-1)
     found = jnp.einsum("BHT,BT->H", entropies, is_target.astype(jnp.float32))
-    uniform = jnp.log(is_source.sum(axis=1).astype(jnp.float32))
+    # Empty rows fill a batch.
+    uniform = jnp.log(jnp.maximum(is_source.sum(axis=1), 1).astype(jnp.float32))
     return found / jnp.maximum(jnp.sum(uniform * is_target.sum(axis=1)), 1e-6)
 
 

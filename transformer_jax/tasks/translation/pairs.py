@@ -31,9 +31,12 @@ class EncodedPairs(NamedTuple):
         """The numbers of tokens of the sources and of the targets."""
         return np.array([*map(len, self.sources)], np.int64), np.array([*map(len, self.targets)], np.int64)
 
-    def batches(self, batch_tokens: int, row_multiple: int) -> Iterator[tuple[np.ndarray, Batch]]:
-        """The pairs of each batch, and the batch with one pair a row; every pair once, the longest first."""
-        for shape, pairs, offsets in scoring_rows(*self.lengths, batch_tokens, row_multiple):
+    def batches(self, batch_tokens: int, row_multiple: int, longest: int | None) -> Iterator[tuple[np.ndarray, Batch]]:
+        """The pairs of each batch, and the batch with one pair a row; every pair once, the longest first.
+
+        ``longest``: maximum length of a sequence of the model; None: any.
+        """
+        for shape, pairs, offsets in scoring_rows(*self.lengths, batch_tokens, row_multiple, longest=longest):
             sides = (
                 token_rows(joined([side[pair] for pair in pairs]), offsets, width)
                 for side, width in zip(self, shape[1:], strict=True)
@@ -42,23 +45,29 @@ class EncodedPairs(NamedTuple):
 
 
 def encode_pairs(
-    tokenizers: TokenizerPair, sources: Sequence[str], targets: Sequence[str], max_tokens: int
+    tokenizers: TokenizerPair, sources: Sequence[str], targets: Sequence[str], max_tokens: int, longest: int | None
 ) -> EncodedPairs:
-    """The tokens of both sides. Raises DataError when their numbers differ or a sentence has more than ``max_tokens``."""
+    """The tokens of both sides.
+
+    Raises DataError when their numbers differ, or a sentence has more than ``max_tokens`` or the model's ``longest``.
+    """
     if len(sources) != len(targets):
         problem = f"{len(sources)} source sentences but {len(targets)} target sentences"
         raise DataError(f"{problem}; pair i is line i of each")
     encoded = tokenizers.source.encode_batch(list(sources)), tokenizers.target.encode_batch(list(targets))
     pairs = EncodedPairs(*([[*ids, EOS_ID] for ids in side] for side in encoded))
-    require_translatable(np.maximum(*pairs.lengths), max_tokens, "pair")
+    require_translatable(np.maximum(*pairs.lengths), max_tokens, "pair", longest=longest)
     return pairs
 
 
 class PairScorer:
     """Scores given translations with one model; compiled programs are kept, for a few shapes."""
 
-    def __init__(self, model: Module, tokenizers: TokenizerPair, decoding: DecodingConfig, mesh: Mesh) -> None:
-        self._tokenizers, self._max_tokens, self._mesh = tokenizers, decoding.max_source_tokens, mesh
+    def __init__(
+        self, model: Module, tokenizers: TokenizerPair, decoding: DecodingConfig, mesh: Mesh, longest: int | None
+    ) -> None:
+        self._tokenizers, self._mesh = tokenizers, mesh
+        self._max_tokens, self._longest = decoding.max_source_tokens, longest
         self._score = jax.jit(partial(_target_log_probs, model), out_shardings=replicated(mesh))
 
     def score(self, params: PyTree, sources: Sequence[str], targets: Sequence[str]) -> list[TokenScores]:
@@ -66,9 +75,9 @@ class PairScorer:
 
         Raises DataError when the numbers of sentences differ or one is too long (``decoding.max_source_tokens``).
         """
-        pairs = encode_pairs(self._tokenizers, sources, targets, self._max_tokens)
+        pairs = encode_pairs(self._tokenizers, sources, targets, self._max_tokens, self._longest)
         found: dict[int, np.ndarray] = {}
-        for chosen, batch in pairs.batches(READING_TOKENS, row_groups(self._mesh)):
+        for chosen, batch in pairs.batches(READING_TOKENS, row_groups(self._mesh), self._longest):
             log_probs = jax.device_get(self._score(params, put_rows(batch, self._mesh)))
             found |= {pair: log_probs[row, : len(pairs.targets[pair])] for row, pair in enumerate(chosen)}
         pieces_of = self._tokenizers.target.pieces

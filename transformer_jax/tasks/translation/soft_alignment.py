@@ -73,7 +73,8 @@ def cross_attention(
 
     Raises DataError when the numbers of sentences differ or one is too long, ConfigError when nothing attends to the source.
     """
-    pairs = encode_pairs(trained.tokenizers, sources, targets, trained.config.decoding.max_source_tokens)
+    limit, longest = trained.config.decoding.max_source_tokens, trained.config.model.longest_sequence
+    pairs = encode_pairs(trained.tokenizers, sources, targets, limit, longest)
     source_lengths, target_lengths = pairs.lengths
 
     def weigh(params: PyTree, source: Tokens, target: Tokens) -> Float[Array, "B ... T S"]:
@@ -83,7 +84,7 @@ def cross_attention(
         return choose([*layers.values()])
 
     weigh_batch = jax.jit(weigh, out_shardings=replicated(trained.mesh))
-    for chosen, batch in pairs.batches(ALIGNMENT_TOKENS, row_groups(trained.mesh)):
+    for chosen, batch in pairs.batches(ALIGNMENT_TOKENS, row_groups(trained.mesh), longest):
         found = jax.device_get(weigh_batch(trained.params, *put_rows(batch, trained.mesh)))
         for row, pair in enumerate(chosen.tolist()):
             yield pair, found[row, ..., : target_lengths[pair], : source_lengths[pair]]

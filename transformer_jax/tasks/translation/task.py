@@ -289,7 +289,8 @@ class TranslationTask(Task):
 
     @cached_property
     def scorer(self) -> PairScorer:
-        return PairScorer(self.objective.model, self.tokenizers, self.config.decoding, self.mesh)
+        own = self.objective
+        return PairScorer(own.model, self.tokenizers, self.config.decoding, self.mesh, own.longest_sequence)
 
     @cached_property
     def _entropy(self) -> Callable[[PyTree, Batch], Array | None]:

@@ -94,7 +94,7 @@ class Translator:
     ) -> None:
         """``longest``: maximum length of a sequence of the model; None: any. ``compute_dtype``: of the model.
 
-        ``constraint``, whose inputs are source ids: what beam search may choose. ``parts``: the settings of parts.
+        ``constraint``, whose inputs are source ids: the tokens that beam search may choose. ``parts``: the settings of parts.
         """
         self.tokenizers = tokenizers
         self.decoding = decoding
@@ -242,14 +242,25 @@ def encode_sources(
     return nonempty, sources
 
 
-def require_translatable(lengths: np.ndarray, limit: int, name: str, first: int = 1) -> None:
-    """Raises SentenceTooLong for the first sentence of more than ``limit`` tokens; ``lengths`` include EOS."""
+def require_translatable(
+    lengths: np.ndarray, limit: int, name: str, first: int = 1, longest: int | None = None
+) -> None:
+    """Raises SentenceTooLong for the first sentence of more than ``limit`` tokens; ``lengths`` include EOS.
+
+    ``longest``: maximum length of a sequence of the model, EOS included; None: any.
+    """
+    stated, remedy = f"decoding.max_source_tokens={limit}", ", or raise that if memory suffices for its square"
+    if longest is not None and longest <= limit:
+        limit, stated, remedy = (
+            longest - 1,
+            f"the {longest} positions of the model hold, with the end of the sentence",
+            "",
+        )
     too_long = np.flatnonzero(lengths > limit + 1)
     if len(too_long):
         index = int(too_long[0])
         raise SentenceTooLong(
-            f"{name} {index + first}: {lengths[index] - 1:,} tokens are more than decoding.max_source_tokens={limit}; "
-            "split it, or raise that if memory suffices for its square",
+            f"{name} {index + first}: {lengths[index] - 1:,} tokens are more than {stated}; split it{remedy}",
             index,
         )
 

@@ -104,8 +104,8 @@ class TranslationReader(_RunReader[TranslationTask]):
         trained = self.trained
         pairs = trained.task.evaluator.pairs(trained.config.data.split_name(split), limit)
         sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-        sides = encode_pairs(trained.tokenizers, sources, targets, trained.config.decoding.max_source_tokens)
-        longest = trained.config.model.longest_sequence
+        limit, longest = trained.config.decoding.max_source_tokens, trained.config.model.longest_sequence
+        sides = encode_pairs(trained.tokenizers, sources, targets, limit, longest)
         return head_statistics(trained.model, trained.params, trained.tokenizers, sides, longest)
 
     def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
-from transformer_jax.config.json_text import finite_or_null
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.sentence_pairs import SentencePair, digest
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
@@ -78,7 +77,7 @@ class ParsingReport(NamedTuple):
 
     def to_json(self) -> dict[str, object]:
         fields = {"decoding": vars(self.decoding), "scores": self.scores._asdict(), "rules": RULES}
-        return finite_or_null(self._asdict() | fields)
+        return self._asdict() | fields
 
     def rows(self) -> list[tuple[str, str, str]]:
         search = "greedy" if self.decoding.beam_width == 1 else f"beam {self.decoding.beam_width}"

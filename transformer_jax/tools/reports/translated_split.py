@@ -5,7 +5,7 @@ from pathlib import Path
 
 from transformer_jax.checkpoints.selection import steps_to_average
 from transformer_jax.config import DataError, ExperimentConfig, load_run_config
-from transformer_jax.data.sentence_pairs import SentencePair
+from transformer_jax.data.sentence_pairs import SentencePair, digest_of
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.tasks.saved_evaluations import (
@@ -16,6 +16,7 @@ from transformer_jax.tasks.saved_evaluations import (
     read_evaluation,
     save_evaluation,
     stem_of,
+    stem_of_text,
     whose_parameters,
 )
 from transformer_jax.tasks.task import task_class
@@ -83,8 +84,9 @@ def choose_run(workdir: Path, config: ExperimentConfig, split: str, checkpoint: 
     name = config.data.split_name(split)
     trained = load_run_config(workdir)
     config = replace(config, evaluation=trained.evaluation)
+    pairs = _pairs(config, name)
     stem = workdir / evaluation_stem(name, step, average, trained, config)
-    return ChosenSplit(stem, config, name, _pairs(config, name), step, average)
+    return ChosenSplit(stem_of_text(stem, {"text": digest_of(pairs)}), config, name, pairs, step, average)
 
 
 def _pairs(config: ExperimentConfig, split: str) -> list[SentencePair]:
