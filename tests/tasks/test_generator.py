@@ -128,5 +128,7 @@ def test_of_a_prompt_that_leaves_no_room_the_model_sees_the_end_and_says_so(mode
     found, expected = generate.continuations(model[1], [long, alone]), generate.continuations(model[1], [alone, alone])
     assert [each.token_ids for each in found] == [each.token_ids for each in expected]
     assert [each.text for each in found] == [each.text for each in expected]
-    with pytest.raises(DataError, match=r"prompt: decoding.max_new_tokens=32 of a context of 32 tokens do not fit beside"):
+    with pytest.raises(
+        DataError, match=r"prompt: decoding.max_new_tokens=32 of a context of 32 tokens do not fit beside"
+    ):
         generator(max_new_tokens=32).windows(["y"])

@@ -25,7 +25,8 @@ LETTERS = regex.compile(r"[\p{L}\p{M}]+")
 HASH_BITS, MIN_TRIGRAMS, OTHER_SIDE, OTHER_SIDE_EACH, UNLIKE = 16, 15, 15.0, 0.5, 8.0
 USUAL_TRIGRAMS, MAX_TRIGRAMS = 40, 100
 SUBWORD_KINDS = ("bpe", "unigram")
-PIECES_PER_CHARACTER = 3
+# Minimum pieces for each distinct character: of a joint vocabulary, which would spell the other language in letters, and of two.
+PIECES_PER_CHARACTER, PIECES_PER_CHARACTER_OF_TWO = 3.0, 1.4
 # For each distinct run of two letters or more; sentencepiece finds at least 1.9 in 200 to 20,000 lines of en, de, fr and ja.
 PIECES_PER_WORD = 1.5
 # 4 special ids and 256 bytes.
@@ -209,9 +210,9 @@ def vocabulary_of(
 ) -> VocabularyChoice:
     """Chooses the size and sharing of the vocabulary; settings in ``stated`` stay.
 
-    Subwords get at least ``size`` pieces and three for each distinct character, but no more than the text supports. One joint
-    vocabulary is chosen if half of the letters are in scripts of both sides; with two, source and target embeddings cannot be
-    tied.
+    One joint vocabulary is chosen if half of the letters are in scripts of both sides; with two, source and target embeddings
+    cannot be tied. A joint vocabulary of subwords gets at least ``size`` pieces and three for each distinct character, two get
+    half of ``size`` each and 1.4 for each character, but no more than the text supports.
     """
     stated = stated or {}
     shared = shared_letters(source, target)
@@ -227,9 +228,9 @@ def vocabulary_of(
     both = source.joined(target)
     sides = [both] if is_joint else [source, target]
     characters = max(len(side.characters) for side in sides)
-    needed = FIXED_PIECES + PIECES_PER_CHARACTER * characters
+    needed = FIXED_PIECES + int((PIECES_PER_CHARACTER if is_joint else PIECES_PER_CHARACTER_OF_TWO) * characters)
     if kind in SUBWORD_KINDS:
-        size = min(max(size, needed), *(side.supported_pieces for side in sides))
+        size = min(max(size // len(sides), needed), *(side.supported_pieces for side in sides))
     size = stated.get("tokenizer.vocabulary_size", size)
     settings: dict[str, Any] = {"tokenizer.vocabulary_size": size, "tokenizer.joint": is_joint}
     if kind in SUBWORD_KINDS:

@@ -67,7 +67,7 @@ class PatternTokenizer(ListedTokenizer):
     def __init__(self, units: Sequence[str], splits_at_marks: bool = False) -> None:
         super().__init__(units)
         self._splits_at_marks = splits_at_marks
-        # As before version 0.3.
+        # As up to version 0.3.
         self._find: Any = (re if splits_at_marks else regex).compile(self.pattern).findall
 
     @classmethod
