@@ -1,5 +1,3 @@
-"""Broken ideas are found and named; every part of the kit keeps its promises."""
-
 import itertools
 import re
 from types import SimpleNamespace
@@ -18,31 +16,15 @@ from transformer_jax.kit import KIT
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.models.build import init_decoder_only
 from transformer_jax.tasks.task import objective_of
-from transformer_jax.tools.conform.checks import (
-    OF_LANGUAGE_MODELS,
-    OF_MODELS,
-    OF_TRANSFORMERS,
-    OF_UPDATES,
-    checked,
-    findings,
-)
+from transformer_jax.tools.conform import checks
+from transformer_jax.tools.conform.checks import checked, findings
 from transformer_jax.tools.conform.comparison import Broken, require_near, require_same_bits
 from transformer_jax.tools.conform.ideas import KINDS, Idea, ideas_named, with_values
 from transformer_jax.tools.conform.model_properties import left_padding_changes_nothing
 from transformer_jax.tools.conform.task_properties import OF_TASKS
 from transformer_jax.tools.conform.trials import Trial, sentences, single_mesh, trial_config
 
-PROPERTIES = OF_MODELS | OF_TRANSFORMERS | OF_LANGUAGE_MODELS | OF_UPDATES
-
-
-TWO_IDEAS = """
-import transformer_jax
-class Mine: pass
-transformer_jax.register("attention", "mine")(Mine)
-transformer_jax.register("optimizer", "mine")(lambda hyperparameters: [])
-"""
-
-
+PROPERTIES = checks.PROPERTIES["language_model"]
 INCOMPLETE = """
 import transformer_jax
 from transformer_jax.layers.modified_attention import AttentionChange
@@ -54,25 +36,19 @@ def incomplete(settings, model, site):
 
 
 class AcausalKeys(AttentionChange):
-    """Every key has the key after it in it."""
-
     def keys(self, key_BGMK, positions):
         return key_BGMK + jnp.roll(key_BGMK, -1, axis=2)
 
 
 class KeysByIndex(AttentionChange):
-    """Keys depend on their index in the array, which in a cache is not their position."""
-
     def keys(self, key_BGMK, positions):
+        # In a cache the index in the array is not the position.
         return key_BGMK * (1.0 + jnp.arange(key_BGMK.shape[2], dtype=jnp.float32))[None, None, :, None]
 
 
-def odd_width(settings, config, site, *, dropout, precision):
-    """A width that no axis of a mesh divides."""
-    return OddWidth()
-
-
 class OddWidth(nn.Module):
+    """A width that no axis of a mesh divides."""
+
     @nn.compact
     def __call__(self, inputs, *, train):
         wide = self.param("wide_kernel", nn.initializers.normal(), (inputs.shape[-1], 7))
@@ -80,17 +56,12 @@ class OddWidth(nn.Module):
         return jnp.einsum("BLD,DF,FE->BLE", inputs, wide, narrow)
 
 
-def ascending(hyperparameters):
-    """Steps along the gradient instead of against it."""
-    return [optax.scale(-1.0)]
-
-
 @pytest.fixture(scope="module", autouse=True)
 def broken_ideas(plugins_of_this_file):
     register("attention", "acausal_keys")(AcausalKeys)
     register("attention", "keys_by_index")(KeysByIndex)
-    register("feed_forward", "odd_width")(odd_width)
-    register("optimizer", "ascending")(ascending)
+    register("feed_forward", "odd_width")(lambda settings, config, site, *, dropout, precision: OddWidth())
+    register("optimizer", "ascending")(lambda hyperparameters: [optax.scale(-1.0)])
 
 
 @pytest.mark.parametrize(
@@ -109,8 +80,6 @@ def test_a_broken_idea_is_named_with_its_smallest_case(idea, name, expected):
 
 
 class DrawnInOrder:
-    """A task whose batches come from one generator, in the order in which they are read."""
-
     def __init__(self):
         self.generator = np.random.default_rng(0)
 
@@ -144,53 +113,25 @@ def test_every_part_of_the_kit_conforms(kind, name):
 
 # Each part of the kit that changes a model or an update once, by the setting that selects it.
 OTHERS = "statistic", "corruption"
-COMBINATIONS = (
-    {
-        "model.attention": "grouped_query,qk_norm,soft_cap",
-        "model.positions": "rope",
-        "model.norm": "rmsnorm",
-        "model.normalization": "sandwich",
-        "model.feed_forward": "swiglu",
-        "optimizer.name": "muon",
-        "training.loss_terms": "z_loss",
-    },
-    {
-        "model.attention": "multi_query,latent,cosine,talking_heads",
-        "model.positions": "t5",
-        "model.normalization": "rezero",
-        "model.feed_forward": "mixture_of_experts",
-        "optimizer.name": "lion",
-        "optimizer.averaging": "ema",
-        "training.loss_terms": "r_drop,load_balance",
-    },
-    {
-        "model.attention": "sliding_window",
-        "model.positions": "shaw",
-        "model.mixers": "attention gated_linear_attention",
-        "model.normalization": "deepnorm",
-        "model.initialization": "deepnorm",
-        "model.feed_forward": "reglu",
-        "optimizer.name": "soap",
-        "optimizer.schedule": "wsd",
-    },
-    {
-        "model.attention": "softmax_one",
-        "model.positions": "alibi",
-        "model.mixers": "ssru attention",
-        "model.feed_forward": "geglu",
-        "model.projection": "soft_capped",
-        "optimizer.averaging": "schedule_free",
-        "training.loss_terms": "confidence_penalty,multi_token",
-    },
-    {
-        "model.attention": "mup,sigmoid",
-        "model.initialization": "mup",
-        "model.tying": "none",
-        "optimizer.name": "mup",
-        "training.loss_terms": "unigram_smoothing",
-    },
-    {"model.feed_forward": "relu_squared"},
-)
+COMBINATIONS = [
+    dict(each.split("=") for each in text.split("; "))
+    for text in (
+        "model.attention=grouped_query,qk_norm,soft_cap; model.positions=rope; model.norm=rmsnorm; "
+        "model.normalization=sandwich; model.feed_forward=swiglu; optimizer.name=muon; training.loss_terms=z_loss",
+        "model.attention=multi_query,latent,cosine,talking_heads; model.positions=t5; model.normalization=rezero; "
+        "model.feed_forward=mixture_of_experts; optimizer.name=lion; optimizer.averaging=ema; "
+        "training.loss_terms=r_drop,load_balance",
+        "model.attention=sliding_window; model.positions=shaw; model.mixers=attention gated_linear_attention; "
+        "model.normalization=deepnorm; model.initialization=deepnorm; model.feed_forward=reglu; optimizer.name=soap; "
+        "optimizer.schedule=wsd",
+        "model.attention=softmax_one; model.positions=alibi; model.mixers=ssru attention; model.feed_forward=geglu; "
+        "model.projection=soft_capped; optimizer.averaging=schedule_free; "
+        "training.loss_terms=confidence_penalty,multi_token",
+        "model.attention=mup,sigmoid; model.initialization=mup; model.tying=none; optimizer.name=mup; "
+        "training.loss_terms=unigram_smoothing",
+        "model.feed_forward=relu_squared",
+    )
+]
 
 
 def config_of(settings):
@@ -210,7 +151,7 @@ def split(names):
 def test_combinations_of_the_kit_keep_the_promises_of_decoding_and_learn(settings):
     trial = Trial(config_of(settings))
     names = ["a decoding step equals the full pass", "causal by gradient", "packed equals apart"]
-    names += [*OF_LANGUAGE_MODELS, "learns a batch"]
+    names += [*checks.OF_LANGUAGE_MODELS, "learns a batch"]
     found = [checked(trial, "language_model", name, PROPERTIES[name]) for name in names]
     assert [each for each in found if not each.holds] == []
 
@@ -230,6 +171,7 @@ def test_combinations_are_the_whole_kit():
     assert named == {part for part in KIT if part[0] in kinds.values()}
 
 
+@pytest.mark.slow
 def test_parts_of_models_and_loss_terms_change_the_program():
     def program(settings):
         trial, rows = Trial(config_of(settings)), sentences(2, 4).batch.target
@@ -260,9 +202,10 @@ def test_ideas_are_found_by_name_kind_and_file(tmp_path):
     with pytest.raises(ConfigError, match=r"no part 'ropes'; did you mean rope\?"):
         ideas_named("ropes")
     file = tmp_path / "mine.py"
-    file.write_text("import transformer_jax\ntransformer_jax.register('attention', 'mine')(object)\n")
+    first = "import transformer_jax\ntransformer_jax.register('attention', 'mine')(lambda: 1)\n"
+    file.write_text(first)
     assert ideas_named(str(file)) == [Idea("attention", "mine")]
-    file.write_text(TWO_IDEAS)
+    file.write_text(f"{first}transformer_jax.register('optimizer', 'mine')(lambda hyperparameters: [])\n")
     load_plugin(str(file))
     assert ideas_named(str(file)) == [Idea("attention", "mine"), Idea("optimizer", "mine")]
     file.write_text("")

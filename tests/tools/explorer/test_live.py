@@ -1,11 +1,9 @@
-"""The live model in Node computes the same as the model in Python."""
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from run_settings import tiny_settings
-from tools.explorer.node_worker import ask_worker, node_program
+from tools.explorer.node_worker import ask_worker, needs_node
 from tools.explorer.small_runs import LOCATION, RNN, language_model_run, translation_run
 
 from transformer_jax.array_types import EOS_ID
@@ -17,9 +15,8 @@ from transformer_jax.tools.explorer import live
 from transformer_jax.tools.explorer.page import Page, RunName
 from transformer_jax.tools.explorer.readers import READERS, TranslationReader
 
-needs_node = pytest.mark.skipif(node_program() is None, reason="needs Node")
-SEARCH = {"beamWidth": 2, "lengthPenalty": 0.6, "temperature": 1}
 FORCED = [6, 7, 5]
+SEARCH = {"beamWidth": 2, "lengthPenalty": 0.6, "temperature": 1}
 READ = {"action": "read", "text": "b a c", "edits": [], "search": SEARCH, "forced": []}
 
 
@@ -34,8 +31,7 @@ def require_equal(reading, found):
     for expected, attention in zip(reading.attentions, found["attentions"], strict=True):
         for name, values in (("weights", expected.weights), ("rollout", expected.rollout)):
             computed = [each["values"] for each in attention[name]]
-            expected_values = [] if values is None else values.reshape(len(values), -1)
-            np.testing.assert_allclose(computed, expected_values, atol=0.01)
+            np.testing.assert_allclose(computed, [] if values is None else values.reshape(len(values), -1), atol=0.01)
         cosines = [each["values"] for each in attention["valueCosines"]]
         np.testing.assert_allclose(cosines, expected.value_cosines.reshape(len(cosines), -1), atol=0.02)
         norms = attention["valueNorms"]["values"]
@@ -48,8 +44,8 @@ def require_equal_to_python(trained):
     reader, model = READERS[trained.config.task](trained), live.live_model(trained)
     tree = reader.search("b a c", 0)
     best = tree.hypotheses()[0]
-    (answer,) = ask_worker(model, [{**READ, "search": {**model.description["search"], "temperature": 1}}])
-    read, found = answer["result"], tree.prefix(best)
+    (read,) = ask_worker(model, {**READ, "search": {**model.description["search"], "temperature": 1}})
+    found = tree.prefix(best)
     assert [node[2] for node in read["search"]["nodes"]] == [node.token for node in tree.nodes]
     assert read["score"] == pytest.approx(tree.nodes[best].score, abs=0.02)
     assert read["targetIds"][-len(found) :] == [*found]
@@ -94,15 +90,13 @@ LANGUAGE_MODELS = [
 GROUPED = {"num_heads": 4, "attention": "grouped_query", "norm": "rmsnorm", "positions": "rope"}
 
 
+TRANSLATION = [(translation_run, each) for each in (*VARIANTS, *(RNN | each for each in RECURRENT_VARIANTS))]
+
+
 @needs_node
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("make", "settings"),
-    [
-        *((translation_run, each) for each in VARIANTS),
-        *((translation_run, RNN | each) for each in RECURRENT_VARIANTS),
-        *((language_model_run, each) for each in LANGUAGE_MODELS),
-    ],
+    ("make", "settings"), [*TRANSLATION, *((language_model_run, each) for each in LANGUAGE_MODELS)]
 )
 def test_every_variant_is_equal(make, settings, tmp_path):
     require_equal_to_python(make(tmp_path, **settings))
@@ -110,13 +104,8 @@ def test_every_variant_is_equal(make, settings, tmp_path):
 
 @needs_node
 def test_a_reading_and_an_ablation_are_equal(trained_tiny):
-    read, changed = (
-        each["result"]
-        for each in ask_worker(
-            live.live_model(trained_tiny),
-            [{**READ, "forced": FORCED}, {**READ, "forced": FORCED, "edits": ["cross.1.head.2"]}],
-        )
-    )
+    asked = {**READ, "forced": FORCED}
+    read, changed = ask_worker(live.live_model(trained_tiny), asked, {**asked, "edits": ["cross.1.head.2"]})
     assert read["targetIds"][:3] == FORCED
     reader = TranslationReader(trained_tiny)
     assert read["score"] == pytest.approx(reader.forced("b a c", FORCED).score, abs=0.02)
@@ -133,25 +122,21 @@ def test_an_rnn_is_equal(tmp_path):
     trained = translation_run(tmp_path, **RNN, **LOCATION)
     names = ["cross.1.head.1", "start", "backward", "location"]
     asked = {"text": "b a c", "targetIds": FORCED, "edits": []}
-    place = {"kind": "cross", "layer": 1, "head": 1, "row": 1, "column": 2}
-    answers = ask_worker(
+    read, effects, pair, why = ask_worker(
         live.live_model(trained),
-        [
-            {**READ, "forced": FORCED},
-            {"action": "effects", **asked, "names": names},
-            {"action": "neurons", **asked, **place},
-            {"action": "contrast", **asked, "prefix": FORCED[:1], "chosen": 7, "other": 8},
-        ],
+        {**READ, "forced": FORCED},
+        {"action": "effects", **asked, "names": names},
+        {"action": "neurons", **asked, "kind": "cross", "layer": 1, "head": 1, "row": 1, "column": 2},
+        {"action": "contrast", **asked, "prefix": FORCED[:1], "chosen": 7, "other": 8},
     )
-    read, effects, pair, why = (each["result"] for each in answers)
     require_equal(TranslationReader(trained).read("b a c", read["translation"], with_gradients=False), read)
-    assert all(np.abs(changes).max() > 1e-3 for changes in effects), dict(zip(names, effects, strict=True))
+    assert len(effects) == 4 and all(np.abs(changes).max() > 1e-3 for changes in effects), effects
     weights = np.reshape(read["attentions"][0]["weights"][0]["values"], (-1, 4))
     assert pair["weights"] == pytest.approx(weights[1].tolist(), abs=1e-5)
     assert sum(pair["terms"]) == pytest.approx(pair["scores"][2], abs=1e-5)
     assert [name for name, _ in pair["columns"]] == ["query", "key", "location"]
-    assert len(why["source"]) == 4 and len(why["target"]) == 2
-    assert read["states"]["source"]["size"] == 24 and read["states"]["target"]["size"] == 12
+    assert (len(why["source"]), len(why["target"])) == (4, 2)
+    assert (read["states"]["source"]["size"], read["states"]["target"]["size"]) == (24, 12)
 
 
 @needs_node
@@ -163,62 +148,49 @@ def test_a_language_model_with_parts_is_equal(tmp_path):
     asked = {**READ, "text": "a d", "search": model.description["search"] | {"temperature": 1}}
     changed, over, too_long, skipped, why = ask_worker(
         model,
-        [
-            {**asked, "forced": prompt},
-            {**asked, "forced": [*prompt, EOS_ID]},
-            {**asked, "text": "a" * 32},
-            {**asked, "forced": prompt, "edits": ["decoder.1"]},
-            {**asked, "action": "contrast", "prefix": prompt, "chosen": 7, "other": 8},
-        ],
+        {**asked, "forced": prompt},
+        {**asked, "forced": [*prompt, EOS_ID]},
+        {**asked, "text": "a" * 32},
+        {**asked, "forced": prompt, "edits": ["decoder.1"]},
+        {**asked, "action": "contrast", "prefix": prompt, "chosen": 7, "other": 8},
     )
-    assert changed["result"]["targetIds"][:4] == prompt and changed["result"]["given"] == 4
-    assert over["result"]["targetIds"] == [*prompt, EOS_ID]
+    assert changed["targetIds"][:4] == prompt and changed["given"] == 4
+    assert over["targetIds"] == [*prompt, EOS_ID]
     assert too_long["error"].startswith("32 tokens; the model was trained on 32")
-    of_layer = skipped["result"]["attentions"][0]["rollout"][0]["values"]
-    length = len(skipped["result"]["targetIds"])
-    np.testing.assert_array_equal(np.reshape(of_layer, (length, length)), np.eye(length), "the layer is skipped")
-    assert why["result"]["source"] == [] and len(why["result"]["target"]) == 5
+    rollout = skipped["attentions"][0]["rollout"][0]["values"]
+    np.testing.assert_array_equal(rollout, np.eye(len(skipped["targetIds"])).ravel(), "the layer is skipped")
+    assert why["source"] == [] and len(why["target"]) == 5
 
 
 @needs_node
 def test_effects_and_contrasts(trained_tiny):
-    (read,) = ask_worker(model := live.live_model(trained_tiny), [{**READ, "forced": FORCED}])
-    ids = read["result"]["targetIds"]
+    (read,) = ask_worker(model := live.live_model(trained_tiny), {**READ, "forced": FORCED})
+    ids = read["targetIds"]
     asked = {"text": "b a c", "targetIds": ids, "edits": []}
     residuals = ["encoder.1.residual", "decoder.1.residual"]
     names = ["positions", "causal", "padding", "scale", "encoder.1", "decoder.1", *residuals]
     heads, why, pair, alone, without, *edited = ask_worker(
         model,
-        [
-            {"action": "effects", **asked, "names": ["encoder.1.head.1", "decoder.1.head.2"]},
-            {"action": "contrast", **asked, "prefix": ids[:1], "chosen": ids[1], "other": 9},
-            {"action": "neurons", **asked, "kind": "cross", "layer": 1, "head": 2, "row": 1, "column": 2},
-            {"action": "contrast", **asked, "prefix": [], "chosen": ids[0], "other": 9},
-            *({**READ, "edits": [name], "forced": ids} for name in ("decoder.1.head.2", *names)),
-        ],
+        {"action": "effects", **asked, "names": ["encoder.1.head.1", "decoder.1.head.2"]},
+        {"action": "contrast", **asked, "prefix": ids[:1], "chosen": ids[1], "other": 9},
+        {"action": "neurons", **asked, "kind": "cross", "layer": 1, "head": 2, "row": 1, "column": 2},
+        {"action": "contrast", **asked, "prefix": [], "chosen": ids[0], "other": 9},
+        *({**READ, "edits": [name], "forced": ids} for name in ("decoder.1.head.2", *names)),
     )
-    differences = np.subtract(without["result"]["logProbs"], read["result"]["logProbs"])
-    assert heads["result"][1] == pytest.approx(differences.tolist(), abs=1e-5)
-    assert len(why["result"]["source"]) == 4 and len(why["result"]["target"]) == 2
-    assert alone["result"]["target"] == [], "<s> alone cannot be masked"
-    product = pair["result"]["factor"] * np.sum(pair["result"]["terms"])
-    assert product == pytest.approx(pair["result"]["scores"][2], abs=1e-5)
-    weights = np.reshape(read["result"]["attentions"][2]["weights"][0]["values"], (2, len(ids), 4))
-    assert pair["result"]["weights"] == pytest.approx(weights[1, 1].tolist(), abs=1e-5)
-    of_name = {name: each["result"] for name, each in zip(names, edited, strict=True)}
-    assert all(each["logProbs"] != read["result"]["logProbs"] for each in of_name.values())
+    assert heads[1] == pytest.approx(np.subtract(without["logProbs"], read["logProbs"]).tolist(), abs=1e-5)
+    assert (len(why["source"]), len(why["target"])) == (4, 2)
+    assert alone["target"] == [], "<s> alone cannot be masked"
+    assert pair["factor"] * np.sum(pair["terms"]) == pytest.approx(pair["scores"][2], abs=1e-5)
+    weights = np.reshape(read["attentions"][2]["weights"][0]["values"], (2, len(ids), 4))
+    assert pair["weights"] == pytest.approx(weights[1, 1].tolist(), abs=1e-5)
+    of_name = dict(zip(names, edited, strict=True))
+    assert all(each["logProbs"] != read["logProbs"] for each in edited)
     for name, share in (("encoder.1", 1.0), ("encoder.1.residual", 0.0)):
         encoder = of_name[name]["attentions"][0]
         mean = np.reshape(encoder["weights"][0]["values"], (2, 4, 4)).mean(axis=0)
         expected = share * np.eye(4) + (1 - share) * mean
         np.testing.assert_allclose(encoder["rollout"][0]["values"], expected.ravel(), atol=1e-5)
     assert len(of_name["padding"]["tokens"]["source"]) == 16, "the padding is attended to"
-
-
-TEXTS = [
-    *("", " ", "Ein Hund,  der bellt!", "a\u2581b\x1bc", "tab\tand\nline", "<s></s>&amp;"),
-    "na\u00efve \u4f60\u597d \U0001f600 x_1",
-]
 
 
 @needs_node
@@ -229,28 +201,22 @@ def test_tokenizers_are_equal(kind, trained_tiny):
     tokenizer = train_tokenizer(config, text)
     model = live.live_model(trained_tiny)
     table = model._replace(description={**model.description, "tokenizers": [live.tokenizer_table(tokenizer)]})
-    ids = [tokenizer.encode(each) for each in TEXTS]
+    texts = ["", " ", "Ein Hund,  der bellt!", "a\u2581b\x1bc", "tab\tand\nline", "<s></s>&amp;"]
+    texts.append("na\u00efve \u4f60\u597d \U0001f600 x_1")
+    ids = [tokenizer.encode(each) for each in texts]
     surrounded = [[1, *each, 3, 2] for each in ids]
-    encode = [{"action": "encode", "text": each} for each in TEXTS]
+    encode = [{"action": "encode", "text": each} for each in texts]
     decode = [{"action": "decode", "ids": each} for each in surrounded]
-    answers = [each["result"] for each in ask_worker(table, [*encode, *decode])]
-    assert answers == [*ids, *map(tokenizer.decode, surrounded)]
+    assert ask_worker(table, *encode, *decode) == [*ids, *map(tokenizer.decode, surrounded)]
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        ({"projection": "soft_capped"}, "model.projection=soft_capped is not implemented .*; it implements linear"),
-        ({"normalization": "rezero"}, "model.normalization=rezero is not implemented"),
-        ({"attention": "qk_norm,soft_cap"}, "model.attention=qk_norm,soft_cap"),
-        ({"kind": "rnn", "attention": "none"}, "model.attention=none"),
-    ],
-)
-def test_a_setting_that_javascript_lacks_is_named(tmp_path, model, message):
+def test_a_setting_that_javascript_lacks_is_named(tmp_path):
     settings = tiny_settings(tmp_path)
-    settings["model"] = model if "kind" in model else settings["model"] | model
-    with pytest.raises(ConfigError, match=message):
-        live.require_live(from_dict(settings))
+    for name, value in (("projection", "soft_capped"), ("attention", "qk_norm,soft_cap"), ("attention", "none")):
+        model = {"kind": "rnn"} if value == "none" else settings["model"]
+        changed = settings | {"model": model | {name: value}}
+        with pytest.raises(ConfigError, match=f"model.{name}={value} is not implemented .*; it implements "):
+            live.require_live(from_dict(changed))
 
 
 def test_parameters_that_do_not_fit(monkeypatch):
@@ -273,15 +239,9 @@ def test_8_bits_and_their_error(monkeypatch, trained_tiny):
     monkeypatch.setattr(live, "FLOAT16_BYTES", 8)
     error = live.logits_error(trained_tiny, [("b a c", "a b")])
     assert 0 < error < 1
-    (read,) = ask_worker(live.live_model(trained_tiny), [READ])
-    expected = TranslationReader(trained_tiny).read("b a c", read["result"]["translation"], with_gradients=False)
-    assert read["result"]["logProbs"] == pytest.approx(expected.log_probs, abs=4 * error)
-
-
-def test_every_step_of_the_tour_names_code():
-    found = live.code_of_tour()
-    assert {"embedding", "search", "rope", "alignment"} <= set(found)
-    assert all(place.startswith("transformer_jax/") for place in found.values())
+    (read,) = ask_worker(live.live_model(trained_tiny), READ)
+    expected = TranslationReader(trained_tiny).read("b a c", read["translation"], with_gradients=False)
+    assert read["logProbs"] == pytest.approx(expected.log_probs, abs=4 * error)
 
 
 def test_a_page_of_a_hostile_tokenizer_has_no_markup(trained_tiny):

@@ -1,5 +1,3 @@
-"""The live page in a real browser with the network cut: edits, hostile texts and addresses."""
-
 import pytest
 from headless_chromium import browser_program
 from tools.explorer.small_runs import LOCATION, RNN, language_model_run, translation_run
@@ -14,7 +12,7 @@ pytestmark = [
     pytest.mark.skipif(browser_program() is None, reason="needs Chromium (Debian package chromium)"),
 ]
 HOSTILE = ["\u2581<script>throw", "</script><script>throw 1</script>", "<!--", '"&amp;', "<img src=x onerror=throw>"]
-READY = "performance.getEntriesByName('live').length > 0 && liveWords.textContent === ''"
+SETTLED = "liveWords.textContent === ''"
 KINDS = {
     "transformer": (lambda folder: translation_run(folder, normalization="pre"), "cross.1.head.1", 6),
     "rnn": (lambda folder: translation_run(folder, **RNN, **LOCATION), "cross.1.head.1", 4),
@@ -45,7 +43,7 @@ def address(tmp_path_factory, kind):
 
 def open_live(browser, address, hash_=""):
     browser.open(f"{address}#{hash_}")
-    browser.wait_for(READY)
+    browser.wait_for(f"performance.getEntriesByName('live').length > 0 && {SETTLED}")
 
 
 def translations(browser):
@@ -58,7 +56,7 @@ def test_edits_change_the_page_and_the_address(browser, address, kind):
     (unchanged,) = translations(browser)
     part = KINDS[kind][1]
     browser.evaluate(f"toggle('{part}')")
-    browser.wait_for("liveReading(CHANGED) && liveWords.textContent === ''")
+    browser.wait_for(f"liveReading(CHANGED) && {SETTLED}")
     assert browser.evaluate("[state.run, state.beside]") == [2, 1]
     assert len(translations(browser)) == 2
     assert f"off={part}" in browser.evaluate("location.hash")
@@ -67,7 +65,7 @@ def test_edits_change_the_page_and_the_address(browser, address, kind):
     open_live(browser, address, browser.evaluate("location.hash.slice(1)"))
     assert browser.evaluate("[state.measure, state.run]") == ["difference", 2]
     browser.press("z")
-    browser.wait_for("!liveReading(CHANGED) && liveWords.textContent === ''")
+    browser.wait_for(f"!liveReading(CHANGED) && {SETTLED}")
     assert translations(browser) == [unchanged]
     browser.evaluate("sourceInput.value = 'c'; sourceInput.form.requestSubmit()")
     browser.wait_for("liveReading(UNCHANGED).source === 'c'")
@@ -76,16 +74,12 @@ def test_edits_change_the_page_and_the_address(browser, address, kind):
 
 def test_a_token_is_forced_and_explained(browser, address, kind):
     open_live(browser, address, "row=1")
-    options = "document.querySelectorAll('#inspector tr')"
-    browser.evaluate(
-        "[...document.querySelectorAll('#inspector button')].find((each) => each.textContent === 'why not?').click()"
-    )
+    buttons, rows = (f"[...document.querySelectorAll('#inspector {name}')]" for name in ("button", "tr"))
+    browser.evaluate(f"{buttons}.find((each) => each.textContent === 'why not?').click()")
     browser.wait_for("document.querySelector('#inspector details')")
     assert "falls by" in browser.evaluate("document.querySelector('#inspector details').textContent")
-    browser.evaluate(
-        f"[...{options}].filter((row) => row.querySelector('[title^=force]'))[2].querySelector('button').click()"
-    )
-    browser.wait_for("liveReading(CHANGED) && liveWords.textContent === ''")
+    browser.evaluate(f"{rows}.filter((row) => row.querySelector('[title^=force]'))[2].querySelector('button').click()")
+    browser.wait_for(f"liveReading(CHANGED) && {SETTLED}")
     assert browser.evaluate("document.querySelectorAll('.token.forced').length") == 1
     assert browser.evaluate("liveReading(CHANGED).targetIds[0] === Number(state.force)")
     if kind == "language_model":
@@ -118,7 +112,7 @@ def test_the_tour_reaches_its_end(browser, address):
     assert steps >= 8
     for step in range(1, steps + 1):
         browser.evaluate(f"goToStep({step})")
-        browser.wait_for("liveWords.textContent === ''")
+        browser.wait_for(SETTLED)
         assert f"{step} of {steps}" in browser.evaluate("tourBox.textContent")
     browser.press("u")
     assert browser.evaluate("tourBox.hidden && state.off === ''")
@@ -130,7 +124,7 @@ def test_a_hostile_vocabulary_is_text(browser, address):
     assert "</script><script>throw" in browser.evaluate("translations.textContent")
     assert browser.evaluate("document.querySelectorAll('img, .translations script').length") == 0
     browser.evaluate("sourceInput.value = '<script>throw 1</script> \\u{d800}'; sourceInput.form.requestSubmit()")
-    browser.wait_for("liveReading(UNCHANGED).source.startsWith('<script>') && liveWords.textContent === ''")
+    browser.wait_for(f"liveReading(UNCHANGED).source.startsWith('<script>') && {SETTLED}")
 
 
 @pytest.mark.parametrize("name", ["force", "off", "beam", "penalty", "temperature", "length", "tour", "source"])

@@ -1,5 +1,3 @@
-"""The explorer reads small models: their search, averages and error rates of heads."""
-
 from copy import copy
 from dataclasses import replace
 
@@ -19,6 +17,11 @@ def translation(tmp_path_factory):
     return TranslationReader(translation_run(tmp_path_factory.mktemp("cache"), noise=0.0))
 
 
+@pytest.fixture(scope="module")
+def language_model(tmp_path_factory):
+    return LanguageModelReader(language_model_run(tmp_path_factory.mktemp("cache")))
+
+
 def test_averages_and_error_rates_are_of_every_head(translation):
     kinds = {each.kind: each.values for each in translation.statistics("validation", 4)}
     assert kinds.keys() == ATTENTION_KINDS.keys()
@@ -27,13 +30,8 @@ def test_averages_and_error_rates_are_of_every_head(translation):
     assert rates.shape == (1, 2) and set(rates.ravel()) <= {0.0, 0.5, 1.0}
 
 
-@pytest.fixture(scope="module")
-def language_model(tmp_path_factory):
-    return language_model_run(tmp_path_factory.mktemp("cache"))
-
-
 def test_a_text_is_read_causally(language_model):
-    reading = LanguageModelReader(language_model).read("a dog", with_gradients=False)
+    reading = language_model.read("a dog", with_gradients=False)
     assert reading.translation is None and reading.importance == {}
     assert reading.tokens["input"] == ["<s>", *reading.tokens["target"][:-1]]
     (attention,) = reading.attentions
@@ -42,13 +40,13 @@ def test_a_text_is_read_causally(language_model):
     np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-5)
     np.testing.assert_allclose(attention.rollout[0], (weights.mean(axis=0) + np.eye(6)) / 2, rtol=1e-5)
     with pytest.raises(DataError, match="exceed the context of 32 tokens"):
-        LanguageModelReader(language_model).read("x" * 40)
+        language_model.read("x" * 40)
     with pytest.raises(ConfigError, match="no source to align"):
-        LanguageModelReader(language_model).error_rates([], [], "gold")
+        language_model.error_rates([], [], "gold")
 
 
 def test_the_importance_of_a_head_is_the_rise_of_the_loss_without_it(translation, language_model):
-    for reader in (translation, LanguageModelReader(language_model)):
+    for reader in (translation, language_model):
         params, masked = reader.trained.params, copy(reader)
         options = {"with_gradients": False, "with_importance": True}
         reading = reader.read("a b c", "c b a", **options)
@@ -63,15 +61,14 @@ def test_the_importance_of_a_head_is_the_rise_of_the_loss_without_it(translation
 
 
 def test_its_search_is_that_of_the_generator(language_model):
-    reader = LanguageModelReader(language_model)
-    tree = reader.search("a d", 2)
-    (expected,) = language_model.task.generator.continuations(language_model.params, ["a d"])
+    trained, tree = language_model.trained, language_model.search("a d", 2)
+    (expected,) = trained.task.generator.continuations(trained.params, ["a d"])
     best = tree.hypotheses()[0]
     assert list(tree.prefix(best)) == expected.token_ids
     assert tree.nodes[best].log_prob == pytest.approx(expected.log_prob, abs=1e-4)
     # A prefix as long as the continuation may be leaves no room for its end.
     with_room = [prefix for prefix in tree.alternatives(8) if len(prefix) < 6 or prefix[-1] == EOS_ID]
-    forced = reader.search("a d", 8).forced
+    forced = language_model.search("a d", 8).forced
     assert [each.prefix for each in forced] == with_room and with_room
-    found = reader.forced("a d", with_room[0])
+    found = language_model.forced("a d", with_room[0])
     assert (found.text, found.log_prob) == (forced[0].text, pytest.approx(forced[0].log_prob, abs=1e-4))

@@ -1,5 +1,3 @@
-"""Rollout of attention through the layers; readings that are not finite are refused; arrays packed for the page."""
-
 from dataclasses import replace
 
 import numpy as np
@@ -33,7 +31,6 @@ def test_a_decoder_divides_its_attention_between_both_sides():
 
 
 def test_errors_of_packed_numbers_are_at_most_what_the_docstring_says():
-    assert quantized(np.array([0.0, 0.25, 1.0]) * 0.5)[0].tolist() == [0, 128, 255]
     assert quantized(np.array([-2.0, -0.5, 0.0, 2.0]))[0].tolist() == [1, 64, 128, 255]
     assert quantized(np.array([0.0625]), 0.25) == (np.array([128]), 0.25)
     rng = np.random.default_rng(0)

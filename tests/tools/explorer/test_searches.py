@@ -1,5 +1,3 @@
-"""The tree of a beam search from steps that are written down, and prefixes that no hypothesis can begin with."""
-
 import numpy as np
 import pytest
 
@@ -15,19 +13,11 @@ def step(tokens, parents, log_probs):
 
 
 def test_an_end_counts_only_among_the_best_as_many_as_there_are_beams():
-    steps = [
-        step([5, 6, 2, 7], [0, 0, 0, 0], [-0.1, -0.2, -0.3, -np.inf]),
-        step([2, 8, 9, 2], [1, 0, 1, 0], [-0.4, -0.5, -0.6, -0.7]),
-    ]
-    tree = build_tree(steps, str, 2, 1.0)
-    assert [(node.token, node.parent, node.status) for node in tree.nodes] == [
-        (5, -1, "kept"),
-        (6, -1, "kept"),
-        (2, -1, "dropped"),
-        (2, 1, "finished"),
-        (8, 0, "kept"),
-        (9, 1, "kept"),
-        (2, 0, "dropped"),
+    first = step([5, 6, 2, 7], [0, 0, 0, 0], [-0.1, -0.2, -0.3, -np.inf])
+    tree = build_tree([first, step([2, 8, 9, 2], [1, 0, 1, 0], [-0.4, -0.5, -0.6, -0.7])], str, 2, 1.0)
+    assert [f"{node.token} {node.parent} {node.status}" for node in tree.nodes] == [
+        *("5 -1 kept", "6 -1 kept", "2 -1 dropped"),
+        *("2 1 finished", "8 0 kept", "9 1 kept", "2 0 dropped"),
     ]
     assert [tree.prefix(number) for number in tree.hypotheses()] == [(6, 2)]
     assert np.isclose(tree.nodes[3].score, -0.4 * 6 / 7)
@@ -35,17 +25,14 @@ def test_an_end_counts_only_among_the_best_as_many_as_there_are_beams():
     assert set(tree.alternatives(4)) == {(5,), (2,), (6, 5)}
 
 
-@pytest.mark.parametrize(
-    ("prefix", "message"),
-    [
+def test_prefixes_that_no_hypothesis_begins_with():
+    for prefix, message in (
         ([999], "token 1, 999, is never generated"),
         ([7, BOS_ID], "token 2, 1, is never"),
         ([5, EOS_ID, 7], "token 2 is EOS, but 7 follows it"),
         ([7] * 4, "leave no position for EOS"),
-    ],
-)
-def test_prefixes_that_no_hypothesis_begins_with(prefix, message):
-    with pytest.raises(DataError, match=message):
-        require_prefix(prefix, 300, 4)
-    require_prefix([7, 7, 7, EOS_ID], 300, 4)
-    require_prefix([], 300, 4)
+    ):
+        with pytest.raises(DataError, match=message):
+            require_prefix(prefix, 300, 4)
+    for allowed in ([7, 7, 7, EOS_ID], []):
+        require_prefix(allowed, 300, 4)

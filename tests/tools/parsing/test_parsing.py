@@ -1,5 +1,3 @@
-"""Parsing as a task: corpora, tokenizers, and what an untrained run answers, which is a tree all the same."""
-
 import json
 
 import jax
@@ -25,10 +23,6 @@ TREES = "(S (NP (NNP Ann)) (VP (VBZ sleeps)) (. .))\n( (S (NP (-NONE- *)) (VP (V
 
 def treebank(folder, **settings):
     return open_corpus(TreebankConfig(source="treebank", directory=str(folder), **settings), 0)
-
-
-def parsing_config(cache, **decoding):
-    return from_dict(parsing_settings(cache, **decoding))
 
 
 def parsing_settings(cache, **decoding):
@@ -60,51 +54,38 @@ def test_a_split_is_a_file_a_folder_or_several_folders(tmp_path):
 
 def test_the_generated_treebank_has_one_tree_for_a_sentence():
     corpus = open_corpus(TreebankConfig(generated_pairs=300), 0)
-    pairs = set(corpus.pairs("train")) | set(corpus.pairs("test"))
-    assert len({pair.source for pair in pairs}) == len(pairs) > 300
-    assert not {pair.source for pair in corpus.pairs("train")} & {pair.source for pair in corpus.pairs("validation")}
+    train, validation, test = (set(corpus.pairs(split)) for split in ("train", "validation", "test"))
+    assert len({pair.source for pair in train | test}) == len(train | test) > 300
+    assert not {pair.source for pair in train} & {pair.source for pair in validation}
     with pytest.raises(DataError, match="no split 'tset'.*did you mean 'test'"):
         next(corpus.trees("tset"))
 
 
-def test_a_run_begins_without_languages_and_settings_of_bleu(tmp_path):
-    config = parsing_config(tmp_path)
-    assert ParsingTask.begin(config, None) is config
-
-
 def test_rare_words_are_classes():
-    assert [class_of(word) for word in ("Smiths", "3.5-point", "IBM", "walking")] == [
-        "unk-cap-s",
-        "unk-num-dash",
-        "unk-caps",
-        "unk-ing",
-    ]
+    classes = {"Smiths": "unk-cap-s", "3.5-point": "unk-num-dash", "IBM": "unk-caps", "walking": "unk-ing"}
+    assert {word: class_of(word) for word in classes} == classes
     tokenizer = WordClassTokenizer.train(["the Smiths walk", "the Browns talk"], 100)
     again = tokenizer_from_bytes("word_class", tokenizer.to_bytes())
     assert again.pieces(again.encode("the Jones- Greens xx")) == ["the", "<unk>", "unk-cap-s", "unk"]
     assert word_starts(again)[3:] == [True] * (again.vocabulary_size - 3)
 
 
-@pytest.mark.parametrize(
-    ("block", "settings", "problem"),
-    [
-        ("tokenizer", {"joint": True}, "tokenizer.joint: symbols of trees"),
-        ("decoding", {"mbr": "chrf"}, "decoding.mbr: no constraint limits samples"),
-        ("data", {"source": "treebank"}, "data.directory: must name the folder"),
-        ("data", {"linearization": "bottom_up"}, "data.linearization: 'bottom_up' is not one of brackets"),
-    ],
-)
-def test_settings_that_exclude_each_other_are_refused(tmp_path, block, settings, problem):
-    values = parsing_settings(tmp_path)
-    values[block] |= settings
-    with pytest.raises(ConfigError, match=problem):
-        from_dict(values)
+def test_settings_that_exclude_each_other_are_refused(tmp_path):
+    for block, key, value, problem in (
+        ("tokenizer", "joint", True, "tokenizer.joint: symbols of trees"),
+        ("decoding", "mbr", "chrf", "decoding.mbr: no constraint limits samples"),
+        ("data", "source", "treebank", "data.directory: must name the folder"),
+    ):
+        values = parsing_settings(tmp_path)
+        values[block][key] = value
+        with pytest.raises(ConfigError, match=problem):
+            from_dict(values)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("parsing")
-    config = parsing_config(folder / "cache")
+    config = from_dict(parsing_settings(folder / "cache"))
     with on_devices(1), pytest.MonkeyPatch.context() as patch:
         patch.setattr(trained_run, "make_mesh", lambda mesh: make_mesh(mesh, jax.devices()[:1]))
         write_untrained(config, folder / "run")
@@ -118,8 +99,7 @@ def trained(run):
 
 def test_an_untrained_parser_writes_trees_over_the_words(run, trained):
     found = trained.evaluate("test", limit=6)
-    assert found.metrics["repaired"] == 0.0
-    assert 0 <= found.metrics["f1"] < 50
+    assert found.metrics["repaired"] == 0.0 and 0 <= found.metrics["f1"] < 50
     assert json.loads(json.dumps(found.to_json()))["scores"]["f1"] == found.metrics["f1"]
     assert [row[0] for row in found.rows()][:2] == ["split", "F1"]
     assert all(output.startswith("(") for output in found.outputs)
@@ -135,10 +115,9 @@ def test_an_untrained_parser_writes_trees_over_the_words(run, trained):
 
 
 def test_without_the_constraint_outputs_are_repaired_and_counted(trained, tmp_path):
-    task = ParsingTask(parsing_config(tmp_path, constrained=False), trained.tokenizers, trained.mesh)
-    found = task.evaluate(trained.params, "test", limit=6)
-    assert found.report.repaired > 0
-    assert sum(found.report.repairs.values()) >= found.report.repaired
+    config = from_dict(parsing_settings(tmp_path, constrained=False))
+    found = ParsingTask(config, trained.tokenizers, trained.mesh).evaluate(trained.params, "test", limit=6)
+    assert sum(found.report.repairs.values()) >= found.report.repaired > 0
     assert all(pair.source.split()[0] in output for pair, output in zip(found.pairs, found.outputs, strict=True))
 
 
@@ -160,8 +139,7 @@ def test_a_text_is_scored_against_trees(run, trained, tmp_path, capsys):
 
 
 def test_the_outline_of_a_tree_knows_the_symbol_of_every_node(trained):
-    outline_of = trained.task.outline
-    assert outline_of("a dog", "(NP <unk> XX XX )NP")[1:] == [(1, "a", 2), (1, "dog", 3)]
-    outline = outline_of("a dog barks !", "(S (NP XX XX )NP (VP XX )VP )S")
+    assert trained.task.outline("a dog", "(NP <unk> XX XX )NP")[1:] == [(1, "a", 2), (1, "dog", 3)]
+    outline = trained.task.outline("a dog barks !", "(S (NP XX XX )NP (VP XX )VP )S")
     assert outline[:3] == [(0, "S", 0), (1, "NP", 1), (2, "a", 2)]
     assert outline[4:] == [(1, "VP", 5), (2, "barks", 6), (1, "!", -1)]

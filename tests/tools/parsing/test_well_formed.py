@@ -25,8 +25,7 @@ class Automaton:
         words = SymbolTokenizer([f"w{number}" for number in range(8)])
         self.tokenizers = TokenizerPair(words, SymbolTokenizer(self.symbols))
         data = TreebankConfig(linearization=linearization, word_positions=has_positions)
-        settings = data, ParserConfig(max_extra_tokens=extra)
-        self.start, advance, allowed = well_formed(self.tokenizers, *settings, None)
+        self.start, advance, allowed = well_formed(self.tokenizers, data, ParserConfig(max_extra_tokens=extra), None)
 
         def next_of(state, ids):
             state = advance(state, ids)
@@ -66,21 +65,17 @@ def test_exactly_the_linearizations_of_trees_are_allowed(linearization):
         return not +repairs and symbols_of(tree, linearization) == list(sequence)
 
     accepted = automaton.accepts(sequences, [len(words)] * len(sequences))
-    assert [sequence for sequence, is_accepted in zip(sequences, accepted, strict=True) if is_accepted] == list(
-        filter(is_tree, sequences)
-    )
-    assert accepted.any()
+    assert accepted.any() and [*itertools.compress(sequences, accepted)] == [*filter(is_tree, sequences)]
 
 
 def test_a_position_is_the_next_and_stands_before_a_word():
     automaton = Automaton("top_down", 300, has_positions=True)
     tree = ["(S", "@0", "XX", "(NP", "@1", "XX", ")", ")"]
     variants = [tree, [each for each in tree if each != "@1"], [*tree[:2], "@1", *tree[2:]]]
-    variants += [
-        [*tree[:number], wrong, *tree[number + 1 :]] for number in (1, 4) for wrong in ("@2", "XX", "@0", "@1")
-    ]
+    for number, wrong in itertools.product((1, 4), ("@2", "XX", "@0", "@1")):
+        variants.append([*tree[:number], wrong, *tree[number + 1 :]])
     accepted = automaton.accepts(variants, [2] * len(variants))
-    assert [each for each, is_accepted in zip(variants, accepted, strict=True) if is_accepted] == [tree, tree, tree]
+    assert [*itertools.compress(variants, accepted)] == [tree, tree, tree]
 
 
 def test_a_sentence_may_be_longer_than_those_of_the_training_text():
@@ -98,8 +93,7 @@ def test_every_tree_is_allowed_and_whatever_is_chosen_ends_within_the_limit(line
     counts = [len(tree.sentence.split()) for tree in trees]
     fits = [len(each) < count + automaton.extra for each, count in zip(symbols, counts, strict=True)]
     assert automaton.accepts(symbols, counts).tolist() == fits
-    assert any(fits)
-    assert not all(fits)
+    assert any(fits) and not all(fits)
 
     rows, generator = 64, np.random.default_rng(0)
     num_words = generator.integers(1, 5, rows)

@@ -1,5 +1,3 @@
-"""The drawing of a model has every parameter once, and the shapes of what its modules return."""
-
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -8,28 +6,24 @@ from transformer_jax.config import resolve
 from transformer_jax.tools.pictures.architecture import Block, architecture, draw_block_diagram
 
 
-def counted(blocks):
-    """Parameters of boxes and frames at the top, stacks counted whole; shared ones have no number."""
-    numbers = [(block.repeats, block.count.partition(" ")[0].replace(",", "")) for block in blocks]
-    return sum(repeats * int(number) for repeats, number in numbers if number.isdecimal())
-
-
 @pytest.mark.parametrize(
     ("recipe", "titles"),
     [
         (
-            "configs/quickstart.py",
-            ["embedding", "+ source positions", "encoder layers", "embedding", "+ target positions", "decoder layers"],
+            "quickstart.py",
+            "embedding, + source positions, encoder layers, embedding, + target positions, decoder layers",
         ),
-        ("configs/seq2seq.py:bahdanau", ["embedding", "encoder", "bridge", "embedding", "decoder"]),
-        ("configs/language_model.py:quick", ["embedding", "+ positions", "decoder layers", "decoder norm"]),
+        ("seq2seq.py:bahdanau", "embedding, encoder, bridge, embedding, decoder"),
+        ("language_model.py:quick", "embedding, + positions, decoder layers, decoder norm"),
     ],
 )
 def test_every_parameter_is_drawn_once(recipe, titles):
-    drawn = architecture(resolve(recipe, []))
+    drawn = architecture(resolve(f"configs/{recipe}", []))
     blocks = [*drawn.source, *drawn.target]
-    assert [block.title for block in blocks] == [*titles, "output projection"]
-    assert counted(blocks) == drawn.parameters
+    assert ", ".join(block.title for block in blocks) == f"{titles}, output projection"
+    # Stacks are counted whole; shared parameters have no number.
+    numbers = [(block.repeats, block.count.partition(" ")[0].replace(",", "")) for block in blocks]
+    assert sum(repeats * int(number) for repeats, number in numbers if number.isdecimal()) == drawn.parameters
 
 
 def test_shapes_stacks_and_residual_connections_of_the_base_model():
@@ -44,7 +38,8 @@ def test_shapes_stacks_and_residual_connections_of_the_base_model():
     inner = [[each.title for each in block.inner] for block in encoder.inner]
     assert inner == [["self attention", "norm"], ["feed forward", "norm"]]
     assert [block.sum_before for block in decoder.inner] == [1, 1, 1]
-    other = architecture(resolve("configs/transformer_base.py", [("model.norm", "rmsnorm")])).source[-1]
+    settings = [("model.norm", "rmsnorm"), ("model.normalization", "post")]
+    other = architecture(resolve("configs/quickstart.py", settings)).source[-1]
     assert [block.sum_before for block in other.inner] == [1, 1]
     assert drawn.links == ((encoder.key, attention.key),)
 

@@ -1,73 +1,45 @@
 import numpy as np
 import pytest
-from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.colors import to_rgba
-from matplotlib.figure import Figure
-from matplotlib.image import imread
 
-from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.attention_maps import draw_attention, visible_piece
 from transformer_jax.tools.pictures.canvas import MARK
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """The figures that were made, for looking at their texts."""
-    figures: list[Figure] = []
-    write = canvas.write_png
-
-    def write_and_keep(figure, path):
-        figures.append(figure)
-        return write(figure, path)
-
-    monkeypatch.setattr(canvas, "write_png", write_and_keep)
-    return figures
-
-
-def uniform(heads: int, rows: int, columns: int) -> np.ndarray:
+def uniform(heads, rows, columns):
     return np.full((heads, rows, columns), 1 / columns, np.float32)
 
 
-def labels(axis: Axis) -> list[str]:
+def labels(axis):
     return [label.get_text() for label in axis.get_ticklabels()]
 
 
-def panels_of(figure: Figure) -> list[Axes]:
-    return figure.axes[:-1]  # the last is the color scale
-
-
-def test_grid_of_layers_and_heads(tmp_path, drawn):
+def test_grid_of_layers_and_heads(tmp_path, figures):
     source, target = ["▁a", "▁girl", "</s>"], ["▁ein", "▁Mäd", "chen", "</s>"]
     weights = {"layer 1": uniform(2, 4, 3), "layer 2": uniform(2, 4, 3)}
     weights["layer 2"][1, 3] = [0, 0, 1]
-    path = draw_attention(weights, target, source, tmp_path / "new" / "attention.png", title="costs $5 or $6")
-    assert path == tmp_path / "new" / "attention.png"
-    (figure,) = drawn
-    panels = panels_of(figure)
+    path = tmp_path / "new" / "attention.png"
+    assert draw_attention(weights, target, source, path, title="costs $5 or $6") == path and path.is_file()
+    *panels, scale = figures[0].axes
     assert [panel.get_title() for panel in panels] == ["head 1", "head 2", "mean of heads", "", "", ""]
     assert [labels(panel.yaxis) for panel in panels] == [["␣ein", "␣Mäd", "chen", "</s>"], [], []] * 2
     assert [labels(panel.xaxis) for panel in panels] == [[]] * 3 + [["␣a", "␣girl", "</s>"]] * 3
-    assert {panel.images[0].get_clim() for panel in figure.axes} == {(0.0, 1.0)}
+    assert {panel.images[0].get_clim() for panel in (*panels, scale)} == {(0.0, 1.0)}
     np.testing.assert_allclose(panels[5].images[0].get_array()[3], [1 / 6, 1 / 6, 2 / 3], rtol=1e-6)
-    *layers, note, title = (text.get_text() for text in figure.texts)
+    *layers, note, title = (text.get_text() for text in figures[0].texts)
     assert (layers, title) == (["layer 1", "layer 2"], "costs $5 or $6")
     assert note.startswith("Framed: layer 2, head 2, the most focused.")
     framed = [number for number, panel in enumerate(panels) if panel.spines["left"].get_edgecolor() == to_rgba(MARK)]
     assert framed == [4]
-    pixels = imread(path)
-    width, height = figure.get_size_inches() * figure.dpi
-    assert abs(pixels.shape[1] - width) <= 1 and abs(pixels.shape[0] - height) <= 1
-    assert pixels[:, :, :3].min() < 0.2 and (pixels[0, :, :3] == 1).all()
 
 
 @pytest.mark.filterwarnings("ignore:.*no installed font has")
-def test_unusual_pieces_are_drawn(tmp_path, drawn):
+def test_unusual_pieces_are_drawn(tmp_path, figures):
     pieces = ["$x$", "漢字", "\t", "\N{ZERO WIDTH SPACE}", "▁"]
     draw_attention({"": np.eye(5, dtype=np.float32)[None]}, pieces, pieces, tmp_path / "attention.png")
-    assert labels(panels_of(drawn[0])[0].xaxis) == ["$x$", "漢字", "\\t", "\\u200b", "␣"]
+    (panel, _) = figures[0].axes
+    assert labels(panel.xaxis) == ["$x$", "漢字", "\\t", "\\u200b", "␣"]
     assert visible_piece("▁größ") == "␣größ"
-    assert len(panels_of(drawn[0])) == 1
 
 
 def test_pieces_that_do_not_fit_are_refused(tmp_path):
@@ -79,5 +51,5 @@ def test_pieces_that_do_not_fit_are_refused(tmp_path):
 
 
 def test_letters_without_a_font_are_named(tmp_path):
-    with pytest.warns(UserWarning, match="a.png: no installed font has \U0001f9ff, drawn as boxes; install one"):
+    with pytest.warns(UserWarning, match="a.png: no installed font has \U0001f9ff, drawn as boxes"):
         draw_attention({"": uniform(1, 1, 1)}, ["\U0001f9ff"], ["a"], tmp_path / "a.png")

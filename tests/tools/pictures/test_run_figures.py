@@ -1,5 +1,3 @@
-"""Figures of runs: masking a head removes its contribution alone; losses by length weight every token equally."""
-
 from types import SimpleNamespace
 
 import jax
@@ -22,17 +20,14 @@ ATTENTION = MultiHeadAttention(num_heads=2, key_size=4, value_size=4, d_model=8)
 NAME = "encoder_layers_0/self_attention"
 
 
-def params_of(variables):
-    return {"encoder_layers_0": {"self_attention": variables["params"], "norm": {"output": jnp.ones(3)}}}
-
-
 def output(params):
     kernels = params["encoder_layers_0"]["self_attention"]
     return ATTENTION.apply({"params": kernels}, INPUTS, INPUTS, MASK, train=False)
 
 
 def test_the_output_is_the_sum_of_what_the_heads_contribute():
-    params = params_of(ATTENTION.init(jax.random.key(1), INPUTS, INPUTS, MASK, train=False))
+    kernels = ATTENTION.init(jax.random.key(1), INPUTS, INPUTS, MASK, train=False)["params"]
+    params = {"encoder_layers_0": {"self_attention": kernels, "norm": {"output": jnp.ones(3)}}}
     assert head_counts(params) == {NAME: 2}
     first, second = (output(without_head(params, NAME, head)) for head in (1, 0))
     np.testing.assert_allclose(first + second, output(params), atol=1e-6)
@@ -48,16 +43,8 @@ def test_every_head_is_masked_once():
         return Scores(float(tenth @ jnp.array([1.0, 2.0]) + ninth @ jnp.array([3.0, 4.0])), 0.0)
 
     whole, changes = head_importance(params, evaluate)
-    assert whole.bleu == 10
-    assert [*changes] == ["cross"]
+    assert (whole.bleu, [*changes]) == (10, ["cross"])
     assert [layer[:, 0].tolist() for layer in changes["cross"].values()] == [[-3, -4], [-1, -2]]
-
-
-class Letters:
-    """A tokenizer of single letters."""
-
-    def encode(self, text):
-        return [ord(letter) for letter in text]
 
 
 def made_up_run(sentences):
@@ -67,21 +54,16 @@ def made_up_run(sentences):
         ids = jnp.where(batch.target.segments > 0, batch.target.ids, 0)
         return LossSums(*[jnp.sum(ids) / 100.0] * 3, jnp.sum(ids > 0))
 
-    return SimpleNamespace(
-        config=resolve("configs/quickstart.py", []),
-        tokenizers=SimpleNamespace(source=Letters(), target=Letters()),
-        task=SimpleNamespace(
-            evaluator=SimpleNamespace(pairs=lambda split, limit: [SentencePair("a", text) for text in sentences]),
-            objective=SimpleNamespace(unsmoothed_loss=unsmoothed_loss),
-        ),
-        params=None,
-    )
+    letters = SimpleNamespace(encode=lambda text: [ord(letter) for letter in text])
+    evaluator = SimpleNamespace(pairs=lambda split, limit: [SentencePair("a", text) for text in sentences])
+    task = SimpleNamespace(evaluator=evaluator, objective=SimpleNamespace(unsmoothed_loss=unsmoothed_loss))
+    tokenizers, config = SimpleNamespace(source=letters, target=letters), resolve("configs/quickstart.py", [])
+    return SimpleNamespace(config=config, tokenizers=tokenizers, task=task, params=None)
 
 
 def test_losses_are_means_over_the_tokens_of_a_length():
     found = loss_by_length(made_up_run(["d" * 4] * (ROWS + 2) + ["n"] * 3 + ["too", "few"]))
-    assert found.lengths.tolist() == [2, 4, 5]
-    assert found.counts.tolist() == [3, 2, ROWS + 2]
+    assert (found.lengths.tolist(), found.counts.tolist()) == ([2, 4, 5], [3, 2, ROWS + 2])
     drawn = found.drawn
     assert (drawn.lengths.tolist(), drawn.counts.tolist()) == ([2, 5], [3, ROWS + 2])
     np.testing.assert_allclose(drawn.loss, [(1.10 + 0.02) / 2, (4 * 1.00 + 0.02) / 5], rtol=1e-5)

@@ -1,5 +1,3 @@
-"""Pictures of words: written whole, names that markup could be made of stay names, sizes that nobody could read refused."""
-
 import json
 import re
 
@@ -7,11 +5,9 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import DataError
-from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.panels import draw_heat_map
 from transformer_jax.tools.pictures.word_map import draw_analogy, draw_word_map, word_map_page
 
-PNG = b"\x89PNG"
 WORDS = ["$x$", "</script><b>", "Käse", 'a"b']
 POINTS = np.array([[0, 0], [1, 2], [3, 1], [3, 1]], float)
 
@@ -24,25 +20,17 @@ def test_pictures_are_written_the_same_bytes_for_the_same_words(tmp_path):
         yield draw_analogy(WORDS, POINTS, np.array([2.0, 2.0]), folder / "analogy.png")
 
     first, second = list(draw(tmp_path / "a")), list(draw(tmp_path / "b"))
-    assert [path.read_bytes()[:4] for path in first] == [PNG] * 3
+    assert [path.read_bytes()[:4] for path in first] == [b"\x89PNG"] * 3
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
-@pytest.fixture
-def figures(monkeypatch):
-    drawn = []
-    monkeypatch.setattr(canvas, "write_png", lambda figure, path: drawn.append(figure))
-    return drawn
-
-
 def test_names_are_left_out_only_where_they_would_cover_one_before(figures, tmp_path):
+    words = [f"word{number}" for number in range(30)]
     far = np.array([[x, y] for x in range(5) for y in range(6)], float)
-    draw_word_map([f"word{number}" for number in range(30)], far, tmp_path / "map.png")
-    close = np.concatenate([[[0, 0], [9, 9], [9, 0]], far[3:] * 1e-6])
-    draw_word_map([f"word{number}" for number in range(30)], close, tmp_path / "map.png")
+    for points in (far, np.concatenate([[[0, 0], [9, 9], [9, 0]], far[3:] * 1e-6])):
+        draw_word_map(words, points, tmp_path / "map.png")
     spread, crowded = ([text.get_text() for text in figure.axes[0].texts] for figure in figures)
-    assert spread == [f"word{number}" for number in range(30)]
-    assert crowded[:3] == ["word0", "word1", "word2"]
+    assert (spread, crowded[:3]) == (words, words[:3])
     assert 3 < len(crowded) <= 6  # of those in one place there is room for one on each side
 
 
@@ -55,10 +43,7 @@ def test_a_heat_map_that_nobody_could_read_is_refused(shape, shown, tmp_path):
 def test_the_page_holds_every_word_as_data_and_nothing_from_elsewhere():
     page = word_map_page(WORDS, POINTS, [[word] for word in WORDS], 'map <i> & "')
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1]
-    content = json.loads(data)
-    assert content["words"] == WORDS
-    assert content["near"] == [[word] for word in WORDS]
-    assert content["points"] == POINTS.tolist()
+    assert json.loads(data) == {"words": WORDS, "near": [[word] for word in WORDS], "points": POINTS.tolist()}
     assert page.count("</script>") == 2
     assert "<title>map &lt;i&gt; &amp; &quot;</title>" in page
     assert not re.search(r"https?:|//[a-z]|src=|href=|innerHTML|@import|url\(", page)

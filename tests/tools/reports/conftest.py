@@ -1,25 +1,20 @@
 """Run directories made of files alone: what a run and an evaluation leave, without either."""
 
 import json
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from transformer_jax.config import DecodingConfig, from_dict, to_json
 from transformer_jax.evaluation.scores import EvaluationReport, score_translations
-from transformer_jax.tasks.saved_evaluations import SavedEvaluation, ScoredCheckpoint, save_evaluation
+from transformer_jax.tasks.saved_evaluations import ScoredCheckpoint, save_evaluation
 from transformer_jax.tasks.translation.evaluator import TranslationEvaluation
 
 
 @pytest.fixture
-def make_run(tmp_path) -> Callable[..., Path]:
+def make_run(tmp_path):
     """Writes a run directory below ``tmp_path``: its settings, records of metrics, and what a kill left of the last one."""
 
-    def make(
-        name: str, settings: dict[str, Any] | None = None, records: Sequence[dict] = (), unfinished: str = ""
-    ) -> Path:
+    def make(name, settings=None, records=(), unfinished=""):
         folder = tmp_path / name
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(json.dumps(to_json(from_dict(settings or {}))))
@@ -32,17 +27,10 @@ def make_run(tmp_path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def save_translations() -> Callable[..., SavedEvaluation]:
+def save_translations():
     """Writes what evaluate would."""
 
-    def save(
-        run: Path,
-        split: str,
-        step: int,
-        hypotheses: Sequence[str],
-        references: Sequence[str],
-        ensemble: tuple[str, ...] = (),
-    ) -> SavedEvaluation:
+    def save(run, split, step, hypotheses, references):
         report = EvaluationReport(
             split=split,
             scores=score_translations(hypotheses, references),
@@ -53,7 +41,7 @@ def save_translations() -> Callable[..., SavedEvaluation]:
             decoding=DecodingConfig(),
             compute_dtype="float32",
         )
-        scored = ScoredCheckpoint(TranslationEvaluation(report, hypotheses), step, ensemble=ensemble)
-        return save_evaluation(run / f"evaluation-{split}-{step}{'-ensemble' if ensemble else ''}", scored)
+        scored = ScoredCheckpoint(TranslationEvaluation(report, hypotheses), step)
+        return save_evaluation(run / f"evaluation-{split}-{step}", scored)
 
     return save

@@ -1,5 +1,3 @@
-"""The report of runs: what is read from their files, what is not there, and what is written."""
-
 import csv
 import json
 from pathlib import Path
@@ -8,6 +6,7 @@ import pytest
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import DataError
+from transformer_jax.tools.reports.run_folders import short_names
 from transformer_jax.tools.reports.run_summary import summarize
 
 RECORDS = [
@@ -17,11 +16,6 @@ RECORDS = [
     {"step": 3, "train/loss": 2.0, "train/target_tokens": 300.0, "speed/target_tokens_per_second": 20.0},
     {"step": 3, "validation/bleu": 10.0, "validation/chrf": 50.0, "validation/perplexity": 8.0},
 ]
-
-
-def rows_of(folder: Path) -> dict[str, dict[str, str]]:
-    with (folder / "report.csv").open(newline="") as file:
-        return {row["run"]: row for row in csv.DictReader(file)}
 
 
 def test_a_run_is_judged_at_its_best_validation(make_run):
@@ -38,40 +32,30 @@ def test_a_run_is_judged_at_its_best_validation(make_run):
 
 
 def test_runs_of_all_kinds_and_in_all_states(make_run, tmp_path, capsys):
-    make_run("x/over", {"optimizer": {"learning_rate": 0.5}}, RECORDS)
+    over = make_run("x/over", {"optimizer": {"learning_rate": 0.5}}, RECORDS)
+    (over / "outcome.json").write_text(json.dumps({"signs": ["attention is uniform"]}))
     make_run("y/over", {"model": {"kind": "rnn"}}, [{**record, "validation/bleu": 30.0} for record in RECORDS])
     make_run("trials/going_on", records=RECORDS[:2], unfinished='{"step": 3, "tra')
     make_run("trials/just_begun")
     output = tmp_path / "out" / "report"
     arguments = [str(tmp_path / name) for name in ("x/over", "y/over", "trials")]
     assert main(["report", *arguments, f"--output={output}"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines[1:5]] == [
-        ["y/over", "30.00"],
-        ["x/over", "20.00"],
-        ["going_on"],
-        ["just_begun"],
-    ]
-    assert ["going_on", "2"] in [line.split()[:2] for line in lines[6:]]
-    rows = rows_of(output)
+    said = capsys.readouterr().out
+    scores = [line.split()[:2] for line in said.splitlines()[1:5]]
+    assert scores == [["y/over", "30.00"], ["x/over", "20.00"], ["going_on"], ["just_begun"]]
+    assert "WARNING: x/over: attention is uniform." in said
+    with (output / "report.csv").open(newline="") as file:
+        rows = {row["run"]: row for row in csv.DictReader(file)}
     assert rows["going_on"]["updates"] == "2"
     assert rows["going_on"]["validation_bleu"] == rows["just_begun"]["updates"] == ""
     assert rows["x/over"]["optimizer.learning_rate"] == "0.5"
     assert rows["y/over"]["model.d_ff"] == "" != rows["y/over"]["model.cell"]
     assert "seed" not in rows["y/over"]
-    assert rows["x/over"]["folder"] == str(tmp_path / "x" / "over")
+    assert rows["x/over"]["folder"] == str(over)
     page = (output / "report.html").read_text()
-    assert "data:image/png;base64," in page
-    assert "y/over" in page
+    assert "data:image/png;base64," in page and "y/over" in page
     assert "](curves.png)" in (output / "report.md").read_text()
     assert (output / "curves.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_run_that_does_not_learn_is_named_on_the_terminal(make_run, tmp_path, capsys):
-    run = make_run("run", records=RECORDS)
-    (run / "outcome.json").write_text(json.dumps({"signs": ["attention is uniform"]}))
-    assert main(["report", str(run), f"--output={tmp_path / 'out'}"]) == 0
-    assert "WARNING: run: attention is uniform." in capsys.readouterr().out
 
 
 def test_the_scores_of_a_run_of_parameters_alone_are_of_its_only_checkpoint(make_run, save_translations):
@@ -93,11 +77,9 @@ def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(m
     assert "b hides a: equal curves." in (tmp_path / "out" / "report.md").read_text()
     make_run("runs/c", {"data": {**text, "directory": "/data/new"}, "training": {"validation_sentences": 9}}, RECORDS)
     assert main(report) == 0
-    sentence = (
-        "The runs differ in data.directory, training.validation_sentences: scores on different text are not comparable"
-    )
-    assert sentence in capsys.readouterr().out
-    assert sentence in (tmp_path / "out" / "report.md").read_text()
+    differ = "The runs differ in data.directory, training.validation_sentences: scores on different text"
+    assert differ in capsys.readouterr().out
+    assert differ in (tmp_path / "out" / "report.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -108,29 +90,37 @@ def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(m
         (["{run}", "--output={run}/config.json"], "--output: {run}/config.json is a file"),
         (["{run}/nowhere"], "{run}/nowhere' is not a folder"),
         (["{run}/checkpoints"], "no config.json in it or one level below (found nothing)"),
-        (["{broken}"], "{broken}/run.json: damaged"),
     ],
 )
 def test_mistakes_are_told(make_run, tmp_path, arguments, message, capsys):
-    names = {"run": make_run("run", records=RECORDS), "broken": make_run("broken")}
-    (names["broken"] / "run.json").write_text("[{")
-    (names["run"] / "checkpoints").mkdir()
+    run = make_run("run", records=RECORDS)
+    (run / "checkpoints").mkdir()
     # The flag given last counts.
-    arguments = [f"--output={tmp_path / 'out'}", *(argument.format(**names) for argument in arguments)]
+    arguments = [f"--output={tmp_path / 'out'}", *(argument.format(run=run) for argument in arguments)]
     assert main(["report", *arguments]) == 2
-    assert message.format(**names) in capsys.readouterr().err
+    assert message.format(run=run) in capsys.readouterr().err
 
 
-FILES = {
-    "run.json": ('[{"parameters": "x"}]', "[[1]]", '{"a": 1}', "[" * 50_000),
-    "goodput.json": ("[]", '{"seconds": {"step": "x"}}'),
-    "metrics.jsonl": ('{"step": 1, "train/loss": "<img src=x>"}\n',),
-}
-
-
-@pytest.mark.parametrize(("name", "content"), [(name, text) for name, texts in FILES.items() for text in texts])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *(("run.json", text) for text in ('[{"parameters": "x"}]', "[[1]]", '{"a": 1}', "[{", "[" * 50_000)),
+        *(("goodput.json", text) for text in ("[]", '{"seconds": {"step": "x"}}')),
+        ("metrics.jsonl", '{"step": 1, "train/loss": "<img src=x>"}\n'),
+    ],
+)
 def test_a_crafted_file_of_a_run_is_told_in_a_sentence(make_run, name, content):
     run = make_run("run", records=RECORDS)
     (run / name).write_text(content)
     with pytest.raises(DataError, match=name.replace(".", r"\.")):
         summarize(run, "run")
+
+
+def test_names_are_as_short_as_can_be():
+    cases = {
+        "/runs/a /runs/b": "a b",
+        "/a/x/run /b/x/run /b/other": "a/x/run b/x/run other",
+        "/run /a/run": "//run a/run",
+    }
+    for paths, names in cases.items():
+        assert short_names([Path(path) for path in paths.split()]) == names.split()
