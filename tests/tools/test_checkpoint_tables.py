@@ -9,7 +9,7 @@ import pytest
 from transformer_jax.checkpoints.format import StoredCheckpoint, remove, stored_checkpoints
 from transformer_jax.config import ConfigError, Metric
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.tools.checkpoint_tools import bytes_text, checkpoint_table, marks_of, parameter_table, to_remove
+from transformer_jax.tools.checkpoint_tools import checkpoint_table, marks_of, parameter_table, to_remove
 
 BLEU = Metric("bleu", "maximize")
 
@@ -24,11 +24,6 @@ def write_checkpoint(folder: Path, metrics: str | None) -> None:
     if metrics is not None:
         (folder / "metrics").mkdir()
         (folder / "metrics" / "metrics").write_text(metrics)
-
-
-def test_bytes_are_readable():
-    texts = {0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 3 * 2**30: "3.0 GiB", 5000 * 2**40: "5000.0 TiB"}
-    assert {count: bytes_text(count) for count in texts} == texts
 
 
 def test_a_tree_of_modules_with_totals():
@@ -49,14 +44,8 @@ def test_a_tree_of_modules_with_totals():
 
 def test_the_last_and_the_best_are_not_removed():
     scored = [stored(1), stored(2, 10.0), stored(3, 20.0), stored(4, 20.0 - 1e-9), stored(5)]
-    removed = {
-        (1, 1): [1, 2, 4],
-        (2, 1): [1, 2],
-        (0, 1): [1, 2, 4, 5],
-        (1, 0): [1, 2, 3, 4],
-        (1, 2): [1, 2],
-        (9, 0): [],
-    }
+    removed = {(1, 1): [1, 2, 4], (2, 1): [1, 2], (0, 1): [1, 2, 4, 5], (1, 0): [1, 2, 3, 4]}
+    removed |= {(1, 2): [1, 2], (9, 0): []}
     for keep, steps in removed.items():
         assert [each.step for each in to_remove([*scored, stored(6, is_sound=False)], *keep, BLEU)] == steps
         assert to_remove([], *keep, BLEU) == []
