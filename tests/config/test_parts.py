@@ -9,23 +9,13 @@ import pytest
 from process_environment import process_environment
 
 from transformer_jax.__main__ import main
-from transformer_jax.config import (
-    ConfigError,
-    OptimizerConfig,
-    difference,
-    flatten,
-    from_dict,
-    from_json,
-    hyperparameters_of,
-    load_run_config,
-    may_change,
-    parts_with,
-    resolve,
-    setting,
-    to_json,
-)
+from transformer_jax.config import ConfigError, difference, flatten, from_dict, hyperparameters_of, load_run_config
+from transformer_jax.config.checks import setting
+from transformer_jax.config.conversion import from_json, to_json
+from transformer_jax.config.experiment import may_change, parts_with
 from transformer_jax.config.explain import explained
 from transformer_jax.config.plugins import MODULES, load_plugin, register, with_settings
+from transformer_jax.config.recipes import resolve
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.runs.run_directory import TRUST_CONFIG, RunDirectory, changed_plugins, require_plugins, write_json
@@ -36,13 +26,14 @@ T5, WSD = {"model": {"positions": "t5"}}, {"optimizer": {"schedule": "wsd"}}
 
 
 def test_selected_parts_are_complete_and_come_back_from_json():
-    config = from_dict(MUON | {"model": {"feed_forward": "swiglu"}})
-    assert flatten(config)["parts.muon.beta"] == 0.5
-    assert flatten(config)["parts.muon.iterations"] == 5, "defaults are filled in"
+    values = MUON | {"model": {"feed_forward": "swiglu"}}
+    config = from_dict(values)
+    found = flatten(config)
+    assert (found["parts.muon.beta"], found["parts.muon.iterations"]) == (0.5, 5), "defaults are filled in"
     assert list(config.parts) == ["muon", "swiglu"]
     assert from_json(json.loads(json.dumps(to_json(config)))) == config
-    assert hash(config) == hash(from_dict(MUON | {"model": {"feed_forward": "swiglu"}}))
-    assert difference(from_dict(MUON), replace(from_dict(MUON), parts={})) == [("parts.muon.beta", 0.5, 0.95)]
+    assert hash(config) == hash(from_dict(values))
+    assert difference(config, replace(config, parts={})) == [("parts.muon.beta", 0.5, 0.95)]
     assert "parts" not in to_json(from_dict({}))["config"], "runs without parts are saved as before"
 
 
@@ -79,84 +70,70 @@ def test_parts_are_swept_overridden_and_explained(capsys):
     assert [sweep.settings(point).parts["muon"].beta for point in sweep.points()] == [0.8, 0.9]
     with pytest.raises(ConfigError, match=r"parts\.muon\.beta: 1\.5 must be below 1"):
         check(replace(sweep, sampler="random", trials=2, space={"parts.muon.beta": Uniform(0.5, 1.5)}))
-    assert (
-        main(["config", "--config=quickstart", "--config.optimizer.name=muon", "--config.parts.muon.beta", ".7"]) == 0
-    )
+    arguments = ["--config=quickstart", "--config.optimizer.name=muon", "--config.parts.muon.beta", ".7"]
+    assert main(["config", *arguments]) == 0
     assert "parts.muon.beta       = 0.7" in capsys.readouterr().out
     assert "values: at least 0, below 1\n" in explained("parts.muon.beta").text()
     assert "  rmsnorm: Division by the root mean square" in explained("model.norm").text()
 
 
 def test_the_kit_is_named_without_being_imported():
-    program = (
-        "import sys; from transformer_jax.config.plugins import names_of; print(names_of('norm'), 'jax' in sys.modules)"
-    )
+    program = "import sys, transformer_jax.config.plugins as p; print(p.names_of('norm'), 'jax' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], env=process_environment(), capture_output=True, text=True)
     assert result.stdout == "('layer_norm', 'rmsnorm') False\n", result.stderr
 
 
 def test_traced_settings_of_parts_are_hyperparameters():
     config = from_dict(MUON)
-    assert hyperparameters_of(config).parts == {"muon": {"beta": 0.5, "rms": 0.2}}
-    told = hyperparameters_of(config)._replace(parts={"muon": {"beta": "told"}})
-    assert (parts_with(config, told)["muon"].beta, config.parts["muon"].beta) == ("told", 0.5)
-    assert hyperparameters_of(from_dict({})).parts == {}
+    found = hyperparameters_of(config)
+    assert found.parts == {"muon": {"beta": 0.5, "rms": 0.2}} and hyperparameters_of(from_dict({})).parts == {}
+    traced = parts_with(config, found._replace(parts={"muon": {"beta": "traced"}}))
+    assert (traced["muon"].beta, config.parts["muon"].beta) == ("traced", 0.5)
+
+
+@dataclass(frozen=True)
+class Settings:
+    size: int = setting(1, "Size.")
+    verbose: bool = setting(False, "Says more.", changeable=True)
 
 
 def test_a_resumed_run_may_change_what_its_part_declares_as_changeable():
-    @dataclass(frozen=True)
-    class Settings:
-        verbose: bool = setting(False, "Says more.", changeable=True)
-        size: int = setting(1, "Size.")
-
     register("schedule", "mine", settings=Settings)(lambda settings, hyperparameters, d_model: None)
     config = from_dict({"optimizer": {"schedule": "mine"}})
     assert may_change("parts.mine.verbose", config, config)
-    assert not may_change("parts.mine.size", config, config)
-    assert not may_change("parts.other.size", config, config)
-    assert not may_change("training.num_updates", config, config), "its rates may depend on it"
+    for key in ("parts.mine.size", "parts.other.size", "training.num_updates"):
+        assert not may_change(key, config, config)
     with pytest.raises(ConfigError, match=r"parts\.mine are already the settings of schedule 'mine'; use another name"):
         register("norm", "mine", settings=Settings)
-    for kind, name in (("norm", "rmsnorm"), ("attention", "multi_head"), ("task", "translation")):
-        with pytest.raises(ConfigError, match=f"{kind} '{name}' is in {MODULES[kind, name]}; use another name"):
-            register(kind, name)(TASKS["translation"] if kind == "task" else object)
-    for message, kind, name, made in (
-        ("mixer 'attention' is taken by the core; use another name", "mixer", "attention", object),
-        ("the log has another train/nll", "loss_term", "nll", object),
-        (
-            r"'old' takes \(model\); the arguments are \(settings, model, site, path\)$",
-            "initialization",
-            "old",
-            lambda model: 1,
-        ),
-        (r"the arguments are \(hyperparameters\)$", "optimizer", "more", lambda settings, hyperparameters: []),
-        (r"takes \(a, b, c\); .* \*, dropout, precision\)$", "feed_forward", "less", lambda a, b, c: None),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            register(kind, name)(made)
     with pytest.raises(ConfigError, match="tokenizer 'mine' would not get its settings"):
         register("tokenizer", "mine", settings=Settings)
-    with pytest.raises(ConfigError, match=r"optimizer\.schedule: 'yours' is not one of .*constant, .*wsd.*; a plugin"):
-        OptimizerConfig(schedule="yours")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "made", "message"),
+    [
+        ("norm", "rmsnorm", object, f"norm 'rmsnorm' is in {MODULES['norm', 'rmsnorm']}; use another name"),
+        ("task", "translation", TASKS["translation"], r"task 'translation' is in transformer_jax\.[\w.]+; use"),
+        ("mixer", "attention", object, "mixer 'attention' is taken by the core; use another name"),
+        ("loss_term", "nll", object, "the log has another train/nll"),
+        ("initialization", "old", lambda model: 1, r"takes \(model\); the arguments are \(settings, model, site, path"),
+        ("optimizer", "more", lambda settings, hyperparameters: [], r"the arguments are \(hyperparameters\)$"),
+        ("feed_forward", "less", lambda a, b, c: None, r"takes \(a, b, c\); .* \*, dropout, precision\)$"),
+    ],
+)
+def test_a_plugin_with_a_taken_name_or_other_arguments_is_refused(kind, name, made, message):
+    with pytest.raises(ConfigError, match=message):
+        register(kind, name)(made)
 
 
 def test_sources_searches_and_metrics_have_settings_too():
-    @dataclass(frozen=True)
-    class Settings:
-        size: int = setting(1, "Size.")
-
     for kind, name in (("data_source", "sized_source"), ("search", "sized_search"), ("metric", "sized_metric")):
         register(kind, name, settings=Settings)(lambda settings, *arguments: (settings.size, *arguments))
     with pytest.raises(ConfigError, match=r"takes \(rules\); the arguments are \(settings, rules\)"):
         register("search", "unsized", settings=Settings)(lambda rules: rules)
-    config = from_dict(
-        {
-            "data": {"source": "sized_source"},
-            "decoding": {"search": "sized_search"},
-            "evaluation": {"metrics": "sized_metric"},
-            "parts": {"sized_source": {"size": 2}, "sized_search": {"size": 3}, "sized_metric": {"size": 4}},
-        }
-    )
+    parts = {"sized_source": {"size": 2}, "sized_search": {"size": 3}, "sized_metric": {"size": 4}}
+    blocks = {"decoding": {"search": "sized_search"}, "evaluation": {"metrics": "sized_metric"}}
+    config = from_dict({"data": {"source": "sized_source"}, **blocks, "parts": parts})
     assert with_settings("search", config.decoding.search, config.parts)("rules") == (3, "rules")
     assert with_settings("metric", "sized_metric", config.parts)("text") == (4, "text")
     assert with_settings("metric", "sized_metric", {})("text") == (1, "text")
@@ -167,23 +144,25 @@ def test_sources_searches_and_metrics_have_settings_too():
 def test_a_changed_plugin_is_refused_at_resume(tmp_path, monkeypatch):
     monkeypatch.setenv(TRUST_CONFIG, "")
     file, run = tmp_path / "mine.py", RunDirectory(tmp_path / "run")
-    file.write_text("SIZE = 1\n")
     run.path.mkdir()
-    load_plugin(str(file))
+
+    def loaded(path, text):
+        path.write_text(text)
+        load_plugin(str(path))
+
+    loaded(file, "SIZE = 1\n")
     run.write_run([], 0, 0)
     require_plugins(run.path)
-    file.write_text("SIZE = 2\n")
-    load_plugin(str(file))
+    loaded(file, "SIZE = 2\n")
     assert changed_plugins(run.path) == [str(file)]
     with pytest.raises(ConfigError, match=r"--plugin: .*mine\.py changed since the run .*--trust_config"):
         require_plugins(run.path)
-    run.write_run([], 0, 0)
+    with monkeypatch.context() as patch:
+        patch.setenv(TRUST_CONFIG, "1")
+        require_plugins(run.path)
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "mine.py").write_text("SIZE = 3\n")
-    load_plugin(str(tmp_path / "other" / "mine.py"))
+    loaded(tmp_path / "other" / "mine.py", "SIZE = 3\n")
     run.write_run([], 0, 0)
-    require_plugins(run.path)
-    monkeypatch.setenv(TRUST_CONFIG, "1")
     require_plugins(run.path)
     # Runs of earlier versions have no digests.
     write_json(run.run_record, [{"plugins": [str(file)]}])

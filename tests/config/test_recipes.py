@@ -6,18 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.config import (
-    ConfigError,
-    ExperimentConfig,
-    config_for_use,
-    from_dict,
-    load_recipe,
-    load_run_config,
-    recipes,
-    resolve,
-    to_json,
-)
-from transformer_jax.config.recipes import SHIPPED, find_recipe, listed_recipes
+from transformer_jax.config import ConfigError, from_dict, load_recipe, load_run_config, recipes, resolve
+from transformer_jax.config.conversion import to_json
+from transformer_jax.config.recipes import SHIPPED, config_for_use, find_recipe, listed_recipes
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
@@ -53,59 +44,41 @@ def test_a_recipe_is_found_as_a_file_below_configs_and_in_the_package(folder, mo
     ("argument", "source", "message"),
     [
         (":tinny", VARIED, "mine.py:tinny: unknown variant 'tinny'; did you mean mine.py:tiny?"),
-        (":zzz", VARIED, "mine.py:zzz: unknown variant 'zzz'; one of tiny, base"),
-        (
-            ":x",
-            "def get_config(): return {}",
-            "mine.py:x: TypeError: get_config() takes 0 positional arguments but 1 was given",
-        ),
-        (
-            "",
-            "def get_config(of): return {}",
-            "mine.py: TypeError: get_config() missing 1 required positional argument: 'of'",
-        ),
+        (":x", "def get_config(): return {}", "mine.py:x: TypeError: get_config() takes 0 positional arguments but 1"),
+        ("", "def get_config(of): return {}", "mine.py: TypeError: get_config() missing 1 required positional"),
         ("", "x = 1", "mine.py: not a recipe: it has no function get_config()"),
-        ("", "def get_config(): return 3", "mine.py: get_config() must return an ml_collections.ConfigDict, not int"),
+        ("", "def get_config(): return 3", "mine.py: get_config() must return an ml_collections.ConfigDict"),
         ("", "def get_config(:", "mine.py, line 1: invalid syntax"),
         ("", "\ndef get_config():\n    return {}['tiny']", "mine.py, line 3: KeyError: 'tiny'"),
-        ("", "import nowhere", "mine.py, line 1: ModuleNotFoundError: No module named 'nowhere'"),
     ],
 )
 def test_a_recipe_that_fails_is_one_line_with_file_and_line(folder, argument, source, message):
     (folder / "mine.py").write_text(source)
     with pytest.raises(ConfigError) as raised:
         load_recipe(f"mine.py{argument}")
-    assert str(raised.value) == message
+    assert str(raised.value).startswith(message) and "\n" not in str(raised.value)
 
 
 def test_a_setting_that_the_recipe_leaves_open_must_be_given(folder):
-    (folder / "open.py").write_text(
-        "import ml_collections as m\n"
-        "def get_config():\n"
-        "    return m.ConfigDict({'data': {'directory': m.config_dict.required_placeholder(str)}})\n"
-    )
-    message = "^data.directory: the recipe requires a value; give --config.data.directory=VALUE$"
-    with pytest.raises(ConfigError, match=message):
+    required = "ConfigDict({'data': {'directory': config_dict.required_placeholder(str)}})"
+    text = f"from ml_collections import ConfigDict, config_dict\ndef get_config(): return {required}\n"
+    (folder / "open.py").write_text(text)
+    with pytest.raises(ConfigError, match="^data.directory: the recipe requires a value; give --config.data.directory"):
         resolve("open.py")
     assert resolve("open.py", [("data.directory", "here")]).data.directory == "here"
 
 
 def test_recipes_import_their_siblings_and_are_forgotten(folder):
+    path = list(sys.path)
     for name, width in (("a", 1), ("b", 2)):
         (folder / name).mkdir()
         (folder / name / "house_base.py").write_text(f"WIDTH = {width}")
         (folder / name / "top.py").write_text("import house_base\ndef get_config(): return {'seed': house_base.WIDTH}")
-    path = list(sys.path)
-    assert load_recipe("a/top.py").seed == 1
-    assert load_recipe("b/top.py").seed == 2
-    assert sys.path == path
-    assert "house_base" not in sys.modules
+        assert load_recipe(f"{name}/top.py").seed == width
+    assert sys.path == path and "house_base" not in sys.modules
 
 
-LISTED = {variant.spec: variant for recipe in listed_recipes() for variant in recipe.variants}
-
-
-@pytest.mark.parametrize("spec", LISTED)
+@pytest.mark.parametrize("spec", [variant.spec for recipe in listed_recipes() for variant in recipe.variants])
 def test_every_shipped_recipe_resolves_and_says_what_to_expect(spec):
     train = "a.en,a.de" if spec.startswith("text") else "a.txt"
     resolve(spec, [("data.train", train)] if "text" in spec.split(":") else [])
@@ -113,55 +86,49 @@ def test_every_shipped_recipe_resolves_and_says_what_to_expect(spec):
 
 
 def test_a_recipe_without_a_variant_is_the_variant_for_text_if_text_is_named():
-    named = resolve("language_model", [("data.train", "a.txt")])
-    assert (named.data.source, named.data.train) == ("text", "a.txt")
+    assert resolve("language_model", [("data.train", "a.txt")]).data.source == "text"
     assert resolve("word_vectors", [("data.directory", "texts")]).data.source == "text"
     assert resolve("language_model", [("seed", "3")]).data.source == "grammar"
 
 
-CONFIG = from_dict({"seed": 4, "data": {"source": "text", "directory": "/tmp/Bücher"}, "optimizer": {"epsilon": 1e-30}})
-
-
-def write_run(folder, content) -> None:
-    (folder / "config.json").write_text(json.dumps(content), encoding="utf-8")
+def write_run(folder, config) -> None:
+    (folder / "config.json").write_text(json.dumps(to_json(config)), encoding="utf-8")
 
 
 def test_a_run_directory_serves_as_a_recipe(tmp_path):
-    write_run(tmp_path, to_json(CONFIG))
-    assert resolve(str(tmp_path)) == load_run_config(tmp_path / "config.json") == CONFIG
+    data = {"source": "text", "directory": "/tmp/Bücher"}
+    config = from_dict({"seed": 4, "data": data, "optimizer": {"epsilon": 1e-30}})
+    write_run(tmp_path, config)
+    assert resolve(str(tmp_path)) == load_run_config(tmp_path / "config.json") == config
     assert resolve(str(tmp_path), [("seed", "9")]).seed == 9
 
 
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("{", "config.json: not the settings of a run: Expecting property name enclosed in double quotes: line 1"),
+        ("{", "config.json: not the settings of a run: Expecting property name"),
         ("[]", "config.json: not the settings of a run: expected an object with schema_version and config"),
-        (
-            '{"schema_version": 99, "config": {}}',
-            "config.json: schema_version: 99 is not one of 1 to 3; update transformer_jax",
-        ),
+        ('{"schema_version": 99, "config": {}}', "config.json: schema_version: 99 is not one of 1 to 3; update"),
         ('{"schema_version": 1, "config": {"sed": 1}}', "config.json: sed: unknown key; did you mean seed?"),
         ('{"schema_version": 1, "config": 5}', "config.json: config: expected a block of settings, found 5"),
-        (None, "not the directory of a run: it has no config.json"),
     ],
 )
 def test_what_is_not_a_config_is_refused_with_its_file(tmp_path, content, problem):
-    if content is not None:
-        (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ConfigError, match="not the directory of a run: it has no config.json"):
+        load_run_config(tmp_path)
+    (tmp_path / "config.json").write_text(content)
     with pytest.raises(ConfigError) as raised:
         load_run_config(tmp_path)
-    assert str(raised.value).startswith((f"{tmp_path}/{problem}", f"{tmp_path}: {problem}"))
+    assert str(raised.value).startswith(f"{tmp_path}/{problem}")
 
 
 def test_the_cache_of_a_run_is_never_that_of_its_settings(tmp_path):
     """Compiled programs are code, and a run may be somebody else's."""
-    write_run(tmp_path, to_json(from_dict({"data": {"cache_directory": "/tmp/theirs", "source": "tfds", "name": "a"}})))
-    default = ExperimentConfig().data.cache_directory
+    write_run(tmp_path, from_dict({"data": {"cache_directory": "/tmp/theirs", "source": "tfds", "name": "a"}}))
+    default = from_dict({}).data.cache_directory
     assert [use(str(tmp_path)).data.cache_directory for use in (config_for_use, resolve)] == [default] * 2
     chosen = config_for_use(str(tmp_path), [("data.cache_directory", "/tmp/mine")])
-    assert chosen.data.cache_directory == "/tmp/mine"
-    assert not chosen.data.download
+    assert chosen.data.cache_directory == "/tmp/mine" and not chosen.data.download
     assert config_for_use(str(tmp_path), [("data.download", "true")]).data.download
 
 
@@ -176,5 +143,5 @@ def test_a_bare_name_is_a_recipe_whatever_lies_here(folder):
     assert resolve("quickstart") == resolve(str(SHIPPED / "quickstart.py"))
     with pytest.raises(ConfigError, match=r"no recipe 'data' \(looked for .*, data/config.json\)"):
         resolve("data")
-    write_run(folder / "quickstart", to_json(resolve("quickstart", [("seed", "7")])))
+    write_run(folder / "quickstart", resolve("quickstart", [("seed", "7")]))
     assert resolve("quickstart").seed == 7

@@ -11,19 +11,17 @@ from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tools.interop.models import ImportedModel
 
+THEIRS = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
+THEIRS |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
 SMALL = {"num_encoder_layers": 2, "num_decoder_layers": 1, "d_model": 16, "d_ff": 24, "num_heads": 2}
 TEXTS = ["the dog sees a cat", "a bird sings", "the old man who reads a book sees the small red house , and sleeps"]
 
 
 def small_settings(cache: Path = Path("unused"), **model: object) -> dict:
     """Settings of a translation with a joint vocabulary of 400 pieces."""
+    lengths = {"max_source_tokens": 47, "max_target_tokens": 47}
     return {
-        "data": {
-            "generated_pairs": 300,
-            "cache_directory": str(cache),
-            "max_source_tokens": 47,
-            "max_target_tokens": 47,
-        },
+        "data": {"generated_pairs": 300, "cache_directory": str(cache), **lengths},
         "tokenizer": {"kind": "bpe", "vocabulary_size": 400},
         "batching": {"tokens_per_update": 512},
         "model": SMALL | model,
@@ -33,7 +31,6 @@ def small_settings(cache: Path = Path("unused"), **model: object) -> dict:
 
 @cache
 def tokenizers() -> TokenizerPair:
-    """Learned once."""
     return TranslationTask.new_tokenizers(from_dict(small_settings()))
 
 

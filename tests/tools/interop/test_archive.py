@@ -23,14 +23,14 @@ from transformer_jax.tools.interop.weight_files import read_tensors, write_tenso
 
 library("safetensors", "export")
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "interop.md"
-QUERY = "encoder_layers_0/self_attention/query"
+MODEL, QUERY = "model.safetensors", "encoder_layers_0/self_attention/query"
 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
     folder = tmp_path_factory.mktemp("archive")
     model = small_model().opened()
-    # Commands change settings such as the mesh for their use; the archive has the saved ones.
+    # Commands change settings for their use; the archive has the saved ones.
     archive_format.export(replace(model, saved_config=replace(model.config, seed=7)), folder, TEXTS)
     return folder
 
@@ -64,7 +64,7 @@ def test_the_documented_script_reads_and_checks_it(archive, tmp_path):
     command = [sys.executable, "-I", "-O", "-c", program, str(copy)]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert found == [f"model {len(small_model().named)} tensors", "golden 9 tensors"]
-    damage(copy, "truncated")
+    (copy / MODEL).write_bytes((archive / MODEL).read_bytes()[:-100])
     damaged = subprocess.run(command, capture_output=True, text=True)
     assert damaged.returncode == 1 and "model.safetensors is damaged" in damaged.stderr
 
@@ -77,33 +77,24 @@ def rewrite(archive, name, content):
     (archive / "manifest.json").write_text(json.dumps(manifest))
 
 
-def damage(archive, kind):
-    model = archive / "model.safetensors"
-    if kind == "truncated":
-        model.write_bytes(model.read_bytes()[:-100])
-    elif kind == "newer":
-        (archive / "manifest.json").write_text('{"schema_version": 9, "files": {}}')
-    else:
-        tensors = read_tensors(model)
-        tensors[QUERY][0, 0, 0] = np.nan
-        rewrite(archive, model.name, tensors if kind == "not finite" else {QUERY: tensors[QUERY]})
-
-
-@pytest.mark.parametrize(
-    ("kind", "problem"),
-    [
-        ("truncated", "model.safetensors: is not what the manifest describes"),
-        ("missing", "tensors are missing: decoder_layers_0/cross_attention/key"),
-        ("not finite", f"{QUERY}: has values that are not finite; the model is damaged"),
-        ("newer", "schema_version 9; this version reads 1"),
-    ],
-)
-def test_damage_is_named_and_nothing_is_written(kind, problem, archive, tmp_path, capsys):
-    copy = shutil.copytree(archive, tmp_path / "copy")
-    damage(copy, kind)
-    assert main(["import", "--format=safetensors", f"--input={copy}", f"--workdir={tmp_path}/run"]) == 2
-    assert problem in capsys.readouterr().err
-    assert [entry.name for entry in tmp_path.iterdir()] == ["copy"]
+def test_damage_is_named_and_nothing_is_written(archive, tmp_path, capsys):
+    tensors, copy = read_tensors(archive / MODEL), tmp_path / "copy"
+    some, nan = {QUERY: tensors[QUERY]}, {QUERY: tensors[QUERY] * np.nan}
+    for damage, problem in (
+        (lambda: (copy / MODEL).write_bytes(b"cut short"), f"{MODEL}: is not what the manifest describes"),
+        (lambda: rewrite(copy, MODEL, some), "tensors are missing: decoder_layers_0/cross_attention/key"),
+        (lambda: rewrite(copy, MODEL, tensors | nan), f"{QUERY}: has values that are not finite; the model is damaged"),
+        (
+            lambda: (copy / "manifest.json").write_text('{"schema_version": 9}'),
+            "schema_version 9; this version reads 1",
+        ),
+    ):
+        shutil.copytree(archive, copy)
+        damage()
+        assert main(["import", "--format=safetensors", f"--input={copy}", f"--workdir={tmp_path}/run"]) == 2
+        assert problem in capsys.readouterr().err
+        assert [entry.name for entry in tmp_path.iterdir()] == ["copy"]
+        shutil.rmtree(copy)
 
 
 def test_an_archive_with_other_settings_is_refused(archive, tmp_path):

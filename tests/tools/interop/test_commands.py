@@ -29,11 +29,11 @@ def run(tmp_path_factory):
 def test_mistakes_are_named_before_anything_is_read(run, tmp_path, capsys, monkeypatch):
     (tmp_path / "there").write_text("")
     monkeypatch.chdir(tmp_path)
-    for flags, problem in (
-        (["--format=ctranslate2", "--output=."], f"--output: {tmp_path} exists already; give a new folder"),
-        (["--format=safetensors", "--output=out", "--quantization=int8"], "--quantization: not an option of --format="),
-    ):
-        assert main(["export", f"--workdir={run}", *flags]) == 2
+    for flags, problem in {
+        "--format=ctranslate2 --output=.": f"--output: {tmp_path} exists already; give a new folder",
+        "--format=safetensors --output=out --quantization=int8": "--quantization: not an option of --format=",
+    }.items():
+        assert main(["export", f"--workdir={run}", *flags.split()]) == 2
         assert problem in capsys.readouterr().err
     assert [entry.name for entry in tmp_path.iterdir()] == ["there"]
     with pytest.raises(ConfigError, match=r"has no model of a known format \(ctranslate2, .*\); found there"):

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from libraries import library
-from tools.interop.small_models import TEXTS, assert_same_parameters, small_model, tokenizers, with_random_parameters
+from tools.interop import small_models
+from tools.interop.small_models import TEXTS, THEIRS, assert_same_parameters, small_model, tokenizers
 
 from transformer_jax.__main__ import main
 from transformer_jax.array_types import NUM_SPECIAL_IDS
@@ -21,15 +22,6 @@ from transformer_jax.tools.interop.weight_files import load_tensors_only
 
 torch, transformers = library("torch", "export"), library("transformers", "export")
 
-SIZES = {
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 1,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-}
 LANGUAGES = {"source_language": "en", "target_language": "de"}
 
 
@@ -59,7 +51,7 @@ def opus(tmp_path_factory):
     special = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0, "forced_eos_token_id": None}
     settings = {"activation_function": "swish", "scale_embedding": True, "dropout": 0.3, "activation_dropout": 0.2}
     torch.manual_seed(0)
-    config = transformers.MarianConfig(vocab_size=len(vocabulary), **special, **SIZES, **settings)
+    config = transformers.MarianConfig(vocab_size=len(vocabulary), **special, **THEIRS, **settings)
     save(folder, transformers.MarianMTModel(config), vocabulary, pad)
     for side in ("source", "target"):
         (folder / f"{side}.spm").write_bytes(tokenizers().source.to_bytes())
@@ -77,28 +69,27 @@ def m2m(tmp_path_factory):
     made = transformers.M2M100Tokenizer(str(folder / "vocab.json"), str(folder / "sentencepiece.bpe.model"))
     made.save_pretrained(folder)
     torch.manual_seed(0)
-    config = transformers.M2M100Config(vocab_size=len(vocabulary) + len(made.lang_token_to_id) + 8, **SIZES)
+    config = transformers.M2M100Config(vocab_size=len(vocabulary) + len(made.lang_token_to_id) + 8, **THEIRS)
     save(folder, transformers.M2M100ForConditionalGeneration(config), vocabulary)
     return folder
 
 
 def byte_language_model(**model):
+    model = {"attention": "biased", "embedding": "unscaled"} | model
     settings = {
         "task": "language_model",
         "tokenizer": {"kind": "byte", "vocabulary_size": 260},
-        "model": {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 2, "max_positions": 80}
-        | {"attention": "biased", "embedding": "unscaled"}
-        | model,
+        "model": {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 2, "max_positions": 80} | model,
         "batching": {"context_length": 80, "tokens_per_update": 1280},
         "decoding": {"max_new_tokens": 8},
     }
-    return with_random_parameters(ImportedModel(from_dict(settings), TokenizerPair(*[ByteTokenizer()] * 2), {}))
+    made = ImportedModel(from_dict(settings), TokenizerPair(ByteTokenizer(), ByteTokenizer()), {})
+    return small_models.with_random_parameters(made)
 
 
 def assert_same_outputs(model, folder, texts=TEXTS, bound=2e-5):
     found = compare(model, open_counterpart(folder, model), texts)
-    assert found.holds, found.rows()
-    assert found.largest < bound
+    assert found.holds and found.largest < bound, found.rows()
     return found
 
 
@@ -142,18 +133,17 @@ def test_a_model_comes_back_bit_for_bit(settings, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "settings"),
+    ("make", "setting", "value"),
     [
-        (small_model, {"normalization": "pre"}),
-        (small_model, {"norm_epsilon": 0.1}),
-        (byte_language_model, {"positions": "sinusoidal"}),
-        (byte_language_model, {"logits_bias": True}),
-        (byte_language_model, {"projection": "soft_capped"}),
+        (small_model, "normalization", "pre"),
+        (small_model, "norm_epsilon", 0.1),
+        (byte_language_model, "positions", "sinusoidal"),
+        (byte_language_model, "logits_bias", True),
     ],
 )
-def test_a_setting_that_they_lack_is_named(make, settings, tmp_path):
-    with pytest.raises(ConfigError, match=f"model.{next(iter(settings))}: .* (Marian|GPT-2)"):
-        hugging_face.export(make(**settings).opened(), tmp_path)
+def test_a_setting_that_they_lack_is_named(make, setting, value, tmp_path):
+    with pytest.raises(ConfigError, match=f"model.{setting}: .* (Marian|GPT-2)"):
+        hugging_face.export(make(**{setting: value}).opened(), tmp_path)
 
 
 UNREADABLE = [

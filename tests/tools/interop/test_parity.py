@@ -23,8 +23,7 @@ def test_each_bound_can_fail():
     whole = Comparison("it", True, Tolerance(1e-4, 1e-5), 10, 50, 9, 5e-5, 5e-6, (), checks)
     far, near = (Divergence(1, 2, gap) for gap in (-20.0, -5e-4))
     lenient = Tolerance(1e-4, 1e-5, greedy=0.9)
-    assert whole.holds
-    assert whole._replace(divergences=(near,)).holds
+    assert whole.holds and whole._replace(divergences=(near,)).holds
     assert whole._replace(divergences=(near, far), tolerance=lenient).holds
     for changed in (
         {"divergences": (near, far)},

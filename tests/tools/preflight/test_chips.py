@@ -7,60 +7,43 @@ import pytest
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError
-from transformer_jax.tools.preflight.chips import (
-    CHIPS,
-    GPU_SPECS,
-    gpu_fact,
-    gpu_spec,
-    hosts_and_gpus,
-    missing_wheels_named,
-    open_topology,
-)
+from transformer_jax.tools.preflight import chips
+from transformer_jax.tools.preflight.chips import CHIPS, GPU_SPECS, gpu_fact, gpu_spec, open_topology
 
 HAS_COMPILER = all(importlib.util.find_spec(name) for name in ("jax_cuda13_plugin", "nvidia"))
-
-
-def test_hosts_times_gpus():
-    assert hosts_and_gpus("h100", "8") == (1, 8)
-    assert hosts_and_gpus("h100", "16x4") == (16, 4)
 
 
 @pytest.mark.parametrize("kind", GPU_SPECS)
 def test_changed_fields_are_in_the_spec(kind):
     for field, value in GPU_SPECS[kind][1].items():
         assert f"\n{field}: {value}\n" in gpu_spec(kind)
-    assert "CUDA NVIDIA" in gpu_spec(kind)
 
 
 def test_what_a_gpu_can_do():
     assert gpu_fact("h200", "core_count") == gpu_fact("h100", "core_count") == 132
-    assert CHIPS["h200"].memory_bandwidth == 4.8e12
-    # Of 80 GB the compiler takes 80 %.
-    assert CHIPS["h100"].memory == pytest.approx(63.3 * 2**30, rel=0.01)
+    assert CHIPS["h100"].memory == pytest.approx(63.3 * 2**30, rel=0.01), "of 80 GB the compiler takes 80 %"
     assert CHIPS["h100"].peak("bfloat16") == 2 * CHIPS["h100"].peak("float32")
     assert CHIPS["v5e"].peak("bfloat16") == CHIPS["v5e"].peak("float32") == 6 * CHIPS["v5e"].peak("float32_exact")
 
 
 def test_a_missing_wheel_is_named_and_another_error_is_kept():
-    with pytest.raises(ConfigError, match="first pip install"), missing_wheels_named():
+    with pytest.raises(ConfigError, match="first pip install"), chips.missing_wheels_named():
         raise RuntimeError("INTERNAL: No PTX compilation provider is available.\nmore")
-    with pytest.raises(RuntimeError, match="out of memory"), missing_wheels_named():
+    with pytest.raises(RuntimeError, match="out of memory"), chips.missing_wheels_named():
         raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
+def test_topologies_by_name_and_wrong_ones():
+    assert chips.hosts_and_gpus("h100", "16x4") == (16, 4)
+    for names, message in (
         ("v5e v5e:4xx l4:8 cpu:0 0xv5e:2x2 2v5e:2x2", "is not KIND:SIZE"),
         ("h100:2x2x8 h100:0x8 h100:16", "is not h100:GPUS or h100:HOSTSxGPUS with at most 8"),
         ("cpu:1000", "JAX already runs with 8 devices"),
         ("2xh100:8 2xv4:2x2x1", "only v5e, v5p and v6e have several slices"),
-    ],
-)
-def test_wrong_topologies_are_refused(names, message):
-    for name in names.split():
-        with pytest.raises(ConfigError, match=message):
-            open_topology(name)
+    ):
+        for name in names.split():
+            with pytest.raises(ConfigError, match=message):
+                open_topology(name)
 
 
 @pytest.mark.skipif(HAS_COMPILER, reason="they can be compiled for here")
@@ -75,7 +58,5 @@ def test_for_gpus_that_are_not_here(capsys):
     command = "preflight --config=configs/quickstart.py --topology=h100:2x2 --config.batching.row_multiple=8 --json"
     assert main(command.split()) == 0
     program = json.loads(capsys.readouterr().out)
-    assert program["fits"]
-    assert program["traffic"] > 0
-    assert set(program["sent"]) == {"NVLink", "network"}
-    assert min(program["sent"].values()) > 0
+    assert program["fits"] and program["traffic"] > 0
+    assert set(program["sent"]) == {"NVLink", "network"} and min(program["sent"].values()) > 0

@@ -3,57 +3,40 @@
 import jax
 import pytest
 
-from transformer_jax.tools.preflight.collectives import (
-    Collective,
-    bytes_along_axes,
-    bytes_within_and_between,
-    collectives_of,
-    coordinates_of,
-    members_of,
-)
+from transformer_jax.tools.preflight import collectives
+from transformer_jax.tools.preflight.collectives import Collective, bytes_along_axes, collectives_of, members_of
 
 PROGRAM = """\
-HloModule jit_step, is_scheduled=true
-
 %add (x: f32[], y: f32[]) -> f32[] {
   ROOT %sum = f32[] add(%x, %y)
 }
-
 %cond.1 (state: (s32[], f32[8])) -> pred[] {
   %limit = s32[]{:T(128)} constant(6)
   ROOT %less = pred[] compare(%counter, %limit), direction=LT
 }
-
 %body.1 (state: (s32[], /*index=5*/f32[8])) -> (s32[], f32[8]) {
   %start.1 = (bf16[4]{0}, bf16[16]{0}, u32[]) fusion(%p), kind=kCustom, calls=%starting
   %inner = f32[] while(%t), condition=%cond.2, body=%body.2, backend_config={"known_trip_count":{"n":"3"}}
 }
-
 %starting (p: bf16[4]) -> (bf16[4], bf16[16]) {
   %gather.1 = bf16[16]{0} all-gather(%p), channel_id=7, replica_groups=[2,4]<=[8], dimensions={0}
 }
-
 %finishing (p: bf16[4]) -> bf16[16] {
   %gather.2 = bf16[16]{0} all-gather(%p), channel_id=7, replica_groups=[2,4]<=[8], dimensions={0}
 }
-
 %cond.2 (state: s32[]) -> pred[] {
   ROOT %less.2 = pred[] compare(%a, %b), direction=LT
 }
-
 %body.2 (state: s32[]) -> s32[] {
   %permuted = f32[10]{0} collective-permute(%q), channel_id=9, source_target_pairs={{0,1},{1,0}}
 }
-
 %all-reduce-scatter.3 (p: f32[64]) -> f32[16] {
   %summed = f32[64]{0} all-reduce(%p), channel_id=12, replica_groups={{0,1,2,3},{4,5,6,7}}, to_apply=%add
   ROOT %mine = f32[16]{0} dynamic-slice(%summed, %place), dynamic_slice_sizes={16}
 }
-
 %never (p: f32[4]) -> f32[4] {
   %unused = f32[4]{0} all-reduce(%p), channel_id=99, replica_groups={{0,1}}, to_apply=%add
 }
-
 ENTRY %main (a: f32[8]) -> f32[8] {
   %both = (f32[2,3]{1,0:T(8,128)}, s32[]) all-reduce(%a, %c), channel_id=1, replica_groups={{0,1},{2,3},{4,5},{6,7}}
   %loop = (s32[], f32[8]) while(%t), condition=%cond.1, body=%body.1, metadata={op_name="x"}
@@ -72,36 +55,28 @@ ENTRY %main (a: f32[8]) -> f32[8] {
 
 
 def test_kinds_bytes_groups_and_times():
-    assert sorted(collectives_of(PROGRAM, 8)) == sorted(
-        [
-            Collective("all-reduce", 4 * 6 + 4, (0, 1), 1),
-            Collective("all-gather", 2 * 16, (0, 1, 2, 3), 6),
-            Collective("collective-permute", 4 * 10, (0, 1), 18),
-            Collective("reduce-scatter", 4 * 2, (0, 1, 2, 3), 1),
-            Collective("reduce-scatter", 4 * 16, (0, 1, 2, 3), 1),
-            Collective("all-gather", 4 * 32, tuple(range(8)), 1),
-            Collective("all-to-all", 2 * 4 * 8, (0, 2), 1),
-            Collective("all-to-all", 2 * 4 * 8, (0, 2), 1),
-            Collective("all-reduce", 4 * 16, (1, 2, 3, 4), 1, is_between_slices=True),
-            # Of what is sent a quarter stays, or comes from each of four.
-            Collective("reduce-scatter", 8, (1, 2, 3, 4), 1, is_between_slices=True),
-            Collective("all-gather", 32, (1, 2, 3, 4), 1, is_between_slices=True),
-        ]
-    )
+    assert sorted(map(tuple, collectives_of(PROGRAM, 8))) == [
+        ("all-gather", 2 * 16, (0, 1, 2, 3), 6, False),
+        ("all-gather", 32, (1, 2, 3, 4), 1, True),
+        ("all-gather", 4 * 32, tuple(range(8)), 1, False),
+        ("all-reduce", 4 * 6 + 4, (0, 1), 1, False),
+        ("all-reduce", 4 * 16, (1, 2, 3, 4), 1, True),
+        ("all-to-all", 2 * 4 * 8, (0, 2), 1, False),
+        ("all-to-all", 2 * 4 * 8, (0, 2), 1, False),
+        ("collective-permute", 4 * 10, (0, 1), 18, False),
+        # Between slices: of what is sent a quarter stays, or comes from each of four.
+        ("reduce-scatter", 8, (0, 1, 2, 3), 1, False),
+        ("reduce-scatter", 8, (1, 2, 3, 4), 1, True),
+        ("reduce-scatter", 4 * 16, (0, 1, 2, 3), 1, False),
+    ]
 
 
-@pytest.mark.parametrize(
-    ("collective", "sent"),
-    [
-        (Collective("all-reduce", 800, (0, 1, 2, 3), 1), 2 * 600),
-        (Collective("all-gather", 800, (0, 2, 4, 6), 2), 2 * 600),
-        # The result is a quarter of what is reduced.
-        (Collective("reduce-scatter", 200, (0, 1, 2, 3), 1), 600),
-        (Collective("collective-permute", 800, (0, 5), 1), 800),
-    ],
-)
-def test_bytes_that_a_device_sends_around_a_ring(collective, sent):
-    assert collective.wire_bytes == sent
+def test_bytes_that_a_device_sends_around_a_ring():
+    assert Collective("all-reduce", 800, (0, 1, 2, 3), 1).wire_bytes == 2 * 600
+    assert Collective("all-gather", 800, (0, 2, 4, 6), 2).wire_bytes == 2 * 600
+    # The result is a quarter of what is reduced.
+    assert Collective("reduce-scatter", 200, (0, 1, 2, 3), 1).wire_bytes == 600
+    assert Collective("collective-permute", 800, (0, 5), 1).wire_bytes == 800
 
 
 @pytest.mark.parametrize(
@@ -128,49 +103,31 @@ def test_members_of_the_first_group_in_every_notation(written, members):
 
 def test_bytes_are_spread_over_the_axes_in_which_members_differ():
     grid = [(x, y) for x in range(4) for y in range(4)]
-
-    def along(*members: int) -> tuple[float, ...]:
-        return bytes_along_axes([Collective("collective-permute", 600, members, 1)], grid)
-
-    assert along(0, 1) == (0, 600)
-    assert along(0, 12) == (600, 0)
-    assert along(0, 5) == (300, 300)
-    everywhere = Collective("all-gather", 1600, tuple(range(16)), 2)
-    in_a_row = Collective("all-reduce", 400, (4, 5, 6, 7), 1)
-    assert bytes_along_axes([everywhere, in_a_row], grid) == (1500, 1500 + 600)
+    for members, along in {(0, 1): (0, 600), (0, 12): (600, 0), (0, 5): (300, 300)}.items():
+        assert bytes_along_axes([Collective("collective-permute", 600, members, 1)], grid) == along
+    of_all, of_a_row = (
+        Collective("all-gather", 1600, tuple(range(16)), 2),
+        Collective("all-reduce", 400, (4, 5, 6, 7), 1),
+    )
+    assert bytes_along_axes([of_all, of_a_row], grid) == (1500, 1500 + 600)
     # The network between slices is the last axis.
     two_slices = [(x, y, slice_index) for slice_index in range(2) for x in range(2) for y in range(2)]
-    sums = (
-        Collective("all-reduce", 400, (0, 1, 2, 3), 1),
-        Collective("all-reduce", 100, (1, 2), 1, is_between_slices=True),
-    )
-    assert bytes_along_axes(sums, two_slices) == (300, 300, 100)
-    assert coordinates_of(jax.devices()[:4]) == [(0,), (1,), (2,), (3,)]
-
-
-ON_GPUS = """\
-ENTRY %main (a: f32[8]) -> f32[8] {
-  %gather = (bf16[128]{0}, bf16[512]{0}) all-gather-start(%a), channel_id=1, replica_groups=[4,4]<=[16], dimensions={0}
-  %scattered = f32[100]{0} reduce-scatter(%b), channel_id=2, replica_groups={{0,8},{1,9}}, dimensions={0}, to_apply=%add
-  %summed = f32[1000]{0} all-reduce-start(%c), channel_id=3, replica_groups=mesh['a'=2,'b'=8] {'a','b'}, to_apply=%add
-  %swapped = f32[160]{0} all-to-all(%d), channel_id=4, replica_groups=[1,16]<=[16], dimensions={0}
-}
-"""
+    between = Collective("all-reduce", 100, (1, 2), 1, is_between_slices=True)
+    assert bytes_along_axes([Collective("all-reduce", 400, (0, 1, 2, 3), 1), between], two_slices) == (300, 300, 100)
+    assert collectives.coordinates_of(jax.devices()[:4]) == [(0,), (1,), (2,), (3,)]
 
 
 @pytest.mark.parametrize(
-    ("channel", "nvlink", "network"),
+    ("kind", "size", "members", "nvlink", "network"),
     [
         # Four of a host; two, each in another; all, eight in each of two.
-        (1, 1024 * 3 / 4, 0),
-        (2, 0, 400),
-        (3, 2 * 4000 * 15 / 16 * 7 / 8, 2 * 4000 * 15 / 16 / 8),
+        ("all-gather", 1024, range(4), 1024 * 3 / 4, 0),
+        ("reduce-scatter", 400, (0, 8), 0, 400),
+        ("all-reduce", 4000, range(16), 2 * 4000 * 15 / 16 * 7 / 8, 2 * 4000 * 15 / 16 / 8),
         # A sixteenth for each device, eight of which are in the other host.
-        (4, 7 * 40, 8 * 40),
+        ("all-to-all", 640, range(16), 7 * 40, 8 * 40),
     ],
 )
-def test_a_group_within_a_host_goes_by_nvlink_and_one_across_by_the_network(channel, nvlink, network):
-    line = ON_GPUS.splitlines()[channel]
-    found = collectives_of(f"ENTRY %main (a: f32[8]) -> f32[8] {{\n{line}\n}}", 16)
-    hosts = [0] * 8 + [1] * 8
-    assert bytes_within_and_between(found, hosts) == pytest.approx((nvlink, network))
+def test_a_group_within_a_host_goes_by_nvlink_and_one_across_by_the_network(kind, size, members, nvlink, network):
+    found = collectives.bytes_within_and_between([Collective(kind, size, tuple(members), 1)], [0] * 8 + [1] * 8)
+    assert found == pytest.approx((nvlink, network))

@@ -2,10 +2,9 @@
 
 import jax
 import pytest
+from tools.preflight.small_settings import SETTINGS
 
-from transformer_jax.config import ConfigError, ExperimentConfig, TransformerConfig, resolve
-from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
-from transformer_jax.config.translation import DecodingConfig
+from transformer_jax.config import ConfigError, from_dict, resolve
 from transformer_jax.tasks.task import task_class
 from transformer_jax.tools.preflight import decoding
 from transformer_jax.tools.preflight.chips import CHIPS, Topology
@@ -13,13 +12,7 @@ from transformer_jax.tools.preflight.decoding import compile_decoding
 from transformer_jax.tools.preflight.program import Compiled
 from transformer_jax.tools.preflight.report import report
 
-CONFIG = ExperimentConfig(
-    data=DataConfig(max_source_tokens=15, max_target_tokens=11),
-    tokenizer=TokenizerConfig(vocabulary_size=64),
-    batching=BatchingConfig(kind="buckets", tokens_per_update=256, row_multiple=8),
-    model=TransformerConfig(num_encoder_layers=1, num_decoder_layers=1, d_model=16, d_ff=32, num_heads=4),
-    decoding=DecodingConfig(beam_width=3, batch_tokens=70, max_extra_tokens=134),
-)
+CONFIG = from_dict(SETTINGS | {"decoding": {"beam_width": 3, "batch_tokens": 70, "max_extra_tokens": 134}})
 
 
 def test_one_step():
@@ -33,8 +26,7 @@ def test_one_step():
     assert program.traffic > program.parameter_bytes
     assert {"attention", "search"} <= set(program.traffic_kinds)
     text = report(program, topology)
-    assert "decode_step: 4 rows of 16 positions" in text
-    assert "state of the search" in text
+    assert "decode_step: 4 rows of 16 positions" in text and "state of the search" in text
     # Parameters, Adam's two moments, the step and the key.
     assert program.training_bytes >= 3 * 4 * program.parameters
     assert f"total beside the state of a run  {(program.total + program.training_bytes) / 2**30:8.3f}" in text

@@ -1,7 +1,8 @@
 """Sweeps of the tests, and a training that pretends."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from transformer_jax.config import ExperimentConfig
@@ -9,13 +10,11 @@ from transformer_jax.runs.run import Outcome
 from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform, Sweep
 
 GRID = Sweep(config="configs/quickstart.py", rows={"a": {}, "b": {"model.d_ff": 64}}, seeds=(3, 4))
+ONE = replace(GRID, rows={"a": {}}, seeds=(3,))
+SPACE = {"optimizer.learning_rate": LogUniform(1e-4, 1e-2), "model.num_encoder_layers": Integers(1, 3)}
 SEARCH = Sweep(
     config="configs/quickstart.py",
-    space={
-        "optimizer.learning_rate": LogUniform(1e-4, 1e-2),
-        "model.num_encoder_layers": Integers(1, 3),
-        "model.dropout": Choice(0.0, 0.1),
-    },
+    space=SPACE | {"model.dropout": Choice(0.0, 0.1)},
     sampler="tpe",
     pruner="median",
     trials=5,
@@ -36,7 +35,7 @@ class PretendedTraining:
         folder.mkdir(parents=True, exist_ok=True)
         for step in (100, 200):
             value = self.value(config) - step / 1000
-            found: Mapping[str, float] = {"validation/bleu": value, "validation/chrf": 1.0, "validation/loss": value}
+            found = {"validation/bleu": value, "validation/chrf": 1.0, "validation/loss": value}
             with (folder / "metrics.jsonl").open("a") as file:
                 file.write(json.dumps({"step": step, **found}) + "\n")
             if any(each.on_validation(step, found) for each in callbacks):

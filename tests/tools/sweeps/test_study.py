@@ -11,7 +11,7 @@ import pytest
 from optuna.exceptions import StorageInternalError
 from optuna.trial import TrialState
 from sqlalchemy import text
-from tools.sweeps.studies import GRID, SEARCH, PretendedTraining
+from tools.sweeps.studies import GRID, ONE, SEARCH, PretendedTraining
 
 from transformer_jax.checkpoints.save_failure import SaveFailed
 from transformer_jax.config import ConfigError, DataError
@@ -22,6 +22,12 @@ from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, LogUniform
 from transformer_jax.tools.sweeps.leaderboard import seed_table, trial_table, write_leaderboard
 from transformer_jax.tools.sweeps.study import open_study, retry, retry_failed, trial_rows, trials_of
 from transformer_jax.tools.sweeps.worker import work
+
+
+@pytest.fixture
+def join(tmp_path):
+    """``join(sweep)`` opens the study as one more worker would, with connections of its own."""
+    return lambda sweep: open_study(sweep, tmp_path, "study", 60.0)
 
 
 @pytest.fixture
@@ -56,11 +62,12 @@ def test_a_trial_whose_folder_another_process_trains_waits(join, training, monke
         return nullcontext(tmp_path / folder.rpartition("/")[2])
 
     monkeypatch.setattr(worker, "folder_to_train", busy_at_first)
-    study = join(GRID)
-    work(study, GRID, "s3://bucket/store", 0.05)
-    assert states(study, GRID) == ["complete"] * 4
-    assert attempts == [f"s3://bucket/store/trials/000{number}" for number in (0, 0, 1, 2, 3)]
-    assert trial_rows(study, GRID)[0].folder == attempts[0]
+    sweep = replace(GRID, rows={"a": {}})
+    study = join(sweep)
+    work(study, sweep, "s3://bucket/store", 0.05)
+    assert states(study, sweep) == ["complete"] * 2
+    assert attempts == [f"s3://bucket/store/trials/000{number}" for number in (0, 0, 1)]
+    assert trial_rows(study, sweep)[0].folder == attempts[0]
     assert "another process trains" in capsys.readouterr().err
 
 
@@ -76,9 +83,7 @@ def test_a_grid_is_trained_and_failed_trials_are_tried_again(join, training, tmp
     rows = trial_rows(study, GRID)
     assert [(row.state, row.value, row.step) for row in rows] == [("complete", 7.4, 100)] * 3 + [("failed", None, None)]
     assert [row.point for row in rows] == [{"row": row, "seed": seed} for row in "ab" for seed in (3, 4)]
-    table = trial_table(GRID, rows)
-    assert table.headings == ("trial", "state", "row", "seed", "validation/bleu", "update", "minutes", "why it failed")
-    assert table.rows[3][-1] == "RuntimeError: memory | ran out"
+    assert trial_table(GRID, rows).rows[3][-1] == "RuntimeError: memory | ran out"
     assert seed_table(GRID, rows).rows == (("a", "7.4", "7.4", "7.4", "2"), ("b", "7.4", "7.4", "7.4", "1"))
     write_leaderboard(GRID, rows, [], tmp_path)
     lines = list(csv.DictReader((tmp_path / "leaderboard.csv").read_text().splitlines()))
@@ -93,16 +98,16 @@ def test_a_grid_is_trained_and_failed_trials_are_tried_again(join, training, tmp
 
 
 def test_workers_at_the_same_time_train_each_point_once(join, training, tmp_path):
-    sweep = replace(GRID, seeds=tuple(range(1, 5)))
+    sweep = replace(GRID, seeds=(1, 2, 3))
     threads = [threading.Thread(target=work, args=(join(sweep), sweep, tmp_path, 60.0)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     rows = trial_rows(join(sweep), sweep)
-    assert [row.state for row in rows] == ["complete"] * 8
+    assert [row.state for row in rows] == ["complete"] * 6
     assert Counter(tuple(row.point.values()) for row in rows) == {tuple(point.values()): 1 for point in sweep.points()}
-    assert sorted(training.folders) == [f"{number:04d}" for number in range(8)]
+    assert sorted(training.folders) == [f"{number:04d}" for number in range(6)]
 
 
 @pytest.mark.parametrize("sweep", [GRID, SEARCH], ids=["grid", "search"])
@@ -117,11 +122,9 @@ def test_the_trial_of_a_dead_worker_is_resumed_in_its_folder(join, training, tmp
         assert not callbacks[0].on_validation(50, {sweep.metric: 9.0})
         raise Killed
 
-    patch = pytest.MonkeyPatch()
-    patch.setattr(worker, "run_training", killed)
-    with patch.context(), pytest.raises(Killed):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(worker, "run_training", killed)
         work(dead, sweep, tmp_path, 60.0)
-    patch.undo()
     (begun,) = trial_rows(study, sweep)
     assert begun.state == "running"
     with study._storage._backend.engine.begin() as connection:
@@ -137,8 +140,7 @@ def test_the_trial_of_a_dead_worker_is_resumed_in_its_folder(join, training, tmp
 
 
 def test_a_worker_whose_heartbeats_did_not_arrive_leaves_its_trial_to_the_other(join, training, tmp_path):
-    sweep = replace(GRID, rows={"a": {}}, seeds=(3,))
-    study, other = join(sweep), join(sweep)
+    study, other = join(ONE), join(ONE)
 
     def lose(config):
         if len(training.folders) == 1:
@@ -147,25 +149,22 @@ def test_a_worker_whose_heartbeats_did_not_arrive_leaves_its_trial_to_the_other(
             retry(other, running)
 
     training.before = lose
-    work(study, sweep, tmp_path, 60.0)
-    assert training.folders == ["0000", "0000"]
-    assert states(study, sweep) == ["complete"]
+    work(study, ONE, tmp_path, 60.0)
+    assert (states(study, ONE), training.folders) == (["complete"], ["0000", "0000"])
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Heartbeat of storage")
 def test_the_trial_of_a_worker_killed_before_its_first_heartbeat_is_retried(training, tmp_path):
-    sweep = replace(GRID, rows={"a": {}}, seeds=(3,))
-    study = open_study(sweep, tmp_path, "study", 1.0)
+    study = open_study(ONE, tmp_path, "study", 1.0)
     study.ask()
-    work(study, sweep, tmp_path, 1.0)
-    assert (states(study, sweep), training.folders) == (["complete"], ["0000"])
+    work(study, ONE, tmp_path, 1.0)
+    assert (states(study, ONE), training.folders) == (["complete"], ["0000"])
 
 
 @pytest.mark.slow
 def test_a_database_that_does_not_answer_is_asked_again(training, tmp_path, monkeypatch, capsys):
-    sweep = replace(GRID, rows={"a": {}}, seeds=(3,))
-    study, calls = open_study(sweep, tmp_path, "study", 1.0), itertools.count()
+    study, calls = open_study(ONE, tmp_path, "study", 1.0), itertools.count()
 
     def trials_of_away(study):
         # Two polls, and a question about the trial.
@@ -174,8 +173,8 @@ def test_a_database_that_does_not_answer_is_asked_again(training, tmp_path, monk
         return trials_of(study)
 
     monkeypatch.setattr(worker, "trials_of", trials_of_away)
-    work(study, sweep, tmp_path, 1.0)
-    assert states(study, sweep) == ["complete"]
+    work(study, ONE, tmp_path, 1.0)
+    assert states(study, ONE) == ["complete"]
     assert capsys.readouterr().err.splitlines()[:2] == [
         "the study cannot be reached: StorageInternalError: away; trying again for 600 s",
         "the study did not respond: StorageInternalError: away; the trial resumes after 1 s",
@@ -183,7 +182,7 @@ def test_a_database_that_does_not_answer_is_asked_again(training, tmp_path, monk
     monkeypatch.setattr("transformer_jax.tools.sweeps.study.WAIT_SECONDS", 0.0)
     monkeypatch.setattr(worker, "trials_of", raises(StorageInternalError("away")))
     with pytest.raises(ConfigError, match="the study cannot be reached: .*away; the same command resumes"):
-        work(study, sweep, tmp_path, 1.0)
+        work(study, ONE, tmp_path, 1.0)
 
 
 def test_a_signal_ends_a_worker_whose_database_does_not_answer(join, tmp_path, monkeypatch):
@@ -246,8 +245,7 @@ def test_failures_that_others_may_share_end_the_worker(join, training, tmp_path,
 
 
 def test_a_sweep_may_grow_and_another_sweep_is_refused(join, training, tmp_path):
-    small = replace(GRID, rows={"a": {}}, seeds=(3,))
-    for sweep in (small, GRID, GRID):
+    for sweep in (ONE, GRID, GRID):
         work(join(sweep), sweep, tmp_path, 60.0)
     points = [tuple(row.point.values()) for row in trial_rows(join(GRID), GRID)]
     assert points == [("a", 3), ("a", 4), ("b", 3), ("b", 4)]
@@ -260,15 +258,15 @@ def test_a_sweep_may_grow_and_another_sweep_is_refused(join, training, tmp_path)
 @pytest.mark.parametrize("sampler", ["tpe", "cma-es"])
 def test_a_sampler_chooses_as_many_trials_as_stated(join, training, tmp_path, sampler):
     space = {"optimizer.learning_rate": LogUniform(1e-4, 1e-2), "model.dropout": Uniform(0.0, 0.5)}
-    sweep = Sweep(config="configs/quickstart.py", space=space, sampler=sampler, trials=3, metric="validation/loss")
+    sweep = Sweep(config="configs/quickstart.py", space=space, sampler=sampler, trials=2, metric="validation/loss")
     training.value = lambda config: config.model.dropout
     work(join(sweep), sweep, tmp_path, 60.0)
-    more = replace(sweep, trials=6)
+    more = replace(sweep, trials=4)
     work(join(more), more, tmp_path, 60.0)
     rows = trial_rows(join(more), more)
-    assert [row.state for row in rows] == ["complete"] * 6
+    assert [row.state for row in rows] == ["complete"] * 4
     assert all(row.value == pytest.approx(row.point["model.dropout"] - 0.2) for row in rows)
-    assert len({row.point["optimizer.learning_rate"] for row in rows}) == 6
+    assert len({row.point["optimizer.learning_rate"] for row in rows}) == 4
 
 
 @pytest.mark.parametrize("url", ["postgresql+psycopg://me:secret@127.0.0.1:1/x", "nonsense://x", "secret"])

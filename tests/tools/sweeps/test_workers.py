@@ -68,8 +68,7 @@ def test_the_trial_of_a_killed_worker_is_finished_by_the_other_from_its_checkpoi
         await_checkpoint(tmp_path / "out/trials/0000", sweep)
         os.kill(trains_in(tmp_path / "out/trials/0000", sweep), signal.SIGKILL)
         said = sweep.communicate(timeout=400)[0]
-    assert sweep.returncode == 0, said
-    assert f"ended with status -{signal.SIGKILL:d}" in said
+    assert sweep.returncode == 0 and f"ended with status -{signal.SIGKILL:d}" in said, said
     assert [trial["state"] for trial in trials_of(tmp_path)] == ["complete"] * 3
     assert [starts_of(tmp_path, number) for number in range(3)] == [2, 1, 1]
     logs = [log.read_text() for log in (tmp_path / "out/workers").iterdir()]

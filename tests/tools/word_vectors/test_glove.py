@@ -12,14 +12,7 @@ from tools.word_vectors.word_vectors_settings import loss_of_tables
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import DataError
 from transformer_jax.tools.word_vectors.task import glove as glove_module
-from transformer_jax.tools.word_vectors.task.glove import (
-    PAIR,
-    Glove,
-    PairBlock,
-    PairBlocks,
-    count_cooccurrences,
-    open_cooccurrences,
-)
+from transformer_jax.tools.word_vectors.task.glove import PAIR, Glove, PairBlock, PairBlocks, open_cooccurrences
 from transformer_jax.tools.word_vectors.task.settings import BlockConfig, GloveConfig
 
 V = 8
@@ -29,9 +22,12 @@ def store_of(ids):
     return SimpleNamespace(ids=np.array(ids, np.uint16), num_tokens=len(ids))
 
 
-def counted(ids, folder, window=2, memory_pairs=1000, counts=None):
-    counts = np.bincount(ids, minlength=V) * (np.arange(V) > 3) if counts is None else counts
-    count_cooccurrences(store_of(ids), counts, window, memory_pairs, folder)
+def counts_of(ids):
+    return np.bincount(ids, minlength=V) * (np.arange(V) > 3)
+
+
+def counted(ids, folder, window=2, memory_pairs=1000):
+    glove_module.count_cooccurrences(store_of(ids), counts_of(ids), window, memory_pairs, folder)
     pairs = np.fromfile(folder / "pairs", PAIR)
     return {(int(key) // V, int(key) % V): float(count) for key, count in pairs}
 
@@ -105,6 +101,4 @@ def test_the_order_of_four_billion_pairs_is_one_of_64_bit_numbers():
 def test_a_text_without_neighbors_is_refused(tmp_path):
     ids = [4, EOS_ID, 5, EOS_ID]
     with pytest.raises(DataError, match="no two words are near each other"):
-        open_cooccurrences(
-            store_of(ids), {}, np.bincount(ids, minlength=V) * (np.arange(V) > 3), GloveConfig(), str(tmp_path)
-        )
+        open_cooccurrences(store_of(ids), {}, counts_of(ids), GloveConfig(), str(tmp_path))

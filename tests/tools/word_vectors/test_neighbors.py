@@ -23,9 +23,8 @@ def test_search_is_sorting_all_cosines(count, queries, monkeypatch):
     rows, found = search(matrix, asked, count, excluded)
     # An integer grid: cosines of equal rows are equal to the last bit only if computed alike, so they are rounded.
     norms = np.linalg.norm(matrix, axis=1)
-    cosines = (asked / np.linalg.norm(asked, axis=1, keepdims=True)) @ (
-        matrix / np.where(norms > 0, norms, 1)[:, None]
-    ).T
+    unit = matrix / np.where(norms > 0, norms, 1)[:, None]
+    cosines = asked / np.linalg.norm(asked, axis=1, keepdims=True) @ unit.T
     for query, left_out in enumerate(excluded.tolist()):
         allowed = [row for row in range(40) if row not in left_out]
         best = sorted(cosines[query, allowed].tolist(), reverse=True)[:count]
@@ -55,18 +54,11 @@ def test_too_little_for_a_map():
         project(np.eye(2, 5, dtype=np.float32), "pca")
 
 
-def table(*words):
-    return WordVectors(words, np.arange(2 * len(words), dtype=np.float32).reshape(-1, 2))
-
-
-def test_a_word_is_found_as_written_else_in_lower_case():
-    vectors = table("us", "US", "paris")
+def test_a_word_has_a_row_and_is_found_as_written_else_in_lower_case():
+    vectors = WordVectors(("us", "US", "paris"), np.arange(6, dtype=np.float32).reshape(3, 2))
     assert [vectors.find(word) for word in ("us", "US", "Us", "Paris", "PARIS", "Berlin")] == [0, 1, 0, 2, 2, None]
     assert vectors.lookup(["Paris", "Rome", "us", "Oslo"]) == ([2, 0], ["Rome", "Oslo"])
     assert vectors.first(2).words == ("us", "US")
     assert vectors.first(0) is vectors.first(9) is vectors
-
-
-def test_a_table_has_a_row_for_each_word():
     with pytest.raises(DataError, match=r"2 words for a matrix \[3, 2\]; expected a row"):
         WordVectors(["a", "b"], np.zeros((3, 2), np.float32))

@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tools.word_vectors.word_vectors_settings import word_vectors_config
 
-from transformer_jax.config import MeshConfig, from_dict, hyperparameters_of
+from transformer_jax.config import MeshConfig, hyperparameters_of
 from transformer_jax.tools.word_vectors.task.row_updates import Lookup, row_update_rule
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import make_mesh
@@ -17,21 +18,16 @@ RATE = 0.5
 
 def rule_of(name, blocks=1):
     """The loss is that of rows times numbers, so that gradients are those numbers."""
-    config = from_dict(
-        {
-            "task": "word_vectors",
-            "batching": {"rows": 1, "row_length": 200, "blocks_per_update": blocks},
-            "tokenizer": {"kind": "lower_word"},
-            "model": {"kind": "skip_gram", "d_model": 1, "shared_negatives": 100},
-            "optimizer": {"name": name, "schedule": "constant", "learning_rate": RATE, "warmup_updates": 1},
-        }
+    config = word_vectors_config(
+        "unused",
+        batching={"rows": 1, "row_length": 200, "blocks_per_update": blocks},
+        model={"kind": "skip_gram", "d_model": 1, "shared_negatives": 100},
+        optimizer={"name": name, "schedule": "constant", "learning_rate": RATE},
     )
 
     def lookups(block):
-        return {
-            "first": Lookup(TABLE, block["ids"]),
-            "second": Lookup(TABLE, block["ids"][:, :1], jnp.full((1, 1), 0.5)),
-        }
+        second = Lookup(TABLE, block["ids"][:, :1], jnp.full((1, 1), 0.5))
+        return {"first": Lookup(TABLE, block["ids"]), "second": second}
 
     def loss(rows, block):
         total = jnp.sum(rows["first"][..., 0] * block["factors"]) + jnp.sum(rows["second"]) * 4.0

