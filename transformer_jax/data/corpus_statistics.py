@@ -25,7 +25,7 @@ LETTERS = regex.compile(r"[\p{L}\p{M}]+")
 HASH_BITS, MIN_TRIGRAMS, OTHER_SIDE, OTHER_SIDE_EACH, UNLIKE = 16, 15, 15.0, 0.5, 8.0
 USUAL_TRIGRAMS, MAX_TRIGRAMS = 40, 100
 SUBWORD_KINDS = ("bpe", "unigram")
-# Minimum pieces for each distinct character: of a joint vocabulary, which would spell the other language in letters, and of two.
+# Minimum pieces for each distinct character, of a joint vocabulary and of two; a joint one would spell a language in letters.
 PIECES_PER_CHARACTER, PIECES_PER_CHARACTER_OF_TWO = 3.0, 1.4
 # For each distinct run of two letters or more; sentencepiece finds at least 1.9 in 200 to 20,000 lines of en, de, fr and ja.
 PIECES_PER_WORD = 1.5
