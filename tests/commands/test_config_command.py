@@ -52,9 +52,8 @@ def test_difference_from_a_run_directory(recipe, tmp_path, capsys):
     assert capsys.readouterr().out == "No setting differs between small.py and small.py.\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_a_mistake_is_one_message_and_status_2(recipe, capsys):
+    for arguments, message in (
         (["confg"], "'confg' is not a command; did you mean config?"),
         (["train", "--config=tetx"], "config: no recipe 'tetx' (looked for "),
         (["config"], "--config: is required; --help shows an example"),
@@ -67,12 +66,10 @@ def test_difference_from_a_run_directory(recipe, tmp_path, capsys):
         (["translate", "--n_best=many"], "--n_best=many: invalid literal for int() with base 10: 'many'"),
         (["vectors", "map", "--method=c"], "--method=c: value should be one of <pca|tsne>"),
         (["report", "--config.model.d_ff=3"], "--config.model.d_ff: this command takes no settings; --help lists its"),
-    ],
-)
-def test_a_mistake_is_one_message_and_status_2(recipe, capsys, arguments, message):
-    assert main(arguments) == 2
-    out, error = capsys.readouterr()
-    assert out == "" and error.startswith(f"transformer-jax: {message}") and error.count("\n") == 1
+    ):
+        assert main(arguments) == 2
+        out, error = capsys.readouterr()
+        assert out == "" and error.startswith(f"transformer-jax: {message}") and error.count("\n") == 1
 
 
 WITH_ARGUMENTS = (flags.integer("n_best", 1, "how many"), flags.arguments("RUN ...", "folders of runs"))

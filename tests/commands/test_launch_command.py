@@ -88,9 +88,8 @@ def test_a_sweep_becomes_an_array(capsys):
     assert f"sweep --sweep=sweep.py --workdir=/shared/sweep --study=both {cache} --workers=1" in script
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_a_mistake_is_told_before_anything_queues(capsys, tmp_path):
+    for arguments, message in (
         (["launch"], "'' is not a launcher; launchers are slurm, kubernetes, skypilot"),
         (SLURM, "'' cannot be launched; write train or sweep with its flags after --"),
         ([*SHARDS, *TRAIN], "data.store: '' is no absolute path or address"),
@@ -108,12 +107,9 @@ def test_a_sweep_becomes_an_array(capsys):
         ([*SLURM, *TRAIN, "--config.model.d_f=3"], "model.d_f: unknown key; did you mean model.d_ff?"),
         ([*SLURM, *TRAIN, "--config.mesh.data=4"], "does not use the 16 devices that the launch requests; possible: "),
         ([*SLURM, "--", "sweep", "--sweep=a.py", "--workdir=b"], "--sweep: no file a.py; give a Python file"),
-    ],
-)
-def test_a_mistake_is_told_before_anything_queues(arguments, message, capsys, tmp_path):
-    assert main([*arguments[:2], f"--output={tmp_path / 'out'}", *arguments[2:]]) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+    ):
+        assert main([*arguments[:2], f"--output={tmp_path / 'out'}", *arguments[2:]]) == 2
+        assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 def test_the_environment_of_the_workers_may_name_the_study(monkeypatch, capsys):

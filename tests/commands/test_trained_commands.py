@@ -160,9 +160,8 @@ def test_mistakes_are_found_before_jax_starts(run, tmp_path):
         assert message in line
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_mistakes_are_told_in_one_message(run, capsys):
+    for arguments, message in (
         (["translate", "{run}", "--ensemble={run}:7"], "kept are 0, 10, 20, 30 (best "),
         (["evaluate", "{run}", "--output={run}/run.json"], "--output: {run}/run.json is a file"),
         (["checkpoint", "lst", "{run}"], "'lst' is not an action; did you mean ls?"),
@@ -171,9 +170,7 @@ def test_mistakes_are_found_before_jax_starts(run, tmp_path):
         (["checkpoint", "ls", "{run}", "--dry_run"], "--dry_run: checkpoint ls does not take it; it takes no flags"),
         (["checkpoint", "average", "{run}", "--count=2", "--output={run}"], "--output: {run} is not empty"),
         (["checkpoint", "average", "{run}", "--steps=10,10", "--output={run}/a"], "--steps: 10, 10 has one twice"),
-    ],
-)
-def test_mistakes_are_told_in_one_message(run, arguments, message, capsys):
-    assert main([argument.format(run=run) for argument in arguments]) == 2
-    error = capsys.readouterr().err
-    assert message.format(run=run) in error and "Traceback" not in error
+    ):
+        assert main([argument.format(run=run) for argument in arguments]) == 2
+        error = capsys.readouterr().err
+        assert message.format(run=run) in error and "Traceback" not in error
