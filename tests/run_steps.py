@@ -61,12 +61,8 @@ def initial_state(config: ExperimentConfig, folder: Path, devices: int = 1) -> t
 def write_untrained(config: ExperimentConfig, folder: Path) -> Path:
     """The folder of a run with a checkpoint of its first parameters, and without an optimizer state."""
     initial, task, _ = initial_state(config, folder)
-    progress = {
-        "config": to_json(config),
-        "data": dict(task.identity),
-        "tokenizer": tokenizers_to_json(task.tokenizers),
-        "counters": {},
-    }
+    progress = {"config": to_json(config), "data": dict(task.identity), "counters": {}}
+    progress["tokenizer"] = tokenizers_to_json(task.tokenizers)
     return write_run_directory(folder, config, task.tokenizers, 0, initial.state().params, progress).path
 
 
