@@ -54,9 +54,7 @@ def test_bad_and_missing_files_and_splits_are_named(tmp_path):
     path = write(tmp_path / "train.txt", TEXT)
     with pytest.raises(DataError, match="no split 'test'; it has train, validation"):
         list(NamedTexts({"train": path}, "lines", 0.1).documents("test"))
-    with pytest.raises(
-        DataError, match=r"no trian.txt, plain, .gz or .xz; splits found: all, train; did you mean 'train'"
-    ):
+    with pytest.raises(DataError, match="no trian.txt, plain, .gz or .xz; .*; did you mean 'train'"):
         list(TextFolder(str(tmp_path), "lines").documents("trian"))
 
 
