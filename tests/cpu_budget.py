@@ -16,7 +16,6 @@ CACHED, FIRST = 420, 900
 
 
 def main() -> int:
-    """Returns the exit status of the command."""
     is_cached = any(Path(__file__).resolve().parents[1].glob(".cache/tests/*/*"))
     budget = CACHED if is_cached else FIRST
     status = subprocess.call(sys.argv[1:])

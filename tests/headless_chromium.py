@@ -14,18 +14,9 @@ from typing import Any
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 # No sandbox: tests may run as root. Every name resolves to nothing, and what is not a name goes to a closed port.
-SWITCHES = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--remote-debugging-pipe",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--force-color-profile=srgb",
-)
+SWITCHES = ("--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--no-first-run")
+SWITCHES += ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars")
+SWITCHES += ("--force-color-profile=srgb",)
 WITHOUT_NETWORK = ("--host-resolver-rules=MAP * ~NOTFOUND", "--proxy-server=127.0.0.1:9")
 
 
@@ -52,10 +43,8 @@ class Browser:
         self, address: str, *, width: int = 1280, height: int = 800, dark: bool = False, phone: bool = False
     ) -> None:
         """Opens a page and waits until the explorer has drawn it."""
-        scale = 2 if phone else 1
-        self._send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=phone
-        )
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 2 if phone else 1, "mobile": phone}
+        self._send("Emulation.setDeviceMetricsOverride", **metrics)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._send("Emulation.setEmulatedMedia", features=[scheme])
         # A new fragment alone would not load the page again.
@@ -71,7 +60,6 @@ class Browser:
         return answer["result"].get("value")
 
     def wait_for(self, condition: str, seconds: float = 30) -> None:
-        """Waits until an expression of the page is true."""
         polling = (
             "new Promise((done, failed) => { const end = performance.now() + %d; const look = () => { let found = false;"
             " try { found = %s; } catch { /* not loaded yet */ }"
@@ -85,26 +73,21 @@ class Browser:
                 continue
 
     def press(self, key: str) -> None:
-        """A key, as a keyboard sends it."""
         text = {"text": key} if len(key) == 1 else {}
         self._send("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
         self._send("Input.dispatchKeyEvent", type="keyUp", key=key)
 
     def type(self, text: str) -> None:
-        """Text into what has the focus."""
         self._send("Input.insertText", text=text)
 
     def move(self, x: float, y: float) -> None:
-        """The mouse to a place of the window."""
         self._send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def click(self, x: float, y: float) -> None:
-        """A click at a place of the window."""
         for kind in ("mousePressed", "mouseReleased"):
             self._send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def screenshot(self, path: Path) -> None:
-        """What is seen, as PNG."""
         path.write_bytes(base64.b64decode(self._send("Page.captureScreenshot", format="png")["data"]))
 
     def _send(self, method: str, **parameters: Any) -> dict[str, Any]:
@@ -159,13 +142,8 @@ def headless_chromium(*, network: bool = False) -> Iterator[Browser]:
     begin = f'exec "$0" "$@" 3</dev/fd/{into_read} 4>/dev/fd/{out_write}'
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         switches = [*SWITCHES, *(() if network else WITHOUT_NETWORK), f"--user-data-dir={profile}"]
-        process = subprocess.Popen(
-            ["sh", "-c", begin, program, *switches],
-            pass_fds=(into_read, out_write),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        process = subprocess.Popen(["sh", "-c", begin, program, *switches], pass_fds=(into_read, out_write), **quiet)
         os.close(into_read)
         os.close(out_write)
         try:

@@ -41,13 +41,11 @@ def on_devices(count: int) -> Iterator[None]:
 
 
 def train(config: ExperimentConfig, folder: Path, devices: int = 1, **options: Any) -> Outcome:
-    """Trains on some of the devices."""
     with on_devices(devices):
         return trainer.run_training(config, folder, **options)
 
 
 def task_and_update(config: ExperimentConfig, folder: Path, devices: int = 1) -> tuple[Task, Update]:
-    """Task and update of a run."""
     mesh = make_mesh(config.mesh, jax.devices()[:devices])
     own = task_class(config.task)
     task = own(config, tokenizers_for_training(config, RunDirectory(folder), own), mesh)
@@ -63,12 +61,8 @@ def initial_state(config: ExperimentConfig, folder: Path, devices: int = 1) -> t
 def write_untrained(config: ExperimentConfig, folder: Path) -> Path:
     """The folder of a run with a checkpoint of its first parameters, and without an optimizer state."""
     initial, task, _ = initial_state(config, folder)
-    progress = {
-        "config": to_json(config),
-        "data": dict(task.identity),
-        "tokenizer": tokenizers_to_json(task.tokenizers),
-        "counters": {},
-    }
+    progress = {"config": to_json(config), "data": dict(task.identity), "counters": {}}
+    progress["tokenizer"] = tokenizers_to_json(task.tokenizers)
     return write_run_directory(folder, config, task.tokenizers, 0, initial.state().params, progress).path
 
 
@@ -102,7 +96,6 @@ def copy_until(update: int, run: Path, target: Path) -> Path:
 
 
 def write_recipe(config: ExperimentConfig, folder: Path) -> Path:
-    """A recipe of these settings, beside the folder of the run."""
     recipe = folder.parent / "recipe.py"
     recipe.parent.mkdir(parents=True, exist_ok=True)
     recipe.write_text(
@@ -120,7 +113,6 @@ def start(folder: Path, config: ExperimentConfig, address: str = "") -> subproce
 
 
 def finished(process: subprocess.Popen) -> tuple[int, str]:
-    """Exit status and everything that was printed."""
     output = process.communicate(timeout=300)[0].decode()
     return process.returncode, output
 

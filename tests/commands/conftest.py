@@ -55,7 +55,6 @@ def run(tmp_path_factory) -> Path:
 
 
 def train_shared(folder: Path) -> None:
-    """Text, cache and run."""
     folder.mkdir(exist_ok=True)
     settings = tiny_settings(folder / "cache", **LEARNING)
     settings["data"] |= {"source": "text", "directory": str(write_text(folder / "text"))}

@@ -47,8 +47,7 @@ def faults(table):
 
 def test_a_clean_corpus_has_no_faults(checked, pairs):
     status, table = checked(pairs)
-    assert status == 0
-    assert faults(table) == {}
+    assert (status, faults(table)) == (0, {})
     assert "t.en: 19 distinct characters; Latin 100%" in table
     absent = " ".join(table.partition("not found: ")[2].split())
     assert "copies: target is source" in absent and absent.count("would leave out") == 1
@@ -56,16 +55,10 @@ def test_a_clean_corpus_has_no_faults(checked, pairs):
 
 def test_every_fault_is_counted_where_it_is(checked, pairs):
     bad = [list(pair) for pair in pairs]
-    bad[1][1] = ""
-    bad[2][1] = bad[2][0]
-    bad[3] = list(pairs[0])
-    bad[4][0] = "\u0434\u043e\u043c \u0438 \u0441\u0430\u0434"
-    bad[5][1], bad[5][0] = bad[6][0], bad[5][0]
-    bad[7][0] += " &amp; more"
-    bad[8][1] += "\u200b"
-    bad[9][1] += "\uff11"
-    bad[10][0] += "\x07"
-    bad[11][0] = "tree " * 300
+    bad[1][1], bad[2][1], bad[5][1], bad[3] = "", bad[2][0], bad[6][0], list(pairs[0])
+    bad[4][0], bad[11][0] = "\u0434\u043e\u043c \u0438 \u0441\u0430\u0434", "tree " * 300
+    for line, side, more in ((7, 0, " &amp; more"), (8, 1, "\u200b"), (9, 1, "\uff11"), (10, 0, "\x07")):
+        bad[line][side] += more
     bad[12][0] += " fr\u00c3\u00bcher"
     for line in range(20, 32):
         bad[line] = ["all rights reserved", f"{pairs[line][1][:20]} rechte"]
@@ -123,9 +116,8 @@ def test_text_is_named_as_for_training_and_more_freely(checked, pairs, tmp_path,
     titles = [line for line in table.splitlines() if line.endswith(" lines") and str(tmp_path) in line]
     assert titles == [f"{tmp_path}/t.de and {tmp_path}/t.en: 1,200 lines", f"{tmp_path}/t.tsv: 1,201 lines"]
     assert (status, "1201  2 tabs, expected exactly one" in table) == (1, True)
-    assert checked(pairs, f"{tmp_path}/t.en", f"{tmp_path}/t.de")[1].startswith(
-        f"{tmp_path}/t.en and {tmp_path}/t.de: "
-    )
+    both = checked(pairs, f"{tmp_path}/t.en", f"{tmp_path}/t.de")[1]
+    assert both.startswith(f"{tmp_path}/t.en and {tmp_path}/t.de: ")
     assert checked(pairs, f"{tmp_path}/t.en")[1].startswith(f"{tmp_path}/t.en: 1,200 lines")
     for arguments, message in (
         (["check", f"{tmp_path}/none"], "none is neither a file nor a folder"),
@@ -138,6 +130,5 @@ def test_text_is_named_as_for_training_and_more_freely(checked, pairs, tmp_path,
 def test_text_without_a_vocabulary_is_checked_all_the_same(checked, tmp_path, capsys):
     checked([[f"{number} + 1", ""] for number in range(300)])
     status, table = main(["data", "check", f"{tmp_path}/t.{{en,de}}"]), capsys.readouterr().out
-    assert status == 1
-    assert "SERIOUS: no vocabulary can be learned from the sample" in table
+    assert status == 1 and "SERIOUS: no vocabulary can be learned from the sample" in table
     assert faults(table)["t.de: empty lines"] == ("300", "t.de:1")

@@ -34,9 +34,8 @@ def test_a_given_translation_is_read(run, tmp_path):
     for name, line in (("gold", "0-0 1-1"), ("en", "a b"), ("de", "b a")):
         (tmp_path / name).write_text(f"{line}\n")
     gold = [f"--gold={tmp_path}/gold", f"--gold_source={tmp_path}/en", f"--gold_target={tmp_path}/de"]
-    flags = ["--text=a b", "--target=b a", "--nosearch", "--live", f"--output={output}"]
-    flags += ["--split=validation", "--sentences=4"]
-    assert main(["explore", f"--workdir={run}", *flags, *gold]) == 0
+    flags = ["--text=a b", "--target=b a", "--nosearch", "--live", "--split=validation", "--sentences=4"]
+    assert main(["explore", f"--workdir={run}", *flags, *gold, f"--output={output}"]) == 0
     data = data_of(output)
     (alignment,) = (each for each in data["statistics"] if each["title"] == "alignment error rate")
     assert alignment["source"] == "1 pairs of gold"
@@ -68,14 +67,8 @@ def test_the_checkpoints_of_a_run(run, tmp_path):
     assert titles == [(kind, name) for kind in ("encoder", "decoder", "cross") for name in ("entropy", "importance:")]
 
 
-@pytest.fixture
-def taken():
-    """A port that another program has."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield listener
-
-
-def test_what_cannot_be_is_told(run, tmp_path, capsys, taken):
+def test_what_cannot_be_is_told(run, tmp_path, capsys):
+    taken = socket.create_server(("127.0.0.1", 0))
     cases = [
         ([], "--text: give a text, or --texts=FILE"),
         (["--text= "], "none of them may be empty"),
@@ -95,3 +88,4 @@ def test_what_cannot_be_is_told(run, tmp_path, capsys, taken):
     for flags, message in cases:
         assert main(["explore", f"--workdir={run}", *flags]) == 2
         assert message in capsys.readouterr().err
+    taken.close()

@@ -16,8 +16,7 @@ def draw(*arguments):
 
 def test_help_has_a_line_for_every_figure():
     for name, each in FIGURES.items():
-        assert f"\n{name}: " in inspect.cleandoc(figure.run.__doc__)
-        assert callable(each.load())
+        assert f"\n{name}: " in inspect.cleandoc(figure.run.__doc__) and callable(each.load())
 
 
 def test_what_it_refuses():

@@ -16,6 +16,7 @@ def get_sweep():
     return Sweep(config="small.py", seeds=(0, 1))
 """
 SLURM = ["launch", "slurm", "--gpus_per_node=8", "--nodes=2", "--cpus=8"]
+SHARDS = [*SLURM, "--tokenize_shards=4"]
 KUBERNETES = ["launch", "kubernetes", "--image=a/b", "--volume-claim=c", "--cpus=8", "--memory=32Gi", "--name=own"]
 TRAIN = ["--", "train", "--config=small.py", "--workdir=/shared/runs/Small"]
 OWN_TEXT = ["--", "train", "--config=text", "--workdir=/a/b", "--config.data.train=/c.tsv", "--config.data.store=/d"]
@@ -32,35 +33,29 @@ def recipe(tmp_path, monkeypatch):
 
 def test_a_command_becomes_a_file_and_the_file_is_named(tmp_path, capsys):
     assert main([*SLURM, "--output=run.sbatch", *TRAIN, "--config.model.d_ff=64"]) == 0
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err == "written; start it with: mkdir -p /shared/runs/logs && sbatch run.sbatch\n"
+    said = "written; start it with: mkdir -p /shared/runs/logs && sbatch run.sbatch\n"
+    assert capsys.readouterr() == ("", said)
     script = (tmp_path / "run.sbatch").read_text()
+    command = "train --distributed --config=small.py --workdir=/shared/runs/Small --config.model.d_ff=64"
+    assert f"transformer-jax {command} --config.data.cache_directory=/shared/runs/cache &" in script
     assert "#SBATCH --job-name=small\n" in script
-    assert (
-        "transformer-jax train --distributed --config=small.py --workdir=/shared/runs/Small --config.model.d_ff=64 "
-        "--config.data.cache_directory=/shared/runs/cache &" in script
-    )
 
 
-@pytest.mark.parametrize(
-    ("workdir", "flags", "cache"),
-    [
-        ("~/runs/a/", (), "~/runs/cache"),
-        ("/a", (), None),
-        ("runs/a", (), None),
-        ("/shared/a", ("--config.data.cache_directory=/fast",), "/fast"),
-    ],
-)
-def test_machines_share_what_they_compile_and_tokenize(workdir, flags, cache, capsys):
-    assert main([*SLURM, "--", "train", "--config=small.py", f"--workdir={workdir}", *flags]) == 0
-    found = re.findall(r"--config\.data\.cache_directory=([^\s']+)", capsys.readouterr().out)
-    assert found == ([] if cache is None else [cache])
+def test_machines_share_what_they_compile_and_tokenize(capsys):
+    fast = "--config.data.cache_directory=/fast"
+    for given, cache in (
+        (["~/runs/a/"], ["~/runs/cache"]),
+        (["/a"], []),
+        (["runs/a"], []),
+        (["/s/a", fast], ["/fast"]),
+    ):
+        assert main([*SLURM, "--", "train", "--config=small.py", "--workdir", *given]) == 0
+        assert re.findall(r"--config\.data\.cache_directory=([^\s']+)", capsys.readouterr().out) == cache
 
 
 def test_tokenizing_has_the_settings_of_the_run(tmp_path, capsys):
     flags = ["--config.data.store=s3://b/tokens", "--config.model.d_ff=64"]
-    assert main([*SLURM, "--tokenize_shards=4", "--output=run.sh", *TRAIN, *flags]) == 0
+    assert main([*SHARDS, "--output=run.sh", *TRAIN, *flags]) == 0
     assert capsys.readouterr().err == "written; start it with: bash run.sh\n"
     found = re.findall("transformer-jax (tokenize .*)", (tmp_path / "run.sh").read_text())
     own = "tokenize --config=small.py --config.model.d_ff=64 --output=s3://b/tokens"
@@ -93,26 +88,16 @@ def test_a_sweep_becomes_an_array(capsys):
     assert f"sweep --sweep=sweep.py --workdir=/shared/sweep --study=both {cache} --workers=1" in script
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_a_mistake_is_told_before_anything_queues(capsys, tmp_path):
+    for arguments, message in (
         (["launch"], "'' is not a launcher; launchers are slurm, kubernetes, skypilot"),
         (SLURM, "'' cannot be launched; write train or sweep with its flags after --"),
-        ([*SLURM, "--tokenize_shards=4", *TRAIN], "data.store: '' is no absolute path or address"),
-        (
-            [*SLURM, "--tokenize_shards=4", *TRAIN, "--config.data.store=/a", "--init_from=/b"],
-            "the tokenizers of --init_from",
-        ),
-        ([*SLURM, "--tokenize_shards=4", *OWN_TEXT], "--config=text chooses tokenizer.vocabulary_size"),
-        (
-            [*KUBERNETES, "--gpus_per_node=1", *TRAIN, "--config.data.store=/other"],
-            "/other is not on the volume of --mount",
-        ),
-        ([*SLURM, "--tokenize_shards=4", *SWEEP], "--tokenize_shards: is for train, not for 'sweep'"),
-        (
-            [*SLURM, *TRAIN, *TRAIN],
-            "'train' cannot follow a run; write evaluate or sweep with its flags after the second --",
-        ),
+        ([*SHARDS, *TRAIN], "data.store: '' is no absolute path or address"),
+        ([*SHARDS, *TRAIN, "--config.data.store=/a", "--init_from=/b"], "the tokenizers of --init_from"),
+        ([*SHARDS, *OWN_TEXT], "--config=text chooses tokenizer.vocabulary_size"),
+        ([*KUBERNETES, "--gpus_per_node=1", *TRAIN, "--config.data.store=/other"], "/other is not on the volume"),
+        ([*SHARDS, *SWEEP], "--tokenize_shards: is for train, not for 'sweep'"),
+        ([*SLURM, *TRAIN, *TRAIN], "'train' cannot follow a run; write evaluate or sweep with its flags"),
         ([*SLURM, *SWEEP, *SWEEP], "--: a second command follows a run, not a sweep; launch it by itself"),
         ([*SLURM, *TRAIN, *SWEEP, *SWEEP], "--: 'sweep' is there twice; launch one of them by itself"),
         ([*SLURM, *TRAIN, *WATCH, "--workdir=/b"], "evaluate: --workdir=/b is another run; write --workdir=/shared/r"),
@@ -121,16 +106,10 @@ def test_a_sweep_becomes_an_array(capsys):
         ([*SLURM, *TRAIN, "--wrkdir=a"], "--wrkdir: unknown flag; did you mean --workdir?"),
         ([*SLURM, *TRAIN, "--config.model.d_f=3"], "model.d_f: unknown key; did you mean model.d_ff?"),
         ([*SLURM, *TRAIN, "--config.mesh.data=4"], "does not use the 16 devices that the launch requests; possible: "),
-        (
-            [*SLURM, "--", "sweep", "--sweep=a.py", "--workdir=b"],
-            "--sweep: no file a.py; give a Python file with a function",
-        ),
-    ],
-)
-def test_a_mistake_is_told_before_anything_queues(arguments, message, capsys, tmp_path):
-    assert main([*arguments[:2], f"--output={tmp_path / 'out'}", *arguments[2:]]) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+        ([*SLURM, "--", "sweep", "--sweep=a.py", "--workdir=b"], "--sweep: no file a.py; give a Python file"),
+    ):
+        assert main([*arguments[:2], f"--output={tmp_path / 'out'}", *arguments[2:]]) == 2
+        assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 def test_the_environment_of_the_workers_may_name_the_study(monkeypatch, capsys):
@@ -140,5 +119,4 @@ def test_the_environment_of_the_workers_may_name_the_study(monkeypatch, capsys):
     (container,) = yaml.safe_load(printed)["spec"]["template"]["spec"]["containers"]
     reference = {"secretKeyRef": {"name": "own-storage", "key": "address"}}
     assert container["env"] == [{"name": "TRANSFORMER_JAX_SWEEP_STORAGE", "valueFrom": reference}]
-    assert "ports" not in container
-    assert "ter2" not in printed
+    assert "ports" not in container and "ter2" not in printed

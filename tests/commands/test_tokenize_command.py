@@ -1,7 +1,5 @@
 """``tokenize`` leaves tokenizers and tokens where training finds them."""
 
-import pytest
-
 from transformer_jax.__main__ import main
 from transformer_jax.config import resolve
 from transformer_jax.data import token_store
@@ -22,18 +20,14 @@ def test_training_tokenizes_nothing_after_it(tmp_path, monkeypatch, capsys):
     assert task.training_data().store.num_pairs == 60
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
+def test_settings_that_training_chooses_are_refused(tmp_path, capsys):
+    (text := tmp_path / "a.tsv").write_text("a\tb\n")
+    given = ["--config.data.source=text", f"--config.data.train={text}"]
+    given += ["--config.data.source_language=en", "--config.data.target_language=de"]
+    for flags, message in (
         ("--config=text", "with a budget, --config=text chooses tokenizer.vocabulary_size, "),
         ("--config=quickstart --shard=0/2", "--shard: shards need a store; add --output="),
         ("--config=quickstart --config.init.run=a --output=b", "init.run: training adopts its tokenizers"),
-    ],
-)
-def test_settings_that_training_chooses_are_refused(flags, message, tmp_path, capsys):
-    text = tmp_path / "a.tsv"
-    text.write_text("a\tb\n")
-    given = ["--config.data.source=text", f"--config.data.train={text}"]
-    given += ["--config.data.source_language=en", "--config.data.target_language=de"]
-    assert main(["tokenize", *flags.split(), *given]) == 2
-    assert message in capsys.readouterr().err
+    ):
+        assert main(["tokenize", *flags.split(), *given]) == 2
+        assert message in capsys.readouterr().err

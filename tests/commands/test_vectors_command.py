@@ -34,10 +34,8 @@ def test_vectorize(files, capsys):
     pictures = [f"--picture={files}/m.png", f"--cooccurrences={files}/c.png"]
     flags = ["--query=love", "--document=2", "--count=3", *paths, *pictures]
     out = said(capsys, "vectorize", "--kind=bag_of_words", *flags)
-    lines = [line.split() for line in out.split("\n")]
-    assert ["documents", "3"] in lines
-    assert ["columns", "5", "terms"] in lines
-    assert ["values", "12", "density", "80", "%"] in lines
+    lines = [" ".join(line.split()) for line in out.split("\n")]
+    assert {"documents 3", "columns 5 terms", "values 12 density 80 %"} <= set(lines)
     assert "top terms of document 2: I hope you know\n  hope  1\n  i     1\n  know  1\n" in out
     assert "nearest to 'love'\n  0.5774  3  I love you\n  0.3015  1  I hope" in out
     assert (files / "m.vocabulary.txt").read_text().split() == ["hope", "i", "know", "love", "you"]
@@ -48,13 +46,12 @@ def test_vectorize(files, capsys):
 def test_evaluate_and_search(files, capsys):
     vectors = f"--vectors={files}/v.txt"
     sets = f"--test_sets={files}/questions.txt,{files}/pairs.txt"
-    out = said(capsys, "vectors", "evaluate", vectors, sets, f"--json={files}/report.json")
-    assert "questions, overall" in out
+    assert "questions, overall" in said(capsys, "vectors", "evaluate", vectors, sets, f"--json={files}/report.json")
     report = json.loads((files / "report.json").read_text())
     assert report["analogies"][0]["overall"]["accuracy"] == 1.0
     assert report["similarities"][0]["spearman"] == pytest.approx(1.0)
-    out = said(capsys, "vectors", "analogy", "king", "man", "Woman", vectors)
-    assert out.startswith("king - man + Woman\n  queen")
+    analogy = said(capsys, "vectors", "analogy", "king", "man", "Woman", vectors)
+    assert analogy.startswith("king - man + Woman\n  queen")
     out = said(capsys, "vectors", "neighbors", "king", "Queen", "duck", vectors, "--count=1")
     assert out.split("\n")[:5] == ["king", "  queen  0.8165", "", "Queen", "  woman  0.8165"]
     assert "1 of 3 words have no vector: duck" in out
@@ -67,11 +64,9 @@ def test_convert_and_draw(files, capsys):
     assert list(read_vectors(files / "g.txt").words) == ["man", "woman", "king", "queen", "apple"]
     out = said(capsys, "vectors", "map", vectors, f"--output={files}/map", "--words=king,queen,man,king,duck")
     assert "1 of 5 words have no vector: duck" in out
-    assert '"words":["king","queen","man"]' in (files / "map.html").read_text()
-    assert (files / "map.png").is_file()
+    assert '"words":["king","queen","man"]' in (files / "map.html").read_text() and (files / "map.png").is_file()
     out = said(capsys, "vectors", "picture", "king", "man", "woman", vectors, f"--output={files}/royal.png")
-    assert out.startswith("king - man + woman: queen\n")
-    assert (files / "royal.png").is_file()
+    assert out.startswith("king - man + woman: queen\n") and (files / "royal.png").is_file()
 
 
 def test_wrong_arguments_are_named(files, capsys):
@@ -88,10 +83,7 @@ def test_wrong_arguments_are_named(files, capsys):
         (["vectors", "neighbors", "quean", vectors], "'quean' is not one of the 5 words; did you mean 'queen'?"),
         (["vectors", "neighbors", "king", vectors, "--seed=1"], "--seed: vectors neighbors does not take it; it takes"),
         (["vectors", "evaluate", vectors], "--test_sets: is required"),
-        (
-            ["vectors", "picture", "a", "b", "c", few, f"--output={files}/p.png"],
-            "no other word has a vector; a picture takes",
-        ),
+        (["vectors", "picture", "a", "b", "c", few, f"--output={files}/p.png"], "no other word has a vector"),
         (["vectors", "convert", vectors], "--output: is required"),
         ([*counting, f"--output={files}"], "is a folder; give the files a name"),
     ]

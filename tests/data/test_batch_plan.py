@@ -13,6 +13,8 @@ OLD_RUN = Path(__file__).parent / "old_runs/transformer"
 
 TOKENS = {"kind": "packed", "count": "tokens", "packed_length": 16}
 SETTINGS = {"buckets": {}, "packed": {"kind": "packed", "packed_length": 64}, "tokens": TOKENS}
+# The pairs of an epoch of a mixture: some twice or three times.
+REPEATED = np.repeat(np.arange(57), np.arange(57) % 3 + 1)
 KINDS = tuple(SETTINGS)
 
 
@@ -20,9 +22,9 @@ def lengths_of(number, seed=0):
     return np.random.default_rng(seed).integers(1, 40, (2, number)).astype(np.int32)
 
 
-def make_plan(kind, number=500, seed=0, **settings):
+def make_plan(kind, number=500, seed=0, chosen=None, **settings):
     config = BatchingConfig(**{"tokens_per_update": 512} | SETTINGS[kind] | settings)
-    return plan_batches(lengths_of(number), config, seed)
+    return plan_batches(lengths_of(number), config, seed, chosen)
 
 
 def epoch_of(plan, epoch):
@@ -35,14 +37,10 @@ def order_of(plan, epoch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("number", [1, 500])
-def test_an_epoch_has_every_pair_once_in_batches_of_the_promised_shapes(kind, number):
-    plan = make_plan(kind, number)
-    np.testing.assert_array_equal(
-        np.sort(np.concatenate([batch.pairs for batch in epoch_of(plan, 1)])), np.arange(number)
-    )
-    sides = lengths_of(number)
-    found = {}
+@pytest.mark.parametrize("chosen", [np.arange(1), np.arange(500), REPEATED], ids=("one", "all", "repeated"))
+def test_an_epoch_has_the_pairs_in_batches_of_the_promised_shapes(kind, chosen):
+    plan, sides, found = make_plan(kind, chosen[-1] + 1, chosen=chosen), lengths_of(chosen[-1] + 1), {}
+    np.testing.assert_array_equal(np.sort(np.concatenate([batch.pairs for batch in epoch_of(plan, 1)])), chosen)
     for shape, pairs, offsets in epoch_of(plan, 1):
         rows, *widths = shape
         most = max_rows(max(widths), 512, 8) if kind == "tokens" else 512 // max(widths)
@@ -57,14 +55,15 @@ def test_an_epoch_has_every_pair_once_in_batches_of_the_promised_shapes(kind, nu
     assert found == plan.batches
     for side, reported in enumerate(plan.padding_share):
         positions = sum(count * shape[0] * shape[1 + side] for shape, count in found.items())
-        assert reported == pytest.approx(1 - sides[side].sum() / positions)
+        assert reported == pytest.approx(1 - sides[side][chosen].sum() / positions)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_depends_on_seed_and_update_alone(kind):
-    plan, again = make_plan(kind), make_plan(kind)
+@pytest.mark.parametrize("chosen", [None, REPEATED], ids=("all", "repeated"))
+def test_a_batch_depends_on_seed_and_update_alone(kind, chosen):
+    plan, again, other = (make_plan(kind, seed=seed, chosen=chosen) for seed in (0, 0, 1))
     assert order_of(plan, 0) != order_of(plan, 1)
-    assert order_of(plan, 0) != order_of(make_plan(kind, seed=1), 0)
+    assert order_of(plan, 0) != order_of(other, 0)
     in_order = [pairs for epoch in range(3) for pairs in order_of(plan, epoch)]
     for update in np.random.default_rng(0).permutation(len(in_order)).tolist():
         assert again.batch(update).pairs.tolist() == in_order[update]
@@ -75,12 +74,9 @@ def test_an_update_has_the_tokens_that_were_asked_for_and_little_padding():
     source, noise = np.random.default_rng(0).standard_normal((2, 10_000))
     normal = np.stack([source, 0.9 * source + np.sqrt(1 - 0.9**2) * noise])
     lengths = np.clip(np.rint(25 * np.exp(0.62 * normal)), 2, 256).astype(np.int32)
-    config = BatchingConfig(
-        kind="packed", count="tokens", tokens_per_update=25_000, packed_length=128, width_multiple=16
-    )
+    config = BatchingConfig(**TOKENS | {"tokens_per_update": 25_000, "packed_length": 128, "width_multiple": 16})
     plan = plan_batches(lengths, config, seed=0)
-    assert max(plan.padding_share) <= 0.1
-    assert len(plan.shapes) <= 4
+    assert max(plan.padding_share) <= 0.1 and len(plan.shapes) <= 4
     assert all(width % 16 == 0 for _, *widths in plan.shapes for width in widths)
     found = [lengths[:, batch.pairs].sum() / 2 for batch in epoch_of(plan, 0)]
     # An epoch has a whole number of updates.
@@ -96,11 +92,8 @@ def test_a_run_of_an_earlier_version_has_the_batches_that_it_had(kind, digest):
     """The digests are from commits d558726, and 89fce0f where tokens are counted."""
     saved = load_run_config(OLD_RUN).batching
     assert saved.count == "positions"
-    config = (
-        replace(saved, kind=kind, tokens_per_update=512, num_buckets=5, packed_length=64)
-        if kind != "tokens"
-        else BatchingConfig(**TOKENS, tokens_per_update=512)
-    )
+    old = replace(saved, kind="packed" if kind == "tokens" else kind, tokens_per_update=512, num_buckets=5)
+    config = BatchingConfig(**TOKENS, tokens_per_update=512) if kind == "tokens" else replace(old, packed_length=64)
     plan = plan_batches(lengths_of(500), config, seed=0)
     found = hashlib.sha256()
     for batch in [*epoch_of(plan, 0), *epoch_of(plan, 1)]:
@@ -111,10 +104,8 @@ def test_a_run_of_an_earlier_version_has_the_batches_that_it_had(kind, digest):
 
 def test_a_corpus_smaller_than_a_batch_is_one_padded_batch_and_a_note():
     plan = make_plan("buckets", number=1)
-    assert plan.batches_per_epoch == 1
     shape, pairs, offsets = plan.batch(5)
-    assert pairs.tolist() == [0]
-    assert offsets.tolist() == [0] + [1] * shape[0]
+    assert (plan.batches_per_epoch, pairs.tolist(), offsets.tolist()) == (1, [0], [0] + [1] * shape[0])
     assert plan.notes() and plan.notes()[0] in plan.table()
     assert make_plan("buckets").notes() == []
 

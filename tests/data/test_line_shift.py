@@ -46,21 +46,16 @@ def test_the_line_from_which_on_a_side_is_shifted(corpus, request):
     for change, lag in ((with_extra_line, 1), (without_line, -1)):
         assert found(sources, change(targets, 1)).stretches == [(1, lag)]
         (start, first), (line, second) = found(sources, change(targets, 701)).stretches
-        assert (start, first, second) == (1, 0, lag)
-        assert abs(line - 701) <= 8
+        assert (start, first, second) == (1, 0, lag) and abs(line - 701) <= 8
     # Lines are missing in one place, and too many in another.
     mended = found(sources, without_line(without_line(with_extra_line(with_extra_line(targets, 301), 301), 801), 801))
-    assert [lag for _, lag in mended.stretches] == [0, 2, 0]
-    assert mended.is_shifted
+    assert [lag for _, lag in mended.stretches] == [0, 2, 0] and mended.is_shifted
 
 
 def test_where_nothing_is_known_nothing_is_said(sides):
     sources, targets = sides
-    shuffled = random.Random(0).sample(targets, len(targets))
-    unknown = found(sources, shuffled)
+    unknown = found(sources, random.Random(0).sample(targets, len(targets)))
     assert (unknown.stretches, unknown.is_known) == ([(1, 0)], False)
     assert found(sources, targets).is_known
-    few = found(sources[: GROUP - 1], with_extra_line(targets, 1)[: GROUP - 1])
-    assert not few.is_shifted
-    assert found([], []).stretches == [(1, 0)]
-    assert found(["a"] * 100, ["b"] * 100).stretches == [(1, 0)]
+    assert not found(sources[: GROUP - 1], with_extra_line(targets, 1)[: GROUP - 1]).is_shifted
+    assert found([], []).stretches == found(["a"] * 100, ["b"] * 100).stretches == [(1, 0)]

@@ -10,20 +10,17 @@ def test_a_literal_packing():
     assert (pairs.tolist(), offsets.tolist()) == ([0, 1, 2], [0, 2, 3])
     pairs, offsets = pack_rows(np.array([[3, 2, 4], [3, 3, 1]]), np.array([2, 0, 1]), (5, 5))
     assert (pairs.tolist(), offsets.tolist()) == ([2, 0, 1], [0, 1, 2, 3]), "each side has to fit"
-
-
-def test_a_pair_goes_where_it_leaves_the_least_room():
-    lengths = np.array([5, 7, 3, 5])
-    pairs, offsets = pack_rows(np.stack([lengths] * 2), np.arange(4), (10, 10))
-    assert (pairs.tolist(), offsets.tolist()) == ([0, 3, 1, 2], [0, 2, 4])
+    pairs, offsets = pack_rows(np.array([[5, 7, 3, 5]] * 2), np.arange(4), (10, 10))
+    assert (pairs.tolist(), offsets.tolist()) == ([0, 3, 1, 2], [0, 2, 4]), "a pair goes where it leaves the least room"
+    with pytest.raises(ValueError, match=r"longer than the \(8, 9\) positions"):
+        pack_rows(np.array([[3, 9], [3, 3]]), np.arange(2), (8, 9))
 
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("lane_pairs", [50, 8192])
 def test_rows_overflow_on_neither_side_and_hold_every_pair_once(seed, lane_pairs, monkeypatch):
     monkeypatch.setattr(packing, "LANE_PAIRS", lane_pairs)
-    generator = np.random.default_rng(seed)
-    number = 733
+    generator, number = np.random.default_rng(seed), 733
     source, target = generator.integers(1, 33, (2, number))
     pairs, offsets = pack_rows(np.stack([source, target]), generator.permutation(number), (40, 32))
     np.testing.assert_array_equal(np.sort(pairs), np.arange(number))
@@ -48,8 +45,3 @@ def test_wide_rows_are_for_long_pairs_and_short_ones_complete_their_batches():
     assert narrow[1] == (8, 8) and lengths[narrow[0]].tolist() == [7, 8]
     ((everything, widths),) = filled_widths(np.stack([lengths] * 2), order, [(8, 8), (32, 32)], 99)
     assert widths == (32, 32) and sorted(everything) == list(range(8))
-
-
-def test_a_pair_that_fits_nowhere_is_refused():
-    with pytest.raises(ValueError, match=r"longer than the \(8, 9\) positions"):
-        pack_rows(np.array([[3, 9], [3, 3]]), np.arange(2), (8, 9))

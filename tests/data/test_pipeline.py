@@ -1,3 +1,5 @@
+"""Sentences as rows of batches, in order, by threads and processes, and batches of a whole split for scoring."""
+
 import itertools
 from functools import partial
 from threading import Event
@@ -10,15 +12,18 @@ import pytest
 from transformer_jax.config import BatchingConfig, DataError
 from transformer_jax.data import tensorflow_runtime
 from transformer_jax.data.batch_plan import plan_batches
-from transformer_jax.data.batches import make_batch
+from transformer_jax.data.batches import make_batch, scoring_batches, token_rows
+from transformer_jax.data.pair_encoding import joined
 from transformer_jax.data.pipeline import WINDOW, fetched_batches, prefetched, read_by_threads
 from transformer_jax.sequence_types import RowParts
 
 KINDS = ("buckets", "packed", "tokens")
 
 
-def ids_of(side, index):
-    return side.sentences(np.array([index])).ids.tolist()
+def pairs_of(store):
+    sides = store.source_side, store.target_side
+    rows = np.arange(store.num_pairs)[:, None]
+    return sorted(tuple(tuple(side.sentences(row).ids.tolist()) for side in sides) for row in rows)
 
 
 @pytest.fixture
@@ -32,12 +37,8 @@ def make_plan(store, kind):
     return plan_batches(store.lengths(), config, seed=3)
 
 
-def training_batches(store, plan, start_update):
-    return prefetched(partial(make_batch, store, plan), start_update)
-
-
-def take(count, *args, **kwargs):
-    return list(itertools.islice(training_batches(*args, **kwargs), count))
+def take(count, store, plan, start_update):
+    return list(itertools.islice(prefetched(partial(make_batch, store, plan), start_update), count))
 
 
 def assert_same(batches, others):
@@ -58,19 +59,13 @@ def test_an_epoch_has_the_sentences_of_the_store_with_their_translations(store, 
     plan = make_plan(store, kind)
     found = []
     for batch in take(plan.batches_per_epoch, store, plan, start_update=plan.batches_per_epoch):
-        for leaf in jax.tree.leaves(batch):
-            assert leaf.dtype == np.int32
+        assert {leaf.dtype for leaf in jax.tree.leaves(batch)} == {np.dtype(np.int32)}
         for row in range(len(batch.source.ids)):
             for segment in range(1, batch.source.segments[row].max() + 1):
-                pair = [tuple(side.ids[row][side.segments[row] == segment].tolist()) for side in batch]
-                found.append(tuple(pair))
+                found.append(tuple(tuple(side.ids[row][side.segments[row] == segment].tolist()) for side in batch))
         for side in batch:
             assert ((side.ids == 0) == (side.segments == 0)).all()
-    expected = [
-        (tuple(ids_of(store.source_side, index)), tuple(ids_of(store.target_side, index)))
-        for index in range(store.num_pairs)
-    ]
-    assert sorted(found) == sorted(expected)
+    assert sorted(found) == pairs_of(store)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -82,36 +77,24 @@ def test_the_parts_of_processes_are_the_whole(store, kind):
         assert_same(together, make_batch(store, plan, 2))
 
 
-@pytest.fixture
-def import_of_tensorflow(monkeypatch):
-    """Replaces the import, for a process that has not seen TensorFlow yet."""
-
-    def replace(function):
-        monkeypatch.setattr(tensorflow_runtime, "_import_without_accelerators", function)
-        tensorflow_runtime.tensorflow_being_imported.cache_clear()
-
-    yield replace
-    tensorflow_runtime.tensorflow_being_imported.cache_clear()
-
-
-def test_many_streams_import_once(store, import_of_tensorflow):
+def test_many_streams_import_tensorflow_once_and_batches_come_while_the_import_lasts(store, monkeypatch):
     calls, finish, tensorflow = [], Event(), tensorflow_runtime.start_tensorflow()
 
     def import_slowly():
         calls.append(1)
-        finish.wait()
-        return tensorflow
+        return finish.wait(20) and tensorflow
 
-    import_of_tensorflow(import_slowly)
-    plan = make_plan(store, "buckets")
-    streams = [training_batches(store, plan, start_update=0) for _ in range(3)]
-    # Batches come while the import lasts.
-    assert_same([next(streams[0]) for _ in range(20)], [make_batch(store, plan, update) for update in range(20)])
+    monkeypatch.setattr(tensorflow_runtime, "_import_without_accelerators", import_slowly)
+    tensorflow_runtime.tensorflow_being_imported.cache_clear()
+    make = partial(make_batch, store, make_plan(store, "buckets"))
+    streams = [prefetched(make, start_update=0) for _ in range(3)]
+    assert_same([next(streams[0]) for _ in range(20)], [make(update) for update in range(20)])
     for stream in streams[1:]:
         next(stream)
     finish.set()
-    assert_same(next(streams[0]), make_batch(store, plan, 20))
+    assert_same(next(streams[0]), make(20))
     assert calls == [1]
+    tensorflow_runtime.tensorflow_being_imported.cache_clear()
 
 
 def test_threads_read_in_order_and_pass_errors_on():
@@ -160,3 +143,24 @@ def test_the_end_waits_neither_for_windows_nor_for_reads_of_them():
             thread.join(10)
             assert not thread.is_alive()
     blocked.set()
+
+
+def test_packed_rows_and_nothing_is_cut():
+    rows = token_rows(joined([[7, 8, 2], [9, 2], [5, 2]]), np.array([0, 2, 2, 3]), width=6)
+    assert rows.ids.tolist() == [[7, 8, 2, 9, 2, 0], [0, 0, 0, 0, 0, 0], [5, 2, 0, 0, 0, 0]]
+    assert rows.segments.tolist() == [[1, 1, 1, 2, 2, 0], [0, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]]
+    assert rows.positions.tolist() == [[0, 1, 2, 0, 1, 0], [0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]]
+    assert {array.dtype for array in rows} == {np.dtype(np.int32)}
+    assert not token_rows(joined([]), np.zeros(3, np.int64), width=4).ids.any()
+    for width in (4, 2):
+        with pytest.raises(ValueError, match=f"row of {width} positions"):
+            token_rows(joined([[7, 8, 2], [9, 2]]), np.array([0, 2]), width=width)
+
+
+@pytest.mark.parametrize("limit", [0, 40, 1000])
+def test_scoring_has_every_pair_once_and_whole(store_of, limit):
+    pairs = [*map(tuple, np.random.default_rng(0).integers(1, 70, (100, 2)).tolist()), (300, 2)]
+    store, some = store_of(pairs), store_of(pairs[: limit or None])
+    batches = [zip(*(side.ids for side in batch), strict=True) for batch in scoring_batches(store, 512, 4, limit=limit)]
+    found = [tuple(tuple(ids[ids != 0].tolist()) for ids in row) for batch in batches for row in batch if row[0].any()]
+    assert sorted(found) == pairs_of(some)

@@ -24,10 +24,9 @@ def opened(tmp_path, monkeypatch):
     crcs = [zlib.crc32(each[at : at + 16]) for each in contents.values() for at in range(0, len(each), 16)]
 
     def read(names, begins, ends):
-        open_ids.asked += [
-            (name, begin // 16, -(-end // 16)) for name, begin, end in zip(names, begins, ends, strict=True)
-        ]
-        return [bytes(contents[name][begin:end]) for name, begin, end in zip(names, begins, ends, strict=True)]
+        ranges = list(zip(names, begins, ends, strict=True))
+        open_ids.asked += [(name, begin // 16, -(-end // 16)) for name, begin, end in ranges]
+        return [bytes(contents[name][begin:end]) for name, begin, end in ranges]
 
     def open_ids(length=WHOLE.size):
         files = [(name, len(content)) for name, content in contents.items()]
@@ -47,9 +46,7 @@ def test_positions_read_only_their_blocks_once(opened):
     opened.asked.clear()
     ids.fetch(np.array([10, 5]), np.array([11, 5]))
     assert opened().dtype == np.uint16 and (opened()[positions] == WHOLE[positions]).all() and opened.asked == []
-    assert (
-        (opened()[:] == WHOLE).all() and len(ids) == len(WHOLE) and ids[120:130:2].tolist() == WHOLE[120:130:2].tolist()
-    )
+    assert (opened()[:] == WHOLE).all() and len(ids) == len(WHOLE) and (ids[120:130:2] == WHOLE[120:130:2]).all()
     assert opened.asked == [("a", 4, 10), ("a", 10, 15), ("b", 1, 7), ("b", 7, 9)]
 
 
@@ -79,9 +76,7 @@ def test_damage_in_the_store_and_a_full_disk_are_errors(opened, monkeypatch):
         ids[130:140]
     assert (ids[124:132] == WHOLE[124:132]).all()
     monkeypatch.setattr(ranged_ids.os, "pwrite", lambda file, content, begin: len(content) - 1)
-    with pytest.raises(
-        DataError, match=r"cannot write .*/x\.ids \(at most 400 bytes\): .*space.*TRANSFORMER_JAX_SCRATCH"
-    ):
+    with pytest.raises(DataError, match=r"cannot write .*/x\.ids \(at most 400 bytes\): .*TRANSFORMER_JAX_SCRATCH"):
         ids[:1]
     with pytest.raises(ValueError, match="380 bytes expected, 378 in 25 blocks found"):
         opened(len(WHOLE) + 1)

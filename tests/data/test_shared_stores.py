@@ -1,7 +1,6 @@
 """Stores that jobs with their own copies of a text write in shards, into a folder or an object store."""
 
 import itertools
-import json
 import os
 import shutil
 from pathlib import Path
@@ -14,8 +13,7 @@ import pytest
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError, DataError, resolve
 from transformer_jax.data import cached_stores, ranged_ids, shared_stores, text_files, token_store
-from transformer_jax.data.cached_stores import WHOLE_SPLIT
-from transformer_jax.data.shared_stores import finished_manifest, upload_shard
+from transformer_jax.data.shared_stores import finished_manifest
 from transformer_jax.runtime import object_store
 from transformer_jax.runtime.object_store import StoreError
 from transformer_jax.tasks.run_tokenizers import new_tokenizers
@@ -54,13 +52,13 @@ def machine(tmp_path, monkeypatch):
     return flags
 
 
-def tokenize(flags, address, index, count=SHARDS):
+def tokenize(flags, address, index, count=SHARDS, recipe="quickstart"):
     given = [f"--config.{name}={value}" for name, value in flags]
-    return main(["tokenize", "--config=quickstart", *given, f"--output={address}", f"--shard={index}/{count}"])
+    return main(["tokenize", f"--config={recipe}", *given, f"--output={address}", f"--shard={index}/{count}"])
 
 
-def training_data(flags, address):
-    config = resolve("quickstart", [*flags, ("data.store", address)])
+def training_data(flags, address, recipe="quickstart"):
+    config = resolve(recipe, [*flags, ("data.store", address)])
     task = task_class(config.task)
     return task(config, new_tokenizers(config, task), make_mesh(config.mesh)).training_data()
 
@@ -133,16 +131,17 @@ def test_training_from_an_object_store_reads_ranges(machine, monkeypatch, tmp_pa
 def test_what_does_not_belong_to_a_store_is_refused(machine, tmp_path, capsys):
     address = str(tmp_path / "store")
     assert tokenize(machine(0), address, 0) == 0
-    for number, (flags, count, message) in enumerate(
-        [
-            (machine(1, pairs=41), SHARDS, "was tokenized with text="),
-            (machine(2, **{"data.max_source_tokens": "9"}), SHARDS, "was tokenized with filters="),
-            (machine(3, **{"tokenizer.kind": "byte"}), SHARDS, "has tokenizers with kind=word, not byte"),
-            (machine(4), 5, "has shards of another count (0-of-3)"),
-        ]
+    none = machine(0, **{"data.max_source_tokens": "1"})
+    for flags, store, shard, message in (
+        (machine(1, pairs=41), address, (1, SHARDS), "was tokenized with text="),
+        (machine(2, **{"data.max_source_tokens": "9"}), address, (1, SHARDS), "was tokenized with filters="),
+        (machine(3, **{"tokenizer.kind": "byte"}), address, (1, SHARDS), "has tokenizers with kind=word, not byte"),
+        (machine(4), address, (1, 5), "has shards of another count (0-of-3)"),
+        (none, f"{address}-none", (0, 1), "nothing of the split 'train' is left: 40 pairs read; "),
     ):
-        assert tokenize(flags, address, 1, count) == 2, number
+        assert tokenize(flags, store, *shard) == 2, message
         assert message in capsys.readouterr().err
+    assert not (tmp_path / "store-none/manifest.json").exists()
     for index in (1, 2):
         assert tokenize(machine(5), address, index) == 0
     with pytest.raises(ConfigError, match=r"data\.store: .* with filters="):
@@ -176,14 +175,6 @@ def test_a_store_of_other_pairs_is_refused(machine, tmp_path):
         with pytest.raises(ConfigError, match=message):
             opened(flags, store)
     assert opened(machine(6, **{"data.seed": "1"}), address).num_pairs, "the seed chose nothing in it"
-
-
-def test_a_store_without_pairs_is_refused(machine, tmp_path, capsys):
-    address = str(tmp_path / "store")
-    flags = machine(0, **{"data.max_source_tokens": "1"})
-    assert tokenize(flags, address, 0, 1) == 2
-    assert "nothing of the split 'train' is left: 40 pairs read; " in capsys.readouterr().err
-    assert not (tmp_path / "store/manifest.json").exists()
 
 
 def test_a_fault_of_a_shard_is_named_with_its_remedy(machine, tmp_path, monkeypatch):
@@ -235,29 +226,20 @@ def test_a_store_of_other_settings_of_a_task_is_refused(recipe, flags, other, tm
     if recipe != "parsing":
         (tmp_path / "a.txt").write_text("a b c\n\nd e\n" * 20)
         flags |= {"data.train": str(tmp_path / "a.txt"), "tokenizer.kind": "byte"}
-    config, store = resolve(recipe, flags.items()), str(tmp_path / "store")
-    task, mesh = task_class(config.task), make_mesh(config.mesh)
-    tokenizers = new_tokenizers(config, task)
-    upload_shard(task(config, tokenizers, mesh).tokenization(), store, str(tmp_path), WHOLE_SPLIT)
-    changed = resolve(recipe, [*flags.items(), ("data.store", store), *other.items()])
+    store = str(tmp_path / "store")
+    assert tokenize(flags.items(), store, 0, 1, recipe) == 0
     with pytest.raises(ConfigError, match=f"with {next(iter(other))}="):
-        task(changed, tokenizers, mesh).training_data()
+        training_data([*flags.items(), *other.items()], store, recipe)
 
 
 def test_documents(tmp_path):
     flags = {"data.generated_sentences": "60", "tokenizer.kind": "byte", "data.seed": "0"}
-    flags["data.cache_directory"] = str(tmp_path / "cache")
-    given = [f"--config.{name}={value}" for name, value in flags.items()]
-    recipe = "language_model"
-    address = str(tmp_path / "store")
+    flags["data.cache_directory"], address = str(tmp_path / "cache"), str(tmp_path / "store")
     for index in (1, 0):
-        assert main(["tokenize", f"--config={recipe}", *given, f"--output={address}", f"--shard={index}/2"]) == 0
+        assert tokenize(flags.items(), address, index, 2, "language_model") == 0
     shutil.rmtree(tmp_path / "cache")
-    manifest = json.loads((tmp_path / "store/manifest.json").read_text())
-    config = resolve(recipe, [*flags.items(), ("data.store", address), ("model.compute_dtype", "float32")])
-    task = task_class(config.task)
-    data = task(config, new_tokenizers(config, task), make_mesh(config.mesh)).training_data()
-    assert manifest["counts"] == data.store.counts()
+    store = training_data([*flags.items(), ("model.compute_dtype", "float32")], address, "language_model").store
+    assert finished_manifest(address)["counts"] == store.counts()
 
 
 def test_an_address_in_the_settings_of_a_run_is_not_opened():
@@ -275,12 +257,8 @@ def test_train_reads_no_training_text_and_keeps_to_its_store(machine, tmp_path, 
     small = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "d_ff": 16, "num_heads": 2}
     settings = [*flags, *((f"model.{name}", value) for name, value in small.items())]
     settings += [("data.validation", f"{folder}/dev.{{en,de}}"), ("training.num_updates", 1), ("mesh.data", -1)]
-    settings += [
-        ("optimizer.schedule", "constant"),
-        ("batching.num_buckets", 1),
-        ("training.validation_sentences", 2),
-        ("training.evaluate_every", 1),
-    ]
+    settings += [("optimizer.schedule", "constant"), ("batching.num_buckets", 1)]
+    settings += [("training.validation_sentences", 2), ("training.evaluate_every", 1)]
     command = ["train", "--config=quickstart", f"--workdir={tmp_path / 'run'}"]
     command += [f"--config.{name}={value}" for name, value in settings]
     without_text(flags)

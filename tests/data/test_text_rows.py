@@ -1,7 +1,6 @@
 """Rows of a fixed length: every token scored once, and the order a pure function of the update."""
 
 import numpy as np
-import pytest
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import TextDataConfig
@@ -12,12 +11,6 @@ from transformer_jax.data.tokenizers.listed import ByteTokenizer
 
 STREAM = np.arange(100, 123).astype(np.uint16)
 OFFSETS = np.array([0, 3, 4, 15, 23])
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    config = TextDataConfig(generated_sentences=40, cache_directory=str(tmp_path_factory.mktemp("cache")))
-    return open_document_store(open_documents(config, 0), "train", ByteTokenizer(), config)
 
 
 def test_a_stream_is_cut_and_padded():
@@ -39,19 +32,12 @@ def test_documents_are_cut_and_packed_without_mixing():
             np.testing.assert_array_equal(positions[segments == segment], np.arange(len(piece)))
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        SplitRows(STREAM, 23, 5),
-        SplitRows(STREAM, 23, 5, 2),
-        SplitRows(STREAM, 3, 5, 2),
-        PackedRows(STREAM, OFFSETS, 5, 0),
-    ],
-)
-def test_every_token_is_scored_once(rows):
-    indices = np.concatenate([np.arange(rows.num_rows), [PADDING_ROW]])
-    scored = rows.tokens(indices).ids[rows.is_scored(indices)]
-    assert len(scored) == len(set(scored)) == (3 if rows.num_rows == 1 else 23)
+def test_every_token_is_scored_once():
+    split = SplitRows(STREAM, 23, 5), SplitRows(STREAM, 23, 5, 2), SplitRows(STREAM, 3, 5, 2)
+    for rows in (*split, PackedRows(STREAM, OFFSETS, 5, 0)):
+        indices = np.concatenate([np.arange(rows.num_rows), [PADDING_ROW]])
+        scored = rows.tokens(indices).ids[rows.is_scored(indices)]
+        assert len(scored) == len(set(scored)) == (3 if rows.num_rows == 1 else 23)
 
 
 def test_an_epoch_has_every_row_once_in_its_own_order():
@@ -65,11 +51,12 @@ def test_an_epoch_has_every_row_once_in_its_own_order():
     assert not np.array_equal(plan.rows(0), RowPlan(10, 4, 4).rows(0))
 
 
-def test_a_store_holds_every_byte_and_an_end_for_each_document(store):
+def test_a_store_holds_every_byte_and_an_end_for_each_document(tmp_path):
+    config = TextDataConfig(generated_sentences=40, cache_directory=str(tmp_path))
+    corpus = open_documents(config, 0)
+    store = open_document_store(corpus, "train", ByteTokenizer(), config)
     assert store.num_bytes == store.byte_offsets[-1] == store.num_tokens
     assert (store.ids == EOS_ID).sum() == store.num_documents
     np.testing.assert_array_equal(store.ids[store.offsets[1:] - 1], EOS_ID)
-    texts = [document.text for document in open_documents(TextDataConfig(generated_sentences=40), 0).documents("train")]
-    assert "\n".join(texts) + "\n" == ByteTokenizer().decode(
-        np.where(store.ids == EOS_ID, 4 + ord("\n"), store.ids).tolist()
-    )
+    ids = np.where(store.ids == EOS_ID, 4 + ord("\n"), store.ids).tolist()
+    assert "".join(f"{document.text}\n" for document in corpus.documents("train")) == ByteTokenizer().decode(ids)

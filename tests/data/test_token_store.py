@@ -19,19 +19,16 @@ def ids_of(side, index):
 
 
 def the_only_store(folder):
-    (store,) = (folder / "token_stores").iterdir()
+    (store,) = (path for path in (folder / "token_stores").iterdir() if cached_stores.PARTIAL not in path.name)
     return store
 
 
 def test_sentences_end_with_eos_and_nothing_is_dropped_outside_training(store_of):
     store = store_of(PAIRS)
     assert store.num_pairs == 3
-    assert [ids_of(store.source_side, index) for index in range(3)] == [
-        [4, 5, 6, EOS_ID],
-        [EOS_ID],
-        [7, 7, 12, 7, EOS_ID],
-    ]
-    assert [ids_of(store.target_side, index) for index in range(3)] == [[5, 4, EOS_ID], [11, EOS_ID], [6, EOS_ID]]
+    sources, targets = ([ids_of(side, row) for row in range(3)] for side in (store.source_side, store.target_side))
+    assert sources == [[4, 5, 6, EOS_ID], [EOS_ID], [7, 7, 12, 7, EOS_ID]]
+    assert targets == [[5, 4, EOS_ID], [11, EOS_ID], [6, EOS_ID]]
     assert store.lengths().tolist() == [[4, 1, 5], [3, 2, 2]]
     assert store.lengths(2).tolist() == [[4, 1], [3, 2]]
 
@@ -40,13 +37,11 @@ def test_sentences_end_with_eos_and_nothing_is_dropped_outside_training(store_of
 def test_ids_are_mapped_from_disk_in_the_smallest_type(listed_corpus, data_config, vocabulary_size, expected):
     characters = [chr(0x10000 + index) for index in range(vocabulary_size - 4)]
     tokenizer = CharacterTokenizer(characters)
-    last = vocabulary_size - 1
     corpus = listed_corpus([(characters[-1], "a")])
     store = open_token_store(corpus, "train", TokenizerPair(tokenizer, tokenizer), data_config(), is_training=False)
-    assert isinstance(store.source_side.ids, np.memmap)
-    assert isinstance(store.source_side.offsets, np.memmap)
+    assert isinstance(store.source_side.ids, np.memmap) and isinstance(store.source_side.offsets, np.memmap)
     assert store.source_side.ids.dtype == expected
-    assert ids_of(store.source_side, 0) == [last, EOS_ID]
+    assert ids_of(store.source_side, 0) == [vocabulary_size - 1, EOS_ID]
 
 
 def test_other_content_is_another_store(listed_corpus, letter_tokenizers, data_config, tmp_path):
@@ -119,25 +114,19 @@ def test_ids_of_a_type_that_is_no_number_are_never_mapped(store_of, tmp_path):
 def test_of_two_builds_at_once_the_first_to_finish_stays(
     listed_corpus, letter_tokenizers, data_config, store_of, tmp_path
 ):
-    corpus = listed_corpus(PAIRS)
-    files = []
+    corpus, files = listed_corpus(PAIRS), []
+    pairs = list(corpus.pairs("train"))
 
     def pairs_while_another_builds(split):
-        yield from PAIRS_OF_CORPUS[:1]
+        yield pairs[0]
         store_of(PAIRS)
-        files.append((the_only_finished(tmp_path) / "source.ids").stat().st_ino)
-        yield from PAIRS_OF_CORPUS[1:]
+        files.append((the_only_store(tmp_path) / "source.ids").stat().st_ino)
+        yield from pairs[1:]
 
-    PAIRS_OF_CORPUS = list(corpus.pairs("train"))
     corpus.pairs = pairs_while_another_builds
     store = open_token_store(corpus, "train", letter_tokenizers, data_config(), is_training=False)
     assert store.num_pairs == 3
     assert (the_only_store(tmp_path) / "source.ids").stat().st_ino == files[0]
-
-
-def the_only_finished(folder):
-    (store,) = (path for path in (folder / "token_stores").iterdir() if cached_stores.PARTIAL not in path.name)
-    return store
 
 
 def test_what_cannot_be_stored_is_refused(store_of, listed_corpus, letter_tokenizers, data_config, tmp_path):

@@ -15,18 +15,11 @@ ENTRIES = re.findall(r"^\.\. auto\w+:: transformer_jax\.(\S+)$", PAGE, re.MULTIL
 EXAMPLES = "\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 
 
-def test_completion_shows_public_names_alone():
+def test_every_public_name_is_completed_has_an_entry_and_an_example_that_compiles():
     importlib.import_module("transformer_jax.config")
     assert dir(transformer_jax) == sorted([*transformer_jax.__all__, "__version__"])
-
-
-def test_examples_compile_and_use_every_public_name():
     used = {node.attr for node in ast.walk(ast.parse(EXAMPLES)) if isinstance(node, ast.Attribute)}
-    assert set(transformer_jax.__all__) - used == set()
-
-
-def test_every_public_name_has_an_entry():
-    assert set(transformer_jax.__all__) - set(ENTRIES) == set()
+    assert set(transformer_jax.__all__) <= used & set(ENTRIES)
 
 
 @pytest.mark.parametrize("entry", ENTRIES)

@@ -1,18 +1,16 @@
 import math
+from pathlib import Path
 
 import pytest
 
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.languages import base_language, is_installed
-from transformer_jax.evaluation.scores import Scores, perplexity, score_translations, with_split_compounds
+from transformer_jax.config.plugins import load_plugin, register
+from transformer_jax.evaluation.scores import perplexity, score_translations, with_split_compounds
 from transformer_jax.evaluation.text_table import text_table
 
 LINES = ["Das ist ein Haus.", "Ein Mädchen klettert in ein Spielhaus aus Holz.", "Zwei Männer gehen nach Hause."]
-
-
-def table(scores: Scores) -> str:
-    return text_table(scores.rows())
 
 
 def test_literal_bleu():
@@ -35,8 +33,8 @@ def test_moses_counts_words_in_lower_case_with_plain_punctuation():
     asked = EvaluationConfig(metrics="bleu,bleu_moses")
     scores = score_translations(["Er sagt laut: „Halt!“"], ['er sagt laut: "Halt!"'], "de", asked)
     assert scores.values["bleu_moses"] == pytest.approx(100) and scores.values["bleu"] < 60
-    assert "case:lc|eff:no|tok:none|smooth:none" in scores.signatures["bleu_moses"]
-    assert "normalization of punctuation" in scores.signatures["bleu_moses"]
+    signature = scores.signatures["bleu_moses"]
+    assert "case:lc|eff:no|tok:none|smooth:none" in signature and "normalization of punctuation" in signature
     long_codes = {"fra_Latn": "fr", "ces": "cs", "deu_Latn": "de", "zh_CN": "zh"}
     assert [base_language(code) for code in long_codes] == [*long_codes.values()]
 
@@ -80,12 +78,10 @@ def test_words_are_those_of_the_language():
 def test_only_what_is_asked_for_is_measured(monkeypatch):
     scores = score_translations(LINES, LINES, "de", EvaluationConfig(metrics="chrf"))
     assert list(scores.values) == list(scores.signatures) == ["chrf"] and not scores.details
-    assert "BLEU" not in table(scores) and "bleu" not in scores.to_json()
+    assert "BLEU" not in text_table(scores.rows()) and "bleu" not in scores.to_json()
     monkeypatch.setenv("SACREBLEU", "/nowhere")
     is_installed.cache_clear()
-    with pytest.raises(
-        ConfigError, match=r"spbleu: flores200 needs /nowhere/models/flores200\S*; `sacrebleu --tokenize flores200`"
-    ):
+    with pytest.raises(ConfigError, match=r"spbleu: flores200 needs /nowhere/models/flores200\S*; `sacrebleu --tok"):
         score_translations(LINES, LINES, "de", EvaluationConfig(metrics="spbleu"))
     is_installed.cache_clear()
 
@@ -106,7 +102,8 @@ def test_an_empty_hypothesis_or_reference_counts():
     without = score_translations(LINES, [LINES[0], "", LINES[2]])
     assert without.num_sentences == 3 and without.values["bleu"] < 100
     nothing = score_translations(["", "", ""], LINES)
-    assert nothing.values["bleu"] == 0 and nothing.details["hypothesis_tokens"] == 0 and "0.00" in table(nothing)
+    assert nothing.values["bleu"] == 0 and nothing.details["hypothesis_tokens"] == 0
+    assert "0.00" in text_table(nothing.rows())
 
 
 def test_wrong_input_is_named():
@@ -125,3 +122,25 @@ def test_perplexity_is_the_exponential_of_the_mean():
     assert perplexity(1e6, 1) == math.inf
     with pytest.raises(ValueError, match="0 tokens"):
         perplexity(1.0, 0)
+
+
+def test_a_metric_of_a_plugin_is_scored_and_selects():
+    with pytest.raises(ConfigError, match="a plugin may add it"):
+        from_dict({"evaluation": {"selection": "length_ratio"}})
+    load_plugin(str(Path(__file__).resolve().parents[2] / "examples" / "length_ratio.py"))
+
+    @register("metric", "copied")
+    class Copied:
+        direction = "minimize"
+
+        def __new__(cls, hypotheses, references, sources):
+            return sum(text in sources for text in hypotheses)
+
+    config = from_dict({"evaluation": {"selection": "length_ratio", "metrics": "copied,bleu"}})
+    assert config.selection.key == "validation/length_ratio" and config.selection.direction == "maximize"
+    assert {metric.name for metric in config.metrics} == {"bleu", "chrf", "length_ratio", "loss", "perplexity"}
+    scores = score_translations(["a b", "c"], [["a", "d e"], ["f", "g"]], "en", config.evaluation, ["x", "c"])
+    assert list(scores.values) == ["bleu", "copied"] and scores.values["copied"] == 1
+    with_ratio = score_translations(["a b", "c"], ["a", "d"], "en", config.with_all_scores.evaluation, ["x", "c"])
+    assert ("copied", "1.00", "of a plugin") in with_ratio.rows()
+    assert from_dict({"evaluation": {"selection": "copied"}}).selection.is_better(1, 2)

@@ -30,13 +30,8 @@ ALIKE = damaged(REFERENCES, 0.2, seed=3)
 
 
 def test_scores_and_intervals_are_those_of_sacrebleu():
-    signatures, expected = PairedTest(
-        [("first", ALIKE), ("second", GOOD)],
-        {"BLEU": BLEU(force=True), "chrF": CHRF()},
-        [REFERENCES],
-        test_type="bs",
-        n_samples=200,
-    )()
+    metrics, systems = {"BLEU": BLEU(force=True), "chrF": CHRF()}, [("first", ALIKE), ("second", GOOD)]
+    signatures, expected = PairedTest(systems, metrics, [REFERENCES], test_type="bs", n_samples=200)()
     scores = score_translations(GOOD, REFERENCES)
     expected_scores = {"BLEU": scores.values["bleu"], "chrF": scores.values["chrf"]}
     for found in compare_systems(ALIKE, GOOD, REFERENCES, resamples=200):

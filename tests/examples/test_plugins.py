@@ -20,24 +20,13 @@ from transformer_jax.__main__ import main
 from transformer_jax.commands.flags import parse, resolve_config
 from transformer_jax.commands.registry import load_command
 from transformer_jax.commands.train import summary
-from transformer_jax.config import (
-    ConfigError,
-    DataConfig,
-    DecoderOnlyConfig,
-    DecodingConfig,
-    MeshConfig,
-    RnnConfig,
-    TransformerConfig,
-    apply_overrides,
-    from_dict,
-    from_json,
-    hyperparameters_of,
-    load_run_config,
-    setting,
-    to_json,
-)
+from transformer_jax.config import ConfigError, DataConfig, DecoderOnlyConfig, DecodingConfig, MeshConfig, setting
+from transformer_jax.config.conversion import apply_overrides, from_dict, from_json, to_json
+from transformer_jax.config.experiment import hyperparameters_of
 from transformer_jax.config.explain import explained
+from transformer_jax.config.model import RnnConfig, TransformerConfig
 from transformer_jax.config.plugins import call_in_file, load_plugin, register, registered
+from transformer_jax.config.recipes import load_run_config
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.layers.embedding import Embedding
@@ -71,8 +60,12 @@ def plugins():
 
 def test_an_attention_steps_as_it_runs_and_sees_the_order_of_words():
     config = TransformerConfig(**SMALL, attention="kerple", positions="none")
-    model = JittedModel(build_model(config, 19, 19))
-    variables = jax.jit(partial(build_model(config, 19, 19).init, train=False))(jax.random.key(0), SOURCE, TARGET)
+    model = JittedModel(build_model(config, 20, 20))
+    variables = jax.jit(partial(model.model.init, train=False))(jax.random.key(0), SOURCE, TARGET)
+    # Parameters that no rule of sharding knows are replicated.
+    placed = state_shardings(variables, make_mesh(MeshConfig(data=2, fsdp=2, tensor=2)))
+    attention = placed["params"]["decoder_layers_0"]["self_attention"]
+    assert attention["changes_kerple"]["rates"].is_fully_replicated and not attention["query"].is_fully_replicated
     full = model.apply(variables, SOURCE, TARGET, train=False)
     memory = model.apply(variables, SOURCE, train=False, method="encode")
     cache = model.apply(variables, memory, beam_width=3, max_length=7, method="init_cache")
@@ -127,38 +120,22 @@ def test_a_whole_attention_with_settings_and_a_site_trains_and_decodes():
 
 
 def test_an_attention_of_recurrent_models_is_read_and_learned():
-    config = RnnConfig(
-        d_embedding=8, d_hidden=8, d_attention=8, num_encoder_layers=1, num_decoder_layers=1, attention="cosine"
-    )
-    model = build_model(config, 19, 19)
+    sizes = {"d_embedding": 8, "d_hidden": 8, "d_attention": 8, "num_encoder_layers": 1, "num_decoder_layers": 1}
+    model = build_model(RnnConfig(**sizes, attention="cosine"), 19, 19)
     variables = jax.jit(partial(model.init, train=False))(jax.random.key(0), SOURCE, TARGET)
     total = jax.jit(lambda params: (model.apply({"params": params}, SOURCE, TARGET, train=False) ** 2).sum())
     gradients = jax.grad(total)(variables["params"])
     (sharpness,) = (g for path, g in jax.tree_util.tree_leaves_with_path(gradients) if "sharpness" in str(path))
     assert abs(float(sharpness)) > 1e-6
-    assert any(
-        "cosine" in names and "location_sensitive" in names for names, _ in explained("model.attention").by("values")
-    )
-
-
-def test_parameters_that_no_rule_knows_are_replicated():
-    config = TransformerConfig(**SMALL, attention="kerple", positions="none")
-    shapes = jax.eval_shape(partial(build_model(config, 20, 20).init, train=False), jax.random.key(0), SOURCE, TARGET)
-    placed = state_shardings(shapes, make_mesh(MeshConfig(data=2, fsdp=2, tensor=2)))
-    attention = placed["params"]["decoder_layers_0"]["self_attention"]
-    assert attention["changes_kerple"]["rates"].is_fully_replicated
-    assert not attention["query"].is_fully_replicated
+    choices = explained("model.attention").by("values")
+    assert any("cosine" in names and "location_sensitive" in names for names, _ in choices)
 
 
 @pytest.mark.slow
 def test_an_attention_trains_translates_and_is_scored(tmp_path, capsys):
     settings = {"data.generated_pairs": 200, "training.num_updates": 4, "training.evaluate_every": 4, "mesh.data": 8}
-    settings |= {
-        "optimizer.warmup_updates": 1,
-        "model.attention": "kerple",
-        "optimizer.name": "lion",
-        "training.trackers": "csv",
-    }
+    settings |= {"optimizer.warmup_updates": 1, "model.attention": "kerple", "optimizer.name": "lion"}
+    settings |= {"training.trackers": "csv"}
     flags = [f"--config.{key}={value}" for key, value in settings.items()]
     assert main(["train", "--config=quickstart", str(tmp_path / "run"), *flags]) == 0
     assert (tmp_path / "run" / "metrics.csv").read_text().startswith("4,")
@@ -186,14 +163,10 @@ def test_a_source_of_pairs(tmp_path):
 
 
 def test_parts_of_a_layer_and_an_optimizer_learn_a_batch():
-    parts = {
-        "norm": "scale_norm",
-        "normalization": "layer_scale",
-        "feed_forward": "bilinear",
-        "initialization": "small",
-    }
-    values = {"model": {**SMALL, **parts, "tying": "none"}, "optimizer": {"name": "signum", "schedule": "steps"}}
-    config = from_dict(values | {"optimizer": values["optimizer"] | {"learning_rate": 0.01, "warmup_updates": 1}})
+    parts = {"norm": "scale_norm", "normalization": "layer_scale", "feed_forward": "bilinear"}
+    optimizer = {"name": "signum", "schedule": "steps", "learning_rate": 0.01, "warmup_updates": 1}
+    model = {**SMALL, **parts, "initialization": "small", "tying": "none"}
+    config = from_dict({"model": model, "optimizer": optimizer})
     mesh = make_mesh(MeshConfig(data=1), jax.devices()[:1])
     objective = objective_of(config, mesh)
     update = Update(config, objective.loss, objective.init_params, mesh)
@@ -226,30 +199,21 @@ def test_brackets_are_parsed():
     pairs = list(corpus.pairs("train"))
     assert pairs == list(corpus.pairs("train")) and len(pairs) == 20
     for brackets, depths in pairs:
-        found, depth = [], 0
-        for bracket in brackets.split():
-            depth += bracket == "("
-            found.append(str(depth))
-            depth -= bracket == ")"
-        assert depth == 0 and depths.split() == found
+        steps = np.array([1 if bracket == "(" else -1 for bracket in brackets.split()])
+        depth = steps.cumsum()
+        assert depth[-1] == 0 and depths.split() == [str(each) for each in depth + (steps == -1)]
 
 
 def test_an_incomplete_source_and_a_method_for_a_property_are_named():
     register("data_source", "broken")(lambda config, seed: object())
-    with pytest.raises(
-        ConfigError, match=r"data\.source=broken: object has no source_language, target_language, pairs"
-    ):
+    with pytest.raises(ConfigError, match=r"data\.source=broken: object has no source_language, target_language, pa"):
         open_corpus(DataConfig(source="broken"), 0)
     with pytest.raises(TypeError, match=r"Grouped\.key_value_heads is a method; make it a property"):
         type("Grouped", (AttentionChange,), {"key_value_heads": lambda self: 2})
 
 
-LABELED = {
-    "task": "classification",
-    "data": {"generated_pairs": 40},
-    "tokenizer": {"kind": "word", "joint": False},
-    "model": {**SMALL, "tying": "none"},
-}
+LABELED = {"task": "classification", "data": {"generated_pairs": 40}, "model": {**SMALL, "tying": "none"}}
+LABELED |= {"tokenizer": {"kind": "word", "joint": False}}
 
 
 def test_a_task_learns_and_counts_only_labels(tmp_path):
@@ -265,8 +229,7 @@ def test_a_task_learns_and_counts_only_labels(tmp_path):
     better = jax.tree.map(lambda value, slope: value - 0.1 * slope, params, gradient)
     assert float(loss(better, batch)) < float(loss(params, batch)) - 0.01
     found = task.validate(params, "validation", limit=8)
-    assert found.num_examples == 8
-    assert found.metrics["accuracy"] * 8 == round(found.metrics["accuracy"] * 8)
+    assert found.num_examples == 8 and found.metrics["accuracy"] in [count / 8 for count in range(9)]
 
 
 def test_a_task_has_settings_and_checks_of_its_own(tmp_path):
@@ -295,13 +258,8 @@ def test_settings_of_a_task_are_explained_and_read(tmp_path):
     (tmp_path / "ranking.py").write_text(RANKING)
     load_plugin(str(tmp_path / "ranking.py"))
     assert from_dict({"task": "ranking", "decoding": {"candidates": 3}}).decoding.candidates == 3
-    assert explained("decoding.candidates").text().split("\n") == [
-        "decoding.candidates  (int)",
-        "  Translations to rank.",
-        "  values: above 0",
-        "  default: 5",
-        "  read by: ranking",
-    ]
+    said = "(int)|  Translations to rank.|  values: above 0|  default: 5|  read by: ranking".replace("|", "\n")
+    assert explained("decoding.candidates").text() == f"decoding.candidates  {said}"
     with pytest.raises(ConfigError, match=r"decoding\.candidates: not a setting of task=translation"):
         from_dict({"decoding": {"candidates": 3}})
 
@@ -372,34 +330,20 @@ import transformer_jax
 from jax.tree_util import Partial
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.precision import einsum
-
-
 def narrow(scores, at):
     return scores[..., :1]
-
-
 @transformer_jax.register("attention", "narrow")
 class Narrow(AttentionChange):
     def score_mod(self):
         return Partial(narrow)
-
-
 @transformer_jax.register("attention", "untidy")
 class Untidy(AttentionChange):
     def queries(self, query, positions):
         return query + positions
-
-
 @transformer_jax.register("attention", "misled")
 class Misled(AttentionChange):
     def queries(self, query, positions):
         return einsum("B", query, None, None)
-
-
-@transformer_jax.register("attention", "asserting")
-class Asserting(AttentionChange):
-    def queries(self, query, positions):
-        assert query.ndim == 3
 """
 
 
@@ -411,20 +355,15 @@ def test_a_mistake_in_a_plugin_is_one_line_that_names_its_line_and_the_shapes(tm
         model = build_model(TransformerConfig(**SMALL, attention=attention), 19, 19)
         jax.eval_shape(partial(model.init, train=False), jax.random.key(0), SOURCE, TARGET)
 
-    with pytest.raises(ConfigError, match=r"mistakes.py, line 8: narrow returned \[2, 4, 6, 1\], expected .*6, 6\]"):
+    with pytest.raises(ConfigError, match=r"mistakes.py, line 6: narrow returned \[2, 4, 6, 1\], expected .*6, 6\]"):
         build("narrow")
     monkeypatch.setattr("transformer_jax.__main__.run_command", lambda arguments: build(arguments[0]))
     assert main(["untidy"]) == 2
-    assert capsys.readouterr().err.startswith(f"transformer-jax: {tmp_path / 'mistakes.py'}, line 21: ValueError: ")
-    assert main(["asserting"]) == 2
-    assert capsys.readouterr().err.startswith(f"transformer-jax: {tmp_path / 'mistakes.py'}, line 33: AssertionError")
+    assert capsys.readouterr().err.startswith(f"transformer-jax: {tmp_path / 'mistakes.py'}, line 15: ValueError: ")
     assert main(["misled"]) == 2
     traceback, line = capsys.readouterr().err.split("transformer-jax: ")
     assert traceback.startswith("Traceback") and "precision.py" in traceback, "the package failed below the plugin"
-    assert line.startswith(f"{tmp_path / 'mistakes.py'}, line 27: ")
-    with pytest.raises(ZeroDivisionError):
-        monkeypatch.setattr("transformer_jax.__main__.run_command", lambda arguments: 1 / 0)
-        main(["ours"])
+    assert line.startswith(f"{tmp_path / 'mistakes.py'}, line 19: ")
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
@@ -437,19 +376,13 @@ def test_the_command_that_an_example_gives_states_possible_settings(file):
 BLOCK = re.compile(r'^```python title="([^"]*)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 
 
-def blocks_of_the_page() -> dict[str, str]:
-    return dict(BLOCK.findall((ROOT / "docs" / "extending.md").read_text(encoding="utf-8")))
-
-
-def test_the_page_shows_the_examples_whole():
-    blocks = {name: code for name, code in blocks_of_the_page().items() if "/" in name}
-    assert blocks.keys() >= {f"examples/{file.name}" for file in EXAMPLES}
-    stale = [name for name, code in blocks.items() if (ROOT / name).read_text(encoding="utf-8") != code]
+def test_the_page_shows_the_examples_whole_and_its_sweep_has_a_grid_of_a_setting_of_its_part(tmp_path):
+    blocks = dict(BLOCK.findall((ROOT / "docs" / "extending.md").read_text(encoding="utf-8")))
+    (tmp_path / "sweep.py").write_text(blocks.pop("kerple_sweep.py"))
+    files = {name: code for name, code in blocks.items() if "/" in name}
+    assert files.keys() >= {f"examples/{file.name}" for file in EXAMPLES}
+    stale = [name for name, code in files.items() if (ROOT / name).read_text(encoding="utf-8") != code]
     assert stale == [], "copy them into docs/extending.md"
-
-
-def test_the_sweep_of_the_page_has_a_grid_of_a_setting_of_its_part(tmp_path):
-    (tmp_path / "sweep.py").write_text(blocks_of_the_page()["kerple_sweep.py"])
     sweep = call_in_file(tmp_path / "sweep.py", "get_sweep", "", "a sweep file")
     for rate in sweep.space["parts.kerple.initial_rate"].values:
         config = apply_overrides({}, [*sweep.overrides.items(), ("parts.kerple.initial_rate", str(rate))])

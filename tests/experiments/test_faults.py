@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from run_steps import on_devices
 
-FAULTS = Path(__file__).resolve().parents[2] / "experiments" / "faults"
+FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "faults"
+FAULTS = "files: parameters, flipped bit", "slow disk: slow, kill -9 within a write", "device count: 1 to 4 to 2"
+FAULTS += ("termination: SIGTERM in validation",)
 
 
 def test_bad_inputs_are_refused_with_the_expected_message(script, tmp_path):
@@ -19,25 +21,17 @@ def test_bad_inputs_are_refused_with_the_expected_message(script, tmp_path):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> Path:
-    """The folder of a run that nothing happened to."""
     root = tmp_path_factory.mktemp("campaign")
     with pytest.MonkeyPatch.context() as patch, on_devices(1):
-        patch.syspath_prepend(str(FAULTS))
+        patch.syspath_prepend(str(FOLDER))
         importlib.import_module("subjects").undisturbed_run("transformer", root)
     return root
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("files", "parameters, flipped bit"),
-        ("slow disk", "slow, kill -9 within a write"),
-        ("termination", "SIGTERM in validation"),
-        ("device count", "1 to 4 to 2"),
-    ],
-)
-def test_what_happens_to_a_process_costs_nothing_but_time(script, undisturbed, kind, name):
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_happens_to_a_process_costs_nothing_but_time(script, undisturbed, fault):
+    kind, name = fault.split(": ")
     fault = script("kinds", "faults").kinds(seconds_to_end=300)[kind][name]
     with on_devices(1):
         verdict = fault("transformer", undisturbed, random.Random(5))

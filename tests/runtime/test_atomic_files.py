@@ -7,13 +7,8 @@ import pytest
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.runtime.atomic_files import (
-    appearing_file,
-    read_records,
-    remove_partial,
-    require_writable,
-    write_whole,
-)
+from transformer_jax.runtime import atomic_files
+from transformer_jax.runtime.atomic_files import appearing_file, read_records, write_whole
 
 
 def test_two_hosts_whose_processes_have_one_number_do_not_meet(tmp_path, monkeypatch):
@@ -71,12 +66,12 @@ def test_what_killed_processes_left_of_a_file_is_removed(tmp_path):
     left = tmp_path / f"run.json.{'0' * 32}.partial"
     for file in (*others, left):
         file.write_text("{}")
-    remove_partial(mine)
+    atomic_files.remove_partial(mine)
     assert sorted(tmp_path.iterdir()) == sorted(others)
 
 
 @pytest.mark.parametrize("address", ["gs://bucket/run", "s3:/bucket/run", Path("gs://bucket/run")])
 def test_an_object_store_is_no_local_folder(address):
-    for refuse in (RunDirectory, lambda path: require_writable(path, "--workdir")):
+    for refuse in (RunDirectory, lambda path: atomic_files.require_writable(path, "--workdir")):
         with pytest.raises(ConfigError, match="--workdir: .* is in an object store"):
             refuse(address)

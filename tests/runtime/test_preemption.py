@@ -60,16 +60,14 @@ def test_an_echo_raises_no_second_keyboard_interrupt(monkeypatch):
 
 
 def test_sigterm_before_there_is_anything_to_save_ends_at_once_and_clears_away():
-    cleared = []
-    before = signal.getsignal(signal.SIGTERM)
+    cleared, before = [], signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt) as raised, ending_at_once():
         try:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(5)
         finally:
             cleared.append(True)
-    assert cleared
-    assert raised.value.args == (signal.SIGTERM,)
+    assert cleared and raised.value.args == (signal.SIGTERM,)
     assert signal.getsignal(signal.SIGTERM) is before
 
 

@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import ConfigError, DataError, TokenizerConfig
 from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.data.tokenizers import (
-    Tokenizer,
-    kinds,
-    load_tokenizers,
-    save_tokenizers,
-    tokenizer_from_bytes,
-    train_tokenizers,
-)
+from transformer_jax.data.tokenizers import load_tokenizers, save_tokenizers, tokenizer_from_bytes, train_tokenizers
 from transformer_jax.data.tokenizers.kinds import sample_examples
 from transformer_jax.data.tokenizers.listed import ByteTokenizer, CharacterTokenizer, LowerWordTokenizer, WordTokenizer
 from transformer_jax.data.tokenizers.subword import train_subword_tokenizer
@@ -44,26 +37,9 @@ SENTENCES = [
     "the dog sleeps in the old house",
     "der Hund schläft im alten Haus",
 ]
-ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 
-class ListCorpus:
-    source_language, target_language = "en", "de"
-
-    def __init__(self, pairs):
-        self._pairs = [SentencePair(*pair) for pair in pairs]
-
-    def pairs(self, split):
-        return iter(self._pairs)
-
-    def count(self, split):
-        return len(self._pairs)
-
-    def fingerprint(self, split):
-        return split
-
-
-CORPUS = ListCorpus(zip(SENTENCES[::2], SENTENCES[1::2], strict=True))
+PAIRS = list(zip(SENTENCES[::2], SENTENCES[1::2], strict=True))
 
 
 @pytest.fixture(scope="module", params=["bpe", "unigram"])
@@ -81,20 +57,14 @@ def test_round_trip_of_hard_text(subword):
 
 
 @settings(max_examples=100, deadline=None)
-@given(ANY_TEXT)
+@given(st.text(st.characters(exclude_categories=["Cs"])))
 @example("\u2581 ")
-def test_subword_round_trip_of_any_text(subword, text):
-    assert subword.decode(subword.encode(text)) == text
-
-
-@settings(max_examples=50, deadline=None)
-@given(ANY_TEXT)
 @example(" a  b\u00a0 c ")
 @example("\n")
-def test_word_and_character_round_trip_where_units_are_known(text):
+def test_round_trip_of_any_text_where_units_are_known(subword, text):
+    assert subword.decode(subword.encode(text)) == text
     for tokenizer in (WordTokenizer.train([text], 10_000), CharacterTokenizer.train([text], 10_000)):
-        assert tokenizer.decode(tokenizer.encode(text)) == text
-        assert UNK_ID not in tokenizer.encode(text)
+        assert tokenizer.decode(tokenizer.encode(text)) == text and UNK_ID not in tokenizer.encode(text)
 
 
 @pytest.mark.parametrize("kind", [WordTokenizer, LowerWordTokenizer])
@@ -157,36 +127,34 @@ def test_sample_is_uniform_over_the_whole_stream_and_seeded(monkeypatch):
     assert min(counts.values()) > 3
     assert sample_examples(iter(pairs), 10, 1) == sample_examples(iter(pairs), 10, 1)
     assert sample_examples(iter(pairs), 1000, 1) == pairs
-    monkeypatch.setattr(kinds, "MAX_SAMPLED", 100)
+    monkeypatch.setattr("transformer_jax.data.tokenizers.kinds.MAX_SAMPLED", 100)
     assert 0 < len(sample_examples(iter(pairs), 1000, 1)) < len(pairs)
 
 
 @pytest.mark.parametrize("pairs", [[], [("", "x")], [("x", " \t")]])
-def test_a_side_without_text(pairs):
+def test_a_side_without_text(listed_corpus, pairs):
     with pytest.raises(DataError, match="split 'train': no (source|target) sentence with any text"):
-        train_tokenizers(TokenizerConfig("bpe", 300), ListCorpus(pairs), "train", 0)
+        train_tokenizers(TokenizerConfig("bpe", 300), listed_corpus(pairs), "train", 0)
 
 
 @pytest.mark.parametrize("joint", [True, False])
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "word", "character", "byte"])
-def test_saved_and_loaded(tmp_path, kind, joint):
+def test_saved_and_loaded(listed_corpus, tmp_path, kind, joint):
     config = TokenizerConfig(kind, 290 if joint and kind == "bpe" else 286 if joint else 282, joint=joint)
-    pair = train_tokenizers(config, CORPUS, "train", 0)
+    pair = train_tokenizers(config, listed_corpus(PAIRS), "train", 0)
     save_tokenizers(pair, tmp_path / "tokenizer")
     assert (tmp_path / "tokenizer" / "tokenizer.json").is_file()
     loaded = load_tokenizers(str(tmp_path / "tokenizer"))
     assert (loaded.source is loaded.target) == joint
     for before, after in zip(pair, loaded, strict=True):
         for copy in (after, tokenizer_from_bytes(before.kind, before.to_bytes())):
-            assert isinstance(copy, Tokenizer)
-            assert copy.kind == kind
-            assert copy.fingerprint() == before.fingerprint()
+            assert copy.kind == kind and copy.fingerprint() == before.fingerprint()
             assert copy.vocabulary_size == before.vocabulary_size
             assert copy.encode_batch(SENTENCES) == before.encode_batch(SENTENCES)
 
 
-def test_damaged_or_missing_files_are_named(tmp_path):
-    save_tokenizers(train_tokenizers(TokenizerConfig("bpe", 290), CORPUS, "train", 0), tmp_path)
+def test_damaged_or_missing_files_are_named(listed_corpus, tmp_path):
+    save_tokenizers(train_tokenizers(TokenizerConfig("bpe", 290), listed_corpus(PAIRS), "train", 0), tmp_path)
     model = tmp_path / "tokenizer.joint.model"
     model.write_bytes(model.read_bytes()[:-1])
     with pytest.raises(DataError, match=r"tokenizer\.joint\.model: the content is not what"):
@@ -201,20 +169,14 @@ def test_damaged_or_missing_files_are_named(tmp_path):
     (tmp_path / "tokenizer.json").write_text("[]")
     with pytest.raises(DataError, match="not the description"):
         load_tokenizers(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
+    for kind, message in (
         ("bpe", "not a sentencepiece model"),
         ("word", "not the vocabulary of a word"),
         ("byte", "not the vocabulary of a byte"),
         ("wrod", "unknown kind"),
-    ],
-)
-def test_other_content_is_no_vocabulary(kind, message):
-    with pytest.raises(DataError, match=message):
-        tokenizer_from_bytes(kind, b"nonsense")
+    ):
+        with pytest.raises(DataError, match=message):
+            tokenizer_from_bytes(kind, b"nonsense")
 
 
 def test_bytes_come_back_as_one_id_each():
