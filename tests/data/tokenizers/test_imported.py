@@ -23,6 +23,7 @@ def codes():
 
 def test_the_first_learned_merge_comes_first():
     assert codes().pieces(codes().encode("low lower newer")) == ["low", "lo@@", "w@@", "er", "n@@", "e@@", "w@@", "er"]
+    assert codes().split("low  lo\u00a0w ") == ["low", "lo@@", "\u00a0@@", "w"]
     assert merged(["a", "b", "a", "b", "c"], ("a", "b")) == ["ab", "ab", "c"]
 
 
