@@ -5,6 +5,7 @@ python docs/kit_page.py [--conform]
 --conform checks all parts, of the core too, that have no line in docs/conform.jsonl, for minutes each.
 """
 
+import csv
 import inspect
 import json
 import re
@@ -31,15 +32,15 @@ Parts of published models and optimizers, each in one file of [`transformer_jax/
 No file of the core names them; they are registered as [your own parts](extending.md) are. The setting above a table selects
 a part, for example `--config.model.positions=rope`; its [settings](settings.md#parts-settings-of-parts-of-the-kit) are at
 `parts.NAME.FIELD`, for example `--config.parts.rope.base=5e5`. `transformer-jax conform NAME` checks a part, and counts its
-parameters, operations and memory beside the model without it ([results](#conform)). Of the three parts of
-muP, `conform optimizer:mup` checks one; `attention:mup` and `initialization:mup` check the others.
+parameters, operations and memory beside the model without it ([results](#conform)). The three parts of muP are checked
+together: the updates by `conform optimizer:mup`, the model by `conform attention:mup`.
 
 Backends: "blockwise for scores" are parts that einsum and blockwise attention compute; cuDNN and TPU kernels leave them to
 blockwise attention, with a line in the log. cuDNN takes a bias where each row is one sentence
 ([table of backends](architecture.md#contracts)). "Einsum" needs all weights at once.
 
-[Which parts helped](../experiments/modifications/README.md) in short runs: of 25 in translation 5 lowered
-the loss beyond chance, of 21 in a language model 7.
+[Which parts helped](../experiments/modifications/README.md) in short runs: in translation {} lowered the loss beyond
+chance, in a language model {}.
 
 `transformer-jax conform parsing` (or another task, or the file of one) checks a task.
 
@@ -63,7 +64,17 @@ WITH_BACKENDS = ("attention", "positions")
 def page() -> str:
     """The whole page: a table for each kind of part."""
     kinds = [kind for kind in EXTENSIONS if any(owner == kind for owner, _ in KIT)]
-    return "\n".join([INTRODUCTION, *(table(kind) for kind in kinds), conform_table()])
+    introduction = INTRODUCTION.format(*map(helpful, ("transformer", "language_model")))
+    return "\n".join([introduction, *(table(kind) for kind in kinds), conform_table()])
+
+
+def helpful(model: str) -> str:
+    """How many of the ideas in experiments/modifications lowered the loss of a model beyond chance: ``4 of 25``."""
+    file = RESULTS.parents[1] / "experiments" / "modifications" / "results" / f"{model}.csv"
+    with file.open(encoding="utf-8", newline="") as lines:
+        _, *rows = csv.DictReader(lines)  # The first is the base.
+    lower = [float(row["validation/loss mean"]) < 0 and float(row["validation/loss p_holm"]) < 0.05 for row in rows]
+    return f"{sum(lower)} of {len(rows)}"
 
 
 def table(kind: str) -> str:
@@ -92,14 +103,18 @@ def idea(made: Any) -> str:
 
 
 def paper(made: Any) -> str:
-    """The citation in parentheses at the end of the first line of the module's docstring; raises ValueError without one."""
-    line = (inspect.getdoc(sys.modules[made.__module__]) or "").partition("\n")[0]
-    found = re.search(r"\(([^()]*\d{4}[^()]*)\)\.$", line)
-    if not found:
+    """The citation in parentheses at the end of the first line of the module's docstring; of the part's, if another work.
+
+    Raises ValueError if the module has none.
+    """
+    lines = [(inspect.getdoc(each) or "").partition("\n")[0] for each in (made, sys.modules[made.__module__])]
+    found = [re.search(r"\(([^()]*\d{4}[^()]*)\)\.$", line) for line in lines]
+    own, of_module = (each[1] if each else "" for each in found)
+    if not of_module:
         raise ValueError(
             f"{made.__module__}: its docstring begins with a line that ends in a paper, (Name et al. 2024)."
         )
-    return found[1]
+    return of_module if own.partition(",")[0] in of_module else own
 
 
 def settings(kind: str, name: str) -> str:

@@ -7,6 +7,7 @@ import pytest
 from libraries import library
 
 from transformer_jax.__main__ import main
+from transformer_jax.tools.pictures import panels
 from transformer_jax.tools.word_vectors.formats import read_vectors
 
 library("sklearn", "vectors")
@@ -43,6 +44,19 @@ def test_vectorize(files, capsys):
     assert (files / "m.png").read_bytes()[:4] == (files / "c.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_cooccurrences_are_of_the_words_that_are_kept(files, capsys, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(panels, "draw_heat_map", lambda matrix, path, **names: drawn.append((matrix.tolist(), names)))
+    (files / "docs.txt").write_text("i love you\nlove you and me, love\n")
+    counting = ["--kind=ngrams", "--min_documents=2", f"--input={files}/docs.txt", f"--output={files}/m"]
+    said(capsys, "vectorize", *counting, f"--cooccurrences={files}/c.png", "--window=2")
+    ((table, names),) = drawn
+    assert (files / "m.vocabulary.txt").read_text() == "love\nlove you\nyou\n"
+    assert (names["rows"], names["columns"]) == (["love", "you"],) * 2
+    # Words that are left out count in distances: the last love is 3 words from you.
+    assert table == [[0, 2], [2, 0]]
+
+
 def test_evaluate_and_search(files, capsys):
     vectors = f"--vectors={files}/v.txt"
     sets = f"--test_sets={files}/questions.txt,{files}/pairs.txt"
@@ -72,7 +86,9 @@ def test_convert_and_draw(files, capsys):
 def test_wrong_arguments_are_named(files, capsys):
     (files / "three.txt").write_text("a 1 2\nb 2 1\nc 3 3\n")
     vectors, few = f"--vectors={files}/v.txt", f"--vectors={files}/three.txt"
-    counting = ["vectorize", "--kind=tfidf", f"--input={files}/docs.txt"]
+    counting, sets = ["vectorize", "--kind=tfidf", f"--input={files}/docs.txt"], [f"--test_sets={files}/pairs.txt"]
+    (files / "large.txt").write_text(" ".join(f"w{number}" for number in range(130)))
+    large = [f"--input={files}/large.txt", f"--output={files}/n"]
     cases = [
         (["vectors"], "'' is not an action; give one of evaluate, neighbors, analogy"),
         (["vectors", "neighbours", "king"], "did you mean neighbors?"),
@@ -85,8 +101,18 @@ def test_wrong_arguments_are_named(files, capsys):
         (["vectors", "evaluate", vectors], "--test_sets: is required"),
         (["vectors", "picture", "a", "b", "c", few, f"--output={files}/p.png"], "no other word has a vector"),
         (["vectors", "convert", vectors], "--output: is required"),
+        (["vectors", "convert", vectors, "--output=gs://b/v.bin"], "--output: gs://b/v.bin is in an object store"),
+        (
+            ["vectors", "evaluate", vectors, *sets, "--json=s3://b/r.json"],
+            "--json: s3://b/r.json is in an object store",
+        ),
         ([*counting, f"--output={files}"], "is a folder; give the files a name"),
+        ([*counting, f"--output={files}/n", "--picture=gs://b/p.png"], "--picture: gs://b/p.png is in an object store"),
+        ([*counting, *large, f"--picture={files}/p.png"], "--picture: the matrix is 1 x 130"),
+        ([*counting, *large, f"--cooccurrences={files}/p.png"], "--cooccurrences: the matrix is 130 x 130"),
+        ([*counting, *large, "--characters", f"--cooccurrences={files}/p.png"], "--cooccurrences: counts words, not"),
     ]
     for arguments, message in cases:
         assert main(arguments) == 2, arguments
         assert message in capsys.readouterr().err
+    assert not [*files.glob("n.*"), *files.glob("p.*")]

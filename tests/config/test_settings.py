@@ -12,6 +12,7 @@ from transformer_jax.config.explain import all_explained, explained, settings_pa
 LM, PACKED = "task=language_model & ", "batching.kind=packed & batching.packed_length="
 MIXERS, SMOOTHED = "model.mixers=ssru attention", "training.loss_terms=unigram_smoothing"
 LEARNED = "data.max_source_tokens=32 & model.positions=learned & "
+MUP = "optimizer.name=mup & optimizer.schedule=constant & model.initialization=mup & model.tying=none & "
 REFUSED = [
     ("data.source=sql", "data.source: 'sql' is not one of grammar, copy, reverse, text, mixture, tfds, "),
     ("data.source=text", "data.directory: must be the folder of the text files; or name the files,"),
@@ -85,8 +86,22 @@ NOT_BEGUN = [
     (LM + "decoding.beam_width=4 & decoding.top_k=9", "decoding.top_k: 9 has no effect here: decoding.beam_width=4 is"),
     (LM + "decoding.length_penalty=1", "decoding.length_penalty: 1.0 has no effect here: decoding.beam_width=1 is"),
     ("model.normalization=rezero & model.norm=rmsnorm", "model.norm: rmsnorm has no effect here: model.normalization="),
+    ("model.attention=cosine,qk_norm", "model.attention: cosine and qk_norm both normalize queries; choose one"),
+    ("optimizer.name=mup", "optimizer.name: mup needs a Transformer with model.initialization=mup"),
+    ("optimizer.name=mup & model.kind=rnn", "optimizer.name: mup needs a Transformer with"),
+    (
+        MUP + "model.num_heads=4",
+        "model.attention: optimizer.name=mup needs mup here too: the size of a head is 128, not parts.mup.base_key_size=64",
+    ),
+    (MUP + "model.attention=mup,qk_norm", "model.attention: qk_norm and cosine erase the factor of mup; put mup after"),
+    (MUP + "model.attention=latent,mup", "model.attention: mup does not scale the latent projection; use another"),
+    (MUP + "model.tying=all", "model.tying: mup has other output weights than embeddings, not all; use none"),
+    (MUP + "model.embedding=unscaled", "model.embedding: mup needs scaled, not unscaled"),
+    (MUP + "optimizer.schedule=noam", "optimizer.schedule: noam falls with the width, as the rates of mup do; use"),
 ]
 BEGUN = [
+    MUP + "model.attention=qk_norm,mup",
+    MUP + "model.num_heads=4 & parts.mup.base_key_size=128",
     SMOOTHED + " & training.label_smoothing=0",
     LM + "decoding.beam_width=4 & decoding.length_penalty=1",
     LM + "decoding.top_k=9 & decoding.temperature=0.8",

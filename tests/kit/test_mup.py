@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.config import ConfigError, from_dict, hyperparameters_of
+from transformer_jax.config import ConfigError, hyperparameters_of
 from transformer_jax.config.plugins import registered
 from transformer_jax.layers.site import Site
 from transformer_jax.tools.pictures.coordinate_check import coordinate_sizes, model_of
@@ -30,13 +30,9 @@ def test_rates_and_initial_values_follow_the_table():
     assert initial == pytest.approx(dict.fromkeys(shapes, 1.0) | changed)
 
 
-def test_parts_that_do_not_fit_are_refused():
-    rule = registered("initialization")["mup"]
+def test_the_initialization_needs_the_optimizer():
     with pytest.raises(ConfigError, match=r"optimizer\.name=mup"):
-        rule(None, model_of(64, is_mup=False).model, None, "embedding/table")
-    tied = from_dict({"optimizer": {"name": "mup"}})
-    with pytest.raises(ConfigError, match=r"model\.tying: .* use none"):
-        rule(tied.parts["mup"], tied.model, None, "embedding/table")
+        registered("initialization")["mup"](None, model_of(64, is_mup=False).model, None, "embedding/table")
 
 
 @pytest.mark.slow

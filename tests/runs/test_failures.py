@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -79,6 +80,16 @@ def test_updates_that_are_not_finite_are_skipped_and_counted(cache, tmp_path, mo
         train(config, tmp_path)
     records = [record for record in read_metrics(tmp_path / "metrics.jsonl") if "train/loss" in record]
     assert [record.get("train/skipped_updates") for record in records] == [None, None, None, 1, 1, 2, 2, 2]
+
+
+def test_an_evaluation_without_the_selection_metric_fails_in_the_dry_run(cache, tmp_path, monkeypatch):
+    config = tiny_config(cache, num_updates=6, evaluate_every=3)
+    found = SimpleNamespace(metrics={"loss": 1.0, "chrf": 2.0}, summary="")
+    monkeypatch.setattr(TranslationTask, "validate", lambda *arguments, **options: found)
+    with pytest.raises(ConfigError, match="evaluation.selection: the evaluation has no bleu; choose one of loss, chrf"):
+        train(config, tmp_path)
+    monkeypatch.undo()
+    assert not read_metrics(tmp_path / "metrics.jsonl")
 
 
 def test_a_validation_loss_that_is_not_finite_is_never_the_best(cache, tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import shutil
 import signal
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from run_settings import tiny_config
@@ -78,6 +79,15 @@ def test_a_stated_width_is_searched_though_validations_have_another(whole, tmp_p
     flags = ["evaluate", f"--workdir={folder}", "--watch", "--trust_config", "--config.decoding.beam_width=7"]
     assert main(flags) == 130
     assert widths == [(7, 0)]
+
+
+def test_scores_without_the_selection_metric_are_refused_and_not_written(whole, config, tmp_path, monkeypatch):
+    found = SimpleNamespace(metrics={"loss": 1.0}, summary="")
+    monkeypatch.setattr(TranslationTask, "validate", lambda *arguments, **options: found)
+    folder = copy_until(6, whole, tmp_path / "run")
+    with pytest.raises(ConfigError, match="evaluation.selection: the evaluation has no bleu; choose one of loss"):
+        watched(folder, config)
+    assert not (folder / "evaluate-validation" / "metrics.jsonl").read_text()
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from transformer_jax.commands.run_flags import chosen_runs, run_config, run_flag
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, difference
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import text_table
-from transformer_jax.runtime.atomic_files import appearing_folder, require_writable
+from transformer_jax.runtime.atomic_files import appearing_folder, require_local, require_writable
 from transformer_jax.tools.interop.formats import EXPORTED, IMPORTED, format_module, open_counterpart
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ def verify(values: flags.Values) -> int:
 
 
 def _new_folder(name: str, flag: str) -> Path:
+    require_local(name, flag)
     folder = Path(name).expanduser().resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{flag}: {folder} exists already; give a new folder")

@@ -1,12 +1,19 @@
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import text_table
-from transformer_jax.runtime.atomic_files import require_writable
-from transformer_jax.tools.word_vectors.vectorizers import KINDS, Counted, CountingConfig
+from transformer_jax.runtime.atomic_files import require_local, require_writable
+from transformer_jax.tools.word_vectors.vectorizers import (
+    KINDS,
+    Counted,
+    CountingConfig,
+    cooccurrence_table,
+    count_documents,
+    write_counts,
+)
 
 
 @flags.command(
@@ -22,7 +29,7 @@ from transformer_jax.tools.word_vectors.vectorizers import KINDS, Counted, Count
     flags.string("query", None, "print the documents nearest to this text"),
     flags.integer("count", 10, "how many terms and documents to print", lower_bound=1),
     flags.string("picture", None, "PNG: draw the matrix, of a few sentences"),
-    flags.string("cooccurrences", None, "PNG: draw how often words are near each other"),
+    flags.string("cooccurrences", None, "PNG: draw how often words of the vocabulary are near each other"),
     flags.integer("window", 5, "of --cooccurrences: maximum distance in words", lower_bound=1),
 )
 def vectorize(values: flags.Values) -> int:
@@ -49,11 +56,21 @@ def vectorize(values: flags.Values) -> int:
     path, stem = Path(values.input).expanduser(), Path(values.output).expanduser()
     if stem.is_dir() or values.output.endswith("/"):
         raise ConfigError(f"--output: {stem} is a folder; give the files a name in it, for example {stem / 'counts'}")
-    from transformer_jax.tools.word_vectors.vectorizers import count_corpus
-
+    if values.cooccurrences and config.characters:
+        raise ConfigError("--cooccurrences: counts words, not characters; leave out --characters")
+    for flag in ("picture", "cooccurrences"):
+        require_local(values[flag].value or "", f"--{flag}")
     require_writable(stem.parent, "--output")
-    result = count_corpus(path, config, stem, document=values.document, query=values.query, count=values.count)
-    matrix = result.counted.matrix
+    counted = count_documents(read_lines(path), config, str(path))
+    matrix = counted.matrix
+    # Not sequences of them.
+    words = [term for term in counted.terms if " " not in term]
+    for flag, shape in (("picture", matrix.shape), ("cooccurrences", (len(words), len(words)))):
+        if values[flag].value:
+            from transformer_jax.tools.pictures.panels import require_drawable
+
+            require_drawable(shape, f"--{flag}")
+    result = write_counts(counted, path, stem, document=values.document, query=values.query, count=values.count)
     rows, columns = matrix.shape
     empty = int((matrix.sum(axis=1) == 0).sum())
     table = [
@@ -72,26 +89,22 @@ def vectorize(values: flags.Values) -> int:
         print(text_table(nearest, "lrl") if nearest else "  none")
     files = [f"{stem}.npz", f"{stem}.vocabulary.txt"]
     if values.picture or values.cooccurrences:
-        files += _draw(values, path, config, result.counted)
+        files += _draw(values, path, config, counted, words)
     print("\n" + "\n".join(files))
     return 0
 
 
-def _draw(values: flags.Values, path: Path, counting: CountingConfig, counted: Counted) -> list[str]:
+def _draw(values: flags.Values, path: Path, counting: CountingConfig, counted: Counted, words: list[str]) -> list[str]:
     """Draws the pictures, for a few short documents; returns their paths."""
-    from transformer_jax.tools.pictures.panels import draw_heat_map, require_drawable
-    from transformer_jax.tools.word_vectors.vectorizers import cooccurrence_table
+    from transformer_jax.tools.pictures.panels import draw_heat_map
 
     drawn = []
     if values.picture:
-        require_drawable(counted.matrix.shape, "--picture")
         texts = [_shortened(text, 40) for text in read_lines(path)]
         matrix = counted.matrix.toarray()
         drawn.append(draw_heat_map(matrix, values.picture, rows=texts, columns=list(counted.terms), title=values.kind))
     if values.cooccurrences:
-        words_alone = replace(counting, kind="bag_of_words", n=1)
-        words, table = cooccurrence_table(read_lines(path), words_alone, values.window)
-        require_drawable(table.shape, "--cooccurrences")
+        table = cooccurrence_table(read_lines(path), counting, words, values.window)
         title = f"words at most {values.window} apart"
         drawn.append(draw_heat_map(table, values.cooccurrences, rows=words, columns=words, title=title))
     return [str(each) for each in drawn]

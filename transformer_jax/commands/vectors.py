@@ -7,7 +7,7 @@ from transformer_jax.commands.flags import Action
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, require_task
 from transformer_jax.config import ConfigError, DataError, load_run_config
 from transformer_jax.evaluation.text_table import text_table
-from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.runtime.atomic_files import require_local, write_whole
 
 if TYPE_CHECKING:
     from transformer_jax.tools.word_vectors.neighbors import Neighbor
@@ -174,6 +174,8 @@ def vectors(values: flags.Values) -> int:
     action, words = flags.chosen_action("vectors", ACTIONS, values, SOURCE_FLAGS)
     if "output" in action.flags and not values.output:
         raise ConfigError("--output: is required; give a file to write")
+    for flag in ("output", "json"):
+        require_local(values[flag].value or "", f"--{flag}")
     # Before JAX starts.
     if bool(values.vectors) == bool(values.workdir):
         raise ConfigError("--vectors: give a file of word vectors, or a run of them with --workdir, one of the two")

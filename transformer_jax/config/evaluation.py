@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from transformer_jax.config.checks import check_settings, setting
+from transformer_jax.config.checks import check_settings, require, setting
 from transformer_jax.config.languages import (
     BLEU_TOKENIZERS,
     WITH_TER_OF_CHARACTERS,
@@ -50,6 +50,12 @@ class Metric(NamedTuple):
     def key(self) -> str:
         """The name in the log of a run: ``validation/bleu``."""
         return f"validation/{self.name}"
+
+    def value_in(self, metrics: Mapping[str, float]) -> float:
+        """Its value among the ``metrics`` of an evaluation; raises ConfigError if they lack it."""
+        problem = f"the evaluation has no {self.name}; choose one of {', '.join(metrics)}"
+        require(self.name in metrics, "evaluation.selection", problem)
+        return metrics[self.name]
 
     def is_better(self, value: float, than: float) -> bool:
         return value > than if self.direction == "maximize" else value < than

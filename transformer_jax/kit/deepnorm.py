@@ -43,5 +43,8 @@ class DeepNormResidual(Residual):
 
 @register("initialization", "deepnorm")
 def deepnorm(settings: None, config: Any, site: Site, path: str) -> float:
-    """Values, outputs of attention and feed-forward kernels times beta, which shrinks with the depth (Wang et al. 2022)."""
+    """Values, outputs of attention and feed-forward kernels times beta, which shrinks with the depth (Wang et al. 2022).
+
+    The paper has no gates; ``gate_kernel`` is scaled as ``wide_kernel`` is.
+    """
     return factors(config, site.stack)[1] if re.search(SCALED, path) else 1.0

@@ -8,7 +8,7 @@ import jax
 import optax
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int
-from transformer_jax.config import Hyperparameters
+from transformer_jax.config import ExperimentConfig, Hyperparameters
 from transformer_jax.config.checks import require, setting
 from transformer_jax.config.plugins import register
 from transformer_jax.layers.modified_attention import AttentionChange
@@ -32,6 +32,26 @@ class MupSettings:
     base_width: int = setting(128, "model.d_model of the model that was tuned.")
     base_key_size: int = setting(64, "Size of its heads.")
 
+    def check_new_run(self, config: ExperimentConfig) -> None:
+        """Raises ConfigError unless the settings select all of muP, and nothing that it does not scale."""
+        model, parts = config.model, [(each.kind, each.name) for each in config.selections]
+        attention = [name for kind, name in parts if kind == "attention"]
+        is_mup, needs = ("initialization", "mup") in parts, "mup needs a Transformer with model.initialization=mup"
+        require(is_mup, "optimizer.name", needs)
+        scales = "mup" in attention or model.head_key_size == self.base_key_size
+        sizes = f"{model.head_key_size}, not parts.mup.base_key_size={self.base_key_size}"
+        require(scales, "model.attention", f"optimizer.name=mup needs mup here too: the size of a head is {sizes}")
+        in_order = [name for name in attention if name in ("qk_norm", "cosine", "mup")]
+        is_last, problem = in_order[-1:] == ["mup"], "qk_norm and cosine erase the factor of mup; put mup after them"
+        require(is_last or "mup" not in in_order, "model.attention", problem)
+        problem = "mup does not scale the latent projection; use another attention"
+        require("latent" not in attention, "model.attention", problem)
+        is_tied, problem = model.tying in ("all", "output"), "mup has other output weights than embeddings"
+        require(not is_tied, "model.tying", f"{problem}, not {model.tying}; use none")
+        require(model.embedding == "scaled", "model.embedding", f"mup needs scaled, not {model.embedding}")
+        problem = "noam falls with the width, as the rates of mup do; use another, such as cosine"
+        require(config.optimizer.schedule != "noam", "optimizer.schedule", problem)
+
 
 def exponents(path: str) -> tuple[float, float]:
     """Of the initial value and of the rate of a parameter."""
@@ -42,8 +62,8 @@ def exponents(path: str) -> tuple[float, float]:
 def adam(settings: MupSettings, hyperparameters: Hyperparameters) -> list[optax.GradientTransformation]:
     """Adam with a learning rate by kind of parameter; use another schedule than noam (Yang et al. 2022, table 3).
 
-    Set model.initialization=mup and model.attention=mup too, which have the rest of the table. Decoupled weight decay is the
-    same at all widths.
+    model.initialization=mup and, where heads grow, model.attention=mup have the rest of the table. Decoupled weight decay is
+    the same at all widths.
     """
 
     def scaled(key_path: tuple, update: AnyArray) -> AnyArray:
@@ -61,11 +81,6 @@ def adam(settings: MupSettings, hyperparameters: Hyperparameters) -> list[optax.
 def initial(settings: MupSettings | None, config: Any, site: Site, path: str) -> float:
     """Smaller output weights, for optimizer.name=mup and an output that shares no embedding (Yang et al. 2022, table 3)."""
     require(settings is not None, "model.initialization", "mup needs optimizer.name=mup")
-    has_latent = "latent" in getattr(config, "attention", "").split(",")
-    require(not has_latent, "model.attention", "mup does not scale the latent projection; use another attention")
-    is_tied, problem = config.tying in ("all", "output"), "mup has other output weights than embeddings"
-    require(not is_tied, "model.tying", f"{problem}, not {config.tying}; use none")
-    require(config.embedding == "scaled", "model.embedding", f"mup needs scaled, not {config.embedding}")
     ratio: float = config.d_model / settings.base_width  # type: ignore[union-attr]
     return ratio ** exponents(path)[0]
 

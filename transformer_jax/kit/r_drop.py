@@ -1,4 +1,4 @@
-"""R-Drop: two passes with different dropout masks, at twice the cost, shall predict the same (Wu et al. 2021)."""
+"""R-Drop: a loss for different predictions of two passes with other dropout masks, at twice the cost (Wu et al. 2021)."""
 
 from dataclasses import dataclass
 

@@ -27,7 +27,7 @@ matmul = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 class SoapSettings:
     """Settings of the bases; the moments and the covariances have optimizer.b1 and b2, both 0.95 in the paper."""
 
-    precondition_every: int = setting(10, "Updates from one turn of the bases to the next.")
+    precondition_every: int = setting(10, "Updates from one change of the bases to the next.")
     max_size: int = setting(2048, "Largest side of a matrix that gets a basis; a longer one keeps its axes.")
 
 
@@ -70,16 +70,16 @@ def soap(settings: SoapSettings, hyperparameters: Hyperparameters) -> list[optax
             mean, square = rotated(mu, bases) / (1 - b1**count), nu / (1 - b2**count)
             return rotated(mean / (jnp.sqrt(square) + hyperparameters.epsilon), bases, back=True)
 
-        # After the step: an update is not rotated by bases that its own gradient turned.
+        # After the step: an update is not rotated by bases that its own gradient changed.
         kind = jnp.where(number == 0, 0, jnp.where(number % settings.precondition_every == 0, 1, 2))
-        turns = (
+        changes = (
             lambda covariance, basis: jnp.linalg.eigh(covariance)[1][:, :, ::-1],  # The largest eigenvalue first.
             lambda covariance, basis: jnp.linalg.qr(matmul(covariance, basis))[0],  # Power iteration (algorithm 4).
             lambda covariance, basis: basis,
         )
         # Preflight and duels read in the scope how often the bases change.
         with jax.named_scope(f"once_in_{settings.precondition_every}"):
-            bases = lax.switch(kind, [partial(jax.tree.map, turn) for turn in turns], covariances, state.bases)
+            bases = lax.switch(kind, [partial(jax.tree.map, change) for change in changes], covariances, state.bases)
         updates = jax.tree.map(step, mu, nu, state.bases)
         return updates, SoapState(optax.safe_increment(number), mu, nu, covariances, bases)
 
@@ -112,6 +112,6 @@ def rotated(leaf: Array, bases: Sides, back: bool = False) -> Array:
     """Q_Lᵀ G Q_R, or ``back`` from it, in the shape of the parameter."""
     matrices = as_matrices(leaf, bases)
     for basis in bases:
-        turn = basis if basis is None or back else basis.mT
-        matrices = (matrices if turn is None else matmul(turn, matrices)).mT
+        basis = basis if basis is None or back else basis.mT
+        matrices = (matrices if basis is None else matmul(basis, matrices)).mT
     return matrices.reshape(leaf.shape)

@@ -1,4 +1,4 @@
-"""The z-loss keeps logits near 0, where bfloat16 is exact (Chowdhery et al. 2022, PaLM, section 5; Zoph et al. 2022)."""
+"""The z-loss keeps output logits near 0, where bfloat16 rounds less (Chowdhery et al. 2022, PaLM, section 5)."""
 
 from dataclasses import dataclass
 

@@ -186,7 +186,7 @@ def validate(run: TrainingRun) -> None:
     run.record(run.validated)
     if not math.isfinite(found.metrics["loss"]):
         raise TrainingDiverged(f"update {run.number}: the validation loss is {found.metrics['loss']}; {_remedy(run)}")
-    run.score = found.metrics[selection.name]
+    run.score = selection.value_in(found.metrics)
     is_best = run.counters.add_validation(run.score, selection)
     best = "none finite so far" if run.counters.best is None else f"best {selection.text(run.counters.best)}"
     best = "the best so far" if is_best else best
@@ -262,7 +262,8 @@ def save_locally(run: TrainingRun) -> None:
 def dry_run(run: TrainingRun) -> None:
     """Evaluates, decodes and saves the first state, so that none of these fails for the first time after hours.
 
-    Its evaluation counts as start-up. Raises KeyboardInterrupt where a signal interrupts it: there is nothing to save.
+    Its evaluation counts as start-up. Raises KeyboardInterrupt where a signal interrupts it: there is nothing to save;
+    ConfigError where the evaluation lacks the selection metric.
     """
     done = "saving done"
     if run.config.training.evaluate_every:
@@ -272,6 +273,7 @@ def dry_run(run: TrainingRun) -> None:
                 evaluation = run.task.validate(run.evaluated_params, "validation", limit=examples)
         except CutShort:
             raise KeyboardInterrupt(run.interruption.number) from None
+        run.config.selection.value_in(evaluation.metrics)
         done = f"evaluation, decoding and saving done (untrained: {evaluation.summary})"
     save(run)
     run.checkpoints.wait()

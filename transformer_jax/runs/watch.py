@@ -35,7 +35,7 @@ def watch(
     Checkpoints that the run deletes before or while they are read are left out. ``config``: of the run, perhaps with other
     decoding settings.
     Raises DataError, before it waits, when the data has no such split; ConfigError when ``folder`` holds scores of other
-    decoding settings, or another process is writing them.
+    decoding settings, another process is writing them, or the evaluation lacks the selection metric.
     """
     task_class(config.task).require_split(config, split)
     run.require_no_links()
@@ -107,11 +107,11 @@ def _scored(
             pause()
             continue
         evaluation = task.validate(params, split)
+        found[step] = selection.value_in(evaluation.metrics)
         metrics = {f"{split}/{name}": value for name, value in evaluation.metrics.items()}
         log.write(step, metrics)
         log.sync()
         tensorboard.write(step, metrics)
-        found[step] = evaluation.metrics[selection.name]
         best = selection.best_step({number: value for number, value in found.items() if value is not None})
         remark = "the best so far"
         if best != step:

@@ -22,6 +22,7 @@ CODES = BpeCodesTokenizer(MERGES, [*SPECIAL, "low", "lo@@", "w@@", "er", "n@@", 
 
 def test_the_first_learned_merge_comes_first_words_come_back_and_unknown_ones_are_marked():
     assert CODES.pieces(CODES.encode("low lower newer")) == ["low", "lo@@", "w@@", "er", "n@@", "e@@", "w@@", "er"]
+    assert CODES.split("low  lo\u00a0w ") == ["low", "lo@@", "\u00a0@@", "w"]
     assert merged(["a", "b", "a", "b", "c"], ("a", "b")) == ["ab", "ab", "c"]
     assert CODES.decode(CODES.encode("low lower")) == "low lower"
     assert CODES.decode([*CODES.encode("low q"), 2]) == "low <unk>"

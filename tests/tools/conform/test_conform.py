@@ -234,6 +234,11 @@ def test_a_model_that_cannot_be_built_is_one_finding_with_the_line(tmp_path):
     assert f"{file}, line 7: TypeError: " in found.detail and "num_heads" in found.detail
 
 
+@pytest.mark.parametrize("kind", ["optimizer", "attention", "initialization"])
+def test_mup_is_checked_with_all_of_its_parts(kind):
+    trial_config("translation", Idea(kind, "mup").settings({}), small=True).check_new_run()
+
+
 def test_models_have_the_settings_of_their_parts_and_the_base_has_none():
     idea, stated = Idea("attention", "grouped_query"), {"parts": {"grouped_query": {"key_value_heads": 1}}}
     trial = Trial(trial_config("language_model", idea.settings(stated)))

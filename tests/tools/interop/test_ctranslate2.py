@@ -40,6 +40,14 @@ def test_outputs_and_greedy_translations_are_the_same(settings, tmp_path):
     assert (found.sentences, found.divergences) == (3, ())
 
 
+@pytest.mark.parametrize(("of_kit", "of_core"), [("swiglu", "gated_silu"), ("geglu", "gated_gelu")])
+def test_gates_of_the_kit_are_those_of_the_core(of_kit, of_core, tmp_path):
+    for name in (of_kit, of_core):
+        (tmp_path / name).mkdir()
+        ctranslate2.export(small_model(feed_forward=name).opened(), tmp_path / name)
+    assert (tmp_path / of_kit / "model.bin").read_bytes() == (tmp_path / of_core / "model.bin").read_bytes()
+
+
 @pytest.mark.parametrize(
     "settings", [{"attention": "rectified"}, {"embedding": "zero_padding"}, {"d_key": 4}, {"positions": "none"}]
 )

@@ -102,3 +102,10 @@ def test_files_that_cannot_be_read_are_named(theirs, tmp_path):
         with pytest.raises(DataError, match=problem):
             fairseq.read(tmp_path)
         (tmp_path / name).write_bytes(before)
+
+
+def test_only_spaces_separate_tokens(tmp_path):
+    (tmp_path / "dict.de.txt").write_text("\u3000a 7\n", encoding="utf-8")
+    (tmp_path / "codes").write_text("#version: 0.2\n\u00a0 a</w>\n\nb\u2009 c 12\n", encoding="utf-8")
+    assert fairseq._dictionary(tmp_path / "dict.de.txt")[4:] == ["\u3000a"]
+    assert fairseq._merges(tmp_path / "codes") == [("\u00a0", "a</w>"), ("b\u2009", "c")]

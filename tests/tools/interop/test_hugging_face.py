@@ -1,6 +1,7 @@
 """Models of the library transformers, both ways: Marian, M2M-100, GPT-2."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -205,9 +206,11 @@ def test_m2m_computes_the_same_here_and_in_ctranslate2(m2m, tmp_path):
 
 
 def test_languages_are_asked_for_and_known(m2m, tmp_path, capsys):
+    # Before weights are read: there are none.
+    folder = shutil.copytree(m2m, tmp_path / "m2m", ignore=shutil.ignore_patterns("model.safetensors"))
     with pytest.raises(ConfigError, match="--target_language: 'tlh' is not a language of this model; it has af, am, "):
-        hugging_face.read(m2m, **LANGUAGES | {"target_language": "tlh"})
-    command = ["import", "--format=huggingface", f"--input={m2m}", f"--workdir={tmp_path}/run"]
+        hugging_face.read(folder, **LANGUAGES | {"target_language": "tlh"})
+    command = ["import", "--format=huggingface", f"--input={folder}", f"--workdir={tmp_path}/run"]
     assert main([*command, "--source_language=en"]) == 2
     assert "--target_language: '' is not a language of this model" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [folder]

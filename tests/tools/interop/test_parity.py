@@ -1,9 +1,15 @@
 """When a comparison holds, and when it does not."""
 
+import re
+from dataclasses import replace
+
+import jax
 import numpy as np
 import pytest
+from tools.interop.small_models import small_model
 
 from transformer_jax.config import DataError
+from transformer_jax.sequence_types import Tokens
 from transformer_jax.tools.interop.parity import Check, Comparison, Divergence, Tolerance, differences
 
 NEVER = -1e9
@@ -35,3 +41,12 @@ def test_each_bound_can_fail():
         {"checks": (Check("tokenized alike", 8, 9),)},
     ):
         assert not whole._replace(**changed).holds, changed
+
+
+def test_products_are_exact_on_every_device_whatever_the_decoding():
+    made = small_model()
+    rounded = replace(made.config, decoding=replace(made.config.decoding, compute_dtype="bfloat16"))
+    model, ids = replace(made, config=rounded).opened(), Tokens.from_ids(np.ones((1, 4), np.int32))
+    program = jax.make_jaxpr(lambda params: model.model.apply({"params": params}, ids, ids, train=False))(model.params)
+    assert {*re.findall(r"precision=(.*)", str(program))} == {"(Precision.HIGHEST, Precision.HIGHEST)"}
+    assert "bf16" not in str(program)

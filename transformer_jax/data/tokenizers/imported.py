@@ -94,7 +94,7 @@ class BpeCodesTokenizer(PiecesTokenizer):
         return surfaces
 
     def split(self, text: str) -> list[str]:
-        return [piece for word in text.split() for piece in self._subwords(word)]
+        return [piece for word in text.split(" ") if word for piece in self._subwords(word)]
 
     def _segmented(self, word: str) -> list[str]:
         parts = [*word[:-1], word[-1] + END_OF_WORD]

@@ -51,7 +51,10 @@ NEEDED: dict[str, dict[str, Any]] = {
         "model": {"tying": "output"},
     },
     "load_balance": {"model": {"feed_forward": "mixture_of_experts"}},
-    "mup": {"optimizer": {"name": "mup"}, "model": {"tying": "none"}},
+    "mup": {
+        "optimizer": {"name": "mup"},
+        "model": {"initialization": "mup", "attention": "mup", "tying": "none"},
+    },
     "gradient_noise": {"batching": {"accumulation_steps": 2}},
     **{name: {"model": {"bidirectional_encoder": False}} for name in ("dot", "scaled_dot")},
 }

@@ -36,6 +36,8 @@ ACTIVATIONS = {
     "silu": "SWISH",
     "gated_gelu": "GELUTanh",
     "gated_silu": "SWISH",
+    "geglu": "GELUTanh",
+    "swiglu": "SWISH",
 }
 # Differences of a token's log-probability that rounded weights explain. Measured maximum and mean: 0.13 and 0.010 with int8,
 # 0.04 and 0.022 with int8 at base size, 0.004 and 0.0006 with float16. With int8 the maximum over many tokens has outliers, so
@@ -63,7 +65,7 @@ def export(model: OpenedModel, folder: Path, texts: Sequence[str] = (), *, quant
         activation=getattr(specs.Activation, ACTIVATIONS[config.feed_forward]),
         alignment_layer=-1,
         alignment_heads=0,
-        ffn_glu=config.feed_forward.startswith("gated"),
+        ffn_glu="decoder_layers_0/feed_forward/gate_kernel" in model.named,
     )
     # The quantizer modifies the arrays.
     matrices = {name: np.array(leaf) for name, leaf in as_matrices(model.named).items()}

@@ -141,7 +141,7 @@ def _dictionary(path: Path) -> list[str]:
     """Tokens by id, from lines of a token and its count."""
     lines = list(read_lines(path))
     for number, line in enumerate(lines, start=1):
-        if not re.fullmatch(r"\S+ \d+( #fairseq:overwrite)?", line):
+        if not re.fullmatch(r"[^ ]+ \d+( #fairseq:overwrite)?", line):
             raise DataError(f"{path}, line {number}: expected a token and its count, found {line[:80]!r}")
     return [*SPECIAL_TOKENS, *(line.split(" ")[0] for line in lines)]
 
@@ -176,7 +176,8 @@ def _merges(path: Path) -> list[tuple[str, str]]:
     """Merges in the order of learning, from a file of fastBPE or subword-nmt (version 0.2)."""
     merges = []
     for number, line in enumerate(read_lines(path), start=1):
-        parts = line.split()
+        # Merges may have other white space, such as a no-break space.
+        parts = [part for part in line.split(" ") if part]
         if number == 1 and parts[:1] == ["#version:"]:
             if parts[1:] != ["0.2"]:
                 problem = "only #version: 0.2 is supported, which marks word ends inside merges"

@@ -36,10 +36,10 @@ def read(folder: Path, source_language: str = "", target_language: str = "") -> 
     # The default of M2M-100, where it is not stated.
     theirs = {"scale_embedding": True} | read_object(folder / "config.json")
     model = model_settings(theirs, {"model_type": MODEL_TYPE}) | {"normalization": "pre", "positions": "fairseq"}
-    state = layers_and_tables(folder)
     by_id = pieces_by_id(folder)
     languages = {"source_language": source_language, "target_language": target_language}
     prefixes = [language_token(by_id, language, f"--{flag}") for flag, language in languages.items()]
+    state = layers_and_tables(folder)
     try:
         orders = vocabulary_orders(folder, theirs)
         tables = tables_of(state, theirs.get("tie_word_embeddings", True))

@@ -141,7 +141,10 @@ def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str
 
 
 def _in_float32(config: ExperimentConfig) -> ExperimentConfig:
-    return replace(config, model=replace(config.model, compute_dtype="float32"))
+    """``config`` with float32 products that are exact on every device, also in decoding."""
+    exact = {"compute_dtype": "float32_exact"}
+    decoding = replace(config.decoding, **exact) if hasattr(config.decoding, "compute_dtype") else config.decoding
+    return replace(config, model=replace(config.model, **exact), decoding=decoding)
 
 
 @dataclass(frozen=True)

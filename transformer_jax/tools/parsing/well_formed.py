@@ -20,15 +20,15 @@ START, OPEN, CLOSE, WORD, POSITION, OTHER = range(6)
 class Prefix(NamedTuple):
     """The symbols of a hypothesis so far: the kind of its ``last`` symbol, the labels of ``depth`` open constituents.
 
-    ``words`` are still to come, after ``written`` ones, in ``room`` tokens with EOS. ``labels`` [B, W, 64] are ids of opening
-    symbols, or empty.
+    ``words`` are still to come, after ``written`` ones, in ``capacity`` tokens with EOS. ``labels`` [B, W, 64] are ids of
+    opening symbols, or empty.
     """
 
     last: Int[Array, "B W"]
     depth: Int[Array, "B W"]
     words: Int[Array, "B W"]
     written: Int[Array, "B W"]
-    room: Int[Array, "B W"]
+    capacity: Int[Array, "B W"]
     labels: Int[Array, "B W M"]
 
 
@@ -37,7 +37,7 @@ def well_formed(
 ) -> Constraint:
     """The constraint for one linearization; ``longest``: maximum length of a sequence of the model.
 
-    A constituent has at least one word, the root has them all, and no more than 64 are open. Before each symbol there is room
+    A constituent has at least one word, the root has them all, and no more than 64 are open. The tokens that are left suffice
     for the shortest completion. A sentence whose own limit is too short for any tree has none.
     """
     in_order = data.linearization == "in_order"
@@ -56,12 +56,12 @@ def well_formed(
 
     def start(source_ids: Int[Array, "B S"], beam_width: int) -> Prefix:
         words = jnp.sum(jnp.asarray(begins_word)[source_ids], axis=1, dtype=jnp.int32)
-        room = jnp.sum(source_ids != PAD_ID, axis=1, dtype=jnp.int32) + decoding.max_extra_tokens
-        room = room if longest is None else jnp.minimum(room, longest)
-        words, room = (jnp.tile(each[:, None], (1, beam_width)) for each in (words, room))
+        capacity = jnp.sum(source_ids != PAD_ID, axis=1, dtype=jnp.int32) + decoding.max_extra_tokens
+        capacity = capacity if longest is None else jnp.minimum(capacity, longest)
+        words, capacity = (jnp.tile(each[:, None], (1, beam_width)) for each in (words, capacity))
         zeros = jnp.zeros_like(words)
         return Prefix(
-            zeros, zeros, words, zeros, room, jnp.zeros((*words.shape, MAX_DEPTH if has_labels else 0), jnp.int32)
+            zeros, zeros, words, zeros, capacity, jnp.zeros((*words.shape, MAX_DEPTH if has_labels else 0), jnp.int32)
         )
 
     def advance(state: Prefix, token_ids: Int[Array, "B W"]) -> Prefix:
@@ -70,22 +70,22 @@ def well_formed(
         is_top = jax.nn.one_hot(state.depth, state.labels.shape[2], dtype=bool)
         labels = jnp.where(is_top & opens[:, :, None], token_ids[:, :, None], state.labels)
         depth, words, written = state.depth + opens - closes, state.words - is_word, state.written + is_word
-        after = Prefix(kind, depth, words, written, state.room - 1, labels)
+        after = Prefix(kind, depth, words, written, state.capacity - 1, labels)
         is_start = token_ids == BOS_ID
         return jax.tree.map(
             lambda old, new: jnp.where(jnp.expand_dims(is_start, tuple(range(2, old.ndim))), old, new), state, after
         )
 
     def allowed(state: Prefix) -> Bool[Array, "B W V"]:
-        last, depth, words, written, room, labels = state
+        last, depth, words, written, capacity, labels = state
         is_start, is_closed, is_position = last == START, (depth == 0) & (last == CLOSE), last == POSITION
         needed = 2 * words - is_position if has_positions else words
         # Tokens that the shortest completion needs, EOS included, after opening one constituent more.
-        is_deeper = (depth < MAX_DEPTH) & (room - 1 >= needed + depth + 2)
+        is_deeper = (depth < MAX_DEPTH) & (capacity - 1 >= needed + depth + 2)
         if in_order:
             may_open = is_deeper & ((last == WORD) | (last == CLOSE))
             # What closes the last open constituent too early needs another around it.
-            may_close = (depth > 0) & ((depth > 1) | (words == 0) | (room - 1 >= needed + 3))
+            may_close = (depth > 0) & ((depth > 1) | (words == 0) | (capacity - 1 >= needed + 3))
             may_write = (words > 0) & (is_start | (depth > 0))
             may_end = is_closed & (words == 0)
         else:

@@ -1,7 +1,7 @@
 """Documents as rows of counts by scikit-learn's vectorizers: one-hot, bag of words, n-grams and TF-IDF."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 KINDS = ("one_hot", "bag_of_words", "ngrams", "tfidf")
 TOKEN_PATTERN = r"(?u)\b\w+\b"
 """Words of one letter or more; scikit-learn's own default would drop "I" and "a"."""
-MOST_WORDS = 2_000
-"""Maximum number of words of a co-occurrence table."""
 
 
 @dataclass(frozen=True)
@@ -90,23 +88,21 @@ def top_terms(row: "csr_array", terms: tuple[str, ...], count: int) -> list[tupl
     return sorted(weights, key=lambda pair: (-pair[1], pair[0]))[:count]
 
 
-class CountedCorpus(NamedTuple):
-    """The counts, the top terms of a document, and the documents nearest to a query: (cosine, number, text)."""
+class Lookup(NamedTuple):
+    """The text and the top terms of a document, and the documents nearest to a query: (cosine, number, text)."""
 
-    counted: Counted
     document: str
     top_terms: list[tuple[str, float]]
     nearest: list[tuple[float, int, str]]
 
 
-def count_corpus(
-    path: Path, counting: CountingConfig, stem: Path, *, document: int = 0, query: str | None = None, count: int = 10
-) -> CountedCorpus:
-    """Writes STEM.npz for ``scipy.sparse.load_npz``, and STEM.vocabulary.txt; documents are lines, numbered from 1.
+def write_counts(
+    counted: Counted, path: Path, stem: Path, *, document: int = 0, query: str | None = None, count: int = 10
+) -> Lookup:
+    """Writes STEM.npz for ``scipy.sparse.load_npz``, and STEM.vocabulary.txt, of the documents in ``path``, numbered from 1.
 
-    Raises DataError if the file cannot be read, and as ``count_documents`` does; ConfigError if ``document`` does not exist.
+    Raises ConfigError if ``document`` does not exist.
     """
-    counted = count_documents(read_lines(path), counting, str(path))
     matrix, terms, vectorize = counted
     if document > matrix.shape[0]:
         raise ConfigError(f"--document: {document:,} of {matrix.shape[0]:,}; they count from 1")
@@ -124,25 +120,21 @@ def count_corpus(
     shown = {document - 1, *best}
     texts = {row: text for row, text in enumerate(read_lines(path)) if row in shown}
     nearest = [(float(scores[row]), row + 1, texts[row]) for row in best]
-    return CountedCorpus(counted, texts.get(document - 1, ""), top, nearest)
+    return Lookup(texts.get(document - 1, ""), top, nearest)
 
 
-def cooccurrence_table(documents: Iterable[str], counting: CountingConfig, window: int) -> tuple[list[str], np.ndarray]:
-    """Words in alphabetical order, and symmetric counts ``[V, V]`` of pairs at most ``window`` words apart in a document.
-
-    Raises DataError unless there are 1 to ``MOST_WORDS`` words.
-    """
-    texts = list(map(_vectorizer(counting).build_analyzer(), documents))
-    words = sorted({word for text in texts for word in text})
-    if not 0 < len(words) <= MOST_WORDS:
-        raise DataError(f"co-occurrences: {len(words):,} different words; a table takes 1 to {MOST_WORDS:,}")
+def cooccurrence_table(
+    documents: Iterable[str], counting: CountingConfig, words: Sequence[str], window: int
+) -> np.ndarray:
+    """Symmetric counts ``[V, V]`` of pairs of ``words`` at most ``window`` words apart in a document."""
     row = {word: number for number, word in enumerate(words)}
-    table = np.zeros((len(words), len(words)), np.int64)
-    for text in texts:
-        ids = np.array([row[word] for word in text], np.int64)
+    # All other words have the last row.
+    table = np.zeros((len(words) + 1, len(words) + 1), np.int64)
+    for text in map(_vectorizer(replace(counting, kind="bag_of_words", n=1)).build_analyzer(), documents):
+        ids = np.array([row.get(word, len(words)) for word in text], np.int64)
         for distance in range(1, window + 1):
             np.add.at(table, (ids[:-distance], ids[distance:]), 1)
-    return words, table + table.T
+    return (table + table.T)[:-1, :-1]
 
 
 def _vectorizer(counting: CountingConfig) -> Any:
