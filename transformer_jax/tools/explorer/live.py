@@ -3,7 +3,6 @@
 import inspect
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import reduce
 from importlib import import_module
 from importlib.resources import files
@@ -20,6 +19,7 @@ from transformer_jax.data.tokenizers.subword import sentencepiece_processor
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.trained_run import TrainedRun
+from transformer_jax.tools.interop.models import in_float32
 
 WORKER = (
     *("tensor", "layers", "attention", "transformer", "rnn_attention", "recurrent"),
@@ -233,8 +233,7 @@ def logits_error(trained: TrainedRun[Any], texts: Sequence[tuple[str, str | None
 
     ``texts``: source and target, or the text and None.
     """
-    config = replace(trained.config, model=replace(trained.config.model, compute_dtype="float32"))
-    model = type(trained.task)(config, trained.tokenizers, trained.mesh).objective.model
+    model = type(trained.task)(in_float32(trained.config), trained.tokenizers, trained.mesh).objective.model
     _, _, stored = pack_parameters(trained.params)
     largest = 0.0
     for text, translation in texts:

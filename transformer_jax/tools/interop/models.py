@@ -135,12 +135,12 @@ def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str
         is_table = config.task == "word_vectors"
         remedy = "for its vectors use vectors convert" if is_table else "give one of translation or language_model"
         raise ConfigError(f"--workdir: {run.path} is a run of task={config.task}; {remedy}")
-    trained = open_trained(ChosenRun(str(workdir), _in_float32(config), checkpoint), average=average)
+    trained = open_trained(ChosenRun(str(workdir), in_float32(config), checkpoint), average=average)
     params, saved = jax.device_get(trained.params), replace(load_run_config(run.path), decoding=config.decoding)
     return OpenedModel(config, saved, trained.tokenizers, trained.model, params, trained.mesh, trained.steps)
 
 
-def _in_float32(config: ExperimentConfig) -> ExperimentConfig:
+def in_float32(config: ExperimentConfig) -> ExperimentConfig:
     """``config`` with float32 products that are exact on every device, also in decoding."""
     exact = {"compute_dtype": "float32_exact"}
     decoding = replace(config.decoding, **exact) if hasattr(config.decoding, "compute_dtype") else config.decoding
@@ -170,7 +170,7 @@ class ImportedModel:
     def opened(self, mesh: Mesh | None = None) -> OpenedModel:
         """The opened model without a run, by default on one device; raises DataError as ``params`` does."""
         mesh = mesh or _one_device()
-        model = replace(self, config=_in_float32(self.config)).objective(mesh).model
+        model = replace(self, config=in_float32(self.config)).objective(mesh).model
         return OpenedModel(self.config, self.config, self.tokenizers, model, self.params(), mesh, (STEP,))
 
     def objective(self, mesh: Mesh) -> Any:
