@@ -31,7 +31,7 @@ Parts of published models and optimizers, each in one file of [`transformer_jax/
 No file of the core names them; they are registered as [your own parts](extending.md) are. The setting above a table selects
 a part, for example `--config.model.positions=rope`; its [settings](settings.md#parts-settings-of-parts-of-the-kit) are at
 `parts.NAME.FIELD`, for example `--config.parts.rope.base=5e5`. `transformer-jax conform NAME` checks a part, and counts its
-parameters, operations and memory beside the model without it ([results](#conform)). Of the three parts of
+parameters, FLOPs of matrix products and memory, beside the model without it ([results](#conform)). Of the three parts of
 muP, `conform optimizer:mup` checks one; `attention:mup` and `initialization:mup` check the others.
 
 Backends: "blockwise for scores" are parts that einsum and blockwise attention compute; cuDNN and TPU kernels leave them to
