@@ -32,8 +32,8 @@ Parts of published models and optimizers, each in one file of [`transformer_jax/
 No file of the core names them; they are registered as [your own parts](extending.md) are. The setting above a table selects
 a part, for example `--config.model.positions=rope`; its [settings](settings.md#parts-settings-of-parts-of-the-kit) are at
 `parts.NAME.FIELD`, for example `--config.parts.rope.base=5e5`. `transformer-jax conform NAME` checks a part, and counts its
-parameters, operations and memory beside the model without it ([results](#conform)). The three parts of muP are checked
-together: the updates by `conform optimizer:mup`, the model by `conform attention:mup`.
+parameters, FLOPs of matrix products and memory, beside the model without it ([results](#conform)). The three parts of muP are
+checked together: the updates by `conform optimizer:mup`, the model by `conform attention:mup`.
 
 Backends: "blockwise for scores" are parts that einsum and blockwise attention compute; cuDNN and TPU kernels leave them to
 blockwise attention, with a line in the log. cuDNN takes a bias where each row is one sentence

@@ -20,7 +20,7 @@ DEVICES = 8
         "IDEA", "a part or task by its name (rope, schedule:cosine, parsing), or a file that registers one"
     ),
     flags.overrides,
-    flags.boolean("costs", True, "count parameters, operations and memory, beside the model without the idea"),
+    flags.boolean("costs", True, "count parameters, FLOPs of products and memory, beside the model without the idea"),
 )
 def conform(values: flags.Values) -> int:
     """Check that an idea does what the project promises, in small models; one table, exit status 1 if a property fails.

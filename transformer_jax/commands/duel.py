@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from transformer_jax.commands import flags
 from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError, Metric, resolve
-from transformer_jax.config.conversion import type_of
+from transformer_jax.config.conversion import read_value, type_of
 from transformer_jax.config.plugins import loaded_plugins
 from transformer_jax.config.sizing import seconds_of
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.tasks.sizing import require_sizes
-from transformer_jax.tools.duel.contenders import BASE, EQUAL, Contender, read_contenders
+from transformer_jax.tools.duel.contenders import BASE, EQUAL, OFF, Contender, read_contenders
 from transformer_jax.tools.sweeps.workers import PARENT, end_with_parent, gpu_environments, gpus, share_cores
 
 if TYPE_CHECKING:
@@ -138,15 +138,19 @@ def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
         raise ConfigError(f"--tune: {values.tune!r} is not SETTING:COUNT with two values or more, as learning_rate:3")
     if values.tune and type_of(key if "." in key else f"optimizer.{key}") is not float:
         raise ConfigError(f"--tune: {key} is not a number with a fraction; tune one, as learning_rate:3")
-    fixed = {"seed", "training.num_updates"} if values.budget else {"seed"}
+    fixed = {"seed", *OFF} | ({"training.num_updates"} if values.budget else set())
     for name in sorted(fixed & dict(overrides).keys()):
         raise ConfigError(f"--config.{name}: a duel sets it itself; leave it out")
     contenders = read_contenders(recipe, overrides, values.ideas, [int(size) for size in sizes])
-    chosen = {"seed", "training.num_updates"} | ({"model.d_ff"} if values.equal == "parameters" else set())
+    chosen = {"seed", "training.num_updates", *OFF} | ({"model.d_ff"} if values.equal == "parameters" else set())
     own = [each for each in contenders if each.size == 1] or read_contenders(recipe, overrides, values.ideas, [1])
+    every = "training.evaluate_every"
     for each in own:
         for name in sorted(chosen & each.settings.keys()):
             raise ConfigError(f"--ideas: {each.name}: a duel sets {name} itself; leave it out")
+        stated = {**dict(overrides), **each.settings}
+        if every in stated and not read_value(every, stated[every]):
+            raise ConfigError(f"{every}: {each.name} has 0, and a duel compares validations; leave it out")
     return contenders, metrics[values.metric or base.selection.name]
 
 
@@ -161,7 +165,7 @@ def _plan_in_process(values: flags.Values, workdir: Path) -> int:
         status = subprocess.run(command, env=environment, stderr=file, check=False).returncode
     if status:
         print("\n".join(log.read_text(encoding="utf-8").splitlines()[-LAST_LINES:]), file=sys.stderr)
-        print(f"no plan, since a pilot failed; see {log}", file=sys.stderr)
+        print(f"no plan; see {log}", file=sys.stderr)
     return status
 
 
@@ -176,6 +180,8 @@ def _tune(
     plan, folder = read_plan(workdir), workdir / "tuning"
     assert plan is not None
     folder.mkdir(exist_ok=True)
+    # Refuses the study of another folder.
+    _trials(workdir, "tune", folder)
     untuned = [name for name in names if not plan.planned[name].tuned]
     rows = [tuning_row(name, value) for name in untuned for value in plan.planned[name].grid]
     if rows and (status := _sweep(values, workdir, "tune", folder, rows, plugins)):
@@ -209,5 +215,9 @@ def _trials(workdir: Path, argument: str, folder: Path) -> "list[TrialRow]":
     from transformer_jax.tools.duel.plan import sweep_of
     from transformer_jax.tools.sweeps.study import open_study, trial_rows
 
-    sweep = sweep_of(workdir, argument)
-    return trial_rows(open_study(sweep, folder, _study_of(workdir, folder), GRACE_SECONDS), sweep)
+    sweep, name = sweep_of(workdir, argument), _study_of(workdir, folder)
+    rows = trial_rows(open_study(sweep, folder, name, GRACE_SECONDS), sweep)
+    for each in rows:
+        if each.folder and Path(each.folder).parents[1] != folder:
+            raise ConfigError(f"--workdir: the study {name!r} has runs in {each.folder}; use a folder of another name")
+    return rows

@@ -134,9 +134,8 @@ def _tables(values: flags.Values, reader: "Reader", aligned: "Aligned | None") -
     """The averages of the heads of a run over --split, and their alignment error rates, where the flags are given."""
     from transformer_jax.tools.explorer.head_statistics import HeadStatistics
 
-    source = f"averages over the first {values.sentences} of {values.split}"
     of_split = reader.statistics(values.split, values.sentences) if values.split else []
-    found = [replace(each, source=source) for each in of_split]
+    found = [replace(each, source=f"{each.source} of {values.split}") for each in of_split]
     if aligned:
         rates = reader.error_rates(*aligned, values.gold)
         source = f"{len(aligned[0])} pairs of {Path(values.gold).name}"

@@ -140,8 +140,8 @@ def read_parameters(run: RunDirectory, which: str) -> tuple[int, dict[str, AnyAr
 def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> RunDirectory:
     """Writes a run directory whose only checkpoint has the mean of the parameters of ``steps`` (Vaswani et al. 2017, 6.1).
 
-    Step number, settings, counters and tokenizers are from the newest step. Raises ConfigError when ``output`` is not empty,
-    CheckpointError when a checkpoint cannot be read.
+    Step number and counters are of the newest step, settings and tokenizers of the run. Raises ConfigError when ``output`` is
+    not empty, CheckpointError when a checkpoint cannot be read.
     """
     require_local(output, "--output")
     if any(Path(output).expanduser().glob("*")):

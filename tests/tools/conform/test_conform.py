@@ -1,5 +1,6 @@
 import itertools
 import re
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import jax
@@ -16,9 +17,10 @@ from transformer_jax.kit import KIT
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.models.build import init_decoder_only
 from transformer_jax.tasks.task import objective_of
-from transformer_jax.tools.conform import checks
+from transformer_jax.tools.conform import checks, costs
 from transformer_jax.tools.conform.checks import checked, findings
 from transformer_jax.tools.conform.comparison import Broken, require_near, require_same_bits
+from transformer_jax.tools.conform.costs import costs_of
 from transformer_jax.tools.conform.ideas import KINDS, Idea, ideas_named, with_values
 from transformer_jax.tools.conform.model_properties import left_padding_changes_nothing
 from transformer_jax.tools.conform.task_properties import OF_TASKS
@@ -192,6 +194,13 @@ def test_parts_of_models_and_loss_terms_change_the_program():
                     found[path, name] = program(needed.get(name, {}) | {path: name})
     equal = [(one, other) for one, other in itertools.combinations(found, 2) if found[one] == found[other]]
     assert not equal
+
+
+def test_costs_count_every_step_of_a_loop(monkeypatch):
+    monkeypatch.setattr(costs, "optimized", nullcontext)
+    found = costs_of(Trial(trial_config("rnn", {})))
+    # Two FLOPs for a parameter in the forward pass, four in the backward pass; embeddings have none.
+    assert found.flops > 4 * costs.ROWS * costs.LENGTH * found.parameters
 
 
 def test_ideas_are_found_by_name_kind_and_file(tmp_path):

@@ -13,16 +13,26 @@ from run_settings import tiny_settings
 from tools.sweeps.studies import PretendedTraining
 
 from transformer_jax.__main__ import main
+from transformer_jax.commands import duel
 from transformer_jax.config import ConfigError
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.tools.duel import plan as planning
 from transformer_jax.tools.duel import results
 from transformer_jax.tools.duel.contenders import Contender, read_contenders
-from transformer_jax.tools.duel.plan import Cost, Plan, Planned, read_plan, require_same_duel, set_tuned, sweep_of
-from transformer_jax.tools.duel.report import write_duel_report
-from transformer_jax.tools.duel.results import FinishedRun, power_statement, results_of
+from transformer_jax.tools.duel.plan import (
+    Cost,
+    Plan,
+    Planned,
+    read_plan,
+    require_same_duel,
+    set_tuned,
+    sweep_of,
+)
+from transformer_jax.tools.duel.report import tuning_section, write_duel_report
+from transformer_jax.tools.duel.results import FinishedRun, power_statement, results_of, tuned_values
 from transformer_jax.tools.sweeps import worker
+from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
 from transformer_jax.tools.sweeps.study import TrialRow, open_study, trial_rows
 
 QUICKSTART = "configs/quickstart.py"
@@ -71,6 +81,12 @@ def test_ideas_become_settings(tmp_path):
         (["--ideas=rope", "--tune=warmup_updates:3"], "not a number with a fraction"),
         (['--ideas="rope,alibi"'], "'rope,alibi' has a comma, which separates ideas"),
         (["--ideas=training.num_updates=900"], "a duel sets training.num_updates itself"),
+        (["--ideas=training.patience=3"], "patience=3: a duel sets training.patience itself"),
+        (
+            ["--ideas=rope", "--config.training.local_checkpoint_every=9"],
+            "local_checkpoint_every: a duel sets it itself",
+        ),
+        (["--ideas=training.evaluate_every=0"], "evaluate_every=0 has 0, and a duel compares validations"),
         (["--ideas=model.d_ff=64", "--equal=parameters"], "a duel sets model.d_ff itself"),
         (["--ideas=rope", "--config.seed=7"], "--config.seed: a duel sets it itself"),
         (["--ideas=rope", "--config=text"], "duel: --config=text gets its sizes from a budget in train only"),
@@ -110,6 +126,7 @@ def test_budgets_are_equal(equal, budget, updates, tmp_path, monkeypatch):
         # Validations and the warm-up are at the same shares of every run.
         assert config.training.evaluate_every == -(-length // 8)
         assert config.optimizer.warmup_updates == round(200 * length / 1100)
+        assert config.training.local_checkpoint_every == 0
     assert points["rope", 0].model.positions == "rope"
 
 
@@ -130,7 +147,7 @@ def test_a_duel_grows_by_ideas_and_keeps_its_conditions(tmp_path, monkeypatch):
         require_same_duel(after, after, [Contender("rope", 1, {"model.positions": "rope"}, {"rope.py": "other"})])
 
 
-def test_tuning_tries_the_same_number_of_values_for_all(tmp_path, tmp_path_factory, monkeypatch):
+def test_tuning_tries_the_same_number_of_values_for_all(tmp_path, monkeypatch):
     plan = planned(tmp_path, monkeypatch, ideas=("optimizer.learning_rate=0.1",), tune="learning_rate:3")
     sweep = sweep_of(tmp_path, "tune")
     rates = [sweep.settings(point).optimizer.learning_rate for point in sweep.points()]
@@ -139,8 +156,45 @@ def test_tuning_tries_the_same_number_of_values_for_all(tmp_path, tmp_path_facto
     chosen = {name: replace(each, tuned=each.grid[0]) for name, each in plan.planned.items()}
     replace(plan, planned=chosen).write(tmp_path)
     assert [row["optimizer.learning_rate"] for row in sweep_of(tmp_path, "2").rows.values()] == ["0.0015", "0.05"]
-    with pytest.raises(ConfigError, match="optimizer.weight_decay is 0.0"):
-        planned(tmp_path_factory.mktemp("zero"), monkeypatch, tune="weight_decay:3")
+    monkeypatch.setattr(
+        results, "finished_run", lambda trial, _: FinishedRun(0, "", "", {1: {"validation/bleu": 9.0}}, None)
+    )
+    trials = [
+        TrialRow(0, "complete", 9.0, 1, {"row": planning.tuning_row("base", "0.003"), "seed": 1}, None, "", "", {})
+    ]
+    plan = set_tuned(tmp_path, {"base": "0.003", "optimizer.learning_rate=0.1": ""})
+    scores = tuned_values(plan, [*plan.planned], TASKS["translation"].selection, trials)
+    section = tuning_section(plan, scores, TASKS["translation"].selection)
+    assert [row[0] for row in section.blocks[-1].rows] == ["base"] * 3, "the grid of the other has not run"
+
+
+@pytest.mark.parametrize(
+    ("tune", "ideas", "message"),
+    [
+        ("weight_decay:3", ("rope",), "optimizer.weight_decay is 0.0"),
+        ("b2:3", ("rope",), r"--tune: base: optimizer\.b2: .*1\.96"),
+        ("parts.rope.base:3", ("rope",), r"--tune: parts\.rope\.base is no setting of base"),
+        ("model.attention_sharpness:3", ("rope",), "model.attention_sharpness is no setting of base"),
+    ],
+)
+def test_a_grid_is_checked_before_the_pilots(tune, ideas, message, tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match=message):
+        planned(tmp_path, monkeypatch, tune=tune, ideas=ideas)
+    assert read_plan(tmp_path) is None
+
+
+def test_runs_of_another_folder_in_the_same_study_are_refused(tmp_path, monkeypatch):
+    first, second = tmp_path / "a/duel", tmp_path / "b/duel"
+    monkeypatch.setenv(STORAGE_VARIABLE, f"sqlite:///{tmp_path}/study.sqlite3")
+    monkeypatch.setattr(worker, "run_training", PretendedTraining())
+    for folder in (first, second):
+        folder.mkdir(parents=True)
+        planned(folder, monkeypatch, ideas=("model.dropout=0.3",))
+    sweep = sweep_of(first, "1")
+    worker.work(open_study(sweep, first, "duel", 60.0), sweep, first, 60.0)
+    assert len(duel._trials(first, "1", first)) == 2
+    with pytest.raises(ConfigError, match=f"the study 'duel' has runs in {first}/trials/0000"):
+        duel._trials(second, "1", second)
 
 
 def test_the_feed_forward_width_matches_parameters(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ def statistics_of(monkeypatch, weights, sides):
     maps = {"decoder_layers_0/self_attention": jnp.asarray(weights, jnp.float32)}
     monkeypatch.setattr(head_statistics, "attention_maps", lambda model, params, *inputs: maps)
     (found,) = head_statistics.head_statistics(None, {}, [LETTERS], [sides])
+    assert found.source == f"averages over the first {len(sides)}"
     return {name: values.ravel().tolist() for name, values in found.values.items()}
 
 

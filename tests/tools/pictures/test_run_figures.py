@@ -10,7 +10,14 @@ from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.models.inspection import head_counts, without_head
-from transformer_jax.tools.pictures.run_figures import ROWS, Scores, head_importance, loss_by_length, names_of
+from transformer_jax.tools.pictures.run_figures import (
+    ROWS,
+    Scores,
+    draw_heads,
+    head_importance,
+    loss_by_length,
+    names_of,
+)
 from transformer_jax.training.losses import LossSums
 
 INPUTS = jax.random.normal(jax.random.key(0), (1, 4, 8))
@@ -69,6 +76,25 @@ def test_losses_are_means_over_the_tokens_of_a_length():
     np.testing.assert_allclose(drawn.loss, [(1.10 + 0.02) / 2, (4 * 1.00 + 0.02) / 5], rtol=1e-5)
     with pytest.raises(DataError, match="no target length has 3 sentences"):
         _ = loss_by_length(made_up_run(["a", "bc"])).drawn
+
+
+class SmallTestSplit:
+    """A task whose test split has three pairs."""
+
+    def __init__(self, config, tokenizers, mesh):
+        self.evaluator = SimpleNamespace(pairs=lambda split, limit: ["pair"] * min(limit, 3))
+
+    def evaluate(self, params, split, *, limit):
+        return SimpleNamespace(metrics={"bleu": 30.0, "loss": 2.0})
+
+
+def test_the_sentences_of_a_small_split_are_counted(tmp_path):
+    params = {"decoder_layers_0": {"cross_attention": {"output": jnp.ones((2, 1, 1))}}}
+    config = resolve("configs/quickstart.py", [])
+    trained = SimpleNamespace(params=params, config=config, tokenizers=None, mesh=None)
+    trained.task = SmallTestSplit(config, None, None)
+    subject = SimpleNamespace(name="run", trained=trained, limit=0, require_translation=lambda: None)
+    assert draw_heads(subject, tmp_path / "heads.png")[0] == "all heads: BLEU 30.00, loss 2.0000; 3 sentences"
 
 
 def test_runs_are_called_by_what_differs():

@@ -1,5 +1,8 @@
 """Measured speeds: measured here, written, read, and used in place of a data sheet's."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import jax
 import pytest
 
@@ -40,6 +43,22 @@ def test_measured_speeds_replace_those_of_the_data_sheet():
     assert calibrated(HERE._replace(chip=CHIPS["v5e"]), MEASURED._replace(links={})).chip.links == {"x": 100e9}
     with pytest.raises(ConfigError, match="measured on 'NVIDIA H100', but cpu:2 is 'cpu'"):
         calibrated(HERE, MEASURED._replace(device="NVIDIA H100"))
+
+
+@pytest.mark.parametrize(
+    ("measured", "kind", "is_same"),
+    [
+        ("TPU v5", "TPU v5 lite", False),
+        ("TPU v5", "TPU v5p", True),
+        ("TPU v5e", "TPU v5 lite", True),
+        ("NVIDIA H200", "CUDA NVIDIA H200", True),
+        ("NVIDIA H100", "CUDA NVIDIA H100 80GB HBM3", False),
+    ],
+)
+def test_only_the_same_kind_of_device(measured, kind, is_same):
+    device = SimpleNamespace(device_kind=kind, platform="cpu", id=0, coords=(0,), core_on_chip=0)
+    with nullcontext() if is_same else pytest.raises(ConfigError, match=f"measured on '{measured}', but"):
+        calibrated(Topology("absent", [device], None), MEASURED._replace(device=measured))
 
 
 @pytest.mark.parametrize(

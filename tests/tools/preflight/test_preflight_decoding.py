@@ -1,10 +1,12 @@
 """Decoding compiled and not run: a step, and a search as the sum of its steps."""
 
+from dataclasses import replace
+
 import jax
 import pytest
 from tools.preflight.small_settings import SETTINGS
 
-from transformer_jax.config import ConfigError, from_dict, resolve
+from transformer_jax.config import ConfigError, MeshConfig, from_dict, resolve
 from transformer_jax.tasks.task import task_class
 from transformer_jax.tools.preflight import decoding
 from transformer_jax.tools.preflight.chips import CHIPS, Topology
@@ -26,9 +28,13 @@ def test_one_step():
     assert program.traffic > program.parameter_bytes
     assert {"attention", "search"} <= set(program.traffic_kinds)
     text = report(program, topology)
-    assert "decode_step: 4 rows of 16 positions" in text and "state of the search" in text
-    # Parameters, Adam's two moments, the step and the key.
-    assert program.training_bytes >= 3 * 4 * program.parameters
+    assert "decode_step: 4 rows of 16 positions" in text
+    assert "state of the search" in text
+    # Adam's two moments, the step and the key; the search reads the parameters of the state.
+    assert 2 * 4 * program.parameters <= program.training_bytes < 2.1 * 4 * program.parameters
+    split = replace(CONFIG, mesh=MeshConfig(fsdp=2))
+    program = compile_decoding(split, Topology("v5e:1x2", jax.devices()[:2], CHIPS["v5e"]), 0, is_search=False)
+    assert program.training_bytes > 1.4 * 4 * program.parameters, "half of the state, beside parameters of the search"
     assert f"total beside the state of a run  {(program.total + program.training_bytes) / 2**30:8.3f}" in text
 
 
@@ -43,8 +49,28 @@ def test_a_search_is_its_start_and_all_its_steps(monkeypatch):
     # Room for 32 tokens, for 64, for all 150.
     assert program.traffic_kinds == {"search": 32 * 100 + 32 * 200 + 86 * 1000, "attention": 7 + 32}
     assert program.positions == 4 * 150
-    # That of the last room.
+    # Of the last room.
     assert program.temporaries == program.parameter_bytes + program.state_bytes
+
+
+@pytest.mark.parametrize(("temporaries", "parts"), [([9_000_000, 1, 2, 3], 4), ([2_000_000_000], 1)])
+def test_the_memory_of_a_search_is_of_its_largest_part(temporaries, parts, monkeypatch):
+    calls = []
+
+    def compiled(lowered, mesh, chip, argument_bytes):
+        calls.append(argument_bytes)
+        return Compiled(temporaries[len(calls) - 1], 1e9, temporaries[len(calls) - 1] < 1e9, [], {}, [])
+
+    monkeypatch.setattr(decoding, "compile_for", compiled)
+    topology = Topology("cpu:1", jax.devices()[:1], None)
+    program = compile_decoding(CONFIG, topology, 0, is_search=True)
+    assert len(calls) == parts and program.fits == (parts > 1)
+    # The start has the state of the first room.
+    assert program.temporaries == temporaries[0]
+    assert program.state_bytes == calls[0] - program.parameter_bytes > 0
+    if not program.fits:
+        text = report(program, topology)
+        assert "--config.decoding.beam_width" in text and "--config.model.rematerialize" not in text
 
 
 def test_what_decodes_nothing_is_refused():

@@ -46,8 +46,9 @@ def test_only_settings_that_differ_and_none_where_a_model_has_no_such_thing():
 
 
 def test_csv_reads_back_and_has_no_formula():
-    formulas = ["=1+1", "+1", "-1+cmd", "@SUM(A1)", "\t=1"]
-    rows = [[NASTY, 36.1357, None], ["b", -2, "x,y"], *([text, 0, 0] for text in formulas)]
+    formulas = ["=1+1", "+A1", "-1+cmd", "@SUM(A1)", "\t=1"]
+    rows = [[NASTY, 36.1357, None], ["b", -2, "x,y"], ["-1", "-inf", "+2e-3"], *([text, 0, 0] for text in formulas)]
     read = list(csv.reader(io.StringIO(document.to_csv(["a", "b", "c"], rows), newline="")))
     assert read[:3] == [["a", "b", "c"], [NASTY, "36.1357", ""], ["b", "-2", "x,y"]]
-    assert [row[0] for row in read[3:]] == [f"'{text}" for text in formulas]
+    assert read[3] == ["-1", "-inf", "+2e-3"]
+    assert [row[0] for row in read[4:]] == [f"'{text}" for text in formulas]

@@ -19,7 +19,7 @@ from transformer_jax.runs.run import Outcome, TrainingDiverged
 from transformer_jax.runtime import store_lock
 from transformer_jax.tools.sweeps import worker
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, LogUniform, Sweep, Uniform
-from transformer_jax.tools.sweeps.leaderboard import seed_table, trial_table, write_leaderboard
+from transformer_jax.tools.sweeps.leaderboard import seed_table, tables, trial_table, write_leaderboard
 from transformer_jax.tools.sweeps.study import open_study, retry, retry_failed, trial_rows, trials_of
 from transformer_jax.tools.sweeps.worker import work
 
@@ -153,6 +153,17 @@ def test_a_worker_whose_heartbeats_did_not_arrive_leaves_its_trial_to_the_other(
     assert (states(study, ONE), training.folders) == (["complete"], ["0000", "0000"])
 
 
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_a_trial_for_which_no_point_is_left_has_no_row_and_of_equal_validations_the_newest_counts(join):
+    study, sweep = join(GRID), replace(GRID, rows={"a": {}}, seeds=(3,))
+    first = study.ask()
+    study.ask()
+    for step in (50, 100):
+        first.report(7.5, step)
+    (row,) = trial_rows(study, sweep)
+    assert (row.point, row.value, row.step) == (sweep.points()[0], 7.5, 100)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Heartbeat of storage")
 def test_the_trial_of_a_worker_killed_before_its_first_heartbeat_is_retried(training, tmp_path):
@@ -206,6 +217,7 @@ def test_a_command_with_some_rows_leaves_the_trials_of_others(join, training, tm
         work(join(other), other, tmp_path, 60.0)
     only = replace(GRID, rows={"a": {}})
     study = join(only)
+    assert "1 waiting of 3." in str(tables(only, trial_rows(study, only)))
     work(study, only, tmp_path, 60.0)
     assert states(study, GRID) == ["waiting", "complete", "complete"]
     work(join(GRID), GRID, tmp_path, 60.0)

@@ -1,4 +1,4 @@
-"""Parameters, operations and memory of a model, to be shown beside those of the model without the idea."""
+"""Parameters, FLOPs and memory of a model, for a comparison with the model without the idea."""
 
 from typing import NamedTuple
 
@@ -8,13 +8,14 @@ import numpy as np
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.tools.conform.trials import FIRST_WORD, Trial, optimized
+from transformer_jax.tools.preflight.program import product_flops
 from transformer_jax.training.state import count_parameters
 
 ROWS, LENGTH = 4, 64
 
 
 class Costs(NamedTuple):
-    """Parameters; floating-point operations and temporary bytes of loss and gradient of 4 x 64 tokens; cache bytes of 64."""
+    """Parameters; FLOPs of matrix products and temporary bytes of loss and gradient of 4 x 64 tokens; cache bytes of 64."""
 
     parameters: float
     flops: float
@@ -24,17 +25,17 @@ class Costs(NamedTuple):
 
 
 def costs_of(trial: Trial) -> Costs:
-    """Counted by the compiler for a small model."""
+    """Counted in the jaxpr and by the compiler for a small model."""
     rows, shapes = trial.rows(LENGTH, ROWS, unequal=False), trial.update.state_shapes
+    gradient = jax.grad(lambda params: trial.loss_sums(params, rows).loss)
     with optimized(True):
-        gradient = jax.jit(jax.grad(lambda params: trial.loss_sums(params, rows).loss)).lower(shapes.params).compile()
-    analysis = gradient.cost_analysis() or {}
-    memory = gradient.memory_analysis()
+        memory = jax.jit(gradient).lower(shapes.params).compile().memory_analysis()
     inputs = jnp.full((ROWS, LENGTH if trial.has_source else 0), FIRST_WORD)
     cache = jax.eval_shape(lambda params: trial.start(params, inputs, 1, LENGTH), shapes.params)
     return Costs(
         count_parameters(shapes.params),
-        float(analysis.get("flops", 0.0)),
+        # The compiler counts the body of a loop once.
+        product_flops(gradient, shapes.params),
         float(memory.temp_size_in_bytes) if memory else 0.0,
         _bytes(cache),
         _bytes(shapes.optimizer_state),

@@ -91,7 +91,7 @@ def backends_agree(trial: Trial, length: int) -> str:
             backends[name] = attention_of(config.model, single_mesh())
         except ConfigError:
             continue
-    # So few scores are computed by einsum.
+    # At these lengths the backend "auto" selects einsum.
     expected, found = trial.loss_and_gradient(pairs), {}
     for name, backend in backends.items():
         other = Trial(trial.config, ANY_DEVICES._replace(attention=backend), trial.params)
@@ -141,7 +141,7 @@ def causal_by_gradient(trial: Trial, length: int) -> str:
 
 
 def bfloat16_near_float32(trial: Trial, length: int) -> str:
-    """In bfloat16 the logits stay near those of float32."""
+    """The logits in bfloat16 are near the logits in float32."""
     batch = sentences(ROWS, length).batch
     is_token = (batch.target.segments != 0)[..., None]
     found, expected = (

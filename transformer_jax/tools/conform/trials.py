@@ -64,7 +64,7 @@ TRAINING: dict[str, Any] = {
 """A large epsilon: Adam would blow rounding of tiny gradients up to whole updates."""
 BY_SGD = {"optimizer": {"name": "sgd", "learning_rate": 0.5}}
 """Settings of trials of models: the parameters after an update show their gradient."""
-# Standard deviation of what is added to initial parameters, so that those that begin at 0 or 1 act.
+# Standard deviation of the noise in initial parameters: parameters that begin at 0 or 1 act too.
 NOISE = 0.2
 
 

@@ -25,7 +25,7 @@ from transformer_jax.runs.trainer import run_training
 from transformer_jax.runtime.atomic_files import locked, write_whole
 from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
 from transformer_jax.tasks.task import objective_of, task_class
-from transformer_jax.tools.duel.contenders import Contender
+from transformer_jax.tools.duel.contenders import OFF, Contender
 from transformer_jax.tools.preflight.program import bytes_on_a_device, product_flops, without_recomputation
 from transformer_jax.tools.sweeps.definition import Sweep
 from transformer_jax.training.sharding import make_mesh
@@ -192,7 +192,7 @@ def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: C
             tried = [base, *(each for each in new if each != base)] if plan.equal == "time" and new else new
             is_matched = plan.equal == "parameters"
             widths = {each.name: _width(plan, base, each) if is_matched and each != base else {} for each in tried}
-            grids = {each.name: _grid(plan, plan.config_of(each)) for each in new}
+            grids = {each.name: _grid(plan, each) for each in new}
             costs = _costs(plan, tried, widths, say)
             for each in new:
                 before = plan.planned.get(base.name)
@@ -218,16 +218,28 @@ def make_plan(plan: Plan, contenders: Sequence[Contender], workdir: Path, say: C
                 say(f"{each.name}: {counts}: {updates:,} updates")
 
 
-def _grid(plan: Plan, config: ExperimentConfig) -> list[str]:
-    """The values to tune: powers of 2 around the value of the contender; raises ConfigError where that is 0."""
+def _grid(plan: Plan, contender: Contender) -> list[str]:
+    """The values to tune: powers of 2 around the value of the contender; raises ConfigError for 0 and for wrong values."""
     if not plan.tune:
         return []
-    block, _, name = plan.tuned_key.rpartition(".")
-    owner = config.parts[block.removeprefix("parts.")] if block.startswith("parts.") else getattr(config, block)
-    count, value = int(plan.tune.partition(":")[2]), getattr(owner, name)
+    key, config, count = plan.tuned_key, plan.config_of(contender), int(plan.tune.partition(":")[2])
+    block, _, name = key.rpartition(".")
+    try:
+        owner = config.parts[block.removeprefix("parts.")] if block.startswith("parts.") else getattr(config, block)
+        value = getattr(owner, name)
+    except (KeyError, AttributeError):
+        raise ConfigError(
+            f"--tune: {key} is no setting of {contender.name}; tune a setting of all contenders"
+        ) from None
     if not value:
-        raise ConfigError(f"--tune: {plan.tuned_key} is {value}, and the grid has multiples of it; give another value")
-    return [f"{value * 2.0 ** (index - (count - 1) / 2):.6g}" for index in range(count)]
+        raise ConfigError(f"--tune: {key} is {value}, and the grid has multiples of it; give another value")
+    grid = [f"{value * 2.0 ** (index - (count - 1) / 2):.6g}" for index in range(count)]
+    for each in grid:
+        try:
+            plan.config_of(contender, {key: each})
+        except ConfigError as error:
+            raise ConfigError(f"--tune: {contender.name}: {error}; give fewer values, or another one") from None
+    return grid
 
 
 def _length(plan: Plan, contender: Contender, updates: int) -> dict[str, str]:
@@ -239,8 +251,7 @@ def _length(plan: Plan, contender: Contender, updates: int) -> dict[str, str]:
         "training.log_every": min(config.training.log_every, every),
         "training.keep_last": 1,
     }
-    # Runs end together.
-    together = {"training.patience": 0, "training.budget_seconds": 0.0, "training.num_updates": updates}
+    together = dict.fromkeys(OFF, 0) | {"training.num_updates": updates}
     warmup, length = config.optimizer.warmup_updates, config.training.num_updates
     if updates != length and config.optimizer.schedule not in ENDLESS_SCHEDULES:
         found["optimizer.warmup_updates"] = max(round(warmup * updates / length), 1)

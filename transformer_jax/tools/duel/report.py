@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -76,8 +76,8 @@ def write_duel_report(
         | {"runs": [run._asdict() for run in each.runs]}
         for record, each in zip(records, results, strict=True)
     ]
-    content = {**asdict(replace(plan, planned={})), "power": power, "contenders": contenders}
-    del content["planned"]
+    conditions = {each.name: getattr(plan, each.name) for each in fields(plan) if each.name != "planned"}
+    content = {**conditions, "power": power, "contenders": contenders}
     write_whole(folder / "result.json", json.dumps(content, indent=1) + "\n")
     return first, [*written, folder / "result.json", *(file for file in drawn if file)]
 
@@ -154,7 +154,8 @@ def _settings(plan: Plan, results: Sequence[Result]) -> Table:
 
 
 def tuning_section(plan: Plan, scores: dict[str, dict[str, float]], metric: Metric) -> Section:
-    """The value of each contender, the cost of the choice, and a warning where the best is at the edge of the grid."""
+    """The values of tuned contenders, the cost of the choice, and a warning where the best is at the edge of the grid."""
+    scores = {name: found for name, found in scores.items() if plan.planned[name].tuned}
     chosen = [plan.planned[name] for name in scores]
     cost = sum(len(each.grid) * each.cost.flops * each.updates for each in chosen)
     edges = [each.contender.name for each in chosen if each.tuned in (each.grid[0], each.grid[-1])]

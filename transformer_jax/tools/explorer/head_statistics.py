@@ -73,7 +73,9 @@ def head_statistics(
             counts[path] = counts.get(path, 0.0) + float(count)
     return [
         HeadStatistics(
-            kind, {name: np.stack([layers[path][name] / counts[path] for path in layers]) for name in STATISTICS}
+            kind,
+            {name: np.stack([layers[path][name] / counts[path] for path in layers]) for name in STATISTICS},
+            f"averages over the first {len(sides[0])}",
         )
         for kind, layers in layers_by_kind(totals).items()
     ]

@@ -7,13 +7,13 @@
 const page = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const described = new Map(page.readings.flatMap(({ attentions }) => attentions.flatMap(({ weights, rollout }) => [...weights, ...rollout].map((each) => [each.block, each]))));
-const unpacked = new Map(); // number of a block -> { length, at(place) }; null while it is being unpacked
+const unpacked = new Map(); // number of a block -> { length, at(index) }; null while it is being unpacked
 const unpacking = new Map(); // number of a block -> promise
 
 function bytesOf(base64) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
   const text = atob(base64), bytes = new Uint8Array(text.length);
-  for (let place = 0; place < text.length; place++) bytes[place] = text.charCodeAt(place);
+  for (let index = 0; index < text.length; index++) bytes[index] = text.charCodeAt(index);
   return bytes;
 }
 
@@ -34,22 +34,22 @@ function valuesOfSteps(packed) {
 const stored = new Map(); // number of a block -> promise
 function stepsOf({ block, before }) {
   if (!stored.has(block)) {
-    const whole = before === undefined ? inflate(block) : Promise.all([inflate(block), stepsOf(described.get(before))]).then(([steps, earlier]) => steps.map((step, place) => step + earlier[place]));
+    const whole = before === undefined ? inflate(block) : Promise.all([inflate(block), stepsOf(described.get(before))]).then(([steps, earlier]) => steps.map((step, index) => step + earlier[index]));
     stored.set(block, whole);
   }
   return stored.get(block);
 }
 
-// The array of a description as { length, at(place) }, or null: then the page is drawn again when it has been unpacked. An array
+// The array of a description as { length, at(index) }, or null: then the page is drawn again when it has been unpacked. An array
 // that was computed in the page has its values.
 function arrayOf(packed) {
-  if (packed.values) return { length: packed.values.length, at: (place) => packed.values[place] };
+  if (packed.values) return { length: packed.values.length, at: (index) => packed.values[index] };
   const found = unpacked.get(packed.block);
   if (found !== undefined) return found;
   unpacked.set(packed.block, null);
   unpacking.set(packed.block, stepsOf(packed).then((steps) => {
     const table = valuesOfSteps(packed);
-    unpacked.set(packed.block, { length: steps.length, at: (place) => table[steps[place]] });
+    unpacked.set(packed.block, { length: steps.length, at: (index) => table[steps[index]] });
     unpacking.delete(packed.block);
     render();
   }));
@@ -74,7 +74,7 @@ const AS_TEXT = ["view", "kind", "measure", "palette", "theme", "shades"];
 // In the address layers, heads, texts and runs count from 1; head 0 is the mean of all.
 const FROM_ONE = ["text", "run", "beside", "row", "column", "node"];
 const initial = {}; // the state without an address
-// What scripts of other parts do when the page is drawn, and their keys.
+// Functions of other scripts to call when the page is drawn, and their keys.
 const onRender = [], otherKeys = {};
 let live = null; // of a live page, see live/views.js: { settle, show, inspect, force, why, isComputing, keys }
 
@@ -177,7 +177,7 @@ function valuesOf(reading, attention, layer, head, measure, numRows, numColumns)
   if (!packed) return null;
   const values = new Float32Array(size), start = whole || !head ? 0 : (head - 1) * size;
   const count = whole || head ? 1 : attention.heads;
-  for (let place = 0; place < size * count; place++) values[place % size] += packed.at(start + place) / count;
+  for (let index = 0; index < size * count; index++) values[index % size] += packed.at(start + index) / count;
   return values;
 }
 
@@ -187,11 +187,11 @@ function normsOf(attention, layer, head, numColumns) {
   if (!norms || !cosines) return null;
   const { heads } = attention, size = weights.length / heads, values = new Float32Array(size);
   const chosen = head ? [head - 1] : counted(heads), added = new Float32Array(heads);
-  for (let place = 0; place < size; place++) {
-    const column = place % numColumns;
+  for (let index = 0; index < size; index++) {
+    const column = index % numColumns;
     let square = 0;
     for (const each of chosen) {
-      added[each] = weights.at(each * size + place) * norms.at((layer * heads + each) * numColumns + column);
+      added[each] = weights.at(each * size + index) * norms.at((layer * heads + each) * numColumns + column);
       square += added[each] ** 2;
       if (head) continue;
       for (let other = 0; other < each; other++) {
@@ -199,7 +199,7 @@ function normsOf(attention, layer, head, numColumns) {
         square += 2 * added[each] * added[other] * cosines.at(pair * numColumns + column);
       }
     }
-    values[place] = Math.sqrt(Math.max(square, 0));
+    values[index] = Math.sqrt(Math.max(square, 0));
   }
   return values;
 }
@@ -226,8 +226,8 @@ const isDark = () => document.documentElement.dataset.theme === "dark";
 const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 
 function between(stops, share) {
-  const place = clamp(share, 0, 1) * (stops.length - 1), below = Math.min(Math.floor(place), stops.length - 2);
-  return stops[below].map((value, channel) => Math.round(value + (stops[below + 1][channel] - value) * (place - below)));
+  const position = clamp(share, 0, 1) * (stops.length - 1), below = Math.min(Math.floor(position), stops.length - 2);
+  return stops[below].map((value, channel) => Math.round(value + (stops[below + 1][channel] - value) * (position - below)));
 }
 
 // 256 colors, packed as ImageData has them; of signed values the middle is zero.
@@ -262,11 +262,11 @@ function bitmapOf(matrix, most = Infinity) {
   for (let row = 0; row < numRows; row++) {
     const line = Math.floor(row * height / numRows) * width, start = row * numColumns;
     for (let column = 0; column < numColumns; column++) {
-      const place = line + Math.floor(column * width / numColumns), value = matrix.values[start + column];
-      if (Math.abs(value) > Math.abs(furthest[place])) furthest[place] = value;
+      const index = line + Math.floor(column * width / numColumns), value = matrix.values[start + column];
+      if (Math.abs(value) > Math.abs(furthest[index])) furthest[index] = value;
     }
   }
-  for (let place = 0; place < pixels.length; place++) pixels[place] = table[stepOf(furthest[place], matrix)];
+  for (let index = 0; index < pixels.length; index++) pixels[index] = table[stepOf(furthest[index], matrix)];
   canvas.getContext("2d").putImageData(image, 0, 0);
   return canvas;
 }
@@ -289,14 +289,14 @@ class CanvasPen {
     this.context.lineWidth = thickness;
     this.context.strokeRect(x, y, width, height);
   }
-  text(text, x, y, { color, size = 12, align = "left", bold = false, turned = false }) {
+  text(text, x, y, { color, size = 12, align = "left", bold = false, rotated = false }) {
     const context = this.context;
     context.fillStyle = color;
     context.font = `${bold ? "600 " : ""}${size}px ${FONT}`;
     context.textAlign = align;
     context.textBaseline = "middle";
     context.direction = isRightToLeft(text) ? "rtl" : "ltr";
-    if (!turned) return context.fillText(text, x, y);
+    if (!rotated) return context.fillText(text, x, y);
     context.save();
     context.translate(x, y);
     context.rotate(-Math.PI / 2);
@@ -347,10 +347,10 @@ class SvgPen {
   frame(x, y, width, height, color, thickness = 1) {
     this.parts.push(`<rect x="${x}" y="${y}" width="${width}" height="${height}" fill="none" stroke="${color}" stroke-width="${thickness}"/>`);
   }
-  text(text, x, y, { color, size = 12, align = "left", bold = false, turned = false }) {
+  text(text, x, y, { color, size = 12, align = "left", bold = false, rotated = false }) {
     const anchor = { left: "start", center: "middle", right: "end" }[align];
-    const turn = turned ? ` transform="rotate(-90 ${x} ${y})"` : "";
-    this.parts.push(`<text x="${x}" y="${y}" fill="${color}" font-size="${size}"${bold ? ' font-weight="600"' : ""} text-anchor="${anchor}" dominant-baseline="central" style="unicode-bidi:plaintext"${turn}>${marked(text)}</text>`);
+    const rotation = rotated ? ` transform="rotate(-90 ${x} ${y})"` : "";
+    this.parts.push(`<text x="${x}" y="${y}" fill="${color}" font-size="${size}"${bold ? ' font-weight="600"' : ""} text-anchor="${anchor}" dominant-baseline="central" style="unicode-bidi:plaintext"${rotation}>${marked(text)}</text>`);
   }
   curve(x1, y1, x2, y2, color, opacity, thickness) {
     const bend = (x2 - x1) / 2;
@@ -418,9 +418,9 @@ const matrixView = {
     matrix.bitmapColors = paint();
     pen.bitmap(matrix.bitmap, left - frame.x, top - frame.y, cell * columns.length, cell * rows.length);
     pen.frame(left - frame.x - 0.5, top - frame.y - 0.5, cell * columns.length + 1, cell * rows.length + 1, ink("line"));
-    const place = hovered || state;
-    if (place.row >= 0 && place.row < rows.length) pen.frame(left - frame.x, top - frame.y + place.row * cell, cell * columns.length, cell, mark, 1.5);
-    if (place.column >= 0 && place.column < columns.length) pen.frame(left - frame.x + place.column * cell, top - frame.y, cell, cell * rows.length, mark, 1.5);
+    const item = hovered || state;
+    if (item.row >= 0 && item.row < rows.length) pen.frame(left - frame.x, top - frame.y + item.row * cell, cell * columns.length, cell, mark, 1.5);
+    if (item.column >= 0 && item.column < columns.length) pen.frame(left - frame.x + item.column * cell, top - frame.y, cell, cell * rows.length, mark, 1.5);
     // The labels stay visible above the cells that scroll below them.
     pen.rect(0, 0, left, frame.height, ground);
     pen.rect(0, 0, frame.width, top, ground);
@@ -435,7 +435,7 @@ const matrixView = {
       const x = left - frame.x + (column + 0.5) * cell, strong = isMarked("column", column);
       if (x < left || x > frame.width || (!strong && column % readable)) continue;
       if (strong && readable > 1) pen.rect(x - LABEL / 2 - 2, HEADING, LABEL + 4, top - HEADING - 1, ground);
-      pen.text(clipped(shown(columns[column]), top - HEADING - 4), x, top - 4, { color: strong ? mark : plain, size: Math.min(LABEL, Math.max(cell, 9)), turned: true, bold: strong });
+      pen.text(clipped(shown(columns[column]), top - HEADING - 4), x, top - 4, { color: strong ? mark : plain, size: Math.min(LABEL, Math.max(cell, 9)), rotated: true, bold: strong });
     }
     pen.rect(0, 0, left, top, ground);
     pen.text(matrix.attention.rows + " ↓", 6, top - 8, { color: faint });
@@ -482,13 +482,13 @@ const linesView = {
     const [plain, faint, mark, ground] = ["ink", "faint", "mark", "ground"].map(ink), blue = ink("chosen");
     const height = (index) => HEADING - frame.y + (index + 0.5) * pitch;
     const isSeen = (index) => height(index) > -pitch && height(index) < frame.height + pitch;
-    const place = hovered || state, line = (row, column) => {
+    const item = hovered || state, line = (row, column) => {
       const share = values[row * columns.length + column] / (largest || 1), strength = Math.abs(share);
       if (strength > FAINTEST) pen.curve(from, height(row), to, height(column), share < 0 ? mark : blue, 0.1 + 0.9 * strength, 0.5 + 3 * strength);
     };
-    if (place.row >= 0 && place.row < rows.length) for (let column = 0; column < columns.length; column++) line(place.row, column);
-    if (place.column >= 0 && place.column < columns.length && place.row < 0) for (let row = 0; row < rows.length; row++) line(row, place.column);
-    if (place.row < 0 && place.column < 0) {
+    if (item.row >= 0 && item.row < rows.length) for (let column = 0; column < columns.length; column++) line(item.row, column);
+    if (item.column >= 0 && item.column < columns.length && item.row < 0) for (let row = 0; row < rows.length; row++) line(row, item.column);
+    if (item.row < 0 && item.column < 0) {
       for (let row = 0; row < rows.length; row++) if (isSeen(row)) for (const column of strongest(matrix, row, LINES_A_ROW)) line(row, column);
     }
     const side = (name, pieces, x, align) => pieces.forEach((piece, index) => {
@@ -567,7 +567,7 @@ const gridView = {
         pen.frame(x - 0.5, y - 0.5, side - pad + 1, side - pad + 1, isHere || isChosen ? mark : line, isHere || isChosen ? 2 : 1);
       }
     }
-    for (let layer = 0; layer < layers; layer++) pen.text("layer " + (layer + 1), 14, 30 + (layer + 0.45) * side - frame.y, { color: faint, align: "center", turned: true });
+    for (let layer = 0; layer < layers; layer++) pen.text("layer " + (layer + 1), 14, 30 + (layer + 0.45) * side - frame.y, { color: faint, align: "center", rotated: true });
     for (let head = 0; head < heads; head++) pen.text(heads > 1 ? "head " + (head + 1) : MEASURES[state.measure].name, 34 + (head + 0.48) * side - frame.x, 15 - frame.y, { color: faint, align: "center" });
   },
   at(panel, x, y) {
@@ -575,7 +575,7 @@ const gridView = {
     const head = Math.floor((x + frame.x - 34) / side) + 1, layer = Math.floor((y + frame.y - 30) / side) + 1;
     return head >= 1 && head <= heads && layer >= 1 && layer <= layers ? { layer, head, row: -1, column: -1 } : null;
   },
-  choose(place) { set({ layer: place.layer, head: place.head, view: "matrix" }); },
+  choose(item) { set({ layer: item.layer, head: item.head, view: "matrix" }); },
 };
 
 // The tree of a search: a column per token, with the candidates of a step from the most probable down.
@@ -585,7 +585,7 @@ const COLUMN = 118, ROW = 24, TREE_TOP = 30;
 function treeOf(reading) {
   const search = reading && reading.search;
   if (!search || search.tree) return search && search.tree;
-  const nodes = search.nodes.map((values) => Object.fromEntries(values.map((value, place) => [search.fields[place], value])));
+  const nodes = search.nodes.map((values) => Object.fromEntries(values.map((value, index) => [search.fields[index], value])));
   nodes.forEach((node) => {
     node.tokens = node.parent < 0 ? [node.token] : [...nodes[node.parent].tokens, node.token];
     node.text = node.parent < 0 ? node.piece : nodes[node.parent].text + node.piece;
@@ -648,9 +648,9 @@ const treeView = {
     }) : -1;
     return node >= 0 ? { node } : null;
   },
-  choose(place, panel) { set({ run: panel.run, node: place.node === state.node ? -1 : place.node }); },
-  inspect(panel, place) {
-    const tree = treeOf(panel.reading), node = tree && tree.nodes[place.node >= 0 ? place.node : state.node];
+  choose(item, panel) { set({ run: panel.run, node: item.node === state.node ? -1 : item.node }); },
+  inspect(panel, item) {
+    const tree = treeOf(panel.reading), node = tree && tree.nodes[item.node >= 0 ? item.node : state.node];
     return node ? inspectNode(tree, node) : tree ? inspectSearch(tree) : [];
   },
 };
@@ -663,9 +663,9 @@ function inspectSearch(tree) {
   const { search, nodes } = tree, finished = search.hypotheses.map((index) => ({ index, node: nodes[index] }));
   const unpenalized = [...finished].sort((a, b) => b.node.log_prob - a.node.log_prob);
   const counts = ["kept", "dropped", "finished"].map((status) => `${nodes.filter((node) => node.status === status).length} ${status}`).join(", ");
-  const rows = finished.flatMap(({ index, node }, place) => [
+  const rows = finished.flatMap(({ index, node }, rank) => [
     element("tr", [
-      cell(String(place + 1)), cell(String(unpenalized.findIndex((each) => each.index === index) + 1)), cell(String(node.position + 1)),
+      cell(String(rank + 1)), cell(String(unpenalized.findIndex((each) => each.index === index) + 1)), cell(String(node.position + 1)),
       cell(fixed(node.log_prob)), cell(fixed(node.divisor)), cell(fixed(node.score)),
     ]),
     element("tr", element("td", element("button", textOf(node), { type: "button", onclick: () => set({ node: index }) }), { colSpan: 6 })),
@@ -787,9 +787,9 @@ const statisticsView = {
     }
     return null;
   },
-  choose(place) { set({ layer: place.layer, head: place.head, view: "matrix" }); },
-  inspect(panel, place) {
-    return place.title ? [element("h2", `layer ${place.layer}, head ${place.head}`), element("p", `${place.title}: ${place.value}`), element("p", "click to open it")]
+  choose(item) { set({ layer: item.layer, head: item.head, view: "matrix" }); },
+  inspect(panel, item) {
+    return item.title ? [element("h2", `layer ${item.layer}, head ${item.head}`), element("p", `${item.title}: ${item.value}`), element("p", "click to open it")]
       : [element("h2", "head statistics"), element("p", "Averages over all queries; padding never counts. Click a number to open the head.")];
   },
 };
@@ -819,16 +819,16 @@ function ranking(pieces, values, largest, choose) {
   }));
 }
 
-function inspectToken(matrix, place, panel) {
+function inspectToken(matrix, item, panel) {
   const { rows, columns, values, attention } = matrix, parts = [];
   const name = (piece, index) => `${shown(piece)} (${index + 1})`;
   const along = { row: (index) => values.subarray(index * columns.length, (index + 1) * columns.length), column: (index) => Float32Array.from(rows, (_, row) => values[row * columns.length + index]) };
-  if (place.row >= 0 && place.column >= 0) {
-    parts.push(element("h2", `${name(rows[place.row], place.row)} → ${name(columns[place.column], place.column)}`));
-    parts.push(element("p", `${MEASURES[matrix.measure].name} ${number(values[place.row * columns.length + place.column])}`));
+  if (item.row >= 0 && item.column >= 0) {
+    parts.push(element("h2", `${name(rows[item.row], item.row)} → ${name(columns[item.column], item.column)}`));
+    parts.push(element("p", `${MEASURES[matrix.measure].name} ${number(values[item.row * columns.length + item.column])}`));
   }
-  const both = attention.rows === attention.columns, row = place.row >= 0 ? place.row : both ? place.column : -1;
-  const column = place.column >= 0 ? place.column : both ? place.row : -1;
+  const both = attention.rows === attention.columns, row = item.row >= 0 ? item.row : both ? item.column : -1;
+  const column = item.column >= 0 ? item.column : both ? item.row : -1;
   if (row >= 0) {
     parts.push(element("h2", `${name(rows[row], row)} looks at`));
     if (attention.rows === "target" && panel.reading.logProbs.length) {
@@ -854,17 +854,17 @@ function outline(tree, chosen) {
 }
 
 function inspect() {
-  const panel = panels[hovered ? hovered.panel : 0], place = hovered || state, view = VIEWS[state.view];
-  if (view.inspect) return byId("inspector").replaceChildren(...view.inspect(panel, place));
+  const panel = panels[hovered ? hovered.panel : 0], item = hovered || state, view = VIEWS[state.view];
+  if (view.inspect) return byId("inspector").replaceChildren(...view.inspect(panel, item));
   const parts = [], matrix = currentMatrix(panel);
-  if (matrix && (place.row >= 0 || place.column >= 0)) parts.push(...inspectToken(matrix, place, panel));
+  if (matrix && (item.row >= 0 || item.column >= 0)) parts.push(...inspectToken(matrix, item, panel));
   else if (hovered && hovered.layer) parts.push(element("h2", `layer ${hovered.layer}, head ${hovered.head}`), element("p", "click to open it"));
   else if (matrix) {
     parts.push(element("h2", MEASURES[matrix.measure].name), element("p", MEASURES[matrix.measure].source));
     if (matrix.measure !== state.measure) parts.push(element("p", `this model has no ${MEASURES[state.measure].name} here`));
     parts.push(element("p", "Point at a token to see where it looks and who looks at it; click to keep it. Press ? for the keys."));
   }
-  if (matrix && matrix.attention.rows === "target" && panel.reading.tree.length) parts.push(...outline(panel.reading.tree, place.row));
+  if (matrix && matrix.attention.rows === "target" && panel.reading.tree.length) parts.push(...outline(panel.reading.tree, item.row));
   byId("inspector").replaceChildren(...parts);
 }
 
@@ -872,7 +872,7 @@ function inspect() {
 
 let panels = [], hovered = null;
 
-function makePanel(run, place) {
+function makePanel(run, index) {
   const canvas = element("canvas", "", { tabIndex: 0 });
   const extent = element("div", canvas), scroller = element("div", extent, { className: "scroller" });
   const caption = element("figcaption"), figure = element("figure", [caption, scroller]);
@@ -880,7 +880,7 @@ function makePanel(run, place) {
   const at = (event) => {
     const box = canvas.getBoundingClientRect();
     const found = VIEWS[state.view].at(panel, event.clientX - box.left, event.clientY - box.top);
-    return found && { row: -1, column: -1, node: -1, ...found, panel: place };
+    return found && { row: -1, column: -1, node: -1, ...found, panel: index };
   };
   canvas.addEventListener("pointermove", (event) => point(event.pointerType === "touch" ? null : at(event)));
   canvas.addEventListener("pointerleave", () => point(null));
@@ -1011,7 +1011,7 @@ function showScale() {
   byId("scale").hidden = !matrix || VIEWS[state.view].hasNoScale;
   if (!matrix) return;
   const image = new ImageData(canvas.width, canvas.height), pixels = new Uint32Array(image.data.buffer), table = colorTable(matrix.isSigned);
-  pixels.forEach((_, place) => { pixels[place] = table[Math.round(255 * (place % canvas.width) / (canvas.width - 1))]; });
+  pixels.forEach((_, index) => { pixels[index] = table[Math.round(255 * (index % canvas.width) / (canvas.width - 1))]; });
   canvas.getContext("2d").putImageData(image, 0, 0);
   words.textContent = `${matrix.isSigned ? number(-matrix.largest) : 0} … ${number(matrix.largest)}`;
 }
@@ -1031,12 +1031,12 @@ function find(text, forward) {
 
 function press(key) {
   const attention = attentionOf(readingOf(state.run)), { layer, head } = state, palettes = Object.keys(PALETTES);
-  const turn = (value, by, low, high) => value + by > high ? low : value + by < low ? high : value + by;
+  const cyclic = (value, by, low, high) => value + by > high ? low : value + by < low ? high : value + by;
   const actions = {
-    ArrowLeft: () => attention && set({ head: turn(head, -1, 0, attention.heads) }),
-    ArrowRight: () => attention && set({ head: turn(head, 1, 0, attention.heads) }),
-    ArrowUp: () => attention && set({ layer: turn(layer, -1, 1, attention.layers) }),
-    ArrowDown: () => attention && set({ layer: turn(layer, 1, 1, attention.layers) }),
+    ArrowLeft: () => attention && set({ head: cyclic(head, -1, 0, attention.heads) }),
+    ArrowRight: () => attention && set({ head: cyclic(head, 1, 0, attention.heads) }),
+    ArrowUp: () => attention && set({ layer: cyclic(layer, -1, 1, attention.layers) }),
+    ArrowDown: () => attention && set({ layer: cyclic(layer, 1, 1, attention.layers) }),
     0: () => set({ head: 0 }),
     "[": () => set({ text: state.text - 1 }), "]": () => set({ text: state.text + 1 }),
     s: () => set({ beside: state.beside >= 0 || page.runs.length < 2 ? -1 : (state.run + 1) % page.runs.length }),

@@ -66,7 +66,8 @@ def draw_heads(subject: Subject, path: Path) -> list[str]:
 
     (bleu, loss), changes = head_importance(trained.params, evaluate)
     draw_panels(_head_panels(changes), path, title=f"Without one head; with all: BLEU {bleu:.2f}, loss {loss:.3f}")
-    return [f"all heads: BLEU {bleu:.2f}, loss {loss:.4f}; {limit} sentences", *_extreme_heads(changes)]
+    count = len(task.evaluator.pairs(trained.config.data.split_name(TEST), limit))
+    return [f"all heads: BLEU {bleu:.2f}, loss {loss:.4f}; {count} sentences", *_extreme_heads(changes)]
 
 
 def _head_panels(changes: Changes) -> list[Panel]:

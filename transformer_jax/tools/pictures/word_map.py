@@ -14,10 +14,9 @@ from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation
 
 from transformer_jax.tools.pictures import canvas
-from transformer_jax.tools.pictures.canvas import FAINT_INK, INK, font
+from transformer_jax.tools.pictures.canvas import FAINT_INK, INK, LINE_COLORS, MARK, font
 
 MAP_WIDTH, MAP_HEIGHT, MAP_MARGIN, MAP_TOP = 10.0, 7.5, 0.25, 0.5
-POINT_COLOR = "#1b5a8a"
 LABEL_POINTS = 7.5
 SIDES = (
     ((4, 0), "left", "center"),
@@ -29,7 +28,7 @@ SIDES = (
 WIDTH, HEIGHT, MARGIN, TOP, BOTTOM = 6.4, 5.0, 0.3, 0.55, 0.5
 MARGIN_SHARE = 0.2
 """Margins of the panel of an analogy relative to the extent of its points, to leave space for names."""
-OFFSET_COLOR, SIDE_COLOR = "#d1702a", "#9fb3c4"
+SIDE_COLOR = "#9fb3c4"
 
 
 def draw_word_map(words: Sequence[str], points: np.ndarray, path: str | Path, *, title: str = "") -> Path:
@@ -37,7 +36,7 @@ def draw_word_map(words: Sequence[str], points: np.ndarray, path: str | Path, *,
     figure = canvas.blank_figure(MAP_WIDTH, MAP_HEIGHT)
     size = MAP_WIDTH - 2 * MAP_MARGIN, MAP_HEIGHT - MAP_TOP - MAP_MARGIN
     axes = canvas.add_panel(figure, MAP_MARGIN, MAP_TOP, *size)
-    axes.scatter(points[:, 0], points[:, 1], s=9, color=POINT_COLOR, alpha=0.75, linewidths=0)
+    axes.scatter(points[:, 0], points[:, 1], s=9, color=LINE_COLORS[0], alpha=0.75, linewidths=0)
     canvas.frame(axes)
     axes.margins(0.06)
     _name_points(axes, words, points)
@@ -105,12 +104,12 @@ def draw_analogy(words: Sequence[str], points: np.ndarray, target: np.ndarray, p
     for start, end in ((a, c), (b, target)):
         axes.plot(*zip(start, end, strict=True), color=SIDE_COLOR, linewidth=1.2, linestyle="--")
     for start, end in ((a, b), (c, target)):
-        arrow = {"arrowstyle": "-|>", "color": OFFSET_COLOR, "linewidth": 1.6, "shrinkA": 0, "shrinkB": 3}
+        arrow = {"arrowstyle": "-|>", "color": MARK, "linewidth": 1.6, "shrinkA": 0, "shrinkB": 3}
         axes.annotate("", tuple(end), tuple(start), arrowprops=arrow)
     axes.plot(*zip(target, d, strict=True), color=FAINT_INK, linewidth=1.0, linestyle=":")
     axes.scatter(points[:, 0], points[:, 1], s=36, color=INK, zorder=3)
     total = f"{words[1]} \N{MINUS SIGN} {words[0]} + {words[2]}"
-    circle = axes.scatter(target[:1], target[1:], s=60, facecolors="white", edgecolors=OFFSET_COLOR, linewidths=1.6)
+    circle = axes.scatter(target[:1], target[1:], s=60, facecolors="white", edgecolors=MARK, linewidths=1.6)
     circle.set(zorder=3, label=total)
     middle = points[:3].mean(axis=0)
     for word, point, inner in zip(words, points, (middle, middle, middle, target), strict=True):

@@ -114,13 +114,18 @@ def load_calibration(file: Path) -> Calibration:
     return found
 
 
+def _one_name(kind: str) -> str:
+    """A kind of device by one name: JAX has two for some TPUs, and the description of an absent GPU begins with CUDA."""
+    return {"TPU v5": "TPU v5p"}.get(kind, kind).removeprefix("CUDA ").replace(" lite", "e")
+
+
 def calibrated(topology: Topology, calibration: Calibration) -> Topology:
     """The topology with measured speeds; an axis that was not measured keeps the figure of the data sheet.
 
     Raises ConfigError if another kind of device was measured.
     """
     kind = topology.devices[0].device_kind
-    if calibration.device not in kind:
+    if _one_name(calibration.device) != _one_name(kind):
         raise ConfigError(f"--calibration: measured on {calibration.device!r}, but {topology.name} is {kind!r}")
     flops, float32_flops = (float(calibration.matmul_flops[dtype]) for dtype in ("bfloat16", "float32"))
     known = topology.chip or Chip("", flops, math.inf, 0.0, {}, float32_flops, float32_flops)

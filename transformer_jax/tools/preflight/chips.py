@@ -109,8 +109,8 @@ def _tpu(
     axes: int,
     network: float = 0.0,
 ) -> Chip:
-    # A chip has two links per axis of the torus, one to each neighbor. Sending over both uses half of their two-way bandwidth,
-    # which is the bandwidth of one link in both directions. Small slices are not closed tori and reach less.
+    # The interconnect bandwidth counts both directions of all links. A chip has two links per axis of the torus, one to each
+    # neighbor, and can send interconnect / (2 axes) along an axis. Small slices are not closed tori and reach less.
     links = dict.fromkeys(TORUS[:axes], interconnect / (2 * axes)) | ({NETWORK: network} if network else {})
     return Chip(name, flops, memory, memory_bandwidth, links, float32_flops=flops, exact_flops=flops / 6)
 

@@ -41,9 +41,13 @@ def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, 
     decoding = task_class(config.task).decoding(config, objective, length, mesh)
     compute_dtype = getattr(objective, "evaluation_dtype", config.model.compute_dtype)
     parameters = _parameters(objective.init_params, mesh, compute_dtype)
-    parts, state_bytes = _compiled_parts(decoding, parameters, mesh, topology.chip, is_search)
+    parts = _compiled_parts(decoding, parameters, mesh, topology.chip, is_search)
     update = Update(config, objective.loss, objective.init_params, mesh, task_class(config.task).update_rule(objective))
-    last = parts[-1].found
+    state = update.state_shapes
+    if mesh.shape["fsdp"] == 1 and config.optimizer.averaging == "none":
+        # The search reads the parameters of the state.
+        state = state._replace(params=())
+    largest = max(parts, key=lambda part: part.state_bytes + part.found.temporaries)
     collectives = [each._replace(times=part.times * each.times) for part in parts for each in part.found.collectives]
     flops = sum(part.times * part.flops for part in parts)
     traffic: Counter[str] = Counter()
@@ -58,36 +62,37 @@ def compile_decoding(config: ExperimentConfig, topology: Topology, length: int, 
         positions=decoding.rows * (decoding.tokens if is_search else 1),
         parameters=count_parameters(parameters),
         parameter_bytes=bytes_on_a_device(parameters),
-        state_bytes=state_bytes,
-        temporaries=max(part.found.temporaries for part in parts),
+        state_bytes=largest.state_bytes,
+        temporaries=largest.found.temporaries,
         fits=all(part.found.fits for part in parts),
-        available=last.available,
-        largest=last.largest,
+        available=largest.found.available,
+        largest=largest.found.largest,
         model_flops=flops,
         flops=flops / mesh.size,
         traffic_kinds=dict(traffic.most_common()),
         collectives=collectives,
         sent=sent_along(collectives, list(mesh.devices.flat)),
         compile_seconds=time.perf_counter() - started,
-        training_bytes=bytes_on_a_device(update.state_shapes),
+        training_bytes=bytes_on_a_device(state),
     )
 
 
 class _Part(NamedTuple):
-    """A program of a search, the number of its runs, and its FLOPs on all devices."""
+    """A program of a search, the bytes of the state on a device, the number of its runs, and its FLOPs on all devices."""
 
     found: Compiled
+    state_bytes: int
     times: int
     flops: int
 
 
 def _compiled_parts(
     decoding: DecodingProgram, parameters: PyTree, mesh: Mesh, chip: Chip | None, is_search: bool
-) -> tuple[list[_Part], int]:
-    """The programs of the search, up to the first that does not fit, and the bytes of the last state on a device."""
+) -> list[_Part]:
+    """The programs of the search, up to the first that does not fit."""
     capacities = decoding.capacities if is_search else [(decoding.capacities[-1][0], 1)]
     inputs = jax.ShapeDtypeStruct(decoding.inputs.shape, decoding.inputs.dtype, sharding=batch_sharding(mesh))
-    parameter_bytes, state_bytes = bytes_on_a_device(parameters), 0
+    parameter_bytes = bytes_on_a_device(parameters)
 
     def start_with(capacity: int) -> Callable[[PyTree, PyTree], PyTree]:
         return lambda parameters, inputs: decoding.start(parameters, inputs, capacity)
@@ -104,9 +109,9 @@ def _compiled_parts(
             lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes, shardings
         )
 
-    started = jax.jit(start, out_shardings=shardings).lower(parameters, inputs)
-    found = compile_for(started, mesh, chip, parameter_bytes + bytes_on_a_device(state_of(capacities[0][0])))
-    parts = [_Part(found, int(is_search), product_flops(start, parameters, inputs))]
+    started, state_bytes = jax.jit(start, out_shardings=shardings), bytes_on_a_device(state_of(capacities[0][0]))
+    found = compile_for(started.lower(parameters, inputs), mesh, chip, parameter_bytes + state_bytes)
+    parts = [_Part(found, state_bytes, int(is_search), product_flops(start, parameters, inputs))]
     step = jax.jit(decoding.step, donate_argnums=1, out_shardings=shardings)
     for capacity, tokens in capacities:
         if not parts[-1].found.fits:
@@ -114,8 +119,8 @@ def _compiled_parts(
         state = state_of(capacity)
         state_bytes = bytes_on_a_device(state)
         found = compile_for(step.lower(parameters, state), mesh, chip, parameter_bytes + state_bytes)
-        parts.append(_Part(found, tokens, product_flops(decoding.step, parameters, state)))
-    return parts, state_bytes
+        parts.append(_Part(found, state_bytes, tokens, product_flops(decoding.step, parameters, state)))
+    return parts
 
 
 def _parameters(init_params: Callable[[Array], PyTree], mesh: Mesh, compute_dtype: str) -> PyTree:

@@ -33,7 +33,7 @@ class Program(NamedTuple):
     """Costs of a compiled program in bytes and FLOPs, on one device unless stated otherwise.
 
     ``rows`` and ``width``: size of the batch over all devices; ``positions``: its target positions. ``state_bytes``: optimizer,
-    or state of a search. ``training_bytes``: of a search, the training state that stays in memory when a run validates.
+    or state of a search. ``training_bytes``: of a search, the training state that a run holds beside it when it validates.
     ``temporaries``: activations, gradients and workspace. ``model_flops``: matrix products on all devices
     without recomputation; ``flops``: matrix products of this program. ``traffic_kinds``: bytes read and written, by part of the
     model. ``sent``: bytes along each axis of the interconnect. ``fits``: whether ``available`` memory suffices; if the compiler

@@ -24,11 +24,22 @@ def report(program: Program, topology: Topology) -> str:
 
 
 STATE = {"train_step": "optimizer", "decode_step": "state of the search", "search": "state of the search"}
-WHAT_HELPS = {
+HELPS_TRAINING = {
+    "does not fit": "--config.model.rematerialize=keep_projections or full; a larger --config.batching.accumulation_steps, or "
+    "fewer\n--config.batching.tokens_per_update; for long rows --config.model.attention_backend=tpu_flash, cudnn or "
+    "blockwise;\nfor parameters and optimizer a larger --config.mesh.fsdp or --config.mesh.tensor",
     "compute": "less recomputation (--config.model.rematerialize); more devices",
     "memory": "see the kinds above; more positions on a device or a larger --config.mesh.fsdp for the optimizer's share, "
     "bfloat16, fused attention for long rows (--config.model.attention_backend)",
     "interconnect": "more positions on a device; smaller --config.mesh.fsdp and --config.mesh.tensor, within a host of GPUs",
+}
+HELPS_DECODING = {
+    "does not fit": "fewer --config.decoding.batch_tokens; a smaller --config.decoding.beam_width; a larger "
+    "--config.mesh.tensor",
+    "compute": "a smaller --config.decoding.beam_width; more devices",
+    "memory": "see the kinds above; more --config.decoding.batch_tokens, a smaller --config.decoding.beam_width, a larger "
+    "--config.mesh.tensor, bfloat16",
+    "interconnect": "more --config.decoding.batch_tokens; a smaller --config.mesh.tensor, within a host of GPUs",
 }
 
 
@@ -52,15 +63,22 @@ def to_json(program: Program, topology: Topology) -> dict[str, object]:
 
 def _memory(program: Program) -> list[str]:
     available = "" if program.available == float("inf") else f" of {program.available / GIB:.2f}"
-    return [
+    lines = [
         "per device                              GiB",
         f"  parameters                       {program.parameter_bytes / GIB:8.3f}",
         f"  {STATE[program.name]:<33}{program.state_bytes / GIB:8.3f}",
         f"  activations, gradients, workspace{program.temporaries / GIB:8.3f}",
         f"  total                            {program.total / GIB:8.3f}{available}",
-        *[f"  total beside the state of a run  {(program.total + program.training_bytes) / GIB:8.3f}{available}"]
-        * (program.training_bytes > 0),
     ]
+    if program.training_bytes:
+        beside = program.total + program.training_bytes
+        lines.append(f"  total beside the state of a run  {beside / GIB:8.3f}{available}")
+    return lines
+
+
+def _what_helps(program: Program, against: str) -> str:
+    remedies = HELPS_TRAINING if program.name == "train_step" else HELPS_DECODING
+    return f"What helps: {remedies[against]}."
 
 
 def _out_of_memory(program: Program) -> list[str]:
@@ -68,9 +86,7 @@ def _out_of_memory(program: Program) -> list[str]:
     return [
         "DOES NOT FIT. The largest arrays on a device:",
         *(largest or ["  the compiler refused without naming them"]),
-        "What helps: --config.model.rematerialize=keep_projections or full; a larger --config.batching.accumulation_steps, or",
-        "fewer --config.batching.tokens_per_update; for long rows --config.model.attention_backend=tpu_flash, cudnn or",
-        "blockwise; for parameters and optimizer a larger --config.mesh.fsdp or --config.mesh.tensor.",
+        _what_helps(program, "does not fit"),
     ]
 
 
@@ -108,6 +124,6 @@ def _speed(program: Program, topology: Topology) -> list[str]:
         f"bound by {limits.bound}; if the three overlap perfectly: {limits.seconds * 1e3:.2f} ms, "
         f"{positions_per_second(program, topology.chip):,.0f} target positions/s, "
         f"MFU {model_flops_utilization(program, topology.chip):.0%}",
-        f"What helps: {WHAT_HELPS[limits.bound]}.",
+        _what_helps(program, limits.bound),
         "Estimates; nothing was run. Memory traffic: reads and writes of the program's instructions.",
     ]

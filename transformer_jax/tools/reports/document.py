@@ -139,7 +139,7 @@ def to_csv(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """CSV (RFC 4180) with a line of headings; numbers in full precision, ``None`` as an empty cell.
 
     Text that a spreadsheet would take for a formula (it begins with ``= + - @``, a tab or a carriage return) gets an
-    apostrophe before it: it may come from somebody else's run.
+    apostrophe before it, unless it is a number: it may come from somebody else's run.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text)
@@ -148,6 +148,10 @@ def to_csv(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _inert(cell: object) -> object:
-    if cell is None or isinstance(cell, int | float):
+    if cell is None or not str(cell).startswith(FORMULA):
         return cell
-    return f"'{cell}" if str(cell).startswith(FORMULA) else cell
+    try:
+        float(str(cell))
+    except ValueError:
+        return f"'{cell}"
+    return cell

@@ -8,7 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
-from transformer_jax.config import ConfigError, ExperimentConfig, resolve
+from transformer_jax.config import ConfigError, ExperimentConfig, Metric, resolve
 from transformer_jax.config.conversion import read_value, type_of
 from transformer_jax.config.errors import nearest
 from transformer_jax.config.plugins import call_in_file
@@ -23,7 +23,6 @@ PRUNERS = ("none", "median", "successive_halving", "hyperband")
 ROW, SEED = "row", "seed"
 
 Value = str | int | float | bool
-Direction = Literal["maximize", "minimize"]
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ class Sweep:
             first_row = next(iter(self.rows.values()), {})
             object.__setattr__(self, "metric", _selection_key(self.config, {**self.overrides, **first_row}))
         for name, value, choices in (
-            ("metric", self.metric, tuple(_directions())),
+            ("metric", self.metric, tuple(_metrics())),
             ("sampler", self.sampler, SAMPLERS),
             ("pruner", self.pruner, PRUNERS),
         ):
@@ -142,8 +141,13 @@ class Sweep:
         return self.sampler == "grid"
 
     @property
-    def direction(self) -> Direction:
-        return _directions()[self.metric]
+    def measured(self) -> Metric:
+        """The metric whose key is ``metric``."""
+        return _metrics()[self.metric]
+
+    @property
+    def direction(self) -> Literal["maximize", "minimize"]:
+        return self.measured.direction
 
     def points(self) -> list[dict[str, Value]]:
         """The point of each trial of a grid, ``[{"row": "base", "seed": 0, "model.dropout": 0.1}, ...]``.
@@ -241,6 +245,6 @@ def _selection_key(recipe: str, overrides: Mapping[str, Value]) -> str:
         return ExperimentConfig().selection.key
 
 
-def _directions() -> dict[str, Direction]:
-    """The direction of each metric of all tasks."""
-    return {metric.key: metric.direction for facts in TASKS.values() for metric in facts.metrics}
+def _metrics() -> dict[str, Metric]:
+    """The metrics of all tasks, by key."""
+    return {metric.key: metric for facts in TASKS.values() for metric in facts.metrics}

@@ -34,7 +34,10 @@ def tables(sweep: Sweep, trials: Sequence[TrialRow]) -> tuple[Section, ...]:
     states = [trial.state for trial in trials]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     better = "higher is better" if sweep.direction == "maximize" else "lower is better"
-    total = max(len(trials), len(sweep.points()))
+    points = sweep.points()
+    # Commands with other --rows train other points of a grid.
+    others = sum(trial.point not in points for trial in trials) if sweep.is_grid else 0
+    total = max(len(trials), len(points) + others)
     text = f"{counts or 'none'} of {total}. Ordered by the best {sweep.metric} of each trial, {better}."
     sections: tuple[Section, ...] = (Section("Trials", (text, trial_table(sweep, _ordered(sweep, trials)))),)
     if len(sweep.seeds) > 1:

@@ -273,13 +273,17 @@ class TrialRow(NamedTuple):
 
 
 def trial_rows(study: optuna.Study, sweep: Sweep) -> list[TrialRow]:
-    """All trials that have started, by number."""
+    """All trials that have started and have a point, by number."""
     trials = trials_of(study)
     rows = []
     for number, (attempts, point) in enumerate(zip(trials, points_of(sweep, trials), strict=True)):
+        if point is None:
+            continue
         last = attempts[-1]
         remarks: Mapping[str, Any] = last.user_attrs
-        step, value = best_of(last.intermediate_values, sweep.direction) if last.intermediate_values else (None, None)
+        values = last.intermediate_values
+        step = sweep.measured.best_step(values) if values else None
+        value = None if step is None else values[step]
         if "found" in remarks:
             step, value = remarks["step"], remarks["found"][sweep.metric]
         rows.append(
@@ -296,10 +300,3 @@ def trial_rows(study: optuna.Study, sweep: Sweep) -> list[TrialRow]:
             )
         )
     return rows
-
-
-def best_of(values: Mapping[int, float], direction: str) -> tuple[int, float]:
-    """The update with the best value, the earliest of several, and that value."""
-    sign = 1 if direction == "maximize" else -1
-    step = max(values, key=lambda step: (sign * values[step], -step))
-    return step, values[step]

@@ -32,7 +32,6 @@ from transformer_jax.tools.sweeps.study import (
     SURPLUS,
     UNREACHABLE,
     answered,
-    best_of,
     first_line,
     has_free_point,
     is_of,
@@ -175,7 +174,7 @@ def _trained(sweep: Sweep, config: ExperimentConfig, run: RunDirectory, trial: T
     values = {step: each[sweep.metric] for step, each in found.items() if sweep.metric in each}
     if not values:
         raise NoMetricValue(f"no validation found a finite {sweep.metric}")
-    step, value = best_of(values, sweep.direction)
+    step = sweep.measured.best_step(values)
     trial.set_user_attr("step", step)
     trial.set_user_attr("found", found[step])
     if run.goodput.is_file():
@@ -183,7 +182,7 @@ def _trained(sweep: Sweep, config: ExperimentConfig, run: RunDirectory, trial: T
         trial.set_user_attr("minutes", sum(seconds.values()) / 60)
     if outcome.reason == "stopped":
         raise TrialPruned
-    return value
+    return values[step]
 
 
 class _Reporter(Callback):

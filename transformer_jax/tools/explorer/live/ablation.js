@@ -1,5 +1,5 @@
 "use strict";
-// What changes when something is taken away: a head, a token of the source or of the prefix; and how a query and a key make a score.
+// The effect of removing a head, a token of the source or of the prefix; and how a query and a key make a score.
 
 // Log-probabilities at every one of the tokens `ids` under `edits`.
 const scoreTokens = ({ model }, encoded, ids, edits) => model.teacherForced(ids, encoded, edits).map((logits) => logSoftmax(logits));
@@ -17,7 +17,7 @@ async function effects(live, { text, targetIds, edits: others, names }, pause) {
 }
 
 // Why `chosen` and not `other` at a position: how much the difference of their log-probabilities falls when a token of the source,
-// or of the prefix, is masked everywhere. A prefix of <s> alone cannot be masked: a decoder must see something.
+// or of the prefix, is masked for every position. A prefix of <s> alone cannot be masked: a decoder must see something.
 async function contrast(live, { text, prefix, chosen, other, edits }, pause) {
   const base = new Edits(edits), ids = [...prefix, chosen], sourceIds = live.task.sourceIds(text, base) || [];
   const difference = (hidden, erased) => {
@@ -25,9 +25,9 @@ async function contrast(live, { text, prefix, chosen, other, edits }, pause) {
     return last[chosen] - last[other];
   };
   const whole = difference(null, null), found = { source: [], target: [] };
-  const masked = [...counted(sourceIds.length).map((place) => ["source", place]), ...counted(prefix.length ? ids.length : 0).map((place) => ["target", place])];
-  for (const [number, [side, place]] of masked.entries()) {
-    found[side].push(whole - (side === "source" ? difference(new Set([place]), null) : difference(null, new Set([place]))));
+  const masked = [...counted(sourceIds.length).map((index) => ["source", index]), ...counted(prefix.length ? ids.length : 0).map((index) => ["target", index])];
+  for (const [number, [side, index]] of masked.entries()) {
+    found[side].push(whole - (side === "source" ? difference(new Set([index]), null) : difference(null, new Set([index]))));
     await pause((number + 1) / masked.length);
   }
   return { difference: whole, ...found };

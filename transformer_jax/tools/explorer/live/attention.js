@@ -47,14 +47,14 @@ class Attention {
     const factor = this.scale(edit.isScaled), weights = new Float32Array(this.heads * visible);
     for (let head = 0; head < this.heads; head++) {
       const scores = new Float32Array(visible), ofKeys = this.startOfShared(head, this.keySize), ofValues = this.startOfShared(head, this.valueSize);
-      for (let place = 0; place < visible; place++) {
-        scores[place] = hidden && hidden.has(place) ? -1e9 : factor * dot(query, head * this.keySize, keys[place], ofKeys, this.keySize);
+      for (let column = 0; column < visible; column++) {
+        scores[column] = hidden && hidden.has(column) ? -1e9 : factor * dot(query, head * this.keySize, keys[column], ofKeys, this.keySize);
       }
       const ofHead = softmax(scores), start = head * this.valueSize;
       weights.set(ofHead, head * visible);
       if (edit.isOff(head)) continue;
-      for (let place = 0; place < visible; place++) {
-        const weight = ofHead[place], value = values[place];
+      for (let column = 0; column < visible; column++) {
+        const weight = ofHead[column], value = values[column];
         for (let index = 0; index < this.valueSize; index++) merged[start + index] += weight * value[ofValues + index];
       }
     }
@@ -85,7 +85,7 @@ class Attention {
   }
 }
 
-// Turns the pairs of dimensions (0, 1), (2, 3), ... of a vector by angles that grow with the position (Su et al. 2021, equation 34).
+// Rotates the pairs of dimensions (0, 1), (2, 3), ... of a vector by angles that grow with the position (Su et al. 2021, equation 34).
 function rotate(vector, position, { base, pairs }) {
   for (let pair = 0; pair < pairs; pair++) {
     const angle = position * base ** (-pair / pairs), first = vector[2 * pair], second = vector[2 * pair + 1];

@@ -48,7 +48,7 @@ class FeedForward {
 
 const emptyRecord = () => ({ weights: [], queries: [], keys: null, values: null });
 
-// What all models have in common. `settings`: as live.py writes them. `kinds`: the number of layers of every kind of attention. A
+// The common part of all models. `settings`: as live.py writes them. `kinds`: the number of layers of every kind of attention. A
 // model also has encode(ids, edits, record, hidden), start(encoded, edits), a cache before the first token, decode(ids, cache, encoded,
 // edits, record, erased), the hidden states { hidden, cache } of more tokens, and of every attention valueThroughOutput and pair. A
 // cache is never changed, so that prefixes may share one. `record[kind][layer]` gets weights, queries, keys and values.

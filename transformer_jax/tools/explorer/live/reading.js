@@ -1,5 +1,5 @@
 "use strict";
-// What the page shows of one text: its translation or continuation, attention and search.
+// The reading of a text: its translation or continuation, attention and search.
 
 // `live`: { model, task, source, target }: the model, what it does, and the tokenizers. Of a text a task says its source ids, null without a
 // source, and how it begins: { given, forced, limit }, the target tokens before the search, the tokens that the search begins with, and its
@@ -51,7 +51,7 @@ function searchText({ model, target, task }, { text, edits, search, forced }, en
   return { ...found, given, ids: found.hypotheses.length ? found.hypotheses[0].ids : [EOS] };
 }
 
-// A reading in the form of page.py, with arrays of plain numbers: { values } in place of packed blocks.
+// A reading in the form of page.py, with arrays of plain numbers: { values } instead of packed blocks.
 function readText(live, asked) {
   const { model, task, source, target } = live, { text, search } = asked, edits = new Edits(asked.edits), started = performance.now();
   const record = { encoder: [], decoder: [], cross: [] }, encoded = encodeText(live, text, edits, record);
@@ -112,10 +112,10 @@ function withRollouts(attentions, record) {
   const kept = ({ kind }, layer) => record[kind][layer].isSkipped ? 1 : record[kind][layer].hasResidual ? 0.5 : 0;
   const mean = (attention, layer) => {
     const { values } = attention.weights[layer], size = values.length / attention.heads;
-    return Float32Array.from({ length: size }, (_, place) => counted(attention.heads).reduce((sum, head) => sum + values[head * size + place], 0) / attention.heads);
+    return Float32Array.from({ length: size }, (_, index) => counted(attention.heads).reduce((sum, head) => sum + values[head * size + index], 0) / attention.heads);
   };
-  const identity = (size) => Float32Array.from({ length: size * size }, (_, place) => place % (size + 1) ? 0 : 1);
-  const mixed = (share, left, right) => left.map((value, place) => share * value + (1 - share) * right[place]);
+  const identity = (size) => Float32Array.from({ length: size * size }, (_, index) => index % (size + 1) ? 0 : 1);
+  const mixed = (share, left, right) => left.map((value, index) => share * value + (1 - share) * right[index]);
   const product = (left, right, inner) => {
     const rows = left.length / inner, columns = right.length / inner, result = new Float32Array(rows * columns);
     for (let row = 0; row < rows; row++) result.set(times(left.subarray(row * inner, (row + 1) * inner), { rows: inner, columns, data: right }), row * columns);

@@ -56,7 +56,7 @@ class RnnSeq2Seq extends SequenceModel {
 
   // The source read in both directions: { length, hidden, annotations, keys, states }. Source tokens in `hidden` are read as zeros, and masked.
   encode(ids, edits, record = null, hidden = null) {
-    const zeros = new Float32Array(this.tables.source.columns), reads = (id, place) => hidden && hidden.has(place) ? zeros : this.embedding("source", id);
+    const zeros = new Float32Array(this.tables.source.columns), reads = (id, index) => hidden && hidden.has(index) ? zeros : this.embedding("source", id);
     let sequence = mirrored(ids.map(reads), this.settings.reversesSource);
     const states = this.forward.map((layer, index) => {
       const ahead = layer.run(sequence), last = { ...ahead[ahead.length - 1] };
@@ -65,7 +65,7 @@ class RnnSeq2Seq extends SequenceModel {
         return last;
       }
       const back = this.backward[index].run([...sequence].reverse()).map((state) => edits.isOn("backward") ? state : this.backward[index].zeros);
-      sequence = ahead.map((state, place) => joined(state.hidden, back[ids.length - 1 - place].hidden));
+      sequence = ahead.map((state, position) => joined(state.hidden, back[ids.length - 1 - position].hidden));
       for (const leaf of Object.keys(last)) last[leaf] = joined(last[leaf], back[ids.length - 1][leaf]);
       return last;
     });

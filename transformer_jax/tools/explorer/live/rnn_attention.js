@@ -25,11 +25,11 @@ class AdditiveScore {
 class PositionScore {
   constructor(kernel) { this.kernel = kernel; }
   query(state) { return state; }
-  key(_, place) { return place < this.kernel.rows ? this.kernel.data.subarray(place * this.kernel.columns, (place + 1) * this.kernel.columns) : null; }
+  key(_, position) { return position < this.kernel.rows ? this.kernel.data.subarray(position * this.kernel.columns, (position + 1) * this.kernel.columns) : null; }
   term(query, key, index) { return query[index] * key[index]; }
 }
 
-// Windows on the source by the name of the attention: what they hide of a state's view, and what they add to its scores.
+// Windows on the source by the name of the attention: whether a state sees a position, and the term added to its score.
 const WINDOWS = {
   local_m: ({ window }) => (state, position, length) => centered(Math.min(position, length - 1), window, false),
   local_p({ window, hiddenSize }, parameters) {
@@ -43,7 +43,7 @@ const WINDOWS = {
 const WHOLE_SOURCE = () => () => ({ isVisible: () => true, added: () => 0 });
 
 const centered = (center, half, isGaussian) => ({
-  isVisible: (place) => Math.abs(place - center) <= half, added: (place) => isGaussian ? -((place - center) ** 2) / (2 * (half / 2) ** 2) : 0,
+  isVisible: (position) => Math.abs(position - center) <= half, added: (position) => isGaussian ? -((position - center) ** 2) / (2 * (half / 2) ** 2) : 0,
 });
 
 class RnnAttention {
@@ -67,12 +67,12 @@ class RnnAttention {
     }
   }
 
-  keysOf(annotations) { return annotations.map((annotation, place) => this.score.key(annotation, place)); }
+  keysOf(annotations) { return annotations.map((annotation, column) => this.score.key(annotation, column)); }
 
   // Features of the weights before (or of their sum) around a source position, projected; null without them.
-  featuresAt(before, place, edits) {
+  featuresAt(before, column, edits) {
     if (!this.filters || !edits.isOn("location")) return null;
-    const { rows, columns, data } = this.filters, found = new Float32Array(columns), first = place - Math.floor((rows - 1) / 2);
+    const { rows, columns, data } = this.filters, found = new Float32Array(columns), first = column - Math.floor((rows - 1) / 2);
     for (let tap = Math.max(0, -first); tap < rows && first + tap < before.length; tap++) {
       for (let column = 0; column < columns; column++) found[column] += before[first + tap] * data[tap * columns + column];
     }
@@ -80,17 +80,17 @@ class RnnAttention {
   }
 
   // How a state and an annotation make a score: { query, key, features, terms }.
-  parts(query, key, before, place, edits) {
-    const features = this.featuresAt(before, place, edits), summed = features ? plus(key, features) : key;
+  parts(query, key, before, column, edits) {
+    const features = this.featuresAt(before, column, edits), summed = features ? plus(key, features) : key;
     return { query, key, features, terms: query.map((_, index) => this.score.term(query, summed, index)) };
   }
 
   // Scores of all source positions; masked ones are -Infinity.
   scores(state, position, encoded, before, edits) {
     const query = this.score.query(state), { isVisible, added } = this.window(state, position, encoded.length);
-    return Float32Array.from(encoded.keys, (key, place) => {
-      if (!key || !isVisible(place) || (encoded.hidden && encoded.hidden.has(place))) return -Infinity;
-      return this.parts(query, key, before, place, edits).terms.reduce((sum, term) => sum + term, added(place));
+    return Float32Array.from(encoded.keys, (key, column) => {
+      if (!key || !isVisible(column) || (encoded.hidden && encoded.hidden.has(column))) return -Infinity;
+      return this.parts(query, key, before, column, edits).terms.reduce((sum, term) => sum + term, added(column));
     });
   }
 
@@ -104,8 +104,8 @@ class RnnAttention {
   attend(state, position, encoded, before, edits) {
     const weights = this.weightsOf(this.scores(state, position, encoded, before, edits)), context = new Float32Array(this.settings.memorySize);
     if (edits.isOn("cross.1.head.1")) {
-      encoded.annotations.forEach((annotation, place) => {
-        for (let index = 0; index < context.length; index++) context[index] += weights[place] * annotation[index];
+      encoded.annotations.forEach((annotation, column) => {
+        for (let index = 0; index < context.length; index++) context[index] += weights[column] * annotation[index];
       });
     }
     return { context, weights, after: this.isCumulative ? plus(before, weights) : weights };

@@ -10,9 +10,9 @@ function bestTokens(logProbs, count) {
   const best = [];
   for (let token = EOS; token < logProbs.length; token++) {
     if (best.length === count && logProbs[token] <= logProbs[best[count - 1]]) continue;
-    let place = best.length;
-    while (place && logProbs[token] > logProbs[best[place - 1]]) place--;
-    best.splice(place, 0, token);
+    let index = best.length;
+    while (index && logProbs[token] > logProbs[best[index - 1]]) index--;
+    best.splice(index, 0, token);
     if (best.length > count) best.pop();
   }
   return best;

@@ -54,7 +54,7 @@ function settleLive() {
   // Half of a surrogate pair has no address.
   state.source = state.source.replace(/\p{Surrogate}/gu, "\ufffd");
   state.off = [...new Set(known)].sort().join(",");
-  const ids = idsOf(state.force), isToken = (id, place) => Number.isInteger(id) && id >= 2 && id < target.pieces.length && (id !== 2 || place + 1 === ids.length);
+  const ids = idsOf(state.force), isToken = (id, index) => Number.isInteger(id) && id >= 2 && id < target.pieces.length && (id !== 2 || index + 1 === ids.length);
   if (!ids.every(isToken)) state.force = "";
   if (isTranslation) state.length = "";
   for (const [name, { least, most, usual, step }] of Object.entries(NUMBERS)) {

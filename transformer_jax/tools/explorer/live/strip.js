@@ -72,11 +72,11 @@ function showStrip() {
 // A row of tokens; the bar below a token is its probability, and the tokens outside of `same` differ between the models. The tokens of a
 // prompt are given.
 function translationRow(title, reading, same) {
-  const forced = reading.run === CHANGED ? idsOf(state.force).length : 0, given = forced ? 0 : reading.given, place = hovered || state;
+  const forced = reading.run === CHANGED ? idsOf(state.force).length : 0, given = forced ? 0 : reading.given, item = hovered || state;
   const tokens = reading.tokens.target.map((piece, index) => {
     const probability = Math.exp(reading.logProbs[index]), isDifferent = same && !same.has(index);
     const chip = element("button", shown(piece), {
-      type: "button", className: ["token", isDifferent ? "differs" : "", index < forced ? "forced" : index < given ? "given" : "", state.run === reading.run && place.row === index ? "marked" : ""].join(" "),
+      type: "button", className: ["token", isDifferent ? "differs" : "", index < forced ? "forced" : index < given ? "given" : "", state.run === reading.run && item.row === index ? "marked" : ""].join(" "),
       title: `token ${index + 1}, probability ${probability.toFixed(3)}${isDifferent ? ", differs" : ""}${index < forced ? ", forced" : index < given ? ", given" : ""}`,
       onclick: () => chooseToken(reading, index),
     });
@@ -87,7 +87,7 @@ function translationRow(title, reading, same) {
   return element("div", [element("b", title), ...tokens, element("span", ` log p ${fixed(total)}, ${Math.round(1000 * reading.seconds)} ms`, { className: "words" })], { className: "row", role: "group", ariaLabel: title });
 }
 
-// A token of a translation, with what else could be there, in the inspector.
+// A token of a translation, with its alternatives, in the inspector.
 function chooseToken(reading, index) {
   const isThere = attentionOf(readingOf(state.run)).rows === "target" && ["matrix", "lines", "grid"].includes(state.view);
   edit({ run: reading.run, beside: liveReading(CHANGED) ? UNCHANGED + CHANGED - reading.run : -1, ...isThere ? {} : { kind: isTranslation ? "cross" : "decoder", view: state.view === "effects" ? "effects" : "matrix" }, row: index, column: -1 });
@@ -114,7 +114,7 @@ function commonTokens(left, right) {
 
 // ---------------------------------------------------------------- inspector
 
-// What else could be at a position of a live translation: force it, or ask why it is not there.
+// The alternatives at a position of a live translation: force one, or ask why it is not there.
 function inspectLive(panel, row) {
   const { reading } = panel;
   if (!reading.options) return [];
@@ -122,7 +122,7 @@ function inspectLive(panel, row) {
   const rows = reading.options[row].flatMap(([token, piece, logProb]) => {
     const bar = element("i");
     bar.style.width = 100 * Math.exp(logProb) + "%";
-    const force = element("button", shown(piece), { type: "button", title: "force this token and let the search go on", onclick: () => edit({ force: [...prefix, token].join(".") }) });
+    const force = element("button", shown(piece), { type: "button", title: "force this token and let the search continue", onclick: () => edit({ force: [...prefix, token].join(".") }) });
     const why = token === chosen[0] ? "" : whyLive(reading, prefix, chosen, [token, piece]), isLong = why.tagName === "DETAILS";
     const line = element("tr", [element("td", force), cell(Math.exp(logProb).toFixed(3)), cell(bar, "bar"), element("td", isLong ? "" : why)]);
     return isLong ? [line, element("tr", element("td", why, { colSpan: 4 }))] : [line];
@@ -131,7 +131,7 @@ function inspectLive(panel, row) {
   const form = element("form", [word, element("button", "force", { type: "submit" })]);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    // Tokenizers of words put a space before a text. With characters and bytes the word begins with one where the token in its place does.
+    // Tokenizers of words put a space before a text. With characters and bytes the word begins with one where the token that it replaces does.
     const isSpace = ["character", "byte"].includes(model.tokenizers[model.tokenizers.length - 1].kind) && /^( |<0x20>)/.test(chosen[1]);
     const ids = word.value.trim() ? await request("encode", { text: (isSpace ? " " : "") + word.value.trim() }) : [];
     if (ids.length) edit({ force: [...prefix, ...ids].join(".") });
@@ -161,7 +161,7 @@ function whyLive(reading, prefix, chosen, other) {
   const none = () => {};
   return element("details", [
     element("summary", "why"),
-    element("p", `log p(${shown(chosen[1])}) − log p(${shown(other[1])}) = ${number(found.difference)}. With a token masked everywhere this falls by`),
+    element("p", `log p(${shown(chosen[1])}) − log p(${shown(other[1])}) = ${number(found.difference)}. With a token masked for every position this falls by`),
     ...found.source.length ? [ranking(reading.tokens.source, Float32Array.from(found.source), largest, none)] : [],
     element("p", !found.target.length ? "The prefix is <s> alone, which cannot be masked." : found.source.length ? "and with a token of the prefix masked by" : ""),
     ...found.target.length ? [ranking(inputs, Float32Array.from(found.target), largest, none)] : [],

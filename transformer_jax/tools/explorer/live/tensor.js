@@ -6,16 +6,16 @@ const counted = (count) => Array.from({ length: count }, (_, index) => index);
 // The parameters by path: { shape, values } of blobs in 16-bit floats, or in 8 bits with a scale for each row.
 function unpackParameters(entries, bytes) {
   const found = new Map();
-  let place = 0;
+  let offset = 0;
   for (const { path, shape, scales } of entries) {
     const size = shape.reduce((product, length) => product * length, 1), values = new Float32Array(size);
     if (scales) {
       const width = size / scales.length;
-      for (let index = 0; index < size; index++) values[index] = (bytes[place + index] << 24 >> 24) * scales[Math.floor(index / width)];
-      place += size;
+      for (let index = 0; index < size; index++) values[index] = (bytes[offset + index] << 24 >> 24) * scales[Math.floor(index / width)];
+      offset += size;
     } else {
-      for (let index = 0; index < size; index++) values[index] = fromHalf(bytes[place + 2 * index] | bytes[place + 2 * index + 1] << 8);
-      place += 2 * size;
+      for (let index = 0; index < size; index++) values[index] = fromHalf(bytes[offset + 2 * index] | bytes[offset + 2 * index + 1] << 8);
+      offset += 2 * size;
     }
     found.set(path, { shape, values });
   }
@@ -73,7 +73,7 @@ function timesTransposed(vector, { rows, columns, data }) {
   return product;
 }
 
-// The dot product of `count` numbers from two places.
+// The dot product of `count` numbers from two offsets.
 function dot(left, leftStart, right, rightStart, count) {
   let sum = 0;
   for (let index = 0; index < count; index++) sum += left[leftStart + index] * right[rightStart + index];
@@ -105,10 +105,10 @@ function rmsNorm(vector, scale, epsilon) {
 // Vectors one after the other.
 function joined(...vectors) {
   const whole = new Float32Array(vectors.reduce((sum, { length }) => sum + length, 0));
-  let place = 0;
+  let offset = 0;
   for (const vector of vectors) {
-    whole.set(vector, place);
-    place += vector.length;
+    whole.set(vector, offset);
+    offset += vector.length;
   }
   return whole;
 }

@@ -2,7 +2,7 @@
 // Views of a live page: which head mattered for which token, and the query-key product of a head by dimension.
 
 const HEAD_CELL = 30, TOKEN_LINE = 24, EFFECTS_TOP = 120;
-// What is switched off in turn: all heads, of an RNN its parts.
+// The parts to switch off one by one: all heads; of an RNN its parts.
 const EFFECTS = HEAD_NAMES.length ? HEAD_NAMES : Object.keys(CHOICES);
 const titleOf = (name) => CHOICES[name] || name.replaceAll(".", " ");
 const effects = new WeakMap(); // reading -> { changes: a list for each of EFFECTS, largest } or { words }
@@ -34,7 +34,7 @@ const effectsView = {
     const left = this.left(panel) - frame.x, top = EFFECTS_TOP - frame.y, matrix = { largest, isSigned: true }, off = new Set(panel.reading.edits || []);
     EFFECTS.forEach((name, index) => {
       const x = left + index * HEAD_CELL, isOff = off.has(name), isHere = hovered && hovered.index === index, ofPart = changes[index];
-      pen.text(`${titleOf(name)}${isOff ? " off" : ""}`, x + HEAD_CELL / 2, top - 6, { color: isOff ? mark : isHere ? plain : faint, size: 11, turned: true, bold: isHere });
+      pen.text(`${titleOf(name)}${isOff ? " off" : ""}`, x + HEAD_CELL / 2, top - 6, { color: isOff ? mark : isHere ? plain : faint, size: 11, rotated: true, bold: isHere });
       const total = ofPart.reduce((sum, value) => sum + value, 0);
       [...ofPart, total].forEach((value, row) => {
         const isTotal = row === ofPart.length, y = top + row * TOKEN_LINE + (isTotal ? 4 : 0);
@@ -54,15 +54,15 @@ const effectsView = {
     const frame = frameOf(panel), index = Math.floor((x + frame.x - this.left(panel)) / HEAD_CELL), row = Math.floor((y + frame.y - EFFECTS_TOP) / TOKEN_LINE);
     return EFFECTS[index] && row < panel.reading.tokens.target.length ? { index, row: Math.max(row, -1), column: -1 } : null;
   },
-  choose(place) { toggle(EFFECTS[place.index]); },
-  inspect(panel, place) {
-    const { changes } = effectsOf(panel.reading), found = changes && changes[place.index];
+  choose(item) { toggle(EFFECTS[item.index]); },
+  inspect(panel, item) {
+    const { changes } = effectsOf(panel.reading), found = changes && changes[item.index];
     const parts = found ? [
-      element("h2", titleOf(EFFECTS[place.index])),
-      ...place.row >= 0 ? [element("p", `without it log p(${shown(panel.reading.tokens.target[place.row])}) changes by ${number(found[place.row])}`)] : [],
+      element("h2", titleOf(EFFECTS[item.index])),
+      ...item.row >= 0 ? [element("p", `without it log p(${shown(panel.reading.tokens.target[item.row])}) changes by ${number(found[item.row])}`)] : [],
       element("p", "click to switch it off or on"),
     ] : [element("h2", this.name), element("p", `The change of the log-probability of every token of the ${WORDS.result} when one part is switched off${HEAD_NAMES.length ? " (the output of a head is zero)" : ""}. Orange: the token becomes less probable. Click a column to keep it off.`)];
-    return [...parts, ...place.row >= 0 && !found ? inspectLive(panel, place.row) : []];
+    return [...parts, ...item.row >= 0 && !found ? inspectLive(panel, item.row) : []];
   },
 };
 
@@ -174,9 +174,9 @@ const statesView = {
     }
     return null;
   },
-  inspect(panel, place) {
+  inspect(panel, item) {
     const matrix = currentMatrix(panel);
-    return matrix && (place.row >= 0 || place.column >= 0) ? inspectToken(matrix, place, panel)
+    return matrix && (item.row >= 0 || item.column >= 0) ? inspectToken(matrix, item, panel)
       : [element("h2", this.name), element("p", "One row for each token, one column for each dimension. Click a token to see its attention.")];
   },
 };
