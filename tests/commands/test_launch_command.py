@@ -20,6 +20,8 @@ SHARDS = [*SLURM, "--tokenize_shards=4"]
 KUBERNETES = ["launch", "kubernetes", "--image=a/b", "--volume-claim=c", "--cpus=8", "--memory=32Gi", "--name=own"]
 TRAIN = ["--", "train", "--config=small.py", "--workdir=/shared/runs/Small"]
 OWN_TEXT = ["--", "train", "--config=text", "--workdir=/a/b", "--config.data.train=/c.tsv", "--config.data.store=/d"]
+TOKENIZE = ["--", "tokenize", "--config=small.py"]
+JOBS = ["launch", "slurm", "--cpus=8", "--tokenize_shards=4"]
 WATCH = ["--", "evaluate", "--watch"]
 SWEEP = ["--", "sweep", "--sweep=sweep.py", "--workdir=/shared/sweep", "--workers=2"]
 
@@ -63,6 +65,18 @@ def test_tokenizing_has_the_settings_of_the_run(tmp_path, capsys):
     assert found == [f"{own} {cache} --shard={index}/4" for index in ("0", "$SLURM_ARRAY_TASK_ID")]
 
 
+@pytest.mark.parametrize("launcher", [["launch", "slurm", "--cpus=8"], KUBERNETES])
+def test_tokenizing_alone_asks_for_no_run_and_no_devices(launcher, tmp_path, capsys):
+    tokenize = ["--", "tokenize", "--config=small.py", "--output", "/shared/tokens"]
+    assert main([*launcher, "--tokenize_shards=4", "--output=jobs", *tokenize]) == 0
+    start = "bash jobs" if "slurm" in launcher else "kubectl apply --filename jobs"
+    assert capsys.readouterr().err == f"written; start it with: {start}\n"
+    script = (tmp_path / "jobs").read_text()
+    own = "tokenize --config=small.py --output /shared/tokens --config.data.cache_directory=/shared/cache --shard="
+    assert script.count(f"transformer-jax {own}") == script.count("transformer-jax tokenize") == 2
+    assert not re.search("transformer-jax train|gpu|mesh", script)
+
+
 def test_commands_follow_a_run(tmp_path, capsys):
     assert main([*SLURM, "--output=run.sh", *TRAIN, *WATCH, "--workdir=/shared/runs/Small", *SWEEP]) == 0
     assert capsys.readouterr().err == "written; start it with: bash run.sh\n"
@@ -91,14 +105,28 @@ def test_a_sweep_becomes_an_array(capsys):
 def test_a_mistake_is_told_before_anything_queues(capsys, tmp_path):
     for arguments, message in (
         (["launch"], "'' is not a launcher; launchers are slurm, kubernetes, skypilot"),
-        (SLURM, "'' cannot be launched; write train or sweep with its flags after --"),
+        (SLURM, "'' cannot be launched; write train, sweep or tokenize with its flags after --"),
         ([*SHARDS, *TRAIN], "data.store: '' is no absolute path or address"),
         ([*SHARDS, *TRAIN, "--config.data.store=/a", "--init_from=/b"], "the tokenizers of --init_from"),
         ([*SHARDS, *OWN_TEXT], "--config=text chooses tokenizer.vocabulary_size"),
         ([*KUBERNETES, "--gpus_per_node=1", *TRAIN, "--config.data.store=/other"], "/other is not on the volume"),
-        ([*SHARDS, *SWEEP], "--tokenize_shards: is for train, not for 'sweep'"),
+        ([*SHARDS, *SWEEP], "--tokenize_shards: is for train and tokenize, not for 'sweep'"),
         ([*SLURM, *TRAIN, *TRAIN], "'train' cannot follow a run; write evaluate or sweep with its flags"),
-        ([*SLURM, *SWEEP, *SWEEP], "--: a second command follows a run, not a sweep; launch it by itself"),
+        ([*SLURM, *SWEEP, *SWEEP], "--: a second command follows train, not sweep; launch it by itself"),
+        ([*SLURM, *TOKENIZE, "--output=/a/b"], "--shard: each job gets its own; write --tokenize_shards=64 before --"),
+        ([*JOBS, *TOKENIZE, "--output=/a/b", "--shard=0/4"], "--shard: each job gets its own; write --tokenize_shards"),
+        ([*JOBS, *TOKENIZE, "--output=a/b"], "--output: 'a/b' is no absolute path or address, such as /shared/tokens"),
+        (
+            [*JOBS, *TOKENIZE, "--output=/a/b", "--config.data.store=/c"],
+            "data.store: is read by train; tokenize writes",
+        ),
+        ([*JOBS, *TOKENIZE, "--output=/a", "--config.init.run=/b"], "init.run: training adopts its tokenizers"),
+        (
+            [*JOBS, "--", "tokenize", "--config=text", *OWN_TEXT[4:5], "--output=/a"],
+            "--config=text chooses tokenizer.voc",
+        ),
+        ([*JOBS, *TOKENIZE, "--output=/a", *SWEEP], "--: a second command follows train, not tokenize; launch it by"),
+        ([*JOBS, "--nodes=2", *TOKENIZE, "--output=/a"], "--nodes: each shard of tokenize takes CPUs of one machine"),
         ([*SLURM, *TRAIN, *SWEEP, *SWEEP], "--: 'sweep' is there twice; launch one of them by itself"),
         ([*SLURM, *TRAIN, *WATCH, "--workdir=/b"], "evaluate: --workdir=/b is another run; write --workdir=/shared/r"),
         ([*SLURM, "--tpu=v5e:4x4", *TRAIN], "--tpu: is a flag for kubernetes, not for slurm"),

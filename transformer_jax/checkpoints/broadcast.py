@@ -19,7 +19,15 @@ UNREAD = ...
 
 
 def read_once(like: PyTree) -> PyTree:
-    """``like`` with shardings over one replica of each array, ``UNREAD`` where this process has none of its devices.
+    """``one_replica(like)``, ``UNREAD`` where this process has none of the devices; one process reads all."""
+    if jax.process_count() == 1:
+        return like
+    is_here = lambda leaf, one: not replica_axes(leaf) or one.sharding.addressable_devices  # noqa: E731
+    return jax.tree.map(lambda leaf, one: one if is_here(leaf, one) else UNREAD, like, one_replica(like))
+
+
+def one_replica(like: PyTree) -> PyTree:
+    """``like`` with shardings over one replica of each array.
 
     Each replica reads an equal part of the bytes, in consecutive arrays, since their files have them in this order.
     """
@@ -39,7 +47,7 @@ def read_once(like: PyTree) -> PyTree:
         )
         index = (slice(chosen[axis], chosen[axis] + 1) if axis in chosen else slice(None) for axis in mesh.axis_names)
         one = NamedSharding(Mesh(mesh.devices[tuple(index)], mesh.axis_names), leaf.sharding.spec)
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=one) if one.addressable_devices else UNREAD
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=one)
 
     return jax.tree.map(of_one_replica, like)
 
@@ -49,13 +57,15 @@ def broadcast(parts: PyTree, like: PyTree) -> PyTree:
 
     All processes call it.
     """
+    if jax.process_count() == 1:
+        return parts
     return jax.tree.map(lambda leaf, part: _broadcast(part, leaf) if replica_axes(leaf) else part, like, parts)
 
 
 def replica_axes(leaf: Any) -> tuple[str, ...]:
     """The axes of the mesh over which an array is replicated; none of an array of NumPy."""
     sharding = getattr(leaf, "sharding", None)
-    if jax.process_count() == 1 or not isinstance(sharding, NamedSharding):
+    if not isinstance(sharding, NamedSharding):
         return ()
     used = jax.tree.leaves(tuple(sharding.spec))
     return tuple(axis for axis, size in sharding.mesh.shape.items() if size > 1 and axis not in used)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from transformer_jax.commands import flags
 from transformer_jax.commands.evaluate import evaluate
 from transformer_jax.commands.sweep import flags_of_trials, sweep
+from transformer_jax.commands.tokenize import checked_config, tokenize
 from transformer_jax.commands.train import train
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.checks import is_address
@@ -18,6 +19,7 @@ from transformer_jax.tools.launching import (
     Sweep,
     Tokenizing,
     Training,
+    Workload,
     beside,
     is_absolute,
     logs_of,
@@ -37,7 +39,7 @@ class Launcher(NamedTuple):
     """A scheduler: its settings, whose fields are its flags; a function that writes a job; the command that starts it."""
 
     settings: type[Any]
-    written: Callable[[Any, Training | Sweep], str]
+    written: Callable[[Any, Workload], str]
     start: str
 
     @property
@@ -54,9 +56,9 @@ USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND [-- evaluate|sweep
 
 
 @flags.command(
-    flags.arguments(USAGE, "the scheduler, and the train or sweep command to run"),
+    flags.arguments(USAGE, "the scheduler, and the train, sweep or tokenize command to run"),
     flags.string("output", None, "file to write (default: standard output)"),
-    flags.string("name", None, "name of the job (default: from --workdir)"),
+    flags.string("name", None, "name of the job (default: from --workdir, or --output of tokenize)"),
     flags.string("time", None, "slurm: limit, HH:MM:SS or D-HH:MM:SS; shortly before it the run saves and is requeued"),
     *(flags.string(name, None, "slurm: passed to sbatch") for name in ("partition", "account", "qos", "constraint")),
     flags.string("memory", None, "slurm, kubernetes: of each node or pod, such as 64G"),
@@ -76,11 +78,13 @@ USAGE = f"{'|'.join(LAUNCHERS)} [--flag=value ...] -- COMMAND [-- evaluate|sweep
     flags.integer("cpus", None, "CPU cores of each SLURM task, pod or node", lower_bound=1),
     flags.integer("seconds_to_save", 120, "slurm, kubernetes: seconds for a run to save at its end", lower_bound=1),
     flags.integer("max_restarts", 10, "kubernetes: maximum number of restarts", lower_bound=0),
-    flags.integer("tokenize_shards", None, "first tokenize into data.store, in this number of CPU jobs", lower_bound=2),
+    flags.integer(
+        "tokenize_shards", None, "CPU jobs that tokenize, alone or before train into data.store", lower_bound=2
+    ),
     flags.boolean("spot", False, "kubernetes, skypilot: machines that may be preempted"),
 )
 def launch(values: flags.Values) -> int:
-    r"""Write a job that starts a run or a sweep on a cluster: an sbatch script, a Kubernetes manifest, or a SkyPilot task.
+    r"""Write a job that runs, sweeps or tokenizes on a cluster: an sbatch script, a Kubernetes manifest, or a SkyPilot task.
 
     Examples:
         transformer-jax launch slurm --nodes=4 --gpus_per_node=8 --cpus=12 --time=24:00:00 --output=run.sbatch \
@@ -91,10 +95,12 @@ def launch(values: flags.Values) -> int:
             -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
         transformer-jax launch skypilot --gpu_type=H100 --gpus_per_node=8 --nodes=2 --spot --volume_claim=runs --image=IMAGE \
             -- train --config=multi30k:tiny --config.batching.row_multiple=16 --workdir=/shared/runs/base
+        transformer-jax launch slurm --cpus=4 --partition=cpu --tokenize_shards=64 \
+            -- tokenize --config=transformer_base --output=/shared/tokens
 
     With --tokenize_shards=64 and --config.data.store=/shared/tokens (or s3://, gs://), 64 jobs on CPUs tokenize the text before
-    the run begins. A second -- and `evaluate --watch --workdir=...` add a job on one device that scores checkpoints beside the
-    run; `evaluate` without --watch, and `sweep`, begin after the run has succeeded.
+    the run begins; with `-- tokenize` no run follows. A second -- and `evaluate --watch --workdir=...` add a job on one device
+    that scores checkpoints beside the run; `evaluate` without --watch, and `sweep`, begin after the run has succeeded.
 
     After -- comes the command for one machine; --distributed is added if there are several processes, and each worker of a
     sweep gets its own job, pod or node. Settings, mesh and batch are checked before anything is queued. Recipes, sweeps and
@@ -114,12 +120,17 @@ def launch(values: flags.Values) -> int:
     workload = workload_of(command, values.tokenize_shards)
     if followers:
         if not isinstance(workload, Training):
-            raise ConfigError("--: a second command follows a run, not a sweep; launch it by itself")
+            raise ConfigError(f"--: a second command follows train, not {command[0]}; launch it by itself")
         workload = replace(workload, followers=tuple(_follower(each, workload.workdir) for each in followers))
         kinds = [each.kind for each in workload.followers]
         if len(set(kinds)) < len(kinds):
             raise ConfigError(f"--: {max(kinds, key=kinds.count)!r} is there twice; launch one of them by itself")
     settings = {flag: values[flag].value for flag in launcher.flags}
+    if isinstance(workload, Tokenizing):
+        for flag in ("nodes", "gpus_per_node", "gpu_type", "tpu"):
+            if values[flag].present and values[flag].value != 0:
+                raise ConfigError(f"--{flag}: each shard of tokenize takes CPUs of one machine (--cpus); leave it out")
+        settings["gpus_per_node"] = 0
     if settings["name"] is None:
         settings["name"] = name_of_workdir(workload.workdir)
     content = launcher.written(launcher.settings(**settings), workload)
@@ -153,11 +164,11 @@ def _follower(command: list[str], workdir: str) -> Sweep | Evaluation:
     return found
 
 
-def workload_of(command: list[str], shards: int | None = None) -> Training | Sweep:
-    """The ``train`` or ``sweep`` command to launch, with its flags and settings checked; with ``shards`` after tokenizing.
+def workload_of(command: list[str], shards: int | None = None) -> Workload:
+    """The ``train``, ``sweep`` or ``tokenize`` command to launch, with its flags and settings checked.
 
-    Adds a cache of tokenized corpora and compiled programs beside the run, unless the settings state one. Raises ConfigError at
-    another command, or wrong flags or settings.
+    ``shards``: of ``tokenize``, or before ``train``. Adds a cache of tokenized corpora and compiled programs beside the run or
+    the store, unless the settings state one. Raises ConfigError at another command, or wrong flags or settings.
     """
     name, *arguments = command or [""]
     if name == "train":
@@ -166,8 +177,17 @@ def workload_of(command: list[str], shards: int | None = None) -> Training | Swe
         config.check_new_run()
         tokenizing = None if shards is None else _tokenizing(values, config, shards)
         return Training((*command, *_shared_cache(values.workdir, config)), values.workdir, config, tokenizing)
+    if name == "tokenize":
+        values = flags.parse(tokenize.flags, arguments)
+        config = checked_config(values)
+        _require_for_all("--output", values.output)
+        if values.shard is not None or shards is None:
+            raise ConfigError("--shard: each job gets its own; write --tokenize_shards=64 before --, and no --shard")
+        return Tokenizing((*arguments, *_shared_cache(values.output, config)), shards, values.output)
     if shards is not None:
-        raise ConfigError(f"--tokenize_shards: is for train, not for {name!r}; trials of a sweep read a finished store")
+        raise ConfigError(
+            f"--tokenize_shards: is for train and tokenize, not for {name!r}; sweeps read a finished store"
+        )
     if name == "sweep":
         values = flags.parse(sweep.flags, arguments)
         if values.retry_failed:
@@ -176,13 +196,12 @@ def workload_of(command: list[str], shards: int | None = None) -> Training | Swe
         more = tuple(f"--{flag}={values[flag].value}" for flag in SWEEP_FLAGS if values[flag].present)
         more += (*flags_of_trials(values), *_shared_cache(values.workdir, stated.settings(stated.points()[0])))
         return Sweep(values.sweep, values.workdir, max(values.workers, 1), more, bool(os.environ.get(STORAGE_VARIABLE)))
-    raise ConfigError(f"{name!r} cannot be launched; write train or sweep with its flags after --")
+    raise ConfigError(f"{name!r} cannot be launched; write train, sweep or tokenize with its flags after --")
 
 
 def _tokenizing(values: flags.Values, config: ExperimentConfig, shards: int) -> Tokenizing:
     store = config.data.store
-    if not (is_absolute(store) or is_address(store)):
-        raise ConfigError(f"data.store: {store!r} is no absolute path or address, such as /shared/tokens, to write to")
+    _require_for_all("data.store", store)
     from transformer_jax.tasks.sizing import require_stated_tokens
 
     if (values.init_from or config.init.run) and config.init.tokenizer == "adopt":
@@ -192,7 +211,14 @@ def _tokenizing(values: flags.Values, config: ExperimentConfig, shards: int) -> 
     kept = [f"--config.{key}={text}" for key, text in flags.overrides_of(values) if key != "data.store"]
     plugins = [f"--plugin={file}" for file in values.plugin]
     recipe = f"--config={flags.required_config(values)}"
-    return Tokenizing((recipe, *plugins, *kept, f"--output={store}", *_shared_cache(values.workdir, config)), shards)
+    cache = _shared_cache(values.workdir, config)
+    return Tokenizing((recipe, *plugins, *kept, f"--output={store}", *cache), shards, store)
+
+
+def _require_for_all(key: str, store: str) -> None:
+    """Raises ConfigError, which names ``key``, unless all machines would write the same store."""
+    if not (is_absolute(store) or is_address(store)):
+        raise ConfigError(f"{key}: {store!r} is no absolute path or address, such as /shared/tokens, to write to")
 
 
 def _shared_cache(workdir: str, config: ExperimentConfig) -> list[str]:

@@ -1,4 +1,5 @@
 from transformer_jax.commands import flags
+from transformer_jax.config import ConfigError, ExperimentConfig
 
 
 @flags.command(
@@ -25,25 +26,17 @@ def tokenize(values: flags.Values) -> int:
     """
     import jax
 
-    from transformer_jax.config import ConfigError, MeshConfig
+    from transformer_jax.config import MeshConfig
     from transformer_jax.data.cached_stores import WHOLE_SPLIT, Shard
     from transformer_jax.data.corpora import completed
     from transformer_jax.data.shared_stores import upload_shard
     from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
     from transformer_jax.tasks.run_tokenizers import new_tokenizers
-    from transformer_jax.tasks.sizing import require_stated_tokens
     from transformer_jax.tasks.task import task_class
     from transformer_jax.training.sharding import make_mesh
 
-    require_stated_tokens(flags.required_config(values), flags.overrides_of(values), None, "tokenize")
     shard = Shard.parse(values.shard) if values.shard is not None else WHOLE_SPLIT
-    config, remark = completed(flags.resolve_config(values))
-    if config.data.store:
-        raise ConfigError("data.store: is read by train; tokenize writes --output")
-    if values.shard and not values.output:
-        raise ConfigError("--shard: shards need a store; add --output=/shared/tokens or an address, for data.store")
-    if values.output and config.init.run and config.init.tokenizer == "adopt":
-        raise ConfigError("init.run: training adopts its tokenizers, and a store has its own; use init.tokenizer=new")
+    config, remark = completed(checked_config(values))
     print(remark, end="\n" * bool(remark))
     start_jax(config.data.cache_directory)
     config = resolve_for_device(config, lambda: settings_on(jax.local_devices()[0]))
@@ -58,3 +51,18 @@ def tokenize(values: flags.Values) -> int:
         where = f"shard {values.shard} is tokenized; missing: {listed}"
     print(where)
     return 0
+
+
+def checked_config(values: flags.Values) -> ExperimentConfig:
+    """The settings of ``tokenize``, without reading text; raises ConfigError where flags or settings cannot be used."""
+    from transformer_jax.tasks.sizing import require_stated_tokens
+
+    require_stated_tokens(flags.required_config(values), flags.overrides_of(values), None, "tokenize")
+    config = flags.resolve_config(values)
+    if config.data.store:
+        raise ConfigError("data.store: is read by train; tokenize writes --output")
+    if values.shard and not values.output:
+        raise ConfigError("--shard: shards need a store; add --output=/shared/tokens or an address, for data.store")
+    if values.output and config.init.run and config.init.tokenizer == "adopt":
+        raise ConfigError("init.run: training adopts its tokenizers, and a store has its own; use init.tokenizer=new")
+    return config

@@ -158,16 +158,16 @@ def chunks_of(examples: Iterable[Example], characters_of: Callable[[Example], in
         yield chunk
 
 
-def id_type(tokenizer: Tokenizer) -> np.dtype:
+def id_type(vocabulary_size: int) -> np.dtype:
     """The smallest of uint16 and int32 that holds every id."""
-    return np.dtype(np.uint16 if tokenizer.vocabulary_size <= 1 << 16 else np.int32)
+    return np.dtype(np.uint16 if vocabulary_size <= 1 << 16 else np.int32)
 
 
 def flattened(sentences: Sequence[Sequence[int]], tokenizer: Tokenizer) -> Sentences:
     """Concatenates sentences, with an EOS after each."""
     lengths = np.fromiter(map(len, sentences), np.int32, len(sentences)) + np.int32(1)
     ends = np.cumsum(lengths, dtype=np.int64)
-    ids = np.full(ends[-1] if len(ends) else 0, EOS_ID, id_type(tokenizer))
+    ids = np.full(ends[-1] if len(ends) else 0, EOS_ID, id_type(tokenizer.vocabulary_size))
     is_token = np.ones(len(ids), bool)
     is_token[ends - 1] = False
     ids[is_token] = np.fromiter(itertools.chain.from_iterable(sentences), ids.dtype, len(ids) - len(ends))

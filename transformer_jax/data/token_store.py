@@ -444,7 +444,7 @@ class SideWriter:
     def __init__(self, directory: Path, side: str, tokenizer: Tokenizer) -> None:
         self._ids = open(directory / f"{side}.ids", "wb")  # noqa: SIM115 - closed on exit
         self._offsets = open(directory / f"{side}.offsets", "wb")  # noqa: SIM115
-        self.id_type = id_type(tokenizer)
+        self.id_type = id_type(tokenizer.vocabulary_size)
         self.sentences = self._tokens = self._unknown = self._longest = 0
         self._bars = np.zeros(len(HISTOGRAM_EDGES) + 1, np.int64)
         np.zeros(1, np.int64).tofile(self._offsets)

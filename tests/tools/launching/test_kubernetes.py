@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import yaml
 from jax._src.clusters import GkeTpuCluster, cloud_tpu_cluster
-from tools.launching.workloads import AWKWARD, sweep, training, watch
+from tools.launching.workloads import AWKWARD, sweep, tokens, training, watch
 
 from transformer_jax.config import ConfigError
 from transformer_jax.runtime import distributed
@@ -184,6 +184,16 @@ def test_jobs_before_beside_and_after_a_run_are_in_its_job_set(devices, program,
     assert arguments == ["tokenize", "--config=a.py", f"--output=/shared/{AWKWARD}", "--shard=5/12"]
     with pytest.raises(ConfigError, match="/elsewhere is not on the volume"):
         read(asked, training(followers=(sweep(workdir="/elsewhere"),)))
+
+
+def test_tokenizing_alone_is_the_jobs_before_a_run():
+    asked = settings(gpus_per_node=0, queue="team")
+    alone, of_run = (read(asked, workload)[0] for workload in (tokens(12), training(shards=12)))
+    assert of_run["spec"]["replicatedJobs"].pop()["name"] == "workers"
+    assert alone == of_run
+    assert read(settings(gpus_per_node=0, volume_claim=None), tokens(12, "s3://bucket/tokens"))[0]["kind"] == "JobSet"
+    with pytest.raises(ConfigError, match="--output: /elsewhere is not on the volume"):
+        read(asked, tokens(12, "/elsewhere"))
 
 
 def test_workers_of_a_sweep_are_pods_of_their_own():

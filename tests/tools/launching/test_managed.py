@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 import yaml
-from tools.launching.workloads import AWKWARD, sweep, training, watch
+from tools.launching.workloads import AWKWARD, sweep, tokens, training, watch
 
 from transformer_jax.config import ConfigError
 from transformer_jax.tools.launching.skypilot import SkyPilotSettings, sky_task
@@ -46,7 +46,7 @@ def test_a_run_in_an_object_store_needs_no_volume():
 @pytest.mark.filterwarnings("ignore")
 def test_it_fits_the_schema_of_skypilot_where_that_is_installed():
     schemas, jsonschema = pytest.importorskip("sky.utils.schemas"), pytest.importorskip("jsonschema")
-    for workload in (training(), sweep(), training(shards=4), training(followers=(watch(), sweep()))):
+    for workload in (training(), sweep(), training(shards=4), training(followers=(watch(), sweep())), tokens(4)):
         *_, task = yaml.safe_load_all(sky_task(SkyPilotSettings(**SKY), workload))
         jsonschema.validate(task, schemas.get_task_schema())
         jsonschema.validate(task["resources"], schemas.get_resources_schema())
@@ -55,7 +55,7 @@ def test_it_fits_the_schema_of_skypilot_where_that_is_installed():
 def test_jobs_before_and_after_a_run_are_tasks_of_a_pipeline():
     workload = training(shards=4, followers=(watch(), sweep(3, has_database=True)))
     name, *tasks = yaml.safe_load_all(sky_task(SkyPilotSettings(**SKY), workload))
-    first, tokens, run, beside, after = tasks
+    first, of_shards, run, beside, after = tasks
     assert name == {"name": "base"} and run == yaml.safe_load(sky_task(SkyPilotSettings(**SKY), training()))
     assert [(task["name"], task["num_nodes"], task["resources"].get("accelerators")) for task in tasks] == [
         ("base-tokenizers", 1, None),
@@ -66,10 +66,12 @@ def test_jobs_before_and_after_a_run_are_tasks_of_a_pipeline():
     ]
     assert (beside.get("envs"), after["envs"]) == (None, {STORAGE_VARIABLE: None})
     assert beside["run"] == "transformer-jax evaluate --watch --workdir=/shared/runs/base\n"
-    script, rank = tokens["run"].replace("transformer-jax", "printf '%s\\n'"), {"SKYPILOT_NODE_RANK": "3"}
+    script, rank = of_shards["run"].replace("transformer-jax", "printf '%s\\n'"), {"SKYPILOT_NODE_RANK": "3"}
     found = subprocess.run(["sh", "-c", script], env=rank, capture_output=True, text=True, check=True)
     assert found.stdout.splitlines() == ["tokenize", "--config=a.py", f"--output=/shared/{AWKWARD}", "--shard=3/4"]
-    assert first["run"] == tokens["run"]
+    assert first["run"] == of_shards["run"]
+    alone = yaml.safe_load_all(sky_task(SkyPilotSettings(**SKY), tokens(4)))
+    assert list(alone) == [name, first, of_shards]
 
 
 def test_its_shell_says_who_is_who():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from jax._src.clusters import SlurmCluster
-from tools.launching.workloads import AWKWARD, sweep, training, watch
+from tools.launching.workloads import AWKWARD, sweep, tokens, training, watch
 
 from transformer_jax.config import ConfigError
 from transformer_jax.runtime.atomic_files import write_whole
@@ -101,6 +101,16 @@ def test_jobs_before_beside_and_after_a_run_depend_on_it(started, notes, program
     assert (tmp_path / "own/srun").read_text().splitlines() == [f"{begins}{index}/12" for index in (0, 7)]
     order = "tokenizers; tokens, after tokenizers; run, after tokens; watch, when run has started; sweep, after run; "
     assert order in script
+
+
+def test_tokenizing_alone_is_the_jobs_before_a_run():
+    asked = settings(gpus_per_node=0, nodes=1)
+    # Both write logs into /shared/logs.
+    of_run = slurm_script(asked, training(workdir="/shared/base", shards=12))
+    alone = slurm_script(asked, tokens(12))
+    jobs, end = of_run.split("set -e\n", 1)[1], 'echo "tokens: job $tokens"\n'
+    assert alone.split("set -e\n", 1)[1] == jobs[: jobs.index(end) + len(end)]
+    assert "submits\n# these jobs: tokenizers; tokens, after tokenizers.\n" in alone
 
 
 def has_lines(file: Path, number: int) -> bool:

@@ -30,7 +30,7 @@ def test_logs_lie_beside_the_run_where_sbatch_can_write_that():
 def test_names():
     assert name_of_workdir("/shared/runs/Base_v2.1/") == "base-v2-1"
     assert name_of_workdir("2026_" + "a" * 50) == "a" * 40
-    with pytest.raises(ConfigError, match="--name: is missing, and --workdir=/runs/7 gives none"):
+    with pytest.raises(ConfigError, match="--name: is missing, and /runs/7 gives none"):
         name_of_workdir("/runs/7")
     for name in ("Base", "4x8", "a_b", "a-", "", "a" * 41, "a\n"):
         with pytest.raises(ConfigError, match="--name"):

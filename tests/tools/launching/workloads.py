@@ -17,8 +17,12 @@ def training(
     config: ExperimentConfig = from_dict(
         {"batching": {"row_multiple": rows, "tokens_per_update": rows * 256}, "mesh": mesh}
     )
-    tokenizing = Tokenizing(("--config=a.py", f"--output=/shared/{AWKWARD}"), shards) if shards else None
+    tokenizing = tokens(shards) if shards else None
     return Training(("train", "--config=a.py", f"--workdir={workdir}", *flags), workdir, config, tokenizing, followers)
+
+
+def tokens(shards: int, store: str = f"/shared/{AWKWARD}") -> Tokenizing:
+    return Tokenizing(("--config=a.py", f"--output={store}"), shards, store)
 
 
 def watch(workdir: str = "/shared/runs/base") -> Evaluation:

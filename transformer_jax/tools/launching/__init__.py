@@ -22,13 +22,20 @@ LONGEST_NAME = 40
 
 @dataclass(frozen=True)
 class Tokenizing:
-    """Jobs that tokenize the training split in ``shards`` before a run: ``flags`` of ``tokenize`` without --shard.
+    """Jobs that tokenize the training split in ``shards``, alone or before a run: ``flags`` of ``tokenize`` without --shard.
 
     The first shard comes alone, since it trains the tokenizers; then all follow, where the first finds that it is done.
+    ``workdir`` is the folder or address of the store.
     """
 
     flags: tuple[str, ...]
     shards: int
+    workdir: str
+    followers: ClassVar[tuple[()]] = ()
+
+    @property
+    def tokenizing(self) -> "Tokenizing":
+        return self
 
     def command(self, index: str) -> str:
         """The shell command for a shard; ``index`` may be a variable of the shell."""
@@ -73,6 +80,8 @@ class Sweep:
     workers: int
     flags: tuple[str, ...] = ()
     has_database: bool = False
+    tokenizing: ClassVar[None] = None
+    followers: ClassVar[tuple[()]] = ()
     kind: ClassVar[str] = "sweep"
     is_beside: ClassVar[bool] = False
 
@@ -105,6 +114,9 @@ class Evaluation:
         return [PROGRAM, *self.arguments]
 
 
+Workload = Tokenizing | Training | Sweep
+
+
 def beside(workdir: str, name: str) -> str | None:
     """The folder ``name`` next to a run directory, on the same shared disk; None for a relative path."""
     parent = workdir.rstrip("/").rpartition("/")[0]
@@ -129,11 +141,11 @@ def is_absolute(path: str) -> bool:
 
 
 def name_of_workdir(workdir: str) -> str:
-    """The job name for a run directory: ``runs/Base_v2`` gives ``base-v2``; raises ConfigError if no letter is left."""
+    """The job name for a run or a store: ``runs/Base_v2`` gives ``base-v2``; raises ConfigError if no letter is left."""
     last = workdir.rstrip("/").rpartition("/")[2].lower()
     name = re.sub("[^a-z0-9]+", "-", last).lstrip("-0123456789")[:LONGEST_NAME].rstrip("-")
     if not name:
-        raise ConfigError(f"--name: is missing, and --workdir={workdir} gives none")
+        raise ConfigError(f"--name: is missing, and {workdir} gives none")
     return name
 
 

@@ -1,4 +1,4 @@
-"""Manifests for Kubernetes: a JobSet for a run, perhaps after jobs that tokenize, an indexed Job for the workers of a sweep.
+"""Manifests for Kubernetes: a JobSet for a run, for jobs that tokenize, or both; an indexed Job for the workers of a sweep.
 
 From the JobSet API reference (jobset.sigs.k8s.io, v1alpha2), the Kubernetes API (batch/v1) and GKE's pages on TPUs
 (cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus and .../how-to/tpus).
@@ -24,6 +24,7 @@ from transformer_jax.tools.launching import (
     Sweep,
     Tokenizing,
     Training,
+    Workload,
     is_absolute,
     require_given,
     require_memory,
@@ -53,7 +54,7 @@ SECONDS_UNTIL_REMOVED = 7 * 24 * 3600
 NO_LIMIT = 2**31 - 1
 STARTED = "/tmp/started"
 # It finishes a validation or compilation first.
-GRACE = "# On SIGTERM it saves and ends; "
+GRACE = "# On SIGTERM a run saves and ends; "
 SHELL = f"""trap 'stopped=yes; kill -TERM "$child"' TERM
 {{command}} &
 child=$!
@@ -133,15 +134,13 @@ def _hosts(settings: KubernetesSettings) -> Hosts:
     return Hosts(settings.nodes, gpus or 1, {"nvidia.com/gpu": gpus} if gpus else {}, spot | selector)
 
 
-def kubernetes_manifest(settings: KubernetesSettings, workload: Training | Sweep) -> str:
+def kubernetes_manifest(settings: KubernetesSettings, workload: Workload) -> str:
     """The manifest as YAML; raises ConfigError if the workload does not fit the hosts."""
     hosts = _hosts(settings)
-    require_on_volume(settings.volume_claim, settings.mount_path, workload)
-    if isinstance(workload, Training):
-        workload.require_fits(hosts.number * hosts.devices_of_each)
+    for each in (workload, *workload.followers):
+        require_on_volume(settings.volume_claim, settings.mount_path, each)
+    if not isinstance(workload, Sweep):
         content = _job_set(settings, hosts, workload)
-        for follower in workload.followers:
-            require_on_volume(settings.volume_claim, settings.mount_path, follower)
     elif hosts.number == 1:
         content = _sweep_job(settings, hosts, workload)
     else:
@@ -177,14 +176,16 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
-def require_on_volume(volume: str | None, mount_path: str, workload: Training | Sweep | Evaluation) -> None:
+def require_on_volume(volume: str | None, mount_path: str, workload: Workload | Evaluation) -> None:
     """Raises ConfigError unless run and token store are at addresses, or below the absolute ``mount_path`` of a volume."""
     if not mount_path.startswith("/"):
         raise ConfigError(f"--mount_path: {mount_path} must begin with /")
     folder = mount_path.rstrip("/") + "/"
-    store = workload.config.data.store if isinstance(workload, Training) else ""
-    for key, path in (("--workdir", workload.workdir), *([("--config.data.store", store)] if store else [])):
-        if is_address(path):
+    paths = {"--output" if isinstance(workload, Tokenizing) else "--workdir": workload.workdir}
+    if isinstance(workload, Training):
+        paths["--config.data.store"] = workload.config.data.store
+    for key, path in paths.items():
+        if not path or is_address(path):
             continue
         if not (is_absolute(path) and f"{path}/".startswith(folder)) or ".." in path.split("/"):
             raise ConfigError(
@@ -205,7 +206,26 @@ def _labels(settings: KubernetesSettings) -> dict[str, str]:
     return {"app.kubernetes.io/name": PROGRAM, "app.kubernetes.io/instance": settings.name}
 
 
-def _job_set(settings: KubernetesSettings, hosts: Hosts, workload: Training) -> Manifest:
+def _job_set(settings: KubernetesSettings, hosts: Hosts, workload: Tokenizing | Training) -> Manifest:
+    jobs = [] if workload.tokenizing is None else _tokenizing_jobs(settings, workload.tokenizing)
+    if isinstance(workload, Training):
+        jobs.append(_workers(settings, hosts, workload, after=jobs[-1]["name"] if jobs else ""))
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": _metadata(settings),
+        "spec": {
+            "ttlSecondsAfterFinished": SECONDS_UNTIL_REMOVED,
+            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+            "failurePolicy": {"maxRestarts": settings.max_restarts},
+            "replicatedJobs": [*jobs, *(_follower(settings, each) for each in workload.followers)],
+        },
+    }
+
+
+def _workers(settings: KubernetesSettings, hosts: Hosts, workload: Training, after: str) -> Manifest:
+    """The job of a run."""
+    workload.require_fits(hosts.number * hosts.devices_of_each)
     command = shlex.join(workload.command(hosts.number))
     pod = _pod(settings, hosts, command, _process_environment(settings, hosts))
     pod["spec"]["containers"][0] |= _readiness(workload)
@@ -217,23 +237,12 @@ def _job_set(settings: KubernetesSettings, hosts: Hosts, workload: Training) -> 
         "backoffLimit": 0,
         "template": pod,
     }
-    before = [] if workload.tokenizing is None else _tokenizing_jobs(settings, workload.tokenizing)
-    workers = _replicated_job(WORKERS, job, after=before[-1]["name"] if before else "")
+    workers = _replicated_job(WORKERS, job, after)
     if settings.tpu is not None:
         # All pods on one slice, even if the cluster has several of this topology.
         exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
         workers["template"] = {"metadata": {"annotations": exclusive}} | workers["template"]
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": _metadata(settings),
-        "spec": {
-            "ttlSecondsAfterFinished": SECONDS_UNTIL_REMOVED,
-            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-            "failurePolicy": {"maxRestarts": settings.max_restarts},
-            "replicatedJobs": [*before, workers, *(_follower(settings, each) for each in workload.followers)],
-        },
-    }
+    return workers
 
 
 def _replicated_job(name: str, spec: Manifest, after: str, status: str = "Complete") -> Manifest:

@@ -1,4 +1,4 @@
-"""A SkyPilot task for a run, or for the workers of a sweep, one per node.
+"""A SkyPilot task for a run, or for the workers of a sweep, one per node; a pipeline of tasks with jobs that tokenize.
 
 From the task schema of SkyPilot (docs.skypilot.co, YAML specification). SkyPilot gives each node the addresses of all nodes,
 their number and its rank, from which the script sets JAX's three variables. A managed job (``sky jobs launch``) is restarted
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from transformer_jax.config import ConfigError
 from transformer_jax.config.checks import is_address
-from transformer_jax.tools.launching import Sweep, Training, is_absolute, require_name
+from transformer_jax.tools.launching import Sweep, Training, Workload, is_absolute, require_name
 from transformer_jax.tools.launching.kubernetes import PORT, Manifest, as_yaml, require_on_volume
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
 
@@ -47,54 +47,48 @@ class SkyPilotSettings:
             raise ConfigError(f"--image, --setup: {problem}")
 
 
-def sky_task(settings: SkyPilotSettings, workload: Training | Sweep) -> str:
-    """The task as YAML; raises ConfigError if the workload does not fit the nodes."""
-    for each in (workload, *(workload.followers if isinstance(workload, Training) else ())):
+def sky_task(settings: SkyPilotSettings, workload: Workload) -> str:
+    """The task, or a pipeline of tasks, as YAML; raises ConfigError if the workload does not fit the nodes."""
+    for each in (workload, *workload.followers):
         if settings.volume_claim or not settings.setup:
             require_on_volume(settings.volume_claim, settings.mount_path, each)
         elif not (is_absolute(each.workdir) or is_address(each.workdir)):
             raise ConfigError(f"--workdir: {each.workdir} is not absolute; give a path on the disk that --setup mounts")
     resources: Manifest = {}
-    if settings.gpus_per_node:
-        resources["accelerators"] = f"{settings.gpu_type}:{settings.gpus_per_node}"
     if settings.cpus is not None:
         resources["cpus"] = f"{settings.cpus}+"
     if settings.image is not None:
         resources["image_id"] = f"docker:{settings.image}"
     if settings.spot:
         resources["use_spot"] = True
-    # No value: sky jobs launch --env NAME takes it from the user's environment.
-    database: Manifest = {"envs": {STORAGE_VARIABLE: None}}
-    nodes, envs = settings.nodes, {}
+
+    def task(name: str, number: int, command: str, accelerators: str, has_database: bool = False) -> Manifest:
+        asked = ({"accelerators": accelerators} if settings.gpus_per_node and accelerators else {}) | resources
+        return {
+            "name": name,
+            "num_nodes": number,
+            **({"resources": asked} if asked else {}),
+            **({"volumes": {settings.mount_path: settings.volume_claim}} if settings.volume_claim else {}),
+            # No value: sky jobs launch --env NAME takes it from the user's environment.
+            **({"envs": {STORAGE_VARIABLE: None}} if has_database else {}),
+            **({"setup": settings.setup} if settings.setup else {}),
+            "run": f"{command}\n",
+        }
+
+    # A pipeline of managed jobs: each begins when the one before it has succeeded.
+    tasks, gpus, nodes = [], f"{settings.gpu_type}:{settings.gpus_per_node}", settings.nodes
+    if workload.tokenizing is not None:
+        shards = workload.tokenizing.command(RANK)
+        for name, number in (("tokenizers", 1), ("tokens", workload.tokenizing.shards)):
+            tasks.append(task(f"{settings.name}-{name}", number, shards, ""))
     if isinstance(workload, Training):
         workload.require_fits(nodes * (settings.gpus_per_node or 1))
         script = (PROCESSES if nodes > 1 else "") + shlex.join(workload.command(nodes))
-    else:
-        nodes, script = workload.workers, shlex.join(workload.command())
-        envs = database if workload.has_database else {}
-    content: Manifest = {
-        "name": settings.name,
-        "num_nodes": nodes,
-        **({"resources": resources} if resources else {}),
-        **({"volumes": {settings.mount_path: settings.volume_claim}} if settings.volume_claim else {}),
-        **envs,
-        **({"setup": settings.setup} if settings.setup else {}),
-        "run": f"{script}\n",
-    }
-    if not isinstance(workload, Training) or not (workload.tokenizing or workload.followers):
-        return as_yaml(content, "skypilot", "sky jobs launch", GRACE)
-
-    def task(name: str, number: int, command: str, gpus: dict[str, str]) -> Manifest:
-        own = {"resources": {key: value for key, value in resources.items() if key != "accelerators"} | gpus}
-        return content | {"name": f"{settings.name}-{name}", "num_nodes": number} | own | {"run": f"{command}\n"}
-
-    # A pipeline of managed jobs: each begins when the one before it has succeeded.
-    tasks = [content]
-    if workload.tokenizing is not None:
-        shards = workload.tokenizing.command(RANK)
-        tasks = [task("tokenizers", 1, shards, {}), task("tokens", workload.tokenizing.shards, shards, {}), content]
-    one = {"accelerators": f"{settings.gpu_type}:1"} if settings.gpus_per_node else {}
+        tasks.append(task(settings.name, nodes, script, gpus))
+    elif isinstance(workload, Sweep):
+        tasks.append(task(settings.name, workload.workers, shlex.join(workload.command()), gpus, workload.has_database))
     for each in workload.followers:
-        own = task(each.kind, each.workers, shlex.join(each.command()), one)
-        tasks.append(own | (database if each.has_database else {}))
-    return as_yaml([{"name": settings.name}, *tasks], "skypilot", "sky jobs launch", GRACE)
+        name, command = f"{settings.name}-{each.kind}", shlex.join(each.command())
+        tasks.append(task(name, each.workers, command, f"{settings.gpu_type}:1", each.has_database))
+    head = [{"name": settings.name}] if len(tasks) > 1 else []
+    return as_yaml([*head, *tasks], "skypilot", "sky jobs launch", GRACE)

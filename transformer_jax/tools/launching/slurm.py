@@ -1,5 +1,5 @@
-"""An sbatch script: a run with one task per GPU, perhaps after jobs that tokenize, or a job array with one job per worker of a
-sweep.
+"""An sbatch script: a run with one task per GPU, or a job array with one job per worker of a sweep; or a script for bash, which
+submits several jobs, such as jobs that tokenize.
 
 From the manuals of sbatch, srun, scancel and scontrol (slurm.schedmd.com). In each task JAX reads SLURM's own variables
 (``jax/_src/clusters/slurm_cluster.py``) and selects the GPU with the local number of the task. So every task must see all GPUs
@@ -22,6 +22,7 @@ from transformer_jax.tools.launching import (
     Sweep,
     Tokenizing,
     Training,
+    Workload,
     logs_of,
     needs_cache,
     require_given,
@@ -46,7 +47,7 @@ END = "END_OF_JOB"
 SUBMISSION = """#!/bin/bash
 # Written by transformer-jax launch slurm. Start it with bash, from the folder that relative paths start from. It submits
 # these jobs: {order}.
-# Start it again after a failure: shards that exist are not tokenized again, and the run resumes.
+# Start it again after a failure: shards that exist are not tokenized again, and a run resumes.
 set -e
 mkdir -p {logs}
 """
@@ -127,14 +128,11 @@ class SlurmSettings:
         return self.gpus_per_node or 1
 
 
-def slurm_script(settings: SlurmSettings, workload: Training | Sweep) -> str:
-    """A script for sbatch; with jobs before or after a run, one for bash that submits all of them.
+def slurm_script(settings: SlurmSettings, workload: Workload) -> str:
+    """A script for sbatch; of several jobs, one for bash that submits all of them.
 
     Raises ConfigError if the workload does not fit the nodes.
     """
-    script = sbatch_script(settings, workload)
-    if not isinstance(workload, Training) or not (workload.tokenizing or workload.followers):
-        return script
     logs, tokenizing = logs_of(workload.workdir), workload.tokenizing
     jobs: list[tuple[str, str, str]] = []
     if tokenizing is not None:
@@ -143,9 +141,12 @@ def slurm_script(settings: SlurmSettings, workload: Training | Sweep) -> str:
             ("tokenizers", "", _tokenizing_script(settings, tokenizing, logs, "0", [])),
             ("tokens", AFTER_OK, _tokenizing_script(settings, tokenizing, logs, "$SLURM_ARRAY_TASK_ID", array)),
         ]
-    jobs.append(("run", AFTER_OK if jobs else "", script))
+    if not isinstance(workload, Tokenizing):
+        jobs.append(("run", AFTER_OK if jobs else "", sbatch_script(settings, workload)))
     for follower in workload.followers:
         jobs.append((follower.kind, AFTER if follower.is_beside else AFTER_OK, _follower_script(settings, follower)))
+    if len(jobs) == 1:
+        return jobs[0][2]
     order: list[str] = []
     written, before = [], ""
     for name, after, script in jobs:

@@ -17,6 +17,7 @@ def report(program: Program, topology: Topology) -> str:
         f"{program.compute_dtype} computation; compiled in {program.compile_seconds:.0f} s",
         "",
         *_memory(program),
+        *_host_traffic(program),
     ]
     if not program.fits:
         return "\n".join([*lines, "", *_out_of_memory(program)])
@@ -46,6 +47,7 @@ HELPS_DECODING = {
 def to_json(program: Program, topology: Topology) -> dict[str, object]:
     """The report as content for ``json.dumps``."""
     content = program._asdict() | {"topology": topology.name, "total": program.total, "traffic": program.traffic}
+    content["host_traffic"] = program.host_traffic and program.host_traffic._asdict()
     content["largest"] = [buffer._asdict() for buffer in program.largest]
     names = ("kind", "bytes", "group", "times", "is_between_slices")
     content["collectives"] = [{name: getattr(each, name) for name in names} for each in program.collectives]
@@ -79,6 +81,18 @@ def _memory(program: Program) -> list[str]:
 def _what_helps(program: Program, against: str) -> str:
     remedies = HELPS_TRAINING if program.name == "train_step" else HELPS_DECODING
     return f"What helps: {remedies[against]}."
+
+
+def _host_traffic(program: Program) -> list[str]:
+    if not (moved := program.host_traffic):
+        return []
+    return [
+        "",
+        f"{f'moved by the busiest host of {moved.hosts}':<38}MiB",
+        f"  written to a checkpoint     {moved.written / MIB:13.3f} of {moved.checkpoint / MIB:.3f}",
+        f"  read from it at a resume    {moved.read_at_resume / MIB:13.3f}",
+        f"  token ids read for an update{moved.read_for_update / MIB:13.3f}",
+    ]
 
 
 def _out_of_memory(program: Program) -> list[str]:
