@@ -84,8 +84,9 @@ def scoring_batches(
 ) -> Iterator[Batch]:
     """The pairs of ``store`` from ``begin`` (``limit`` of them if above 0), one a row, in the batches of ``scoring_rows``."""
     source_lengths, target_lengths = store.lengths(limit or None, begin)
-    settings = {"longest": longest, "few_shapes": few_shapes}
-    for rows in scoring_rows(source_lengths, target_lengths, batch_tokens, row_multiple, **settings):
+    for rows in scoring_rows(
+        source_lengths, target_lengths, batch_tokens, row_multiple, longest=longest, few_shapes=few_shapes
+    ):
         yield read_rows(store, rows._replace(pairs=rows.pairs + begin))
 
 

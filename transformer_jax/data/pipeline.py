@@ -51,9 +51,9 @@ def fetched_batches(
     little, and later windows need few large ranges. Exceptions of ``fetch`` are raised.
     """
 
-    def fetch_after(before: Future[object], begin: int, end: int) -> None:
+    def fetch_after(before: Future[object], begin: int, end: int) -> object:
         before.result()
-        fetch(begin, end)
+        return fetch(begin, end)
 
     def read_after(window: Future[object], update: int) -> PyTree:
         window.result()

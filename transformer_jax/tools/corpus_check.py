@@ -142,9 +142,9 @@ def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConf
     report, total = CorpusReport(), 0
     for number, texts in enumerate(_texts(files, is_table), start=1):
         total = number
-        for side, (name, text) in enumerate(zip(names, texts, strict=True)):
+        for name, other, text in zip(names, reversed(names), texts, strict=True):
             if text is None:
-                report.add("", MORE, f"{names[1 - side]}:{number}")
+                report.add("", MORE, f"{other}:{number}")
             elif isinstance(text, DataError):
                 report.add("", UNREADABLE, f"{name}:{number}", str(text).partition(": ")[2])
 
