@@ -21,10 +21,8 @@ from transformer_jax.data.corpus_statistics import (
     ZERO_WIDTH,
     CorpusSample,
     SideText,
-    letters_of,
     sample_of,
     shared_letters,
-    strange_texts,
     vocabulary_of,
 )
 from transformer_jax.data.line_shift import LineShift, Stretch, line_shift
@@ -33,6 +31,7 @@ from transformer_jax.data.parallel_text import named_files
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.text_files import plain_or_gzip, raw_lines, sentence_of_line
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
+from transformer_jax.tools.letter_trigrams import letters_of, strange_texts
 
 EXAMPLES, EXAMPLE_CHARACTERS, TEXT_WIDTH = 3, 80, 120
 # Lines of a chunk; minimum of lines of a part whose shift is found at once.
