@@ -126,7 +126,7 @@ def test_budgets_are_equal(equal, budget, updates, tmp_path, monkeypatch):
         # Validations and the warm-up are at the same shares of every run.
         assert config.training.evaluate_every == -(-length // 8)
         assert config.optimizer.warmup_updates == round(200 * length / 1100)
-        assert config.training.local_checkpoint_every == 0
+        assert plan.planned[row].settings["training.local_checkpoint_every"] == "0", "also of a recipe that states it"
     assert points["rope", 0].model.positions == "rope"
 
 
