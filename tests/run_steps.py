@@ -30,6 +30,20 @@ from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.update import Update
 
 SPEEDS = ("speed/", "host/", "validation/search_tokens_per_second")
+# Each process kills itself once its local checkpoint of this update is complete.
+KILL_AFTER_LOCAL_SAVE = """
+import os, signal
+from transformer_jax.checkpoints.local import LocalCheckpoints
+save = LocalCheckpoints.save
+
+def save_and_die(self, state, progress):
+    save(self, state, progress)
+    if int(state.step) == {step}:
+        self._manager.wait_until_finished()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+LocalCheckpoints.save = save_and_die
+"""
 
 
 @contextmanager
@@ -101,13 +115,12 @@ def copy_until(update: int, run: Path, target: Path) -> Path:
     return target
 
 
-def write_recipe(config: ExperimentConfig, folder: Path) -> Path:
-    """A recipe of these settings, beside the folder of the run."""
+def write_recipe(config: ExperimentConfig, folder: Path, extra: str = "") -> Path:
+    """A recipe of these settings, beside the folder of the run; ``extra``: code at its end."""
     recipe = folder.parent / "recipe.py"
     recipe.parent.mkdir(parents=True, exist_ok=True)
-    recipe.write_text(
-        f"from ml_collections import ConfigDict\n\ndef get_config():\n    return ConfigDict({to_json(config)['config']!r})\n"
-    )
+    get_config = f"def get_config():\n    return ConfigDict({to_json(config)['config']!r})"
+    recipe.write_text(f"from ml_collections import ConfigDict\n\n{get_config}\n{extra}")
     return recipe
 
 
