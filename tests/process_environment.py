@@ -42,6 +42,12 @@ def launch(
     ]
 
 
-def ends(both: list[subprocess.Popen], timeout: float = 300) -> list[tuple[int, str]]:
-    outputs = [process.communicate(timeout=timeout)[0].decode() for process in both]
-    return [(process.returncode, output) for process, output in zip(both, outputs, strict=True)]
+def ends(processes: list[subprocess.Popen], timeout: float = 900) -> list[tuple[int, str]]:
+    """Exit status and output of each; kills them all where one takes longer than ``timeout`` seconds."""
+    try:
+        outputs = [process.communicate(timeout=timeout)[0].decode() for process in processes]
+    except subprocess.TimeoutExpired:
+        for process in processes:
+            process.kill()
+        raise
+    return [(process.returncode, output) for process, output in zip(processes, outputs, strict=True)]

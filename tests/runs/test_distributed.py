@@ -1,6 +1,7 @@
 """Two processes of four devices each that train, evaluate, stop, die and go on as one."""
 
 import json
+import os
 import resource
 import shutil
 import signal
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 from process_environment import ends, launch, process_environment
 from run_settings import tiny_config
-from run_steps import metrics_of, parameters_of, train, write_recipe
+from run_steps import assert_same_run, metrics_of, parameters_of, train, write_recipe
 
 from transformer_jax.__main__ import main
 from transformer_jax.commands import evaluate
@@ -27,6 +28,22 @@ from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runtime import distributed
 
 FOR_EVER = 1_000_000
+# The first, undisturbed run fills the cache, so that no process is killed while it writes there.
+CACHED = {"JAX_ENABLE_COMPILATION_CACHE": "true"}
+# What a process does to itself after an update. A recipe is read twice.
+DISTURB = """
+import os, signal, time
+from transformer_jax.runs import hooks
+count = vars(hooks).setdefault("count_alone", hooks.count)
+
+def count_and_act(run):
+    count(run)
+    if os.environ["JAX_PROCESS_ID"] == {index_by_update}.get(run.number):
+        {act}
+
+hooks.count = count_and_act
+"""
+STOP = "os.kill(os.getpid(), signal.SIGSTOP)"
 
 
 def cluster() -> dict[str, str]:
@@ -41,8 +58,8 @@ def on_two(config: ExperimentConfig) -> ExperimentConfig:
     return replace(config, mesh=MeshConfig(data=4, fsdp=2, tensor=1))
 
 
-def train_on_two(config: ExperimentConfig, folder: Path) -> list[subprocess.Popen]:
-    return launch("train", f"--config={write_recipe(on_two(config), folder)}", folder=folder)
+def train_on_two(config: ExperimentConfig, folder: Path, extra: str = "", **variables: str) -> list[subprocess.Popen]:
+    return launch("train", f"--config={write_recipe(on_two(config), folder, extra)}", folder=folder, **variables)
 
 
 def wait_for_update(both: list[subprocess.Popen], folder: Path, update: int) -> None:
@@ -136,6 +153,59 @@ def test_when_one_dies_the_other_ends_and_one_alone_goes_on(stopped, cache, tmp_
     reached = newest(folder)
     assert reached >= before
     assert train(until(reached + 3, endless(cache)), folder).step == reached + 3
+
+
+def finite(cache: Path) -> ExperimentConfig:
+    """12 updates, checkpoints after every third."""
+    return tiny_config(cache, evaluate_every=0, hang_factor=1.0)
+
+
+@pytest.fixture(scope="module")
+def whole(cache, tmp_path_factory) -> Path:
+    """What two processes trained undisturbed."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    outputs = ends(train_on_two(finite(cache), folder, **CACHED))
+    assert [status for status, _ in outputs] == [0, 0], outputs
+    return folder
+
+
+@pytest.mark.slow
+def test_processes_that_pause_change_nothing(whole, cache, tmp_path):
+    disturbance = DISTURB.format(index_by_update={5: "1", 8: "0"}, act=STOP)
+    both = train_on_two(finite(cache), tmp_path / "run", disturbance, **CACHED)
+    for process in reversed(both):
+        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+        time.sleep(10)
+        process.send_signal(signal.SIGCONT)
+    outputs = ends(both)
+    assert [status for status, _ in outputs] == [0, 0], outputs
+    assert_same_run(whole, tmp_path / "run", finite(cache))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("hung", "act", "then", "ended"),
+    [
+        (1, STOP, signal.SIGCONT, 75),
+        (0, STOP, signal.SIGKILL, -9),
+        # Its heartbeats continue: the watchdog of each ends it after 60 s, or after the other.
+        (0, "time.sleep(1000)", 0, 75),
+    ],
+)
+def test_when_one_hangs_the_other_ends_and_the_same_command_resumes(whole, cache, tmp_path, hung, act, then, ended):
+    folder = tmp_path / "run"
+    disturbance = DISTURB.format(index_by_update={7: str(hung)}, act=act)
+    both = train_on_two(finite(cache), folder, disturbance, **CACHED)
+    ((other, said),) = ends([both[1 - hung]])
+    seconds = time.time() - (folder / "metrics.jsonl").stat().st_mtime
+    both[hung].send_signal(then)
+    ((status, also_said),) = ends([both[hung]])
+    assert other == 75 and seconds < (90 if then == 0 else 60), said
+    assert "because another one did or hangs" in said or (then == 0 and "no update for 60 s" in said), said
+    assert status == ended and (folder / "hang.txt").exists() == (then == 0), also_said
+    (first, said), (second, _) = ends(train_on_two(finite(cache), folder, **CACHED))
+    assert (first, second) == (0, 0) and "resumed at update" in said, said
+    assert_same_run(whole, folder, finite(cache))
 
 
 @pytest.mark.slow
@@ -236,20 +306,37 @@ def test_a_process_whose_others_never_come_ends_with_a_sentence(index):
     assert ended.stderr.splitlines()[-1].startswith("transformer-jax: --distributed: not all processes came in 2 s")
 
 
+def run_code(code: str, environment: dict[str, str], index: int) -> subprocess.Popen:
+    """Process ``index``, which runs this code when it has joined the others."""
+    code = f"import time; from transformer_jax.runtime.distributed import *; join_processes(); {code}"
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=environment | {"JAX_PROCESS_ID": str(index)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("limit", "found"), [(60, "made\n"), (20, "not all processes came to 'work' in 20 s")])
 def test_a_process_waits_for_slow_work_of_process_0_until_its_limit(limit, found):
     environment = process_environment(TRANSFORMER_JAX_SECONDS_TO_WAIT=str(limit), **cluster())
     # Longer than the 30 s of a collective.
-    work = "from_first(lambda: time.sleep(35) or 'made', 'work')"
-    code = f"import time; from transformer_jax.runtime.distributed import *; join_processes(); print({work})"
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", code],
-            env=environment | {"JAX_PROCESS_ID": str(index)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        for index in range(2)
-    ]
-    assert found in ends(both)[1][1]
+    work = "print(from_first(lambda: time.sleep(35) or 'made', 'work'))"
+    assert found in ends([run_code(work, environment, index) for index in range(2)])[1][1]
+
+
+@pytest.mark.slow
+def test_a_process_that_is_started_again_ends_the_others_and_waits_until_they_are_too():
+    # Longer than it takes to start it again.
+    environment = process_environment(TRANSFORMER_JAX_SECONDS_UNTIL_DEAD="100", **cluster())
+    work = "print('joined', flush=True)\nwith ending_with_others(): wait_for_all('work')"
+    first, second = (run_code(work, environment, index) for index in range(2))
+    assert "joined\n" in iter(lambda: second.stdout.readline().decode(), "")
+    second.kill()
+    second.communicate()
+    again = run_code(work, environment, 1)
+    ((status, said),) = ends([first])
+    assert status == 75 and "process 0 ends, most likely because another one did" in said and "restarted" in said, said
+    outputs = ends([run_code(work, environment, 0), again])
+    assert [status for status, _ in outputs] == [0, 0], outputs

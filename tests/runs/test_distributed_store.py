@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from process_environment import ends, launch
 from run_settings import tiny_config
-from run_steps import metrics_of, parameters_of, write_recipe
+from run_steps import KILL_AFTER_LOCAL_SAVE, metrics_of, parameters_of, write_recipe
 
 from transformer_jax.config import ExperimentConfig, MeshConfig
+from transformer_jax.runtime.store_lock import StoreLock
 
 pytestmark = pytest.mark.slow
 UPDATES = 6
@@ -78,16 +79,14 @@ def scratch(store, monkeypatch, tmp_path):
     monkeypatch.setenv("TRANSFORMER_JAX_SCRATCH", str(tmp_path / "scratch"))
 
 
-def on(devices: int, cache: Path) -> ExperimentConfig:
-    config = tiny_config(cache, num_updates=UPDATES, evaluate_every=0, checkpoint_every=2)
+def on(devices: int, cache: Path, **training: object) -> ExperimentConfig:
+    config = tiny_config(cache, num_updates=UPDATES, evaluate_every=0, checkpoint_every=2, **training)
     return replace(config, mesh=MeshConfig(data=max(devices // 2, 1), fsdp=min(devices, 2), tensor=1))
 
 
-def start(config: ExperimentConfig, recipe: Path, address: str, count: int) -> list:
-    devices = config.mesh.data * config.mesh.fsdp // count
-    return launch(
-        "train", f"--config={write_recipe(config, recipe)}", folder=address, count=count, devices=devices, **CACHED
-    )
+def start(config: ExperimentConfig, folder: Path, address: str, count: int, extra: str = "") -> list:
+    devices, recipe = config.mesh.data * config.mesh.fsdp // count, write_recipe(config, folder, extra)
+    return launch("train", f"--config={recipe}", folder=address, count=count, devices=devices, **CACHED)
 
 
 def assert_equal(address: str, whole: Path, folder: Path, cache: Path) -> None:
@@ -122,24 +121,49 @@ def kill_at(store: Store, processes: list, method: str, part: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "last"),
+    ("fault", "last", "count", "survivors", "resumed_by"),
     [
-        ("503", "4/rest/ocdbt.process_1"),
-        ("slow", "4/commit_success"),
-        ("lost", "6/progress"),
+        ("503", "4/rest/ocdbt.process_1", 2, 0, 2),
+        ("slow", "4/commit_success", 2, 0, 2),
+        ("lost", "6/progress", 2, 0, 2),
+        ("lost", "a whole run", 0, 0, 2),
+        ("503", "4/commit_success", 4, 0, 4),
+        ("503", "4/rest/ocdbt.process_3", 4, 3, 2),
+        ("", "6/progress", 2, 0, 4),
+        ("", "4/rest/ocdbt.process_1", 2, 1, 1),
     ],
 )
-def test_nothing_is_lost_by_kills_and_faults(store, whole, cache, tmp_path, fault, last):
-    config, address = on(4, cache), f"s3://bucket/{fault}"
+def test_nothing_is_lost_by_kills_and_faults(store, whole, cache, tmp_path, fault, last, count, survivors, resumed_by):
+    config, address = on(4, cache), f"s3://bucket/{tmp_path.name}"
     store.fault = fault
-    processes = start(config, tmp_path / "a", address, 2)
-    kill_at(store, processes, "PUT", f"checkpoints/{last}")
-    assert [status for status, _ in ends(processes)] == [-9, -9]
+    processes = start(config, tmp_path / "a", address, count) if count else []
+    kill_at(store, processes[survivors:], "PUT", f"checkpoints/{last}")
+    outputs = ends(processes, 1200)
+    assert [status for status, _ in outputs] == [75] * survivors + [-9] * (count - survivors), outputs
     store.watch = lambda method, path: None
     # The emulator answers one request at a time.
-    (first, said), (second, _) = ends(start(config, tmp_path / "b", address, 2), 1200)
-    assert (first, second) == (0, 0), said
+    outputs = ends(start(config, tmp_path / "b", address, resumed_by), 1200)
+    assert [status for status, _ in outputs] == [0] * resumed_by, outputs
+    assert ("resumed at update" in outputs[0][1]) == (count > 0)
     assert_equal(address, whole, tmp_path / "got", cache)
+
+
+def test_killed_processes_resume_from_their_local_checkpoints(store, whole, cache, tmp_path):
+    config, address = on(4, cache, local_checkpoint_every=1), "s3://bucket/local"
+    outputs = ends(start(config, tmp_path / "a", address, 2, KILL_AFTER_LOCAL_SAVE.format(step=5)))
+    assert [status for status, _ in outputs] == [-9, -9], outputs
+    (first, said), (second, _) = ends(start(config, tmp_path / "b", address, 2))
+    assert (first, second) == (0, 0), said
+    assert "restored local checkpoint 5 in" in said and "resumed at update 5" in said, said
+    assert_equal(address, whole, tmp_path / "got", cache)
+
+
+def test_four_processes_are_refused_at_the_address_of_another_trainer(store, cache, tmp_path):
+    address = "s3://bucket/busy"
+    with StoreLock(address).held():
+        outputs = ends(start(on(4, cache), tmp_path / "a", address, 4))
+    assert [status for status, _ in outputs] == [2] * 4, outputs
+    assert all(f"another process trains in {address}" in said for _, said in outputs), outputs
 
 
 def test_a_replaced_object_is_found_and_the_run_resumes_from_the_checkpoint_before(store, cache, tmp_path):

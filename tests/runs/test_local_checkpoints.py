@@ -9,26 +9,12 @@ import numpy as np
 import pytest
 from process_environment import ends, launch
 from run_settings import UPDATES, tiny_config
-from run_steps import assert_same_run, metrics_of, parameters_of, train, write_recipe
+from run_steps import KILL_AFTER_LOCAL_SAVE, assert_same_run, metrics_of, parameters_of, train, write_recipe
 
 from transformer_jax.config import ExperimentConfig, MeshConfig
 from transformer_jax.runs.run import TrainingRun
 
 pytestmark = pytest.mark.slow
-# Each process kills itself once its local checkpoint of update 10 is complete; the run directory has one of update 6.
-KILL = """
-import os, signal
-from transformer_jax.checkpoints.local import LocalCheckpoints
-save = LocalCheckpoints.save
-
-def save_and_die(self, state, progress):
-    save(self, state, progress)
-    if int(state.step) == 10:
-        self._manager.wait_until_finished()
-        os.kill(os.getpid(), signal.SIGKILL)
-
-LocalCheckpoints.save = save_and_die
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +33,7 @@ def on_two(cache: Path) -> ExperimentConfig:
 
 
 def train_on_two(cache: Path, folder: Path, extra: str = "") -> list[tuple[int, str]]:
-    recipe = write_recipe(on_two(cache), folder)
-    recipe.write_text(recipe.read_text() + extra)
+    recipe = write_recipe(on_two(cache), folder, extra)
     return ends(
         launch("train", f"--config={recipe}", folder=folder, devices=2, JAX_ENABLE_COMPILATION_CACHE="true"), 600
     )
@@ -75,7 +60,7 @@ def test_two_killed_processes_resume_from_the_nearest_copy_that_both_have(
     whole, cache, scratch, tmp_path, lost, resumed, line
 ):
     folder = tmp_path / "run"
-    assert [status for status, _ in train_on_two(cache, folder, KILL)] == [-9, -9]
+    assert [status for status, _ in train_on_two(cache, folder, KILL_AFTER_LOCAL_SAVE.format(step=10))] == [-9, -9]
     assert {each.name for each in (folder / "checkpoints").iterdir()} == {"0", "6"}
     for each in scratch.glob(lost) if lost else ():
         shutil.rmtree(each)

@@ -141,8 +141,8 @@ def end_at_once(status: int) -> NoReturn:
 def _lost_another(error: str) -> str:
     reason = f" ({error.strip().splitlines()[0][:200]})" if error.strip() else ""
     return (
-        f"transformer-jax: process {jax.process_index()} ends, most likely because another one did{reason}; look at the output "
-        "of the others, and give the same command to all; training resumes from the newest checkpoint"
+        f"transformer-jax: process {jax.process_index()} ends, most likely because another one did or hangs{reason}; look at "
+        "the output of the others, and give the same command to all; training resumes from the newest checkpoint"
     )
 
 
