@@ -17,6 +17,7 @@ from transformer_jax.config.sizing import seconds_of
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.tasks.sizing import require_sizes
 from transformer_jax.tools.duel.contenders import BASE, EQUAL, OFF, Contender, read_contenders
+from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
 from transformer_jax.tools.sweeps.workers import PARENT, end_with_parent, gpu_environments, gpus, share_cores
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
     if values.tune and type_of(key if "." in key else f"optimizer.{key}") is not float:
         raise ConfigError(f"--tune: {key} is not a number with a fraction; tune one, as learning_rate:3")
     fixed = {"seed", *OFF} | ({"training.num_updates"} if values.budget else set())
-    for name in sorted(fixed & dict(overrides).keys()):
+    for name in sorted(name for name, value in overrides if name in fixed and not (name in OFF and value == "0")):
         raise ConfigError(f"--config.{name}: a duel sets it itself; leave it out")
     contenders = read_contenders(recipe, overrides, values.ideas, [int(size) for size in sizes])
     chosen = {"seed", "training.num_updates", *OFF} | ({"model.d_ff"} if values.equal == "parameters" else set())
@@ -218,6 +219,11 @@ def _trials(workdir: Path, argument: str, folder: Path) -> "list[TrialRow]":
     sweep, name = sweep_of(workdir, argument), _study_of(workdir, folder)
     rows = trial_rows(open_study(sweep, folder, name, GRACE_SECONDS), sweep)
     for each in rows:
-        if each.folder and Path(each.folder).parents[1] != folder:
+        # A study in a file of the folder moves with it.
+        if (
+            os.environ.get(STORAGE_VARIABLE)
+            and each.folder
+            and Path(each.folder).parents[1].resolve() != folder.resolve()
+        ):
             raise ConfigError(f"--workdir: the study {name!r} has runs in {each.folder}; use a folder of another name")
     return rows

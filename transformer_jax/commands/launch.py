@@ -180,6 +180,7 @@ def workload_of(command: list[str], shards: int | None = None) -> Workload:
     if name == "tokenize":
         values = flags.parse(tokenize.flags, arguments)
         config = checked_config(values)
+        config.check_new_run()
         _require_for_all("--output", values.output)
         if values.shard is not None or shards is None:
             raise ConfigError("--shard: each job gets its own; write --tokenize_shards=64 before --, and no --shard")

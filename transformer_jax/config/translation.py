@@ -21,9 +21,9 @@ def temperature_problem(temperature: float) -> str:
 class DecodingConfig:
     """Decoding of translations (section 6.1): beam search with the length penalty of Wu et al. 2016.
 
-    ``batch_tokens`` counts source positions with padding, each with all its beams, in each of the searches that run at a time,
-    two on a single device, else one; a longer sentence is a batch of its own. ``max_source_tokens`` limits the memory of
-    attention, which is quadratic in the source length.
+    A single device runs two searches at a time, several devices one. Each holds ``batch_tokens`` source positions with padding,
+    each with all its beams; a longer sentence is a batch of its own. ``max_source_tokens`` limits the memory of attention,
+    which is quadratic in the source length.
     """
 
     search: str = setting("beam", "Search of translations.", plugin="search")

@@ -155,8 +155,8 @@ def vocabulary_of(
     """Chooses the size and sharing of the vocabulary; settings in ``stated`` stay.
 
     One joint vocabulary is chosen if half of the letters are in scripts of both sides; with two, source and target embeddings
-    cannot be tied. A joint vocabulary of subwords gets at least ``size`` pieces and three for each distinct character, two get
-    half of ``size`` each and 1.4 for each character, but no more than the text supports.
+    cannot be tied. A joint vocabulary of subwords gets at least ``size`` pieces and three for each distinct character, two of
+    different scripts get half of ``size`` each and 1.4 for each character, but no more than the text supports.
     """
     stated = stated or {}
     shared = shared_letters(source, target)
@@ -174,7 +174,9 @@ def vocabulary_of(
     characters = max(len(side.characters) for side in sides)
     needed = FIXED_PIECES + int((PIECES_PER_CHARACTER if is_joint else PIECES_PER_CHARACTER_OF_TWO) * characters)
     if kind in SUBWORD_KINDS:
-        size = min(max(size // len(sides), needed), *(side.supported_pieces for side in sides))
+        # Measured with two scripts.
+        share = 2 if not is_joint and shared < MIN_SHARED else 1
+        size = min(max(size // share, needed), *(side.supported_pieces for side in sides))
     size = stated.get("tokenizer.vocabulary_size", size)
     settings: dict[str, Any] = {"tokenizer.vocabulary_size": size, "tokenizer.joint": is_joint}
     if kind in SUBWORD_KINDS:

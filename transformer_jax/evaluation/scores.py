@@ -90,7 +90,7 @@ def score_translations(
     """Scores detokenized ``hypotheses`` against raw ``references``: one list, or several in the same order.
 
     ``language`` (ISO 639) is the language of both. It chooses the tokenizer and the scores that ``settings`` leave open, and
-    the rules of Moses, which splits an unknown language at apostrophes. Empty lines count. Metrics of plugins
+    the rules of Moses; for an unknown language Moses splits at apostrophes. Empty lines count. Metrics of plugins
     also read ``sources``, and their settings in ``parts``.
 
     Raises DataError when there is nothing to score or the numbers of lines differ, and ConfigError when a tokenizer is not

@@ -1,4 +1,4 @@
-"""R-Drop: a loss for different predictions of two passes with other dropout masks, at twice the cost (Wu et al. 2021)."""
+"""R-Drop: a penalty on the difference between two passes with different dropout masks, at twice the cost (Wu et al. 2021)."""
 
 from dataclasses import dataclass
 

@@ -26,7 +26,7 @@ class ScheduleFree(Averaging):
     def averaged(
         settings: ScheduleFreeSettings, hyperparameters: Hyperparameters, make_rule: MakeRule, rate: Array | float
     ) -> optax.GradientTransformation:
-        """See ``Averaging``; optimizer.b1 is 0, so lion takes the sign of the gradient; the momentum of muon stays."""
+        """See ``Averaging``. Sets optimizer.b1 to 0: lion takes the sign of the gradient; the momentum of muon stays."""
         rule = make_rule(hyperparameters._replace(b1=0.0))
         found: optax.GradientTransformation = contrib.schedule_free(rule, rate, settings.interpolation)
         return found

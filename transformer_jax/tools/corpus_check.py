@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.config import ConfigError, DataConfig, DataError, TokenizerConfig
-from transformer_jax.config.languages import script_of
+from transformer_jax.config.languages import language_of_file, script_of
 from transformer_jax.data.corpus_statistics import (
     FULL_WIDTH,
     ZERO_WIDTH,
@@ -345,8 +345,8 @@ def texts_named(given: Sequence[str]) -> list[list[Path]]:
             alone.append(file)
         else:
             raise ConfigError(f"data check: {path} is neither a file nor a folder")
-    suffixes = {_plain_name(path).rpartition(".")[2] for path in alone}
-    is_pair = len(alone) == len(suffixes) == 2 and not any(map(_is_one_text, alone))
+    languages = {language_of_file(path.name) or path.name for path in alone}
+    is_pair = len(alone) == len(languages) == 2 and not any(map(_is_one_text, alone))
     return [*texts, *([alone] if is_pair else _by_name(alone))]
 
 

@@ -9,6 +9,7 @@ from tools.explorer.small_runs import LOCATION, RNN, language_model_run, transla
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import ConfigError, DataError, TokenizerConfig, from_dict
 from transformer_jax.data.tokenizers import train_tokenizer
+from transformer_jax.data.tokenizers.listed import WordTokenizer
 from transformer_jax.models.inspection import without_head
 from transformer_jax.tasks.language_model.task import axes_of
 from transformer_jax.tools.explorer import live
@@ -194,15 +195,25 @@ def test_effects_and_contrasts(trained_tiny):
 
 
 @needs_node
-@pytest.mark.parametrize("kind", ["bpe", "unigram", "word", "character", "byte"])
-def test_tokenizers_are_equal(kind, trained_tiny):
+@pytest.mark.parametrize(
+    ("kind", "is_older"),
+    [("bpe", False), ("unigram", False), ("word", False), ("word", True), ("character", False), ("byte", False)],
+)
+def test_tokenizers_are_equal(kind, is_older, trained_tiny):
     text = ["Ein Hund bellt, der Mann schl\u00e4ft.", "ein  Mann x_1 a b c \u4f60"] * 3
     config = TokenizerConfig(kind=kind, vocabulary_size={"bpe": 320, "unigram": 287}.get(kind, 40))
     tokenizer = train_tokenizer(config, text)
+    if kind == "word" and is_older:
+        tokenizer = WordTokenizer(
+            [tokenizer.pieces([number])[0] for number in range(4, tokenizer.vocabulary_size)], True
+        )
     model = live.live_model(trained_tiny)
     table = model._replace(description={**model.description, "tokenizers": [live.tokenizer_table(tokenizer)]})
     texts = ["", " ", "Ein Hund,  der bellt!", "a\u2581b\x1bc", "tab\tand\nline", "<s></s>&amp;"]
-    texts.append("na\u00efve \u4f60\u597d \U0001f600 x_1")
+    texts += [
+        "na\u00efve \u4f60\u597d \U0001f600 x_1",
+        "\u0939\u093f\u0928\u094d\u0926\u0940 e\u0301 m\u00b2 \u00bd \u0645\u06cc\u200c\u062e",
+    ]
     ids = [tokenizer.encode(each) for each in texts]
     surrounded = [[1, *each, 3, 2] for each in ids]
     encode = [{"action": "encode", "text": each} for each in texts]

@@ -191,7 +191,7 @@ def test_the_search_tree_says_what_the_length_penalty_did(browser, address):
     rows = browser.evaluate(f"Array.from(document.querySelectorAll('#inspector tr'), (row) => {cells})")
     assert rows[1:] == ["1 2 3 -1.01 1.33 -0.76", "Ein Mann", "2 1 2 -1.00 1.16 -0.86", "Ein"]
     assert "2 kept, 1 dropped, 2 finished" in inspected(browser)
-    place = "(() => { const box = panels[0].canvas.getBoundingClientRect(), found = treeView.place(treeOf(panels[0].reading)"
+    place = "(() => { const box = panels[0].canvas.getBoundingClientRect(), found = treeView.boxOf(treeOf(panels[0].reading)"
     x, y = browser.evaluate(place + ".nodes[1]); return [box.left + found.x + 9, box.top + found.y + 9]; })()")
     browser.click(x, y)
     assert state(browser, "node") == [1]

@@ -12,6 +12,9 @@ from transformer_jax.config import DataError
 from transformer_jax.config.plugins import register
 from transformer_jax.data.tokenizers.interface import SPECIAL_PIECES, PiecesTokenizer, Tokenizer
 
+WORD = r"[\w\p{N}]+"
+"""A run of letters, combining marks, joiners, digits and underscores, in any script; a pattern of ``regex``."""
+
 
 class ListedTokenizer(PiecesTokenizer):
     """A list of units; a unit that is not listed becomes UNK, which decodes to ``unknown``.
@@ -60,15 +63,16 @@ class ListedTokenizer(PiecesTokenizer):
 
 
 class PatternTokenizer(ListedTokenizer):
-    """Units that match a pattern. A word is a run of letters, their combining marks, digits and underscores, in any script."""
+    """Units that match a pattern; a word matches ``WORD``."""
 
     pattern: ClassVar[str]
+    pattern_of_older: ClassVar[str]
 
     def __init__(self, units: Sequence[str], splits_at_marks: bool = False) -> None:
         super().__init__(units)
         self._splits_at_marks = splits_at_marks
-        # As up to version 0.3.
-        self._find: Any = (re if splits_at_marks else regex).compile(self.pattern).findall
+        older = re.compile(self.pattern_of_older)
+        self._find: Any = (older if splits_at_marks else regex.compile(self.pattern)).findall
 
     @classmethod
     def from_content(cls, content: Any) -> "PatternTokenizer":
@@ -91,7 +95,8 @@ class WordTokenizer(PatternTokenizer):
 
     kind = "word"
     unknown = " <unk>"
-    pattern = r" ?(?:\w+|[^\w\s])|\s"
+    pattern = rf" ?(?:{WORD}|[^\w\p{{N}}\s])|\s"
+    pattern_of_older = r" ?(?:\w+|[^\w\s])|\s"
 
     def split(self, text: str) -> Sequence[str]:
         """The units of a text; concatenated, they are the text after a space."""
@@ -112,7 +117,8 @@ class LowerWordTokenizer(PatternTokenizer):
 
     kind = "lower_word"
     unknown = "<unk>"
-    pattern = r"\w+"
+    pattern = WORD
+    pattern_of_older = r"\w+"
 
     def split(self, text: str) -> Sequence[str]:
         return self._find(text.lower())

@@ -249,20 +249,15 @@ def require_translatable(
 
     ``longest``: maximum length of a sequence of the model, EOS included; None: any.
     """
-    stated, remedy = f"decoding.max_source_tokens={limit}", ", or raise that if memory suffices for its square"
+    problem = (
+        f"are more than decoding.max_source_tokens={limit}; split it, or raise that if memory suffices for its square"
+    )
     if longest is not None and longest <= limit:
-        limit, stated, remedy = (
-            longest - 1,
-            f"the {longest} positions of the model hold, with the end of the sentence",
-            "",
-        )
+        limit, problem = longest - 1, f"and EOS exceed the {longest} positions of the model; split it"
     too_long = np.flatnonzero(lengths > limit + 1)
     if len(too_long):
         index = int(too_long[0])
-        raise SentenceTooLong(
-            f"{name} {index + first}: {lengths[index] - 1:,} tokens are more than {stated}; split it{remedy}",
-            index,
-        )
+        raise SentenceTooLong(f"{name} {index + first}: {lengths[index] - 1:,} tokens {problem}", index)
 
 
 def search_for(

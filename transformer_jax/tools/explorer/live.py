@@ -15,6 +15,7 @@ import numpy as np
 from transformer_jax.array_types import EOS_ID, PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.tokenizers import Tokenizer
+from transformer_jax.data.tokenizers.listed import WordTokenizer
 from transformer_jax.data.tokenizers.subword import sentencepiece_processor
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Tokens
@@ -251,6 +252,8 @@ def tokenizer_table(tokenizer: Tokenizer) -> dict[str, Any]:
     """The vocabulary of a tokenizer for ``tokenizer.js``."""
     ids = range(tokenizer.vocabulary_size)
     table: dict[str, Any] = {"kind": tokenizer.kind, "pieces": tokenizer.pieces(list(ids))}
+    if isinstance(tokenizer, WordTokenizer):
+        table["marks"] = "marks" in tokenizer.content()
     if tokenizer.kind in ("bpe", "unigram"):
         processor = sentencepiece_processor(tokenizer.to_bytes())
         special = (processor.is_control, processor.is_unknown, processor.is_byte, processor.is_unused)

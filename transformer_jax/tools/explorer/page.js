@@ -606,7 +606,7 @@ const treeView = {
     const tree = treeOf(panel.reading);
     return tree ? { width: 20 + tree.depth * COLUMN * this.scale(), height: TREE_TOP + tree.height * ROW * this.scale() + 10 } : { width: 0, height: 0 };
   },
-  place(node) {
+  boxOf(node) {
     const scale = this.scale();
     return { x: 10 + node.position * COLUMN * scale, y: TREE_TOP + node.rank * ROW * scale, width: (COLUMN - 26) * scale, height: (ROW - 5) * scale };
   },
@@ -616,14 +616,14 @@ const treeView = {
     const isSeen = ({ x, width }) => x + width + COLUMN > frame.x && x - COLUMN < frame.x + frame.width;
     const size = 11 * Math.min(this.scale(), 1.3);
     for (const node of tree.nodes) {
-      const to = this.place(node);
+      const to = this.boxOf(node);
       if (node.parent < 0 || !isSeen(to)) continue;
-      const from = this.place(tree.nodes[node.parent]);
+      const from = this.boxOf(tree.nodes[node.parent]);
       pen.curve(from.x + from.width - frame.x, from.y + from.height / 2 - frame.y, to.x - frame.x, to.y + to.height / 2 - frame.y,
         node.isBest ? mark : node.status === "dropped" ? line : blue, node.isBest ? 1 : 0.7, node.isBest ? 2.5 : 1);
     }
     tree.nodes.forEach((node, index) => {
-      const box = this.place(node), x = box.x - frame.x, y = box.y - frame.y;
+      const box = this.boxOf(node), x = box.x - frame.x, y = box.y - frame.y;
       if (!isSeen(box)) return;
       const isPointed = hovered && hovered.node >= 0;
       const isChosen = isPointed ? panels[hovered.panel] === panel && hovered.node === index : panel.run === state.run && state.node === index;
@@ -636,14 +636,14 @@ const treeView = {
       pen.text(value, x + box.width - 5, y + box.height / 2, { color: faint, size: size - 1, align: "right" });
     });
     for (let position = 0; position < tree.depth; position++) {
-      const x = this.place({ position, rank: 0 }).x - frame.x;
+      const x = this.boxOf({ position, rank: 0 }).x - frame.x;
       if (x > -COLUMN && x < frame.width) pen.text("token " + (position + 1), x, 13 - frame.y, { color: faint });
     }
   },
   at(panel, x, y) {
     const tree = treeOf(panel.reading), frame = frameOf(panel);
     const node = tree ? tree.nodes.findIndex((each) => {
-      const box = this.place(each);
+      const box = this.boxOf(each);
       return x + frame.x >= box.x && x + frame.x <= box.x + box.width && y + frame.y >= box.y && y + frame.y <= box.y + box.height;
     }) : -1;
     return node >= 0 ? { node } : null;

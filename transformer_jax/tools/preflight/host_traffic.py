@@ -40,14 +40,14 @@ def host_traffic(
 def _busiest(tree: PyTree, host_of: Callable[[Any], int], *, is_written: bool) -> int:
     moved: Counter[int] = Counter()
     for leaf in jax.tree.leaves(tree):
-        places = [(host_of(device), index) for device, index in leaf.sharding.devices_indices_map(leaf.shape).items()]
-        first = {index: host for host, index in reversed(places)}
-        replicas, shard = len(places) // len(first), leaf.sharding.shard_shape(leaf.shape)
+        shards = [(host_of(device), index) for device, index in leaf.sharding.devices_indices_map(leaf.shape).items()]
+        first = {index: host for host, index in reversed(shards)}
+        replicas, shard = len(shards) // len(first), leaf.sharding.shard_shape(leaf.shape)
         if not is_written:
-            hosts, parts = [host for host, _ in set(places)], len(first)
+            hosts, parts = [host for host, _ in set(shards)], len(first)
         elif any(size % replicas == 0 for size in shard):
             # Each replica of a shard writes an equal part of an axis that they divide (use_replica_parallel of Orbax).
-            hosts, parts = [host for host, _ in places], len(places)
+            hosts, parts = [host for host, _ in shards], len(shards)
         else:
             hosts, parts = list(first.values()), len(first)
         for host, number in Counter(hosts).items():

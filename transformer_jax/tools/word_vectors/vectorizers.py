@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import regex
 
 from transformer_jax.config.checks import require, require_choice
 from transformer_jax.config.errors import ConfigError, DataError
 from transformer_jax.data.text_files import read_lines
+from transformer_jax.data.tokenizers.listed import WORD
 from transformer_jax.runtime.atomic_files import appearing_file
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 KINDS = ("one_hot", "bag_of_words", "ngrams", "tfidf")
-TOKEN_PATTERN = r"(?u)\b\w+\b"
-"""Words of one letter or more; scikit-learn's own default would drop "I" and "a"."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,9 @@ def _vectorizer(counting: CountingConfig) -> Any:
         from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
     except ImportError:
         raise ConfigError("scikit-learn is not installed; pip install scikit-learn scipy") from None
-    words = {"analyzer": "char"} if counting.characters else {"token_pattern": TOKEN_PATTERN}
+    # scikit-learn's own pattern would drop "I" and "a".
+    words = {"tokenizer": regex.compile(WORD).findall, "token_pattern": None}
+    words = {"analyzer": "char"} if counting.characters else words
     selected = {"min_df": counting.min_documents, "max_features": counting.max_terms or None}
     options = {"ngram_range": (1, counting.n), "lowercase": counting.lowercase, **words, **selected}
     if counting.kind == "tfidf":

@@ -84,16 +84,18 @@ class ByteTokenizer {
   decode(ids) { return new TextDecoder("utf-8", { ignoreBOM: true }).decode(new Uint8Array(ids.filter((id) => id > UNK).map((id) => id - 4))); }
 }
 
-const WHITE = "[\\s\\x1c-\\x1f\\x85]", WORD = "[\\p{L}\\p{N}_]";
+const WHITE = "[\\s\\x1c-\\x1f\\x85]";
+const words = (word) => ({ pattern: new RegExp(` ?(?:${word}+|(?!${word}|${WHITE})[^])|${WHITE}`, "gu"), unknown: " <unk>" });
 const UNITS = {
-  word: { pattern: new RegExp(` ?(?:${WORD}+|(?!${WORD}|${WHITE})[^])|${WHITE}`, "gu"), unknown: " <unk>" },
+  word: words("[\\p{Alphabetic}\\p{M}\\p{N}\\p{Pc}\\p{Join_Control}]"),
+  word_without_marks: words("[\\p{L}\\p{N}_]"), // Tokenizers of earlier versions.
   character: { pattern: /[^]/gu, unknown: "\ufffd" },
 };
 
 // Words with the space before them, or characters.
 class UnitTokenizer {
-  constructor({ kind, pieces }) {
-    Object.assign(this, { kind, pieces, ...UNITS[kind] });
+  constructor({ kind, pieces, marks = true }) {
+    Object.assign(this, { kind, pieces, ...UNITS[marks ? kind : "word_without_marks"] });
     this.ids = new Map(pieces.slice(4).map((piece, index) => [piece, index + 4]));
   }
   encode(text) {
