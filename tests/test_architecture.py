@@ -203,7 +203,8 @@ def test_one_name_in_the_core_is_one_thing():
     for module, tree in core.items():
         for name in set(defined_names(tree)):
             found.setdefault(name, []).append(module)
-    assert {name: places for name, places in found.items() if len(places) > 1 and name[0] != "_"} == {}
+    assert {name: modules for name, modules in found.items() if len(modules) > 1 and name[0] != "_"} == {}
+    assert {"A", "B", "C", "D"} == set(defined_names(ast.parse("A, B = 1, 2\nC: int = 3\nclass D: ...\nA.x = 5")))
 
 
 def runs_what_it_reads(module: str, tree: ast.AST) -> list[str]:
@@ -246,10 +247,13 @@ def names_a_task(module: str, tree: ast.AST) -> list[str]:
 
 def test_code_of_every_task_names_none():
     assert violations(names_a_task) == []
+    found = names_a_task("runs.run", ast.parse('"""BLEU"""\nx = 1  # bleu\nkey = "validation/bleu"'))
+    assert found == ["key = 'validation/bleu'"]
 
 
 def test_no_layer_computes_by_its_name():
     assert violations(looks_at_its_name) == []
+    assert looks_at_its_name("layers.attention", ast.parse("self.path[-1]"))
 
 
 def test_nothing_read_from_disk_can_run_code():

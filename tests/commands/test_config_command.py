@@ -3,11 +3,12 @@
 import json
 import subprocess
 import sys
+import warnings
 
 import pytest
 from process_environment import process_environment
 
-from transformer_jax.__main__ import main
+from transformer_jax.__main__ import _plain_warning, main
 from transformer_jax.commands import flags
 from transformer_jax.commands.evaluate import evaluate
 from transformer_jax.commands.registry import COMMANDS
@@ -151,3 +152,9 @@ def test_the_module_runs_and_a_closed_pipe_is_no_traceback(recipe):
     command = f"{sys.executable} -m transformer_jax config --config={recipe} | head -n 0"
     result = subprocess.run(command, shell=True, stderr=subprocess.PIPE, env=process_environment(), timeout=60)
     assert result.stderr == b""
+
+
+def test_a_warning_of_the_package_is_one_line_without_code():
+    own = _plain_warning(warnings.formatwarning, "no font", UserWarning, flags.__file__, 3)
+    assert own == "transformer-jax: WARNING: no font\n"
+    assert "other.py:3: UserWarning: " in _plain_warning(warnings.formatwarning, "x", UserWarning, "other.py", 3)

@@ -26,6 +26,7 @@ def test_a_prompt_and_a_file_of_prompts(workdir, tmp_path, capsys):
     first, second, end = generated(capsys, workdir, f"--prompts={tmp_path}/prompts.txt", *flags).split("\n")
     assert alone.startswith("The dog") and first == alone.removesuffix("\n").replace("\n", " ")
     assert second.startswith("The cat") and end == ""
+    assert generated(capsys, workdir, "--prompt=The dog", *flags, "--seed=3") != alone
 
 
 def test_beam_search_after_the_end_of_a_long_prompt(workdir, capsys):

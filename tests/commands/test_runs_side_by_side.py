@@ -33,7 +33,7 @@ def test_runs_without_saved_translations_are_evaluated_once(run, tmp_path, monke
 
     monkeypatch.setattr(translated_split, "open_trained", None)
     assert main(compare) == 0
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="NoneType"):
         main([*compare, "--config.decoding.beam_width=1"])
 
 

@@ -102,8 +102,13 @@ def test_beam_search_scores_are_log_probabilities_over_the_length_penalty(run, t
 
 
 def test_attention_draws_a_picture(run, tmp_path):
-    for flags, output, begin in (([], "a.png", b"\x89PNG\r"), (["--kind=decoder"], "a.pdf", b"%PDF-")):
-        assert main(["attention", str(run), "--text=a b c d", *flags, f"--output={tmp_path / output}"]) == 0
+    for kind, output, begin in (
+        ("cross", "a.png", b"\x89PNG\r"),
+        ("decoder", "a.pdf", b"%PDF-"),
+        ("encoder", "a.svg", b"<?xml"),
+    ):
+        command = ["attention", str(run), "--text=a b c d", f"--kind={kind}", f"--output={tmp_path / output}"]
+        assert main(command) == 0
         assert (tmp_path / output).read_bytes()[:5] == begin
 
 

@@ -1,5 +1,6 @@
 """Translate with a trained run, through the command line."""
 
+import gc
 import gzip
 import io
 import os
@@ -181,3 +182,11 @@ def test_a_closed_stream_is_one_line(run, stream, monkeypatch, capsys):
         closed.setattr(sys, {"input": "stdin", "output": "stdout"}[stream], None)
         assert main(["translate", str(run)]) == 2
     assert capsys.readouterr().err == f"transformer-jax: --{stream}: standard {stream} is closed; give a file\n"
+
+
+def test_garbage_is_collected_after_the_first_lines(run, monkeypatch):
+    found, translated = [], Translator.translate_in_order
+    watched = lambda *given, **more: found.append(gc.isenabled()) or translated(*given, **more)  # noqa: E731
+    monkeypatch.setattr(Translator, "translate_in_order", watched)
+    assert translate(run, b"a\nb\nc\n", "--lines_at_once=1").returncode == 0
+    assert found == [False, True, True]

@@ -97,6 +97,7 @@ def test_renamed_settings_of_earlier_versions_are_migrated():
     text = LANGUAGE_MODEL | {"data": {"source": "text", "file": "a.txt", "held_out": 0.1}}
     assert from_json({"schema_version": 2, "config": text}).data.train == "a.txt"
     assert to_json(ExperimentConfig())["schema_version"] == conversion.SCHEMA_VERSION
+    assert sorted(conversion.RENAMED) == list(range(1, conversion.SCHEMA_VERSION))
     known = {key for key, _ in leaf_keys()}
     for version in range(1, conversion.SCHEMA_VERSION):
         assert set(conversion.RENAMED[version].values()) <= known and known.isdisjoint(conversion.RENAMED[version])

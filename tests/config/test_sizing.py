@@ -39,6 +39,7 @@ def test_a_short_run_has_small_batches_and_little_dropout():
     minutes, hour = planned(29_000, 180), planned(29_000, 3600)
     for key in ("batching.tokens_per_update", "optimizer.learning_rate", "model.dropout"):
         assert minutes[key] < hour[key]
+    assert planned(29_000, 180, words=30)["batching.packed_length"] == 128
     stated = {"batching.tokens_per_update": 4096}
     assert stated.items() <= planned(29_000, 180, **stated).items()
 

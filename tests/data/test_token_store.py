@@ -125,7 +125,7 @@ def test_of_two_builds_at_once_the_first_to_finish_stays(
 
     corpus.pairs = pairs_while_another_builds
     store = open_token_store(corpus, "train", letter_tokenizers, data_config(), is_training=False)
-    assert store.num_pairs == 3
+    assert store.num_pairs == 3 and len([*(tmp_path / "token_stores").iterdir()]) == 1
     assert (the_only_store(tmp_path) / "source.ids").stat().st_ino == files[0]
 
 

@@ -200,7 +200,7 @@ def test_when_one_hangs_the_other_ends_and_the_same_command_resumes(whole, cache
     seconds = time.time() - (folder / "metrics.jsonl").stat().st_mtime
     both[hung].send_signal(then)
     ((status, also_said),) = ends([both[hung]])
-    assert other == 75 and seconds < (90 if then == 0 else 60), said
+    assert other == 75 and seconds < 300, said
     assert "because another one did or hangs" in said or (then == 0 and "no update for 60 s" in said), said
     assert status == ended and (folder / "hang.txt").exists() == (then == 0), also_said
     (first, said), (second, _) = ends(train_on_two(finite(cache), folder, **CACHED))

@@ -9,7 +9,14 @@ import pytest
 from transformer_jax.checkpoints.format import StoredCheckpoint, remove, stored_checkpoints
 from transformer_jax.config import ConfigError, Metric
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.tools.checkpoint_tools import checkpoint_table, marks_of, parameter_table, to_remove
+from transformer_jax.tools.checkpoint_tools import (
+    bytes_text,
+    checkpoint_table,
+    marks_of,
+    parameter_count,
+    parameter_table,
+    to_remove,
+)
 
 BLEU = Metric("bleu", "maximize")
 
@@ -27,10 +34,12 @@ def write_checkpoint(folder: Path, metrics: str | None) -> None:
 
 
 def test_a_tree_of_modules_with_totals():
+    assert list(map(bytes_text, (1023, 3 * 2**20, 3 * 2**30))) == ["1023 B", "3.0 MiB", "3.0 GiB"]
     tree = {
         "layers_10": {"kernel": np.zeros((2, 3), np.float32)},
         "layers_2": {"kernel": np.zeros((4,), np.float32), "gain": np.zeros((), np.float16)},
     }
+    assert parameter_count(tree) == "11 numbers in 3 arrays, 42 B"
     assert parameter_table(tree).split("\n") == [
         "parameters  shape   type     numbers  bytes",
         "layers_2                           5   18 B",

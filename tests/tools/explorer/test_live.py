@@ -1,3 +1,5 @@
+"""The live model in Node computes the same as the model in Python."""
+
 from dataclasses import replace
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""The live page in a real browser with the network cut: edits, hostile texts and addresses."""
+
 import pytest
 from headless_chromium import browser_program
 from tools.explorer.small_runs import LOCATION, RNN, language_model_run, translation_run

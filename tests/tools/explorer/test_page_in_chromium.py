@@ -1,3 +1,5 @@
+"""The page in a real browser, with the network cut, its console watched, and every request counted; then served."""
+
 import threading
 from dataclasses import replace
 from itertools import product

@@ -1,3 +1,5 @@
+"""The explorer reads small models: their search, averages and error rates of heads."""
+
 from copy import copy
 from dataclasses import replace
 

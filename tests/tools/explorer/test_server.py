@@ -1,3 +1,5 @@
+"""The served page: on this machine only, and no path from other pages to the run."""
+
 import json
 import socket
 import threading

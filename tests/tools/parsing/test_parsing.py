@@ -143,3 +143,8 @@ def test_the_outline_of_a_tree_knows_the_symbol_of_every_node(trained):
     outline = trained.task.outline("a dog barks !", "(S (NP XX XX )NP (VP XX )VP )S")
     assert outline[:3] == [(0, "S", 0), (1, "NP", 1), (2, "a", 2)]
     assert outline[4:] == [(1, "VP", 5), (2, "barks", 6), (1, "!", -1)]
+
+
+def test_a_run_begins_without_languages_and_settings_of_bleu(tmp_path):
+    config = from_dict(parsing_settings(tmp_path))
+    assert ParsingTask.begin(config, None) is config

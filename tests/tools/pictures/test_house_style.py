@@ -1,3 +1,5 @@
+"""Text, lines and cells of every picture contrast with their background."""
+
 import numpy as np
 import pytest
 

@@ -34,7 +34,7 @@ def test_a_missing_wheel_is_named_and_another_error_is_kept():
 
 
 def test_topologies_by_name_and_wrong_ones():
-    assert chips.hosts_and_gpus("h100", "16x4") == (16, 4)
+    assert (chips.hosts_and_gpus("h100", "8"), chips.hosts_and_gpus("h100", "16x4")) == ((1, 8), (16, 4))
     for names, message in (
         ("v5e v5e:4xx l4:8 cpu:0 0xv5e:2x2 2v5e:2x2", "is not KIND:SIZE"),
         ("h100:2x2x8 h100:0x8 h100:16", "is not h100:GPUS or h100:HOSTSxGPUS with at most 8"),

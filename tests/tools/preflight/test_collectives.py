@@ -49,6 +49,7 @@ ENTRY %main (a: f32[8]) -> f32[8] {
   %sent = (f32[2,8]{1,0}, u32[]{:S(2)}, token[]) send(%z), frontend_attributes={SLICES"ALL_REDUCE"}
   %part.2 = (f32[8]{0}, u32[]{:S(2)}, token[]) send(%z), frontend_attributes={SLICES"REDUCE_SCATTER"}
   %whole = (f32[2]{0}, u32[]{:S(2)}, token[]) send(%z), frontend_attributes={SLICES"ALL_GATHER"}
+  %begun = f32[50]{0} all-reduce-start(%s), channel_id=8, replica_groups={{0,1,2,3},{4,5,6,7}}, to_apply=%add
   %alone = f32[100]{0} all-reduce(%a), channel_id=4, replica_groups=[8,1]<=[8], to_apply=%add
 }
 """.replace("SLICES", '_xla_megascale_target="{1,2,3,4}x{0:3}",_xla_megascale_transfer_type=')
@@ -61,6 +62,7 @@ def test_kinds_bytes_groups_and_times():
         ("all-gather", 4 * 32, tuple(range(8)), 1, False),
         ("all-reduce", 4 * 6 + 4, (0, 1), 1, False),
         ("all-reduce", 4 * 16, (1, 2, 3, 4), 1, True),
+        ("all-reduce", 4 * 50, (0, 1, 2, 3), 1, False),
         ("all-to-all", 2 * 4 * 8, (0, 2), 1, False),
         ("all-to-all", 2 * 4 * 8, (0, 2), 1, False),
         ("collective-permute", 4 * 10, (0, 1), 18, False),

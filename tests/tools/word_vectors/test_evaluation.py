@@ -30,6 +30,8 @@ def test_analogies_are_counted_by_section_and_kind():
 def test_spearman():
     # Ranks 1 2 3 4 against 2 1 3 4: 1 - 6 * (1 + 1) / (4 * 15).
     assert spearman([1, 2, 3, 4], [20, 10, 30, 400]) == pytest.approx(0.8)
+    # Ties take the mean rank: Pearson's of (1.5, 1.5, 3) and (1, 2, 3).
+    assert spearman([5, 5, 7], [1, 2, 3]) == pytest.approx(np.corrcoef([1.5, 1.5, 3], [1, 2, 3])[0, 1])
     assert spearman([1], [1]) is None and spearman([1, 1, 1], [1, 2, 3]) is None
 
 

@@ -11,7 +11,6 @@ import regex
 from transformer_jax.config.checks import require, require_choice
 from transformer_jax.config.errors import ConfigError, DataError
 from transformer_jax.data.text_files import read_lines
-from transformer_jax.data.tokenizers.listed import WORD
 from transformer_jax.runtime.atomic_files import appearing_file
 
 if TYPE_CHECKING:
@@ -143,6 +142,8 @@ def _vectorizer(counting: CountingConfig) -> Any:
         from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
     except ImportError:
         raise ConfigError("scikit-learn is not installed; pip install scikit-learn scipy") from None
+    from transformer_jax.data.tokenizers.listed import WORD
+
     # scikit-learn's own pattern would drop "I" and "a".
     words = {"tokenizer": regex.compile(WORD).findall, "token_pattern": None}
     words = {"analyzer": "char"} if counting.characters else words
