@@ -8,7 +8,8 @@ Each argument is NAME=COMMAND. A command that begins with ``transformer_jax`` ge
 begins with ``ctranslate2`` runs ``experiments/benchmarks/ctranslate2_command.py`` with its folder and both files. All
 commands run in turn, ``--rounds`` times after ``--warm_up`` that are not counted. CPU seconds are user + system of the
 process, the median of the rounds, for 1,000 lines; start-up is included. BLEU and its difference from the first command
-have 95 % intervals by paired bootstrap resampling. ``--draw`` only draws the picture of a saved result again.
+have 95 % intervals by paired bootstrap resampling. Parameters are those of the run; CTranslate2 folders must be exports of the
+run of the first command. ``--draw`` only draws the picture of a saved result again.
 """
 
 import argparse
@@ -68,6 +69,7 @@ def measure(commands: dict[str, str], source: Path, references: Path, rounds: in
         bleu = compare_systems(next(iter(outputs.values())), lines, wanted)[0]
         found[name] = {
             "command": commands[name],
+            "parameters": parameters_of(commands[name]) or parameters_of(next(iter(commands.values()))),
             "cpu_seconds": seconds[name],
             "bleu": [bleu.second.value, bleu.second.lower, bleu.second.upper],
             "difference": [bleu.difference.value, bleu.difference.lower, bleu.difference.upper],
@@ -82,6 +84,14 @@ def arguments_of(command: str, source: Path, output: Path) -> list[str]:
         folder, *flags = rest
         return [sys.executable, str(CTRANSLATE2), folder, str(source), str(output), *flags]
     return [sys.executable, "-m", program, *rest, f"--input={source}", f"--output={output}"]
+
+
+def parameters_of(command: str) -> int | None:
+    """Parameters of the run of a command; None for CTranslate2."""
+    workdir = [word.removeprefix("--workdir=") for word in shlex.split(command) if word.startswith("--workdir=")]
+    if not workdir:
+        return None
+    return json.loads((Path(workdir[0]) / "run.json").read_text(encoding="utf-8"))[-1]["parameters"]
 
 
 def cpu_seconds(command: Sequence[str]) -> float:
@@ -100,38 +110,47 @@ def per_thousand(system: dict, lines: int) -> float:
 
 def table(result: dict) -> str:
     """Markdown."""
-    rows = ["| | CPU s for 1,000 captions | BLEU (95 %) | difference (95 %) |", "|---|---:|---:|---:|"]
+    rows = [
+        "| | parameters | CPU s for 1,000 captions | BLEU (95 %) | difference (95 %) |",
+        "|---|---:|---:|---:|---:|",
+    ]
     for name, each in result["systems"].items():
         bleu, difference = ("{:.2f} ({:.2f} to {:.2f})".format(*each[key]) for key in ("bleu", "difference"))
-        rows.append(f"| {name} | {per_thousand(each, result['lines']):.2f} | {bleu} | {difference} |")
+        cost = f"{each['parameters'] / 1e6:.2f} million | {per_thousand(each, result['lines']):.2f}"
+        rows.append(f"| {name} | {cost} | {bleu} | {difference} |")
     return "\n".join(rows)
 
 
 def draw(result: dict, path: Path) -> None:
-    """BLEU with its interval against CPU seconds, a point for each system."""
-    figure = canvas.blank_figure(8.1, 4.0)
-    axes = canvas.add_panel(figure, 0.6, 0.5, 4.6, 2.9)
-    markers = "osD^vP*X<>"
-    for number, (name, each) in enumerate(result["systems"].items()):
-        value, lower, upper = each["bleu"]
-        axes.errorbar(
-            per_thousand(each, result["lines"]),
-            value,
-            yerr=[[value - lower], [upper - value]],
-            color=canvas.LINE_COLORS[number % len(canvas.LINE_COLORS)],
-            marker=markers[number % len(markers)],
-            markersize=5,
-            linewidth=0.8,
-            linestyle="none",
-            label=name,
-        )
-    axes.set_xscale("log")
-    canvas.style_axes(axes, f"CPU seconds for 1,000 captions, whole command on {result['lines']:,} (log scale)", "BLEU")
-    ticks = [0.5, 1, 2, 5, 10, 20, 50, 100]
-    axes.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])
-    axes.set_xticks([], minor=True)
-    low, high = (f([per_thousand(each, result["lines"]) for each in result["systems"].values()]) for f in (min, max))
-    axes.set_xlim(low / 1.5, high * 1.5)
+    """BLEU with its interval against CPU seconds and against parameters, a point for each system."""
+    figure = canvas.blank_figure(11.3, 4.0)
+    seconds = {name: per_thousand(each, result["lines"]) for name, each in result["systems"].items()}
+    millions = {name: each["parameters"] / 1e6 for name, each in result["systems"].items()}
+    cost = f"CPU seconds for 1,000 captions, whole command on {result['lines']:,} (log scale)"
+    panels = [(0.6, 4.6, seconds, cost), (5.7, 2.6, millions, "million parameters")]
+    markers = "osD^vP*X<>hd"
+    for left, width, costs, label in panels:
+        axes = canvas.add_panel(figure, left, 0.5, width, 2.9)
+        for number, (name, each) in enumerate(result["systems"].items()):
+            value, lower, upper = each["bleu"]
+            axes.errorbar(
+                costs[name],
+                value,
+                yerr=[[value - lower], [upper - value]],
+                color=canvas.LINE_COLORS[number % len(canvas.LINE_COLORS)],
+                marker=markers[number % len(markers)],
+                markersize=5,
+                linewidth=0.8,
+                linestyle="none",
+                label=name,
+            )
+        canvas.style_axes(axes, label, "BLEU" if costs is seconds else "")
+        if costs is seconds:
+            axes.set_xscale("log")
+            ticks = [each * 10**power for power in range(-1, 3) for each in (1, 1.5, 2, 3, 5)]
+            axes.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])
+            axes.set_xticks([], minor=True)
+        axes.set_xlim(min(costs.values()) / 1.2, max(costs.values()) * 1.2)
     axes.legend(
         loc="center left", bbox_to_anchor=(1.02, 0.5), prop=canvas.font(7.5), frameon=False, labelcolor=canvas.INK
     )
