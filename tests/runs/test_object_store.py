@@ -169,11 +169,13 @@ def test_what_could_not_be_uploaded_is_kept_and_named(store, monkeypatch):
 
 
 def test_a_command_gets_a_copy_and_its_results_are_uploaded(store):
-    store.pipe_file("/bucket/run/config.json", b"{}")
+    for name in ("config.json", "curves.png", "events.1"):
+        store.pipe_file(f"/bucket/run/{name}", b"{}")
     values = parse(load_command("evaluate").flags, [RUN, f"--ensemble=runs/b,{RUN}:5"])
 
     def run(given) -> int:
         folder = copy_to_read(RUN).path
+        assert [file.name for file in folder.iterdir()] == ["config.json"]
         assert given.workdir == str(folder)
         assert given.ensemble == ["runs/b", f"{folder}:5"]
         (folder / "evaluation-test-1.txt").write_text("a")

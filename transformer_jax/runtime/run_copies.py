@@ -45,8 +45,8 @@ OUTCOME = "outcome.json"
 
 _OWN_CHECKPOINT = re.compile(r"checkpoints/[0-9]{1,18}")
 _IN_CHECKPOINT = re.compile(r"((?:.*/)?checkpoints/[0-9]{1,18})/(.+)")
-# Traces and events, which no command reads; and files that stay on this machine, such as a checkpoint being written.
-_NOT_READ = re.compile(r"(.*/)?(profile/.*|events\.[^/]*)")
+# Traces, events and pictures, which no command reads; and files that stay on this machine, such as a checkpoint being written.
+_NOT_READ = re.compile(r"(.*/)?(profile/.*|events\.[^/]*|[^/]*\.(png|svg|pdf|html))")
 _LOCAL = re.compile(r"(.*/)?((damaged-|[0-9]+\.orbax-checkpoint-tmp)[^/]*/.*|[^/]*\.(partial|lock))")
 # What fsspec's libraries call the version of an object: S3, GCS, others.
 _VERSIONS = "ETag", "generation", "etag", "LastModified", "updated", "modified", "mtime", "created"
