@@ -18,6 +18,7 @@ REFUSED = [
     ("data.source=text", "data.directory: must be the folder of the text files; or name the files,"),
     ("data.source=tfds", "data.name: must name the data set, for example wmt14_translate/de-en"),
     ("data.source=text & data.directory=x & data.source_language=de", "data.target_language: is 'de', the same as"),
+    ("tokenizer.vocabulary_size=4", "tokenizer.vocabulary_size: 4 must be above 8"),
     ("tokenizer.joint=False", "model.tying: 'all' shares both embeddings, which needs"),
     ("batching.accumulation_steps=3", "batching.accumulation_steps: 3 does not divide"),
     ("batching.tokens_per_update=1000", "batching.tokens_per_update: 1000 is less than"),

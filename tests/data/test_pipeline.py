@@ -77,7 +77,7 @@ def test_the_parts_of_processes_are_the_whole(store, kind):
         assert_same(together, make_batch(store, plan, 2))
 
 
-def test_many_streams_import_tensorflow_once_and_batches_come_while_the_import_lasts(store, monkeypatch):
+def test_many_streams_import_tensorflow_once_and_batches_come_while_the_import_lasts(store, monkeypatch, request):
     calls, finish, tensorflow = [], Event(), tensorflow_runtime.start_tensorflow()
 
     def import_slowly():
@@ -86,6 +86,7 @@ def test_many_streams_import_tensorflow_once_and_batches_come_while_the_import_l
 
     monkeypatch.setattr(tensorflow_runtime, "_import_without_accelerators", import_slowly)
     tensorflow_runtime.tensorflow_being_imported.cache_clear()
+    request.addfinalizer(tensorflow_runtime.tensorflow_being_imported.cache_clear)
     make = partial(make_batch, store, make_plan(store, "buckets"))
     streams = [prefetched(make, start_update=0) for _ in range(3)]
     assert_same([next(streams[0]) for _ in range(20)], [make(update) for update in range(20)])
@@ -94,7 +95,6 @@ def test_many_streams_import_tensorflow_once_and_batches_come_while_the_import_l
     finish.set()
     assert_same(next(streams[0]), make(20))
     assert calls == [1]
-    tensorflow_runtime.tensorflow_being_imported.cache_clear()
 
 
 def test_threads_read_in_order_and_pass_errors_on():

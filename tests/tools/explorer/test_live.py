@@ -266,3 +266,9 @@ def test_a_page_of_a_hostile_tokenizer_has_no_markup(trained_tiny):
     html = page.html()
     assert "<script>alert" not in html and html.count("<script>") == 1
     assert "worker-src blob:" in html and "connect-src 'none'" in html
+
+
+def test_every_step_of_the_tour_names_code():
+    found = live.code_of_tour()
+    assert {"embedding", "search", "rope", "alignment"} <= set(found)
+    assert all(path.startswith("transformer_jax/") for path in found.values())

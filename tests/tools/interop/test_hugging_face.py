@@ -140,6 +140,7 @@ def test_a_model_comes_back_bit_for_bit(settings, tmp_path):
         (small_model, "norm_epsilon", 0.1),
         (byte_language_model, "positions", "sinusoidal"),
         (byte_language_model, "logits_bias", True),
+        (byte_language_model, "projection", "soft_capped"),
     ],
 )
 def test_a_setting_that_they_lack_is_named(make, setting, value, tmp_path):
