@@ -8,8 +8,8 @@ Each argument is NAME=COMMAND. A command that begins with ``transformer_jax`` ge
 begins with ``ctranslate2`` runs ``experiments/benchmarks/ctranslate2_command.py`` with its folder and both files. All
 commands run in turn, ``--rounds`` times after ``--warm_up`` that are not counted. CPU seconds are user + system of the
 process, the median of the rounds, for 1,000 lines; start-up is included. BLEU and its difference from the first command
-have 95 % intervals by paired bootstrap resampling. Parameters are those of the run; CTranslate2 folders must be exports of the
-run of the first command. ``--draw`` only draws the picture of a saved result again.
+have 95 % intervals by paired bootstrap resampling. The table counts the parameters of each run; a CTranslate2 folder must be an
+export of the run of the first command. ``--draw`` only draws the picture of a saved result again.
 """
 
 import argparse
@@ -67,9 +67,10 @@ def measure(commands: dict[str, str], source: Path, references: Path, rounds: in
     found = {}
     for name, lines in outputs.items():
         bleu = compare_systems(next(iter(outputs.values())), lines, wanted)[0]
+        is_ctranslate2 = commands[name].startswith("ctranslate2 ")
         found[name] = {
             "command": commands[name],
-            "parameters": parameters_of(commands[name]) or parameters_of(next(iter(commands.values()))),
+            "parameters": parameters_of(next(iter(commands.values())) if is_ctranslate2 else commands[name]),
             "cpu_seconds": seconds[name],
             "bleu": [bleu.second.value, bleu.second.lower, bleu.second.upper],
             "difference": [bleu.difference.value, bleu.difference.lower, bleu.difference.upper],
@@ -86,12 +87,10 @@ def arguments_of(command: str, source: Path, output: Path) -> list[str]:
     return [sys.executable, "-m", program, *rest, f"--input={source}", f"--output={output}"]
 
 
-def parameters_of(command: str) -> int | None:
-    """Parameters of the run of a command; None for CTranslate2."""
-    workdir = [word.removeprefix("--workdir=") for word in shlex.split(command) if word.startswith("--workdir=")]
-    if not workdir:
-        return None
-    return json.loads((Path(workdir[0]) / "run.json").read_text(encoding="utf-8"))[-1]["parameters"]
+def parameters_of(command: str) -> int:
+    """The number of parameters of the run in ``--workdir=``."""
+    (workdir,) = (word.removeprefix("--workdir=") for word in shlex.split(command) if word.startswith("--workdir="))
+    return json.loads((Path(workdir) / "run.json").read_text(encoding="utf-8"))[-1]["parameters"]
 
 
 def cpu_seconds(command: Sequence[str]) -> float:

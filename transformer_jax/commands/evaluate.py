@@ -107,9 +107,9 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
 
     name = evaluation_stem(found.split, scored.step, scored.averaged, load_run_config(values.workdir), config)
     stem = stem_of_text(folder / f"{name}{ensemble_suffix(values.workdir, scored.ensemble)}", scored.to_json())
-    save_evaluation(stem, scored)
+    saved = save_evaluation(stem, scored)
     if values.json:
-        print(json.dumps(scored.to_json(), ensure_ascii=False))
+        print(json.dumps(saved.report, ensure_ascii=False))
         return 0
     if values.examples and found.outputs is not None:
         print(found.examples(values.examples))

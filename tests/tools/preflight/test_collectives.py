@@ -66,7 +66,7 @@ def test_kinds_bytes_groups_and_times():
         ("all-to-all", 2 * 4 * 8, (0, 2), 1, False),
         ("all-to-all", 2 * 4 * 8, (0, 2), 1, False),
         ("collective-permute", 4 * 10, (0, 1), 18, False),
-        # Between slices: of what is sent a quarter stays, or comes from each of four.
+        # Between four slices, each device keeps a quarter of its data, or receives a quarter from each slice.
         ("reduce-scatter", 8, (0, 1, 2, 3), 1, False),
         ("reduce-scatter", 8, (1, 2, 3, 4), 1, True),
         ("reduce-scatter", 4 * 16, (0, 1, 2, 3), 1, False),
@@ -76,7 +76,7 @@ def test_kinds_bytes_groups_and_times():
 def test_bytes_that_a_device_sends_around_a_ring():
     assert Collective("all-reduce", 800, (0, 1, 2, 3), 1).wire_bytes == 2 * 600
     assert Collective("all-gather", 800, (0, 2, 4, 6), 2).wire_bytes == 2 * 600
-    # The result is a quarter of what is reduced.
+    # The result has a quarter of the reduced bytes.
     assert Collective("reduce-scatter", 200, (0, 1, 2, 3), 1).wire_bytes == 600
     assert Collective("collective-permute", 800, (0, 5), 1).wire_bytes == 800
 

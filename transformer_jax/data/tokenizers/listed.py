@@ -71,8 +71,8 @@ class PatternTokenizer(ListedTokenizer):
     def __init__(self, units: Sequence[str], splits_at_marks: bool = False) -> None:
         super().__init__(units)
         self._splits_at_marks = splits_at_marks
-        older = re.compile(self.pattern_of_older)
-        self._find: Any = (older if splits_at_marks else regex.compile(self.pattern)).findall
+        pattern = re.compile(self.pattern_of_older) if splits_at_marks else regex.compile(self.pattern)
+        self._find: Any = pattern.findall
 
     @classmethod
     def from_content(cls, content: Any) -> "PatternTokenizer":
