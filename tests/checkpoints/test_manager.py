@@ -73,6 +73,14 @@ def test_the_last_and_the_best_are_kept(tmp_path):
         chosen_step(run, "3")
 
 
+def test_an_undefined_score_does_not_replace_the_best(tmp_path):
+    with closing(Checkpoints(tmp_path / "checkpoints", keep_last=1, keep_best=1)) as checkpoints:
+        for step, score in ((0, None), (1, 0.9), (2, math.nan), (3, 0.2)):
+            checkpoints.save(state_at(step), {}, score)
+            checkpoints.wait()
+        assert checkpoints.steps() == [1, 3]
+
+
 def test_an_average_is_restored_for_evaluation_and_the_state_for_training(tmp_path):
     with closing(Checkpoints(tmp_path / "checkpoints")) as checkpoints:
         state = state_at(1)

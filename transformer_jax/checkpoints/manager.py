@@ -1,6 +1,7 @@
 """Checkpoints with Orbax: written in the background, restored onto any mesh, averaged."""
 
 import logging
+import math
 import operator
 import sys
 from collections.abc import Sequence
@@ -74,7 +75,8 @@ class Checkpoints:
         sign = 1 if selection.direction == "maximize" else -1
 
         def signed_score(metrics: dict[str, float]) -> float:
-            return sign * metrics[selection.name]
+            score = metrics[selection.name]
+            return -math.inf if math.isnan(score) else sign * score
 
         best = BestN(get_metric_fn=signed_score, n=keep_best, keep_checkpoints_without_metrics=False)
         self._options = ocp.CheckpointManagerOptions(
@@ -243,7 +245,7 @@ class Checkpoints:
         if problem:
             # Another checkpoint of the run has the same arrays.
             is_damage = not isinstance(problem, CheckpointMismatch)
-            others = [each for each in self._manager.all_steps() if is_damage and each != step]
+            others = [each for each in self._manager.all_steps() if is_damage and 0 < each != step]
             remedy = f"; use --checkpoint={max(others)}" if others else ""
             raise CheckpointError(f"{self._folder.path}: {problem}{remedy}") from problem
         return broadcast(params, like)
