@@ -12,6 +12,7 @@ from run_settings import tiny_config, tiny_settings
 from run_steps import initial_state, train, write_untrained
 
 from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, from_dict, to_dict, to_json
+from transformer_jax.runs.initial_state import OF_A_VOCABULARY
 from transformer_jax.runs.resumption import require_same_run, settings_to_train
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.tools.checkpoint_tools import read_parameters
@@ -107,6 +108,15 @@ def test_new_tokenizers_are_trained_where_no_embedding_is_taken(cache, source, t
     config = tuned(cache, source, init={"tokenizer": "new", "leave_out": "table$"}, data={"source": "grammar"})
     fingerprints = [initial_state(each, tmp_path / "run")[1].identity for each in (config, tuned(cache, source))]
     assert fingerprints[0]["source tokenizer"] != fingerprints[1]["source tokenizer"]
+
+
+def test_every_parameter_of_a_vocabulary_is_known_as_one(cache, tmp_path):
+    config = from_dict(tiny_settings(cache))
+    config = replace(config, model=replace(config.model, logits_bias=True, tying="none"))
+    initial, task, _ = initial_state(config, tmp_path / "run")
+    sizes = {each.vocabulary_size for each in (task.tokenizers.source, task.tokenizers.target)}
+    found = {name for name, leaf in named_leaves(initial.state().params).items() if sizes & set(leaf.shape)}
+    assert "projection/logits_bias" in found and all(map(OF_A_VOCABULARY.search, found)), found
 
 
 def test_a_run_that_drew_its_parameters_does_not_go_on_with_those_of_another(cache, tmp_path):

@@ -19,8 +19,8 @@ from transformer_jax.training.sharding import path_of
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.update import Update
 
-# Parameters with a row for each piece of a vocabulary.
-OF_A_VOCABULARY = re.compile(r"(embedding|projection)/table$")
+# Parameters with a row, or a number, for each piece of a vocabulary.
+OF_A_VOCABULARY = re.compile(r"(embedding|projection)/(table|logits_bias)$")
 
 
 class InitialState:
