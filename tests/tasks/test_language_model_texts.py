@@ -9,8 +9,9 @@ from tasks.language_model_settings import untrained_run
 
 import transformer_jax
 from transformer_jax.__main__ import main
-from transformer_jax.config import ConfigError, DataError
-from transformer_jax.tasks.language_model.task import window_starts
+from transformer_jax.config import ConfigError, DataError, from_dict
+from transformer_jax.data.corpora import require_readable
+from transformer_jax.tasks.language_model.task import LanguageModelTask, window_starts
 
 # Characters of one to four bytes.
 LINES = [f"Zeile {number}: Kätzchen 雨が降る \U0001f600" for number in range(60)]
@@ -48,6 +49,16 @@ def test_the_held_out_file_has_the_figures_of_the_validation_split(workdir, fold
     assert found["num_bytes"] == len(text.encode()) == split["num_bytes"] > len(text)
     same = ("bits_per_byte", "perplexity", "tokens", "documents", "nll")
     assert [found[name] for name in same] == [split[name] for name in same]
+
+
+def test_a_text_of_which_nothing_can_be_held_out_is_refused_before_it_is_tokenized(tmp_path):
+    (tmp_path / "novels.txt").write_text("a whole novel in a line\n" * 10)
+    data = {"source": "text", "train": str(tmp_path / "novels.txt"), "held_out": 0.05}
+    config = from_dict({"task": "language_model", "data": data})
+    require_readable(config, "train")
+    for check in (require_readable, LanguageModelTask.require_split):
+        with pytest.raises(DataError, match="the split 'validation' has no text; give more, or hold out more"):
+            check(config, "validation")
 
 
 def test_scores_of_lines_add_up_to_the_bits_and_windows_hide_nothing(run, workdir, folder, capsys):

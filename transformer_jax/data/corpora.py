@@ -16,7 +16,7 @@ from transformer_jax.config.plugins import register, with_settings
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.mixture import MixtureCorpus, parts_of
 from transformer_jax.data.parallel_text import TextCorpus
-from transformer_jax.data.sentence_pairs import Corpus
+from transformer_jax.data.sentence_pairs import Corpus, no_text
 from transformer_jax.data.synthetic.grammar import GrammarCorpus
 from transformer_jax.data.synthetic.symbols import SymbolCorpus
 from transformer_jax.data.tfds_source import TfdsCorpus
@@ -70,14 +70,16 @@ def open_corpus(data: DataConfig, seed: int, parts: Mapping[str, Any] = MappingP
 
 
 def require_readable(config: ExperimentConfig, split: str, *, is_whole: bool = False) -> None:
-    """Raises DataError when there is no such split, or its first example cannot be read.
+    """Raises DataError when there is no such split, it has no document, or its first example cannot be read.
 
     With ``is_whole``, reads every line of parallel text, or many documents.
     """
     name = config.data.split_name(split)
     if not config.data.has_pairs:
-        for part in parts_of(open_documents(config.data, config.data_seed), name).values():
-            next(islice(part.documents(name), CHECKED_DOCUMENTS if is_whole else 1, None), None)
+        checked = CHECKED_DOCUMENTS if is_whole else 1
+        parts = parts_of(open_documents(config.data, config.data_seed), name).values()
+        if not sum(1 for part in parts for _ in islice(part.documents(name), checked)):
+            raise no_text(name)
         return
     for corpus in parts_of(open_corpus(config.data, config.data_seed, config.parts), name).values():
         if is_whole and isinstance(corpus, TextCorpus):

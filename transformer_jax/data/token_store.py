@@ -40,7 +40,7 @@ from transformer_jax.data.pair_encoding import (
     training_filters,
 )
 from transformer_jax.data.ranged_ids import Ids, OpenIds, fetch_ids
-from transformer_jax.data.sentence_pairs import Corpus, Document, DocumentSource, content_of, pairs_after
+from transformer_jax.data.sentence_pairs import Corpus, Document, DocumentSource, content_of, no_text, pairs_after
 from transformer_jax.data.shared_stores import open_shared
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.runtime.startup import available_cores
@@ -409,7 +409,7 @@ def open_document_store(
     work, cache = DocumentTokenization(source, split, tokenizer, config), config.cache_directory
     store = open_shared(work, config.store, cache) if is_training and config.store else work.opened(cache)
     if not store.num_documents:
-        raise DataError(f"data: the split {split!r} has no text; give more, or hold out more of it with data.held_out")
+        raise no_text(split)
     return store
 
 

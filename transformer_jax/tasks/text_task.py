@@ -6,6 +6,7 @@ from typing import Any
 from jax.sharding import Mesh
 
 from transformer_jax.config import ExperimentConfig
+from transformer_jax.data.corpora import require_readable
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.sentence_pairs import DocumentSource, content_of
 from transformer_jax.data.shared_stores import finished_manifest
@@ -28,8 +29,7 @@ class TextTask(Task):
 
     @staticmethod
     def require_split(config: ExperimentConfig, split: str) -> None:
-        # Reading a document raises DataError when there is no such split.
-        next(open_documents(config.data, config.data_seed).documents(config.data.split_name(split)), None)
+        require_readable(config, split)
 
     @property
     def tokenizer(self) -> Tokenizer:
