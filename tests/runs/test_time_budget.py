@@ -1,5 +1,7 @@
 """The length of a run that has a budget of time."""
 
+import json
+import shutil
 from dataclasses import MISSING, fields, replace
 from types import SimpleNamespace
 
@@ -12,6 +14,7 @@ from transformer_jax.runs import run as runs
 from transformer_jax.runs.goodput import Clock
 from transformer_jax.runs.hooks import affordable_updates
 from transformer_jax.runs.run import Counters, TrainingRun
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.training.schedules import make_schedule
 
 
@@ -74,6 +77,29 @@ def test_a_run_may_stretch(cache, monkeypatch, capfd):
         keep_to_budget(run)
     assert run.num_updates == 12
     assert capfd.readouterr().err.count("12 updates will take") == 1
+
+
+def test_a_shortened_run_that_may_stretch_has_its_full_length_again(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(hooks, "affordable_updates", lambda *_: 4)
+    monkeypatch.setattr(runs, "SECONDS_OF_AN_ESTIMATE", 0.0)
+    config = tiny_config(cache, num_updates=6, budget_seconds=60.0)
+    assert train(config, tmp_path).step == 4
+    assert train(replace(config, training=replace(config.training, budget_policy="stretch")), tmp_path).step == 6
+
+
+def test_a_run_whose_checkpoints_were_removed_has_its_whole_budget_and_no_scores_again(cache, tmp_path):
+    run, config = RunDirectory(tmp_path), tiny_config(cache, num_updates=2)
+    train(config, tmp_path)
+    content = json.loads(run.goodput.read_text())
+    run.goodput.write_text(json.dumps(content | {"seconds": content["seconds"] | {"step": 1e6}}))
+    scores = run.watched("validation") / "metrics.jsonl"
+    scores.parent.mkdir()
+    scores.write_text('{"step": 2, "validation/bleu": 1.0}\n')
+    train(config, tmp_path)
+    assert scores.exists() and json.loads(run.goodput.read_text())["seconds"]["step"] >= 1e6, "the run is the same"
+    shutil.rmtree(run.checkpoints)
+    train(config, tmp_path)
+    assert not scores.exists() and json.loads(run.goodput.read_text())["seconds"]["step"] < 1e6
 
 
 def test_a_validation_soon_after_a_restart_is_spread_over_its_interval(cache):

@@ -98,6 +98,11 @@ class RunDirectory:
         """The folder where ``evaluate --watch`` writes the scores on a split."""
         return self.path / f"evaluate-{split.replace('/', '-')}"
 
+    def remove_earlier_scores(self) -> None:
+        """Removes time spent and watched scores of an earlier run, whose checkpoints were removed."""
+        for file in (self.goodput, *self.path.glob("evaluate-*/metrics.jsonl")):
+            file.unlink(missing_ok=True)
+
     def require_no_links(self) -> None:
         """Raises ConfigError where a folder or a checkpoint of the run is a link: writes would change another folder."""
         for entry in (*self.path.glob("*"), *self.checkpoints.glob("*")):

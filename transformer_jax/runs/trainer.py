@@ -78,7 +78,8 @@ def run_training(
         TrainingDiverged: loss or gradient were not finite.
     """
     clock = Clock()
-    require_tensorflow()
+    if task_class(config.task).needs_tensorflow:
+        require_tensorflow()
     if is_distributed:
         join_processes()
         require_same(repr(config), "--distributed: the processes have different settings; use the same command")
@@ -104,11 +105,13 @@ def run_training(
         if not saved.is_over(config) and not address_of_checkpoints(directory.checkpoints):
             saved.notes.extend(require_free_space(directory.path, update.state_shapes, last + best))
         data = task.training_data()
-        _require_same_batches(task, data)
+        _require_same_batches(task, data, saved.number)
         LOGGER.info("%s", data.report.text)
 
         # Data, model and checkpoint fit together: from here on files are written.
         with first_goes_first("files of the run"):
+            if saved.state is None:
+                directory.remove_earlier_scores()
             goodput = Goodput(directory.goodput, saved.number, clock)
             _write_run_files(directory, config, update, task, data, initial.origin() | dict(origin))
             log = enter(closing(MetricsLog(directory.metrics, saved.number, saved.num_records)))
@@ -303,7 +306,9 @@ def _restore(
     counters = Counters.from_json(progress["counters"])
     if counters.num_updates:
         then, now = from_json(progress["config"]).training, task.config.training
-        if (then.num_updates, then.budget_seconds) != (now.num_updates, now.budget_seconds):
+        if any(
+            getattr(then, name) != getattr(now, name) for name in ("num_updates", "budget_seconds", "budget_policy")
+        ):
             counters.num_updates = 0  # Another budget shortened the run.
     return _Saved(int(state.step), state, counters, _log_of(progress), progress.get("is_validation_due", False), notes)
 
@@ -312,8 +317,8 @@ def _log_of(progress: Progress) -> LogContents:
     return LogContents(progress.get("num_records", 0), progress.get("log_digest", ""))
 
 
-def _require_same_batches(task: Task, data: TrainingData) -> None:
-    same = dict(task.identity), [jax.tree.leaves(shape) for shape in data.batch_shapes(0)]
+def _require_same_batches(task: Task, data: TrainingData, update: int) -> None:
+    same = dict(task.identity), [jax.tree.leaves(shape) for shape in data.batch_shapes(update)]
     problem = "data: the processes read different data; give all of them the same data.directory content"
     require_same(repr(same), problem)
 

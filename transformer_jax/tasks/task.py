@@ -148,13 +148,15 @@ class Task(ABC):
     hyperparameters that may be traced.
 
     ``next_commands``: commands to try after training; ``commands_of_trained``: after evaluation. ``reads_texts``: a trained run
-    takes texts that are not in its data; ``has_targets``: with the translation of each.
+    takes texts that are not in its data; ``has_targets``: with the translation of each. ``needs_tensorflow``:
+    it feeds the training data.
     """
 
     settings: ClassVar[TaskSettings]
     next_commands: ClassVar[tuple[str, ...]] = ("evaluate --workdir={workdir} --split=test",)
     commands_of_trained: ClassVar[tuple[str, ...]] = ()
     reads_texts: ClassVar[bool] = False
+    needs_tensorflow: ClassVar[bool] = True
     has_targets: ClassVar[bool] = False
 
     def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh, objective: Any = None) -> None:

@@ -226,6 +226,7 @@ class LanguageModelTask(TextTask):
     )
     commands_of_trained = ("generate --workdir={workdir} --prompt='The '",)
     reads_texts = True
+    needs_tensorflow = False
 
     @staticmethod
     def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
