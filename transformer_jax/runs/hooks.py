@@ -123,7 +123,7 @@ def count(run: TrainingRun) -> None:
 
 
 def _explained_divergence(run: TrainingRun, metrics: StepMetrics) -> str:
-    """Repeats the update, a function of state and number, to name the first tensor that is not finite."""
+    """Repeats the update with the present parameters, which the next update may have changed, to name a tensor."""
     before = run.number - 1
     batch = put_batch(next(run.data.batches(before)), run.update.mesh)
     key = run.state._replace(step=jnp.asarray(before, run.state.step.dtype)).dropout_key()
@@ -132,7 +132,7 @@ def _explained_divergence(run: TrainingRun, metrics: StepMetrics) -> str:
     where = find_nonfinite(task.activations, task.objective.loss, steps, run.state.params, batch, key, hyperparameters)
     return (
         f"update {run.number}: loss {float(metrics.sums.loss):g}, gradient norm {float(metrics.gradient_norm):g}; first tensor "
-        f"that is not finite: {where or 'none when the update was repeated'}. {_remedy(run)}"
+        f"that is not finite: {where or 'none when the update was repeated, with later parameters'}. {_remedy(run)}"
     )
 
 

@@ -221,7 +221,7 @@ class TranslationTask(Task):
         for name, corpus in parts_of(self.corpus, data.train_split).items():
             if not isinstance(corpus, TextCorpus):
                 continue
-            corpus, of = replace(corpus, tag=""), f" of {name}" * bool(name)
+            corpus, of = replace(corpus, tag="", held_out=0.0), f" of {name}" * bool(name)
             sample = sample_of(corpus.pairs(data.train_split), corpus.count(data.train_split))
             languages = f"{corpus.source_language}{of}", f"{corpus.target_language}{of}"
             shift = line_shift(sample.lines, np.array([[len(text) for text in pair] for pair in sample.pairs]))
