@@ -61,7 +61,7 @@ class CommittedFolder(ocp.path.atomicity.CommitFileTemporaryPath):
         await asyncio.to_thread(write_object_digests, str(folder))
         await super().finalize()
         await asyncio.to_thread((folder / COMMIT).write_text, str(time.time()))
-        await asyncio.to_thread((folder / IN_PROGRESS).unlink)
+        await asyncio.to_thread((folder / IN_PROGRESS).unlink, True)
         after_commit(str(folder))
 
 

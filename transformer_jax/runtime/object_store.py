@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -188,7 +188,13 @@ def move_objects(source: str, target: str) -> None:
             files.fs.cp_file(f"{files.path}/{name}", f"{other.path}/{name}")
         # Without MARKER the rest counts for nothing, if this is cut short.
         for name in sorted(names, key=lambda name: not name.endswith(MARKER)):
-            files.rm_file(name)
+            remove_object(files, name)
+
+
+def remove_object(files: Any, name: str) -> None:
+    """Removes an object, which a first attempt whose answer was lost may have removed."""
+    with suppress(FileNotFoundError):
+        files.rm_file(name)
 
 
 def scratch_folder() -> Path:

@@ -30,6 +30,7 @@ from transformer_jax.runtime.object_store import (
     StoreError,
     changed_objects,
     open_store,
+    remove_object,
     scratch_folder,
     store_errors,
     write_object_digests,
@@ -304,8 +305,7 @@ class StoredFolder:
     def _remove(self, names: list[str]) -> None:
         with store_errors(self.address):
             for name in names:
-                if self._files.exists(name):
-                    self._files.rm_file(name)
+                remove_object(self._files, name)
 
 
 def _size_and_time(file: Path) -> tuple[int, int]:
@@ -377,6 +377,8 @@ def folder_to_train(workdir: str, *, is_distributed: bool = False) -> Iterator[P
         finally:
             if not index:
                 stored.upload_at_end()
+            # A worker of a sweep trains other runs next.
+            stored.lock = None
             shutil.rmtree(folder, ignore_errors=True)
         if is_distributed:
             distributed.wait_for_all("uploads")

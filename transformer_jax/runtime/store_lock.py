@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 
 from transformer_jax.config import ConfigError
 from transformer_jax.runtime.background import in_background
-from transformer_jax.runtime.object_store import LockLost, StoreError, open_store, store_errors
+from transformer_jax.runtime.object_store import LockLost, StoreError, open_store, remove_object, store_errors
 
 # Seconds after which a trainer that no longer renews its lock of an address counts as dead.
 LEASE = 30.0
@@ -99,8 +99,8 @@ class StoreLock:
                 return None
 
     def _remove(self) -> None:
-        with store_errors(self._address), suppress(FileNotFoundError):
-            self._files.rm_file(LOCK)
+        with store_errors(self._address):
+            remove_object(self._files, LOCK)
 
 
 def _holder(lock: bytes) -> str:
