@@ -74,7 +74,8 @@ def page_of(readings: list[AttentionReading], tokens: int) -> str:
     }
     page = Page("base", [RunName("base", "update 0")])
     text = " ".join(pieces)
-    page.add_reading(Reading(text, text, axes, with_rollout(readings), gradients, [-1.0] * tokens), text=0, run=0)
+    readings = with_rollout(readings, depth=6)
+    page.add_reading(Reading(text, text, axes, readings, gradients, [-1.0] * tokens), text=0, run=0)
     return page.html()
 
 

@@ -86,9 +86,9 @@ def main() -> None:
         if reading.tokens == found["tokens"]:
             worst = max(worst, float(np.abs(np.subtract(reading.log_probs, found["logProbs"])).max()))
     heads = [
-        f"{kind}.{layer + 1}.head.{head + 1}"
-        for kind, (layers, count) in config.model.attention_counts.items()
-        for layer in range(layers)
+        f"{kind}.{layer}.head.{head + 1}"
+        for kind, (layers, count) in config.model.attention_layers.items()
+        for layer in layers
         for head in range(count)
     ]
     asked = {"action": "effects", "text": texts[0], "targetIds": answers[0]["targetIds"], "edits": [], "names": heads}

@@ -148,7 +148,7 @@ def test_mistakes_are_found_before_jax_starts(run, tmp_path):
         ([*align, f"--source={good}", f"--target={one}"], "good has 2 lines but"),
         ([*align, f"--source={bad}", f"--target={good}"], "bad, line 2: invalid UTF-8"),
         ([*align, f"--source={one}", f"--target={one}", f"--output={run}/"], "is a folder"),
-        ([*attention, "--layer=9"], "--layer: 9 is more than the 1 of the model"),
+        ([*attention, "--layer=9"], "--layer: layer 9 has no attention of kind cross; layers with it: 1"),
         ([*attention, "--head=9"], "--head: 9 is more than the 2 heads of a layer"),
         ([*attention, "--output=a.gif"], "--output: must end in .png, .pdf, .svg (got a.gif)"),
         ([*attention, f"--output={run}/run.json/a.png"], "run.json is a file"),

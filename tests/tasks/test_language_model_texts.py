@@ -97,6 +97,17 @@ def test_attention_is_that_of_the_text(run, workdir, capsys):
         run.attention("x" * 40)
 
 
+def test_layers_keep_their_number_where_others_are_recurrent(tmp_path, capsys):
+    workdir = untrained_run(tmp_path, model={"num_layers": 2, "mixers": "ssru attention"})
+    assert printed(capsys, "attention", workdir, "--text=a dog", "--layer=2")
+    assert main(["attention", workdir, "--text=a dog", "--layer=1"]) == 2
+    assert "--layer: layer 1 has no attention of kind decoder; layers with it: 2" in capsys.readouterr().err
+    run = transformer_jax.load(workdir)
+    assert [each.layer for each in run.attention("a dog")] == [2]
+    found = run._trained.task.attention_of(run.params, "a dog", None)
+    assert [*found.kinds["decoder"].weights] == ["decoder layer 2"]
+
+
 def test_mistakes_are_told_before_the_model_is_opened(run, workdir, folder, capsys):
     (folder / "empty.txt").write_text("")
     cases = [
@@ -106,7 +117,7 @@ def test_mistakes_are_told_before_the_model_is_opened(run, workdir, folder, caps
         (["score", f"--source={folder}/all.txt", "--target=a"], "--target: this task reads one text"),
         (["attention", "--text=a", "--translation=b"], "--translation: this task reads one text"),
         (["attention", "--text=a", "--kind=cross"], "this model has no attention of kind cross"),
-        (["attention", "--text=a", "--layer=2"], "--layer: 2 is more than the 1 of the model"),
+        (["attention", "--text=a", "--layer=2"], "layer 2 has no attention of kind decoder; layers with it: 1"),
     ]
     for (command, *flags), message in cases:
         assert main([command, workdir, *flags]) == 2

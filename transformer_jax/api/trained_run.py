@@ -44,8 +44,8 @@ def python_errors() -> Iterator[None]:
 class AttentionLayer(NamedTuple):
     """Weights [head, query, key] of one layer, before dropout; ``queries`` and ``keys`` are the pieces of the axes.
 
-    ``kind`` is ``cross`` (target to source), ``encoder`` (source to source) or ``decoder`` (target to target); ``layer`` counts
-    from 1. Row i of a decoder's weights belongs to the prediction of target piece i.
+    ``kind`` is ``cross`` (target to source), ``encoder`` (source to source) or ``decoder`` (target to target); ``layer`` is its
+    number in the model, from 1. Row i of a decoder's weights belongs to the prediction of target piece i.
     """
 
     kind: str
@@ -220,7 +220,7 @@ class Run:
             layers = [
                 AttentionLayer(kind, number, weights, found.rows, found.columns)
                 for kind, found in attention.kinds.items()
-                for number, weights in enumerate(found.weights.values(), start=1)
+                for number, weights in zip(found.layers, found.weights.values(), strict=True)
             ]
         return Attention(text, attention.translation, layers)
 

@@ -40,10 +40,10 @@ def attention(values: flags.Values) -> int:
     config = run_config(values)
     if not values.text.strip():
         raise ConfigError("--text: is empty; give a sentence")
-    # Models of word vectors have no ``attention_counts``; their task is refused below.
-    counts = getattr(config.model, "attention_counts", None)
-    kind = values.kind or next((each for each in KINDS if each in (counts or {})), KINDS[0])
-    if counts is not None:
+    # Models of word vectors have no ``attention_layers``; their task is refused below.
+    layers = getattr(config.model, "attention_layers", None)
+    kind = values.kind or next((each for each in KINDS if each in (layers or {})), KINDS[0])
+    if layers is not None:
         require_attention(config, kind, values.layer, values.head)
     path = output_path(values, f"attention-{kind}.png")
     if path.suffix not in PICTURES:
@@ -59,9 +59,9 @@ def attention(values: flags.Values) -> int:
 
     trained = open_runs(chosen_runs(values, config), values.average)
     read = trained.task.attention_of(trained.params, values.text, values.translation)
-    weights, rows, columns = read.kinds[kind]
+    weights, rows, columns, numbers = read.kinds[kind]
     if values.layer:
-        weights = dict([list(weights.items())[values.layer - 1]])
+        weights = dict([list(weights.items())[numbers.index(values.layer)]])
     if values.head:
         weights = {f"{name} head {values.head}": each[values.head - 1, None] for name, each in weights.items()}
     draw_attention(weights, rows, columns, path, title=read.title)

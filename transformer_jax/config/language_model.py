@@ -114,10 +114,6 @@ class DecoderOnlyConfig(TransformerLayersConfig):
     def decoder_depth(self) -> int:
         return self.num_layers
 
-    @property
-    def attention_counts(self) -> dict[str, tuple[int, int]]:
-        return {"decoder": (self.layer_mixers.count("attention"), self.num_heads)}
-
 
 @dataclass(frozen=True)
 class GenerationConfig:

@@ -176,6 +176,12 @@ class TransformerLayersConfig:
         return tuple(names * self.decoder_depth if len(names) == 1 else names)
 
     @property
+    def attention_layers(self) -> dict[str, tuple[list[int], int]]:
+        """The numbers of the layers that have attention, from 1, and the number of their heads, by kind of attention."""
+        layers = [number for number, mixer in enumerate(self.layer_mixers, start=1) if mixer == "attention"]
+        return {"decoder": (layers, self.num_heads)}
+
+    @property
     def head_key_size(self) -> int:
         return self.d_key or self.d_model // self.num_heads
 
@@ -198,13 +204,9 @@ class TransformerConfig(TransformerLayersConfig):
         return self.num_decoder_layers
 
     @property
-    def attention_counts(self) -> dict[str, tuple[int, int]]:
-        layers = {
-            "encoder": self.num_encoder_layers,
-            "decoder": self.layer_mixers.count("attention"),
-            "cross": self.num_decoder_layers,
-        }
-        return {kind: (count, self.num_heads) for kind, count in layers.items()}
+    def attention_layers(self) -> dict[str, tuple[list[int], int]]:
+        encoder, cross = ([*range(1, depth + 1)] for depth in (self.num_encoder_layers, self.num_decoder_layers))
+        return {"encoder": (encoder, self.num_heads), **super().attention_layers, "cross": (cross, self.num_heads)}
 
 
 @dataclass(frozen=True)
@@ -315,8 +317,8 @@ class RnnConfig:
             require(is_read or value == declared(RnnConfig)[name].default, f"model.{name}", problem)
 
     @property
-    def attention_counts(self) -> dict[str, tuple[int, int]]:
-        return {} if self.attention == "none" else {"cross": (1, 1)}
+    def attention_layers(self) -> dict[str, tuple[list[int], int]]:
+        return {} if self.attention == "none" else {"cross": ([1], 1)}
 
     @property
     def attended_positions(self) -> int | None:

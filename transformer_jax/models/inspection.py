@@ -1,5 +1,6 @@
 """Inspection of a model: attention weights by layer, transformed values, gradients of the embeddings, tree of modules."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -54,6 +55,12 @@ def layers_by_kind(values: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
         for name, kind in ATTENTION_KINDS.items()
     }
     return {name: layers for name, layers in found.items() if layers}
+
+
+def layer_number(path: str) -> int:
+    """The number of the layer of a module, from 1; 1 for the attention of a recurrent decoder, which all its layers share."""
+    found = re.search(r"layers_(\d+)", path)
+    return int(found[1]) + 1 if found else 1
 
 
 def in_natural_order(values: Mapping[str, Value]) -> dict[str, Value]:

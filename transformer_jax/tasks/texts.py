@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import AnyArray, Array, Float, Int, PyTree
-from transformer_jax.models.inspection import ATTENTION_KINDS, attention_maps, layers_by_kind
+from transformer_jax.models.inspection import ATTENTION_KINDS, attention_maps, layer_number, layers_by_kind
 from transformer_jax.models.interface import Module
 from transformer_jax.notebook import table
 from transformer_jax.sequence_types import Tokens
@@ -49,11 +49,15 @@ def token_log_probs(logits: Float[Array, "B T V"], ids: Int[AnyArray, "B T"]) ->
 
 
 class KindWeights(NamedTuple):
-    """Weights [H, Q, M] of each layer of one kind of attention, by name; pieces of the queries (rows) and keys (columns)."""
+    """Weights [H, Q, M] of each layer of one kind of attention, by name; pieces of the queries (rows) and keys (columns).
+
+    ``layers``: the number of each of these layers in the model, from 1.
+    """
 
     weights: dict[str, np.ndarray]
     rows: list[str]
     columns: list[str]
+    layers: list[int]
 
 
 class TextAttention(NamedTuple):
@@ -86,7 +90,8 @@ def weights_by_kind(
         prefix, _, rows, columns = ATTENTION_KINDS[kind]
         # A recurrent decoder has one attention for all layers.
         is_layered = any("layers_" in path for path in layers)
-        names = [f"{prefix} layer {index + 1}" if is_layered else prefix for index in range(len(layers))]
+        numbers = [layer_number(path) for path in layers]
+        names = [f"{prefix} layer {number}" if is_layered else prefix for number in numbers]
         weights = [each[0, :, : len(axes[rows]), : len(axes[columns])] for each in layers.values()]
-        found[kind] = KindWeights(dict(zip(names, weights, strict=True)), [*axes[rows]], [*axes[columns]])
+        found[kind] = KindWeights(dict(zip(names, weights, strict=True)), [*axes[rows]], [*axes[columns]], numbers)
     return found

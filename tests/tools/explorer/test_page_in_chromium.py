@@ -40,7 +40,7 @@ TREE = SearchTree(2, 1.0, FIRST, NODES, [Forced((6,), "<i> Mann", -2.5, -3.3)])
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    page = Page("made <b>up</b>", [RunName("first", "update 1"), RunName("rnn", "update 2")])
+    page = Page("made <b>up</b>", [RunName("first", "update 1", {"encoder": [1, 3]}), RunName("rnn", "update 2")])
     page.add_reading(made_reading(SOURCE, TARGET), TREE, text=0, run=0)
     page.add_statistics([HeadStatistics("cross", {"entropy": np.array([[0.5, 1.5]])}, "ten sentences")], run=0)
     page.add_statistics([HeadStatistics("cross", {"alignment": np.array([[0.4, 0.6]])}, "gold")], run=0)
@@ -81,6 +81,7 @@ def test_every_view_draws(browser, address, view):
     browser.wait_for("thumbnails.size >= 8 || state.view !== 'grid'")
     assert colors(browser) > 20
     assert browser.evaluate("isDark()") is dark
+    assert browser.evaluate("byId('layer').selectedOptions[0].textContent") == "3"
 
 
 def test_keys_move_and_the_address_follows(browser, address):

@@ -81,6 +81,9 @@ let live = null; // of a live page, see live/views.js: { settle, show, inspect, 
 const readingOf = (run) => page.readings.find((each) => each.text === state.text && each.run === run);
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 
+// The number in the model of a layer of a kind of attention, from its position among these, from 1: other layers may be recurrent.
+const layerNumber = (run, kind, layer) => (page.runs[run].layers[kind] || [])[layer - 1] || layer;
+
 function attentionOf(reading) {
   return reading && (reading.attentions.find((each) => each.kind === state.kind) || reading.attentions[reading.attentions.length - 1]);
 }
@@ -567,7 +570,7 @@ const gridView = {
         pen.frame(x - 0.5, y - 0.5, side - pad + 1, side - pad + 1, isHere || isChosen ? mark : line, isHere || isChosen ? 2 : 1);
       }
     }
-    for (let layer = 0; layer < layers; layer++) pen.text("layer " + (layer + 1), 14, 30 + (layer + 0.45) * side - frame.y, { color: faint, align: "center", rotated: true });
+    for (let layer = 0; layer < layers; layer++) pen.text("layer " + layerNumber(panel.run, attention.kind, layer + 1), 14, 30 + (layer + 0.45) * side - frame.y, { color: faint, align: "center", rotated: true });
     for (let head = 0; head < heads; head++) pen.text(heads > 1 ? "head " + (head + 1) : MEASURES[state.measure].name, 34 + (head + 0.48) * side - frame.x, 15 - frame.y, { color: faint, align: "center" });
   },
   at(panel, x, y) {
@@ -747,7 +750,7 @@ const statisticsView = {
       for (const { title, values } of seen.filter((each) => each.source === source)) {
         const width = Math.max(34 + values[0].length * NUMBER, 210), height = 46 + values.length * LINE;
         if (x > 10 && x + width > panel.width) [x, y, tallest] = [10, y + tallest, 0];
-        tables.push({ title, values, x, y, width, height });
+        tables.push({ kind: seen[0].kind, title, values, x, y, width, height });
         x += width + GAP;
         tallest = Math.max(tallest, height + 14);
       }
@@ -768,7 +771,7 @@ const statisticsView = {
       table.values[0].forEach((_, head) => pen.text("h" + (head + 1), x + 30 + (head + 0.5) * NUMBER, y + 26, { color: faint, size: 11, align: "center" }));
       table.values.forEach((heads, layer) => {
         const top = y + 36 + layer * LINE;
-        pen.text("l" + (layer + 1), x + 4, top + LINE / 2, { color: faint, size: 11 });
+        pen.text("l" + layerNumber(panel.run, table.kind, layer + 1), x + 4, top + LINE / 2, { color: faint, size: 11 });
         heads.forEach((value, head) => {
           const left = x + 30 + head * NUMBER, share = value / largest;
           pen.rect(left, top, NUMBER - 2, LINE - 2, cssColor(value, { largest, isSigned: false }));
@@ -783,13 +786,13 @@ const statisticsView = {
     const frame = frameOf(panel);
     for (const table of this.layout(panel).tables) {
       const head = Math.floor((x + frame.x - table.x - 30) / NUMBER), layer = Math.floor((y + frame.y - table.y - 36) / LINE);
-      if (table.values[layer] && table.values[layer][head] !== undefined) return { layer: layer + 1, head: head + 1, title: table.title, value: table.values[layer][head] };
+      if (table.values[layer] && table.values[layer][head] !== undefined) return { kind: table.kind, layer: layer + 1, head: head + 1, title: table.title, value: table.values[layer][head] };
     }
     return null;
   },
   choose(item) { set({ layer: item.layer, head: item.head, view: "matrix" }); },
   inspect(panel, item) {
-    return item.title ? [element("h2", `layer ${item.layer}, head ${item.head}`), element("p", `${item.title}: ${item.value}`), element("p", "click to open it")]
+    return item.title ? [element("h2", `layer ${layerNumber(panel.run, item.kind, item.layer)}, head ${item.head}`), element("p", `${item.title}: ${item.value}`), element("p", "click to open it")]
       : [element("h2", "head statistics"), element("p", "Averages over all queries; padding never counts. Click a number to open the head.")];
   },
 };
@@ -858,7 +861,7 @@ function inspect() {
   if (view.inspect) return byId("inspector").replaceChildren(...view.inspect(panel, item));
   const parts = [], matrix = currentMatrix(panel);
   if (matrix && (item.row >= 0 || item.column >= 0)) parts.push(...inspectToken(matrix, item, panel));
-  else if (hovered && hovered.layer) parts.push(element("h2", `layer ${hovered.layer}, head ${hovered.head}`), element("p", "click to open it"));
+  else if (hovered && hovered.layer) parts.push(element("h2", `layer ${layerNumber(panel.run, state.kind, hovered.layer)}, head ${hovered.head}`), element("p", "click to open it"));
   else if (matrix) {
     parts.push(element("h2", MEASURES[matrix.measure].name), element("p", MEASURES[matrix.measure].source));
     if (matrix.measure !== state.measure) parts.push(element("p", `this model has no ${MEASURES[state.measure].name} here`));
@@ -999,7 +1002,7 @@ function showControls() {
   const kinds = Object.fromEntries(Object.entries(KEY_OF_KIND).map(([name, key]) => [name, { name, key }]));
   choice("kind", kinds, "kind", (kind) => reading.attentions.some((each) => each.kind === kind));
   choice("measure", MEASURES, "measure", (measure) => Boolean(attention) && hasMeasure(reading, attention, measure));
-  fill("layer", counted(attention ? attention.layers : 0).map((index) => [index + 1, index + 1]), state.layer);
+  fill("layer", counted(attention ? attention.layers : 0).map((index) => [index + 1, layerNumber(state.run, state.kind, index + 1)]), state.layer);
   fill("head", [[0, "all"], ...counted(attention ? attention.heads : 0).map((index) => [index + 1, index + 1])], state.head);
   byId("source").textContent = reading.source;
   showScale();
@@ -1132,7 +1135,7 @@ function drawPicture(pen, { parts, width, height, top }) {
 }
 
 function save(blob, ending) {
-  const name = [state.view, state.kind, "layer", state.layer, "head", state.head, state.measure].join("-") + ending;
+  const name = [state.view, state.kind, "layer", layerNumber(state.run, state.kind, state.layer), "head", state.head, state.measure].join("-") + ending;
   const link = element("a", "", { href: URL.createObjectURL(blob), download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);

@@ -30,10 +30,11 @@ LIVE_PARTS = ("session", "tour", "strip", "views")
 
 
 class RunName(NamedTuple):
-    """A run on the page: the name of its folder, and the checkpoint."""
+    """A run on the page: the name of its folder, the checkpoint, and the numbers of the layers of each kind of attention."""
 
     name: str
     detail: str
+    layers: Mapping[str, Sequence[int]] = {}
 
 
 class Page:

@@ -41,8 +41,9 @@ class _RunReader(Generic[AnyTask]):
 
     @property
     def name(self) -> RunName:
-        """Folder and updates of the run."""
-        return RunName(self._folder, f"update {', '.join(f'{step:,}' for step in self.trained.steps)}")
+        """Folder and updates of the run, and the numbers of its layers with attention."""
+        layers = {kind: numbers for kind, (numbers, _) in self.trained.config.model.attention_layers.items()}
+        return RunName(self._folder, f"update {', '.join(f'{step:,}' for step in self.trained.steps)}", layers)
 
     def at_checkpoint(self, run: RunDirectory, step: int) -> Self:
         """A reader of another checkpoint of the run, with the same compiled programs."""

@@ -32,7 +32,7 @@ class AttentionReading:
     ``weights`` [L, H, Q, M]. ``value_norms`` [L, H, M]: norms of the transformed values; multiplied by the weight, the norm of
     the head's contribution (Kobayashi et al. 2020, section 3.2). ``value_cosines`` [L, pairs, M]: cosines between the
     transformed values of two heads, (1, 0), (2, 0), (2, 1), ..., which determine the norm of the sum over heads. ``rollout``
-    [L, Q, M] (Abnar and Zuidema 2020): None for a model without self-attention layers.
+    [L, Q, M] (Abnar and Zuidema 2020): None unless all layers have self-attention.
     """
 
     kind: str
@@ -113,12 +113,12 @@ class TextReader:
                     for head in range(count)
                 ]
                 for path, count in head_counts(params).items()
+                if path in records
             }
             importance = {kind: np.sum(list(each.values()), axis=-1) for kind, each in layers_by_kind(changes).items()}
         readings = attention_readings(records, {name: len(pieces) for name, pieces in tokens.items()})
-        return Reading(
-            text, translation, tokens, with_rollout(readings), gradients, log_probs.tolist(), importance=importance
-        )
+        readings = with_rollout(readings, sum(name.startswith("decoder_layers_") for name in params))
+        return Reading(text, translation, tokens, readings, gradients, log_probs.tolist(), importance=importance)
 
     def _padded(self, ids: list[int]) -> Tokens:
         width = padded_width(len(ids), self._longest)
@@ -161,10 +161,12 @@ def attention_readings(records: Mapping[str, AttentionRecord], lengths: Mapping[
     return readings
 
 
-def with_rollout(readings: list[AttentionReading]) -> list[AttentionReading]:
-    """The readings with their rollouts; an RNN has none, since it has no self-attention."""
+def with_rollout(readings: list[AttentionReading], depth: int) -> list[AttentionReading]:
+    """The readings with their rollouts; none unless all ``depth`` layers of the decoder have self-attention."""
     weights = {each.kind: each.weights for each in readings}
     found: dict[str, np.ndarray] = {}
+    if len(weights.get("decoder", ())) < depth:
+        return readings
     if weights.keys() == {"decoder"}:
         found["decoder"] = rollout(weights["decoder"])
     elif weights.keys() == ATTENTION_KINDS.keys():

@@ -4,7 +4,6 @@ Michel et al. 2019, section 3.2; Vaswani et al. 2017, section 3.5.
 """
 
 import itertools
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from transformer_jax.array_types import EOS_ID, PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.batches import token_rows
 from transformer_jax.data.pair_encoding import joined
-from transformer_jax.models.inspection import head_counts, layers_by_kind, without_head
+from transformer_jax.models.inspection import head_counts, layer_number, layers_by_kind, without_head
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tools.pictures.figures import Subject
 from transformer_jax.tools.pictures.panels import LinePanel, MatrixPanel, Panel, draw_panels
@@ -76,7 +75,7 @@ def _head_panels(changes: Changes) -> list[Panel]:
         matrices = {kind: np.stack([*layers.values()])[:, :, index] for kind, layers in changes.items()}
         limit = max(float(np.abs(matrix).max()) for matrix in matrices.values())
         for kind, matrix in matrices.items():
-            rows = [f"layer {_layer(path)}" for path in changes[kind]]
+            rows = [f"layer {layer_number(path)}" for path in changes[kind]]
             columns = [f"head {head + 1}" for head in range(matrix.shape[1])]
             title = f"{KINDS[kind]}: change of {metric}"
             panel = MatrixPanel(title, matrix, "", "", rows, columns, is_signed=True, numbers=numbers, limit=limit)
@@ -84,15 +83,10 @@ def _head_panels(changes: Changes) -> list[Panel]:
     return panels
 
 
-def _layer(path: str) -> int:
-    """The number of the layer of a module, from 1."""
-    return int(re.findall(r"layers_(\d+)", path)[0]) + 1
-
-
 def _extreme_heads(changes: Changes) -> list[str]:
     """The three heads without which BLEU is lowest, and the number of heads that cost less than 0.2 BLEU each."""
     of_heads = {
-        f"{KINDS[kind]}, layer {_layer(path)}, head {head + 1}": bleu
+        f"{KINDS[kind]}, layer {layer_number(path)}, head {head + 1}": bleu
         for kind, layers in changes.items()
         for path, heads in layers.items()
         for head, (bleu, _) in enumerate(heads)
