@@ -10,7 +10,8 @@ import pytest
 from run_settings import tiny_settings
 
 import transformer_jax
-from transformer_jax import Callback, ConfigError, TokenScores
+from transformer_jax import AttentionLayer, Callback, ConfigError, TokenScores
+from transformer_jax.api.trained_run import python_errors
 
 
 class Seen(Callback):
@@ -80,6 +81,12 @@ def test_notebooks_show_results_as_html_with_every_text_escaped(trained):
     assert (cross["queries"], cross["keys"]) == (attention[0].queries, attention[0].keys)
 
 
+def test_weights_outside_0_to_1_are_shown_as_the_nearest_of_them():
+    layer = AttentionLayer("decoder", 1, np.array([[[-0.02, 0.5, 1.02]]]), ["a"], ["a", "b", "c"])
+    (weights,) = re.findall(r'"weights": "([^"]*)"', unescape(unescape(layer._repr_html_())))
+    assert [*base64.b64decode(weights)] == [0, 128, 255]
+
+
 def test_scores_are_the_log_probabilities_that_evaluation_sums(trained):
     pairs = [trained.score(*pair) for pair in (("a b", "a b"), ("c", "d e"))]
     together = trained.score(["a b", "c"], ["a b", "d e"])
@@ -96,6 +103,13 @@ def test_scores_are_the_log_probabilities_that_evaluation_sums(trained):
     assert -sum(each.log_prob for each in scored) == pytest.approx(float(sums.nll), rel=1e-4)
     loss = trained.evaluate("validation", limit=8).metrics["loss"]
     assert loss == pytest.approx(float(sums.nll / sums.tokens), rel=1e-4)
+
+
+def test_errors_keep_the_flags_of_commands():
+    command = "transformer-jax tokenize --output=/t --shard=3/8 again"
+    with pytest.raises(ConfigError) as raised, python_errors():
+        raise ConfigError(f"--config.data.store: `tool --flag a` writes it for --workdir, or run {command}")
+    assert str(raised.value) == f"data.store: `tool --flag a` writes it for workdir, or run {command}"
 
 
 def test_errors_speak_python(trained, tmp_path):

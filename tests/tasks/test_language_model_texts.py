@@ -108,6 +108,12 @@ def test_layers_keep_their_number_where_others_are_recurrent(tmp_path, capsys):
     assert [*found.kinds["decoder"].weights] == ["decoder layer 2"]
 
 
+def test_a_model_without_attention_is_refused(tmp_path):
+    run = transformer_jax.load(untrained_run(tmp_path, model={"mixers": "ssru"}))
+    with pytest.raises(ConfigError, match=r"run: the model has no attention$"):
+        run.attention("a dog")
+
+
 def test_mistakes_are_told_before_the_model_is_opened(run, workdir, folder, capsys):
     (folder / "empty.txt").write_text("")
     cases = [

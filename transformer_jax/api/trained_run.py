@@ -23,7 +23,8 @@ from transformer_jax.tasks.task import Evaluation, Task, task_class, task_that_r
 from transformer_jax.tasks.texts import TokenScores
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
 
-_FLAG = re.compile(r"(?<![\w-])--(?:config\.)?(?=[a-z])")
+# A command, which stays, or the dashes of a flag.
+_COMMAND_OR_FLAG = re.compile(r"(`[^`]*`|transformer-jax .*)|(?<![\w-])--(?:config\.)?(?=[a-z])")
 # Attention weights in the output of a notebook, which is saved with it.
 MAX_SHOWN = 4_000_000
 
@@ -31,13 +32,13 @@ MAX_SHOWN = 4_000_000
 @contextmanager
 def python_errors() -> Iterator[None]:
     """Removes the syntax of the command line from errors: ``workdir`` for ``--workdir``, ``model.d_ff`` for
-    ``--config.model.d_ff``, ``load_plugin("FILE.py")`` for ``--plugin=FILE.py``.
+    ``--config.model.d_ff``, ``load_plugin("FILE.py")`` for ``--plugin=FILE.py``. Commands keep theirs.
     """
     try:
         yield
     except (ConfigError, DataError) as error:
         message = str(error).replace("--plugin=FILE.py", 'transformer_jax.load_plugin("FILE.py")')
-        error.args = (_FLAG.sub("", message), *error.args[1:])
+        error.args = (_COMMAND_OR_FLAG.sub(lambda found: found[1] or "", message), *error.args[1:])
         raise
 
 
@@ -64,7 +65,7 @@ class AttentionLayer(NamedTuple):
 
 
 def _attention_view(layers: Sequence[AttentionLayer]) -> Markup:
-    """A frame with a page that shows one layer and head; weights are rounded to 1/255."""
+    """A frame with a page that shows one layer and head; weights are clipped to [0, 1] and rounded to 1/255."""
     number = sum(each.weights.size for each in layers)
     if number > MAX_SHOWN:
         text = f"{number:,} weights are too many for a notebook: use draw(path), or transformer-jax explore"
@@ -75,7 +76,7 @@ def _attention_view(layers: Sequence[AttentionLayer]) -> Markup:
             "heads": len(each.weights),
             "queries": each.queries,
             "keys": each.keys,
-            "weights": base64.b64encode(np.rint(255 * each.weights).astype(np.uint8).tobytes()).decode("ascii"),
+            "weights": base64.b64encode(np.rint(255 * each.weights.clip(0, 1)).astype(np.uint8)).decode("ascii"),
         }
         for each in layers
     ]
@@ -217,6 +218,8 @@ class Run:
         with python_errors():
             self._texts("attention").require_targets("translation", is_given=translation is not None, is_optional=True)
             attention = self._trained.task.attention_of(self.params, text, translation)
+            if not attention.kinds:
+                raise ConfigError(f"{self.path}: the model has no attention")
             layers = [
                 AttentionLayer(kind, number, weights, found.rows, found.columns)
                 for kind, found in attention.kinds.items()
