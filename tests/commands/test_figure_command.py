@@ -27,6 +27,12 @@ def test_what_it_refuses():
         (["schedule", "--config=configs/quickstart.py", "--workdir=runs/a"], "not both"),
         (["schedule", "--workdir=nowhere"], "nowhere"),
         (["masks", "--config=configs/language_model.py:quick"], "takes task=translation"),
+        (["masks", "--config=configs/seq2seq.py:bahdanau"], "seq2seq.py:bahdanau is recurrent, without these masks"),
+        (["coordinates", "--config=configs/quickstart.py"], "--config: coordinates does not read it; leave it out"),
+        (["scaling", "--config.model.d_model=64"], "--config: scaling does not read it"),
+        (["scaling", "--workdir=runs/a"], "--workdir: scaling does not read it"),
+        (["heads", "--workdir=runs/a", "--others=runs/b"], "--others: heads does not read it"),
+        (["masks", "--workdir=runs/a", "--limit=3"], "--limit: masks does not read it"),
     ):
         with pytest.raises(ConfigError, match=message):
             draw(*arguments)

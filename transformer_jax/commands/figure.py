@@ -39,7 +39,7 @@ def figure(values: flags.Values) -> int:
     smoothing: label smoothing: target, loss and gradient.
 
     A figure shows a recipe, --config=RECIPE with --config.KEY=VALUE (each figure has a default), or a run, --workdir=RUN, with
-    its settings, tokenizers and parameters.
+    its settings, tokenizers and parameters; coordinates and scaling show neither.
     """
     names = values.arguments or []
     if len(names) != 1:
@@ -48,6 +48,10 @@ def figure(values: flags.Values) -> int:
     path = Path(values.output or f"figure-{names[0]}{figure.ending}").expanduser()
     if path.suffix != figure.ending:
         raise ConfigError(f"--output: {path}: figure {names[0]} is a file that ends in {figure.ending}")
+    given = {"config": bool(values.config or flags.overrides_of(values)), "workdir": bool(values.workdir)}
+    for name, is_given in (given | {name: values[name].present for name in ("others", "limit")}).items():
+        if is_given and name not in figure.flags:
+            raise ConfigError(f"--{name}: {names[0]} does not read it; leave it out")
     subject = subject_of(values, figure.recipe)
     from transformer_jax.runtime.hardware import start_jax
 

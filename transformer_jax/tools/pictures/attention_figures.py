@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.array_types import EOS_ID
-from transformer_jax.config import DataError
+from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.batches import token_rows
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.pair_encoding import joined
@@ -119,6 +119,8 @@ def padded_and_packed(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[Bat
 def draw_masks(subject: Subject, path: Path) -> list[str]:
     """Draws the masks of short sentences from the beginning of the validation split."""
     subject.require_translation()
+    if subject.config.model.is_recurrent:
+        raise ConfigError(f"{subject.name} is recurrent, without these masks; give a Transformer")
     tokenizers = subject.trained.tokenizers if subject.restore else TranslationTask.new_tokenizers(subject.config)
     padded, packed = padded_and_packed(_short_pairs(subject, tokenizers))
     panels, lines = [], []

@@ -43,12 +43,13 @@ DrawFigure = Callable[[Subject, Path], list[str]]
 
 
 class Figure(NamedTuple):
-    """A figure: its module in ``tools/pictures``, its function, and its default recipe (empty: it needs a run)."""
+    """A figure: its module in ``tools/pictures``, its function, its default recipe (empty: it needs a run), and its flags."""
 
     module: str
     function: str
     recipe: str
     ending: str = ".png"
+    flags: tuple[str, ...] = ("config", "workdir")
 
     def load(self) -> DrawFigure:
         draw: DrawFigure = getattr(
@@ -60,14 +61,14 @@ class Figure(NamedTuple):
 BASE = "configs/transformer_base.py"
 FIGURES = {
     "positions": Figure("positions", "draw_positions", BASE),
-    "scaling": Figure("attention_figures", "draw_scaling", BASE),
+    "scaling": Figure("attention_figures", "draw_scaling", BASE, flags=()),
     "masks": Figure("attention_figures", "draw_masks", "configs/quickstart.py"),
     "architecture": Figure("architecture", "draw_architecture", BASE, ".svg"),
     "schedule": Figure("training_figures", "draw_schedule", BASE),
     "smoothing": Figure("training_figures", "draw_smoothing", BASE),
-    "coordinates": Figure("coordinate_check", "draw_coordinate_check", BASE),
-    "heads": Figure("run_figures", "draw_heads", ""),
-    "lengths": Figure("run_figures", "draw_lengths", ""),
+    "coordinates": Figure("coordinate_check", "draw_coordinate_check", BASE, flags=()),
+    "heads": Figure("run_figures", "draw_heads", "", flags=("config", "workdir", "limit")),
+    "lengths": Figure("run_figures", "draw_lengths", "", flags=("config", "workdir", "others", "limit")),
 }
 
 
