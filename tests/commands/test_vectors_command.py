@@ -44,6 +44,15 @@ def test_vectorize(files, capsys):
     assert (files / "m.png").read_bytes()[:4] == (files / "c.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_text_without_spaces_between_words_is_told(files, capsys):
+    counting = ["vectorize", "--kind=bag_of_words", f"--input={files}/docs.txt", f"--output={files}/m"]
+    assert main(counting) == 0 and capsys.readouterr().err == ""
+    (files / "docs.txt").write_text("私は犬が好きです\nฉันชอบสุนัขมาก\n", encoding="utf-8")
+    assert main(counting) == 0
+    assert "--input: no spaces between words, so terms are whole phrases; --characters" in capsys.readouterr().err
+    assert main([*counting, "--characters"]) == 0 and capsys.readouterr().err == ""
+
+
 def test_cooccurrences_are_of_the_words_that_are_kept(files, capsys, monkeypatch):
     drawn = []
     monkeypatch.setattr(panels, "draw_heat_map", lambda matrix, path, **names: drawn.append((matrix.tolist(), names)))

@@ -3,7 +3,13 @@
 import pytest
 
 from transformer_jax.config import ConfigError, ExperimentConfig, from_dict, languages, may_change
-from transformer_jax.config.languages import UNDETERMINED, bleu_tokenizer_of, language_of_file, language_of_text
+from transformer_jax.config.languages import (
+    UNDETERMINED,
+    bleu_tokenizer_of,
+    lack_spaces,
+    language_of_file,
+    language_of_text,
+)
 
 
 def test_the_suffix_of_a_file():
@@ -18,6 +24,12 @@ def test_the_script_of_a_text():
     texts |= {"אני אוהב חתולים": "he", "Γάτες": "el"}
     texts |= dict.fromkeys(("I like cats.", "Я люблю кошек.", "أحب القطط", "12. 3!", ""), UNDETERMINED)
     assert {text: language_of_text([text])[0] for text in texts} == texts
+
+
+def test_spaces_that_were_put_in_separate_words():
+    texts = {"多くの動物が人間によって滅ぼされた。": True, "เขาไปโรงเรียนทุกวัน": True}
+    texts |= dict.fromkeys(("多く の 動物 が 人間 に よっ て 滅ぼ さ れ た 。", "Donaudampfschifffahrt", ""), False)
+    assert {text: lack_spaces([text, text]) for text in texts} == texts
 
 
 def settings(train: str, **data: str) -> ExperimentConfig:

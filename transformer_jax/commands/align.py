@@ -13,6 +13,7 @@ from transformer_jax.commands.run_flags import (
     run_flags,
 )
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.languages import lack_spaces
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runtime.atomic_files import write_whole
@@ -53,9 +54,9 @@ def align(values: flags.Values) -> int:
     if stem.is_dir() or str(values.output or "").endswith("/"):
         problem = f"{stem} is a folder; give the files a name in it, for example {stem / 'alignment'}"
         raise ConfigError(f"--output: {problem}")
-    from transformer_jax.tasks.translation.soft_alignment import pieces_are_words, soft_alignments
+    from transformer_jax.tasks.translation.soft_alignment import soft_alignments
 
-    for flag in [flag for flag, texts in (("--source", sources), ("--target", targets)) if pieces_are_words(texts)]:
+    for flag in [flag for flag, texts in (("--source", sources), ("--target", targets)) if lack_spaces(texts)]:
         print(f"{flag}: no spaces between words; words of the links are pieces of the tokenizer", file=sys.stderr)
     trained = open_runs(chosen_runs(values, config), values.average)
     alignments = soft_alignments(trained, sources, targets, layer=values.layer, head=values.head)

@@ -1,8 +1,10 @@
+import sys
 from dataclasses import fields
 from pathlib import Path
 
 from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError
+from transformer_jax.config.languages import lack_spaces
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runtime.atomic_files import require_local, require_writable
@@ -45,8 +47,8 @@ def vectorize(values: flags.Values) -> int:
     --document with the largest weights. --query prints the documents with the largest cosine.
 
     one_hot: 1 where a term occurs. bag_of_words: counts. ngrams: counts of sequences of 1 to --n words (or --characters).
-    tfidf: counts times ln((1 + documents) / (1 + documents with the term)) + 1, each row divided by its Euclidean norm. Words
-    are scikit-learn's, except that words of one letter ("I", "a") are kept. They are lowercased, unless --nolowercase.
+    tfidf: counts times (ln((1 + documents) / (1 + documents with the term)) + 1), each row divided by its Euclidean norm. A
+    word is a sequence of letters with their marks, digits and _, also of one letter. Words are lowercase, unless --nolowercase.
 
     The vocabulary and the matrix are in memory, not the text. Needs scikit-learn: pip install scikit-learn scipy.
     """
@@ -65,6 +67,9 @@ def vectorize(values: flags.Values) -> int:
     matrix = counted.matrix
     # Not sequences of them.
     words = [term for term in counted.terms if " " not in term]
+    if not config.characters and lack_spaces(words):
+        problem = "no spaces between words, so terms are whole phrases; --characters counts characters"
+        print(f"--input: {problem}", file=sys.stderr)
     for flag, shape in (("picture", matrix.shape), ("cooccurrences", (len(words), len(words)))):
         if values[flag].value:
             from transformer_jax.tools.pictures.panels import require_drawable

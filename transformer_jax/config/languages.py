@@ -35,6 +35,8 @@ WITHOUT_SPACES = frozenset(["ja", "zh", "th", "km", "lo", "my", "bo", "dz"])
 SCRIPTS_WITHOUT_SPACES = frozenset(
     ("HAN", "HIRAGANA", "KATAKANA", "BOPOMOFO", "YI", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "JAVANESE")
 )
+# If units between spaces are longer on average, the spaces separate phrases, not words.
+MAX_LETTERS_A_WORD = 6
 # First words of Unicode names that are not the name of the script.
 SCRIPT_ALIASES = {"CJK": "HAN", "IDEOGRAPHIC": "HAN", "COMBINING": "", "VARIATION": "", "SPACE": ""}
 # Scripts that practically only one language uses.
@@ -82,6 +84,13 @@ def script_of(character: str) -> str:
 def writes_without_spaces(character: str) -> bool:
     """Whether the script of the character has no spaces between words."""
     return script_of(character) in SCRIPTS_WITHOUT_SPACES
+
+
+def lack_spaces(texts: Iterable[str]) -> bool:
+    """Whether texts are in a script without spaces between words, and have no such spaces."""
+    lengths = [sum(map(writes_without_spaces, word)) for text in texts for word in text.split()]
+    long = [length for length in lengths if length]
+    return sum(long) > MAX_LETTERS_A_WORD * len(long)
 
 
 def language_of_text(lines: Iterable[str]) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from transformer_jax.array_types import Array, Float, PyTree
 from transformer_jax.config import ConfigError
-from transformer_jax.config.languages import writes_without_spaces
+from transformer_jax.config.languages import lack_spaces, writes_without_spaces
 from transformer_jax.data.cached_stores import BuildProgress
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
@@ -22,15 +22,13 @@ from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
 ALIGNMENT_TOKENS = 4096
 MEAN_OF_LAYERS = -1
-# If units between spaces are longer on average, the spaces separate phrases, not words.
-MAX_LETTERS_A_WORD = 6
 
 
 class SoftAlignment(NamedTuple):
     """Attention weights ``[T, S]`` of a pair: row i belongs to the prediction of target piece i; EOS is the last.
 
     ``word_weights`` [target words, source words] sums over the pieces of a source word and averages over the pieces of a target
-    word. Words are separated by white space, or are pieces (see ``pieces_are_words``).
+    word. Words are separated by white space, or are pieces (see ``lack_spaces``).
     """
 
     weights: np.ndarray
@@ -54,7 +52,7 @@ def soft_alignments(
 
     Raises DataError when the numbers of sentences differ or one is too long.
     """
-    are_words = pieces_are_words(sources), pieces_are_words(targets)
+    are_words = lack_spaces(sources), lack_spaces(targets)
     weights, progress = {}, BuildProgress("words", len(sources), doing="aligning")
     for pair, found in cross_attention(trained, sources, targets, partial(_chosen, layer=layer, head=head)):
         weights[pair] = found
@@ -110,13 +108,6 @@ def between_words(weights: np.ndarray, to_source: np.ndarray, to_target: np.ndar
     ``to_source`` and ``to_target`` come from ``word_membership``.
     """
     return (to_target / np.maximum(to_target.sum(axis=1, keepdims=True), 1)) @ weights[:-1, :-1] @ to_source.T
-
-
-def pieces_are_words(texts: Sequence[str]) -> bool:
-    """Whether texts are in a script without spaces between words, and have no such spaces; then pieces count as words."""
-    lengths = [sum(map(writes_without_spaces, word)) for text in texts for word in text.split()]
-    long = [length for length in lengths if length]
-    return sum(long) > MAX_LETTERS_A_WORD * len(long)
 
 
 def word_membership(tokenizer: Tokenizer, text: str, are_words: bool = False) -> np.ndarray:

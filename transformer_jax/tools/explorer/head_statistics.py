@@ -12,6 +12,7 @@ import numpy as np
 from transformer_jax.array_types import BOS_ID, EOS_ID, PAD_ID, Array, Bool, Float, PyTree
 from transformer_jax.config import DataError
 from transformer_jax.config.data import padded_width
+from transformer_jax.config.languages import lack_spaces
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.subword import SPACE_SIGN
 from transformer_jax.decoding.source_batches import source_batches
@@ -25,7 +26,7 @@ from transformer_jax.evaluation.word_alignment import (
 from transformer_jax.models.inspection import ATTENTION_KINDS, attention_maps, layers_by_kind
 from transformer_jax.models.interface import Module, shift_right
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.tasks.translation.soft_alignment import between_words, pieces_are_words, word_membership
+from transformer_jax.tasks.translation.soft_alignment import between_words, word_membership
 
 BATCH_TOKENS = 2048
 OFFSETS = {"previous": -1, "same": 0, "next": 1}
@@ -153,7 +154,7 @@ def head_error_rates(
     """
     if not pairs:
         raise DataError(f"{name}: no pairs to align; give at least one")
-    are_words = [pieces_are_words(texts) for texts in zip(*pairs, strict=True)]
+    are_words = [lack_spaces(texts) for texts in zip(*pairs, strict=True)]
     sides = [tuple(word_membership(*side) for side in zip(tokenizers, pair, are_words, strict=True)) for pair in pairs]
     require_words(gold, [(len(target), len(source)) for source, target in sides], name)
     links: dict[int, list[Links]] = {}
