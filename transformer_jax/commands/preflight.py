@@ -46,7 +46,7 @@ def preflight(values: flags.Values) -> int:
             program = compile_program(config, topology, values.length)
         else:
             program = compile_decoding(config, topology, values.length, is_search=values.program == "search")
-    print(json.dumps(to_json(program, topology), indent=1) if values.json else report(program, topology))
+    print(json.dumps(to_json(program, topology), indent=1) if values.json else report(program, topology, config))
     return 0 if program.fits else 1
 
 

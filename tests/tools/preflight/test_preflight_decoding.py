@@ -27,7 +27,7 @@ def test_one_step():
     assert cache < program.state_bytes < 1.5 * cache
     assert program.traffic > program.parameter_bytes
     assert {"attention", "search"} <= set(program.traffic_kinds)
-    text = report(program, topology)
+    text = report(program, topology, CONFIG)
     assert "decode_step: 4 rows of 16 positions" in text
     assert "state of the search" in text
     # Adam's two moments, the step and the key; the search reads the parameters of the state.
@@ -69,7 +69,7 @@ def test_the_memory_of_a_search_is_of_its_largest_part(temporaries, parts, monke
     assert program.temporaries == temporaries[0]
     assert program.state_bytes == calls[0] - program.parameter_bytes > 0
     if not program.fits:
-        text = report(program, topology)
+        text = report(program, topology, CONFIG)
         assert "--config.decoding.beam_width" in text and "--config.model.rematerialize" not in text
 
 

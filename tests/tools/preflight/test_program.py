@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -12,7 +13,7 @@ import pytest
 from tools.preflight.small_settings import SETTINGS
 from tools.word_vectors.word_vectors_settings import word_vectors_config
 
-from transformer_jax.config import BatchingConfig, ConfigError, from_dict, hyperparameters_of
+from transformer_jax.config import BatchingConfig, ConfigError, from_dict, hyperparameters_of, resolve
 from transformer_jax.data.batch_plan import plan_batches
 from transformer_jax.kit.soap import SoapSettings, soap
 from transformer_jax.tools.preflight.chips import CHIPS, Topology
@@ -77,8 +78,10 @@ def test_the_step_of_a_recipe_on_pretended_devices(program):
     assert program.host_traffic == (1, size, size, size, 2 * 16 * 16 * 2)
     assert {each.kind for each in program.collectives} == {"all-reduce"}
     topology, program = Topology("cpu:8", jax.devices()[:8], None), program._replace(fits=True, available=math.inf)
-    assert "no roofline" in report(program, topology)
-    assert f"  written to a checkpoint     {size / 2**20:13.3f} of {size / 2**20:.3f}\n" in report(program, topology)
+    assert "no roofline" in report(program, topology, CONFIG)
+    assert f"  written to a checkpoint     {size / 2**20:13.3f} of {size / 2**20:.3f}\n" in report(
+        program, topology, CONFIG
+    )
     content = json.loads(json.dumps(to_json(program, topology)))
     assert (content["rows"], content["available"], content["host_traffic"]["written"]) == (16, None, size)
 
@@ -103,9 +106,17 @@ def test_operations_of_a_transformer_against_the_formula(program):
 def test_a_program_that_needs_too_much_memory(program):
     assert not program.fits and len(program.largest) == 3
     assert program.largest[0].bytes >= program.largest[1].bytes > 0
-    text = report(program, SMALL)
+    text = report(program, SMALL, CONFIG)
     assert "DOES NOT FIT" in text and "--config.model.rematerialize" in text and program.largest[0].name in text
-    assert "the compiler refused without naming them" in report(program._replace(largest=[]), SMALL)
+    assert "the compiler refused without naming them" in report(program._replace(largest=[]), SMALL, CONFIG)
+
+
+def test_remedies_are_settings_that_the_config_has(program):
+    batching = {"batching.accumulation_steps", "batching.tokens_per_update"}
+    for recipe, expected in (("seq2seq:bahdanau", batching), ("word_vectors:quick", set())):
+        text = report(program, SMALL, resolve(recipe, []))
+        assert {*re.findall(r"--config\.(\w+\.\w+)", text)} == expected | {"mesh.fsdp", "mesh.tensor"}
+        assert "model" not in report(program._replace(fits=True), SMALL, resolve(recipe, [])).partition("What helps")[2]
 
 
 def test_a_step_takes_as_long_as_its_scarcest_resource(program):
@@ -116,7 +127,7 @@ def test_a_step_takes_as_long_as_its_scarcest_resource(program):
     assert (limits.bound, limits.seconds) == ("compute", 200 / 197)
     # A quarter of the operations is recomputation.
     assert model_flops_utilization(program, CHIPS["v5e"]) == pytest.approx(0.75)
-    assert "MFU 75%" in report(program, SMALL)
+    assert "MFU 75%" in report(program, SMALL, CONFIG)
 
 
 @pytest.mark.slow

@@ -1,15 +1,20 @@
 """Reports on compiled programs: text and JSON."""
 
+import re
+import textwrap
 from collections import defaultdict
 
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.config.checks import declared
 from transformer_jax.tools.preflight.chips import Topology
 from transformer_jax.tools.preflight.program import Program, model_flops_utilization, positions_per_second, roofline
 
 MIB, GIB, TERA = 2**20, 2**30, 1e12
+WIDTH = 120
 
 
-def report(program: Program, topology: Topology) -> str:
-    """The report as text."""
+def report(program: Program, topology: Topology, config: ExperimentConfig) -> str:
+    """The report as text; remedies are settings that ``config`` has."""
     mesh = ", ".join(f"{axis}={size}" for axis, size in program.mesh.items())
     lines = [
         f"{topology.name}: {len(topology.devices)} devices, mesh {mesh}",
@@ -20,27 +25,49 @@ def report(program: Program, topology: Topology) -> str:
         *_host_traffic(program),
     ]
     if not program.fits:
-        return "\n".join([*lines, "", *_out_of_memory(program)])
-    return "\n".join([*lines, "", *_collectives(program), "", *_speed(program, topology)])
+        return "\n".join([*lines, "", *_out_of_memory(program, config)])
+    return "\n".join([*lines, "", *_collectives(program), "", *_speed(program, topology, config)])
 
 
 STATE = {"train_step": "optimizer", "decode_step": "state of the search", "search": "state of the search"}
 HELPS_TRAINING = {
-    "does not fit": "--config.model.rematerialize=keep_projections or full; a larger --config.batching.accumulation_steps, or "
-    "fewer\n--config.batching.tokens_per_update; for long rows --config.model.attention_backend=tpu_flash, cudnn or "
-    "blockwise;\nfor parameters and optimizer a larger --config.mesh.fsdp or --config.mesh.tensor",
-    "compute": "less recomputation (--config.model.rematerialize); more devices",
-    "memory": "see the kinds above; more positions on a device or a larger --config.mesh.fsdp for the optimizer's share, "
-    "bfloat16, fused attention for long rows (--config.model.attention_backend)",
-    "interconnect": "more positions on a device; smaller --config.mesh.fsdp and --config.mesh.tensor, within a host of GPUs",
+    "does not fit": (
+        "--config.model.rematerialize=keep_projections or full",
+        "a larger --config.batching.accumulation_steps",
+        "fewer --config.batching.tokens_per_update",
+        "for long rows --config.model.attention_backend=tpu_flash, cudnn or blockwise",
+        "for parameters and optimizer a larger --config.mesh.fsdp or --config.mesh.tensor",
+    ),
+    "compute": ("less recomputation (--config.model.rematerialize)", "more devices"),
+    "memory": (
+        "see the kinds above",
+        "more positions on a device or a larger --config.mesh.fsdp for the optimizer's share",
+        "bfloat16",
+        "fused attention for long rows (--config.model.attention_backend)",
+    ),
+    "interconnect": (
+        "more positions on a device",
+        "smaller --config.mesh.fsdp and --config.mesh.tensor, within a host of GPUs",
+    ),
 }
 HELPS_DECODING = {
-    "does not fit": "fewer --config.decoding.batch_tokens; a smaller --config.decoding.beam_width; a larger "
-    "--config.mesh.tensor",
-    "compute": "a smaller --config.decoding.beam_width; more devices",
-    "memory": "see the kinds above; more --config.decoding.batch_tokens, a smaller --config.decoding.beam_width, a larger "
-    "--config.mesh.tensor, bfloat16",
-    "interconnect": "more --config.decoding.batch_tokens; a smaller --config.mesh.tensor, within a host of GPUs",
+    "does not fit": (
+        "fewer --config.decoding.batch_tokens",
+        "a smaller --config.decoding.beam_width",
+        "a larger --config.mesh.tensor",
+    ),
+    "compute": ("a smaller --config.decoding.beam_width", "more devices"),
+    "memory": (
+        "see the kinds above",
+        "more --config.decoding.batch_tokens",
+        "a smaller --config.decoding.beam_width",
+        "a larger --config.mesh.tensor",
+        "bfloat16",
+    ),
+    "interconnect": (
+        "more --config.decoding.batch_tokens",
+        "a smaller --config.mesh.tensor, within a host of GPUs",
+    ),
 }
 
 
@@ -78,9 +105,15 @@ def _memory(program: Program) -> list[str]:
     return lines
 
 
-def _what_helps(program: Program, against: str) -> str:
+def _what_helps(program: Program, against: str, config: ExperimentConfig) -> str:
     remedies = HELPS_TRAINING if program.name == "train_step" else HELPS_DECODING
-    return f"What helps: {remedies[against]}."
+
+    def is_known(remedy: str) -> bool:
+        settings = re.findall(r"--config\.(\w+)\.(\w+)", remedy)
+        return all(name in declared(type(getattr(config, block))) for block, name in settings)
+
+    text = f"What helps: {'; '.join(filter(is_known, remedies[against]))}."
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _host_traffic(program: Program) -> list[str]:
@@ -95,12 +128,12 @@ def _host_traffic(program: Program) -> list[str]:
     ]
 
 
-def _out_of_memory(program: Program) -> list[str]:
+def _out_of_memory(program: Program, config: ExperimentConfig) -> list[str]:
     largest = [f"  {buffer.bytes / GIB:8.3f} GiB  {buffer.shape}  {buffer.name}" for buffer in program.largest]
     return [
         "DOES NOT FIT. The largest arrays on a device:",
         *(largest or ["  the compiler refused without naming them"]),
-        _what_helps(program, "does not fit"),
+        _what_helps(program, "does not fit", config),
     ]
 
 
@@ -121,7 +154,7 @@ def _collectives(program: Program) -> list[str]:
     )
 
 
-def _speed(program: Program, topology: Topology) -> list[str]:
+def _speed(program: Program, topology: Topology, config: ExperimentConfig) -> list[str]:
     needed = program.model_flops / len(topology.devices)
     lines = [
         f"matrix products: {program.flops / TERA:.3f} TFLOP per device, {needed / TERA:.3f} without "
@@ -138,6 +171,6 @@ def _speed(program: Program, topology: Topology) -> list[str]:
         f"bound by {limits.bound}; if the three overlap perfectly: {limits.seconds * 1e3:.2f} ms, "
         f"{positions_per_second(program, topology.chip):,.0f} target positions/s, "
         f"MFU {model_flops_utilization(program, topology.chip):.0%}",
-        _what_helps(program, limits.bound),
+        _what_helps(program, limits.bound, config),
         "Estimates; nothing was run. Memory traffic: reads and writes of the program's instructions.",
     ]
