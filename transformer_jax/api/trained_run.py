@@ -244,7 +244,10 @@ class Run:
         return scores[0] if isinstance(source, str) else scores
 
     def evaluate(self, split: str = "test", limit: int = 0) -> Evaluation:
-        """Scores a split of the data of the run, or its first ``limit`` examples; ``.metrics`` has numbers by name."""
+        """Scores a split of the data of the run, or its first ``limit`` examples; ``.metrics`` has numbers by name.
+
+        Word vectors have the loss of the first blocks of the split, whatever ``limit`` is.
+        """
         with python_errors():
             task_class(self.config.task).require_split(self.config, split)
             evaluation: Evaluation = self._trained.evaluate(split, limit=limit)
