@@ -121,6 +121,7 @@ def test_mistakes_are_told_before_the_model_is_opened(run, workdir, folder, caps
         (["evaluate", f"--source={folder}/empty.txt"], "empty.txt is empty"),
         (["evaluate", f"--source={folder}/all.txt", "--references=a"], "--references: a language model is scored on"),
         (["score", f"--source={folder}/all.txt", "--target=a"], "--target: this task reads one text"),
+        (["explore", "--text=a", "--target=b"], "--target: this task reads one text"),
         (["attention", "--text=a", "--translation=b"], "--translation: this task reads one text"),
         (["attention", "--text=a", "--kind=cross"], "this model has no attention of kind cross"),
         (["attention", "--text=a", "--layer=2"], "layer 2 has no attention of kind decoder; layers with it: 1"),
