@@ -4,6 +4,7 @@ import base64
 import json
 import re
 from html import unescape
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from run_settings import tiny_settings
 import transformer_jax
 from transformer_jax import AttentionLayer, Callback, ConfigError, TokenScores
 from transformer_jax.api.trained_run import python_errors
+from transformer_jax.runtime.open_copies import OPEN
 
 
 class Seen(Callback):
@@ -103,6 +105,14 @@ def test_scores_are_the_log_probabilities_that_evaluation_sums(trained):
     assert -sum(each.log_prob for each in scored) == pytest.approx(float(sums.nll), rel=1e-4)
     loss = trained.evaluate("validation", limit=8).metrics["loss"]
     assert loss == pytest.approx(float(sums.nll / sums.tokens), rel=1e-4)
+
+
+def test_a_run_in_a_store_is_named_by_its_address(trained, monkeypatch):
+    monkeypatch.setitem(OPEN, trained.path, SimpleNamespace(address="s3://bucket/run"))
+    assert repr(trained).startswith("Run('s3://bucket/run', task=translation")
+    assert "s3://bucket/run" in trained._repr_html_() and str(trained.path) not in trained._repr_html_()
+    with pytest.raises(ConfigError, match="^s3://bucket/run is a run of task=translation"):
+        trained.generate("a")
 
 
 def test_errors_keep_the_flags_of_commands():

@@ -19,6 +19,7 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig, con
 from transformer_jax.notebook import Markup, element, folded, settings_table, table
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, local_run
+from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.tasks.task import Evaluation, Task, task_class, task_that_reads_texts
 from transformer_jax.tasks.texts import TokenScores
 from transformer_jax.tasks.trained_run import TrainedRun, open_trained
@@ -33,11 +34,12 @@ MAX_SHOWN = 4_000_000
 def python_errors() -> Iterator[None]:
     """Removes the syntax of the command line from errors: ``workdir`` for ``--workdir``, ``model.d_ff`` for
     ``--config.model.d_ff``, ``load_plugin("FILE.py")`` for ``--plugin=FILE.py``. Commands keep theirs.
+    Names a run in an object store by its address.
     """
     try:
         yield
     except (ConfigError, DataError) as error:
-        message = str(error).replace("--plugin=FILE.py", 'transformer_jax.load_plugin("FILE.py")')
+        message = with_addresses(str(error)).replace("--plugin=FILE.py", 'transformer_jax.load_plugin("FILE.py")')
         error.args = (_COMMAND_OR_FLAG.sub(lambda found: found[1] or "", message), *error.args[1:])
         raise
 
@@ -139,11 +141,15 @@ class Run:
         self._checkpoint, self._average = checkpoint, average
 
     def __repr__(self) -> str:
-        return f"Run({str(self.path)!r}, task={self.config.task}, checkpoint={self._checkpoint})"
+        return f"Run({with_addresses(str(self.path))!r}, task={self.config.task}, checkpoint={self._checkpoint})"
 
     def _repr_html_(self) -> str:
         validated = [each for each in self.metrics if self.config.selection.key in each]
-        rows = [("folder", self.path), ("task", self.config.task), ("checkpoint", self._checkpoint)]
+        rows = [
+            ("folder", with_addresses(str(self.path))),
+            ("task", self.config.task),
+            ("checkpoint", self._checkpoint),
+        ]
         rows += [("last validation", f"update {each['step']:,}") for each in validated[-1:]]
         rows += [
             (key, "not finite" if value is None else f"{value:.4g}")
