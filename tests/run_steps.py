@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import pytest
 from process_environment import process_environment
 from run_settings import UPDATES
 
-from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.checkpoints.manager import Checkpoints, on_host
+from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.commands.train import train_and_report
 from transformer_jax.config import ExperimentConfig, to_json
 from transformer_jax.runs import trainer
@@ -26,6 +27,7 @@ from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training, tokenizers_to_json
 from transformer_jax.tasks.task import Task, task_class
 from transformer_jax.tools.checkpoint_tools import write_run_directory
+from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.update import Update
 
@@ -47,6 +49,14 @@ def save_and_die(self, state, progress):
 
 LocalCheckpoints.save = save_and_die
 """
+
+
+def read_parameters(run: Path, which: str) -> dict[str, Any]:
+    """The parameters of a checkpoint by path, in host memory."""
+    directory = RunDirectory(run)
+    step = chosen_step(directory, which)
+    with closing(Checkpoints(directory.checkpoints, read_only=True)) as checkpoints:
+        return named_leaves(checkpoints.restore_params(step, on_host(checkpoints.shapes(step))))
 
 
 @contextmanager

@@ -7,12 +7,12 @@ import shutil
 
 import numpy as np
 import pytest
+from run_steps import read_parameters
 
 from transformer_jax.__main__ import main
 from transformer_jax.checkpoints.selection import best_step, scored_checkpoints
 from transformer_jax.config import DataError, Metric, load_run_config
 from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.tools.checkpoint_tools import read_parameters
 from transformer_jax.tools.reports import translated_split
 
 BLEU = Metric("bleu", "maximize")
@@ -63,8 +63,8 @@ def test_report_finds_the_best_checkpoint(run, tmp_path):
 def test_an_average_is_a_run_whose_parameters_are_the_mean(run, tmp_path, capsys):
     average = tmp_path / "average"
     assert main(["checkpoint", "average", str(run), "--count=3", f"--output={average}"]) == 0
-    means = read_parameters(RunDirectory(average), "best")[1]
-    parts = [read_parameters(RunDirectory(run), step)[1] for step in ("10", "20", "30")]
+    means = read_parameters(average, "best")
+    parts = [read_parameters(run, step) for step in ("10", "20", "30")]
     for name, mean in means.items():
         np.testing.assert_allclose(mean, sum(part[name] for part in parts) / 3, rtol=1e-5, atol=1e-7)
     (tmp_path / "in.txt").write_text("a b c\n")

@@ -9,13 +9,12 @@ import jax
 import numpy as np
 import pytest
 from run_settings import tiny_config, tiny_settings
-from run_steps import initial_state, train, write_untrained
+from run_steps import initial_state, read_parameters, train, write_untrained
 
 from transformer_jax.config import ConfigError, ExperimentConfig, InitConfig, from_dict, to_dict, to_json
 from transformer_jax.runs.initial_state import OF_A_VOCABULARY
 from transformer_jax.runs.resumption import require_same_run, settings_to_train
 from transformer_jax.runs.run_directory import RunDirectory, write_json
-from transformer_jax.tools.checkpoint_tools import read_parameters
 from transformer_jax.training.parameters import named_leaves
 
 FREEZE = "^encoder_|embedding"
@@ -57,8 +56,8 @@ def test_what_is_frozen_stays_as_in_the_other_run_and_a_resumed_run_needs_it_no_
     with pytest.raises(ConfigError, match="init.leave_out: the run has '', this command 'embedding'"):
         require_same_run(replace(config, init=replace(config.init, leave_out="embedding")), str(run))
     assert train(config, run).step == 3
-    before = read_parameters(RunDirectory(source), "last")[1]
-    after = read_parameters(RunDirectory(run), "3")[1]
+    before = read_parameters(source, "last")
+    after = read_parameters(run, "3")
     is_frozen = {name: name.startswith("encoder_") or "embedding" in name for name in before}
     assert {name: np.array_equal(before[name], after[name]) for name in before} == is_frozen
     for file in (run / "tokenizer").iterdir():
@@ -72,7 +71,7 @@ def test_what_is_taken_lies_where_it_belongs_and_the_rest_is_drawn_as_in_any_new
     config = tuned(cache, source, freeze="embedding", init={"leave_out": "^encoder_"}, mesh=mesh, model=model)
     initial, _, update = initial_state(config, tmp_path / "run", devices=8)
     state, drawn = initial.state(), jax.device_get(update.initial_state(config.seed))
-    before = read_parameters(RunDirectory(source), "last")[1]
+    before = read_parameters(source, "last")
     for name, leaf in named_leaves(state.params).items():
         is_drawn = name.startswith(("encoder_", "decoder_layers_1"))
         np.testing.assert_array_equal(leaf, named_leaves(drawn.params)[name] if is_drawn else before[name])

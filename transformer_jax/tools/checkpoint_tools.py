@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from transformer_jax.array_types import AnyArray, PyTree
+from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.format import StoredCheckpoint, bytes_in, were_set_aside
 from transformer_jax.checkpoints.manager import Checkpoints, on_host
 from transformer_jax.checkpoints.selection import (
@@ -29,7 +29,6 @@ from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runtime.atomic_files import appearing_folder, require_local, require_writable
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
-from transformer_jax.training.parameters import named_leaves
 from transformer_jax.training.state import count_parameters
 
 UNITS = ("KiB", "MiB", "GiB", "TiB")
@@ -125,16 +124,6 @@ def _rows(tree: Mapping[str, Any], depth: int) -> Iterator[tuple[str, ...]]:
 
 def _size(shapes: PyTree) -> str:
     return bytes_text(sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes)))
-
-
-def read_parameters(run: RunDirectory, which: str) -> tuple[int, dict[str, AnyArray]]:
-    """The step of ``which`` and its parameters by path, in host memory.
-
-    Raises CheckpointError when there is no such checkpoint, or it cannot be read.
-    """
-    step = chosen_step(run, which)
-    with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:
-        return step, named_leaves(checkpoints.restore_params(step, on_host(checkpoints.shapes(step))))
 
 
 def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> RunDirectory:

@@ -5,12 +5,11 @@ import json
 import numpy as np
 import pytest
 from libraries import library
+from run_steps import read_parameters
 from tools.interop.small_models import TEXTS, small_model
 
 from transformer_jax.__main__ import main
 from transformer_jax.config import ConfigError
-from transformer_jax.runs.run_directory import RunDirectory
-from transformer_jax.tools.checkpoint_tools import read_parameters
 from transformer_jax.tools.interop.formats import format_module, open_counterpart
 
 library("ctranslate2", "export")
@@ -71,7 +70,7 @@ def test_an_imported_run_is_fine_tuned(tmp_path):
     assert main(["import", "--format=huggingface", f"--input={tmp_path}/marian", f"--workdir={run}", *flags]) == 0
     flags = [f"--config.init.run={run}", "--config.optimizer.freeze=^encoder_"]
     assert main(["train", f"--config={run}", f"--workdir={tuned}", *flags]) == 0
-    before, after = (read_parameters(RunDirectory(folder), "last")[1] for folder in (run, tuned))
+    before, after = (read_parameters(folder, "last") for folder in (run, tuned))
     for name, leaf in before.items():
         assert np.array_equal(after[name], leaf) == name.startswith("encoder_"), name
     assert json.loads((tuned / "run.json").read_text())[0]["initial_parameters"]["run"] == str(run)

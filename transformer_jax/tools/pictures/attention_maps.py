@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from transformer_jax.data.tokenizers.subword import SPACE_SIGN
 from transformer_jax.tools.pictures import canvas
 from transformer_jax.tools.pictures.canvas import FAINT_INK, HAIRLINE, INK, MARK, SEQUENTIAL, font
 
-WORD_START = "\N{LOWER ONE EIGHTH BLOCK}"
 SPACE_MARK = "\N{OPEN BOX}"
 MEAN = "mean of heads"
 
@@ -116,7 +116,7 @@ def most_focused(layers: Mapping[str, np.ndarray]) -> tuple[str, int] | None:
 
 def visible_piece(piece: str) -> str:
     """Returns a token as shown on an axis: sentencepiece's word start as an open box, unprintable characters escaped."""
-    shown = piece.replace(WORD_START, SPACE_MARK).replace(" ", SPACE_MARK)
+    shown = piece.replace(SPACE_SIGN, SPACE_MARK).replace(" ", SPACE_MARK)
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in shown)
 
 
