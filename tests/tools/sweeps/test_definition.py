@@ -47,7 +47,14 @@ def test_metric_is_of_the_task_though_only_rows_make_the_settings_valid(tmp_path
     rows = '{"no decay": {"optimizer.weight_decay": 0.0}}'
     overrides = '{"optimizer.name": "adam", "data.train": "text"}'
     sweep = load_sweep(write(tmp_path, f'Sweep(config="language_model:enwiki", overrides={overrides}, rows={rows})'))
-    assert sweep.metric == "validation/bits_per_byte"
+    assert sweep.measured.key == "validation/bits_per_byte"
+
+
+def test_the_command_line_changes_the_metric_unless_the_file_states_one(tmp_path):
+    selection = [("evaluation.selection", "chrf")]
+    for stated, key in (("", "validation/chrf"), ('metric="validation/bleu", ', "validation/bleu")):
+        sweep = load_sweep(write(tmp_path, f'Sweep(config="configs/quickstart.py", {stated}seeds=(0, 1))'), selection)
+        assert sweep.measured.key == key
 
 
 @pytest.mark.parametrize(

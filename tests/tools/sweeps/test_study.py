@@ -119,7 +119,7 @@ def test_the_trial_of_a_dead_worker_is_resumed_in_its_folder(join, training, tmp
 
     def killed(config, folder, callbacks):
         folder.mkdir(parents=True)
-        assert not callbacks[0].on_validation(50, {sweep.metric: 9.0})
+        assert not callbacks[0].on_validation(50, {sweep.metric_key: 9.0})
         raise Killed
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import Literal
@@ -110,11 +111,8 @@ class Sweep:
     trials: int = 0
 
     def __post_init__(self) -> None:
-        if not self.metric:
-            first_row = next(iter(self.rows.values()), {})
-            object.__setattr__(self, "metric", _selection_key(self.config, {**self.overrides, **first_row}))
         for name, value, choices in (
-            ("metric", self.metric, tuple(_metrics())),
+            ("metric", self.metric_key, tuple(_metrics())),
             ("sampler", self.sampler, SAMPLERS),
             ("pruner", self.pruner, PRUNERS),
         ):
@@ -140,10 +138,15 @@ class Sweep:
     def is_grid(self) -> bool:
         return self.sampler == "grid"
 
+    @cached_property
+    def metric_key(self) -> str:
+        """``metric``, or the key of the metric that selects checkpoints in the first row."""
+        first_row = next(iter(self.rows.values()), {})
+        return self.metric or _selection_key(self.config, {**self.overrides, **first_row})
+
     @property
     def measured(self) -> Metric:
-        """The metric whose key is ``metric``."""
-        return _metrics()[self.metric]
+        return _metrics()[self.metric_key]
 
     @property
     def direction(self) -> Literal["maximize", "minimize"]:
@@ -219,7 +222,7 @@ def check(sweep: Sweep) -> None:
         try:
             settings = sweep.settings(point)
             settings.check_new_run()
-            _require_measured(sweep.metric, settings)
+            _require_measured(sweep.metric_key, settings)
         except ConfigError as error:
             raise ConfigError(f"{f'trial {point}' if point else 'overrides'}: {error}") from None
 

@@ -38,7 +38,7 @@ def tables(sweep: Sweep, trials: Sequence[TrialRow]) -> tuple[Section, ...]:
     # Commands with other --rows train other points of a grid.
     others = sum(trial.point not in points for trial in trials) if sweep.is_grid else 0
     total = max(len(trials), len(points) + others)
-    text = f"{counts or 'none'} of {total}. Ordered by the best {sweep.metric} of each trial, {better}."
+    text = f"{counts or 'none'} of {total}. Ordered by the best {sweep.metric_key} of each trial, {better}."
     sections: tuple[Section, ...] = (Section("Trials", (text, trial_table(sweep, _ordered(sweep, trials)))),)
     if len(sweep.seeds) > 1:
         sections += (Section("Over seeds", (seed_table(sweep, trials),)),)
@@ -48,7 +48,7 @@ def tables(sweep: Sweep, trials: Sequence[TrialRow]) -> tuple[Section, ...]:
 def trial_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
     """A row per trial, in the given order: its settings, and its best validation so far."""
     names = list(sweep.axes())
-    headings = ("trial", "state", *names, sweep.metric, "update", "minutes", "why it failed")
+    headings = ("trial", "state", *names, sweep.metric_key, "update", "minutes", "why it failed")
     rows = tuple(
         (
             str(trial.number),
@@ -79,7 +79,7 @@ def seed_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
         found = groups[point]
         numbers = statistics.mean(found), min(found), max(found), len(found)
         rows.append((*map(shown, point), *map(shown, numbers)))
-    headings = (*names, f"mean {sweep.metric}", "minimum", "maximum", "seeds")
+    headings = (*names, f"mean {sweep.metric_key}", "minimum", "maximum", "seeds")
     return Table(headings, tuple(rows), frozenset(range(len(names))))
 
 
@@ -100,7 +100,7 @@ def _ordered(sweep: Sweep, trials: Sequence[TrialRow]) -> list[TrialRow]:
 def _csv(sweep: Sweep, trials: Sequence[TrialRow]) -> str:
     """Settings in full precision, and all metrics of the best validation of each trial."""
     names = list(sweep.axes())
-    found = [key for key in dict.fromkeys(key for trial in trials for key in trial.found) if key != sweep.metric]
+    found = [key for key in dict.fromkeys(key for trial in trials for key in trial.found) if key != sweep.metric_key]
     rows = [
         [
             *(trial.number, trial.state, *(trial.point.get(name) for name in names), trial.value, trial.step),
@@ -108,7 +108,7 @@ def _csv(sweep: Sweep, trials: Sequence[TrialRow]) -> str:
         ]
         for trial in _ordered(sweep, trials)
     ]
-    return to_csv(["trial", "state", *names, sweep.metric, "update", *found, "minutes", "folder", "error"], rows)
+    return to_csv(["trial", "state", *names, sweep.metric_key, "update", *found, "minutes", "folder", "error"], rows)
 
 
 def draw_study(study: optuna.Study, sweep: Sweep, trials: Sequence[TrialRow], folder: Path) -> list[Path]:
@@ -125,7 +125,7 @@ def draw_study(study: optuna.Study, sweep: Sweep, trials: Sequence[TrialRow], fo
     # Steps: the best score holds until the next trial that is better.
     steps = np.repeat(numbers, 2)[1:], np.repeat(best, 2)[:-1]
     history = {"trial": (numbers, values), "best so far": steps}
-    panel = LinePanel("Trials in order", history, "trial", sweep.metric, dotted=("best so far",), marks="o")
+    panel = LinePanel("Trials in order", history, "trial", sweep.metric_key, dotted=("best so far",), marks="o")
     drawn = [draw_panels([panel], folder / "history.png")]
     varied = sorted({name for each in done for name, value in each.point.items() if value != done[0].point.get(name)})
     if varied and len(set(values)) > 1:
@@ -144,7 +144,7 @@ def _slice(sweep: Sweep, done: Sequence[TrialRow], name: str, importance: float 
         name if importance is None else f"{name}: importance {importance:.2f}",
         {"_": (values, np.array([score for _, score in points]))},
         "",
-        sweep.metric,
+        sweep.metric_key,
         x_scale="linear" if is_chosen or not isinstance(sweep.space[name], LogUniform) else "log",
         marks="o",
     )

@@ -181,7 +181,7 @@ def _make_pruner(sweep: Sweep) -> BasePruner:
 
 def _require_same(study: optuna.Study, sweep: Sweep) -> None:
     """Raises ConfigError if the study belongs to another sweep; more rows, seeds, values or trials are allowed."""
-    now = {"metric": sweep.metric, "sampler": sweep.sampler, "pruner": sweep.pruner}
+    now = {"metric": sweep.metric_key, "sampler": sweep.sampler, "pruner": sweep.pruner}
     now |= {f"space, {name}": repr(values) for name, values in sweep.space.items() if not sweep.is_grid}
     now |= {f"row {name}": str(dict(row)) for name, row in sweep.rows.items()}
     try:
@@ -285,7 +285,7 @@ def trial_rows(study: optuna.Study, sweep: Sweep) -> list[TrialRow]:
         step = sweep.measured.best_step(values) if values else None
         value = None if step is None else values[step]
         if "found" in remarks:
-            step, value = remarks["step"], remarks["found"][sweep.metric]
+            step, value = remarks["step"], remarks["found"][sweep.metric_key]
         rows.append(
             TrialRow(
                 number=number,

@@ -159,7 +159,7 @@ def _train(study: optuna.Study, sweep: Sweep, workdir: str | Path, trial: Trial)
     folder = f"{workdir}/trials/{number:04d}"
     trial.set_user_attr("folder", folder)
     print(f"trial {number}: {', '.join(f'{name}={value}' for name, value in point.items())}", file=sys.stderr)
-    reporter = _Reporter(trial, sweep.metric, _frozen(study, trial).intermediate_values)
+    reporter = _Reporter(trial, sweep.metric_key, _frozen(study, trial).intermediate_values)
     with folder_to_train(folder) as local:
         return _trained(sweep, sweep.settings(point), RunDirectory(local), trial, reporter)
 
@@ -171,9 +171,9 @@ def _trained(sweep: Sweep, config: ExperimentConfig, run: RunDirectory, trial: T
     if outcome.reason == "interrupted":
         raise KeyboardInterrupt(outcome.signal)
     found = validations(run.metrics)
-    values = {step: each[sweep.metric] for step, each in found.items() if sweep.metric in each}
+    values = {step: each[sweep.metric_key] for step, each in found.items() if sweep.metric_key in each}
     if not values:
-        raise NoMetricValue(f"no validation found a finite {sweep.metric}")
+        raise NoMetricValue(f"no validation found a finite {sweep.metric_key}")
     step = sweep.measured.best_step(values)
     trial.set_user_attr("step", step)
     trial.set_user_attr("found", found[step])
