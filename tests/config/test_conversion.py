@@ -6,7 +6,15 @@ import pytest
 from ml_collections import ConfigDict
 
 from transformer_jax.config import ConfigError, ExperimentConfig, TransformerConfig, conversion, from_dict
-from transformer_jax.config.conversion import apply_overrides, from_json, leaf_keys, spelled_out, to_dict, to_json
+from transformer_jax.config.conversion import (
+    apply_overrides,
+    from_json,
+    joined_files,
+    leaf_keys,
+    spelled_out,
+    to_dict,
+    to_json,
+)
 from transformer_jax.config.evaluation import EvaluationConfig
 
 LANGUAGE_MODEL = {"task": "language_model"}
@@ -50,6 +58,22 @@ def test_text_is_read_by_the_type_of_the_setting_and_the_last_wins():
     assert found == {"model": {"d_ff": 256, "d_model": 2}} | others
     for word in ("true", "1", "yes"):
         assert apply_overrides({}, [("tokenizer.joint", word)]) == {"tokenizer": {"joint": True}}
+
+
+def test_two_files_are_a_pair_if_only_a_suffix_differs_and_the_last_wins_otherwise():
+    def train(*files):
+        return apply_overrides({}, joined_files([("data.train", file) for file in files]))["data"]["train"]
+
+    for files in (["v1.0/a.b.en", "v1.0/a.b.de"], ["a.en.gz", "a.de.gz"], ["a.en.txt", "a.de.txt"]):
+        assert train("x.tsv", *files) == ",".join(files)
+        assert train(*files, "x.y") == "x.y"
+    for files in (
+        ["a.txt", "b.txt"],
+        ["v1.0/c.tsv", "v1.1/c.tsv"],
+        ["a.en", "a.en"],
+        ["w=a.txt b=b.txt", "w=a.txt b=c.txt"],
+    ):
+        assert train(*files) == files[1]
 
 
 def test_a_block_in_one_line():

@@ -5,6 +5,7 @@ Only an int is converted, to float; a bool is not a number, and an unknown key i
 
 import copy
 import math
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass
@@ -35,6 +36,8 @@ RENAMED: dict[int, dict[str, str]] = {
 """By the last schema version with them: old keys, and their names in the next version."""
 REMOVED: dict[str, object] = {"decoding.shortlist": "", "decoding.diverse_groups": 1, "decoding.diversity": 0.5}
 """Removed settings, with the value that had no effect."""
+# a.en,a.de and a.en.gz,a.de.gz: two file names that differ in one suffix.
+_PAIR = re.compile(r"([^,]+)\.[^./, ]+((?:\.[^./, ]+)*),\1\.[^./, ]+\2")
 # How versions without this block scored all languages.
 _AS_BEFORE = {"evaluation": {"bleu_tokenizer": "13a", "selection": "bleu"}}
 
@@ -328,14 +331,15 @@ def spelled_out(key: str, text: str) -> list[tuple[str, str]]:
 
 
 def joined_files(overrides: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Joins ``data.train=a.en data.train=a.de``, to which a shell expands ``data.train=a.{en,de}``."""
+    """Joins ``data.train=a.en data.train=a.de``, to which a shell expands ``data.train=a.{en,de}``; of others the last wins."""
     joined: list[tuple[str, str]] = []
     for key, text in overrides:
         before = joined[-1] if joined else ("", "")
         is_pair = (
             key in ("data.train", "data.validation", "data.test")
             and before[0] == key
-            and not any("," in each for each in (before[1], text))
+            and before[1] != text
+            and _PAIR.fullmatch(f"{before[1]},{text}")
         )
         joined[-1 if is_pair else len(joined) :] = [(key, f"{before[1]},{text}" if is_pair else text)]
     return joined
