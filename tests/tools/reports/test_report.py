@@ -1,12 +1,14 @@
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from transformer_jax.__main__ import main
-from transformer_jax.config import DataError
+from transformer_jax.config import DataError, from_dict
 from transformer_jax.tools.reports.run_folders import short_names
+from transformer_jax.tools.reports.run_report import different_text
 from transformer_jax.tools.reports.run_summary import summarize
 
 RECORDS = [
@@ -77,9 +79,26 @@ def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(m
     assert "b hides a: equal curves." in (tmp_path / "out" / "report.md").read_text()
     make_run("runs/c", {"data": {**text, "directory": "/data/new"}, "training": {"validation_sentences": 9}}, RECORDS)
     assert main(report) == 0
-    differ = "The runs differ in data.directory, training.validation_sentences: scores on different text"
+    differ = "The runs differ in data.directory, training.validation_sentences: their scores, and so"
     assert differ in capsys.readouterr().out
     assert differ in (tmp_path / "out" / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("task", "data", "others", "differ"),
+    [
+        ("language_model", {"train": "/a"}, {"seed": 1}, ""),
+        ("language_model", {"train": "/a"}, {"train": "/b", "seed": 1}, "data.train"),
+        ("language_model", {"train": "/a", "validation": "/c"}, {"train": "/b"}, ""),
+        ("language_model", {"train": "/a"}, {"evaluation_stride": 8}, "data.evaluation_stride"),
+        ("translation", {"directory": "/a", "held_out": 9.0}, {"seed": 1}, "data.seed"),
+    ],
+)
+def test_only_settings_that_change_the_scored_text_make_scores_incomparable(task, data, others, differ):
+    data = {"source": "text", **data}
+    configs = [from_dict({"task": task, "data": each}) for each in (data, {**data, **others})]
+    found = different_text([SimpleNamespace(config=each) for each in configs])
+    assert [each.partition(":")[0] for each in found] == [f"The runs differ in {differ}"] * bool(differ)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from transformer_jax.config import ConfigError, ExperimentConfig, Metric, flatten
-from transformer_jax.config.data import NAMED_SOURCES
 from transformer_jax.config.evaluation import TOKENIZER_KEY
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.data.sentence_pairs import did_you_mean
@@ -33,26 +33,26 @@ MEANING = (
     "tokens per second. Time is the total in goodput.json. An empty cell is not known, or not yet."
 )
 
-# Settings that decide which text a validation scores; a generated validation split depends on no seed.
+# Settings that decide which text a validation scores, and how; a generated validation split depends on no seed.
 SCORED_TEXT = frozenset(
     {
         "data.source",
         "data.directory",
         "data.name",
         "data.documents",
-        "data.held_out",
         "data.generated_sentences",
         "data.source_language",
         "data.target_language",
         "data.generated_words",
         "data.validation_split",
         "data.validation",
+        "data.evaluation_stride",
         "training.validation_sentences",
         TOKENIZER_KEY,
     }
 )
-# Further ones if pairs of the training text are held out for validation.
-HELD_OUT_TEXT = frozenset({"seed", "data.seed", "data.train", "data.train_split"})
+# Further ones if a part of the training text is held out for validation; a seed chooses pairs, but not documents.
+HELD_OUT_TEXT = frozenset({"seed", "data.seed", "data.train", "data.train_split", "data.held_out"})
 
 
 def run_report(runs: Sequence[RunSummary], curves: tuple[Picture | str, ...]) -> Document:
@@ -127,17 +127,26 @@ def signs_of_runs(runs: Sequence[RunSummary]) -> list[str]:
 
 
 def different_text(runs: Sequence[RunSummary]) -> list[str]:
-    """A warning, unless the settings say that all runs were scored on the same text."""
+    """A warning, unless the settings say that all runs were scored on the same text, in the same way."""
     configs = [run.config for run in runs]
     if len({config.task for config in configs}) > 1:
         return ["The runs have different tasks: their scores are not comparable; each task is listed separately."]
     deciding = SCORED_TEXT
-    if any(getattr(config.data, "held_out", 0) and config.data.source in NAMED_SOURCES for config in configs):
-        same_seed = len({config.data_seed for config in configs}) == 1
+    if held_out := [config for config in configs if _holds_out(config.data)]:
+        same_seed = not held_out[0].data.has_pairs or len({config.data_seed for config in configs}) == 1
         deciding |= HELD_OUT_TEXT - ({"seed", "data.seed"} if same_seed else set())
     differ = [key for key in differing_settings(configs) if key in deciding]
-    words = "scores on different text are not comparable, and neither is the order here."
+    words = "their scores, and so the order here, are not comparable."
     return [f"The runs differ in {', '.join(differ)}: {words}"] if differ else []
+
+
+def _holds_out(data: Any) -> bool:
+    """Whether validations score a part of the training text."""
+    if not getattr(data, "held_out", 0):
+        return False
+    if data.source == "mixture":
+        return any(map(_holds_out, data.corpora.values()))
+    return data.source == "text" and not data.validation and (data.has_pairs or bool(data.train))
 
 
 def differing_settings(configs: Sequence[ExperimentConfig]) -> dict[str, list[str]]:
