@@ -118,3 +118,21 @@ def test_stated_settings_stay_and_count():
     assert wide.settings["batching.tokens_per_update"] == 512 * 8
     for said in ("data.documents=paragraphs", "context of 32 tokens", "77 updates"):
         assert said in found.sentence
+    shape = {"model.d_model": 128, "model.num_layers": 2, "tokenizer.vocabulary_size": 2000}
+    deep = plan_language_model(text_of(2e6), 1200, FLOPS, {**shape, "model.d_ff": 4096})
+    assert deep.settings["model.d_ff"] == 4096 and "2.5 million parameters" in deep.sentence
+    assert deep.seconds > 2 * plan_language_model(text_of(2e6), 1200, FLOPS, shape).seconds
+    untied = plan_language_model(text_of(2e6), 1200, FLOPS, {**shape, "model.d_ff": 4096, "model.tying": "none"})
+    assert "2.7 million parameters" in untied.sentence
+
+
+def test_stated_batches_of_word_vectors_count():
+    text = text_of(2e6)
+    planned = plan_word_vectors(text, 600, FLOPS).settings["training.num_updates"]
+    stated = {"batching.rows": 4, "batching.row_length": 16, "batching.blocks_per_update": 8, "tokenizer.min_count": 1}
+    found = plan_word_vectors(text, 600, FLOPS, stated)
+    assert {key: found.settings[key] for key in stated} == stated
+    assert found.settings["training.num_updates"] == int(15 * text.words / (4 * 16 * 8)) > 2 * planned
+    assert "all words" in found.sentence and "(15.0 epochs)" in found.sentence
+    tiny = plan_word_vectors(text_of(1e3), 600, FLOPS, {"batching.row_length": 8}).settings
+    resolve("word_vectors:text", [("data.train", "a"), *((key, str(value)) for key, value in tiny.items())])

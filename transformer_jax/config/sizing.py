@@ -297,7 +297,7 @@ class TextStatistics(NamedTuple):
 
 
 class DecoderOnlySize(NamedTuple):
-    """A decoder-only Transformer and its batches."""
+    """A decoder-only Transformer and its batches; ``d_ff`` is 4 ``d_model`` unless it is stated."""
 
     num_layers: int
     d_model: int
@@ -306,10 +306,12 @@ class DecoderOnlySize(NamedTuple):
     context_length: int
     learning_rate: float
     tokens_per_update: int
+    d_ff: int = 0
 
     @property
     def parameters(self) -> int:
-        return 12 * self.num_layers * self.d_model**2 + self.vocabulary_size * self.d_model
+        layer = 4 * self.d_model**2 + 2 * self.d_model * self.d_ff
+        return self.num_layers * layer + self.vocabulary_size * self.d_model
 
 
 DECODER_ONLY_SIZES = (
@@ -328,6 +330,7 @@ KEYS_OF_DECODER_ONLY = {
     "context_length": "batching.context_length",
     "learning_rate": "optimizer.learning_rate",
     "tokens_per_update": "batching.tokens_per_update",
+    "d_ff": "model.d_ff",
 }
 
 
@@ -359,7 +362,6 @@ def plan_language_model(
     settings = {KEYS_OF_DECODER_ONLY[name]: value for name, value in size._asdict().items()} | {
         "data.documents": text.documents_are,
         "tokenizer.kind": kind,
-        "model.d_ff": 4 * size.d_model,
         "model.max_positions": size.context_length,
         "model.dropout": dropout,
         "model.embedding_dropout": dropout / 2,
@@ -370,10 +372,11 @@ def plan_language_model(
         **update_intervals(updates, TEXT_VALIDATIONS, TEXT_MIN_BETWEEN),
     }
     seconds = (TEXT_START_UP + updates * each) / speed
+    separate = size.vocabulary_size * size.d_model * (stated.get("model.tying") == "none")
     pieces = "bytes" if kind == "byte" else f"{size.vocabulary_size:,} pieces"
     sentence = (
-        f"{text.text()}: {size.parameters / 1e6:.1f} million parameters, vocabulary of {pieces}, context of "
-        f"{size.context_length} tokens, dropout {stated.get('model.dropout', dropout)}, {updates:,} updates "
+        f"{text.text()}: {(size.parameters + separate) / 1e6:.1f} million parameters, vocabulary of {pieces}, "
+        f"context of {size.context_length} tokens, dropout {stated.get('model.dropout', dropout)}, {updates:,} updates "
         f"({epochs:.1f} epochs), {minutes_of_this_cpu(seconds)}"
     )
     return Plan(settings, seconds, sentence)
@@ -401,7 +404,8 @@ def _with_stated(size: DecoderOnlySize, stated: Mapping[str, Any]) -> DecoderOnl
     size = size._replace(**{name: stated[key] for name, key in KEYS_OF_DECODER_ONLY.items() if key in stated})
     least = 0 if "batching.tokens_per_update" in stated else TextBatchingConfig.row_multiple * size.context_length
     heads = size.num_heads if "model.num_heads" in stated else math.gcd(size.num_heads, size.d_model)
-    return size._replace(tokens_per_update=max(size.tokens_per_update, least), num_heads=heads)
+    width = size.d_ff or 4 * size.d_model
+    return size._replace(tokens_per_update=max(size.tokens_per_update, least), num_heads=heads, d_ff=width)
 
 
 TRANSLATION_KEYS = (*plan_translation(CorpusStatistics(10, 10), 1e9, 1e12).settings, "training.budget_seconds")

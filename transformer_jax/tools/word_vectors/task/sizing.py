@@ -31,29 +31,32 @@ def plan_word_vectors(
     text = text.divided(stated)
     words = text.words if text.has_words else text.tokens
     dimension = stated.get("model.d_model") or (300 if words >= 1e8 else 100 if words >= 2e6 else 50)
-    rows = _power_of_two(words / TEXT_OF_A_BLOCK / ROW_LENGTH, MAX_ROWS)
-    blocks = _power_of_two(words / MIN_UPDATES_OF_AN_EPOCH / (rows * ROW_LENGTH), MAX_BLOCKS)
+    length = stated.get("batching.row_length", ROW_LENGTH)
+    rows = stated.get("batching.rows") or _power_of_two(words / TEXT_OF_A_BLOCK / length, MAX_ROWS)
+    blocks = _power_of_two(words / MIN_UPDATES_OF_AN_EPOCH / (rows * length), MAX_BLOCKS)
     # An update has at least SPANS_IN_UPDATE spans, which are longer than a window.
-    blocks = max(blocks, 4 if rows == 1 else 1)
-    words_of_update = rows * ROW_LENGTH * blocks
+    blocks = stated.get("batching.blocks_per_update") or max(blocks, -(-4 * ROW_LENGTH // (rows * length)))
+    words_of_update = rows * length * blocks
     each = OPERATIONS_OF_A_WORD * dimension * words_of_update
     most = max((5 if words >= 1e7 else 15) * words / words_of_update, MIN_UPDATES)
     updates = text_updates(stated, budget_seconds, each, most, speed)
+    least = stated.get("tokenizer.min_count") or (5 if words >= 1e6 else 3 if words >= 1e5 else 2)
     settings = {
         "data.documents": text.documents_are,
         "tokenizer.kind": "lower_word" if text.has_words else "bpe",
         "tokenizer.vocabulary_size": 1_000_000 if text.has_words else text.pieces(8000),
-        "tokenizer.min_count": 5 if words >= 1e6 else 3 if words >= 1e5 else 2,
+        "tokenizer.min_count": least,
         "batching.rows": rows,
-        "batching.row_length": ROW_LENGTH,
+        "batching.row_length": length,
         "batching.blocks_per_update": blocks,
         "model.d_model": dimension,
         **update_intervals(updates, TEXT_VALIDATIONS, TEXT_MIN_BETWEEN),
     }
     seconds = (TEXT_START_UP + updates * each) / speed
+    kept = f"words of at least {least} occurrences" if least > 1 else "all words"
     sentence = (
-        f"{text.text()}: {dimension} dimensions, words of at least {settings['tokenizer.min_count']} occurrences, "
-        f"{updates:,} updates ({updates * words_of_update / max(words, 1):.1f} epochs), {minutes_of_this_cpu(seconds)}"
+        f"{text.text()}: {dimension} dimensions, {kept}, {updates:,} updates "
+        f"({updates * words_of_update / max(words, 1):.1f} epochs), {minutes_of_this_cpu(seconds)}"
     )
     return Plan(settings, seconds, sentence)
 
