@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -129,7 +130,7 @@ def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
     if not all(size.isdigit() and int(size) for size in sizes) or len(set(sizes)) < len(sizes):
         raise ConfigError(f"--sizes: {','.join(sizes)}: give whole numbers from 1, each once, as in 1,2")
     base = resolve(recipe, overrides)
-    metrics = {each.name: each for each in base.metrics if not each.needs}
+    metrics = {each.name: each for each in base.metrics if not each.needs or attrgetter(each.needs)(base)}
     if values.metric and values.metric not in metrics:
         raise ConfigError(f"--metric: {values.metric!r} is not measured here; one of {', '.join(metrics)}")
     if values.budget:

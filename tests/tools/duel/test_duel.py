@@ -13,7 +13,8 @@ from run_settings import tiny_settings
 from tools.sweeps.studies import PretendedTraining
 
 from transformer_jax.__main__ import main
-from transformer_jax.commands import duel
+from transformer_jax.commands import duel, flags
+from transformer_jax.commands.registry import load_command
 from transformer_jax.config import ConfigError
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.runs.run import TrainingDiverged
@@ -96,6 +97,17 @@ def test_what_it_refuses(arguments, message, tmp_path, capsys):
     assert main(["duel", f"--config={QUICKSTART}", f"--workdir={tmp_path / 'duel'}", *arguments]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "duel").exists()
+
+
+def test_word_vectors_are_compared_by_analogies_where_test_sets_are_named(tmp_path, capsys):
+    arguments = ["duel", "--config=word_vectors:quick", "--ideas=model.window=6", f"--workdir={tmp_path / 'duel'}"]
+    assert main([*arguments, "--metric=analogies"]) == 2
+    assert "--metric: 'analogies' is not measured here; one of loss" in capsys.readouterr().err
+    values = flags.parse(
+        load_command("duel").flags, [*arguments[1:], "--metric=analogies", "--config.data.test_sets=sets"]
+    )
+    _, metric = duel._checked(values)
+    assert metric.key == "validation/analogies"
 
 
 def planned(tmp_path, monkeypatch, equal="flops", budget="", ideas=("rope",), tune="", recipe=QUICKSTART):
