@@ -18,7 +18,7 @@ from transformer_jax.config.sizing import seconds_of
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.tasks.sizing import require_sizes
 from transformer_jax.tools.duel.contenders import BASE, EQUAL, OFF, Contender, read_contenders
-from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
+from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, require_comparable
 from transformer_jax.tools.sweeps.workers import PARENT, end_with_parent, gpu_environments, gpus, share_cores
 
 if TYPE_CHECKING:
@@ -144,6 +144,8 @@ def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
     for name in sorted(name for name, value in overrides if name in fixed and not (name in OFF and value == "0")):
         raise ConfigError(f"--config.{name}: a duel sets it itself; leave it out")
     contenders = read_contenders(recipe, overrides, values.ideas, [int(size) for size in sizes])
+    metric = metrics[values.metric or base.selection.name]
+    tuned = [key if "." in key else f"optimizer.{key}"] if values.tune else []
     chosen = {"seed", "training.num_updates", *OFF} | ({"model.d_ff"} if values.equal == "parameters" else set())
     own = [each for each in contenders if each.size == 1] or read_contenders(recipe, overrides, values.ideas, [1])
     every = "training.evaluate_every"
@@ -153,7 +155,11 @@ def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
         stated = {**dict(overrides), **each.settings}
         if every in stated and not read_value(every, stated[every]):
             raise ConfigError(f"{every}: {each.name} has 0, and a duel compares validations; leave it out")
-    return contenders, metrics[values.metric or base.selection.name]
+        try:
+            require_comparable(metric, [*each.settings, *tuned], base)
+        except ConfigError as error:
+            raise ConfigError(f"--ideas: {each.name}: {error}") from None
+    return contenders, metric
 
 
 def _plan_in_process(values: flags.Values, workdir: Path) -> int:

@@ -1,7 +1,7 @@
 """Metrics of validations, and settings of the scores of translations."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -28,16 +28,16 @@ class Metric(NamedTuple):
     """A metric of validations.
 
     ``title``: name in tables, if not ``name`` in words. ``digits``: decimals that distinguish runs.
-    ``is_independent_of_tokenizer``: whether it compares runs with different tokenizers, unlike a loss per token. ``needs``: the
-    setting, if any, that enables it.
+    ``needs``: the setting, if any, that enables it. ``defined_by``: settings, or blocks of them, that change what it measures: in
+    runs that differ in them it is not comparable, such as a loss per token if their tokenizers differ.
     """
 
     name: str
     direction: Literal["maximize", "minimize"]
     title: str = ""
     digits: int = 4
-    is_independent_of_tokenizer: bool = True
     needs: str = ""
+    defined_by: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -50,6 +50,10 @@ class Metric(NamedTuple):
     def key(self) -> str:
         """The name in the log of a run: ``validation/bleu``."""
         return f"validation/{self.name}"
+
+    def changed_by(self, keys: Iterable[str]) -> list[str]:
+        """The settings among ``keys`` that change what it measures."""
+        return [key for key in keys if any(f"{key}.".startswith(f"{each}.") for each in self.defined_by)]
 
     def value_in(self, metrics: Mapping[str, float]) -> float:
         """Its value among the ``metrics`` of an evaluation; raises ConfigError if they lack it."""

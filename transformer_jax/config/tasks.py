@@ -52,8 +52,8 @@ class TaskSettings(NamedTuple):
 
 
 LOSSES = (
-    Metric("loss", "minimize", is_independent_of_tokenizer=False),
-    Metric("perplexity", "minimize", digits=3, is_independent_of_tokenizer=False),
+    Metric("loss", "minimize", defined_by=("tokenizer",)),
+    Metric("perplexity", "minimize", digits=3, defined_by=("tokenizer",)),
 )
 
 register("task", "translation")(

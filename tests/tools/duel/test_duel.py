@@ -89,6 +89,10 @@ def test_ideas_become_settings(tmp_path):
         ),
         (["--ideas=training.evaluate_every=0"], "evaluate_every=0 has 0, and a duel compares validations"),
         (["--ideas=model.d_ff=64", "--equal=parameters"], "a duel sets model.d_ff itself"),
+        (
+            ["--ideas=rope,tokenizer.vocabulary_size=900", "--metric=loss"],
+            "loss is not comparable between runs that differ in tokenizer.vocabulary_size; take validation/bleu",
+        ),
         (["--ideas=rope", "--config.seed=7"], "--config.seed: a duel sets it itself"),
         (["--ideas=rope", "--config=text"], "duel: --config=text gets its sizes from a budget in train only"),
     ],
@@ -222,11 +226,11 @@ def test_the_feed_forward_width_matches_parameters(tmp_path, monkeypatch):
         planned(tmp_path, monkeypatch, "parameters", ideas=("model.d_model=64",), recipe=recipe)
 
 
-def test_ideas_without_an_ended_run_are_in_the_correction(monkeypatch):
-    names = "base", "rope", "alibi", "shaw"
-    plan = {name: Planned(Contender(name, 1, {}, {}), COST, 200, {}, []) for name in names}
+def ended_duel(monkeypatch, ideas):
+    """The plan, and the results of the first two contenders, whose BLEU and loss are the same numbers."""
+    plan = {name: Planned(Contender(name, 1, settings, {}), COST, 200, {}, []) for name, settings in ideas.items()}
     plan = Plan(QUICKSTART, [], "flops", "", "", "validation/bleu", planned=plan)
-    values = zip(("base", "rope") * 3, (0, 0, 1, 1, 2, 2), (30.0, 31.0, 31.0, 32.1, 32.0, 33.2), strict=True)
+    values = zip([*ideas][:2] * 3, (0, 0, 1, 1, 2, 2), (30.0, 31.0, 31.0, 32.1, 32.0, 33.2), strict=True)
     trials = [
         TrialRow(0, "complete", value, 200, {"row": row, "seed": seed}, 1.0, "", "", {}) for row, seed, value in values
     ]
@@ -236,7 +240,19 @@ def test_ideas_without_an_ended_run_are_in_the_correction(monkeypatch):
         return FinishedRun(trial.point["seed"], "", "", measured, None)
 
     monkeypatch.setattr(results, "finished_run", ended)
-    base, rope = results_of(plan, TASKS["translation"].selection, trials)
+    return plan, *results_of(plan, TASKS["translation"].selection, trials)
+
+
+def test_the_loss_of_another_tokenizer_is_not_compared(monkeypatch, tmp_path):
+    ideas = {"base": {}, "small": {"tokenizer.vocabulary_size": "900"}}
+    plan, base, small = ended_duel(monkeypatch, ideas)
+    assert (small.tests[0].mean, small.tests[1], small.reached, base.reached) == (pytest.approx(1.1), None, None, 200)
+    write_duel_report(plan, [base, small], TASKS["translation"].selection, "", 0, None, tmp_path)
+    assert "| not comparable |" in (tmp_path / "report.md").read_text()
+
+
+def test_ideas_without_an_ended_run_are_in_the_correction(monkeypatch):
+    _, base, rope = ended_duel(monkeypatch, {"base": {}, "rope": {}, "alibi": {}, "shaw": {}})
     assert rope.adjusted[0] == pytest.approx(3 * rope.tests[0].p)
     assert (base.name, rope.verdict[:5]) == ("base", "helps")
 

@@ -70,6 +70,10 @@ def test_the_command_line_changes_the_metric_unless_the_file_states_one(tmp_path
         ('sampler="tpe"', "needs a space to choose from, and trials=N"),
         ("trials=3", "a grid has one trial per point"),
         ('overrides={"training.evaluate_every": 0}, seeds=(0,)', "training.evaluate_every: 0, so validation/bleu is"),
+        (
+            'metric="validation/loss", rows={"a": {}, "b": {"tokenizer.vocabulary_size": 900}}',
+            "loss is not comparable between runs that differ in tokenizer.vocabulary_size; take validation/bleu",
+        ),
         ('rows={"a,b": {}}', "'a,b' has a comma"),
         ('seeds=(0,), space={"seed": Choice(1)}', "both set the seed"),
         ('space={"model.dropout": Choice(0.1, 0.1)}', "each once"),

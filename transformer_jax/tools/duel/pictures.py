@@ -40,7 +40,8 @@ def draw_forest(results: Sequence[Result], metric: Metric, path: Path) -> Path |
         axes.grid(axis="y", visible=False)
         for row, idea in enumerate(ideas):
             base, test = bases[idea.size], idea.tests[0 if key == metric.key else 1]
-            assert test is not None
+            if test is None:
+                continue
             finals, color = base.finals(key), LINE_COLORS[row % len(LINE_COLORS)]
             if len(finals) > 1:
                 floor = stdev(finals)
@@ -71,7 +72,8 @@ def draw_duel_curves(results: Sequence[Result], metric: Metric, path: Path) -> P
         lines: dict[str, Sequence[npt.ArrayLike]] = {}
         bands: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         # The base comes last, on top: an idea that changes nothing has the same curve.
-        for each in sorted((each for each in drawn if each.size == size), key=lambda each: each.is_base):
+        shown = [each for each in drawn if each.size == size and (key != LOSS or each.is_loss_comparable)]
+        for each in sorted(shown, key=lambda each: each.is_base):
             curve = each.curve(key)
             means = np.array([fmean(values) for values in curve.values()])
             spreads = np.array([stdev(values) if len(values) > 1 else 0.0 for values in curve.values()])

@@ -22,7 +22,8 @@ METHOD = (
     "adjusted by Holm for all ideas; an idea helps or hurts if it is below 0.05. Effect: the difference over the noise floor, "
     "which is the standard deviation of the base between seeds. Reached: updates at which the mean validation loss is the "
     "final one of the base, interpolated between validations. Failed runs, diverged or ended by an error, are counted, and "
-    "leave the pair of their seed out of the test."
+    "leave the pair of their seed out of the test. The loss is not comparable where an idea changes what it measures, such as "
+    "a loss per token with another tokenizer."
 )
 BUDGETS = {
     "flops": "The runs of an idea have the FLOPs of the base's runs: the more an update has, the fewer updates.",
@@ -123,12 +124,17 @@ def _differences(results: Sequence[Result], metric: Metric) -> Table:
     for each in results:
         cells = [each.name, str(len(each.sound))]
         for (key, _, digits), test, p in zip(both, each.tests, each.adjusted, strict=False):
+            if key == LOSS and not each.is_loss_comparable:
+                cells += ["", "not comparable", ""]
+                continue
             finals = each.finals(key)
             cells.append(f"{fmean(finals):.{digits}f}" if finals else "")
             interval = f" [{test.low:+.{digits}f}, {test.high:+.{digits}f}]" if test else ""
             cells.append(f"{test.mean:+.{digits}f}{interval}" if test else "")
             cells.append("" if test is None else f"{p:.3f}" if p >= 0.001 else "< 0.001")
-        reached = "never" if each.reached is None else f"{each.reached:,.0f} of {each.planned.updates:,}"
+        reached = "never" if each.is_loss_comparable else ""
+        if each.reached is not None:
+            reached = f"{each.reached:,.0f} of {each.planned.updates:,}"
         rows.append((*cells, "" if each.effect is None else f"{each.effect:+.1f}", reached, f"{each.failures}"))
     return Table(headings, tuple(rows))
 

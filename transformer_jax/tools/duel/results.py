@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from transformer_jax.config import Metric
+from transformer_jax.config import Metric, resolve
 from transformer_jax.runs.goodput import TRAINING
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tools.duel.contenders import BASE
@@ -46,6 +46,7 @@ class Result(NamedTuple):
 
     ``adjusted``: p of both by Holm over all ideas. ``effect``: the mean difference of the metric over the noise floor.
     ``reached``: updates at which the mean loss reaches the final one of the base; None if it does not.
+    ``is_loss_comparable``: whether the idea leaves what the loss measures; otherwise the loss has no test.
     """
 
     planned: Planned
@@ -55,6 +56,7 @@ class Result(NamedTuple):
     effect: float | None = None
     reached: float | None = None
     verdict: str = ""
+    is_loss_comparable: bool = True
 
     @property
     def name(self) -> str:
@@ -120,10 +122,21 @@ def results_of(plan: Plan, metric: Metric, trials: Sequence[TrialRow]) -> list[R
     ended = [each for each in trials if each.has_ended and each.point.get(ROW) in runs]
     for trial in sorted(ended, key=lambda each: int(each.point[SEED])):
         runs[str(trial.point[ROW])].append(finished_run(trial, keys))
-    found = [Result(each, runs[name]) for name, each in plan.planned.items() if runs[name]]
+    loss = _loss_of(plan)
+    found = [
+        Result(each, runs[name], is_loss_comparable=not loss.changed_by(each.contender.settings))
+        for name, each in plan.planned.items()
+        if runs[name]
+    ]
     bases = {each.size: each for each in found if each.is_base}
     ideas = [each for each in found if not each.is_base and each.size in bases]
-    tests = [[paired_test(each.differences(bases[each.size], key)) for key in keys] for each in ideas]
+    tests = [
+        (
+            paired_test(each.differences(bases[each.size], metric.key)),
+            paired_test(each.differences(bases[each.size], LOSS)) if each.is_loss_comparable else None,
+        )
+        for each in ideas
+    ]
     # An idea without a test, or without an ended run, counts among the tests too.
     waiting = [1.0] * (sum(each.contender.idea != BASE for each in plan.planned.values()) - len(ideas))
     by_key = [holm([test.p if test else 1.0 for test in column] + waiting) for column in zip(*tests, strict=True)]
@@ -132,6 +145,12 @@ def results_of(plan: Plan, metric: Metric, trials: Sequence[TrialRow]) -> list[R
         judged.append(_judged(each._replace(tests=(first, second), adjusted=(p[0], p[1])), bases[each.size], metric))
     reached = [each._replace(reached=_reached(each, bases[each.size])) for each in judged]
     return sorted(reached, key=lambda each: (each.size, not each.is_base))
+
+
+def _loss_of(plan: Plan) -> Metric:
+    """The loss of the task of the recipe."""
+    base = resolve(plan.recipe, [(key, text) for key, text in plan.overrides])
+    return next((each for each in base.metrics if each.key == LOSS), Metric("loss", "minimize"))
 
 
 def _judged(idea: Result, base: Result, metric: Metric) -> Result:
@@ -148,7 +167,7 @@ def _judged(idea: Result, base: Result, metric: Metric) -> Result:
 def _reached(result: Result, base: Result) -> float | None:
     """By linear interpolation between validations of the mean over seeds."""
     finals = base.finals(LOSS)
-    if not finals:
+    if not finals or not result.is_loss_comparable:
         return None
     target, before = fmean(finals), (0, math.inf)
     for step, losses in result.curve(LOSS).items():

@@ -215,7 +215,7 @@ def draw_run_curves(runs: Sequence[RunSummary], chosen: Sequence[str], path: Pat
 def _evaluations_table(runs: Sequence[RunSummary]) -> Table:
     saved = [(run.name, each) for run in runs for each in run.evaluations]
     measured = {name for _, each in saved for name, value in each.metrics.items() if value is not None}
-    metrics = [each for each in _tasks_metrics(runs) if each.is_independent_of_tokenizer and each.name in measured]
+    metrics = [each for each in _tasks_metrics(runs) if not each.defined_by and each.name in measured]
     signature = ["signature"] if any(each.signature for _, each in saved) else []
     rows = [
         (
@@ -245,7 +245,7 @@ def _metrics_of(runs: Sequence[RunSummary]) -> list[Metric]:
 def _split_metrics(runs: Sequence[RunSummary]) -> list[tuple[str, Metric]]:
     """Splits on which a best checkpoint was evaluated, each with a metric that it has."""
     splits = sorted({saved.split for run in runs for saved in run.evaluations})
-    metrics = [metric for metric in _tasks_metrics(runs) if metric.is_independent_of_tokenizer]
+    metrics = [metric for metric in _tasks_metrics(runs) if not metric.defined_by]
     pairs = [(split, metric) for split in splits for metric in metrics]
     return [pair for pair in pairs if any(run.score_of_best(pair[0], pair[1].name) is not None for run in runs)]
 

@@ -9,7 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
-from transformer_jax.config import ConfigError, ExperimentConfig, Metric, resolve
+from transformer_jax.config import ConfigError, ExperimentConfig, Metric, flatten, resolve
 from transformer_jax.config.conversion import read_value, type_of
 from transformer_jax.config.errors import nearest
 from transformer_jax.config.plugins import call_in_file
@@ -217,6 +217,7 @@ def check(sweep: Sweep) -> None:
             expected = type_of(key)
             if type(read_value(key, str(value))) is not type(value) and not (expected is float and type(value) is int):
                 raise ConfigError(f"space, {key}: {value!r} does not fit a setting of type {expected.__name__}")
+    found: list[dict[str, object]] = []
     bounds: list[dict[str, Value]] = [{}, *({key: end} for key, values in sweep.space.items() for end in values.ends())]
     for point in sweep.points() if sweep.is_grid else bounds:
         try:
@@ -225,6 +226,24 @@ def check(sweep: Sweep) -> None:
             _require_measured(sweep.metric_key, settings)
         except ConfigError as error:
             raise ConfigError(f"{f'trial {point}' if point else 'overrides'}: {error}") from None
+        found.append(flatten(settings))
+    differ = sorted({key for each in found for key, value in each.items() if value != found[0].get(key)})
+    require_comparable(sweep.measured, differ, settings)
+
+
+def require_comparable(metric: Metric, differ: Sequence[str], settings: ExperimentConfig) -> None:
+    """Raises ConfigError if the metric is not comparable between runs that ``differ`` in these settings."""
+    changed = metric.changed_by(differ)
+    if changed:
+        others = [
+            f"{each.key} (with {each.needs})" if each.needs else each.key
+            for each in settings.metrics
+            if not each.changed_by(differ)
+        ]
+        remedy = f"take {' or '.join(others)}" if others else "leave them equal"
+        raise ConfigError(
+            f"metric: {metric.key} is not comparable between runs that differ in {', '.join(changed)}; {remedy}"
+        )
 
 
 def _require_measured(key: str, settings: ExperimentConfig) -> None:
