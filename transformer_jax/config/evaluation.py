@@ -28,8 +28,8 @@ class Metric(NamedTuple):
     """A metric of validations.
 
     ``title``: name in tables, if not ``name`` in words. ``digits``: decimals that distinguish runs.
-    ``needs``: the setting, if any, that enables it. ``defined_by``: settings, or blocks of them, that change what it measures: in
-    runs that differ in them it is not comparable, such as a loss per token if their tokenizers differ.
+    ``needs``: the setting, if any, that enables it. ``defined_by``: settings, or blocks of them, that change what it measures:
+    runs that differ in them are not comparable by it, as by a loss per token where tokenizers differ.
     """
 
     name: str

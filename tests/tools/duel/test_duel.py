@@ -104,9 +104,11 @@ def test_what_it_refuses(arguments, message, tmp_path, capsys):
 
 
 def test_word_vectors_are_compared_by_analogies_where_test_sets_are_named(tmp_path, capsys):
-    arguments = ["duel", "--config=word_vectors:quick", "--ideas=model.window=6", f"--workdir={tmp_path / 'duel'}"]
+    arguments = ["duel", "--config=word_vectors:quick", "--ideas=model.negatives=2", f"--workdir={tmp_path / 'duel'}"]
     assert main([*arguments, "--metric=analogies"]) == 2
     assert "--metric: 'analogies' is not measured here; one of loss" in capsys.readouterr().err
+    assert main(arguments) == 2
+    assert "negatives=2: metric: validation/loss is not comparable between runs" in capsys.readouterr().err
     values = flags.parse(
         load_command("duel").flags, [*arguments[1:], "--metric=analogies", "--config.data.test_sets=sets"]
     )

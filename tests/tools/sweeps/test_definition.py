@@ -74,6 +74,18 @@ def test_the_command_line_changes_the_metric_unless_the_file_states_one(tmp_path
             'metric="validation/loss", rows={"a": {}, "b": {"tokenizer.vocabulary_size": 900}}',
             "loss is not comparable between runs that differ in tokenizer.vocabulary_size; take validation/bleu",
         ),
+        (
+            'Sweep(config="word_vectors:quick", space={"model.negatives": Choice(2, 5)})',
+            r"loss is not comparable between runs that differ in model.negatives; take validation/analogies \(with data.test",
+        ),
+        (
+            'Sweep(config="word_vectors:quick", space={"data.subsample": LogUniform(1e-4, 1e-2)}, sampler="tpe", trials=2)',
+            "differ in data.subsample",
+        ),
+        (
+            'Sweep(config="parsing:quick", metric="validation/loss", space={"data.word_positions": Choice(False, True)})',
+            "differ in data.word_positions; take validation/f1",
+        ),
         ('rows={"a,b": {}}', "'a,b' has a comma"),
         ('seeds=(0,), space={"seed": Choice(1)}', "both set the seed"),
         ('space={"model.dropout": Choice(0.1, 0.1)}', "each once"),

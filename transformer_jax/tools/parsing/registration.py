@@ -5,7 +5,9 @@ from transformer_jax.config.evaluation import Metric
 from transformer_jax.config.model import RnnConfig, TransformerConfig
 from transformer_jax.config.plugins import register
 from transformer_jax.config.tasks import LOSSES, TaskSettings, imported
-from transformer_jax.tools.parsing.settings import ParserConfig, TreebankConfig, check_parsing
+from transformer_jax.tools.parsing.settings import FORM, ParserConfig, TreebankConfig, check_parsing
+
+SYMBOLS = "tokenizer", *(f"data.{name}" for name in FORM)
 
 register("task", "parsing")(
     TaskSettings(
@@ -14,7 +16,10 @@ register("task", "parsing")(
         {"transformer": TransformerConfig, "rnn": RnnConfig},
         ParserConfig,
         Metric("f1", "maximize", "F1", digits=2),
-        (Metric("exact_match", "maximize", "exact match", digits=2), *LOSSES),
+        (
+            Metric("exact_match", "maximize", "exact match", digits=2),
+            *(loss._replace(defined_by=SYMBOLS) for loss in LOSSES),
+        ),
         check_parsing,
         "transformer_jax.tools.parsing.task:ParsingTask",
     )

@@ -8,6 +8,8 @@ from transformer_jax.config.model import RnnConfig, TransformerConfig
 from transformer_jax.config.translation import DecodingConfig, check_translation
 
 LINEARIZATIONS = ("brackets", "top_down", "in_order")
+FORM = ("linearization", "part_of_speech", "word_positions")
+"""The settings of ``data`` that choose the symbols of a tree."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,7 @@ class TreebankConfig(DataConfig):
         require(self.source != "treebank" or bool(self.directory), "data.directory", problem)
 
     def text_settings(self) -> dict[str, object]:
-        form = ("linearization", "part_of_speech", "word_positions")
-        return super().text_settings() | {f"data.{name}": getattr(self, name) for name in form}
+        return super().text_settings() | {f"data.{name}": getattr(self, name) for name in FORM}
 
 
 @dataclass(frozen=True)

@@ -223,12 +223,12 @@ def check(sweep: Sweep) -> None:
         try:
             settings = sweep.settings(point)
             settings.check_new_run()
-            _require_measured(sweep.metric_key, settings)
+            metric = _measured(sweep.metric_key, settings)
         except ConfigError as error:
             raise ConfigError(f"{f'trial {point}' if point else 'overrides'}: {error}") from None
         found.append(flatten(settings))
     differ = sorted({key for each in found for key, value in each.items() if value != found[0].get(key)})
-    require_comparable(sweep.measured, differ, settings)
+    require_comparable(metric, differ, settings)
 
 
 def require_comparable(metric: Metric, differ: Sequence[str], settings: ExperimentConfig) -> None:
@@ -246,8 +246,8 @@ def require_comparable(metric: Metric, differ: Sequence[str], settings: Experime
         )
 
 
-def _require_measured(key: str, settings: ExperimentConfig) -> None:
-    """Raises ConfigError unless a run with these settings measures the metric."""
+def _measured(key: str, settings: ExperimentConfig) -> Metric:
+    """The metric of this key; raises ConfigError unless a run with these settings measures it."""
     metrics = {metric.key: metric for metric in settings.metrics}
     if key not in metrics:
         problem = f"{key} is not measured by task={settings.task} with these training.validation_metrics"
@@ -257,6 +257,7 @@ def _require_measured(key: str, settings: ExperimentConfig) -> None:
         raise ConfigError(f"{needed}: is not set, so {key} is never measured; set it")
     if not settings.training.evaluate_every:
         raise ConfigError(f"training.evaluate_every: 0, so {key} is never reported; set it")
+    return metrics[key]
 
 
 def _selection_key(recipe: str, overrides: Mapping[str, Value]) -> str:

@@ -14,13 +14,16 @@ from transformer_jax.tools.word_vectors.task.settings import (
     check_word_vectors,
 )
 
+# Settings of the model that choose the pairs, and the terms of their loss.
+TERMS = "kind", "output", "negatives", "window", "x_max", "alpha"
+
 register("task", "word_vectors")(
     TaskSettings(
         WordTextConfig,
         BlockConfig,
         {"skip_gram": Word2vecConfig, "cbow": Word2vecConfig, "glove": GloveConfig},
         NoDecodingConfig,
-        LOSSES[0],
+        LOSSES[0]._replace(defined_by=("tokenizer", "data.subsample", *(f"model.{name}" for name in TERMS))),
         (
             Metric("analogies", "maximize", needs="data.test_sets"),
             Metric("similarity", "maximize", needs="data.test_sets"),
