@@ -27,6 +27,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from transformer_jax.config import ConfigError, flatten
+from transformer_jax.config.checks import declared
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, Sweep, Value
 
 Answer = TypeVar("Answer")
@@ -189,8 +190,10 @@ def _require_same(study: optuna.Study, sweep: Sweep) -> None:
     except ConfigError:
         # The settings are valid only with a row or a point.
         settings = dict(sweep.overrides)
-    # Each machine has its own data and cache directories.
-    now |= {f"setting {key}": str(value) for key, value in settings.items() if not key.endswith("directory")}
+    # Each machine has its own paths of the data and the cache.
+    data = declared(type(sweep.settings(sweep.points()[0]).data)).items()
+    paths = {f"data.{name}" for name, each in data if each.facts.get("changeable") and not name.endswith("_split")}
+    now |= {f"setting {key}": str(value) for key, value in settings.items() if key not in paths}
     before = study.user_attrs.get(DEFINITION, {})
     for key in now:
         if before.get(key, now[key]) != now[key]:
