@@ -29,7 +29,7 @@ def draw_forest(results: Sequence[Result], metric: Metric, path: Path) -> Path |
     names = [each.name for each in ideas]
     left = 0.3 + LETTER * max(map(len, names))
     height = ROW * len(ideas) + 0.2
-    keys = dict.fromkeys((metric.key, LOSS))
+    keys = dict.fromkeys((metric.key, LOSS) if any(each.tests[1] for each in ideas) else (metric.key,))
     figure = canvas.blank_figure(left + len(keys) * (PANEL_WIDTH + 0.35), TOP + height + BOTTOM)
     for column, key in enumerate(keys):
         axes = canvas.add_panel(figure, left + column * (PANEL_WIDTH + 0.35), TOP, PANEL_WIDTH, height)
@@ -72,8 +72,11 @@ def draw_duel_curves(results: Sequence[Result], metric: Metric, path: Path) -> P
         lines: dict[str, Sequence[npt.ArrayLike]] = {}
         bands: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         # The base comes last, on top: an idea that changes nothing has the same curve.
-        shown = [each for each in drawn if each.size == size and (key != LOSS or each.is_loss_comparable)]
-        for each in sorted(shown, key=lambda each: each.is_base):
+        for each in sorted((each for each in drawn if each.size == size), key=lambda each: each.is_base):
+            if key == LOSS and not each.is_loss_comparable:
+                # Without a name in the legend; the other lines keep their colors.
+                lines[f"_{each.name}"] = [], []
+                continue
             curve = each.curve(key)
             means = np.array([fmean(values) for values in curve.values()])
             spreads = np.array([stdev(values) if len(values) > 1 else 0.0 for values in curve.values()])
