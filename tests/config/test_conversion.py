@@ -60,11 +60,16 @@ def test_text_is_read_by_the_type_of_the_setting_and_the_last_wins():
         assert apply_overrides({}, [("tokenizer.joint", word)]) == {"tokenizer": {"joint": True}}
 
 
-def test_two_files_are_a_pair_if_only_a_suffix_differs_and_the_last_wins_otherwise():
+def test_two_files_are_a_pair_if_only_a_suffix_or_language_differs_and_the_last_wins_otherwise():
     def train(*files):
         return apply_overrides({}, joined_files([("data.train", file) for file in files]))["data"]["train"]
 
-    for files in (["v1.0/a.b.en", "v1.0/a.b.de"], ["a.en.gz", "a.de.gz"], ["a.en.txt", "a.de.txt"]):
+    for files in (
+        ["v1.0/a.b.en", "v1.0/a.b.de"],
+        ["a.en.gz", "a.de.gz"],
+        ["a.en.txt", "a.de.txt"],
+        ["c/en.txt", "c/de.txt"],
+    ):
         assert train("x.tsv", *files) == ",".join(files)
         assert train(*files, "x.y") == "x.y"
     for files in (

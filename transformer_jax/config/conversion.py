@@ -36,8 +36,10 @@ RENAMED: dict[int, dict[str, str]] = {
 """By the last schema version with them: old keys, and their names in the next version."""
 REMOVED: dict[str, object] = {"decoding.shortlist": "", "decoding.diverse_groups": 1, "decoding.diversity": 0.5}
 """Removed settings, with the value that had no effect."""
-# a.en,a.de and a.en.gz,a.de.gz: two file names that differ in one suffix.
-_PAIR = re.compile(r"([^,]+)\.[^./, ]+((?:\.[^./, ]+)*),\1\.[^./, ]+\2")
+# a.en,a.de and a.en.gz,a.de.gz, two file names that differ in one suffix; or a/en.txt,a/de.txt, two languages.
+_PAIR = re.compile(
+    r"([^,]+)\.[^./, ]+((?:\.[^./, ]+)*),\1\.[^./, ]+\2|((?:[^,]*/)?)[a-z]{2}((?:\.[^/, ]+)?),\3[a-z]{2}\4"
+)
 # How versions without this block scored all languages.
 _AS_BEFORE = {"evaluation": {"bleu_tokenizer": "13a", "selection": "bleu"}}
 
