@@ -1,27 +1,48 @@
 """The batches that a translator gives to search."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
 from run_settings import tiny_settings
 
-from transformer_jax.config import MeshConfig, from_dict
+from transformer_jax.config import ConfigError, DataError, MeshConfig, from_dict
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import WordTokenizer
+from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.tasks.translation.objective import TranslationObjective
 from transformer_jax.tasks.translation.translator import Translator
 from transformer_jax.training.sharding import make_mesh
 
 
+MESH = make_mesh(MeshConfig(1, 1, 1), jax.devices()[:1])
+TOKENIZERS = TokenizerPair(*2 * [WordTokenizer.train(["a b"], 64)])
+
+
 def test_search_stays_within_the_positions_of_the_model_and_rows_stay_few(tmp_path):
     config = from_dict(tiny_settings(tmp_path))
-    mesh = make_mesh(MeshConfig(1, 1, 1), jax.devices()[:1])
-    tokenizers = TokenizerPair(*2 * [WordTokenizer.train(["a b"], 64)])
-    model = TranslationObjective(config, 8, 8, mesh).model
+    model = TranslationObjective(config, 8, 8, MESH).model
     sources = [[5] * 40 + [2], *[[5, 2]] * 99]
     for longest, most in ((None, 64 + 4), (66, 66), (45, 45)):
-        batch, *others = Translator(model, tokenizers, config.decoding, mesh, longest).batches(sources, [])
+        batch, *others = Translator(model, TOKENIZERS, config.decoding, MESH, longest).batches(sources, [])
         assert batch.inputs.shape == (32, 64) and batch.indices.tolist() == list(range(32))
         # EOS is counted on neither side.
         assert (batch.max_length, batch.limits[0], batch.limits[1]) == (most, min(41 + 4, most), 2 + 4)
         assert [each.inputs.shape for each in others] == [(32, 64), (32, 64), (8, 64)]
         assert np.concatenate([each.indices for each in others]).tolist() == [*range(32, 100), *4 * [-1]]
+
+
+def test_a_prefix_that_no_translation_has_is_refused(tmp_path):
+    config = from_dict(tiny_settings(tmp_path))
+    size = TOKENIZERS.target.vocabulary_size
+    objective = TranslationObjective(config, size, size, MESH)
+    has_no_a = jnp.ones(size, bool).at[TOKENIZERS.target.encode("a")[0]].set(False)
+    constraint = Constraint(lambda ids, beams: (), lambda state, ids: (), lambda state: has_no_a[None, None])
+    translator = Translator(objective.model, TOKENIZERS, config.decoding, MESH, 9, constraint=constraint)
+    assert len(translator.prefix_ids("a " * 8)) == 8
+    with pytest.raises(ConfigError, match="prefix: 9 tokens leave none of the 9 positions .* at most 8 tokens"):
+        translator.prefix_ids("a " * 9)
+    params = objective.init_params(jax.random.key(0))
+    assert translator.translate(params, ["b", ""], prefix="b")[0][0].text.startswith("b")
+    with pytest.raises(DataError, match="line 2: no translation that begins with 'a' has a probability above 0"):
+        translator.translate(params, ["", "b"], prefix="a", name="line")

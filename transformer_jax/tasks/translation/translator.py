@@ -126,19 +126,24 @@ class Translator:
         translation. Every other translation begins with the tokens of ``prefix``, whose last word it may continue.
 
         Raises, before the search, ConfigError as ``prefix_ids`` does, and SentenceTooLong when a sentence is longer than
-        ``decoding.max_source_tokens``; the message has ``name`` and the number of the sentence, counted from ``first``.
+        ``decoding.max_source_tokens``; and DataError at a sentence that has no translation with the prefix. The message has
+        ``name`` and the number of the sentence, counted from ``first``.
         """
         nonempty, sources = encode_sources(
             self.tokenizers.source, sentences, self.decoding.max_source_tokens, name, first
         )
         done = {index: [NOTHING] for index, sentence in enumerate(sentences) if not sentence.strip()}
-        found = self._search(params, sources, num_results, self.prefix_ids(prefix))
+        prefix_ids = self.prefix_ids(prefix)
+        found = self._search(params, sources, num_results, prefix_ids)
 
         def in_order() -> Iterator[list[Translation]]:
             for index in range(len(sentences)):
                 while index not in done:
                     of_source, translations = next(found)
                     done[nonempty[of_source]] = translations
+                if prefix_ids and sentences[index].strip() and done[index] == [NOTHING]:
+                    problem = f"no translation that begins with {prefix!r} has a probability above 0"
+                    raise DataError(f"{name} {index + first}: {problem}; give another prefix or loosen the constraint")
                 yield done.pop(index)
 
         return in_order()
@@ -184,13 +189,17 @@ class Translator:
     def prefix_ids(self, prefix: str) -> list[int]:
         """The tokens of a prefix of translations, without white space at its end.
 
-        Raises ConfigError when they decode to other text, as where the vocabulary lacks a character.
+        Raises ConfigError when they decode to other text, as where the vocabulary lacks a character, and when they leave no
+        position of the model for EOS.
         """
         target = self.tokenizers.target
         ids = target.encode(prefix.rstrip())
         written = target.decode(ids)
         if prefix.strip() and (UNK_ID in ids or written.split() != prefix.split()):
             raise ConfigError(f"prefix: {prefix!r} is {written!r} in the vocabulary of this run; give text that it has")
+        if self._longest is not None and len(ids) >= self._longest:
+            problem = f"{len(ids)} tokens leave none of the {self._longest} positions of the model for EOS"
+            raise ConfigError(f"prefix: {problem}; give at most {self._longest - 1} tokens")
         return ids
 
     def _texts(self, found: Hypotheses, row: int) -> list[Translation]:
