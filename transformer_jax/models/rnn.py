@@ -126,7 +126,7 @@ class RnnSeq2Seq(EncoderDecoder):
         """Runs the encoder over source tokens [B, S]."""
         # Reversed, the encoder ends at the first words (Sutskever et al. 2014, section 3.3); attention sees the true order.
         reverse = mirrored if self.reverses_source else lambda array, _: array
-        embedded = self.source_embedding.embed(reverse(jnp.asarray(source.ids), source))
+        embedded = reverse(self.source_embedding.embed(jnp.asarray(source.ids)), source)
         hidden, states = self.encoder(self.sum_dropout(embedded, train=train), source, train=train)
         hidden = reverse(hidden, source)
         return RnnMemory(hidden, jnp.asarray(source.segments) != 0, states)
