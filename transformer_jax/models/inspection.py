@@ -255,8 +255,9 @@ def module_calls(model: nn.Module, params: PyTree, *inputs: PyTree) -> ModuleCal
         return result
 
     def forward(params: PyTree, *inputs: PyTree) -> PyTree:
+        # Where ``intermediates`` are mutable, the layers of every stack are bound, and so have a path.
         with nn.intercept_methods(record):
-            return call(model, params, "__call__", *inputs, train=False)
+            return call(model, params, "__call__", *inputs, train=False, mutable=["intermediates"])
 
     jax.eval_shape(forward, params, *inputs)
     return root

@@ -42,6 +42,8 @@ def test_shapes_stacks_and_residual_connections_of_the_base_model():
     other = architecture(resolve("configs/quickstart.py", settings)).source[-1]
     assert [block.sum_before for block in other.inner] == [1, 1]
     assert drawn.links == ((encoder.key, attention.key),)
+    stack = [("model.scan_layers", "True"), ("model.rematerialize", "full")]
+    assert architecture(resolve("configs/transformer_base.py", stack)) == drawn
 
 
 def test_the_drawing_is_xml_with_its_text_escaped(tmp_path):
