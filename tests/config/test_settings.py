@@ -88,6 +88,14 @@ NOT_BEGUN = [
     (LM + "decoding.length_penalty=1", "decoding.length_penalty: 1.0 has no effect here: decoding.beam_width=1 is"),
     ("model.normalization=rezero & model.norm=rmsnorm", "model.norm: rmsnorm has no effect here: model.normalization="),
     ("model.attention=cosine,qk_norm", "model.attention: cosine and qk_norm both normalize queries; choose one"),
+    (
+        LEARNED + "data.max_target_tokens=32 & model.max_positions=111 & batching.kind=packed",
+        "model.max_positions: 111 learned positions do not reach rows of 256 positions; use 256",
+    ),
+    (
+        LEARNED + "model.max_positions=256 & batching.width_multiple=96",
+        "model.max_positions: 256 learned positions do not",
+    ),
     ("optimizer.name=mup", "optimizer.name: mup needs a Transformer with model.initialization=mup"),
     ("optimizer.name=mup & model.kind=rnn", "optimizer.name: mup needs a Transformer with"),
     (

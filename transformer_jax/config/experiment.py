@@ -75,7 +75,7 @@ class ExperimentConfig:
 
         Blocks and settings of parts may have a method ``check_new_run(config)``.
         """
-        for block in (self.model, self.decoding, *self.parts.values()):
+        for block in (self.batching, self.model, self.decoding, *self.parts.values()):
             if check := getattr(block, "check_new_run", None):
                 check(self)
 

@@ -30,6 +30,7 @@ def source_batches(
     row_multiple: int = 1,
     max_rows: int | None = None,
     few_shapes: bool = False,
+    longest: int | None = None,
 ) -> Iterator[SourceBatch]:
     """Yields every sentence exactly once, longest first (memory runs out at once or never), never cut.
 
@@ -38,6 +39,7 @@ def source_batches(
     are rounded up in growing steps, and up to four times where less than ``MIN_BATCHES`` batches are left; free rows are
     filled with shorter sentences; only the last batch has fewer rows, a quarter, a sixteenth ..., as the search has when
     sentences leave it. With ``few_shapes`` there are at most two widths, each with one number of rows.
+    ``longest``: maximum length of a sequence of the model, which limits the widths; None: any.
 
     For ``[[5, 2], [6, 7, 2]]`` and 32 tokens: indices ``[1, 0]``, and two rows of 16 ids, ``[6, 7, 2, 0, ...]`` and
     ``[5, 2, 0, ...]``.
@@ -48,6 +50,7 @@ def source_batches(
         left = -(-(len(order) - start) // row_multiple)
         before, length = width, len(sources[order[start]])
         needed = one_of_two_widths(length, len(sources[order[0]])) if few_shapes else padded_width(length)
+        needed = needed if longest is None else max(min(needed, longest), length)
         few = MIN_BATCHES * rows_of_full_batch(max(width, 1), batch_tokens, max_rows=max_rows)
         is_few = not few_shapes and left < few
         width = width if is_few and needed <= width <= SHRINK * needed else needed

@@ -32,6 +32,14 @@ def test_averages_and_error_rates_are_of_every_head(translation):
     assert rates.shape == (1, 2) and set(rates.ravel()) <= {0.0, 0.5, 1.0}
 
 
+def test_a_search_stays_within_the_positions_of_the_model(tmp_path):
+    reader = TranslationReader(translation_run(tmp_path, positions="learned", max_positions=80))
+    ids, limit, capacity = reader._source("a " * 77 + "a")
+    assert (ids.shape, limit, capacity) == ((1, 80), 80, 80)
+    with pytest.raises(DataError, match="text 1: 80 tokens and EOS exceed the 80 positions of the model"):
+        reader.search("a " * 79 + "a", 0)
+
+
 def test_a_text_is_read_causally(language_model):
     reading = language_model.read("a dog", with_gradients=False)
     assert reading.translation is None and reading.importance == {}

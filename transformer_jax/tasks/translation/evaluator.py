@@ -273,10 +273,14 @@ def _entropy_shares(
     return found / jnp.maximum(jnp.sum(uniform * is_target.sum(axis=1)), 1e-6)
 
 
-def first_pairs(store: TokenStore, row_multiple: int) -> Batch | None:
-    """The first ``PAIRS`` pairs of at most one of ``WIDTHS`` tokens, in a batch of that width; None where all are longer."""
+def first_pairs(store: TokenStore, row_multiple: int, longest: int | None = None) -> Batch | None:
+    """The first ``PAIRS`` pairs of at most one of ``WIDTHS`` tokens, in a batch of that width; None where all are longer.
+
+    ``longest``: maximum length of a sequence of the model, which limits the width; None: any.
+    """
     longer_side = store.lengths(4 * PAIRS).max(axis=0)
     width = next((width for width in WIDTHS if np.mean(longer_side <= width) > 0.5), WIDTHS[-1])
+    width = min(width, longest or width)
     pairs = np.flatnonzero(longer_side <= width)[:PAIRS]
     if not len(pairs):
         return None

@@ -1,6 +1,5 @@
 """Translation as a task: training data, evaluation, scores and attention of given sentences."""
 
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -132,11 +131,7 @@ class TranslationTask(Task):
 
     @staticmethod
     def longest_row(config: ExperimentConfig) -> int:
-        batching = config.batching
-        longest = max(config.data.max_source_tokens, config.data.max_target_tokens) + 1
-        if batching.kind == "packed":
-            longest = max(longest, batching.packed_length)
-        return int(math.ceil(longest / batching.width_step) * batching.width_step)
+        return int(config.batching.widest_row(config.data))
 
     @staticmethod
     def new_objective(config: ExperimentConfig, vocabularies: tuple[int, int], mesh: Mesh) -> TranslationObjective:
@@ -144,8 +139,9 @@ class TranslationTask(Task):
 
     @staticmethod
     def decoding(config: ExperimentConfig, objective: TranslationObjective, length: int, mesh: Mesh) -> DecodingProgram:
-        width = length or padded_width(config.data.max_source_tokens + 1)
-        return translation_program(objective.model, config.decoding, width, mesh)
+        longest = objective.longest_sequence
+        width = length or padded_width(config.data.max_source_tokens + 1, longest)
+        return translation_program(objective.model, config.decoding, width, mesh, longest)
 
     @staticmethod
     def begin(config: ExperimentConfig, directory: RunDirectory) -> ExperimentConfig:
@@ -242,7 +238,8 @@ class TranslationTask(Task):
         """
         found = self.validator.evaluate(params, split, limit=limit)
         diagnostics = {"distinct_outputs": distinct_share([pair.source for pair in found.pairs], found.outputs)}
-        batch = first_pairs(self.validator.store(found.split), row_groups(self.mesh))
+        evaluated, longest = self.validator.store(found.split), self.objective.longest_sequence
+        batch = first_pairs(evaluated, row_groups(self.mesh), longest)
         entropy = None if batch is None else self._entropy(params, put_rows(batch, self.mesh))
         if entropy is not None:
             diagnostics["cross_attention_entropy"] = float(entropy)

@@ -16,7 +16,7 @@ from transformer_jax.config import ConfigError, DataError, DecodingConfig
 from transformer_jax.config.data import padded_width
 from transformer_jax.config.plugins import with_settings
 from transformer_jax.data.text_files import as_one_line
-from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
+from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.beam_search import (
     BeamState,
     DecodeStep,
@@ -126,27 +126,37 @@ class Translator:
         translation. Every other translation begins with the tokens of ``prefix``, whose last word it may continue.
 
         Raises, before the search, ConfigError as ``prefix_ids`` does, and SentenceTooLong when a sentence is longer than
-        ``decoding.max_source_tokens``; and DataError at a sentence that has no translation with the prefix. The message has
-        ``name`` and the number of the sentence, counted from ``first``.
+        ``decoding.max_source_tokens`` or the model allows; and DataError at a sentence that has no translation with the
+        prefix. The message has ``name`` and the number of the sentence, counted from ``first``.
         """
-        nonempty, sources = encode_sources(
-            self.tokenizers.source, sentences, self.decoding.max_source_tokens, name, first
-        )
+        nonempty, sources = self.encode_sources(sentences, name, first)
         done = {index: [NOTHING] for index, sentence in enumerate(sentences) if not sentence.strip()}
-        prefix_ids = self.prefix_ids(prefix)
-        found = self._search(params, sources, num_results, prefix_ids)
+        found = self._search(params, sources, num_results, self.prefix_ids(prefix))
 
         def in_order() -> Iterator[list[Translation]]:
             for index in range(len(sentences)):
                 while index not in done:
                     of_source, translations = next(found)
                     done[nonempty[of_source]] = translations
-                if prefix_ids and sentences[index].strip() and done[index] == [NOTHING]:
+                if prefix.strip() and sentences[index].strip() and done[index] == [NOTHING]:
                     problem = f"no translation that begins with {prefix!r} has a probability above 0"
                     raise DataError(f"{name} {index + first}: {problem}; give another prefix or loosen the constraint")
                 yield done.pop(index)
 
         return in_order()
+
+    def encode_sources(self, sentences: Sequence[str], name: str, first: int) -> tuple[list[int], list[list[int]]]:
+        """The indices of the sentences that are more than white space, and their tokens with EOS.
+
+        Raises SentenceTooLong as ``require_translatable`` does.
+        """
+        nonempty = [index for index, sentence in enumerate(sentences) if sentence.strip()]
+        encoded = self.tokenizers.source.encode_batch([sentences[index] for index in nonempty])
+        sources = [[*ids, EOS_ID] for ids in encoded]
+        lengths = np.zeros(len(sentences), np.int64)
+        lengths[nonempty] = [len(ids) for ids in sources]
+        require_translatable(lengths, self.decoding.max_source_tokens, name, first, self._longest)
+        return nonempty, sources
 
     def translate_ids(self, params: PyTree, sources: Sequence[list[int]]) -> list[list[Translation]]:
         """The best translation of each source, whose token ids end with EOS, and are not EOS alone."""
@@ -175,6 +185,7 @@ class Translator:
             row_multiple=groups,
             max_rows=max_rows,
             few_shapes=few_shapes_on(self.mesh) and len(sources) <= SENTENCES_OF_A_VALIDATION,
+            longest=self._longest,
         ):
             rows, width = ids.shape
             width = max(padded_width(MIN_SOURCE_COLUMNS, self._longest), width)
@@ -234,21 +245,6 @@ def init_cache(
     memory = call(model, params, "encode", Tokens.from_ids(source_ids), train=False)
     cache: DecodeCache = call(model, params, "init_cache", memory, beam_width=beam_width, max_length=capacity)
     return cache
-
-
-def encode_sources(
-    tokenizer: Tokenizer, sentences: Sequence[str], limit: int, name: str, first: int
-) -> tuple[list[int], list[list[int]]]:
-    """The indices of the sentences that are more than white space, and their tokens with EOS.
-
-    Raises SentenceTooLong as ``require_translatable`` does.
-    """
-    nonempty = [index for index, sentence in enumerate(sentences) if sentence.strip()]
-    sources = [[*ids, EOS_ID] for ids in tokenizer.encode_batch([sentences[index] for index in nonempty])]
-    lengths = np.zeros(len(sentences), np.int64)
-    lengths[nonempty] = [len(ids) for ids in sources]
-    require_translatable(lengths, limit, name, first)
-    return nonempty, sources
 
 
 def require_translatable(
@@ -320,10 +316,9 @@ class Sampler:
         The samples of a sentence depend only on the seed, its number (counted from ``first``) and its text. Fewer results are
         the first of more. A sample is cut at its length limit.
 
-        Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens``.
+        Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens`` or the model allows.
         """
-        tokenizer, limit = self._translator.tokenizers.source, self._translator.decoding.max_source_tokens
-        nonempty, sources = encode_sources(tokenizer, sentences, limit, name, first)
+        nonempty, sources = self._translator.encode_sources(sentences, name, first)
         results: list[list[Translation]] = [[NOTHING] for _ in sentences]
         for index, translations in self.samples(params, sources, [each + first - 1 for each in nonempty], num_results):
             results[nonempty[index]] = translations
@@ -413,10 +408,15 @@ def _step(model: Module, params_and_key: PyTree) -> DecodeStep:
     return step_beside_keys(step_of(model, params))
 
 
-def translation_program(model: Module, decoding: DecodingConfig, width: int, mesh: Mesh) -> DecodingProgram:
-    """Plain beam search over a full batch of sentences of ``width`` tokens, all translated to their length limit."""
-    batch_tokens = batch_tokens_on(mesh, decoding.batch_tokens)
-    rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), width + decoding.max_extra_tokens
+def translation_program(
+    model: Module, decoding: DecodingConfig, width: int, mesh: Mesh, longest: int | None = None
+) -> DecodingProgram:
+    """Plain beam search over a full batch of sentences of ``width`` tokens, all translated to their length limit.
+
+    ``longest``: maximum length of a sequence of the model; None: any.
+    """
+    batch_tokens, max_length = batch_tokens_on(mesh, decoding.batch_tokens), width + decoding.max_extra_tokens
+    rows, max_length = rows_of_full_batch(width, batch_tokens, row_groups(mesh)), min(max_length, longest or max_length)
     rules = Rules(decoding.beam_width, 1, decoding.length_penalty, stop=decoding.stop)
     choose = shard_map_rows(mesh)(plain_search(rules).choose)
 

@@ -66,7 +66,8 @@ class TranslationReader(_RunReader[TranslationTask]):
             target = trained.task.translator.translate(trained.params, [text], name="--text")[0][0].text
         ids, tokens = tokens_of_pair(trained.tokenizers, text, target)
         lengths = np.array([max(map(len, ids))])
-        require_translatable(lengths, trained.config.decoding.max_source_tokens, "--text")
+        limit, longest = trained.config.decoding.max_source_tokens, trained.config.model.longest_sequence
+        require_translatable(lengths, limit, "--text", longest=longest)
         return self._read(trained.params, text, target, tokens, ids, **options)
 
     @cached_property
@@ -93,12 +94,14 @@ class TranslationReader(_RunReader[TranslationTask]):
 
     def _source(self, text: str) -> tuple[np.ndarray, int, int]:
         """The padded source ids, the maximum length of the translation in tokens, and the capacity of its arrays."""
-        config = self.trained.config.decoding
+        config, longest = self.trained.config.decoding, self.trained.config.model.longest_sequence
         ids = [*self.trained.tokenizers.source.encode(text), EOS_ID]
-        require_translatable(np.array([len(ids)]), config.max_source_tokens, "text")
-        (batch,) = source_batches([ids], batch_tokens=1)
+        require_translatable(np.array([len(ids)]), config.max_source_tokens, "text", longest=longest)
+        (batch,) = source_batches([ids], batch_tokens=1, longest=longest)
         extra = config.max_extra_tokens
-        return batch.ids, int(limits_of(batch.ids, extra)[0]), batch.ids.shape[1] + extra
+        capacity = batch.ids.shape[1] + extra
+        capacity = min(capacity, longest or capacity)
+        return batch.ids, min(int(limits_of(batch.ids, extra)[0]), capacity), capacity
 
     def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
         """Statistics of every head over the first ``limit`` examples of a split of the run's data."""

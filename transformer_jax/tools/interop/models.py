@@ -98,7 +98,8 @@ class OpenedModel:
     def greedy(self, sources: Sequence[list[int]]) -> list[list[int]]:
         """The greedy translation of each source, both with EOS."""
         decoding = self.config.decoding.with_beams(1)
-        translator = Translator(self.model, self.tokenizers, decoding, self.mesh, parts=self.config.parts)
+        longest, parts = self.config.model.longest_sequence, self.config.parts
+        translator = Translator(self.model, self.tokenizers, decoding, self.mesh, longest, parts=parts)
         return [best[0].token_ids for best in translator.translate_ids(self.params, sources)]
 
     def logits(self, examples: Sequence[Example]) -> list[np.ndarray]:
