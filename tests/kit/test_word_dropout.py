@@ -5,9 +5,11 @@ import numpy as np
 
 from transformer_jax.array_types import EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.config import MeshConfig, from_dict, hyperparameters_of
+from transformer_jax.data.tokenizers import TokenizerPair
+from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.kit.word_dropout import WordDropoutSettings, word_dropout
 from transformer_jax.sequence_types import Batch, Tokens
-from transformer_jax.tasks.task import objective_of
+from transformer_jax.tasks.language_model.task import LanguageModelTask
 from transformer_jax.training.sharding import make_mesh
 
 IDS = np.random.default_rng(0).integers(4, 60, (40, 30)).astype(np.int32)
@@ -25,14 +27,20 @@ def test_tokens_become_unknown_at_the_rate_and_ends_stay():
         np.testing.assert_array_equal(side.segments, batch.source.segments)
 
 
-def test_the_labels_stay():
+def test_the_labels_stay_and_inspection_reads_the_same_tokens():
     model = {"d_model": 8, "d_ff": 8, "num_heads": 2, "num_layers": 1, "dropout": 0.0, "embedding_dropout": 0.0}
     values = {"task": "language_model", "tokenizer": {"kind": "byte"}, "model": model}
     config = from_dict(values | {"training": {"corruptions": "word_dropout"}, "parts": {"word_dropout": {"rate": 0.5}}})
-    objective = objective_of(config, make_mesh(MeshConfig(data=1), jax.devices()[:1]))
+    mesh = make_mesh(MeshConfig(data=1), jax.devices()[:1])
+    task = LanguageModelTask(config, TokenizerPair(*2 * [ByteTokenizer()]), mesh)
+    objective = task.objective
     params, batch, key = objective.init_params(jax.random.key(0)), Tokens.from_ids(IDS[:2, :8]), jax.random.key(1)
     sums = jax.jit(objective.loss)(params, batch, key, hyperparameters_of(config))
     read = word_dropout(WordDropoutSettings(0.5), batch, jax.random.fold_in(key, 0xC0))
+    inspected = jax.jit(task.activations)(params, batch, key, hyperparameters_of(config))
+    (hidden,) = inspected["decoder_norm"]["__call__"]
+    factors = objective.model.apply({"params": params}, read, method="factors", train=False)
+    np.testing.assert_allclose(hidden, factors.hidden, atol=1e-5)
     log_probs = jax.nn.log_softmax(objective.model.apply({"params": params}, read, train=False))
     expected = -np.take_along_axis(np.asarray(log_probs), batch.ids[..., None], -1).sum()
     np.testing.assert_allclose(sums.nll, expected, rtol=1e-5)

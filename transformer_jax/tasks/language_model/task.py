@@ -40,6 +40,7 @@ from transformer_jax.tasks.task import DataReport, DecodingProgram, WithoutOutpu
 from transformer_jax.tasks.text_task import TextTask
 from transformer_jax.tasks.texts import READING_TOKENS, TextAttention, TokenScores, token_log_probs, weights_by_kind
 from transformer_jax.tasks.training_loss import Objective
+from transformer_jax.training.corruptions import corrupted
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
 
@@ -263,7 +264,8 @@ class LanguageModelTask(TextTask):
         return jax.jit(self.objective.unsmoothed_loss, out_shardings=replicated(self.mesh))
 
     def activations(self, params: PyTree, batch: Tokens, key: Array, hyperparameters: Hyperparameters) -> PyTree:
-        return activations(self.objective.training_model(hyperparameters), params, batch, key=key)
+        read = corrupted(self.config, hyperparameters, batch, key)
+        return activations(self.objective.training_model(hyperparameters), params, read, key=key)
 
     def training_data(self) -> LanguageModelData:
         split, batching, seed = self.config.data.train_split, self.config.batching, self.config.data_seed

@@ -47,6 +47,7 @@ from transformer_jax.tasks.translation.evaluator import (
 from transformer_jax.tasks.translation.objective import EnsembleObjective, TranslationObjective
 from transformer_jax.tasks.translation.pairs import PairScorer, tokens_of_pair
 from transformer_jax.tasks.translation.translator import MinimumRiskTranslator, Translator, translation_program
+from transformer_jax.training.corruptions import corrupted
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
 
 MEASURED_PAIRS = 1000
@@ -228,7 +229,8 @@ class TranslationTask(Task):
         return tuple(found)
 
     def activations(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> PyTree:
-        return activations(self.objective.training_model(hyperparameters), params, *batch, key=key)
+        read = corrupted(self.config, hyperparameters, batch, key)
+        return activations(self.objective.training_model(hyperparameters), params, *read, key=key)
 
     def validate(self, params: PyTree, split: str, *, limit: int = 0) -> TranslationEvaluation:
         """Translates and scores a split as validations do, and measures whether the outputs depend on the source.
