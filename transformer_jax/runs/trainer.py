@@ -53,6 +53,7 @@ from transformer_jax.runtime.open_copies import address_of_checkpoints
 from transformer_jax.runtime.preemption import interruption
 from transformer_jax.tasks.run_tokenizers import tokenizers_for_training
 from transformer_jax.tasks.task import Task, TrainingData, objective_of, task_class
+from transformer_jax.training.loss_terms import without_loss_terms
 from transformer_jax.training.parameters import frozen_mask
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
 from transformer_jax.training.state import TrainState, count_parameters
@@ -338,7 +339,8 @@ def _write_run_files(
     save_tokenizers(task.tokenizers, directory.tokenizer)
     write_json(directory.data_report, data.report.content)
     devices = [str(device) for device in update.mesh.devices.flat]
-    directory.write_run(devices, config.seed, count_parameters(update.state_shapes.params), **origin)
+    parameters = count_parameters(without_loss_terms(update.state_shapes.params))
+    directory.write_run(devices, config.seed, parameters, **origin)
 
 
 def _finish(run: TrainingRun) -> Outcome:

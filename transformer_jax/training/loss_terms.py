@@ -18,6 +18,11 @@ LOSS_TERMS = "loss_terms"
 """The parameters of loss terms, beside the modules of the model."""
 
 
+def without_loss_terms(params: PyTree) -> PyTree:
+    """The parameters of the model: only training uses the parameters of loss terms."""
+    return {name: value for name, value in params.items() if name != LOSS_TERMS}
+
+
 class ForcedPass(NamedTuple):
     """The teacher-forced pass of a training batch: logits are ``hidden`` times the transposed output matrix.
 

@@ -219,10 +219,12 @@ def test_the_feed_forward_width_matches_parameters(tmp_path, monkeypatch):
     recipe = str(tmp_path / "recipe.py")
     settings = tiny_settings(tmp_path / "cache", num_updates=40) | {"mesh": {"data": 8}}
     Path(recipe).write_text(f"def get_config():\n    return {settings!r}\n")
-    ideas = "swiglu", "swiglu:match_parameters=True"
+    ideas = "swiglu", "swiglu:match_parameters=True", "multi_token"
     plan = planned(tmp_path, monkeypatch, "parameters", ideas=ideas, recipe=recipe)
     # The third matrix takes a third of the width; two thirds of 32 are rounded to a multiple of 8, as of 40.
-    assert [plan.planned[idea].settings["model.d_ff"] for idea in ideas] == ["24", "32"]
+    assert [plan.planned[idea].settings["model.d_ff"] for idea in ideas[:2]] == ["24", "32"]
+    # No trained model has the parameters of a loss term.
+    assert "model.d_ff" not in plan.planned["multi_token"].settings
     assert plan.planned["base"].updates == plan.planned["swiglu"].updates == 40
     with pytest.raises(ConfigError, match="no model.d_ff gives"):
         planned(tmp_path, monkeypatch, "parameters", ideas=("model.d_model=64",), recipe=recipe)

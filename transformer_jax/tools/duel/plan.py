@@ -28,6 +28,7 @@ from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.duel.contenders import OFF, Contender
 from transformer_jax.tools.preflight.program import bytes_on_a_device, product_flops, without_recomputation
 from transformer_jax.tools.sweeps.definition import Sweep
+from transformer_jax.training.loss_terms import without_loss_terms
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import count_parameters
 from transformer_jax.training.update import Update
@@ -269,7 +270,7 @@ def _width(plan: Plan, base: Contender, contender: Contender) -> dict[str, str]:
     def count(each: Contender, more: dict[str, str]) -> int:
         found = resolve_for_device(plan.config_of(each, more), lambda: settings_on(jax.devices()[0]))
         objective = objective_of(found, make_mesh(config.mesh))
-        return count_parameters(jax.eval_shape(objective.init_params, jax.random.key(0)))
+        return count_parameters(without_loss_terms(jax.eval_shape(objective.init_params, jax.random.key(0))))
 
     @cache
     def with_width(width: int) -> int:
@@ -346,7 +347,8 @@ class _Pilot:
 def _count(run: TrainingRun) -> tuple[int, float, int]:
     """Parameters, FLOPs of an update (mean over the first batches), bytes of its state and program for its largest batch.
 
-    FLOPs are preflight's: matrix products and convolutions, forward, backward and in the optimizer, without recomputation.
+    Parameters are those of the model, without loss terms. FLOPs are preflight's: matrix products and convolutions, forward,
+    backward and in the optimizer, without recomputation.
     """
     config, update = without_recomputation(run.config), run.update
     sizes = run.task.tokenizers.source.vocabulary_size, run.task.tokenizers.target.vocabulary_size
@@ -364,4 +366,4 @@ def _count(run: TrainingRun) -> tuple[int, float, int]:
     largest = max(run.data.batch_shapes(0), key=lambda shapes: sum(leaf.size for leaf in jax.tree.leaves(shapes)))
     memory: Any = update.lower(largest).compile().memory_analysis()
     num_bytes = bytes_on_a_device(update.state_shapes) + (memory.temp_size_in_bytes if memory else 0)
-    return count_parameters(update.state_shapes.params), total / COUNTED_BATCHES, num_bytes
+    return count_parameters(without_loss_terms(update.state_shapes.params)), total / COUNTED_BATCHES, num_bytes
