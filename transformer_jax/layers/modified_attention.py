@@ -1,7 +1,9 @@
 """Multi-head attention with changes in order: of queries and keys, scores, visible keys, weights, number of key heads."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -130,7 +132,10 @@ class ModifiedAttention(MultiHeadAttention):
         query_BHQK = self._changed_queries(queries, query_positions)
         score_mod = self.score_mod(mask.score_mod)
         mask = replace(mask, mask_mod=self._window(), score_mod=None)
-        if self.is_mutable_collection("intermediates") or self._mods("weights_mod"):
+        changes_weights = bool(self._mods("weights_mod"))
+        if changes_weights:
+            say_dense()
+        if changes_weights or self.is_mutable_collection("intermediates"):
             every = query_BHQK, key_BGMK, value_BGMU, mask.array(), mask.positions, score_mod
             return self.attend_dense_modified(*every, train=train)
         options = AttentionOptions(self.weight_dropout.mask(train=train), self.precision, score_mod)
@@ -240,6 +245,13 @@ class ModifiedAttention(MultiHeadAttention):
         """The changes of scores of this attention, then the one that all layers share."""
         mods = [*self._mods("score_mod"), *([of_stack] if of_stack else [])]
         return Partial(_in_order, mods) if mods else None
+
+
+@cache
+def say_dense() -> None:
+    """Logs once a process that no backend runs."""
+    problem = "no backend takes a change of weights (weights_mod)"
+    logging.getLogger("transformer_jax").info("attention: all scores at once, in quadratic memory: %s", problem)
 
 
 def _written(cache: KVCache, new: KVCache, write_index: Int[Array, ""] | int) -> KVCache:
