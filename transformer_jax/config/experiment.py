@@ -149,7 +149,8 @@ class ExperimentConfig:
 def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> bool:
     """Whether a run with settings ``saved`` may resume with ``config``, which differs in ``key``.
 
-    Settings may change if they alter neither the model nor its updates; ``evaluation.bleu_tokenizer`` alters scores.
+    Settings may change if they alter neither the model nor its updates; ``evaluation.bleu_tokenizer`` alters scores, and
+    ``model.scan_layers``, ``model.rematerialize`` and ``training.watch`` alter dropout masks.
     """
     if key == "init.embeddings":
         # A resumed run ignores the file, but a run without one cannot get one.

@@ -115,10 +115,14 @@ class TransformerLayersConfig:
         "auto", "Implementation of attention, with the same result; auto chooses by device and length.", changeable=True
     )
     scan_layers: bool = setting(
-        False, "Compile one layer and scan it over all layers; checkpoints stay the same.", changeable=True
+        False,
+        "Compile one layer and scan it over all layers; checkpoints stay the same, dropout masks differ.",
+        changeable=True,
     )
     rematerialize: Literal["none", "keep_products", "keep_projections", "full"] = setting(
-        "none", "Activations of a layer that the backward pass recomputes instead of storing.", changeable=True
+        "none",
+        "Activations of a layer that the backward pass recomputes instead of storing; dropout masks differ from none.",
+        changeable=True,
     )
 
     is_recurrent: ClassVar[bool] = False

@@ -1,6 +1,7 @@
 """Execution of a stack of equal layers: scanned or unrolled, with activations stored or rematerialized.
 
-All compute the same from the same parameters, which are stored layer by layer, so a checkpoint fits every one.
+All compute the same from the same parameters, which are stored layer by layer, so a checkpoint fits every one. Only dropout
+masks differ: bound layers, which run unrolled or where a collection is sown into, derive other keys than the others.
 """
 
 from collections.abc import Callable, Sequence
