@@ -25,7 +25,8 @@ class UnigramSmoothing(LossTerm):
     """Cross entropy against (1 - weight) one-hot + weight u; use label_smoothing=0 (Pereyra et al. 2017, section 3.2).
 
     u are the frequencies of the labels of the batch. With accumulation they are computed for each micro-batch, and on a mesh
-    with only a ``data`` axis for the rows of each device. The difference from the cross entropy is weight (z_label - sum u z).
+    with only a ``data`` axis for the rows of each device; for recurrent models for the rows of each device on every mesh. The
+    difference from the cross entropy is weight (z_label - sum u z).
     """
 
     is_sum_of_tokens = False

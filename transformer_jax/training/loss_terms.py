@@ -50,7 +50,7 @@ class LossTerm:
     """A part that adds to the training loss; override one of the methods.
 
     ``reads_sown``: whether it uses ``ForcedPass.sown``. ``is_sum_of_tokens``: whether the term of a batch is the sum of the
-    terms of its micro-batches; if not, it depends on ``batching.accumulation_steps``.
+    terms of its micro-batches; if not, it depends on ``batching.accumulation_steps`` and, for recurrent models, on the mesh.
     """
 
     reads_sown = False
