@@ -192,7 +192,8 @@ class EvaluationReport:
     """Scores of one split, and how it was decoded.
 
     ``loss``: nats per target token without label smoothing, and ``perplexity`` its exponential. ``tokens_per_second``:
-    generated target tokens over the wall time of decoding, with compilation. ``compute_dtype``: precision of matrix products.
+    tokens of the translations, without other samples, over the wall time of decoding, with compilation. ``compute_dtype``:
+    precision of matrix products.
     """
 
     split: str
