@@ -66,7 +66,8 @@ POLICIES: Mapping[str, Precision] = {
     "bfloat16": Precision("bfloat16", "bfloat16", "bfloat16"),
 }
 """By ``model.compute_dtype``. ``float32`` products use the default of the device: TF32 on an NVIDIA GPU, one bfloat16 pass on a
-TPU. The other three round operands alike on every device."""
+TPU. The other three round operands alike on every device, except in recurrent attention: its products with a vector and its
+location features take unrounded operands, which ``bfloat16`` multiplies by the default of the device."""
 
 POLICIES_ON_CPU: Mapping[str, Precision] = {name: policy.float32_output for name, policy in POLICIES.items()}
 """Results are float32: a CPU converts bfloat16 for every sum (a training step of width 128 was 14 % slower)."""
