@@ -2,15 +2,17 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from run_settings import tiny_config
 from run_steps import train
 
+from transformer_jax.data.pair_encoding import joined
 from transformer_jax.data.token_store import unigram_entropy
 from transformer_jax.runs.learning_signs import LearningSigns
-from transformer_jax.tasks.translation.evaluator import _entropy_shares, distinct_share
+from transformer_jax.tasks.translation.evaluator import _entropy_shares, distinct_share, first_pairs
 from transformer_jax.tools.reports.run_summary import summarize
 
 ENTROPY = "validation/cross_attention_entropy"
@@ -82,6 +84,13 @@ def test_the_loss_of_guessing_is_the_entropy_of_the_frequencies():
 
 def test_equal_sources_may_have_equal_outputs_and_empty_ones_do_not_count():
     assert distinct_share(["a", "a", "b", "c"], ["x", "x", "y", " "]) == pytest.approx(2 / 3)
+
+
+def test_the_batch_of_the_entropy_stays_within_the_positions_of_the_model():
+    side = SimpleNamespace(sentences=lambda pairs: joined([[5] * 39 + [2]] * len(pairs)))
+    store = SimpleNamespace(lengths=lambda limit: np.full((2, 3), 40), source_side=side, target_side=side)
+    for longest, width in ((None, 64), (48, 48)):
+        assert first_pairs(store, 1, longest).source.ids.shape == (32, width)
 
 
 def test_empty_rows_of_a_batch_do_not_count_in_the_entropy():
