@@ -21,7 +21,7 @@ from transformer_jax.runtime.distributed import from_first, say
 from transformer_jax.runtime.hardware import start_jax
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.task import Evaluation, Task, task_class
-from transformer_jax.training.loss_terms import without_loss_terms
+from transformer_jax.training.losses import without_loss_terms
 from transformer_jax.training.sharding import make_mesh, sharded_shapes
 
 AnyTask = TypeVar("AnyTask", bound=Task)

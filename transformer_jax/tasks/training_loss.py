@@ -19,8 +19,8 @@ from transformer_jax.precision import Precision
 from transformer_jax.runtime.hardware import device_of
 from transformer_jax.sequence_types import sides_of
 from transformer_jax.training.corruptions import corrupted
-from transformer_jax.training.loss_terms import LOSS_TERMS, SOWN, ForcedPass, LossTerms
-from transformer_jax.training.losses import LossFunction, LossSums
+from transformer_jax.training.loss_terms import SOWN, ForcedPass, LossTerms
+from transformer_jax.training.losses import LOSS_TERMS, LossFunction, LossSums
 from transformer_jax.training.projected_loss import logit_blocks, projected_cross_entropy, projected_sum
 from transformer_jax.training.sharding import token_groups
 from transformer_jax.training.statistics import Watch

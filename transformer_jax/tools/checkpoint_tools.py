@@ -29,7 +29,7 @@ from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runtime.atomic_files import appearing_folder, require_local, require_writable
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
-from transformer_jax.training.loss_terms import without_loss_terms
+from transformer_jax.training.losses import without_loss_terms
 from transformer_jax.training.state import count_parameters
 
 UNITS = ("KiB", "MiB", "GiB", "TiB")

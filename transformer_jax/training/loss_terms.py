@@ -10,17 +10,10 @@ from transformer_jax.config import ExperimentConfig, Hyperparameters, parts_with
 from transformer_jax.config.checks import require
 from transformer_jax.config.plugins import registered
 from transformer_jax.sequence_types import Tokens
-from transformer_jax.training.losses import LossSums
+from transformer_jax.training.losses import LOSS_TERMS, LossSums
 
 SOWN = "losses"
 """The collection into which modules sow scalars for loss terms."""
-LOSS_TERMS = "loss_terms"
-"""The parameters of loss terms, beside the modules of the model."""
-
-
-def without_loss_terms(params: PyTree) -> PyTree:
-    """The parameters of the model: only training uses the parameters of loss terms."""
-    return {name: value for name, value in params.items() if name != LOSS_TERMS}
 
 
 class ForcedPass(NamedTuple):

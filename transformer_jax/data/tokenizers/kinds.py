@@ -16,7 +16,6 @@ from transformer_jax.config.plugins import registered
 from transformer_jax.config.tasks import imported
 from transformer_jax.data.corpus_statistics import SAMPLED, SUBWORD_KINDS, side_text
 from transformer_jax.data.sentence_pairs import Corpus, DocumentSource, SentencePair
-from transformer_jax.data.tokenizers.imported import BpeCodesTokenizer, MappedSubwordTokenizer
 from transformer_jax.data.tokenizers.interface import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.data.tokenizers.subword import SubwordTokenizer, train_subword_tokenizer
@@ -35,9 +34,19 @@ MAX_SAMPLED = 1_000_000_000
 Example = TypeVar("Example")
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 _LISTED = registered("tokenizer", lambda made: imported(made) if isinstance(made, str) else made)
+# Imported on first use.
+_OF_IMPORTED_MODELS = {"mapped": "MappedSubwordTokenizer", "bpe_codes": "BpeCodesTokenizer"}
+
+
+def _of_imported_model(name: str, data: bytes) -> Tokenizer:
+    tokenizer: Tokenizer = imported(f"transformer_jax.data.tokenizers.imported:{name}").from_bytes(data)
+    return tokenizer
+
+
 _OWN_LOADERS: dict[str, Callable[[bytes], Tokenizer]] = {
     **{kind: partial(SubwordTokenizer, kind) for kind in SUBWORD_KINDS},
-    **{each.kind: each.from_bytes for each in (ByteTokenizer, MappedSubwordTokenizer, BpeCodesTokenizer)},
+    ByteTokenizer.kind: ByteTokenizer.from_bytes,
+    **{kind: partial(_of_imported_model, name) for kind, name in _OF_IMPORTED_MODELS.items()},
 }
 
 

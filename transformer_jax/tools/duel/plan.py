@@ -28,7 +28,7 @@ from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.duel.contenders import OFF, Contender
 from transformer_jax.tools.preflight.program import bytes_on_a_device, product_flops, without_recomputation
 from transformer_jax.tools.sweeps.definition import Sweep
-from transformer_jax.training.loss_terms import without_loss_terms
+from transformer_jax.training.losses import without_loss_terms
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.state import count_parameters
 from transformer_jax.training.update import Update
