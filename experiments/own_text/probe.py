@@ -41,8 +41,8 @@ def probe(folder: str) -> list[dict[str, float]]:
     for step in steps:
         trained = transformer_jax.load(folder, step)._trained
         pairs = trained.task.evaluator.pairs(trained.config.data.split_name("validation"), PAIRS)
-        encoded = encode_pairs(trained.tokenizers, [p.source for p in pairs], [p.target for p in pairs], 200)
-        _, batch = next(iter(encoded.batches(2048, 1)))
+        encoded = encode_pairs(trained.tokenizers, [p.source for p in pairs], [p.target for p in pairs], 200, None)
+        _, batch = next(iter(encoded.batches(2048, 1, None)))
         _, sown = trained.model.apply(
             {"params": trained.params}, *batch, train=False, capture_intermediates=True, mutable=["intermediates"]
         )

@@ -31,6 +31,7 @@ def test_what_it_refuses():
         (["coordinates", "--config=configs/quickstart.py"], "--config: coordinates does not read it; leave it out"),
         (["scaling", "--config.model.d_model=64"], "--config: scaling does not read it"),
         (["scaling", "--workdir=runs/a"], "--workdir: scaling does not read it"),
+        (["schedule", "--workdir=runs/a", "--checkpoint=5"], "--checkpoint: schedule does not read it"),
         (["heads", "--workdir=runs/a", "--others=runs/b"], "--others: heads does not read it"),
         (["masks", "--workdir=runs/a", "--limit=3"], "--limit: masks does not read it"),
     ):

@@ -44,7 +44,7 @@ def test_vectorize(files, capsys):
     assert (files / "m.png").read_bytes()[:4] == (files / "c.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_text_without_spaces_between_words_is_told(files, capsys):
+def test_vectorize_warns_about_text_without_spaces(files, capsys):
     counting = ["vectorize", "--kind=bag_of_words", f"--input={files}/docs.txt", f"--output={files}/m"]
     assert main(counting) == 0 and capsys.readouterr().err == ""
     (files / "docs.txt").write_text("私は犬が好きです\nฉันชอบสุนัขมาก\n", encoding="utf-8")

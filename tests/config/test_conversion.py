@@ -69,11 +69,14 @@ def test_two_files_are_a_pair_if_only_a_suffix_or_language_differs_and_the_last_
         ["a.en.gz", "a.de.gz"],
         ["a.en.txt", "a.de.txt"],
         ["c/en.txt", "c/de.txt"],
+        ["b_en-1", "b_de-1"],
+        ["eng/t.txt", "deu/t.txt"],
     ):
         assert train("x.tsv", *files) == ",".join(files)
         assert train(*files, "x.y") == "x.y"
     for files in (
         ["a.txt", "b.txt"],
+        ["one.txt", "two.txt"],
         ["v1.0/c.tsv", "v1.1/c.tsv"],
         ["a.en", "a.en"],
         ["w=a.txt b=b.txt", "w=a.txt b=c.txt"],

@@ -115,6 +115,7 @@ BEGUN = [
     LM + "decoding.beam_width=4 & decoding.length_penalty=1",
     LM + "decoding.top_k=9 & decoding.temperature=0.8",
     "model.norm=rmsnorm",
+    LEARNED + f"model.max_positions=258 & {PACKED}258 & batching.count=positions & data.max_target_tokens=32",
 ]
 
 

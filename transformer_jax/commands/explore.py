@@ -67,13 +67,6 @@ def explore(values: flags.Values) -> int:
         chosen.append(ChosenRun(folder, run_config(values, workdir=folder), checkpoint or values.checkpoint))
     texts = _texts(values)
     targets = values.target or [None] * len(texts)
-    if values.target:
-        # This imports JAX.
-        from transformer_jax.tasks.task import task_that_reads_texts
-
-        for each in chosen:
-            task = task_that_reads_texts(each.config, f"--workdir: {each.workdir}")
-            task.require_targets("--target", is_given=True, is_optional=True)
     if len(targets) != len(texts):
         raise ConfigError(f"--target: {len(targets)} for {len(texts)} texts; give one for every --text, or none")
     names = values.gold_source, values.gold_target, values.gold
@@ -87,6 +80,13 @@ def explore(values: flags.Values) -> int:
     for flag, reader in READERS_OF_FLAGS.items():
         if values[flag].present and not values[reader].value:
             raise ConfigError(f"--{flag}: only --{reader} reads it; give --{reader} too, or leave --{flag} out")
+    if values.target:
+        # This imports JAX.
+        from transformer_jax.tasks.task import task_that_reads_texts
+
+        for each in chosen:
+            task = task_that_reads_texts(each.config, f"--workdir: {each.workdir}")
+            task.require_targets("--target", is_given=True, is_optional=True)
     checkpoints = _checkpoints(values)
     listener = None
     if values.live:

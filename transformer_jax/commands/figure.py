@@ -49,7 +49,7 @@ def figure(values: flags.Values) -> int:
     if path.suffix != figure.ending:
         raise ConfigError(f"--output: {path}: figure {names[0]} is a file that ends in {figure.ending}")
     given = {"config": bool(values.config or flags.overrides_of(values)), "workdir": bool(values.workdir)}
-    for name, is_given in (given | {name: values[name].present for name in ("others", "limit")}).items():
+    for name, is_given in (given | {name: values[name].present for name in ("checkpoint", "others", "limit")}).items():
         if is_given and name not in figure.flags:
             raise ConfigError(f"--{name}: {names[0]} does not read it; leave it out")
     subject = subject_of(values, figure.recipe)

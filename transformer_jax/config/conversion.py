@@ -18,6 +18,7 @@ from ml_collections.config_dict import RequiredValueError
 from transformer_jax.config.checks import declared, require_choice
 from transformer_jax.config.errors import ConfigError, nearest
 from transformer_jax.config.experiment import ExperimentConfig
+from transformer_jax.config.languages import ISO_639_1, base_language
 from transformer_jax.config.parts import Parts, settings_of_part
 from transformer_jax.config.plugins import names_with_settings
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, any_kind_of, kinds_of
@@ -36,10 +37,8 @@ RENAMED: dict[int, dict[str, str]] = {
 """By the last schema version with them: old keys, and their names in the next version."""
 REMOVED: dict[str, object] = {"decoding.shortlist": "", "decoding.diverse_groups": 1, "decoding.diversity": 0.5}
 """Removed settings, with the value that had no effect."""
-# a.en,a.de and a.en.gz,a.de.gz, two file names that differ in one suffix; or a/en.txt,a/de.txt, two languages.
-_PAIR = re.compile(
-    r"([^,]+)\.[^./, ]+((?:\.[^./, ]+)*),\1\.[^./, ]+\2|((?:[^,]*/)?)[a-z]{2}((?:\.[^/, ]+)?),\3[a-z]{2}\4"
-)
+# a.src,a.tgt and a.en.gz,a.de.gz.
+_SUFFIXES = re.compile(r"([^,]+)\.[^./, ]+((?:\.(?:gz|xz|bz2|zst|txt))?),\1\.[^./, ]+\2")
 # How versions without this block scored all languages.
 _AS_BEFORE = {"evaluation": {"bleu_tokenizer": "13a", "selection": "bleu"}}
 
@@ -341,10 +340,19 @@ def joined_files(overrides: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
             key in ("data.train", "data.validation", "data.test")
             and before[0] == key
             and before[1] != text
-            and _PAIR.fullmatch(f"{before[1]},{text}")
+            and _are_a_pair(before[1], text)
         )
         joined[-1 if is_pair else len(joined) :] = [(key, f"{before[1]},{text}" if is_pair else text)]
     return joined
+
+
+def _are_a_pair(first: str, second: str) -> bool:
+    """Whether two file names differ in one suffix (``a.src``, ``a.tgt``) or in one language (``en/a.txt``, ``de/a.txt``)."""
+    parts = [re.split(r"([/._-])", name) for name in (first, second)]
+    differ = [pair for pair in zip(*parts, strict=False) if len(set(pair)) > 1]
+    is_language = len(differ) == 1 and all(base_language(part) in ISO_639_1 for part in differ[0])
+    is_language &= len(parts[0]) == len(parts[1]) and " " not in first
+    return is_language or bool(_SUFFIXES.fullmatch(f"{first},{second}"))
 
 
 def read_value(key: str, text: str) -> str | int | float | bool:

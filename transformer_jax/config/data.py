@@ -336,15 +336,21 @@ class BatchingConfig:
 
     def widest_row(self, data: DataConfig) -> int:
         """Maximum positions of a row of a batch."""
+        if self.row_length:
+            return self.row_length
         longest = max(data.max_source_tokens, data.max_target_tokens) + 1
         longest = max(longest, self.packed_length) if self.kind == "packed" else longest
         return -(-longest // self.width_step) * self.width_step
 
     def check_new_run(self, config: Any) -> None:
         """Raises ConfigError unless the learned positions reach the widest row."""
-        longest, widest = config.model.longest_sequence, self.widest_row(config.data)
-        problem = f"{longest} learned positions do not reach rows of {widest} positions; use {widest}, or narrower rows"
-        require(longest is None or longest >= widest, "model.max_positions", problem)
+        longest = getattr(config.model, "longest_sequence", None)
+        if longest is not None:
+            widest = self.widest_row(config.data)
+            problem = (
+                f"{longest} learned positions do not reach rows of {widest} positions; use {widest}, or narrower rows"
+            )
+            require(longest >= widest, "model.max_positions", problem)
 
     def __post_init__(self) -> None:
         check_settings("batching", self)

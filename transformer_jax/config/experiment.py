@@ -150,7 +150,7 @@ def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> b
     """Whether a run with settings ``saved`` may resume with ``config``, which differs in ``key``.
 
     Settings may change if they alter neither the model nor its updates; ``evaluation.bleu_tokenizer`` alters scores, and
-    ``model.scan_layers``, ``model.rematerialize`` and ``training.watch`` alter dropout masks.
+    ``model.scan_layers``, ``model.rematerialize`` and, with these, ``training.watch`` alter dropout masks.
     """
     if key == "init.embeddings":
         # A resumed run ignores the file, but a run without one cannot get one.

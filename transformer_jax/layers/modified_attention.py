@@ -134,7 +134,7 @@ class ModifiedAttention(MultiHeadAttention):
         mask = replace(mask, mask_mod=self._window(), score_mod=None)
         changes_weights = bool(self._mods("weights_mod"))
         if changes_weights:
-            say_dense()
+            log_dense_attention()
         if changes_weights or self.is_mutable_collection("intermediates"):
             every = query_BHQK, key_BGMK, value_BGMU, mask.array(), mask.positions, score_mod
             return self.attend_dense_modified(*every, train=train)
@@ -248,10 +248,11 @@ class ModifiedAttention(MultiHeadAttention):
 
 
 @cache
-def say_dense() -> None:
-    """Logs once a process that no backend runs."""
-    problem = "no backend takes a change of weights (weights_mod)"
-    logging.getLogger("transformer_jax").info("attention: all scores at once, in quadratic memory: %s", problem)
+def log_dense_attention() -> None:
+    """Logs, once per process, that attention computes all scores at once."""
+    logging.getLogger("transformer_jax").info(
+        "attention: no backend takes a change of weights (weights_mod): all scores are computed at once, in quadratic memory"
+    )
 
 
 def _written(cache: KVCache, new: KVCache, write_index: Int[Array, ""] | int) -> KVCache:

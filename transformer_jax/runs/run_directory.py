@@ -100,7 +100,7 @@ class RunDirectory:
 
     def remove_earlier_scores(self) -> None:
         """Removes time spent and watched scores of an earlier run, whose checkpoints were removed."""
-        for file in (self.goodput, *self.path.glob("evaluate-*/metrics.jsonl")):
+        for file in (self.goodput, *self.goodput.parent.glob("evaluate-*/metrics.jsonl")):
             file.unlink(missing_ok=True)
 
     def require_no_links(self) -> None:

@@ -218,6 +218,8 @@ def resolved_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mes
     config = replace(config, init=config.init.absolute(), data=config.data.absolute())
     config = task_class(config.task).begin(config, directory)
     config = resolve_for_device(config, partial(_device_settings, directory, mesh))
+    if not directory.has_checkpoints():
+        config.check_new_run()
     if config.optimizer.freeze:
         frozen_mask(jax.eval_shape(objective_of(config, mesh).init_params, jax.random.key(0)), config.optimizer.freeze)
     return config

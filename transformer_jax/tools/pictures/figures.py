@@ -59,16 +59,17 @@ class Figure(NamedTuple):
 
 
 BASE = "configs/transformer_base.py"
+OF_PARAMETERS = ("config", "workdir", "checkpoint")
 FIGURES = {
-    "positions": Figure("positions", "draw_positions", BASE),
+    "positions": Figure("positions", "draw_positions", BASE, flags=OF_PARAMETERS),
     "scaling": Figure("attention_figures", "draw_scaling", BASE, flags=()),
-    "masks": Figure("attention_figures", "draw_masks", "configs/quickstart.py"),
+    "masks": Figure("attention_figures", "draw_masks", "configs/quickstart.py", flags=OF_PARAMETERS),
     "architecture": Figure("architecture", "draw_architecture", BASE, ".svg"),
     "schedule": Figure("training_figures", "draw_schedule", BASE),
     "smoothing": Figure("training_figures", "draw_smoothing", BASE),
     "coordinates": Figure("coordinate_check", "draw_coordinate_check", BASE, flags=()),
-    "heads": Figure("run_figures", "draw_heads", "", flags=("config", "workdir", "limit")),
-    "lengths": Figure("run_figures", "draw_lengths", "", flags=("config", "workdir", "others", "limit")),
+    "heads": Figure("run_figures", "draw_heads", "", flags=(*OF_PARAMETERS, "limit")),
+    "lengths": Figure("run_figures", "draw_lengths", "", flags=(*OF_PARAMETERS, "others", "limit")),
 }
 
 

@@ -136,7 +136,7 @@ def different_text(runs: Sequence[RunSummary]) -> list[str]:
         same_seed = not held_out[0].data.has_pairs or len({config.data_seed for config in configs}) == 1
         deciding |= HELD_OUT_TEXT - ({"seed", "data.seed"} if same_seed else set())
     differ = [key for key in differing_settings(configs) if key in deciding]
-    words = "their scores, and so the order here, are not comparable."
+    words = "their scores are not comparable, so the order here has no meaning."
     return [f"The runs differ in {', '.join(differ)}: {words}"] if differ else []
 
 

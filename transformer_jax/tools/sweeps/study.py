@@ -7,6 +7,7 @@ directory.
 
 import logging
 import os
+import re
 import sys
 import time
 import warnings
@@ -32,6 +33,8 @@ from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, Sweep, Val
 
 Answer = TypeVar("Answer")
 
+# Folders before the names of files, of which several may be joined.
+_FOLDERS = re.compile(r"[^,\s={}]*/")
 UNREACHABLE = StorageInternalError, SQLAlchemyError
 """Errors of a database that does not respond."""
 
@@ -190,10 +193,12 @@ def _require_same(study: optuna.Study, sweep: Sweep) -> None:
     except ConfigError:
         # The settings are valid only with a row or a point.
         settings = dict(sweep.overrides)
-    # Each machine has its own paths of the data and the cache.
+    # Each machine has its own folders of the data and the cache.
     data = declared(type(sweep.settings(sweep.points()[0]).data)).items()
     paths = {f"data.{name}" for name, each in data if each.facts.get("changeable") and not name.endswith("_split")}
     now |= {f"setting {key}": str(value) for key, value in settings.items() if key not in paths}
+    files = {key: str(settings[key]) for key in paths & settings.keys() if not key.endswith("directory")}
+    now |= {f"file name in {key}": _FOLDERS.sub("", value) for key, value in files.items()}
     before = study.user_attrs.get(DEFINITION, {})
     for key in now:
         if before.get(key, now[key]) != now[key]:
