@@ -72,9 +72,11 @@ def minutes_of_this_cpu(seconds: float) -> str:
 EFFICIENCY, START_UP, VALIDATION, FIRST_VALIDATION = 0.55, 6e12, 1e5, 1.3e12
 SHARE_OF_VALIDATIONS, SHARE_OF_TIME_IN_UPDATES = 0.05, 0.9
 MIN_VALIDATIONS, MAX_VALIDATIONS, MIN_BETWEEN = 2, 8, 50
-# Full batches on a CPU. BLEU of so few sentences differs between checkpoints by 1.6 at random, so longer runs validate more of
-# them: a run of 30 minutes chose a checkpoint 2.2 BLEU below its last (experiments/own_text).
+# Full batches on a CPU. BLEU of so few sentences differs between checkpoints by 1.6 at random: a run of 30 minutes chose a
+# checkpoint 2.2 BLEU below its last, one of 10 minutes 1.8 (experiments/own_text). So longer runs validate more sentences, and
+# shorter ones so rarely that only the last checkpoint is in the decay of the learning rate, the last fifth of the updates.
 VALIDATED, MAX_BATCHES_VALIDATED = 96, 20
+ENOUGH_BATCHES_VALIDATED, VALIDATIONS_OF_FEW = 4, 5
 MAX_EPOCHS = 40
 # With fewer updates, batches are halved, and the learning rate is divided by the square root of 2.
 ENOUGH_UPDATES = 4000
@@ -170,7 +172,9 @@ def plan_translation(
     affordable_validations = (SHARE_OF_VALIDATIONS * seconds * speed - FIRST_VALIDATION) / (
         VALIDATION * size.parameters
     )
-    validations = min(max(int(affordable_validations), MIN_VALIDATIONS), MAX_VALIDATIONS)
+    has_enough = affordable_validations >= ENOUGH_BATCHES_VALIDATED * MAX_VALIDATIONS
+    most = MAX_VALIDATIONS if has_enough else VALIDATIONS_OF_FEW
+    validations = min(max(int(affordable_validations), MIN_VALIDATIONS), most)
     intervals = update_intervals(updates, validations, MIN_BETWEEN)
     batches_validated = min(max(int(affordable_validations / validations), 1), MAX_BATCHES_VALIDATED)
     # About one minute: a run re-estimates its end at each checkpoint.
