@@ -229,7 +229,7 @@ def test_training_reads_the_shares_and_measures_the_loss_of_each_corpus(folder, 
     data = vars(data_of(folder, weights="fr=1 de=1 bt=2"))
     config = from_dict({"data": data, "tokenizer": {"vocabulary_size": 270}, "batching": {"tokens_per_update": 4096}})
     mesh, tokenizers = make_mesh(config.mesh), tokenizers_of(config.data)
-    task = TranslationTask(config, tokenizers, mesh, objective=SimpleNamespace())
+    task = TranslationTask(config, tokenizers, mesh, objective=SimpleNamespace(longest_sequence=None))
     training = task.training_data()
     assert "  bt: 50.0% of the pairs of an epoch, each 40.00 times" in training.report.text
     pairs = [training.plan.batch(update).pairs for update in range(training.plan.batches_per_epoch)]
