@@ -79,7 +79,7 @@ def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(m
     assert "b hides a: equal curves." in (tmp_path / "out" / "report.md").read_text()
     make_run("runs/c", {"data": {**text, "directory": "/data/new"}, "training": {"validation_sentences": 9}}, RECORDS)
     assert main(report) == 0
-    differ = "The runs differ in data.directory, training.validation_sentences: their scores, and so"
+    differ = "The runs differ in data.directory, training.validation_sentences: their scores are not"
     assert differ in capsys.readouterr().out
     assert differ in (tmp_path / "out" / "report.md").read_text()
 
