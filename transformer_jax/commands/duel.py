@@ -17,7 +17,7 @@ from transformer_jax.config.plugins import loaded_plugins
 from transformer_jax.config.sizing import seconds_of
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.tasks.sizing import require_sizes
-from transformer_jax.tools.duel.contenders import BASE, EQUAL, OFF, Contender, read_contenders
+from transformer_jax.tools.duel.contenders import BASE, EQUAL, OFF, Contender, read_contenders, tuned_setting
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, require_comparable
 from transformer_jax.tools.sweeps.workers import PARENT, end_with_parent, gpu_environments, gpus, share_cores
 
@@ -138,14 +138,14 @@ def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
     key, colon, count = values.tune.partition(":")
     if values.tune and not (colon and count.isdigit() and int(count) > 1):
         raise ConfigError(f"--tune: {values.tune!r} is not SETTING:COUNT with two values or more, as learning_rate:3")
-    if values.tune and type_of(key if "." in key else f"optimizer.{key}") is not float:
+    if values.tune and type_of(tuned_setting(values.tune)) is not float:
         raise ConfigError(f"--tune: {key} is not a number with a fraction; tune one, as learning_rate:3")
     fixed = {"seed", *OFF} | ({"training.num_updates"} if values.budget else set())
     for name in sorted(name for name, value in overrides if name in fixed and not (name in OFF and value == "0")):
         raise ConfigError(f"--config.{name}: a duel sets it itself; leave it out")
     contenders = read_contenders(recipe, overrides, values.ideas, [int(size) for size in sizes])
     metric = metrics[values.metric or base.selection.name]
-    tuned = [key if "." in key else f"optimizer.{key}"] if values.tune else []
+    tuned = [tuned_setting(values.tune)] if values.tune else []
     chosen = {"seed", "training.num_updates", *OFF} | ({"model.d_ff"} if values.equal == "parameters" else set())
     own = [each for each in contenders if each.size == 1] or read_contenders(recipe, overrides, values.ideas, [1])
     every = "training.evaluate_every"

@@ -25,6 +25,12 @@ WIDTHS = "d_model", "d_ff", "num_heads", "d_embedding", "d_hidden", "d_attention
 Overrides = Sequence[tuple[str, str]]
 
 
+def tuned_setting(tune: str) -> str:
+    """The setting that ``--tune`` names; one without a block is of the optimizer."""
+    key = tune.partition(":")[0]
+    return key if "." in key else f"optimizer.{key}"
+
+
 @dataclass(frozen=True)
 class Contender:
     """The base or an idea, at one size: overrides of the recipe, as text; the digests of the ``files`` that register parts."""

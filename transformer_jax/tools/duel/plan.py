@@ -25,7 +25,7 @@ from transformer_jax.runs.trainer import run_training
 from transformer_jax.runtime.atomic_files import locked, write_whole
 from transformer_jax.runtime.hardware import resolve_for_device, settings_on, start_jax
 from transformer_jax.tasks.task import objective_of, task_class
-from transformer_jax.tools.duel.contenders import OFF, Contender
+from transformer_jax.tools.duel.contenders import OFF, Contender, tuned_setting
 from transformer_jax.tools.preflight.program import bytes_on_a_device, product_flops, without_recomputation
 from transformer_jax.tools.sweeps.definition import Sweep
 from transformer_jax.training.losses import without_loss_terms
@@ -94,9 +94,8 @@ class Plan:
 
     @property
     def tuned_key(self) -> str:
-        """The setting that ``tune`` names; one without a block is of the optimizer."""
-        key = self.tune.partition(":")[0]
-        return key if "." in key else f"optimizer.{key}"
+        """The setting that ``tune`` names."""
+        return tuned_setting(self.tune)
 
     def settings_of(self, planned: Planned) -> dict[str, str]:
         """The settings of a contender's runs beside its own."""

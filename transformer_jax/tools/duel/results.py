@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from transformer_jax.config import Metric, resolve
+from transformer_jax.config import Metric
 from transformer_jax.runs.goodput import TRAINING
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tools.duel.contenders import BASE
@@ -149,8 +149,8 @@ def results_of(plan: Plan, metric: Metric, trials: Sequence[TrialRow]) -> list[R
 
 def _loss_of(plan: Plan) -> Metric:
     """The loss of the task of the recipe."""
-    base = resolve(plan.recipe, [(key, text) for key, text in plan.overrides])
-    return next((each for each in base.metrics if each.key == LOSS), Metric("loss", "minimize"))
+    base = next(each.contender for each in plan.planned.values() if each.contender.idea == BASE)
+    return next((each for each in plan.config_of(base).metrics if each.key == LOSS), Metric("loss", "minimize"))
 
 
 def _judged(idea: Result, base: Result, metric: Metric) -> Result:
