@@ -82,8 +82,8 @@ class Goodput:
 
     Runtime goodput (``goodput`` in the file) is the share of ``step`` in these seconds. Scheduling goodput is their share in
     the time since the first start; the rest passed between a process and the next, with the last ``SECONDS_BETWEEN_WRITES`` of
-    one that was killed, and the imports of the next. Program goodput is the utilization of the
-    chips (MFU), which ``preflight`` estimates. The terms are Google's ("ML Productivity Goodput", 2024).
+    one that was killed, and the imports of the next. Program goodput, the utilization of the chips (MFU), needs their speed:
+    ``preflight --config=RUN`` prints it with the other two. The terms are Google's ("ML Productivity Goodput", 2024).
     """
 
     def __init__(self, path: Path, first_update: int, clock: Clock) -> None:
