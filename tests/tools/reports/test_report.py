@@ -92,6 +92,7 @@ def test_runs_that_were_scored_on_different_text_are_not_ranked_without_a_word(m
         ("language_model", {"train": "/a", "validation": "/c"}, {"train": "/b"}, ""),
         ("language_model", {"train": "/a"}, {"evaluation_stride": 8}, "data.evaluation_stride"),
         ("translation", {"directory": "/a", "held_out": 9.0}, {"seed": 1}, "data.seed"),
+        ("word_vectors", {"train": "/a"}, {"subsample": 0.5}, "data.subsample"),
     ],
 )
 def test_only_settings_that_change_the_scored_text_make_scores_incomparable(task, data, others, differ):

@@ -127,7 +127,7 @@ def signs_of_runs(runs: Sequence[RunSummary]) -> list[str]:
 
 
 def different_text(runs: Sequence[RunSummary]) -> list[str]:
-    """A warning, unless the settings say that all runs were scored on the same text, in the same way."""
+    """A warning, unless the settings say that all runs were scored on the same text, by the same measure."""
     configs = [run.config for run in runs]
     if len({config.task for config in configs}) > 1:
         return ["The runs have different tasks: their scores are not comparable; each task is listed separately."]
@@ -135,7 +135,9 @@ def different_text(runs: Sequence[RunSummary]) -> list[str]:
     if held_out := [config for config in configs if _holds_out(config.data)]:
         same_seed = not held_out[0].data.has_pairs or len({config.data_seed for config in configs}) == 1
         deciding |= HELD_OUT_TEXT - ({"seed", "data.seed"} if same_seed else set())
-    differ = [key for key in differing_settings(configs) if key in deciding]
+    differing = differing_settings(configs)
+    incomparable = {key for config in configs for key in config.selection.changed_by(differing)}
+    differ = [key for key in differing if key in deciding | incomparable]
     words = "their scores are not comparable, so the order here has no meaning."
     return [f"The runs differ in {', '.join(differ)}: {words}"] if differ else []
 
