@@ -124,7 +124,9 @@ def test_alone_it_lists_the_commands_and_help_has_an_example_and_the_flags(capsy
     assert "Example:\n    transformer-jax config --config=" in text and "config_override" not in text
     assert "--config.KEY=VALUE" in text and "--[no]json" in text
     assert main(["help", "checkpoint"]) == 0
-    assert capsys.readouterr().out.startswith("Usage: transformer-jax checkpoint ACTION RUN ... [--flag=value ...]\n\n")
+    assert capsys.readouterr().out.startswith("Usage: transformer-jax checkpoint ACTION RUN [--flag=value ...]\n\n")
+    assert main(["help", "translate"]) == 0
+    assert capsys.readouterr().out.startswith("Usage: transformer-jax translate [RUN] [--flag=value ...]\n\n")
 
 
 LIGHT = """

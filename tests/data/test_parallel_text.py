@@ -110,6 +110,7 @@ def test_missing_and_ambiguous_files_say_what_there_is(tmp_path):
 
     refuses("no split 'train'.*splits found: none; where it has another name, set --config.data.train_split=NAME")
     corpus(tmp_path, "a\n", "A\n")
+    refuses(r"to hold out training pairs instead, set --config\.data\.held_out=0\.01$", "validation")
     write(tmp_path / "val.en.gz", "a\n")
     refuses("no split 'valid'.*splits found: train, val; did you mean 'val'", "valid")
     refuses(r"no split 'validation'.*set --config\.data\.validation_split=val$", "validation")

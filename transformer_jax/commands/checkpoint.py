@@ -71,7 +71,7 @@ ACTIONS = {
 
 
 @flags.command(
-    flags.arguments("ACTION RUN ...", f"{', '.join(ACTIONS)}, and the folder of the run"),
+    flags.arguments("ACTION RUN", f"{', '.join(ACTIONS)}, and the folder of the run"),
     flags.string("checkpoint", None, f"{CHECKPOINT_MEANING} (info: best, average: last)"),
     flags.integer("count", 5, "average: number of checkpoints, up to --checkpoint", lower_bound=1),
     flags.strings("steps", [], "average: exactly these, for example 2520,3150,3775"),

@@ -23,8 +23,8 @@ def data(values: flags.Values) -> int:
     where --budget chooses 95 to 191, unless you set data.max_source_tokens and data.max_target_tokens. docs/data.md explains
     all.
 
-    Exit status 1 if training would fail: one side is shifted by up to three lines against the other, the sides have different
-    numbers of lines, or lines cannot be read.
+    Exit status 1 if training would be useless or fail: one side is shifted by up to three lines against the other, the sides
+    have different numbers of lines, or lines cannot be read.
     """
     action, *given = values.arguments or [""]
     if action != "check" or not given:

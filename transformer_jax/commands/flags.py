@@ -183,6 +183,11 @@ def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
     return values
 
 
+def takes_run(values: Values) -> bool:
+    """Whether the first argument that is not a flag is the folder of the run."""
+    return WORKDIR_FLAG in values and ARGUMENTS_FLAG not in values
+
+
 def _rewritten(arguments: Sequence[str], values: Values) -> Iterator[str]:
     """The arguments in absl's syntax.
 
@@ -192,17 +197,16 @@ def _rewritten(arguments: Sequence[str], values: Values) -> Iterator[str]:
     """
     remaining = iter(arguments)
     has_run = any(argument.partition("=")[0] == f"--{WORKDIR_FLAG}" for argument in arguments)
-    is_value, takes_run = False, WORKDIR_FLAG in values and ARGUMENTS_FLAG not in values and not has_run
-    repeated = ""
+    is_value, awaits_run, repeated = False, takes_run(values) and not has_run, ""
     for argument in remaining:
         if argument == SEPARATOR:
             yield argument
             yield from remaining
             return
         if is_value or not argument.startswith("-"):
-            flag = "" if is_value else WORKDIR_FLAG if takes_run else repeated
+            flag = "" if is_value else WORKDIR_FLAG if awaits_run else repeated
             yield f"--{flag}={argument}" if flag else argument
-            takes_run, is_value = takes_run and is_value, False
+            awaits_run, is_value = awaits_run and is_value, False
             continue
         name, equals, text = argument.partition("=")
         if name.startswith("--config."):

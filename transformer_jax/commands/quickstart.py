@@ -9,7 +9,7 @@ SENTENCE = "Before my duck goes through the hotels this week, he repairs my quie
 PLAN = """\
 A Transformer (Vaswani et al. 2017) learns to translate 20,000 generated English sentences to German; on two CPU cores:
 
-  1. train      2 + 2 layers of width 128; loss, validation BLEU, checkpoints     about 2 minutes
+  1. train      2 + 2 layers of width 128; loss, validation BLEU, checkpoints     about 3 minutes
   2. evaluate   500 held-out sentences: translations, BLEU, perplexity            about 20 seconds
   3. attention  a picture of its attention weights for one sentence               about 10 seconds
 

@@ -83,6 +83,8 @@ def command_help(name: str) -> str:
     for define in (*command.flags, flags.common):
         define(values)
     arguments = [_describe(values[flags.ARGUMENTS_FLAG])] if flags.ARGUMENTS_FLAG in values else []
+    if flags.takes_run(values):
+        arguments = [("[RUN]", f"the same as --{flags.WORKDIR_FLAG}=RUN")]
     described = [_describe(values[flag]) for flag in sorted(set(values) - {flags.ARGUMENTS_FLAG})]
     described.append(("--help", "show this and exit"))
     usage = " ".join(["Usage: transformer-jax", name, *(head for head, _ in arguments), "[--flag=value ...]"])

@@ -160,7 +160,7 @@ def vectors(values: flags.Values) -> int:
         transformer-jax vectors picture   king man woman queen --vectors=glove.txt --output=royal.png
 
     Vectors come from a file, --vectors, or from a run of word vectors, --workdir. A file is .npz (arrays words and matrix),
-    .bin (word2vec's binary format), or text, whose first line tells word2vec and GloVe apart; .bin and text may be .gz.
+    .bin (word2vec's binary format), or text, whose first line tells word2vec and GloVe apart; .bin and text may be .gz or .xz.
     Words are looked up as written, else in lower case. Similarity is the cosine.
 
     evaluate: accuracy of analogies (d is the word nearest to b - a + c) by section; Spearman's rank correlation with judged

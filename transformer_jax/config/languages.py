@@ -131,7 +131,9 @@ def require_tokenizer(tokenizer: str, key: str) -> None:
     if is_installed(tokenizer):
         return
     if tokenizer in MODELS:
-        problem = f"needs {model_file(tokenizer)}; `sacrebleu --tokenize {tokenizer}` downloads it"
+        problem = (
+            f"needs {model_file(tokenizer)}; `sacrebleu TEXT -i TEXT --tokenize {tokenizer}` (any file) downloads it"
+        )
     else:
         problem = f"needs {' and '.join(NEEDED_LIBRARIES[tokenizer])}: pip install '{EXTRAS[tokenizer]}'"
     raise ConfigError(f"{key}: {tokenizer} {problem}; or use char")

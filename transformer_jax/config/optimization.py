@@ -228,8 +228,11 @@ def mesh_sizes(mesh: MeshConfig, device_count: int, whose: str = "that are here"
     if math.prod(sizes.values()) != device_count:
         stated = ", ".join(f"{axis}={size}" for axis, size in mesh.sizes.items())
         divisors = [size for size in range(2, device_count + 1) if device_count % size == 0][:3]
-        others = [f"data=-1,{axis}={size}" for axis in ("fsdp", "tensor") for size in divisors]
-        proposals = "; ".join(f"--config.mesh={each}" for each in (f"data={device_count}", *others))
+        alone = dict.fromkeys(sizes, 1) | {"data": -1}
+        possible = [alone, *(alone | {axis: size} for axis in ("fsdp", "tensor") for size in divisors)]
+        proposals = "; ".join(
+            "--config.mesh=" + ",".join(f"{axis}={size}" for axis, size in each.items()) for each in possible
+        )
         raise ConfigError(f"mesh: {stated} does not use the {device_count} devices {whose}; possible: {proposals}")
     return sizes
 

@@ -158,6 +158,8 @@ class TextCorpus(FileSource):
         if split in ("train", "validation", "test"):
             name = next((each for each in splits if split.startswith(each)), "NAME")
             remedy += f"; where it has another name, set --config.data.{split}_split={name}"
+            if (split, name) == ("validation", "NAME"):
+                remedy += "; to hold out training pairs instead, set --config.data.held_out=0.01"
         found = ", ".join(splits[:20]) or "none"
         return f"{folder}: no split {split!r}; expected {wanted}; splits found: {found}{remedy}"
 

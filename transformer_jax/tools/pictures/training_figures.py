@@ -22,10 +22,12 @@ CLASSES = 8
 
 
 def schedule_numbers(config: ExperimentConfig, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Updates [N], counted from 1, and rates [N] of the schedule ``name`` with the settings of ``config``."""
+    """Updates [N], counted from 1, and rates [N] of the schedule ``name``, with the settings of ``config`` or its defaults."""
     last, warmup = config.training.num_updates, config.optimizer.warmup_updates
     updates = np.unique(np.append(np.linspace(1, last, POINTS).astype(np.int64), min(warmup, last)))
-    schedule = make_schedule(name, hyperparameters_of(config), config.model.d_model, config.parts)
+    settings = settings_class("schedule", name)
+    parts = config.parts if settings is None or name in config.parts else {name: settings()}
+    schedule = make_schedule(name, hyperparameters_of(config), config.model.d_model, parts)
     return updates, np.asarray(schedule(updates))
 
 
@@ -36,8 +38,6 @@ def draw_schedule(subject: Subject, path: Path) -> list[str]:
     peak = int(np.argmax(rates))
     others: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for name in names_of("schedule") if config.optimizer.warmup_updates < config.training.num_updates else ():
-        if settings_class("schedule", name):
-            continue
         _, rates_of_other = schedule_numbers(config, name)
         shape = rates_of_other / rates_of_other.max()
         # Of two lines that coincide one would hide the other.

@@ -139,6 +139,8 @@ def different_text(runs: Sequence[RunSummary]) -> list[str]:
     incomparable = {key for config in configs for key in config.selection.changed_by(differing)}
     differ = [key for key in differing if key in deciding | incomparable]
     words = "their scores are not comparable, so the order here has no meaning."
+    if differ == ["training.validation_sentences"]:
+        words = "compare the scores of the whole split (transformer-jax evaluate RUN --split=validation), not of validations."
     return [f"The runs differ in {', '.join(differ)}: {words}"] if differ else []
 
 
