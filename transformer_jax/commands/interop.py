@@ -108,7 +108,8 @@ def verify(values: flags.Values) -> int:
 
     Both compute on this machine, the run in float32. The targets are the run's greedy translations of --text (default: the
     validation split). Prints a table, and the greedy translations that differ. Exit status 1: an output differs by more than
-    the tolerance of the format, a greedy translation differs elsewhere than at a near tie, or a text is tokenized differently.
+    the tolerance of the format, greedy translations differ elsewhere than at a near tie (float16: more than a
+    tenth of them, int8: more than four tenths), or a text is tokenized differently.
     """
     (run,) = chosen_runs(values, run_config(values))
     model = _open(values, run.config)

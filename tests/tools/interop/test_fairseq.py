@@ -94,6 +94,7 @@ def test_files_that_cannot_be_read_are_named(theirs, tmp_path):
     for name, content, problem in (
         ("model.pt", (tmp_path / "model.pt").read_bytes()[:-100], "model.pt: damaged"),
         ("bpecodes", codes.replace("0.2", "0.1").encode(), "bpecodes, line 1: '#version: 0.1'"),
+        ("bpecodes", b"l o\nlow </w>\n", "bpecodes, line 2: 'low </w>': a separate end of word"),
         ("dict.de.txt", b"a b c\n", "dict.de.txt, line 1: expected a token and its count"),
         ("dict.de.txt", b"a 1\n", "the target table has 34 rows for a vocabulary of 5 pieces"),
     ):

@@ -47,6 +47,8 @@ def test_a_split_is_a_file_a_folder_or_several_folders(tmp_path):
     assert corpus.fingerprint("train") != treebank(tmp_path).fingerprint("train")
     with pytest.raises(DataError, match="no split '04'; expected 04.mrg"):
         corpus.count("04")
+    with pytest.raises(DataError, match="split '02-05' lacks .mrg files in the folders 04, 05$"):
+        corpus.count("02-05")
     (tmp_path / "22/wsj_1.mrg").write_text("((-NONE- *))")
     with pytest.raises(DataError, match="wsj_1.mrg: no tree with words"):
         treebank(tmp_path / "22/..").count("22")
@@ -74,6 +76,7 @@ def test_settings_that_exclude_each_other_are_refused(tmp_path):
     for block, key, value, problem in (
         ("tokenizer", "joint", True, "tokenizer.joint: symbols of trees"),
         ("decoding", "mbr", "chrf", "decoding.mbr: no constraint limits samples"),
+        ("tokenizer", "kind", "word", "tokenizer.kind: the ids of word do not show where words begin"),
         ("data", "source", "treebank", "data.directory: must name the folder"),
     ):
         values = parsing_settings(tmp_path)

@@ -48,7 +48,7 @@ def test_judged_pairs_are_read(tmp_path):
     for text in (
         "tiger\tcat\t7.35\r\ntiger\ttiger\t10\r\n",
         "Word 1,Word 2,Human (mean)\ntiger,cat,7.35\ntiger,tiger,10.00\n",
-        "tiger cat 7.35\n\ntiger tiger 10\n",
+        "# word word mean score\ntiger cat 7.35\n\ntiger tiger 10\n",
         "tiger;cat;7.35\ntiger;tiger;10",
     ):
         (tmp_path / "ws.txt").write_bytes(text.encode())

@@ -38,6 +38,8 @@ def test_the_ending_chooses_the_format_and_text_tells_itself(vectors, tmp_path):
     (tmp_path / "v.bin.gz").write_bytes(gzip.compress(write_vectors(tmp_path / "v.bin", vectors).read_bytes()))
     for name in ("v.txt.gz", "v.bin.gz"):
         assert read_vectors(tmp_path / name).matrix.tobytes() == vectors.matrix.tobytes()
+    with pytest.raises(DataError, match="NumPy cuts words"):
+        write_vectors(tmp_path / "v.npz", WordVectors((*vectors.words[:-1], "b\0"), vectors.matrix))
     with pytest.raises(ConfigError, match="--output a file that ends in .npz, .bin, .txt, .vec"):
         write_vectors(tmp_path / "v.dat", vectors)
     with pytest.raises(ConfigError, match="'golve' is not one of word2vec, "):

@@ -182,6 +182,9 @@ def _merges(path: Path) -> list[tuple[str, str]]:
             if parts[1:] != ["0.2"]:
                 problem = "only #version: 0.2 is supported, which marks word ends inside merges"
                 raise DataError(f"{path}, line 1: {line!r}: {problem}")
+        elif parts[1:2] == ["</w>"]:
+            problem = "a separate end of word, as in files of subword-nmt 0.1; only version 0.2 is supported"
+            raise DataError(f"{path}, line {number}: {line!r}: {problem}")
         elif len(parts) >= 2:
             merges.append((parts[0], parts[1]))
         elif parts:

@@ -87,14 +87,20 @@ class Treebank(TreeCorpus):
             return [file]
         limits = _RANGE.fullmatch(split)
         names = [f"{number:02}" for number in range(int(limits[1]), int(limits[2]) + 1)] if limits else [split]
-        every = [path for name in names for path in sorted((folder / name).rglob("*.mrg*"))]
-        found = [
-            path for path in every if path.name.endswith((".mrg", ".mrg.gz")) and path.with_suffix("") not in every
-        ]
-        if not found:
+        sections = {name: _files_below(folder / name) for name in names}
+        missing = [name for name, files in sections.items() if not files]
+        if len(missing) == len(names):
             wanted = f"{split}.mrg, {split}.mrg.gz or a folder {split} with .mrg files"
             raise DataError(f"{folder}: no split {split!r}; expected {wanted}")
-        return found
+        if missing:
+            raise DataError(f"{folder}: split {split!r} lacks .mrg files in the folders {', '.join(missing)}")
+        return [file for files in sections.values() for file in files]
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """The files of trees, each once, though it may be there plain and compressed."""
+    every = sorted(folder.rglob("*.mrg*"))
+    return [path for path in every if path.name.endswith((".mrg", ".mrg.gz")) and path.with_suffix("") not in every]
 
 
 def _read(files: tuple[Path, ...], counts: Counter[str]) -> Iterator[Tree]:

@@ -7,11 +7,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.sentence_pairs import SentencePair, digest
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
+from transformer_jax.data.tokenizers.kinds import sample_examples
 from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.evaluation.significance import PairedScores
 from transformer_jax.tasks.translation.evaluator import Evaluator, Measured, TranslationEvaluation
@@ -157,15 +160,24 @@ class ParsingTask(TranslationTask):
 
     @staticmethod
     def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
-        """Of words as ``tokenizer`` says, of symbols as they are; trained on the training split, and not saved yet."""
-        pairs = list(open_trees(config).pairs(config.data.train_split))
-        source = train_tokenizer(config.tokenizer, [pair.source for pair in pairs])
-        return TokenizerPair(source, SymbolTokenizer.train([pair.target for pair in pairs], 1 << 20))
+        """Of words in a sample as ``tokenizer`` says, of all symbols as they are; trained, and not saved yet."""
+        symbols = Counter[str]()
+
+        def sentences() -> Iterator[str]:
+            for pair in open_trees(config).pairs(config.data.train_split):
+                symbols.update(pair.target.split())
+                yield pair.source
+
+        sample = sample_examples(sentences(), config.tokenizer.training_sentences, config.data_seed)
+        source = train_tokenizer(config.tokenizer, sample)
+        return TokenizerPair(source, SymbolTokenizer.train(symbols.elements(), 1 << 20))
 
     def training_data(self) -> TranslationData:
-        """As of translation, with the counts of what was removed from the trees."""
-        removed = open_trees(self.config).removed(self.config.data.train_split)
+        """As of translation, with the counts of what was removed from the trees, unless a store has them tokenized."""
         data = super().training_data()
+        if self.config.data.store or jax.process_index():
+            return data
+        removed = open_trees(self.config).removed(self.config.data.train_split)
         counts = ", ".join(f"{count:,} {name}" for name, count in removed.items())
         return replace(data, warnings=(f"removed from the trees: {counts}",)) if counts else data
 

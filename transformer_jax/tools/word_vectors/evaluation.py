@@ -64,7 +64,8 @@ def read_test_sets(paths: Sequence[str]) -> WordTestSets:
         lines = [(number, line.strip()) for number, line in enumerate(read_lines(file), start=1) if line.strip()]
         if not lines:
             raise DataError(f"{file}: the file is empty; expected analogies or pairs of words")
-        first = lines[0][1]
+        # Only pairs have a heading, which may have four words.
+        first = lines[lines[0][1].startswith("#") and len(lines) > 1][1]
         has_four_words = len(first.split()) == 4 and not any(separator in first for separator in SEPARATORS)
         if first.startswith(SECTION_MARK) or has_four_words:
             analogies[file.stem] = _sections(file, lines)

@@ -81,6 +81,8 @@ def read_numpy(path: Path) -> WordVectors:
 
 
 def write_numpy(file: BinaryIO, vectors: WordVectors) -> None:
+    if cut := next((word for word in vectors.words if word.endswith("\0")), ""):
+        raise DataError(f"{cut!r}: NumPy cuts words that end with a NUL character; choose another format")
     np.savez(file, words=np.array(vectors.words, np.str_), matrix=vectors.matrix)
 
 
