@@ -68,25 +68,11 @@ def test_what_is_drawn_depends_on_the_line_and_its_number_alone(run):
     assert again == ["", together[3].split("\t")[2]]
 
 
-def test_the_translation_of_least_risk_is_a_function_of_the_line_and_the_seed(run):
-    text, flags = b"a b c\nd e f g\n\na b c\nc\n", ("--mbr=chrf", "--samples=12", "--config.decoding.epsilon=0")
-    best = [row.split("\t") for row in translate(run, text, *flags, "--n_best=3").stdout.decode().splitlines()]
-    by_line = [[row[1:] for row in best if row[0] == str(number)] for number in range(1, 6)]
-    assert by_line[0] == by_line[3] and by_line[2] == [["0.0000", ""]]
-    assert len({translation for _, translation in by_line[0]}) == 3
-    assert 100 > float(by_line[0][0][0]) >= float(by_line[0][1][0]) >= float(by_line[0][2][0]) > 0
-    alone = translate(run, text, *flags, "--lines_at_once=1").stdout.decode().splitlines()
-    assert alone == [rows[0][1] for rows in by_line]
-    assert translate(run, text, *flags, "--seed=1").stdout.decode().splitlines() != alone
-
-
 def test_flags_that_cannot_be_are_refused(run):
-    alone = "--mbr=ter", "--samples=4", "--temperature=1e-38", "--temperature=nan", "--temperature=-1", "--seed=3"
-    together = "--mbr=chrf --prefix=d", "--mbr=chrf --temperature=1", "--mbr=bleu --samples=2 --n_best=3"
-    for flags in (*alone, f"--seed={2**64}", *together):
-        result = translate(run, b"a\n", *flags.split())
-        assert result.returncode == 2 and result.stdout == b"", flags
-        assert flags.split()[-1].split("=")[0].strip("-").encode() in result.stderr
+    for flag in ("--temperature=1e-38", "--temperature=nan", "--temperature=-1", "--seed=3", f"--seed={2**64}"):
+        result = translate(run, b"a\n", flag)
+        assert result.returncode == 2 and result.stdout == b"", flag
+        assert flag.split("=")[0].encode() in result.stderr
 
 
 def test_a_prefix_begins_every_translation(run):

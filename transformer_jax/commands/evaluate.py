@@ -182,7 +182,7 @@ def _watch(values: flags.Values, is_over: Callable[[], bool]) -> int:
 
     run, split = RunDirectory(values.workdir), values.split if values["split"].present else "validation"
     folder = _results(values) / run.watched(split).name
-    if {"decoding.beam_width", "decoding.mbr"} & dict(flags.overrides_of(values)).keys():
+    if "decoding.beam_width" in dict(flags.overrides_of(values)):
         # A stated width overrides that of validations.
         config = replace(config, training=replace(config.training, validation_beam_width=0))
     training = config.training

@@ -54,8 +54,6 @@ def lines_flags(values: flags.Values) -> None:
         "epsilon", None, "sample from the tokens with at least this probability", lower_bound=0, upper_bound=1.0
     ),
     flags.integer("seed", 0, "seed of the sampling", lower_bound=0, upper_bound=LARGEST_SEED),
-    flags.string("mbr", "", "chrf or bleu: the sample with the highest mean score against all samples (decoding.mbr)"),
-    flags.integer("samples", None, "samples of each line for --mbr (decoding.samples)", lower_bound=1),
 )
 def translate(values: flags.Values) -> int:
     """Translate lines: from standard input to standard output, from files, or as they are typed.
@@ -65,33 +63,22 @@ def translate(values: flags.Values) -> int:
         transformer-jax translate --workdir=runs/a --ensemble=runs/b,runs/c:4000 < input.en
         transformer-jax translate --workdir=runs/m30k --temperature=0.8 --top_k=50 --seed=1 --n_best=5 < input.en
         transformer-jax translate --workdir=runs/m30k --prefix="Eine Frau" < input.en
-        transformer-jax translate --workdir=runs/m30k --mbr=chrf --samples=16 < input.en
 
     One line in, one line out, in the same order; an empty line stays empty. With --n_best=N every line in gives up to N lines
     out (an empty one gives one): line number, score (length-normalized log-probability) and translation, separated by tabs.
     Lines that are waiting are translated together, up to --lines_at_once. Typed lines are answered one by one.
     With --temperature, --top_k, --top_p or --epsilon translations are sampled, without beam search: the same --seed, lines and
     flags give the same text. With --prefix every translation begins with that text, whose last word may continue.
-    With --mbr (minimum Bayes risk decoding) the translation is the one of --samples with the highest mean score against all
-    of them, and --n_best prints these means. With --ensemble every next token has the mean of the probabilities of the models.
+    With --ensemble every next token has the mean of the probabilities of the models.
     """
-    for flag, name in (("mbr", "mbr"), ("samples", "samples"), ("seed", "sampling_seed")):
-        if values[flag].present:
-            values.config_override += [f"decoding.{name}={values[flag].value}"]
     config = run_config(values, "translation", "parsing")
-    if values.samples and not config.decoding.mbr:
-        raise ConfigError("--samples: only --mbr draws several samples to choose from; give --mbr=chrf, or --n_best")
-    for name in (*SAMPLING_FLAGS, "prefix"):
-        if config.decoding.mbr and values[name].present:
-            problem = f"decoding.mbr={config.decoding.mbr} chooses among samples by decoding.epsilon"
-            raise ConfigError(f"--{name}: {problem}; leave out --{name}, or give --config.decoding.mbr=")
     sampling: dict[str, Any] = {name: values[name].value for name in SAMPLING_FLAGS if values[name].value is not None}
     if sampling and values.prefix:
         raise ConfigError("--prefix: beam search continues a prefix, sampling does not; leave out one of them")
     temperature = values.temperature
     if temperature is not None and temperature != 0 and not temperature >= SMALLEST_TEMPERATURE:
         raise ConfigError(f"--temperature: {temperature_problem(temperature)}")
-    if values["seed"].present and not (sampling or config.decoding.mbr):
+    if values["seed"].present and not sampling:
         raise ConfigError("--seed: beam search has no random numbers; add --temperature=1, or leave it out")
     trained = open_for_lines(values, config, is_sampled=bool(sampling))
     tags = getattr(config.data, "required_tags", ())
@@ -125,9 +112,8 @@ def parse(values: flags.Values) -> int:
 
 def open_for_lines(values: flags.Values, config: ExperimentConfig, *, is_sampled: bool = False) -> "TrainedRun[Any]":
     """Restores the runs, once it is known that the input can be read and the output written."""
-    if values.n_best > config.decoding.max_results and not is_sampled:
-        name = "samples" if config.decoding.mbr else "beam_width"
-        raise ConfigError(f"--n_best: {values.n_best} is more than decoding.{name}={config.decoding.max_results}")
+    if values.n_best > config.decoding.beam_width and not is_sampled:
+        raise ConfigError(f"--n_best: {values.n_best} is more than decoding.beam_width={config.decoding.beam_width}")
     paths = [Path(name).expanduser() for name in (values.input, values.output) if name]
     if len(paths) == 2 and all(path.exists() for path in paths) and paths[0].samefile(paths[1]):
         raise ConfigError(f"--output: {values.output} is what --input reads; write to another file")

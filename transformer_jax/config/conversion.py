@@ -35,7 +35,15 @@ RENAMED: dict[int, dict[str, str]] = {
     2: {"data.file": "data.train"},
 }
 """By the last schema version with them: old keys, and their names in the next version."""
-REMOVED: dict[str, object] = {"decoding.shortlist": "", "decoding.diverse_groups": 1, "decoding.diversity": 0.5}
+REMOVED: dict[str, object] = {
+    "decoding.shortlist": "",
+    "decoding.diverse_groups": 1,
+    "decoding.diversity": 0.5,
+    "decoding.mbr": "",
+    "decoding.samples": 16,
+    "decoding.epsilon": 0.02,
+    "decoding.sampling_seed": 0,
+}
 """Removed settings, with the value that had no effect."""
 # a.src,a.tgt and a.en.gz,a.de.gz.
 _SUFFIXES = re.compile(r"([^,]+)\.[^./, ]+((?:\.(?:gz|xz|bz2|zst|txt))?),\1\.[^./, ]+\2")

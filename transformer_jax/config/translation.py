@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from transformer_jax.config.checks import LARGEST_SEED, check_settings, require, setting
+from transformer_jax.config.checks import check_settings, require, setting
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig, padded_width, require_rows_fit
 from transformer_jax.config.model import RnnConfig, TransformerConfig
 
@@ -34,19 +34,6 @@ class DecodingConfig:
         "Search ends when no unfinished prefix can win (exact), or when beam_width hypotheses are finished (first_beams, "
         "as in most toolkits: faster, may miss the best).",
     )
-    mbr: Literal["", "chrf", "bleu"] = setting(
-        "",
-        "Minimum Bayes risk decoding (Eikema and Aziz 2020): instead of beam search, the sample with the highest mean of this "
-        "score of sentences, with all samples as references; empty: off.",
-    )
-    samples: int = setting(16, "Samples of each sentence for decoding.mbr.", at_most=256)
-    epsilon: float = setting(
-        0.02,
-        "Samples of decoding.mbr have no token with a lower probability (Hewitt et al. 2022); 0: unbiased samples.",
-        at_least=0,
-        below=1,
-    )
-    sampling_seed: int = setting(0, "Seed of the samples of decoding.mbr.", at_least=0, at_most=LARGEST_SEED)
     compute_dtype: Literal["model", "float32", "float32_exact", "tf32", "bfloat16"] = setting(
         "model",
         "Precision of decoding and of the loss in evaluation; model: model.compute_dtype, but float32 on CPUs. On a "
@@ -63,17 +50,10 @@ class DecodingConfig:
 
     def __post_init__(self) -> None:
         check_settings("decoding", self)
-        problem = f"{self.mbr} chooses among samples, without decoding.search={self.search}; leave that out"
-        require(not self.mbr or self.search == "beam", "decoding.mbr", problem)
-
-    @property
-    def max_results(self) -> int:
-        """The largest number of results of a sentence."""
-        return self.samples if self.mbr else self.beam_width
 
     def with_beams(self, beam_width: int) -> "DecodingConfig":
         """The same settings with a beam search of this width."""
-        return replace(self, beam_width=beam_width, mbr="")
+        return replace(self, beam_width=beam_width)
 
 
 def check_translation(

@@ -230,9 +230,6 @@ class EvaluationReport:
         search = f"beam {by.beam_width}, length penalty {by.length_penalty:g}, stop {by.stop}"
         search = "greedy" if by.beam_width == 1 else search
         search += f", search {by.search}" if by.search != "beam" else ""
-        if by.mbr:
-            drawn = f"{by.samples} samples, epsilon {by.epsilon:g}, seed {by.sampling_seed}"
-            search = f"minimum Bayes risk by {by.mbr}, {drawn}"
         how = f"generated, {search}, at most source + {by.max_extra_tokens}, {self.compute_dtype}"
         return [
             ("split", self.split, f"{self.num_sentences:,} sentences, none left out"),

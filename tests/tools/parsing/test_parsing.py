@@ -75,7 +75,6 @@ def test_rare_words_are_classes():
 def test_settings_that_exclude_each_other_are_refused(tmp_path):
     for block, key, value, problem in (
         ("tokenizer", "joint", True, "tokenizer.joint: symbols of trees"),
-        ("decoding", "mbr", "chrf", "decoding.mbr: no constraint limits samples"),
         ("tokenizer", "kind", "word", "tokenizer.kind: the ids of word do not show where words begin"),
         ("data", "source", "treebank", "data.directory: must name the folder"),
     ):

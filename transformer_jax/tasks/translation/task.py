@@ -29,7 +29,6 @@ from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.token_store import PairTokenization, TokenStore, open_token_store, unigram_entropy
 from transformer_jax.data.tokenizers import TokenizerPair, too_many_pieces, train_tokenizers
 from transformer_jax.decoding.constraints import Constraint
-from transformer_jax.evaluation.expected_utility import utility_of
 from transformer_jax.evaluation.significance import PairedScores, compare_systems, sentence_chrf
 from transformer_jax.models.interface import activations
 from transformer_jax.runs.run_directory import RunDirectory
@@ -46,7 +45,7 @@ from transformer_jax.tasks.translation.evaluator import (
 )
 from transformer_jax.tasks.translation.objective import EnsembleObjective, TranslationObjective
 from transformer_jax.tasks.translation.pairs import PairScorer, tokens_of_pair
-from transformer_jax.tasks.translation.translator import MinimumRiskTranslator, Translator, translation_program
+from transformer_jax.tasks.translation.translator import Translator, translation_program
 from transformer_jax.training.corruptions import corrupted
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
 
@@ -281,10 +280,7 @@ class TranslationTask(Task):
         """A translator with the decoding settings of ``config``."""
         own, decoding = self.objective, config.decoding
         model = own.model, self.tokenizers, decoding, self.mesh, own.longest_sequence, own.evaluation_dtype
-        if not decoding.mbr:
-            return Translator(*model, constraint, config.parts)
-        utility = utility_of(decoding.mbr, config.evaluation.tokenizer(config.data.target_language))
-        return MinimumRiskTranslator(*model, constraint, utility=utility)
+        return Translator(*model, constraint, config.parts)
 
     @cached_property
     def scorer(self) -> PairScorer:

@@ -1,10 +1,9 @@
-"""Translation of text: by beam search, by sampling, and by the samples of least Bayes risk."""
+"""Translation of text: by beam search, and by sampling."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +37,6 @@ from transformer_jax.decoding.segmented_search import (
     capacities_of,
 )
 from transformer_jax.decoding.source_batches import rows_of_full_batch, source_batches
-from transformer_jax.evaluation.expected_utility import Utility, expected_utilities
 from transformer_jax.layers.mesh_axes import constrain_rows
 from transformer_jax.models.interface import Module, call
 from transformer_jax.runtime.hardware import batch_tokens_on, device_of, few_shapes_on
@@ -320,11 +318,11 @@ class Sampler:
         """
         nonempty, sources = self._translator.encode_sources(sentences, name, first)
         results: list[list[Translation]] = [[NOTHING] for _ in sentences]
-        for index, translations in self.samples(params, sources, [each + first - 1 for each in nonempty], num_results):
+        for index, translations in self._samples(params, sources, [each + first - 1 for each in nonempty], num_results):
             results[nonempty[index]] = translations
         return results
 
-    def samples(
+    def _samples(
         self, params: PyTree, sources: Sequence[list[int]], numbers: Sequence[int], num_results: int
     ) -> Iterator[tuple[int, list[Translation]]]:
         """Yields the index of each source and its samples, which depend on its number, when they are done."""
@@ -360,38 +358,6 @@ class Sampler:
         model, rules = self._translator.model, Rules(samples, samples, self._translator.decoding.length_penalty)
         init, search = partial(_cache_of_samples, model, samples), sampled_search(rules, self._rule)
         return SegmentedSearch(init, partial(_step, model), search, devices_of_search(self._translator.mesh))
-
-
-class MinimumRiskTranslator(Translator):
-    """Translates by the samples of highest expected utility (``decoding.mbr``) instead of by beam search.
-
-    The score of a translation is its expected utility, from 0 to 100. A translation depends only on its source and
-    ``decoding.sampling_seed``.
-    """
-
-    def __init__(self, *options: Any, utility: Utility) -> None:
-        """``options``: of a ``Translator``. Raises ConfigError for a constraint, which samples cannot obey."""
-        super().__init__(*options)
-        if self.constraint is not None:
-            raise ConfigError(
-                f"decoding.mbr: {self.decoding.mbr} chooses among samples, which no constraint limits; leave it out"
-            )
-        self._utility = utility
-        self._sampler = Sampler(self, SamplingRule(epsilon=self.decoding.epsilon), self.decoding.sampling_seed)
-
-    def prefix_ids(self, prefix: str) -> list[int]:
-        if prefix.strip():
-            raise ConfigError("prefix: beam search continues a prefix, decoding.mbr does not; leave out one of them")
-        return []
-
-    def _search(
-        self, params: PyTree, sources: Sequence[list[int]], num_results: int, prefix_ids: list[int]
-    ) -> Iterator[tuple[int, list[Translation]]]:
-        numbers = [crc32(np.asarray(ids, np.int32).tobytes()) >> 1 for ids in sources]
-        for index, samples in self._sampler.samples(params, sources, numbers, self.decoding.samples):
-            texts = [each.text for each in samples]
-            best = expected_utilities(texts, self._utility).most_common(num_results)
-            yield index, [samples[texts.index(text)]._replace(score=value) for text, value in best]
 
 
 def _cache_of_samples(

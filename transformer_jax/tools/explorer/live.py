@@ -51,7 +51,6 @@ RECURRENT: Choices = {
 TRANSLATION: Choices = {
     "tokenizer.kind": ("bpe", "unigram", "word", "character", "byte"),
     "decoding.search": ("beam",),
-    "decoding.mbr": ("",),
     "decoding.stop": ("exact",),
 }
 IMPLEMENTED: dict[str, Choices] = {

@@ -75,8 +75,6 @@ class TranslationReader(_RunReader[TranslationTask]):
         decoding, model = self.trained.config.decoding, self.trained.model
         if decoding.search != "beam":
             raise ConfigError(f"decoding.search: {decoding.search} cannot be replayed; set it to beam")
-        if decoding.mbr:
-            raise ConfigError(f"decoding.mbr: {decoding.mbr} cannot be replayed; set it to ''")
         return Searches(
             partial(init_cache, model, decoding.beam_width),
             lambda params: partial(call, model, params, "decode_step"),

@@ -68,10 +68,7 @@ def check_parsing(
 ) -> None:
     """Raises ConfigError when the blocks of a run that parses exclude each other."""
     require(not tokenizer.joint, "tokenizer.joint", "symbols of trees have a vocabulary of their own; set it to False")
-    is_possible = not (decoding.mbr and decoding.constrained)
     counts_words = not decoding.constrained or tokenizer.kind in ("bpe", "unigram", "word_class")
     problem = f"the ids of {tokenizer.kind} do not show where words begin; use bpe, unigram or word_class, or "
     require(counts_words, "tokenizer.kind", f"{problem}--config.decoding.constrained=False")
-    problem = "no constraint limits samples; use --config.decoding.constrained=False"
-    require(is_possible, "decoding.mbr", problem)
     check_translation(data, tokenizer, batching, model, decoding)

@@ -52,8 +52,6 @@ class TranslatedSplit:
         search = f"beam {decoding['beam_width']}, length penalty {decoding['length_penalty']:g}"
         if decoding.get("search", "beam") != "beam":
             search += f", search {decoding['search']}"
-        if decoding.get("mbr"):
-            search = f"minimum Bayes risk by {decoding['mbr']}, {decoding['samples']} samples"
         return f"checkpoint {whose_parameters(report)}; {search}; {self.saved.stem}.txt"
 
 
