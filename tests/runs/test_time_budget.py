@@ -35,6 +35,7 @@ def test_a_run_ends_when_its_budget_does(spent, seconds_per_update, current, len
 @pytest.mark.slow
 def test_a_shortened_run_decays_to_its_new_end_and_resumes_to_the_bit(cache, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(hooks, "affordable_updates", lambda *_: 9)
+    monkeypatch.setattr(hooks, "RECENT_UPDATES", 1)
     monkeypatch.setattr(runs, "SECONDS_OF_AN_ESTIMATE", 0.0)
     config = tiny_config(cache, budget_seconds=60.0)
     config = replace(config, optimizer=replace(config.optimizer, schedule="cosine"))
@@ -59,7 +60,7 @@ def run_of(cache, number: int = 3, num_updates: int = 0, **training: object) -> 
     config = replace(config, optimizer=replace(config.optimizer, schedule="cosine", warmup_updates=8))
     required = (each.name for each in fields(TrainingRun) if each.default is each.default_factory is MISSING)
     parts = dict.fromkeys(required) | {"config": config, "clock": Clock()}
-    parts["goodput"] = SimpleNamespace(seconds=lambda: {"step": 30.0})
+    parts["goodput"] = SimpleNamespace(seconds=lambda: {"step": 30.0, "evaluation": 0.0})
     return TrainingRun(**parts, counters=Counters(num_updates=num_updates), number=number)
 
 
@@ -72,15 +73,24 @@ def test_a_run_shortened_within_its_warm_up_still_learns(cache):
 
 def test_a_run_may_stretch(cache, monkeypatch, capfd):
     monkeypatch.setattr(hooks, "affordable_updates", lambda *_: 9)
-    run, keep_to_budget = run_of(cache, budget_policy="stretch"), hooks.KeepToBudget()
+    run, keep_to_budget = run_of(cache, number=10, budget_policy="stretch"), hooks.KeepToBudget()
     for _ in range(2):
         keep_to_budget(run)
     assert run.num_updates == 12
     assert capfd.readouterr().err.count("12 updates will take") == 1
 
 
+@pytest.mark.parametrize(("number", "is_interrupted", "length"), [(9, False, 11), (10, True, 11), (10, False, 12)])
+def test_a_resumed_run_keeps_its_length_until_it_knows_its_speed(cache, number, is_interrupted, length):
+    run = run_of(cache, number, num_updates=11)
+    run.is_interrupted = is_interrupted
+    hooks.KeepToBudget()(run)
+    assert run.num_updates == length
+
+
 def test_a_shortened_run_that_may_stretch_has_its_full_length_again(cache, tmp_path, monkeypatch):
     monkeypatch.setattr(hooks, "affordable_updates", lambda *_: 4)
+    monkeypatch.setattr(hooks, "RECENT_UPDATES", 1)
     monkeypatch.setattr(runs, "SECONDS_OF_AN_ESTIMATE", 0.0)
     config = tiny_config(cache, num_updates=6, budget_seconds=60.0)
     assert train(config, tmp_path).step == 4
@@ -109,6 +119,15 @@ def test_a_validation_soon_after_a_restart_is_spread_over_its_interval(cache):
     assert run.seconds_per_update == pytest.approx(2.0)
     run.number = 18
     assert run.seconds_per_update == pytest.approx(1.0)
+
+
+def test_validations_before_a_restart_count_until_there_is_another(cache):
+    run = run_of(cache, number=20, evaluate_every=6)
+    run.first_update = 18
+    run.goodput.seconds = lambda: {"evaluation": 30.0}
+    assert run.seconds_per_update == pytest.approx(1.5)
+    run.clock.seconds["evaluation"] = 12.0
+    assert run.seconds_per_update == pytest.approx(2.0)
 
 
 def test_a_budget_is_not_watched_by_several_processes(cache, monkeypatch):

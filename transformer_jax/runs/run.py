@@ -194,6 +194,8 @@ class TrainingRun:
         saves = (training.evaluate_every, training.checkpoint_every, training.local_checkpoint_every)
         # A process that resumed just before a validation has paid for it in few updates.
         evaluation = self.clock.total(["evaluation"]) / max(made, training.evaluate_every, 1)
+        if not evaluation:
+            evaluation = self.goodput.seconds()["evaluation"] / max(self.number, training.evaluate_every, 1)
         checkpoint = self.clock.total(["checkpoint"]) / max(made, min(filter(None, saves)))
         return self.clock.recent_update_seconds() + evaluation + checkpoint
 
