@@ -225,12 +225,10 @@ def _trials(workdir: Path, argument: str, folder: Path) -> "list[TrialRow]":
 
     sweep, name = sweep_of(workdir, argument), _study_of(workdir, folder)
     rows = trial_rows(open_study(sweep, folder, name, GRACE_SECONDS), sweep)
+    if not os.environ.get(STORAGE_VARIABLE):
+        # The study is a file in the folder; the runs move with it.
+        return [each._replace(folder=each.folder and f"{folder}/trials/{Path(each.folder).name}") for each in rows]
     for each in rows:
-        # A study in a file of the folder moves with it.
-        if (
-            os.environ.get(STORAGE_VARIABLE)
-            and each.folder
-            and Path(each.folder).parents[1].resolve() != folder.resolve()
-        ):
+        if each.folder and Path(each.folder).parents[1].resolve() != folder.resolve():
             raise ConfigError(f"--workdir: the study {name!r} has runs in {each.folder}; use a folder of another name")
     return rows

@@ -215,6 +215,20 @@ def test_runs_of_another_folder_in_the_same_study_are_refused(tmp_path, monkeypa
         duel._trials(second, "1", second)
 
 
+def test_the_runs_of_a_folder_that_moved_move_with_it(tmp_path, monkeypatch):
+    monkeypatch.delenv(STORAGE_VARIABLE, raising=False)
+    monkeypatch.setattr(worker, "run_training", PretendedTraining())
+    first, moved = tmp_path / "a/duel", tmp_path / "b/duel"
+    first.mkdir(parents=True)
+    planned(first, monkeypatch, ideas=("model.dropout=0.3",))
+    sweep = sweep_of(first, "1")
+    worker.work(open_study(sweep, first, "duel", 60.0), sweep, first, 60.0)
+    moved.parent.mkdir()
+    first.rename(moved)
+    trials = duel._trials(moved, "1", moved)
+    assert [results.finished_run(each, ("validation/bleu",)).error for each in trials] == ["", ""]
+
+
 def test_the_feed_forward_width_matches_parameters(tmp_path, monkeypatch):
     recipe = str(tmp_path / "recipe.py")
     settings = tiny_settings(tmp_path / "cache", num_updates=40) | {"mesh": {"data": 8}}
