@@ -49,6 +49,16 @@ def test_of_equal_logits_the_first_counts_as_the_most_likely(statistics, monkeyp
         assert float(sums.correct) == int((labels == best).sum())
 
 
+def test_padded_columns_have_a_finite_gradient_where_all_logits_are_small():
+    def loss(logits):
+        return label_smoothed_cross_entropy(logits, LABELS, WEIGHTS, 0.1, 7).loss
+
+    padded = jnp.pad(LOGITS - 96.0, ((0, 0), (0, 0), (0, 1)))
+    gradient = jax.jit(jax.grad(loss))(padded)
+    assert np.isfinite(gradient).all()
+    np.testing.assert_allclose(gradient[..., :7], jax.grad(loss)(LOGITS), atol=1e-5)
+
+
 def test_extreme_logits_stay_finite():
     sums = label_smoothed_cross_entropy(LOGITS * 1e4, LABELS, WEIGHTS, 0.1)
     assert all(np.isfinite(value) for value in sums[:4])

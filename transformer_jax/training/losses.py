@@ -156,7 +156,9 @@ def _token_losses_backward(
     smoothing = 0.0 if smoothing is None else smoothing
     is_label = lax.broadcasted_iota(labels.dtype, logits.shape, logits.ndim - 1) == labels[..., None]
     smoothed = jnp.where(is_label, 1.0 - smoothing, 0.0) + smoothing / vocabulary
-    gradient = (jnp.exp(logits - log_normalizer[..., None]) - smoothed) * cotangents[0][..., None]
+    # exp(0 - log_normalizer) of a padded column may be infinite.
+    probabilities = jnp.exp(mask_padding(vocabulary, logits) - log_normalizer[..., None])
+    gradient = (probabilities - smoothed) * cotangents[0][..., None]
     # Computed once: without the barrier each of the two products that follow would recompute it.
     return lax.optimization_barrier(gradient.astype(logits.dtype)), None, None
 
