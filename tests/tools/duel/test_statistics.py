@@ -26,7 +26,14 @@ def test_a_paired_test_by_hand():
     assert test.p == pytest.approx(1 - math.sqrt(12 / 14))
     assert (test.low, test.high) == pytest.approx((2 - 4.30265 / math.sqrt(3), 2 + 4.30265 / math.sqrt(3)), abs=1e-5)
     assert paired_test([1.0]) is None
-    assert [paired_test([each, each]).p for each in (0.0, 0.5)] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(("differences", "p"), [([0.0] * 3, 1.0), ([0.3 - 0.2, 0.4 - 0.3], 0.5), ([-0.01] * 6, 2**-5)])
+def test_equal_differences_are_no_surer_than_their_signs(differences, p):
+    test = paired_test(differences)
+    assert (test.p, test.deviation) == (p, 0.0)
+    assert (test.low <= 0 <= test.high) == (p > 0.05)
+    assert test.low <= test.mean <= test.high
 
 
 def test_holms_correction():

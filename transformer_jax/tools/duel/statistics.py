@@ -11,6 +11,8 @@ from scipy.optimize import brentq
 from scipy.stats import chi2, norm, t
 
 LEVEL, POWER, MOST_SEEDS, QUANTILES = 0.05, 0.8, 10_000, 1000
+# A deviation below this share of the mean is rounding.
+ROUNDING = 1e-9
 
 
 class PairedTest(NamedTuple):
@@ -27,16 +29,19 @@ class PairedTest(NamedTuple):
 def paired_test(differences: Sequence[float]) -> PairedTest | None:
     """Student's paired t test (1908); None for fewer than two pairs.
 
-    Equal differences have no deviation: p is 1 if they are 0, else 0.
+    Equal differences, as of a discrete metric, have no deviation: p is 1 if they are 0, else that of the sign test, 2^(1-pairs),
+    and the interval is that of the t test with this p.
     """
     if len(differences) < 2:
         return None
     pairs, mean, deviation = len(differences), fmean(differences), stdev(differences)
-    if not deviation:
-        return PairedTest(pairs, mean, 0.0, mean, mean, float(mean == 0))
-    error = deviation / math.sqrt(pairs)
+    if deviation <= ROUNDING * abs(mean):
+        deviation, p = 0.0, 2.0 ** (1 - pairs) if mean else 1.0
+        error = abs(mean) / float(t.isf(p / 2, pairs - 1)) if mean else 0.0
+    else:
+        error = deviation / math.sqrt(pairs)
+        p = float(2 * t.sf(abs(mean) / error, pairs - 1))
     half = float(t.isf(LEVEL / 2, pairs - 1)) * error
-    p = float(2 * t.sf(abs(mean) / error, pairs - 1))
     return PairedTest(pairs, mean, deviation, mean - half, mean + half, p)
 
 
