@@ -52,4 +52,4 @@ def test_a_skipped_update_is_counted_and_adds_nothing():
     restored = Counters.from_json(asdict(counters))
     means = restored.take_means()
     assert (means["train/loss"], means["train/z_loss"], means["train/skipped_updates"]) == (2.0, 1.0, 1.0)
-    assert restored.take_means()["train/loss"] == 0.0, "nothing was added since"
+    assert restored.take_means() == {"train/skipped_updates": 1.0}, "nothing was added since"

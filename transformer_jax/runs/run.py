@@ -94,16 +94,11 @@ class Counters:
         self.total_tokens += float(metrics.sums.tokens)
 
     def take_means(self) -> dict[str, float]:
-        """Means per target token since the last call, and statistics."""
-        # No tokens where all updates since were skipped.
-        tokens = self.tokens or 1.0
-        means = {
-            "train/loss": self.loss / tokens,
-            "train/nll": self.nll / tokens,
-            "train/accuracy": self.correct / tokens,
-            **{f"train/{name}": value / tokens for name, value in self.extras.items()},
-            **{f"train/{name}": over / under for name, (over, under) in self.statistics.items() if under},
-        }
+        """Means per target token since the last call, and statistics; none where all updates since were skipped."""
+        means = {f"train/{name}": over / under for name, (over, under) in self.statistics.items() if under}
+        if self.tokens:
+            sums = {"loss": self.loss, "nll": self.nll, "accuracy": self.correct, **self.extras}
+            means = {f"train/{name}": value / self.tokens for name, value in sums.items()} | means
         if self.skipped:
             means["train/skipped_updates"] = float(self.skipped)
         self.loss = self.nll = self.correct = self.tokens = 0.0
