@@ -105,10 +105,12 @@ def test_a_run_whose_checkpoints_were_removed_has_its_whole_budget_and_no_scores
     scores = run.watched("validation") / "metrics.jsonl"
     scores.parent.mkdir()
     scores.write_text('{"step": 2, "validation/bleu": 1.0}\n')
+    run.trackers.write_text('{"wandb": "an id"}')
     train(config, tmp_path)
     assert scores.exists() and json.loads(run.goodput.read_text())["seconds"]["step"] >= 1e6, "the run is the same"
     shutil.rmtree(run.checkpoints)
     train(config, tmp_path)
+    assert not run.trackers.exists(), "another run of W&B: it ignores steps that it has"
     assert not scores.exists() and json.loads(run.goodput.read_text())["seconds"]["step"] < 1e6
 
 

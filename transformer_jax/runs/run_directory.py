@@ -19,6 +19,7 @@ from transformer_jax.config.checks import is_address, is_unasked, without_mark
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.plugins import loaded_plugins
 from transformer_jax.config.recipes import CONFIG_FILE
+from transformer_jax.runs.trackers import IDS_FILE
 from transformer_jax.runtime.atomic_files import locked, remove_partial, require_local, require_writable, write_whole
 
 REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece", "sacrebleu")
@@ -77,6 +78,7 @@ class RunDirectory:
         self.curves = own / "curves.png"  # Plot of the metrics.
         self.goodput = own / "goodput.json"  # Wall time by kind, over all starts.
         self.outcome = own / "outcome.json"  # Missing while the run is in progress and after a crash.
+        self.trackers = own / IDS_FILE  # Ids of the run in trackers, by tracker.
         self.hang = own / "hang.txt"  # Stacks of all threads of a process that the watchdog ended.
         self.profile = own / "profile"  # The folder of traces.
         self._lock = own / "train.lock"
@@ -99,8 +101,8 @@ class RunDirectory:
         return self.path / f"evaluate-{split.replace('/', '-')}"
 
     def remove_earlier_scores(self) -> None:
-        """Removes time spent and watched scores of an earlier run, whose checkpoints were removed."""
-        for file in (self.goodput, *self.goodput.parent.glob("evaluate-*/metrics.jsonl")):
+        """Removes time spent, ids of trackers and watched scores of an earlier run, whose checkpoints were removed."""
+        for file in (self.goodput, self.trackers, *self.goodput.parent.glob("evaluate-*/metrics.jsonl")):
             file.unlink(missing_ok=True)
 
     def require_no_links(self) -> None:
