@@ -67,7 +67,7 @@ def test_the_speed_now_is_of_recent_updates_without_compilation(time):
     assert clock.recent_update_seconds() == pytest.approx(4.0)
 
 
-@pytest.mark.parametrize(("restored", "kept", "lost"), [(20, 14, 0), (18, 13, 1), (12, 10, 4), (10, 10, 4)])
+@pytest.mark.parametrize(("restored", "kept", "lost"), [(20, 14, 0), (18, 13, 1), (12, 10, 4), (10, 7, 7), (0, 0, 14)])
 def test_what_a_crash_costs(tmp_path, time, restored, kept, lost):
     clock = Clock()
     goodput = Goodput(tmp_path / "goodput.json", 0, clock)
@@ -86,6 +86,20 @@ def test_what_a_crash_costs(tmp_path, time, restored, kept, lost):
         again.write(20)
         content = json.loads((tmp_path / "goodput.json").read_text())
         assert content["seconds_between_starts"] == 6 and content["scheduling_goodput"] == 14 / 20
+
+
+def test_a_kill_while_a_checkpoint_is_written_loses_the_updates_since_the_one_before(tmp_path, time):
+    clock = Clock()
+    goodput = Goodput(tmp_path / "goodput.json", 0, clock)
+    clock.turn_to("step")
+    assert goodput.line() == "0% of the time in updates (0.0 s)"
+    for number, seconds in ((10, 50), (30, 100)):
+        time.now += seconds
+        goodput.saved(number)
+    time.now += 1
+    goodput.write(30)
+    again = Goodput(tmp_path / "goodput.json", 10, Clock())
+    assert (again.seconds()["step"], again.seconds()["lost"]) == (50, 101)
 
 
 def test_updates_to_trace():

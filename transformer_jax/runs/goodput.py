@@ -90,8 +90,9 @@ class Goodput:
         """Continues the file of an earlier start, if there is one. Raises DataError when the file is damaged."""
         self._path, self._clock = path, clock
         self._before, self._between = _earlier_seconds(path, first_update, time.time() - clock.total(KINDS))
-        self._step_seconds_at_checkpoint = self._written_at = 0.0
-        self._checkpoint = first_update
+        self._written_at = 0.0
+        # The updates of the last two checkpoints, and the step seconds at them: a kill leaves the last one unfinished.
+        self._saves = deque([(first_update, 0.0)] * 2, maxlen=2)
 
     def seconds(self) -> dict[str, float]:
         """Seconds by kind until now."""
@@ -104,18 +105,21 @@ class Goodput:
             self.write(step)
 
     def saved(self, step: int) -> None:
-        """Records a checkpoint of update ``step``: only updates after it can be lost."""
-        self._checkpoint, self._step_seconds_at_checkpoint = step, self._clock.total(["step"])
+        """Records that writing a checkpoint of update ``step`` has begun."""
+        self._saves.append((step, self._clock.total(["step"])))
 
     def write(self, step: int) -> None:
         """Writes the file, as of update ``step``."""
         seconds, self._written_at = self.seconds(), time.time()
-        unsaved = self._clock.seconds["step"] - self._step_seconds_at_checkpoint
+        (before, seconds_before), (checkpoint, seconds_at_checkpoint) = self._saves
+        steps = self._clock.seconds["step"]
         content = {
             "step": step,
             "seconds": {kind: round(value, 3) for kind, value in seconds.items()},
-            "checkpoint": self._checkpoint,
-            "step_seconds_since_checkpoint": round(unsaved, 3),
+            "checkpoint": checkpoint,
+            "step_seconds_since_checkpoint": round(steps - seconds_at_checkpoint, 3),
+            "checkpoint_before": before,
+            "step_seconds_since_checkpoint_before": round(steps - seconds_before, 3),
             "seconds_between_starts": round(self._between, 3),
             "written_at": round(self._written_at, 3),
             "goodput": round(_share_of_steps(seconds), 4),
@@ -129,7 +133,8 @@ class Goodput:
         seconds = self.seconds()
         others = [kind for kind in KINDS if kind != "step" and seconds[kind] >= 0.05]
         details = ", ".join(f"{kind.replace('_', ' ')} {seconds[kind]:.1f} s" for kind in others)
-        return f"{_share_of_steps(seconds):.0%} of the time in updates ({seconds['step']:.1f} s); {details}"
+        line = f"{_share_of_steps(seconds):.0%} of the time in updates ({seconds['step']:.1f} s)"
+        return f"{line}; {details}" if details else line
 
 
 def _share_of_steps(seconds: dict[str, float]) -> float:
@@ -144,7 +149,12 @@ def _earlier_seconds(path: Path, first_update: int, now: float) -> tuple[dict[st
         content = parse_json(path.read_text(encoding="utf-8"))
         seconds = {kind: float(content["seconds"][kind]) for kind in KINDS}
         died_at, unsaved = content["step"], float(content["step_seconds_since_checkpoint"])
-        if died_at > (checkpoint := content.get("checkpoint", died_at)):
+        checkpoint = content.get("checkpoint", died_at)
+        # The newest checkpoint was unfinished. Files of earlier versions have no other.
+        if first_update < checkpoint and "checkpoint_before" in content:
+            checkpoint = content["checkpoint_before"]
+            unsaved = float(content["step_seconds_since_checkpoint_before"])
+        if died_at > checkpoint:
             # A local checkpoint may be newer.
             unsaved *= min((died_at - first_update) / (died_at - checkpoint), 1.0)
         # Files of earlier versions have no times of day.
