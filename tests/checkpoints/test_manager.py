@@ -73,6 +73,18 @@ def test_the_last_and_the_best_are_kept(tmp_path):
         chosen_step(run, "3")
 
 
+def test_a_checkpoint_whose_validation_was_cut_short_gets_its_score(tmp_path):
+    with closing(Checkpoints(tmp_path / "checkpoints", keep_last=1, keep_best=1)) as checkpoints:
+        for step in (1, 2):
+            checkpoints.save(state_at(step), {"is_validation_due": step == 2})
+            checkpoints.wait()
+        checkpoints.remove_unless_only(2)
+        for step, score in ((2, 20.0), (3, 15.0)):
+            checkpoints.save(state_at(step), {"is_validation_due": False}, score)
+            checkpoints.wait()
+        assert checkpoints.steps() == [2, 3]
+
+
 def test_an_undefined_score_does_not_replace_the_best(tmp_path):
     with closing(Checkpoints(tmp_path / "checkpoints", keep_last=1, keep_best=1)) as checkpoints:
         for step, score in ((0, None), (1, 0.9), (2, math.nan), (3, 0.2)):

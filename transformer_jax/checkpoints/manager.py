@@ -6,6 +6,7 @@ import operator
 import sys
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
-from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
+from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN, PreservationPolicy
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.broadcast import UNREAD, broadcast, read_once, replica_axes
@@ -79,8 +80,9 @@ class Checkpoints:
             return -math.inf if math.isnan(score) else sign * score
 
         best = BestN(get_metric_fn=signed_score, n=keep_best, keep_checkpoints_without_metrics=False)
+        self._all = _All()
         self._options = ocp.CheckpointManagerOptions(
-            preservation_policy=AnyPreservationPolicy([LatestN(keep_last), best]),
+            preservation_policy=AnyPreservationPolicy([LatestN(keep_last), best, self._all]),
             best_fn=signed_score,
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
@@ -124,6 +126,8 @@ class Checkpoints:
             progress=ocp.args.JsonSave(progress),
         )
         metrics = None if score is None else {self._selection.name: score}
+        # Another must remain while this one is saved again with its score.
+        self._all.are_kept = progress.get("is_validation_due", False)
         with self._folder.writing():
             self._manager.save(step, args=items, metrics=metrics, force=True)
 
@@ -298,6 +302,16 @@ class Checkpoints:
 def _warn_unprotected(folder: Any) -> None:
     origin = "of an earlier version, or copied from a store"
     say(f"{folder}: checkpoints without digests ({origin}): damage to them may go unnoticed", sys.stderr)
+
+
+@dataclass
+class _All(PreservationPolicy):
+    """Keeps all checkpoints, or requires none."""
+
+    are_kept: bool = False
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> Sequence[bool]:
+        return [self.are_kept] * len(checkpoints)
 
 
 class _Manager(ocp.CheckpointManager):
