@@ -139,6 +139,25 @@ def test_the_trial_of_a_dead_worker_is_resumed_in_its_folder(join, training, tmp
     assert resumed.intermediate_values[50] == 9.0, "what the dead worker reported still counts for pruning"
 
 
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_a_trial_that_kills_its_workers_fails_unless_it_validates(join):
+    study = join(ONE)
+    callback = study._storage.get_heartbeat_stale_trial_callback()
+
+    def kill():
+        trial = study.ask()
+        if trial.number == 2:
+            trial.report(9.0, 50)
+        study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+        callback(study, study.get_trials()[-1])
+        return states(study, ONE)[0]
+
+    assert [kill() for _ in range(5)] == ["waiting"] * 4 + ["failed"]
+    assert "killed 3 times" in trial_rows(study, ONE)[0].error
+    retry_failed(study, ONE)
+    assert kill() == "waiting"
+
+
 def test_a_worker_whose_heartbeats_did_not_arrive_leaves_its_trial_to_the_other(join, training, tmp_path):
     study, other = join(ONE), join(ONE)
 

@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -52,9 +53,13 @@ FIRST_HEARTBEATS = text(
     "WHERE state = 'RUNNING' AND study_id = :study AND trial_id NOT IN (SELECT trial_id FROM trial_heartbeats)"
 )
 
-# User attributes of the study and of its trials.
+# A trial whose workers were killed this often, without a validation between, may be the cause: it may not fit the memory.
+MAX_KILLS = 3
+KILLED = f"its workers were killed {MAX_KILLS} times without a validation between, as by the system for their memory"
+
+# User attributes of the study and of its trials. KILLS: the kills since the last validation, and the validations until then.
 DEFINITION = "definition"
-POINT, ERROR, SURPLUS = "point", "error", "surplus"
+POINT, ERROR, SURPLUS, KILLS = "point", "error", "surplus", "kills"
 
 MAKE_SAMPLER: dict[str, Callable[[], BaseSampler]] = {
     # Not used: the points of a grid are known.
@@ -126,7 +131,7 @@ def _open_storage(sweep: Sweep, url: str, grace_seconds: float) -> RDBStorage:
                 engine_kwargs=SQLITE_OPTIONS if is_sqlite else {"pool_pre_ping": True},
                 heartbeat_interval=max(1, round(grace_seconds / HEARTBEATS_PER_GRACE)),
                 grace_period=max(1, round(grace_seconds)),
-                heartbeat_stale_trial_callback=retry,
+                heartbeat_stale_trial_callback=retry_killed,
             )
             break
         except ImportError as error:
@@ -214,10 +219,22 @@ def retry(study: optuna.Study, trial: FrozenTrial) -> None:
     RetryHeartbeatStaleTrialCallback(inherit_intermediate_values=True)(study, trial)
 
 
+def retry_killed(study: optuna.Study, trial: FrozenTrial) -> None:
+    """Enqueues another attempt at the trial of a dead worker, unless it is the last of ``MAX_KILLS``."""
+    kills, before = trial.user_attrs.get(KILLS, (0, 0))
+    validations = len(trial.intermediate_values)
+    kills = kills + 1 if validations == before else 1
+    if kills < MAX_KILLS:
+        trial.user_attrs = trial.user_attrs | {KILLS: (kills, validations)}
+        retry(study, trial)
+
+
 def retry_failed(study: optuna.Study, sweep: Sweep) -> None:
     for attempts in trials_of(study):
         if attempts[-1].state == TrialState.FAIL and is_of(sweep, attempts[-1]):
-            retry(study, attempts[-1])
+            trial = copy(attempts[-1])
+            trial.user_attrs = {name: value for name, value in trial.user_attrs.items() if name not in (ERROR, KILLS)}
+            retry(study, trial)
 
 
 def is_of(sweep: Sweep, trial: FrozenTrial) -> bool:
@@ -303,7 +320,7 @@ def trial_rows(study: optuna.Study, sweep: Sweep) -> list[TrialRow]:
                 point=point or last.params,
                 minutes=remarks.get("minutes"),
                 folder=remarks.get("folder", ""),
-                error=remarks.get(ERROR, "") if last.state == TrialState.FAIL else "",
+                error=remarks.get(ERROR, KILLED) if last.state == TrialState.FAIL else "",
                 found=remarks.get("found", {}),
             )
         )
