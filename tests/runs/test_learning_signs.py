@@ -11,7 +11,8 @@ from run_steps import train
 
 from transformer_jax.data.pair_encoding import joined
 from transformer_jax.data.token_store import unigram_entropy
-from transformer_jax.runs.learning_signs import LearningSigns
+from transformer_jax.runs.learning_signs import LearningSigns, signs_of
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tasks.translation.evaluator import _entropy_shares, distinct_share, first_pairs
 from transformer_jax.tools.reports.run_summary import summarize
 
@@ -43,10 +44,17 @@ def test_a_run_of_few_updates_needs_more_of_them(cache, step, remedy):
     assert remedy in sentence
 
 
-def test_a_shortened_run_says_at_its_end_what_it_did_not_learn(cache):
+def test_a_shortened_run_says_at_its_end_what_it_did_not_learn(cache, tmp_path):
     short = {**HEALTHY, "step": 3, ENTROPY: 1.0}
     signs = LearningSigns(tiny_config(cache), None, [short])
     assert not signs.sentences() and signs.sentences(num_updates=3)
+    # A report on one that was killed: the newest checkpoint has its length.
+    run = RunDirectory(tmp_path)
+    run.metrics.write_text(json.dumps(short) + "\n")
+    assert not signs_of(run, tiny_config(cache))
+    (run.checkpoints / "3/progress").mkdir(parents=True)
+    (run.checkpoints / "3/progress/metadata").write_text('{"counters": {"num_updates": 3}}')
+    assert signs_of(run, tiny_config(cache)) == signs.sentences(num_updates=3)
 
 
 def test_a_metric_that_stays_zero_and_a_gradient_that_explodes(cache):

@@ -3,9 +3,10 @@
 import math
 import re
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from transformer_jax.config import DataError, ExperimentConfig, from_json
 from transformer_jax.config.json_text import parse_json
@@ -61,13 +62,20 @@ def step_names(directory: Path) -> list[str]:
 
 def written_settings(directory: Path) -> tuple[int, ExperimentConfig | None]:
     """The step and the settings of the newest checkpoint whose settings can be read; (0, None) where there is none."""
+    for step, progress in written_progress(directory):
+        with suppress(ValueError, KeyError, TypeError):
+            return step, from_json(progress["config"])
+    return 0, None
+
+
+def written_progress(directory: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The steps and the JSON of the checkpoints whose JSON can be read, newest first."""
     for name in reversed(step_names(directory)):
         folder = directory / name
         # Damage is reported when the checkpoint is restored.
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        with suppress(OSError, ValueError, TypeError):
             if not changed_files(folder, ["progress"]):
-                return int(name), from_json(parse_json((folder / "progress" / "metadata").read_bytes())["config"])
-    return 0, None
+                yield int(name), dict(parse_json((folder / "progress" / "metadata").read_bytes()))
 
 
 def is_step(name: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
+from transformer_jax.checkpoints.format import written_progress
 from transformer_jax.config import DataError, ExperimentConfig
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runs.metrics_log import read_metrics
@@ -133,4 +134,5 @@ def signs_of(run: RunDirectory, config: ExperimentConfig) -> list[str]:
         entropy = parse_json(run.data_report.read_bytes()).get("unigram_entropy") if run.data_report.is_file() else None
     except (ValueError, AttributeError):
         raise DataError(f"{run.data_report}: not the data report of a run") from None
-    return LearningSigns(config, entropy, read_metrics(run.metrics)).sentences()
+    counters = next((progress.get("counters", {}) for _, progress in written_progress(run.checkpoints)), {})
+    return LearningSigns(config, entropy, read_metrics(run.metrics)).sentences(counters.get("num_updates", 0))
