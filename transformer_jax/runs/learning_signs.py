@@ -134,5 +134,6 @@ def signs_of(run: RunDirectory, config: ExperimentConfig) -> list[str]:
         entropy = parse_json(run.data_report.read_bytes()).get("unigram_entropy") if run.data_report.is_file() else None
     except (ValueError, AttributeError):
         raise DataError(f"{run.data_report}: not the data report of a run") from None
-    counters = next((progress.get("counters", {}) for _, progress in written_progress(run.checkpoints)), {})
-    return LearningSigns(config, entropy, read_metrics(run.metrics)).sentences(counters.get("num_updates", 0))
+    _, progress = next(written_progress(run.checkpoints), (0, {}))
+    length = progress.get("counters", {}).get("num_updates", 0)
+    return LearningSigns(config, entropy, read_metrics(run.metrics)).sentences(length)
