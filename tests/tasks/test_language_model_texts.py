@@ -51,6 +51,16 @@ def test_the_held_out_file_has_the_figures_of_the_validation_split(workdir, fold
     assert [found[name] for name in same] == [split[name] for name in same]
 
 
+def test_a_split_of_another_text_does_not_replace_the_scores(workdir, folder, capsys):
+    (folder / "other.txt").write_text("another text\n" * 60)
+    own = printed(capsys, "evaluate", workdir, "--split=validation", f"--output={folder}")
+    other = printed(
+        capsys, "evaluate", workdir, "--split=validation", f"--config.data.train={folder}/other.txt", f"--output={folder}"
+    )
+    assert f"{folder}/evaluation-validation-7.json" in own
+    assert f"{folder}/evaluation-validation-7-text~" in other
+
+
 def test_a_text_of_which_nothing_can_be_held_out_is_refused_before_it_is_tokenized(tmp_path):
     (tmp_path / "novels.txt").write_text("a whole novel in a line\n" * 10)
     data = {"source": "text", "train": str(tmp_path / "novels.txt"), "held_out": 0.05}

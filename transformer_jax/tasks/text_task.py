@@ -22,6 +22,7 @@ class TextTask(Task):
     def __init__(self, config: ExperimentConfig, tokenizers: TokenizerPair, mesh: Mesh, objective: Any = None) -> None:
         super().__init__(config, tokenizers, mesh, objective)
         self._stores: dict[str, DocumentStore] = {}
+        self._texts: dict[str, str] = {}
 
     @staticmethod
     def open_source(config: ExperimentConfig) -> DocumentSource:
@@ -61,6 +62,13 @@ class TextTask(Task):
         if split not in self._stores:
             self._stores[split] = self._open_store(self.source, split)
         return self._stores[split]
+
+    def _text(self, split: str) -> str:
+        """The digest of the text of a split, computed once."""
+        if split not in self._texts:
+            is_training = split == self.config.data.train_split
+            self._texts[split] = self.identity["training data"] if is_training else content_of(self.source, split)
+        return self._texts[split]
 
     def _open_store(self, source: DocumentSource, split: str) -> DocumentStore:
         data = self.config.data

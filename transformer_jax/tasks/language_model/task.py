@@ -51,7 +51,7 @@ class LanguageModelEvaluation(WithoutOutputs):
 
     ``nll``: negative log-likelihood in nats of all ``tokens``, including the EOS of every document. ``num_bytes``: UTF-8 bytes
     of the raw text, line feeds included. ``context_length``: maximum number of tokens in a window; ``stride``: how many of
-    them are scored. ``corpora``: metrics by corpus of a mixture.
+    them are scored. ``corpora``: metrics by corpus of a mixture. ``text``: digest of the whole split.
     """
 
     split: str
@@ -63,6 +63,7 @@ class LanguageModelEvaluation(WithoutOutputs):
     context_length: int
     stride: int
     corpora: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    text: str = ""
 
     @classmethod
     def joined(cls, parts: "Mapping[str, LanguageModelEvaluation]") -> "LanguageModelEvaluation":
@@ -287,10 +288,13 @@ class LanguageModelTask(TextTask):
         name = self.config.data.split_name(split)
         store = self._store(name)
         if not store.corpora:
-            return self._evaluate_store(params, store, name, limit)
+            return self._evaluate_store(params, store, name, limit, text=self._text(name))
         ranges = [each for each in ranges_of(store.corpora, limit) if each[2]]
         return LanguageModelEvaluation.joined(
-            {corpus: self._evaluate_store(params, store, name, number, begin) for corpus, begin, number in ranges}
+            {
+                corpus: self._evaluate_store(params, store, name, number, begin, self._text(name))
+                for corpus, begin, number in ranges
+            }
         )
 
     @staticmethod
@@ -310,8 +314,10 @@ class LanguageModelTask(TextTask):
         return texts
 
     def evaluate_text(self, params: PyTree, text: NamedTexts, name: str) -> LanguageModelEvaluation:
-        called = f"text-{name}-{text.fingerprint('test')[:8]}"
-        return self._evaluate_store(params, self._open_store(text, "test"), called, 0)
+        digest = text.fingerprint("test")
+        return self._evaluate_store(
+            params, self._open_store(text, "test"), f"text-{name}-{digest[:8]}", 0, text=digest
+        )
 
     def score_texts(
         self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None = None
@@ -351,7 +357,7 @@ class LanguageModelTask(TextTask):
         return Generator(self.objective.model, self.tokenizer, self.config, self.mesh)
 
     def _evaluate_store(
-        self, params: PyTree, store: DocumentStore, name: str, limit: int, begin: int = 0
+        self, params: PyTree, store: DocumentStore, name: str, limit: int, begin: int = 0, text: str = ""
     ) -> LanguageModelEvaluation:
         batching = self.config.batching
         documents = min(limit, store.num_documents) if limit else store.num_documents
@@ -368,6 +374,7 @@ class LanguageModelTask(TextTask):
             documents=documents,
             context_length=batching.context_length,
             stride=stride,
+            text=text,
         )
 
     def _sums(self, params: PyTree, rows: TextRows) -> Iterator[LossSums]:
