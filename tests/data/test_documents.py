@@ -58,6 +58,13 @@ def test_bad_and_missing_files_and_splits_are_named(tmp_path):
         list(TextFolder(str(tmp_path), "lines").documents("trian"))
 
 
+@pytest.mark.parametrize("name", ["all.jsonl", "all.json.gz", "all.CSV"])
+def test_json_and_csv_are_not_read_as_plain_text(tmp_path, name):
+    source = NamedTexts({"train": write(tmp_path / name, TEXT)}, "lines", 0.1)
+    with pytest.raises(DataError, match=r"^data.train: '.*' is (JSONL?|CSV), .* write its texts into a .txt file"):
+        list(source.documents("train"))
+
+
 def test_a_named_validation_file_leaves_the_training_text_whole(tmp_path):
     names = {split: write(tmp_path / f"{split}.txt", f"{split} {TEXT}") for split in ("train", "validation", "test")}
     source = open_documents(TextDataConfig(source="text", **names), 0)

@@ -55,7 +55,12 @@ def test_a_split_of_another_text_does_not_replace_the_scores(workdir, folder, ca
     (folder / "other.txt").write_text("another text\n" * 60)
     own = printed(capsys, "evaluate", workdir, "--split=validation", f"--output={folder}")
     other = printed(
-        capsys, "evaluate", workdir, "--split=validation", f"--config.data.train={folder}/other.txt", f"--output={folder}"
+        capsys,
+        "evaluate",
+        workdir,
+        "--split=validation",
+        f"--config.data.train={folder}/other.txt",
+        f"--output={folder}",
     )
     assert f"{folder}/evaluation-validation-7.json" in own
     assert f"{folder}/evaluation-validation-7-text~" in other
@@ -126,9 +131,11 @@ def test_a_model_without_attention_is_refused(tmp_path):
 
 def test_mistakes_are_told_before_the_model_is_opened(run, workdir, folder, capsys):
     (folder / "empty.txt").write_text("")
+    (folder / "all.jsonl").write_text('{"text": "a"}')
     cases = [
         (["evaluate", f"--source={folder}/none.txt"], f"--source: '{folder}/none.txt' is not a file; give a text"),
         (["evaluate", f"--source={folder}/empty.txt"], "empty.txt is empty"),
+        (["evaluate", f"--source={folder}/all.jsonl"], f"--source: '{folder}/all.jsonl' is JSONL"),
         (["evaluate", f"--source={folder}/all.txt", "--references=a"], "--references: a language model is scored on"),
         (["score", f"--source={folder}/all.txt", "--target=a"], "--target: this task reads one text"),
         (["explore", "--text=a", "--target=b"], "--target: this task reads one text"),

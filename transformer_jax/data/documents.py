@@ -1,6 +1,7 @@
 """Sources of plain text for language models: documents whose bytes add up to the file."""
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -139,6 +140,7 @@ class NamedTexts(_TextFile):
         if not path.is_file():
             hint = ", or several with data.source=mixture" if "=" in self.files[name] else ""
             raise DataError(f"data.{name}: {str(path)!r} is not a file; give one text, plain, .gz or .xz{hint}")
+        require_plain_text(path, f"data.{name}")
         return path
 
     def documents(self, split: str) -> Iterator[Document]:
@@ -221,6 +223,14 @@ def open_documents(data: TextDataConfig, seed: int) -> DocumentSource:
 def _named_texts(data: TextDataConfig) -> NamedTexts:
     named = {split: getattr(data, split) for split in ("train", "validation", "test")}
     return NamedTexts({split: file for split, file in named.items() if file}, data.documents, data.held_out)
+
+
+def require_plain_text(path: Path, key: str) -> None:
+    """Raises DataError, which begins with ``key``, where the name of a file ends as that of JSON or CSV."""
+    if found := re.search(r"\.(jsonl?|csv)(\.gz|\.xz)?$", path.name, re.IGNORECASE):
+        example = "" if found[1].lower() == "csv" else ", such as by jq -r .text x.jsonl > x.txt"
+        remedy = f"write its texts into a .txt file{example}"
+        raise DataError(f"{key}: {str(path)!r} is {found[1].upper()}, which would be read as plain text; {remedy}")
 
 
 def _size(path: Path) -> int:

@@ -15,7 +15,7 @@ from transformer_jax.array_types import EOS_ID, AnyArray, Array, Float, PyTree
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Hyperparameters
 from transformer_jax.data.batches import SCORING_TOKENS
 from transformer_jax.data.buckets import rows_of
-from transformer_jax.data.documents import NamedTexts, open_documents
+from transformer_jax.data.documents import NamedTexts, open_documents, require_plain_text
 from transformer_jax.data.mixture import describe_shares, ranges_of, times_an_epoch
 from transformer_jax.data.pipeline import fetched_batches, read_by_threads
 from transformer_jax.data.text_rows import (
@@ -308,6 +308,7 @@ class LanguageModelTask(TextTask):
         path = Path(source).expanduser()
         if not path.is_file():
             raise DataError(f"--source: {source!r} is not a file; give a text, plain, .gz or .xz")
+        require_plain_text(path, "--source")
         texts = NamedTexts({"train": str(path), "test": str(path)}, config.data.documents, config.data.held_out)
         if next(texts.documents("test"), None) is None:
             raise DataError(f"--source: {source} is empty; give a text")
@@ -315,9 +316,7 @@ class LanguageModelTask(TextTask):
 
     def evaluate_text(self, params: PyTree, text: NamedTexts, name: str) -> LanguageModelEvaluation:
         digest = text.fingerprint("test")
-        return self._evaluate_store(
-            params, self._open_store(text, "test"), f"text-{name}-{digest[:8]}", 0, text=digest
-        )
+        return self._evaluate_store(params, self._open_store(text, "test"), f"text-{name}-{digest[:8]}", 0, text=digest)
 
     def score_texts(
         self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None = None
