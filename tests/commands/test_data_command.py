@@ -5,6 +5,7 @@ import random
 import pytest
 
 from transformer_jax.__main__ import main
+from transformer_jax.tools import corpus_check
 
 LINES = 1200
 ENGLISH = "the a old small dog house sees under with bird tree garden walks sleeps green when where which"
@@ -107,6 +108,16 @@ def test_what_is_serious_sets_the_exit_status(checked, pairs, tmp_path):
     (tmp_path / "t.gz").write_bytes(b"no gzip")
     status, table = checked(pairs, f"{tmp_path}/t.gz")
     assert (status, table[:9]) == (1, "SERIOUS: ")
+
+
+def test_a_part_without_similar_lengths_hides_no_shift(checked, pairs, monkeypatch):
+    monkeypatch.setattr(corpus_check, "SHIFT_LINES", 400)
+    sources, targets = map(list, zip(*pairs, strict=True))
+    shifted = [*targets[:200], "eins", *targets[200:399], *targets[405:], *targets[400:405]]
+    status, table = checked([*zip(sources, shifted, strict=True)])
+    count, _ = faults(table)["SERIOUS: lines that translate another line than their own"]
+    assert status == 1 and 190 <= int(count) <= 210 and "to 400, line n of t.en translates line n+1 of t.de" in table
+    assert "translations in 400 lines or more from line 401, 801: the lengths of pairs do not agree" in table
 
 
 def test_text_is_named_as_for_training_and_more_freely(checked, pairs, tmp_path, capsys):

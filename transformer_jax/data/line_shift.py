@@ -57,10 +57,10 @@ def line_shift(lines: Sequence[int] | np.ndarray, lengths: np.ndarray) -> LineSh
 
     The lag is 0 if there are fewer than ``GROUP`` pairs, or nothing shows that they are translations.
     """
-    unshifted = [Stretch(1, 0)]
+    number = np.asarray(lines)
+    unshifted = [Stretch(int(number[0]) + 1 if len(number) else 1, 0)]
     if len(lengths) < GROUP:
         return LineShift(unshifted, 0.0)
-    number = np.asarray(lines)
     correlation, evidence = _evidence(number, lengths)
     found = LineShift(unshifted, correlation)
     if not found.is_known:

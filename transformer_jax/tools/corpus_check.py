@@ -243,7 +243,13 @@ def _check_lines(report: CorpusReport, names: Sequence[str], sample: CorpusSampl
     # The last part is not shorter than the others.
     bounds = [*range(0, max(len(lengths) // 2 - SHIFT_LINES + 1, 1), SHIFT_LINES), len(lengths) // 2]
     of_pairs = np.array(lengths).reshape(-1, 2)
-    return _joined([line_shift(np.array(numbers[a:b]) - 1, of_pairs[a:b]) for a, b in pairwise(bounds)])
+    parts = [line_shift(np.array(numbers[a:b]) - 1, of_pairs[a:b]) for a, b in pairwise(bounds)]
+    shift = _joined(parts)
+    unknown = ", ".join(f"{part.stretches[0].line:,}" for part in parts if not part.is_known)
+    if shift.is_known and unknown:
+        where = f"in {SHIFT_LINES:,} lines or more from line {unknown}"
+        report.remarks.append(f"no sign that the sides are translations {where}: the lengths of pairs do not agree")
+    return shift
 
 
 def _check_line(report: CorpusReport, name: str, number: int, text: str, scripts: frozenset[str]) -> None:
