@@ -4,8 +4,8 @@
         --budget=20m --workdir=runs/mine
     transformer-jax train --config=text --config.data.train=corpus/all.tsv --config.data.held_out=2000 --workdir=runs/mine
 
-Files are plain or .gz: two files, one for each language, with a sentence a line, or one .tsv file. Stated settings stay. The
-length is estimated for the CPU before training starts, and again every minute; an accelerator is faster. Two to eight
+Files are plain, .gz or .xz: two files, one for each language, with a sentence a line, or one .tsv file. Stated settings stay.
+The length is estimated for the CPU before training starts, and again every minute; an accelerator is faster. Two to eight
 validations decode 96 to 1,920 sentences greedily and take a twentieth of the time. Not yet run on a corpus of millions of
 pairs.
 

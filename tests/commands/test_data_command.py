@@ -1,5 +1,7 @@
 """``data check``: every fault is counted, with its first lines; serious ones set the exit status."""
 
+import gzip
+import lzma
 import random
 
 import pytest
@@ -130,7 +132,13 @@ def test_text_is_named_as_for_training_and_more_freely(checked, pairs, tmp_path,
     both = checked(pairs, f"{tmp_path}/t.en", f"{tmp_path}/t.de")[1]
     assert both.startswith(f"{tmp_path}/t.en and {tmp_path}/t.de: ")
     assert checked(pairs, f"{tmp_path}/t.en")[1].startswith(f"{tmp_path}/t.en: 1,200 lines")
+    (tmp_path / "t.tsv").unlink()
+    (tmp_path / "t.tsv.xz").write_bytes(lzma.compress("".join(f"{a}\t{b}\n" for a, b in pairs).encode()))
+    table = checked(pairs, f"{tmp_path}/t.tsv")[1]
+    assert table.startswith(f"{tmp_path}/t.tsv.xz: 1,200 lines\n  t.tsv.xz, column 1: ")
+    (tmp_path / "t.en.gz").write_bytes(gzip.compress(b"a"))
     for arguments, message in (
+        (["check", str(tmp_path)], "both t.en and t.en.gz exist; remove one"),
         (["check", f"{tmp_path}/none"], "none is neither a file nor a folder"),
         (["look", "t.en"], "data: write data check FILES"),
     ):

@@ -13,7 +13,7 @@ from transformer_jax.config.languages import (
 
 
 def test_the_suffix_of_a_file():
-    names = {"train.fr": "fr", "corpus/train.lc.de.gz": "de", "a.zh_CN": "zh_CN", "a.pt-br": "pt-br"}
+    names = {"train.fr": "fr", "corpus/train.lc.de.gz": "de", "a.zh_CN": "zh_CN", "a.pt-br": "pt-br", "t.ja.xz": "ja"}
     names |= {"flores.eng_Latn": "eng_Latn", "a.zh_Hans": "zh_Hans"}
     names |= dict.fromkeys(("all.tsv", "train.src", "train.txt", "a.tok.gz", "de", "a.xx", "a.de1"), "")
     assert {name: language_of_file(name) for name in names} == names

@@ -1,6 +1,7 @@
 """Parallel text files: sentences as they are written, faults named with file and line, held-out pairs never trained on."""
 
 import gzip
+import lzma
 import re
 
 import pytest
@@ -9,7 +10,7 @@ from transformer_jax.commands import flags
 from transformer_jax.config import DataConfig, DataError, TokenizerConfig
 from transformer_jax.data import text_files
 from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.parallel_text import TextCorpus
+from transformer_jax.data.parallel_text import TextCorpus, named_files
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.data.token_store import HELD_OUT, open_token_store
@@ -18,7 +19,7 @@ from transformer_jax.data.tokenizers import train_tokenizers
 
 def write(path, content):
     data = content if isinstance(content, bytes) else content.encode()
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    path.write_bytes({".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, bytes)(data))
 
 
 def corpus(folder, source=None, target=None, table=None, gz=""):
@@ -28,7 +29,7 @@ def corpus(folder, source=None, target=None, table=None, gz=""):
     return TextCorpus(str(folder), "en", "de")
 
 
-@pytest.mark.parametrize("gz", ["", ".gz"])
+@pytest.mark.parametrize("gz", ["", ".gz", ".xz"])
 @pytest.mark.parametrize("as_table", [False, True])
 def test_reads_pairs_in_order(tmp_path, gz, as_table):
     texts = {"table": "a\tA\nb c\tB C"} if as_table else {"source": "a\nb c", "target": "A\nB C\n"}
@@ -36,6 +37,8 @@ def test_reads_pairs_in_order(tmp_path, gz, as_table):
     assert list(reader.pairs("train")) == [SentencePair("a", "A"), SentencePair("b c", "B C")]
     assert reader.count("train") == 2
     reader.require_sound("train")
+    named = named_files(f"{tmp_path}/train.tsv" if as_table else f"{tmp_path}/train.{{en,de}}", "data.train")
+    assert named == reader.files("train")
 
 
 def test_only_line_feeds_end_a_line_and_all_else_stays(tmp_path):
@@ -114,13 +117,18 @@ def test_missing_and_ambiguous_files_say_what_there_is(tmp_path):
     write(tmp_path / "val.en.gz", "a\n")
     refuses("no split 'valid'.*splits found: train, val; did you mean 'val'", "valid")
     refuses(r"no split 'validation'.*set --config\.data\.validation_split=val$", "validation")
-    refuses(r"no file train\.dk \(or \.gz\); languages found: de, en", target="dk")
+    refuses(r"no file train\.dk \(or \.gz, \.xz\); languages found: de, en", target="dk")
     (tmp_path / "train.fr").mkdir()
     refuses(r"train\.fr: is a folder; expected a file with one sentence a line, or train\.fr\.gz", target="fr")
     corpus(tmp_path, table="a\tA\n")
     refuses(r"both train\.tsv and train\.\*")
     corpus(tmp_path, "b\n", gz=".gz")
     refuses(r"both train\.en and train\.en\.gz exist")
+    # A file of exactly this name is meant.
+    assert named_files(f"{tmp_path}/train.{{en,de}}", "data.train")[0].name == "train.en"
+    write(tmp_path / "val.en.xz", "a\n")
+    with pytest.raises(DataError, match=r"both val\.en\.gz and val\.en\.xz exist"):
+        named_files(f"{tmp_path}/val.en,{tmp_path}/train.de", "data.train")
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ def data(values: flags.Values) -> int:
         transformer-jax data check corpus/train.en --config.data.max_source_tokens=63
 
     Give two files, where line n of one translates line n of the other (train.en train.de; two .txt as a.txt,b.txt), a .tsv of
-    pairs, one text, or a folder of them; plain or .gz. Nothing is changed. The table lists faults, the number of lines with
-    each, and the first ones; also lines of a sample that the filters of training would leave out. They allow 127 tokens a side,
-    where --budget chooses 95 to 191, unless you set data.max_source_tokens and data.max_target_tokens. docs/data.md explains
-    all.
+    pairs, one text, or a folder of them; plain, .gz or .xz. Nothing is changed. The table lists faults, the number of lines
+    with each, and the first ones; also lines of a sample that the filters of training would leave out. They allow 127 tokens a
+    side, where --budget chooses 95 to 191, unless you set data.max_source_tokens and data.max_target_tokens. docs/data.md
+    explains all.
 
     Exit status 1 if training would be useless or fail: one side is shifted by up to three lines against the other, the sides
     have different numbers of lines, or lines cannot be read.

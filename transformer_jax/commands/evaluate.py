@@ -27,7 +27,7 @@ from transformer_jax.runtime.startup import program_name
     flags.distributed,
     flags.boolean("json", False, "print JSON instead of text"),
     flags.string("split", "test", "train, validation, test, or a name in the data (default of --watch: validation)"),
-    flags.string("source", None, "file to score instead of a split, plain or .gz; of a language model also .xz"),
+    flags.string("source", None, "file to score instead of a split, plain, .gz or .xz"),
     flags.repeated("references", [], "files of translations of --source, one for each of several references"),
     flags.integer("examples", 5, "how many translations to print beside their references"),
     flags.string("output", None, "folder for the results (default: the run directory)"),

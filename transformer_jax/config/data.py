@@ -128,13 +128,13 @@ class DataConfig(SourceConfig):
     )
     directory: str = setting(
         "",
-        "text: folder of {split}.{language} or {split}.tsv files, plain or .gz; tfds: its data folder.",
+        "text: folder of {split}.{language} or {split}.tsv files, plain, .gz or .xz; tfds: its data folder.",
         changeable=True,
     )
     train: str = setting(
         "",
-        "text: files of the training split instead of data.directory, plain or .gz: a.en,a.de, a.{en,de} or a.tsv. mixture: by "
-        "corpus, de=a.{en,de} fr=b.{en,fr}; data.validation and data.test too.",
+        "text: files of the training split instead of data.directory, plain, .gz or .xz: a.en,a.de, a.{en,de} or a.tsv. "
+        "mixture: by corpus, de=a.{en,de} fr=b.{en,fr}; data.validation and data.test too.",
         changeable=True,
     )
     tags: str = setting(

@@ -57,7 +57,7 @@ SPLITTING_AT_SPACES = ("13a", "intl", "none")
 
 def language_of_file(name: str) -> str:
     """The language in the suffix of a file: ``train.fr.gz`` is ``fr``, ``a.zh_CN`` is ``zh_CN``; ``a.tsv`` is empty."""
-    suffix = Path(name.removesuffix(".gz")).suffix.removeprefix(".")
+    suffix = Path(name.removesuffix(".gz").removesuffix(".xz")).suffix.removeprefix(".")
     code, _, rest = suffix.replace("-", "_").partition("_")
     # Many three-letter suffixes are not languages: txt, src, tok, raw.
     is_language = (code in ISO_639_1 and len(rest) in (0, 2, 4)) or (

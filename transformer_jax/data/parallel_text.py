@@ -13,12 +13,19 @@ from transformer_jax.config import DataError
 from transformer_jax.config.checks import absolute_path
 from transformer_jax.config.data import spelled_files
 from transformer_jax.data.sentence_pairs import FileSource, SentencePair, did_you_mean, digest
-from transformer_jax.data.text_files import count_lines, hash_file, plain_or_gzip, read_lines, text_blocks
+from transformer_jax.data.text_files import (
+    count_lines,
+    hash_file,
+    plain_name,
+    plain_or_compressed,
+    read_lines,
+    text_blocks,
+)
 
 
 @dataclass(frozen=True)
 class TextCorpus(FileSource):
-    """Sentence pairs of text files, plain or .gz; line n of one file translates line n of the other.
+    """Sentence pairs of text files, plain, .gz or .xz; line n of one file translates line n of the other.
 
     ``named``: (split, files) with files ``a.en,a.de``, ``a.{en,de}`` or ``a.tsv`` (source, tab, target). Any other split has
     the files ``{split}.{language}`` or ``{split}.tsv`` in ``directory``. Empty and long lines are kept: the token store filters
@@ -100,7 +107,7 @@ class TextCorpus(FileSource):
                 "https://github.com/multi30k/dataset, data/task1/raw)"
             )
         endings = "tsv", self.source_language, self.target_language
-        table, source, target = (plain_or_gzip(folder / f"{split}.{ending}") for ending in endings)
+        table, source, target = (plain_or_compressed(folder / f"{split}.{ending}") for ending in endings)
         if table and (source or target):
             raise DataError(f"{folder}: both {table.name} and {split}.* of single languages exist; remove one")
         if table:
@@ -140,7 +147,7 @@ class TextCorpus(FileSource):
         return f"no split {split!r}; splits here: {', '.join(self.splits)}{remedy}"
 
     def _missing(self, folder: Path, split: str) -> str:
-        names = sorted(path.name.removesuffix(".gz") for path in folder.iterdir() if path.is_file())
+        names = sorted(plain_name(path) for path in folder.iterdir() if path.is_file())
         for language in (self.source_language, self.target_language):
             if (inside := folder / f"{split}.{language}").is_dir():
                 return f"{inside}: is a folder; expected a file with one sentence a line, or {inside.name}.gz"
@@ -150,10 +157,12 @@ class TextCorpus(FileSource):
             setting, missing = next((name, language) for name, language in sides.items() if language not in languages)
             remedy = f"{did_you_mean(missing, languages)}; set --config.data.{setting}=LANGUAGE"
             found = ", ".join(languages[:20])
-            return f"{folder}: no file {split}.{missing} (or .gz); languages found: {found}{remedy}"
+            return f"{folder}: no file {split}.{missing} (or .gz, .xz); languages found: {found}{remedy}"
         endings = self.source_language, self.target_language, "tsv"
         splits = sorted({name.rpartition(".")[0] for name in names if name.rpartition(".")[2] in endings})
-        wanted = f"{split}.{self.source_language} and {split}.{self.target_language} (or {split}.tsv), plain or .gz"
+        wanted = (
+            f"{split}.{self.source_language} and {split}.{self.target_language} (or {split}.tsv), plain, .gz or .xz"
+        )
         remedy = did_you_mean(split, splits)
         if split in ("train", "validation", "test"):
             name = next((each for each in splits if split.startswith(each)), "NAME")
@@ -185,21 +194,21 @@ def _held_out(corpus: TextCorpus, stamps: tuple[int, ...]) -> list[SentencePair]
 
 
 def named_files(text: str, key: str) -> tuple[Path, ...]:
-    """The files that ``text`` names, or the same with ``.gz``.
+    """The files that ``text`` names, or, where there is none of that name, the same with ``.gz`` or ``.xz``.
 
     Raises DataError, which names ``key``, unless they are two existing files or one existing .tsv.
     """
     names = spelled_files(text)
-    if len(names) > 2 or (len(names) == 1 and not names[0].removesuffix(".gz").endswith(".tsv")):
+    if len(names) > 2 or (len(names) == 1 and not plain_name(Path(names[0])).endswith(".tsv")):
         raise DataError(f"{key}: {text!r} is neither two files, such as train.en,train.de, nor one .tsv")
     files = []
     for name in names:
         path = Path(name).expanduser()
-        found = [each for each in (path, path.with_name(f"{path.name}.gz")) if each.is_file()]
+        found = path if path.is_file() else plain_or_compressed(path)
         if not found:
             hint = "; for several corpora set data.source=mixture" if "=" in text else ""
             raise DataError(f"{key}: {path} is not a file{hint}")
-        files.append(found[0])
+        files.append(found)
     return tuple(files)
 
 

@@ -7,7 +7,7 @@ import io
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -174,9 +174,19 @@ def hash_file(path: Path, *, with_time: bool = True) -> str:
         return hasher.hexdigest()
 
 
-def plain_or_gzip(path: Path) -> Path | None:
-    """The file, or the same with ``.gz``, or None; raises DataError if both exist."""
-    found = [each for each in (path, path.with_name(f"{path.name}.gz")) if each.is_file()]
-    if len(found) == 2:
-        raise DataError(f"{path.parent}: both {path.name} and {path.name}.gz exist; remove one")
+def plain_or_compressed(path: Path) -> Path | None:
+    """The file, or the same with ``.gz`` or ``.xz``, or None; raises DataError if several exist."""
+    found = [each for suffix in ("", *_OPENERS) if (each := path.with_name(f"{path.name}{suffix}")).is_file()]
+    require_one_file(found)
     return found[0] if found else None
+
+
+def require_one_file(paths: Sequence[Path]) -> None:
+    """Raises DataError if there are several of a file, its ``.gz`` and its ``.xz``."""
+    if len(paths) > 1:
+        raise DataError(f"{paths[0].parent}: both {paths[0].name} and {paths[1].name} exist; remove one")
+
+
+def plain_name(path: Path) -> str:
+    """The name without ``.gz`` or ``.xz``."""
+    return path.stem if path.suffix in _OPENERS else path.name

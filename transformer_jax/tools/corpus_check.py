@@ -29,7 +29,13 @@ from transformer_jax.data.line_shift import LineShift, Stretch, line_shift
 from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop, training_filters
 from transformer_jax.data.parallel_text import named_files
 from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.data.text_files import plain_or_gzip, raw_lines, sentence_of_line
+from transformer_jax.data.text_files import (
+    plain_name,
+    plain_or_compressed,
+    raw_lines,
+    require_one_file,
+    sentence_of_line,
+)
 from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
 from transformer_jax.tools.letter_trigrams import letters_of, strange_texts
 
@@ -134,7 +140,7 @@ def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConf
     Returns a table of faults, and whether the text is useless for training. ``data`` has the filters of training pairs, whose
     tokens ``tokenizer`` counts. Raises DataError when nothing can be read.
     """
-    is_table = files[0].name.removesuffix(".gz").endswith(".tsv")
+    is_table = plain_name(files[0]).endswith(".tsv")
     names = [f"{files[0].name}, column {column}" for column in (1, 2)] if is_table else [file.name for file in files]
     if len(set(names)) < len(names):
         names = list(map(str, files))
@@ -347,7 +353,7 @@ def texts_named(given: Sequence[str]) -> list[list[Path]]:
             texts += found
         elif re.search("[,{]", name):
             texts.append(list(named_files(name, "data check")))
-        elif file := plain_or_gzip(path):
+        elif file := path if path.is_file() else plain_or_compressed(path):
             alone.append(file)
         else:
             raise ConfigError(f"data check: {path} is neither a file nor a folder")
@@ -356,21 +362,20 @@ def texts_named(given: Sequence[str]) -> list[list[Path]]:
     return [*texts, *([alone] if is_pair else _by_name(alone))]
 
 
-def _plain_name(path: Path) -> str:
-    return path.name.removesuffix(".gz").removesuffix(".xz")
-
-
 def _is_one_text(path: Path) -> bool:
-    return _plain_name(path).endswith((".tsv", ".txt"))
+    return plain_name(path).endswith((".tsv", ".txt"))
 
 
 def _by_name(paths: Sequence[Path]) -> list[list[Path]]:
     """Groups files: two names that differ only in the language at their end are a pair."""
     groups: dict[str, list[Path]] = defaultdict(list)
     for path in paths:
-        common = path.name if _is_one_text(path) else _plain_name(path).rpartition(".")[0] or path.name
+        name = plain_name(path)
+        common = name if _is_one_text(path) else name.rpartition(".")[0] or path.name
         groups[str(path.with_name(common))].append(path)
     for common, files in groups.items():
+        for name in set(map(plain_name, files)):
+            require_one_file([file for file in files if plain_name(file) == name])
         if len(files) > 2:
             names = ", ".join(file.name for file in files)
             raise ConfigError(f"data check: {common} has {len(files)} languages, {names}; name two files")

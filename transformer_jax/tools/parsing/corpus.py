@@ -12,7 +12,7 @@ from pathlib import Path
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import absolute_path
 from transformer_jax.data.sentence_pairs import SentencePair, digest, generated_fingerprint, require_split
-from transformer_jax.data.text_files import hash_file, plain_or_gzip
+from transformer_jax.data.text_files import hash_file, plain_or_compressed
 from transformer_jax.tools.parsing.generated import random_tree
 from transformer_jax.tools.parsing.settings import TreebankConfig
 from transformer_jax.tools.parsing.trees import Tree, normalized, read_trees, symbols_of
@@ -61,7 +61,7 @@ class TreeCorpus(ABC):
 
 
 class Treebank(TreeCorpus):
-    """Files of bracketed trees (``.mrg``): ``{split}.mrg``, ``{split}.mrg.gz``, or all ``.mrg`` below ``{split}/``, sorted.
+    """Files of bracketed trees (``.mrg``): ``{split}.mrg``, plain, .gz or .xz, or all ``.mrg`` below ``{split}/``, sorted.
 
     Raises DataError, with file and line, on trees that are damaged, and when a split is missing or empty.
     """
@@ -82,7 +82,7 @@ class Treebank(TreeCorpus):
         folder = Path(absolute_path(self.config.directory, "data.directory"))
         if not folder.is_dir():
             raise DataError(f"data.directory: {str(folder)!r} is not a folder")
-        file = plain_or_gzip(folder / f"{split}.mrg")
+        file = plain_or_compressed(folder / f"{split}.mrg")
         if file:
             return [file]
         limits = _RANGE.fullmatch(split)
