@@ -1,6 +1,7 @@
 """What ``train --budget`` chooses, what it leaves alone, and when it chooses nothing."""
 
 import json
+import random
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from transformer_jax.config import ConfigError, to_json
 from transformer_jax.config.conversion import joined_files
 from transformer_jax.config.sizing import SIZES
+from transformer_jax.data.corpora import open_corpus
+from transformer_jax.data.tokenizers import train_tokenizers
 from transformer_jax.tasks import sizing
 from transformer_jax.tasks.sizing import sized as sized_config
 
@@ -40,6 +43,18 @@ def test_the_recipe_has_a_budget_and_a_call_another(sized):
     assert hour.remark.startswith("budget 1h: 3,000 pairs of about 4 words: 0.7 million parameters, ")
     assert "\none joint vocabulary of 278 pieces (Latin on both sides, " in hour.remark
     assert minutes.record["sizing"] == {"budget": "1m", "flops": 2e11, "estimated_seconds": pytest.approx(60, rel=0.02)}
+
+
+def test_the_size_of_a_vocabulary_is_one_that_the_text_supports(sized, tmp_path):
+    rng = random.Random(0)
+    for language in ("en", "de"):
+        lines = ("".join(rng.choices(("ab\u8a9e", "c\u3072", "ac"), k=8)) for _ in range(400))
+        (tmp_path / f"t.{language}").write_text("".join(f"{line}\n" for line in lines))
+    config, said, _ = sized("data.held_out=10")
+    (vocabulary, _) = train_tokenizers(config.tokenizer, open_corpus(config.data, 0), "train", 0)
+    assert vocabulary.vocabulary_size == config.tokenizer.vocabulary_size
+    assert f" of {vocabulary.vocabulary_size} pieces" in said
+    assert sized("data.held_out=10", "tokenizer.vocabulary_size=2000").config.tokenizer.vocabulary_size == 2000
 
 
 def test_checkpoints_of_targets_too_short_for_bleu_are_selected_by_chrf(sized, tmp_path):

@@ -24,7 +24,7 @@ def data(values: flags.Values) -> int:
     explains all.
 
     Exit status 1 if training would be useless or fail: one side is shifted by up to three lines against the other, the sides
-    have different numbers of lines, or lines cannot be read.
+    have different numbers of lines, lines cannot be read, or no vocabulary can be learned from a side.
     """
     action, *given = values.arguments or [""]
     if action != "check" or not given:

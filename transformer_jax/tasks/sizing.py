@@ -14,6 +14,7 @@ from transformer_jax.config import (
     ConfigError,
     ExperimentConfig,
     TextDataConfig,
+    TokenizerConfig,
     apply_overrides,
     flatten,
     from_dict,
@@ -37,7 +38,14 @@ from transformer_jax.config.sizing import (
 )
 from transformer_jax.config.tasks import DEFAULT_TASK, TASKS, imported
 from transformer_jax.data.corpora import open_corpus
-from transformer_jax.data.corpus_statistics import SideText, sample_of, vocabulary_of
+from transformer_jax.data.corpus_statistics import (
+    SUBWORD_KINDS,
+    CorpusSample,
+    SideText,
+    VocabularyChoice,
+    sample_of,
+    vocabulary_of,
+)
 from transformer_jax.data.documents import open_documents
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.startup import available_cores
@@ -47,6 +55,9 @@ PRODUCT_WIDTH, PRODUCTS, ROUNDS, WARM_UP = 64, 20, 300, 30
 MEASURED_BYTES, COVERED_CHARACTERS, SHARE_UNSPACED = 4_000_000, 0.999, 0.3
 OF_VOCABULARY = "tokenizer.joint", "tokenizer.character_coverage", "model.tying"
 SIZED_TRANSLATION = (*TRANSLATION_KEYS, *OF_VOCABULARY, "evaluation.selection")
+SIZE = "tokenizer.vocabulary_size"
+# A text with spaces supports a vocabulary if the estimate for it is so many times the size.
+ESTIMATE_FACTOR = 4
 # BLEU is the geometric mean over runs of 1 to 4 tokens: it is 0 for shorter targets.
 WORDS_OF_BLEU = 4
 
@@ -206,8 +217,8 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
     words = [max(_words(pair.source, sample.source), _words(pair.target, sample.target)) for pair in sample.pairs]
     corpus = CorpusStatistics(max(count, 1), sum(words) / max(len(words), 1))
     plan = plan_translation(corpus, seconds, flops, stated)
-    wanted = plan.settings["tokenizer.vocabulary_size"]
-    vocabulary = vocabulary_of(sample.source, sample.target, config.tokenizer.kind, wanted, stated)
+    wanted = plan.settings[SIZE]
+    vocabulary = _supported_vocabulary(sample, config.tokenizer, wanted, stated)
     plan = plan_translation(corpus, seconds, flops, {**vocabulary.settings, **stated})
     settings = {**plan.settings, **vocabulary.settings}
     if stated.get("batching.kind", "packed") != "packed":
@@ -220,6 +231,30 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
                 "\ntargets have fewer than 4 words on average, too few for BLEU: checkpoints are selected by chrF"
             )
     return Plan(settings, plan.seconds, sentence)
+
+
+def _supported_vocabulary(
+    sample: CorpusSample, tokenizer: TokenizerConfig, wanted: int, stated: Mapping[str, Any]
+) -> VocabularyChoice:
+    """The vocabulary for a sample; unless it is stated, its size is one that the sample supports."""
+    sides = sample.source, sample.target
+    chosen = vocabulary_of(*sides, tokenizer.kind, wanted, stated)
+    settings = {"tokenizer.character_coverage": tokenizer.character_coverage, "tokenizer.joint": tokenizer.joint}
+    settings |= chosen.settings
+    size, is_joint = chosen.settings.get(SIZE, 0), settings["tokenizer.joint"]
+    is_far = all(side.is_spaced and side.supported_pieces > ESTIMATE_FACTOR * size for side in sides)
+    if tokenizer.kind not in SUBWORD_KINDS or not size or is_far:
+        return chosen
+    # This imports JAX.
+    from transformer_jax.data.tokenizers import supported_size
+
+    tokenizer = replace(tokenizer, vocabulary_size=size, character_coverage=settings["tokenizer.character_coverage"])
+    texts = [[pair.source for pair in sample.pairs], [pair.target for pair in sample.pairs]]
+    supported = min(supported_size(tokenizer, each) for each in ([[*texts[0], *texts[1]]] if is_joint else texts))
+    if supported == size:
+        return chosen
+    smaller = vocabulary_of(*sides, tokenizer.kind, wanted, {**stated, SIZE: supported})
+    return smaller._replace(settings={**smaller.settings, SIZE: supported})
 
 
 def _words(text: str, side: SideText) -> float:

@@ -18,7 +18,7 @@ from transformer_jax.data.corpus_statistics import SAMPLED, SUBWORD_KINDS, side_
 from transformer_jax.data.sentence_pairs import Corpus, DocumentSource, SentencePair
 from transformer_jax.data.tokenizers.interface import Tokenizer, TokenizerPair
 from transformer_jax.data.tokenizers.listed import ByteTokenizer
-from transformer_jax.data.tokenizers.subword import SubwordTokenizer, train_subword_tokenizer
+from transformer_jax.data.tokenizers.subword import SubwordTokenizer, TooManyPieces, train_subword_tokenizer
 from transformer_jax.runtime.atomic_files import write_whole
 
 FORMAT_VERSION = 1
@@ -130,6 +130,15 @@ def train_tokenizer(settings: TokenizerConfig, sentences: Sequence[str], tags: S
     if not coverage:
         coverage = 0.9995 if side_text(sentences[:: len(sentences) // SAMPLED + 1]).has_many_characters else 1.0
     return train_subword_tokenizer(settings.kind, sentences, settings.vocabulary_size, coverage, tags)
+
+
+def supported_size(settings: TokenizerConfig, sentences: Sequence[str]) -> int:
+    """``settings.vocabulary_size``, or the size that can be learned from the sentences if that is smaller."""
+    try:
+        train_tokenizer(settings, sentences)
+    except TooManyPieces as error:
+        return error.supported
+    return settings.vocabulary_size
 
 
 def too_many_pieces(tokenizers: TokenizerPair, pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:

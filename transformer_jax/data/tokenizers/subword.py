@@ -24,6 +24,14 @@ _MAX_TRAINING_CHARACTERS = 2000
 _SILENT = 4
 
 
+class TooManyPieces(ConfigError):
+    """The text supports only ``supported`` pieces, fewer than ``tokenizer.vocabulary_size``."""
+
+    def __init__(self, message: str, supported: int) -> None:
+        super().__init__(message)
+        self.supported = supported
+
+
 class SubwordTokenizer(Tokenizer):
     """A trained sentencepiece model of ``kind`` ``bpe`` or ``unigram``.
 
@@ -151,8 +159,9 @@ def _explain(message: str, vocabulary_size: int) -> ConfigError | DataError:
     too_large = re.search(r"set it to a value <= (\d+)", message)
     too_small = re.search(r"required_chars\. \d+ vs (\d+)", message)
     if too_large:
-        remedy = f"is more than this text supports; set it to {too_large[1]} or less"
-    elif too_small:
+        problem = f"{vocabulary_size} is more than this text supports; set it to {too_large[1]} or less"
+        return TooManyPieces(f"tokenizer.vocabulary_size: {problem}", int(too_large[1]))
+    if too_small:
         remedy = f"is too small: 4 special ids, 256 bytes and the characters of this text need {too_small[1]}"
     else:
         return DataError(f"sentencepiece could not learn a vocabulary of {vocabulary_size}: {message}")
