@@ -217,6 +217,11 @@ class DocumentStore(SplitStore):
         return self.counts() | {"bytes_per_token": self.num_bytes / self.num_tokens}
 
 
+def _threads(shard: Shard) -> int:
+    """The threads that encode a shard; other shards use the other cores."""
+    return available_cores() if shard == WHOLE_SPLIT else 1
+
+
 @contextmanager
 def _rare_collections() -> Iterator[None]:
     """Collects garbage after 100,000 new containers in place of about 2,000: the lists of a chunk have no cycles."""
@@ -307,15 +312,13 @@ class PairTokenization(Tokenization[TokenStore]):
         times = config.segmentations if config and config.bpe_dropout else 1
         total = times * self.corpus.count(self.split)
         progress = BuildProgress(self.split, total // shard.count)
-        # Other shards use the other cores.
-        threads = available_cores() if shard == WHOLE_SPLIT else 1
         (first, end), begun = shard.bounds(total), 0
         for name, part in parts_of(self.corpus, self.split).items():
             yield name, EncodedChunk(0, Counter(), source, target)
             for number in range(times):
                 begin = max(begun, first)
                 own = islice(pairs_after(part, self.split, begin - begun), max(end - begin, 0))
-                for chunk in encoded_chunks(own, self.tokenizers, config, number, threads):
+                for chunk in encoded_chunks(own, self.tokenizers, config, number, _threads(shard)):
                     yield name, chunk
                     progress.advance(chunk.read)
                 begun += part.count(self.split)
@@ -367,7 +370,9 @@ class DocumentTokenization(Tokenization[DocumentStore]):
                 corpora[name] += 0
                 for chunk in chunks_of(documents, lambda document: len(document.text)):
                     sizes = [document.num_bytes for document in chunk]
-                    texts = self.tokenizer.encode_batch([document.text for document in chunk])
+                    texts = self.tokenizer.encode_batch(
+                        [document.text for document in chunk], num_threads=_threads(shard)
+                    )
                     writer.append(flattened(texts, self.tokenizer))
                     (num_bytes + np.cumsum(sizes, dtype=np.int64)).tofile(byte_offsets)
                     num_bytes += sum(sizes)
