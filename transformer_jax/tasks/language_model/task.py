@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig, Hyp
 from transformer_jax.data.batches import SCORING_TOKENS
 from transformer_jax.data.buckets import rows_of
 from transformer_jax.data.documents import NamedTexts, open_documents, require_plain_text
-from transformer_jax.data.mixture import describe_shares, ranges_of, times_an_epoch
+from transformer_jax.data.mixture import describe_shares, parts_of, ranges_of, times_an_epoch
 from transformer_jax.data.pipeline import fetched_batches, read_by_threads
 from transformer_jax.data.text_rows import (
     PADDING_ROW,
@@ -43,6 +44,9 @@ from transformer_jax.tasks.training_loss import Objective
 from transformer_jax.training.corruptions import corrupted
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
+
+# First training documents in which signs of files from Windows are looked for.
+SAMPLED_DOCUMENTS = 1000
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,10 @@ class LanguageModelEvaluation(WithoutOutputs):
 
 @dataclass(frozen=True)
 class LanguageModelData:
-    """The tokenized training split as rows of ``width`` tokens, and the assignment of rows to updates."""
+    """The tokenized training split as rows of ``width`` tokens, and the assignment of rows to updates.
+
+    ``warnings``: faults in the text.
+    """
 
     split: str
     store: DocumentStore
@@ -130,6 +137,7 @@ class LanguageModelData:
     width: int
     mesh: Mesh
     times: Mapping[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @cached_property
     def report(self) -> DataReport:
@@ -147,8 +155,9 @@ class LanguageModelData:
             "training": store.to_json(),
             "batches": {"rows": plan.num_rows, "updates_per_epoch": plan.updates_per_epoch, "padding_share": padding},
             "unigram_entropy": unigram_entropy(store.ids, sizes, self.times),
+            "warnings": self.warnings,
         }
-        return DataReport(content | mixture, "\n".join([text, *lines]))
+        return DataReport(content | mixture, "\n".join([text, *lines, *self.warnings]))
 
     def batch_shapes(self, first_update: int) -> list[Tokens]:
         del first_update
@@ -277,7 +286,21 @@ class LanguageModelTask(TextTask):
         else:
             rows, chosen, times = rows_of_store(store, batching, seed), None, {}
         plan = plan_rows(rows.num_rows, batching, seed, chosen)
-        return LanguageModelData(split, store, rows, plan, batching.context_length, self.mesh, times)
+        return LanguageModelData(split, store, rows, plan, batching.context_length, self.mesh, times, self._warnings())
+
+    def _warnings(self) -> tuple[str, ...]:
+        """A carriage return at the end, or a byte order mark at the beginning, of one of the first training documents."""
+        data, found = self.config.data, []
+        if data.source == "grammar" or data.store or jax.process_index():
+            return ()
+        for name, part in parts_of(self.source, data.train_split).items():
+            texts = [document.text for document in islice(part.documents(data.train_split), SAMPLED_DOCUMENTS)]
+            signs = ["carriage returns at ends of lines"] * any(text.endswith("\r") for text in texts)
+            signs += ["a byte order mark"] * any(text.startswith("\ufeff") for text in texts[:1])
+            problem = "which the model learns, but score and generate --prompts remove; convert the text (dos2unix)"
+            text = f"WARNING: the training text{f' of {name}' * bool(name)} has {' and '.join(signs)}, {problem}"
+            found += [text] * bool(signs)
+        return tuple(found)
 
     def validate(self, params: PyTree, split: str, *, limit: int = 0) -> LanguageModelEvaluation:
         """Scores every token of a split, or of its first ``limit`` documents if above 0, without dropout or smoothing.
