@@ -89,6 +89,16 @@ def test_every_fault_is_counted_where_it_is(checked, pairs):
     assert others == {f"of the sample, training would leave out: {reason}" for reason in reasons}
 
 
+def test_joiners_that_spell_a_word_are_no_fault(checked, pairs):
+    # Persian, Malayalam, Sinhala, a family.
+    spelled = ["\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\u0d05\u0d35\u0d28\u0d4d\u200d a"]
+    spelled += ["\u0dc1\u0dca\u200d\u0dbb\u0dd3", "\U0001f468\u200d\U0001f469"]
+    added = [*spelled, "\u0645\u200c ", "a\u200db"]
+    lines = [[f"{source} {more}", target] for (source, target), more in zip(pairs, added, strict=False)]
+    found = faults(checked([*lines, *pairs[len(added) :]])[1])
+    assert found["t.en: zero-width characters"] == ("2", "t.en:5")
+
+
 def test_what_is_serious_sets_the_exit_status(checked, pairs, tmp_path):
     sources, targets = zip(*pairs, strict=True)
     status, table = checked([*zip(sources, ["eins", *targets[:-1]], strict=True)])

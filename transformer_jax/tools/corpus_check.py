@@ -61,9 +61,11 @@ FREQUENT, TWICE = f"boilerplate: the same line {BOILERPLATE} times or more", "du
 COPIES, LENGTHS = "copies: target is source", f"one side {RATIO:g} times longer than is usual"
 FILTERED = "of the sample, training would leave out: "
 MIN_PAIRS_FOR_SHIFT = 500
+# After and before joiners, which spell words of Persian or Malayalam, and emoji.
+_JOINED = r"[^\x00-\x7f\s\u2000-\u206f]"
 PATTERNS = {
     "control characters or U+FFFD": re.compile("[\x01-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufffd]"),
-    "zero-width characters": ZERO_WIDTH,
+    "zero-width characters": re.compile(rf"(?!(?<={_JOINED})(?:\u200d|\u200c(?={_JOINED}))){ZERO_WIDTH.pattern}"),
     "full-width characters (NFKC would make them ASCII)": FULL_WIDTH,
     "HTML escapes or tags": re.compile(
         r"&(?:[a-zA-Z]{2,8}|#\d{2,6});|</?(?:br|p|b|i|a|div|span|td|tr|li|ul|font)\b[^<>]*>"
