@@ -156,6 +156,16 @@ def test_text_is_named_as_for_training_and_more_freely(checked, pairs, tmp_path,
         assert message in capsys.readouterr().err
 
 
+def test_two_texts_of_a_folder_that_may_be_a_pair_are_told(checked, pairs, tmp_path):
+    (tmp_path / "corpus").mkdir()
+    one, other = (tmp_path / "corpus" / f"a.{language}.txt" for language in ("de", "en"))
+    for file in (one, other, tmp_path / "corpus" / "b.en.txt"):
+        file.write_text("a b\n" * 3)
+    _, table = checked(pairs, f"{tmp_path}/corpus")
+    assert table.endswith(f"a.en.txt were checked one by one; to check them as a pair: data check {one},{other}\n")
+    assert "one by one" not in checked(pairs, f"{one},{other}")[1]
+
+
 def test_text_without_a_vocabulary_is_checked_all_the_same(checked, tmp_path, capsys):
     checked([[f"{number} + 1", ""] for number in range(300)])
     status, table = main(["data", "check", f"{tmp_path}/t.{{en,de}}"]), capsys.readouterr().out

@@ -29,7 +29,7 @@ def data(values: flags.Values) -> int:
     action, *given = values.arguments or [""]
     if action != "check" or not given:
         raise ConfigError("data: write data check FILES, for example data check corpus/train.{en,de}")
-    from transformer_jax.tools.corpus_check import check_text, texts_named
+    from transformer_jax.tools.corpus_check import check_text, remarks_on_pairs, texts_named
 
     texts = texts_named(given)
     limits = [("data.train", "a.en,a.de"), ("data.max_source_tokens", TOKENS), ("data.max_target_tokens", TOKENS)]
@@ -44,4 +44,6 @@ def data(values: flags.Values) -> int:
             continue
         print(f"{table}\n")
         status |= is_serious
+    for remark in remarks_on_pairs(texts):
+        print(remark)
     return int(status)

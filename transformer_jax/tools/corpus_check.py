@@ -365,6 +365,20 @@ def texts_named(given: Sequence[str]) -> list[list[Path]]:
     return [*texts, *([alone] if is_pair else _by_name(alone))]
 
 
+def remarks_on_pairs(texts: Sequence[Sequence[Path]]) -> list[str]:
+    """A remark on each two single texts whose names, such as a.en.txt and a.de.txt, differ only in their language."""
+    groups: dict[Path, list[Path]] = defaultdict(list)
+    for file in (files[0] for files in texts if len(files) == 1 and plain_name(files[0]).endswith(".txt")):
+        name = plain_name(file).removesuffix(".txt")
+        if language_of_file(name):
+            groups[file.with_name(name.rpartition(".")[0])].append(file)
+    return [
+        f"{two[0]} and {two[1].name} were checked one by one; to check them as a pair: data check {two[0]},{two[1]}"
+        for two in groups.values()
+        if len(two) == 2
+    ]
+
+
 def _is_one_text(path: Path) -> bool:
     return plain_name(path).endswith((".tsv", ".txt"))
 
