@@ -40,7 +40,7 @@ class TextDataConfig(SourceConfig):
         below=1,
     )
     documents: Literal["lines", "paragraphs"] = setting(
-        "lines", "Documents of a text: its lines, or its paragraphs between blank lines."
+        "lines", "Documents of a text: its lines, or its paragraphs between empty lines."
     )
     generated_sentences: int = setting(20_000, "grammar: number of generated training sentences.")
     evaluation_stride: int = setting(

@@ -246,7 +246,7 @@ BLANK_LINES = 0.02
 class TextStatistics(NamedTuple):
     """Counts of a text, mostly extrapolated from its beginning.
 
-    ``alphabet``: number of the most frequent characters that make up 99.9 % of the text. Blank lines separate ``paragraphs``,
+    ``alphabet``: number of the most frequent characters that make up 99.9 % of the text. Empty lines separate ``paragraphs``,
     and if ``has_words`` spaces separate words.
     """
 
@@ -261,7 +261,7 @@ class TextStatistics(NamedTuple):
 
     @property
     def documents_are(self) -> str:
-        """``paragraphs`` if there are enough blank lines, else ``lines``."""
+        """``paragraphs`` if there are enough empty lines, else ``lines``."""
         return "paragraphs" if self.blank_lines > BLANK_LINES * self.lines else "lines"
 
     @property
@@ -281,7 +281,7 @@ class TextStatistics(NamedTuple):
         words = (
             f"{_about(self.words)} words" if self.has_words else f"{_about(self.characters)} characters without spaces"
         )
-        divided = "between blank lines" if self.documents_are == "paragraphs" else "one a line"
+        divided = "between empty lines" if self.documents_are == "paragraphs" else "one a line"
         return f"{size}, {words} in {_about(self.documents)} documents ({divided}: data.documents={self.documents_are})"
 
     def divided(self, stated: Mapping[str, Any]) -> "TextStatistics":

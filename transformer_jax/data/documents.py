@@ -33,9 +33,9 @@ def lines(path: Path) -> Iterator[Document]:
 
 
 def paragraphs(path: Path) -> Iterator[Document]:
-    """Paragraphs separated by a blank line (LF or CRLF).
+    """Paragraphs separated by an empty line (LF or CRLF); a line of spaces is not empty.
 
-    After that blank line, each two blank lines are an empty paragraph; a single one belongs to the next paragraph.
+    After that empty line, each two empty lines are an empty paragraph; a single one belongs to the next paragraph.
     """
     open_lines: list[str] = []
     num_bytes = 0

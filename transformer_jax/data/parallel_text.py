@@ -81,7 +81,7 @@ class TextCorpus(FileSource):
         return count_lines(self.files(split)[0])
 
     def fingerprint(self, split: str, *, with_time: bool = True) -> str:
-        """See ``FileSource``; digest of the part held out too, whatever the folder of the files."""
+        """See ``FileSource``; depends on the part that is held out, but not on the folder of the files."""
         is_held = self._is_held_out(split)
         name = self.train if is_held else split
         hashes = [(path.name, hash_file(path, with_time=with_time)) for path in self.files(name)]
