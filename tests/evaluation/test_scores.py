@@ -81,7 +81,9 @@ def test_only_what_is_asked_for_is_measured(monkeypatch):
     assert "BLEU" not in text_table(scores.rows()) and "bleu" not in scores.to_json()
     monkeypatch.setenv("SACREBLEU", "/nowhere")
     is_installed.cache_clear()
-    with pytest.raises(ConfigError, match=r"spbleu: flores200 needs /nowhere/models/flores200\S*; `sacrebleu TEXT -i TEXT --tok"):
+    with pytest.raises(
+        ConfigError, match=r"spbleu: flores200 needs /nowhere/models/flores200\S*; `sacrebleu TEXT -i TEXT --tok"
+    ):
         score_translations(LINES, LINES, "de", EvaluationConfig(metrics="spbleu"))
     is_installed.cache_clear()
 

@@ -36,7 +36,7 @@ const NUMBERS = {
 // `source`: the text; `force`: ids of the first tokens; `off`: parts that are off. Empty: as in the run.
 Object.assign(state, { source: "", force: "", off: "", beam: "", penalty: "", temperature: "", length: "", tour: "", text: LIVE_TEXT, run: UNCHANGED });
 AS_TEXT.push("source", "force", "off", "beam", "penalty", "temperature", "length", "tour");
-page.runs.push({ name: page.runs[0].name, detail: "live" }, { name: page.runs[0].name, detail: "live, changed" });
+page.runs.push({ ...page.runs[0], detail: "live" }, { ...page.runs[0], detail: "live, changed" });
 // Until the model has read it, the live text is as the first of the page.
 const first = page.readings.find((each) => each.run === 0 && each.text === 0);
 page.readings.push({ ...first, text: LIVE_TEXT, run: UNCHANGED });
