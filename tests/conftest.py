@@ -95,8 +95,8 @@ CHECKED = {"layers", "decoding", "training"}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def is_folder_checked(request: pytest.FixtureRequest):
-    """Turns on the checks of shapes and types for the fixtures of one file."""
+def is_folder_checked(request: pytest.FixtureRequest, plugins_of_this_file):
+    """Turns on the checks of shapes and types for the fixtures of one file, when the package is imported."""
     is_checked = not CHECKED.isdisjoint(request.path.relative_to(ROOT).parts)
     jaxtyping.config.update("jaxtyping_disable", not is_checked)
     yield is_checked
