@@ -149,7 +149,7 @@ def test_the_first_tensor_that_is_not_finite_is_named():
 def test_what_a_mesh_cannot_split_is_told():
     with pytest.raises(KeyError, match="params/strange/thing"):
         partition_of("params/strange/thing", (3, 4))
-    with pytest.raises(ConfigError, match=r"mesh: data=3.* 8 devices .*mesh=data=8; --config.mesh=data=-1,fsdp=2"):
+    with pytest.raises(ConfigError, match=r"mesh: data=3.* 8 devices .*mesh=data=-1,fsdp=1,.*mesh=data=-1,fsdp=2,"):
         make_mesh(MeshConfig(data=3))
     with pytest.raises(ConfigError, match="mesh.tensor: 8 does not divide a dimension of 4"):
         state_shardings(jax.eval_shape(init, jax.random.key(0)), make_mesh(MeshConfig(data=1, tensor=8)))
