@@ -77,17 +77,16 @@ def upload_shard(work: Tokenization[SplitType], address: str, cache: str, shard:
 def open_shared(work: Tokenization[SplitType], address: str, cache: str) -> SplitType:
     """The store at ``address``: of one in a folder a copy in the cache, of one in an object store everything but token ids.
 
-    Those are read by ranges, unless an earlier version, without the CRC-32 of blocks, wrote a shard. The text is compared where
-    it can be read; a corpus of tensorflow-datasets, which may be downloaded, is not. Raises ConfigError where the store was
-    tokenized with other settings, and DataError where it is unfinished, with the missing shards.
+    Those are read by ranges. The text is compared where it can be read; a corpus of tensorflow-datasets, which may be
+    downloaded, is not. Raises ConfigError where the store was tokenized with other settings, and DataError where it is
+    unfinished, with the missing shards.
     """
     store = SharedFolder(address, "data.store")
     manifest = finished_manifest(address)
     found, shards = manifest["settings"], manifest["shards"]
     wanted = {"layout": FORMAT, **work.settings, "text": _text_here(work) or found.get("text")}
     _require_equal(found, wanted, f"data.store: {address} was tokenized")
-    has_crcs = (any(name.endswith(".crcs") for name in described["files"]) for described in shards.values())
-    by_ranges = is_address(address) and all(has_crcs)
+    by_ranges = is_address(address)
     # The order of blocks and their CRC-32 depend on the shards, the joined content does not.
     content = _key({"digest": manifest["digest"], "shards": shards}) if by_ranges else manifest["digest"][:32]
     name = f"{work.kind}/{'index' if by_ranges else 'shared'}-{content}"
