@@ -93,11 +93,9 @@ LOGGED_KINDS = ("loss_term", "statistic")
 LOGGED = ("loss", "nll", "accuracy", "tokens", "gradient_norm", "learning_rate", "target_tokens", "skipped_updates")
 """Metrics train/NAME of every run; parts of ``LOGGED_KINDS`` add others."""
 RENAMED_METHODS = {
-    "cache_spec": "empty_cache",
     "merge_heads": "project_output",
     "attend_in_full": "attend_dense",
     "evaluate_trained": "evaluate (and evaluate: validate)",
-    "of_part": "of_micro_batch",
 }
 """Old names of methods that plugins override, until the next release."""
 ENTRY_POINTS = "transformer_jax.plugins"
