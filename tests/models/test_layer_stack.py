@@ -1,7 +1,6 @@
 """However a stack is run, it computes the same from the same parameters."""
 
-from functools import partial
-from itertools import product
+from functools import cache, partial
 
 import flax.linen as nn
 import jax
@@ -15,10 +14,10 @@ from transformer_jax.layers.dropout import Dropout
 from transformer_jax.models.build import build_model
 from transformer_jax.models.inspection import attention_maps
 from transformer_jax.models.interface import init_params
-from transformer_jax.models.layer_stack import REMATERIALIZATIONS, Unrolled, stack_of
+from transformer_jax.models.layer_stack import Unrolled, stack_of
 from transformer_jax.sequence_types import Tokens
 
-STACKS = list(product((False, True), ("none", *REMATERIALIZATIONS)))
+STACKS = [(False, "full"), (True, "none"), (True, "keep_projections")]
 SMALL = {"d_model": 16, "d_ff": 32, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 2}
 SOURCE = Tokens.from_ids(np.array([[5, 6, 7, 2, 0, 0], [8, 9, 10, 11, 12, 2]], np.int32))
 TARGET = Tokens.from_ids(np.array([[5, 6, 2, 0, 0], [8, 9, 10, 11, 2]], np.int32))
@@ -40,7 +39,7 @@ def unrolled():
     return params, jax.jit(jax.value_and_grad(partial(square, model)))(params)
 
 
-@pytest.mark.parametrize("stack", STACKS[1:])
+@pytest.mark.parametrize("stack", STACKS)
 def test_same_parameters_same_value_same_gradient(stack, unrolled):
     model, (params, (expected, expected_gradient)) = model_of(*stack), unrolled
     shapes = jax.eval_shape(partial(init_params, model), jax.random.key(0))
@@ -99,15 +98,20 @@ def products_in_program(model, depth: int) -> int:
 
 
 def test_a_scanned_program_does_not_grow_with_depth():
-    scanned, unrolled = partial(model_of, True, "none"), partial(model_of, False, "none")
-    assert products_in_program(scanned, 2) == products_in_program(scanned, 3)
-    assert products_in_program(unrolled, 2) < products_in_program(unrolled, 3)
+    two, three = (products_in_program(partial(model_of, True, "none"), depth) for depth in (2, 3))
+    assert two == three > 0
+
+
+@cache
+def params_of_deep():
+    model = model_of(False, "none", num_encoder_layers=3, num_decoder_layers=1)
+    return jax.eval_shape(partial(init_params, model), jax.random.key(0))
 
 
 def kept_numbers(stack: tuple[bool, str]) -> int:
     """Hyperparameters that the forward pass of a deep stack leaves for the backward pass."""
     model = model_of(*stack, num_encoder_layers=3, num_decoder_layers=1)
-    params = jax.eval_shape(partial(init_params, model), jax.random.key(0))
+    params = params_of_deep()
     pullback = jax.eval_shape(lambda params: jax.vjp(partial(square, model), params)[1], params)
     return sum(leaf.size for leaf in jax.tree.leaves(pullback))
 

@@ -28,21 +28,15 @@ def make(**settings):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_cache_has_the_type_of_the_products(dtype):
-    model, variables = make(compute_dtype=dtype)
-    memory = model.apply(variables, SOURCE, train=False, method="encode")
-    cache = jax.eval_shape(lambda: model.apply(variables, memory, beam_width=3, max_length=7, method="init_cache"))
+    model, variables = make(compute_dtype=dtype, num_encoder_layers=1, num_decoder_layers=1)
+
+    def start():
+        memory = model.apply(variables, SOURCE, train=False, method="encode")
+        return model.apply(variables, memory, beam_width=3, max_length=7, method="init_cache")
+
+    cache = jax.eval_shape(start)
     kept = cache.kv_cache, cache.per_sentence.cross_attention
     assert {leaf.dtype for leaf in jax.tree.leaves(kept)} == {jnp.dtype(dtype)}
-
-
-def test_dropout_only_when_training():
-    model, variables = make(dropout=0.5)
-    plain = model.apply(variables, SOURCE, TARGET, train=False)
-    one, two = (
-        model.apply(variables, SOURCE, TARGET, train=True, rngs={"dropout": jax.random.key(seed)}) for seed in (0, 1)
-    )
-    assert not np.allclose(plain, one)
-    assert not np.allclose(one, two)
 
 
 @pytest.mark.parametrize(
