@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.tree_util import Partial
 from jitted_model import random_params
 
 from transformer_jax.config import MeshConfig, from_dict, hyperparameters_of
@@ -13,7 +12,6 @@ from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Tokens
 from transformer_jax.tasks.task import objective_of
 from transformer_jax.training.losses import label_smoothed_cross_entropy
-from transformer_jax.training.projected_loss import LogitBlocks, projected_cross_entropy
 from transformer_jax.training.sharding import make_mesh
 from transformer_jax.training.step import _accumulated
 
@@ -76,14 +74,6 @@ def test_a_term_is_part_of_the_loss_and_of_its_gradient(name):
     np.testing.assert_allclose(sums.loss, loss, rtol=1e-5)
     for mine, theirs in zip(jax.tree.leaves(gradient), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4)
-
-
-def test_a_term_sees_no_columns_that_fill_the_vocabulary():
-    hidden, matrix = jax.random.normal(jax.random.key(0), (2, 3, 4)), jax.random.normal(jax.random.key(1), (5, 4))
-    terms = {"sum": Partial(lambda logits, labels: jnp.sum(logits, -1))}
-    labels, weights = jnp.zeros((2, 3), jnp.int32), jnp.ones((2, 3))
-    sums = projected_cross_entropy(hidden, matrix, labels, weights, None, blocks=LogitBlocks(64, 8), terms=terms)
-    np.testing.assert_allclose(sums.extras["sum"], jnp.sum(hidden @ matrix.T), rtol=1e-5)
 
 
 def test_divergence_is_zero_for_equal_logits_and_symmetric():
