@@ -3,13 +3,9 @@
 import pytest
 from program_baselines import COMMAND, RECIPES, baselines_of, difference, stored
 
-# The code of tiny at other sizes; the attention of bahdanau in the decoder of luong_general.
-SLOW = {"base", "big", "luong_concat"}
 
-
-@pytest.mark.parametrize(
-    "recipe", [pytest.param(recipe, marks=[pytest.mark.slow] if recipe in SLOW else []) for recipe in RECIPES]
-)
+# Base is the code of tiny at other sizes.
+@pytest.mark.parametrize("recipe", [pytest.param("base", marks=pytest.mark.slow), *list(RECIPES)[1:]])
 def test_the_programs_of_a_recipe_are_the_stored_ones(recipe):
     baselines = stored()
     if baselines is None:

@@ -32,7 +32,6 @@ CASES: dict[str, tuple[ExperimentConfig, int]] = {
     "many_rows": (config_of(TRANSFORMER, 64), 2**12 + 16),
     "bahdanau": (config_of(RNN | {"attention": "additive", "wiring": "bahdanau", "cell": "gru"}), 4),
     "luong_general": (config_of(RNN | {"attention": "general"}), 4),
-    "luong_concat": (config_of(RNN | {"attention": "concat"}), 4),
 }
 
 
