@@ -136,7 +136,7 @@ def test_data_parallel_devices_add_up_gradients_once_however_many_parts_a_batch_
 
 @pytest.mark.parametrize(
     ("name", "scan_layers"),
-    [pytest.param("fsdp", False, marks=pytest.mark.slow), ("data and fsdp", True)],
+    [pytest.param("fsdp", False, marks=pytest.mark.slow), ("all", True)],
 )
 def test_fsdp_gathers_no_more_than_a_parameter_at_a_time_and_keeps_the_rows_where_they_are(name, scan_layers):
     found = exchanged(name, scan_layers)
@@ -149,7 +149,9 @@ def test_fsdp_gathers_no_more_than_a_parameter_at_a_time_and_keeps_the_rows_wher
     assert sum(each.times for each in found if each.kind == "all-to-all") <= 4
 
 
-@pytest.mark.parametrize(("name", "scan_layers"), [("tensor", False), ("data and tensor", True)])
+@pytest.mark.parametrize(
+    ("name", "scan_layers"), [pytest.param("tensor", False, marks=pytest.mark.slow), ("data and tensor", True)]
+)
 def test_tensor_parallel_devices_gather_no_parameter(name, scan_layers):
     found = exchanged(name, scan_layers)
     parts = MESHES[name].tensor
@@ -176,10 +178,10 @@ def test_devices_that_share_sequences_exchange_heads_and_gather_parameters_alone
     assert largest(found, "all-gather") <= TABLE_BYTES // MESHES["context"].tensor
 
 
-@pytest.mark.parametrize("name", ["data", "tensor", "context"])
-def test_memory_of_the_state_falls_as_parameters_are_split(name):
-    mesh, single = MESHES[name], update_on(MESHES["single"]).state_shapes
-    memory = program_of(name, False).memory_analysis()
+@pytest.mark.parametrize(("name", "scan_layers"), [("data and tensor", True), ("context", False)])
+def test_memory_of_the_state_falls_as_parameters_are_split(name, scan_layers):
+    mesh, single = MESHES[name], update_on(MESHES["single"], scan_layers).state_shapes
+    memory = program_of(name, scan_layers).memory_analysis()
     arguments = memory.argument_size_in_bytes
     batch_bytes = 6 * 4 * 16 * WIDTH // (mesh.data * mesh.fsdp)
     whole = bytes_on_a_device((single.params, single.optimizer_state))
