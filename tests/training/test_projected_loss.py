@@ -53,7 +53,7 @@ def test_changed_logits_have_gradients_and_every_sum_reads_them():
     function = partial(jax.nn.logsumexp, axis=-1)
 
     def chunked(logit_mod, scale):
-        terms = {"term": Partial(lambda logits, labels: jnp.sum(jnp.square(logits), -1))}
+        terms = {"term": Partial(lambda logits, labels: jnp.sum(jnp.exp(logits), -1))}
         how = {"blocks": LogitBlocks(2 * ROWS * VOCABULARY, 8), "groups": (2, 3), "logit_mod": logit_mod}
         sums = projected_cross_entropy(HIDDEN * scale, MATRIX, LABELS, WEIGHTS, 0.1, terms=terms, **how)
         of_tokens = projected_sum(function, [HIDDEN * scale], MATRIX, WEIGHTS, **how)
@@ -62,7 +62,7 @@ def test_changed_logits_have_gradients_and_every_sum_reads_them():
     def direct(logit_mod, scale):
         logits = logit_mod(jnp.einsum("BTD,VD->BTV", HIDDEN * scale, MATRIX))
         sums = label_smoothed_cross_entropy(logits, LABELS, WEIGHTS, 0.1)
-        sums = sums.with_term("term", jnp.sum(jnp.sum(jnp.square(logits), -1) * WEIGHTS))
+        sums = sums.with_term("term", jnp.sum(jnp.sum(jnp.exp(logits), -1) * WEIGHTS))
         return 3 * sums.loss + jnp.sum(function(logits) * WEIGHTS), sums
 
     # Not zero at zero: the columns that fill the vocabulary must not count.
