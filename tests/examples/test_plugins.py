@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jitted_model import JittedModel
 
 import transformer_jax
 from transformer_jax.__main__ import main
@@ -33,7 +32,7 @@ from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.layers.site import Site
 from transformer_jax.models.build import build_decoder_only, build_model, init_decoder_only
-from transformer_jax.models.interface import shift_right
+from transformer_jax.models.interface import init_params, shift_right
 from transformer_jax.precision import FLOAT32
 from transformer_jax.runs.run import Outcome
 from transformer_jax.runs.run_directory import RunDirectory
@@ -41,6 +40,8 @@ from transformer_jax.runs.trackers import Trackers
 from transformer_jax.sequence_types import Batch, DecodeCache, Tokens
 from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tasks.translation import translator
+from transformer_jax.tools.conform.model_properties import step_equals_full_pass
+from transformer_jax.tools.conform.trials import ROWS, Sentences, Trial, sentences, trial_config
 from transformer_jax.training.schedules import make_schedule
 from transformer_jax.training.sharding import make_mesh, put_hyperparameters, put_rows, state_shardings
 from transformer_jax.training.update import Update
@@ -59,26 +60,17 @@ def plugins():
 
 
 def test_an_attention_steps_as_it_runs_and_sees_the_order_of_words():
-    config = TransformerConfig(**SMALL, attention="kerple", positions="none")
-    model = JittedModel(build_model(config, 20, 20))
-    variables = jax.jit(partial(model.model.init, train=False))(jax.random.key(0), SOURCE, TARGET)
+    trial = Trial(trial_config("translation", {"model": {"attention": "kerple", "positions": "none"}}))
+    trial.params = jax.jit(partial(init_params, trial.model))(jax.random.key(0))
+    assert step_equals_full_pass(trial, 6)
     # Parameters that no rule of sharding knows are replicated.
-    placed = state_shardings(variables, make_mesh(MeshConfig(data=2, fsdp=2, tensor=2)))
-    attention = placed["params"]["decoder_layers_0"]["self_attention"]
+    placed = state_shardings(trial.params, make_mesh(MeshConfig(data=2, fsdp=2, tensor=2)))
+    attention = placed["decoder_layers_0"]["self_attention"]
     assert attention["changes_kerple"]["rates"].is_fully_replicated and not attention["query"].is_fully_replicated
-    full = model.apply(variables, SOURCE, TARGET, train=False)
-    memory = model.apply(variables, SOURCE, train=False, method="encode")
-    cache = model.apply(variables, memory, beam_width=3, max_length=7, method="init_cache")
-    inputs = shift_right(TARGET)
-    for position in range(TARGET.ids.shape[1]):
-        beams = jnp.repeat(inputs[:, position, None], 3, axis=1)
-        logits, cache = model.apply(variables, beams, cache, method="decode_step")
-        real = TARGET.segments[:, position] > 0
-        np.testing.assert_allclose(logits[real, 2], full[real, position], atol=1e-4)
     # Without positions in the embeddings, words that change places in the encoder are seen only by scores that know where.
-    swapped = Tokens.from_ids(np.array([[6, 5, 7, 2, 0, 0], [9, 8, 10, 11, 12, 2]], np.int32))
-    other = model.apply(variables, swapped, TARGET, train=False)
-    assert float(jnp.abs(other - full).max()) > 1e-4
+    source, target = sentences(ROWS, 6)
+    swapped = Sentences(source[:, [1, 0, *range(2, 6)]], target)
+    assert np.abs(trial.logits(swapped.batch) - trial.logits(Sentences(source, target).batch)).max() > 1e-4
 
 
 def test_a_whole_attention_with_settings_and_a_site_trains_and_decodes():
