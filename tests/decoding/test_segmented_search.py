@@ -160,7 +160,7 @@ def test_the_slots_of_a_transformer_grow_with_their_rows_and_lose_nothing(monkey
         monkeypatch.setattr(segmented_search, name, value)
     sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
     model = build_model(TransformerConfig(**sizes), 17, 17)
-    params = jax.tree.map(lambda leaf: 3 * leaf, init_params(model, jax.random.key(0)))
+    params = jax.jit(lambda key: jax.tree.map(lambda leaf: 3 * leaf, init_params(model, key)))(jax.random.key(0))
     sources = np.random.default_rng(0).integers(4, 17, (4, 6)).astype(np.int32)
     limits, most = np.array([2, 9, 3, 1], np.int32), 9
     rules, step = plain_search(Rules(2, 1, 0.6)), functools.partial(call, model, params, "decode_step")

@@ -25,7 +25,7 @@ TOKENIZER = ByteTokenizer()
 def model(tmp_path_factory):
     config = language_model_config(tmp_path_factory.mktemp("cache"))
     objective = LanguageModelObjective(config, TOKENIZER.vocabulary_size, make_mesh(config.mesh, jax.devices()[:1]))
-    params = jax.device_get(objective.init_params(jax.random.key(0)))
+    params = jax.device_get(jax.jit(objective.init_params)(jax.random.key(0)))
     # Sharper than at the beginning, so that prompts matter.
     return objective.model, jax.tree.map(lambda leaf: 2 * leaf, params)
 

@@ -33,7 +33,7 @@ RESULT_BYTES = 4 * ROWS * CAPACITY
 def test_every_device_searches_its_own_rows(tmp_path):
     mesh = make_mesh(MeshConfig(data=4, fsdp=2))
     model = TranslationObjective(from_dict(tiny_settings(tmp_path)), VOCABULARY, VOCABULARY, mesh)
-    params = model.init_params(jax.random.key(0))
+    params = jax.jit(model.init_params)(jax.random.key(0))
     split = jax.device_put(params, state_shardings(params, mesh))
     gathered = unshard_fsdp(split, mesh, "float32")
     for leaf, original in zip(jax.tree.leaves(gathered), jax.tree.leaves(params), strict=True):

@@ -47,7 +47,7 @@ def test_a_prefix_that_no_translation_has_is_refused(tmp_path):
         translator.prefix_ids("a " * 9)
     with pytest.raises(SentenceTooLong, match="line 2: 9 tokens and EOS exceed the 9 positions of the model"):
         translator.translate({}, ["", "a " * 8 + "a"], name="line")
-    params = objective.init_params(jax.random.key(0))
+    params = jax.jit(objective.init_params)(jax.random.key(0))
     assert translator.translate(params, ["b", ""], prefix="b")[0][0].text.startswith("b")
     with pytest.raises(DataError, match="line 2: no translation that begins with 'a' has a probability above 0"):
         translator.translate(params, ["", "b"], prefix="a", name="line")
