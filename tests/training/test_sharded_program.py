@@ -34,7 +34,6 @@ MESHES = {
     "data": MeshConfig(data=8),
     "fsdp": MeshConfig(data=1, fsdp=8),
     "tensor": MeshConfig(data=2, tensor=4),
-    "data and fsdp": MeshConfig(data=2, fsdp=4),
     "data and tensor": MeshConfig(data=4, tensor=2),
     "all": MeshConfig(data=2, fsdp=2, tensor=2),
     "context": MeshConfig(data=1, fsdp=2, context=2, tensor=2),
