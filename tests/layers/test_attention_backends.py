@@ -205,7 +205,7 @@ VARIANTS = {
     "window": (replace(CAUSAL, is_causal=False, mask_mod=Window(2, 1)), None, H, False),
     "function of positions": (replace(COUNTED, mask_mod=odd_distance), None, H, False),
     "one key head": (CROSS, None, 1, False),
-    "everything": (replace(COUNTED, mask_mod=Window(4, 0)), "all", 2, True),
+    "everything": (replace(COUNTED, mask_mod=Window(4, 2)), "all", 2, True),
 }
 
 

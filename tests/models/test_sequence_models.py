@@ -58,7 +58,7 @@ MODELS = {
         "sutskever": {"attention": "none", "reverse_source": True, "num_encoder_layers": 2, "num_decoder_layers": 2}
         | ONE_WAY,
         "cho": {"attention": "none", "cell": "gru"},
-        "bahdanau": {"attention": "additive", "wiring": "bahdanau", "cell": "gru"},
+        "bahdanau": {"attention": "concat", "wiring": "bahdanau", "cell": "gru"},
         "deep": {"attention": "normalized_additive", "num_encoder_layers": 2, "num_decoder_layers": 3},
         "zeros, bfloat16, without feeding": {
             "attention": "general",
@@ -71,7 +71,7 @@ MODELS = {
     },
 }
 # Luong's concat is the additive score.
-TAKEN = {"concat", *(settings.get("attention") for settings in MODELS["rnn"].values())}
+TAKEN = {"additive", *(settings.get("attention") for settings in MODELS["rnn"].values())}
 OTHERS = [name for name in CORE["rnn_attention"]["models.build_rnn"].split() if name not in TAKEN]
 MODELS["rnn"] |= {name: {"attention": name} | ONE_WAY for name in OTHERS}
 PROPERTIES = OF_MODELS | OF_TRANSFORMERS | OF_LANGUAGE_MODELS

@@ -306,7 +306,7 @@ def _warn_unprotected(folder: Any) -> None:
 
 @dataclass
 class _All(PreservationPolicy):
-    """Keeps all checkpoints, or requires none."""
+    """Keeps all checkpoints while ``are_kept``."""
 
     are_kept: bool = False
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from transformer_jax.config import ConfigError
 from transformer_jax.config.optimization import ENDLESS_SCHEDULES
-from transformer_jax.runs.goodput import RECENT_UPDATES, TRAINING, Clock
+from transformer_jax.runs.goodput import TRAINING, Clock
 from transformer_jax.runs.progress import LOGGER
 from transformer_jax.runs.run import Hook, TrainingDiverged, TrainingRun
 from transformer_jax.runtime.background import in_background
@@ -205,8 +205,8 @@ class KeepToBudget:
         budget, policy = run.config.training.budget_seconds, run.config.training.budget_policy
         if not run.has_budget or run.number >= run.num_updates or run.is_interrupted:
             return
-        # The speed is not known yet.
-        if run.number - run.first_update < RECENT_UPDATES:
+        # The speed is not known before the second update of a start.
+        if not run.clock.recent_update_seconds():
             return
         spent, each = sum(run.goodput.seconds().values()), run.seconds_per_update
         run.estimated_at = run.clock.total(TRAINING)

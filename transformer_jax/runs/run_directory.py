@@ -78,7 +78,7 @@ class RunDirectory:
         self.curves = own / "curves.png"  # Plot of the metrics.
         self.goodput = own / "goodput.json"  # Wall time by kind, over all starts.
         self.outcome = own / "outcome.json"  # Missing while the run is in progress and after a crash.
-        self.trackers = own / IDS_FILE  # Ids of the run in trackers, by tracker.
+        self.tracker_ids = own / IDS_FILE  # Ids of the run in trackers, by tracker.
         self.hang = own / "hang.txt"  # Stacks of all threads of a process that the watchdog ended.
         self.profile = own / "profile"  # The folder of traces.
         self._lock = own / "train.lock"
@@ -102,7 +102,7 @@ class RunDirectory:
 
     def remove_earlier_scores(self) -> None:
         """Removes time spent, ids of trackers and watched scores of an earlier run, whose checkpoints were removed."""
-        for file in (self.goodput, self.trackers, *self.goodput.parent.glob("evaluate-*/metrics.jsonl")):
+        for file in (self.goodput, self.tracker_ids, *self.goodput.parent.glob("evaluate-*/metrics.jsonl")):
             file.unlink(missing_ok=True)
 
     def require_no_links(self) -> None:

@@ -56,7 +56,7 @@ MEASURED_BYTES, COVERED_CHARACTERS, SHARE_UNSPACED = 4_000_000, 0.999, 0.3
 OF_VOCABULARY = "tokenizer.joint", "tokenizer.character_coverage", "model.tying"
 SIZED_TRANSLATION = (*TRANSLATION_KEYS, *OF_VOCABULARY, "evaluation.selection")
 SIZE = "tokenizer.vocabulary_size"
-# A text with spaces supports a vocabulary if the estimate for it is so many times the size.
+# A text with spaces supports a vocabulary of a quarter of the estimate.
 ESTIMATE_FACTOR = 4
 # BLEU is the geometric mean over runs of 1 to 4 tokens: it is 0 for shorter targets.
 WORDS_OF_BLEU = 4

@@ -81,7 +81,7 @@ def test_settings_that_exclude_each_other_are_refused(tmp_path):
         values = parsing_settings(tmp_path)
         values[block][key] = value
         with pytest.raises(ConfigError, match=problem):
-            from_dict(values)
+            from_dict(values).check_new_run()
 
 
 @pytest.fixture(scope="module")

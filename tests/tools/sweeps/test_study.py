@@ -140,20 +140,23 @@ def test_the_trial_of_a_dead_worker_is_resumed_in_its_folder(join, training, tmp
 
 
 @pytest.mark.filterwarnings("ignore:Heartbeat of storage")
-def test_a_trial_that_kills_its_workers_fails_unless_it_validates(join):
+def test_a_trial_that_kills_its_workers_fails_unless_it_goes_on(join, tmp_path):
     study = join(ONE)
     callback = study._storage.get_heartbeat_stale_trial_callback()
 
     def kill():
         trial = study.ask()
+        trial.set_user_attr("folder", str(tmp_path))
         if trial.number == 2:
             trial.report(9.0, 50)
+        if trial.number == 4:
+            (tmp_path / "checkpoints" / "60").mkdir(parents=True)
         study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
         callback(study, study.get_trials()[-1])
         return states(study, ONE)[0]
 
-    assert [kill() for _ in range(5)] == ["waiting"] * 4 + ["failed"]
-    assert "killed 3 times" in trial_rows(study, ONE)[0].error
+    assert [kill() for _ in range(7)] == ["waiting"] * 6 + ["failed"]
+    assert "its workers died 3 times" in trial_rows(study, ONE)[0].error
     retry_failed(study, ONE)
     assert kill() == "waiting"
 

@@ -126,17 +126,11 @@ class Evaluator:
 
         ``split``: ``train``, ``validation``, ``test`` or another name in the data. Scores are of the raw text of the
         references; no sentence is left out or truncated. Of a mixture, ``limit`` is divided between the corpora, and there are
-        metrics of each. Raises DataError when the split is empty or unknown, SentenceTooLong when a pair is too long for
-        ``decoding`` or the model.
+        metrics of each. Raises DataError when the split is empty or unknown.
         """
         name = self.config.data.split_name(split)
         parts, store = self.pairs_by_corpus(name, limit), self.store(name)
         ranges = ranges_of(store.statistics.corpora) or [("", 0, 0)]
-        for each, begin, _ in ranges:
-            lengths, called = store.lengths(len(parts[each]), begin).max(axis=0), f"split {name!r}, unfiltered, pair"
-            require_translatable(
-                lengths, self.config.decoding.max_source_tokens, called, begin + 1, longest=self._longest
-            )
         sums = {
             each: self.sums_over(params, store, len(parts[each]), begin) for each, begin, _ in ranges if parts[each]
         }
@@ -243,13 +237,14 @@ class Evaluator:
         return total
 
     def store(self, split: str) -> TokenStore:
-        """The tokens of all pairs of a split, without the filters of training."""
+        """The tokens of all pairs of a split; raises DataError when one is too long for ``decoding`` or the model."""
         if split not in self._stores:
             with first_goes_first("tokenized data"):
                 tokenizers = self.translator.tokenizers
-                self._stores[split] = open_token_store(
-                    self.corpus, split, tokenizers, self.config.data, is_training=False
-                )
+                store = open_token_store(self.corpus, split, tokenizers, self.config.data, is_training=False)
+            limit = self.config.decoding.max_source_tokens
+            require_translatable(store.lengths().max(axis=0), limit, f"split {split!r}, pair", longest=self._longest)
+            self._stores[split] = store
         return self._stores[split]
 
 

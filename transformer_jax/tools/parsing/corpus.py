@@ -90,7 +90,7 @@ class Treebank(TreeCorpus):
         sections = {name: _files_below(folder / name) for name in names}
         missing = [name for name, files in sections.items() if not files]
         if len(missing) == len(names):
-            wanted = f"{split}.mrg, {split}.mrg.gz or a folder {split} with .mrg files"
+            wanted = f"{split}.mrg (or .gz, .xz) or a folder {split} with .mrg files"
             raise DataError(f"{folder}: no split {split!r}; expected {wanted}")
         if missing:
             raise DataError(f"{folder}: split {split!r} lacks .mrg files in the folders {', '.join(missing)}")
@@ -100,7 +100,8 @@ class Treebank(TreeCorpus):
 def _files_below(folder: Path) -> list[Path]:
     """The files of trees, each once, though it may be there plain and compressed."""
     every = sorted(folder.rglob("*.mrg*"))
-    return [path for path in every if path.name.endswith((".mrg", ".mrg.gz")) and path.with_suffix("") not in every]
+    endings = ".mrg", ".mrg.gz", ".mrg.xz"
+    return [path for path in every if path.name.endswith(endings) and path.with_suffix("") not in every]
 
 
 def _read(files: tuple[Path, ...], counts: Counter[str]) -> Iterator[Tree]:

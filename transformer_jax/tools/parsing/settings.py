@@ -1,6 +1,7 @@
 """Settings of parsing: the treebank, its linearization, and decoding."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from transformer_jax.config.checks import require, same_setting, setting
 from transformer_jax.config.data import BatchingConfig, DataConfig, TokenizerConfig
@@ -23,7 +24,7 @@ class TreebankConfig(DataConfig):
     )
     directory: str = setting(
         "",
-        "treebank: folder with a file {split}.mrg (plain or .gz) or a folder {split} of such files for each split; 02-21 "
+        "treebank: folder with a file {split}.mrg (plain, .gz or .xz) or a folder {split} of such files for each split; 02-21 "
         "stands for the folders 02, 03, ..., 21.",
         changeable=True,
     )
@@ -58,6 +59,13 @@ class ParserConfig(DecodingConfig):
         True, "Only trees over exactly the words of the sentence; False: any symbols, repaired afterwards."
     )
 
+    def check_new_run(self, config: Any) -> None:
+        """Raises ConfigError where the constraint would count wrong words, since ids do not show where words begin."""
+        kind = config.tokenizer.kind
+        problem = f"the ids of {kind} do not show where words begin; use bpe, unigram or word_class, or "
+        hides_words = self.constrained and kind in ("word", "lower_word", "character", "byte")
+        require(not hides_words, "tokenizer.kind", f"{problem}--config.decoding.constrained=False")
+
 
 def check_parsing(
     data: TreebankConfig,
@@ -68,7 +76,4 @@ def check_parsing(
 ) -> None:
     """Raises ConfigError when the blocks of a run that parses exclude each other."""
     require(not tokenizer.joint, "tokenizer.joint", "symbols of trees have a vocabulary of their own; set it to False")
-    counts_words = not decoding.constrained or tokenizer.kind in ("bpe", "unigram", "word_class")
-    problem = f"the ids of {tokenizer.kind} do not show where words begin; use bpe, unigram or word_class, or "
-    require(counts_words, "tokenizer.kind", f"{problem}--config.decoding.constrained=False")
     check_translation(data, tokenizer, batching, model, decoding)

@@ -170,7 +170,7 @@ class ParsingTask(TranslationTask):
 
         sample = sample_examples(sentences(), config.tokenizer.training_sentences, config.data_seed)
         source = train_tokenizer(config.tokenizer, sample)
-        return TokenizerPair(source, SymbolTokenizer.train(symbols.elements(), 1 << 20))
+        return TokenizerPair(source, SymbolTokenizer(sorted(symbols, key=lambda symbol: (-symbols[symbol], symbol))))
 
     def training_data(self) -> TranslationData:
         """As of translation, with the counts of what was removed from the trees, unless a store has them tokenized."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from transformer_jax.config import DataError
 from transformer_jax.config.json_text import parse_json
-from transformer_jax.runs.goodput import KINDS, TRAINING
+from transformer_jax.runs.goodput import KINDS
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tools.preflight.chips import Topology
@@ -15,7 +15,9 @@ def run_goodput(folder: Path, program: Program, topology: Topology) -> list[str]
     """Lines for the report on the training step of the run in ``folder``; none if it has no log, or made no update.
 
     Program goodput is MFU: the floating-point operations that its target tokens need, without recomputation and padding, as
-    a share of the peak of the devices in the time of its updates. Raises DataError when a file is damaged.
+    a share of the peak of the devices in the time of its updates. They are counted at the width of ``program``.
+
+    Raises DataError when a file is damaged.
     """
     run = RunDirectory(folder)
     if program.name != "train_step" or not run.goodput.is_file() or not run.run_record.is_file():
@@ -30,7 +32,7 @@ def run_goodput(folder: Path, program: Program, topology: Topology) -> list[str]
     tokens = [each["train/target_tokens"] for each in read_metrics(run.metrics) if each.get("train/target_tokens")]
     if not tokens or not seconds["step"]:
         return []
-    badput = [kind for kind in KINDS if kind not in TRAINING[:1] and seconds[kind] >= 0.005 * sum(seconds.values())]
+    badput = [kind for kind in KINDS if kind != "step" and seconds[kind] >= 0.005 * sum(seconds.values())]
     shares = ", ".join(f"{kind.replace('_', ' ')} {seconds[kind] / sum(seconds.values()):.1%}" for kind in badput)
     lines = [
         "",

@@ -28,8 +28,10 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from transformer_jax.checkpoints.format import step_names
 from transformer_jax.config import ConfigError, flatten
-from transformer_jax.config.checks import declared
+from transformer_jax.config.checks import declared, is_address
+from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, Sweep, Value
 
 Answer = TypeVar("Answer")
@@ -53,11 +55,11 @@ FIRST_HEARTBEATS = text(
     "WHERE state = 'RUNNING' AND study_id = :study AND trial_id NOT IN (SELECT trial_id FROM trial_heartbeats)"
 )
 
-# A trial whose workers were killed this often, without a validation between, may be the cause: it may not fit the memory.
+# A trial whose workers die this often, without a checkpoint or validation in between, may be the cause.
 MAX_KILLS = 3
-KILLED = f"its workers were killed {MAX_KILLS} times without a validation between, as by the system for their memory"
+KILLED = f"its workers died {MAX_KILLS} times without progress in between; it may need more memory than the machine has"
 
-# User attributes of the study and of its trials. KILLS: the kills since the last validation, and the validations until then.
+# User attributes of the study and of its trials. KILLS: the deaths of workers since the last progress, and that progress.
 DEFINITION = "definition"
 POINT, ERROR, SURPLUS, KILLS = "point", "error", "surplus", "kills"
 
@@ -221,11 +223,13 @@ def retry(study: optuna.Study, trial: FrozenTrial) -> None:
 
 def retry_killed(study: optuna.Study, trial: FrozenTrial) -> None:
     """Enqueues another attempt at the trial of a dead worker, unless it is the last of ``MAX_KILLS``."""
-    kills, before = trial.user_attrs.get(KILLS, (0, 0))
-    validations = len(trial.intermediate_values)
-    kills = kills + 1 if validations == before else 1
+    kills, before = trial.user_attrs.get(KILLS, (0, []))
+    folder = trial.user_attrs.get("folder", "")
+    newest = step_names(RunDirectory(folder).checkpoints)[-1:] if folder and not is_address(folder) else []
+    progress = [str(len(trial.intermediate_values)), *newest]
+    kills = kills + 1 if progress == before else 1
     if kills < MAX_KILLS:
-        trial.user_attrs = trial.user_attrs | {KILLS: (kills, validations)}
+        trial.user_attrs = trial.user_attrs | {KILLS: (kills, progress)}
         retry(study, trial)
 
 
@@ -240,6 +244,12 @@ def retry_failed(study: optuna.Study, sweep: Sweep) -> None:
 def is_of(sweep: Sweep, trial: FrozenTrial) -> bool:
     """Whether the trial has a point of ``sweep``, or none yet; commands with other ``--rows`` train other points."""
     return not sweep.is_grid or trial.user_attrs.get(POINT) in (None, *sweep.points())
+
+
+def _error(trial: FrozenTrial) -> str:
+    """Why a trial failed; empty where another attempt follows."""
+    kills, _ = trial.user_attrs.get(KILLS, (0, []))
+    return str(trial.user_attrs.get(ERROR, KILLED if kills + 1 == MAX_KILLS else ""))
 
 
 def trials_of(study: optuna.Study) -> list[list[FrozenTrial]]:
@@ -320,7 +330,7 @@ def trial_rows(study: optuna.Study, sweep: Sweep) -> list[TrialRow]:
                 point=point or last.params,
                 minutes=remarks.get("minutes"),
                 folder=remarks.get("folder", ""),
-                error=remarks.get(ERROR, KILLED) if last.state == TrialState.FAIL else "",
+                error=_error(last) if last.state == TrialState.FAIL else "",
                 found=remarks.get("found", {}),
             )
         )
