@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax
 
-from transformer_jax.config import DataError, ExperimentConfig, MeshConfig, difference, load_run_config
+from transformer_jax.config import DataError, ExperimentConfig, MeshConfig, difference, load_run_config, may_change
 from transformer_jax.evaluation.scores import score_translations
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.sequence_types import batch_shape
@@ -26,6 +26,8 @@ from transformer_jax.tools.sweeps.definition import ROW, Sweep
 
 # Where the data lie and what devices compute changes nothing of what a trial is.
 OF_THE_MACHINE = "data.directory", "data.cache_directory", "evaluation.", "mesh."
+# A run saves their values for its device where the sweep leaves them open.
+OF_THE_DEVICE = "model.compute_dtype", "batching.width_multiple"
 Shape = tuple[int, int, int]
 
 
@@ -79,7 +81,8 @@ def ended(folder: Path) -> bool:
 
 def is_same(trained: ExperimentConfig, config: ExperimentConfig) -> bool:
     """Whether a run with the one settings is a run with the other."""
-    return all(key.startswith(OF_THE_MACHINE) for key, _, _ in difference(trained, config))
+    keys = [key for key, _, _ in difference(trained, config) if not key.startswith(OF_THE_MACHINE)]
+    return all(key in OF_THE_DEVICE and may_change(key, trained, config) for key in keys)
 
 
 def translated(folder: Path, config: ExperimentConfig, split: str, average: int) -> TranslatedSplit:
