@@ -10,6 +10,7 @@ losses are equal to the bit; exit status 1 if they are not.
 import argparse
 import json
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from transformer_jax.runs.run_directory import ChosenRun
 from transformer_jax.tasks.trained_run import open_trained
 
 ROOT = Path(__file__).resolve().parents[2]
+OF_THE_HOST = re.compile("per_second|^host/")
 # Short enough to repeat, with a checkpoint so seldom that most kills cost updates.
 SETTINGS = {
     "training.num_updates": 240,
@@ -46,11 +48,11 @@ def command(workdir: Path) -> list[str]:
 
 
 def records(workdir: Path) -> list[dict]:
-    """What was logged, but how fast."""
+    """What was logged, but how fast, and the memory and the disk of the host."""
     file = workdir / "metrics.jsonl"
     lines = file.read_text().splitlines() if file.is_file() else []
     parsed = [json.loads(line) for line in lines if line.endswith("}")]
-    return [{key: value for key, value in record.items() if "per_second" not in key} for record in parsed]
+    return [{key: value for key, value in record.items() if not OF_THE_HOST.search(key)} for record in parsed]
 
 
 def train_with_kills(workdir: Path, kills: int, rng: random.Random) -> None:
