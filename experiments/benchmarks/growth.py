@@ -70,6 +70,7 @@ def measured(sizes: dict[str, int], steps: int) -> dict:
         data__max_source_tokens=length - 1,
         data__max_target_tokens=length - 1,
         batching__kind="buckets",
+        batching__count="positions",
         batching__tokens_per_update=rows * length,
         batching__row_multiple=1,
         **attention,

@@ -54,6 +54,7 @@ def measured(axis: str, devices: int) -> dict:
         data__max_source_tokens=LENGTH - 1,
         data__max_target_tokens=LENGTH - 1,
         batching__kind="buckets",
+        batching__count="positions",
         batching__tokens_per_update=rows * LENGTH,
         batching__row_multiple=8,
         **{f"mesh__{name}": size for name, size in sizes.items()},
