@@ -9,6 +9,7 @@ compiled programs) is fresh and empty for the first run and what the first left 
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -70,7 +71,7 @@ def measure_start(config: str, overrides: list[str], cache: Path, workdir: Path)
     process.terminate()
     status = process.wait()
     listener.join()
-    if status or first_update is None:
+    if status not in (0, 128 + signal.SIGTERM) or first_update is None:
         raise RuntimeError(f"{' '.join(command)} ended with status {status}:\n" + "".join(line for _, line in said))
     dry_run = next((when for when, line in said if "dry run" in line), float("nan"))
     return {"end of the dry run": dry_run, "end of the first update": first_update}
