@@ -4,7 +4,8 @@
 
 Trains ``configs/multi30k.py:tiny_minutes`` with each policy and seed, one after the other, on a CPU that computes as they
 would: hidden states, their gradients and the logits of the loss are bfloat16 in memory, which a CPU otherwise keeps in float32.
-All are evaluated in float32. Prints validation losses, and how far policies are apart beside how far seeds are.
+All are evaluated in float32. Both policies of a seed have the same first parameters and batches: the table has the mean of
+the differences within seeds, with its 95 % interval.
 """
 
 import argparse
@@ -58,7 +59,9 @@ def train(arguments: argparse.Namespace, policy: str, seed: str) -> int:
 
 
 def table(workdir: Path) -> str:
-    """Validation loss of every run at each evaluation, and the differences."""
+    """Mean validation losses of both policies at each evaluation, and the mean of the paired differences."""
+    from scipy.stats import t
+
     from transformer_jax.runs.metrics_log import read_metrics
 
     curves = {
@@ -71,14 +74,16 @@ def table(workdir: Path) -> str:
         for seed in SEEDS
     }
     lines = [
-        f"| update | {' | '.join(f'{policy}, mean' for policy in POLICIES)} | between policies | between seeds |",
+        f"| update | {' | '.join(f'{policy}, mean' for policy in POLICIES)} | difference | 95 % interval |",
         "|---:|---:|---:|---:|---:|",
     ]
     for step in curves[POLICIES[0], SEEDS[0]]:
-        means = [statistics.mean(curves[policy, seed][step] for seed in SEEDS) for policy in POLICIES]
-        apart = means[1] - means[0]
-        spread = statistics.mean(statistics.stdev(curves[policy, seed][step] for seed in SEEDS) for policy in POLICIES)
-        lines.append(f"| {step:,} | {means[0]:.4f} | {means[1]:.4f} | {apart:+.4f} | {spread:.4f} |")
+        losses = [[curves[policy, seed][step] for seed in SEEDS] for policy in POLICIES]
+        pairs = [other - first for first, other in zip(*losses, strict=True)]
+        mean = statistics.mean(pairs)
+        half = t.ppf(0.975, len(pairs) - 1) * statistics.stdev(pairs) / len(pairs) ** 0.5
+        means = " | ".join(f"{statistics.mean(each):.4f}" for each in losses)
+        lines.append(f"| {step:,} | {means} | {mean:+.4f} | {mean - half:+.4f} to {mean + half:+.4f} |")
     return "\n".join(lines)
 
 
