@@ -88,6 +88,7 @@ PUBLISHED = {"base": (26.62, 1.838), "rmsnorm": (27.14, 1.821), "swiglu": (27.02
 
 def main() -> None:
     arguments = _arguments()
+    arguments.output.mkdir(parents=True, exist_ok=True)
     for name in arguments.only:
         study = STUDIES[name]
         data = f"data.train={arguments.text}" if name == "language_model" else f"data.directory={arguments.data}"
@@ -132,14 +133,19 @@ def cell(contender: dict[str, Any] | None) -> str:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of Multi30k")
-    parser.add_argument("--text", type=Path, required=True, help="text of the language model, a paragraph a line")
+    parser.add_argument("--data", type=Path, help="folder of Multi30k, for the duels of translation")
+    parser.add_argument("--text", type=Path, help="text of the language model, a paragraph a line")
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--only", nargs="+", choices=STUDIES, default=[*STUDIES])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--output", type=Path, default=HERE)
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.text is None and "language_model" in arguments.only:
+        parser.error("--text: needed by the duel language_model")
+    if arguments.data is None and {*arguments.only} != {"language_model"}:
+        parser.error("--data: needed by the duels of translation")
+    return arguments
 
 
 if __name__ == "__main__":
