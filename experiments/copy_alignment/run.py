@@ -47,15 +47,19 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(MODELS), help="separated by commas")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     arguments = parser.parse_args()
+    names = arguments.models.split(",")
+    if unknown := [name for name in names if name not in MODELS]:
+        parser.error(f"--models: {unknown[0]!r} is none of {', '.join(MODELS)}")
     arguments.output.mkdir(parents=True, exist_ok=True)
-    results = {}
-    for name in arguments.models.split(","):
+    file = arguments.output / "results.json"
+    results = json.loads(file.read_text()) if file.is_file() else {}
+    for name in names:
         run, (recipe, settings) = arguments.runs / name, MODELS[name]
         overrides = [f"--config.model.{key}={value}" for key, value in settings.items()]
         command = ["train", f"--config={RECIPE}:{recipe}_copy", f"--workdir={run}", *overrides]
         subprocess.run([sys.executable, "-m", "transformer_jax", *command], check=True, stdout=sys.stderr)
         results[name] = measured(run, arguments.output / "diagonal.png" if name == DRAWN else None)
-        (arguments.output / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+        file.write_text(json.dumps(results, indent=1) + "\n")
         (arguments.output / "table.md").write_text(table(results))
     print(table(results))
 
