@@ -73,3 +73,10 @@ def test_runs_that_determine_no_law_are_refused(write_runs, make_run, tmp_path, 
     make_run("runs/unfinished", {"tokenizer": tokenizer})
     assert main(["report", str(tmp_path / "runs"), "--fit", f"--output={tmp_path / 'out'}"]) == 2
     assert problem in " ".join(capsys.readouterr().err.split())
+
+
+def test_runs_that_hold_out_other_text_are_refused(make_run, tmp_path, capsys):
+    for seed in (1, 2):
+        make_run(f"runs/{seed}", {"seed": seed, "data": {"source": "text", "directory": "/a", "held_out": 9.0}})
+    assert main(["report", str(tmp_path / "runs"), "--fit", f"--output={tmp_path / 'out'}"]) == 2
+    assert "the runs differ in seed (1, 2)" in capsys.readouterr().err

@@ -131,17 +131,22 @@ def different_text(runs: Sequence[RunSummary]) -> list[str]:
     configs = [run.config for run in runs]
     if len({config.task for config in configs}) > 1:
         return ["The runs have different tasks: their scores are not comparable; each task is listed separately."]
-    deciding = SCORED_TEXT
-    if held_out := [config for config in configs if _holds_out(config.data)]:
-        same_seed = not held_out[0].data.has_pairs or len({config.data_seed for config in configs}) == 1
-        deciding |= HELD_OUT_TEXT - ({"seed", "data.seed"} if same_seed else set())
     differing = differing_settings(configs)
     incomparable = {key for config in configs for key in config.selection.changed_by(differing)}
-    differ = [key for key in differing if key in deciding | incomparable]
+    differ = [key for key in differing if key in settings_of_scored_text(configs) | incomparable]
     words = "their scores are not comparable, so the order here has no meaning."
     if differ == ["training.validation_sentences"]:
         words = "compare the scores of the whole split (transformer-jax evaluate RUN --split=validation), not of validations."
     return [f"The runs differ in {', '.join(differ)}: {words}"] if differ else []
+
+
+def settings_of_scored_text(configs: Sequence[ExperimentConfig]) -> frozenset[str]:
+    """The settings that decide which text validations of these runs score, and how."""
+    held_out = [config for config in configs if _holds_out(config.data)]
+    if not held_out:
+        return SCORED_TEXT
+    same_seed = not held_out[0].data.has_pairs or len({config.data_seed for config in configs}) == 1
+    return SCORED_TEXT | HELD_OUT_TEXT - ({"seed", "data.seed"} if same_seed else set())
 
 
 def _holds_out(data: Any) -> bool:

@@ -13,7 +13,7 @@ from transformer_jax.config import DataError
 from transformer_jax.tools.pictures.curves import read_series
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
 from transformer_jax.tools.reports.document import Picture, Section, Table
-from transformer_jax.tools.reports.run_report import SCORED_TEXT, differing_settings
+from transformer_jax.tools.reports.run_report import differing_settings, settings_of_scored_text
 from transformer_jax.tools.reports.run_summary import RunSummary
 
 LOSS = "validation/loss"
@@ -163,8 +163,10 @@ def scaling_section(runs: Sequence[RunSummary], picture: Path) -> Section:
 
 
 def _require_comparable(runs: Sequence[RunSummary]) -> None:
-    for key, values in differing_settings([run.config for run in runs]).items():
-        if key == "task" or key.startswith("tokenizer.") or key in SCORED_TEXT:
+    configs = [run.config for run in runs]
+    of_text = settings_of_scored_text(configs)
+    for key, values in differing_settings(configs).items():
+        if key == "task" or key.startswith("tokenizer.") or key in of_text:
             shown = ", ".join(dict.fromkeys(values))
             raise DataError(f"--fit: the runs differ in {key} ({shown}), so their losses are of other texts or tokens")
 
