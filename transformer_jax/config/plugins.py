@@ -322,6 +322,8 @@ def call_in_file(path: Path, function: str, argument: str, kind: str) -> Any:
             near = nearest(argument, variants)
             hint = f"did you mean {path.name}:{near}?" if near else f"one of {', '.join(variants)}"
             raise ConfigError(f"{spec}: unknown variant {argument!r}; {hint}")
+        if argument and not inspect.signature(called).parameters:
+            raise ConfigError(f"{spec}: {path.name} has no variants")
         return called(argument) if argument else called()
 
 
