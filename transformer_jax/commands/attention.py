@@ -64,6 +64,7 @@ def attention(values: flags.Values) -> int:
         weights = dict([list(weights.items())[numbers.index(values.layer)]])
     if values.head:
         weights = {f"{name} head {values.head}": each[values.head - 1, None] for name, each in weights.items()}
-    draw_attention(weights, rows, columns, path, title=read.title)
+    hint = "--layer and --head draw one head alone."
+    draw_attention(weights, rows, columns, path, title=read.title, hint=hint)
     print(f"{read.title}\n{path}")
     return 0

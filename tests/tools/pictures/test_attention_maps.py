@@ -28,7 +28,7 @@ def test_grid_of_layers_and_heads(tmp_path, figures):
     np.testing.assert_allclose(panels[5].images[0].get_array()[3], [1 / 6, 1 / 6, 2 / 3], rtol=1e-6)
     *layers, note, title = (text.get_text() for text in figures[0].texts)
     assert (layers, title) == (["layer 1", "layer 2"], "costs $5 or $6")
-    assert note.startswith("Framed: layer 2, head 2, the most focused.")
+    assert note == "Framed: layer 2, head 2, the most focused."
     framed = [number for number, panel in enumerate(panels) if panel.spines["left"].get_edgecolor() == to_rgba(MARK)]
     assert framed == [4]
 

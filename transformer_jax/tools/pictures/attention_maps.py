@@ -29,14 +29,15 @@ def draw_attention(
     path: str | Path,
     *,
     title: str = "",
+    hint: str = "",
 ) -> Path:
     """Draws attention weights as a PNG and returns its path.
 
     As in figures 3-5 of Vaswani et al. 2017 and figure 3 of Bahdanau et al. 2015. ``weights``: arrays ``[H, Q, M]`` between 0
     and 1, by layer from top to bottom. ``row_pieces``: the ``Q`` querying tokens (target), on the left; ``column_pieces``: the
     ``M`` attended tokens (source), below. All panels share one color scale from 0 to 1. With several heads the last column is
-    their mean, and the most focused head has a frame. Raises ValueError, which shows the shapes, if weights and pieces do not
-    fit.
+    their mean, and the most focused head has a frame, named in a note that ends with ``hint``. Raises ValueError, which shows
+    the shapes, if weights and pieces do not fit.
     """
     rows, columns = ([visible_piece(piece) for piece in side] for side in (row_pieces, column_pieces))
     weights = {name: np.asarray(layer, np.float32) for name, layer in weights.items()}
@@ -64,7 +65,7 @@ def draw_attention(
     top = scale * (above + (0.36 if num_columns > 1 else 0.16))
     note = []
     if focused := most_focused(weights):
-        words = f"Framed: {focused[0]}, head {focused[1]}, the most focused. --layer and --head draw one head alone."
+        words = f"Framed: {focused[0]}, head {focused[1]}, the most focused. {hint}"
         note = textwrap.wrap(words, int((width - left) / (NOTE_POINTS * scale * 0.6 / POINTS_PER_INCH)))
     below_panels = bottom_labels + 0.22 + 0.19 * scale * len(note)
     height = top + len(panels) * (panel_height + GAP) - GAP + below_panels
