@@ -25,7 +25,7 @@ from transformer_jax.tools.explorer.live import live_model, logits_error, pack_p
 from transformer_jax.tools.explorer.readers import TranslationReader
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
-from tools.explorer.node_worker import ask_worker
+from tools.explorer.node_worker import timed_answers
 
 READINGS = 10
 
@@ -55,7 +55,7 @@ def main() -> None:
             error = logits_error(trained, read)
         search = {"beamWidth": width, "lengthPenalty": penalty, "temperature": 1}
         asked = [{"action": "read", "text": text, "edits": [], "search": search, "forced": []} for text in texts]
-        told = ask_worker(model, asked)
+        told = timed_answers(model, *asked)
         answers, times = [each["result"] for each in told], [each["milliseconds"] for each in told]
         differs = [
             (text, each, found)
@@ -92,7 +92,7 @@ def main() -> None:
         for head in range(count)
     ]
     asked = {"action": "effects", "text": texts[0], "targetIds": answers[0]["targetIds"], "edits": [], "names": heads}
-    (effects,) = ask_worker(model, [asked])
+    (effects,) = timed_answers(model, asked)
     results |= {
         "parameter bytes": len(model.parameters),
         "largest difference of a logit": error,
