@@ -108,6 +108,18 @@ def test_effects_and_products(browser, address, kind):
         assert browser.evaluate("[state.view, readingOf(state.run).states.target.size]") == ["states", 12]
 
 
+def test_numbers_of_the_run_need_not_fit_the_form(browser, address):
+    open_live(browser, address)
+    browser.evaluate(
+        "NUMBERS.penalty.usual = 0.65; render(); sourceInput.value = 'c'; sourceInput.form.requestSubmit()"
+    )
+    browser.wait_for("liveReading(UNCHANGED).source === 'c'")
+    browser.evaluate("edit({ penalty: '0.7' })")
+    assert browser.evaluate("[state.penalty, numberOf('penalty')]") == ["0.7", 0.7]
+    browser.evaluate("edit({ penalty: '0.65' })")
+    assert browser.evaluate("state.penalty") == ""
+
+
 def test_the_tour_reaches_its_end(browser, address):
     open_live(browser, address)
     steps = browser.evaluate("STEPS.length")

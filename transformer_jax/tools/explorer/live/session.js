@@ -27,7 +27,7 @@ const EDIT_NAMES = new Set([
   ...Object.keys(STACKS).flatMap((stack) => counted(DEPTHS[stack]).flatMap((layer) => [`${stack}.${layer + 1}`, `${stack}.${layer + 1}.residual`])),
 ]);
 const NUMBERS = {
-  beam: { least: 1, most: 8, step: 1, usual: model.search.beamWidth, title: "beams" },
+  beam: { least: 1, most: Math.max(8, model.search.beamWidth), step: 1, usual: model.search.beamWidth, title: "beams" },
   penalty: { least: 0, most: 2, step: 0.1, usual: model.search.lengthPenalty, title: "length penalty" },
   temperature: { least: 0.1, most: 5, step: 0.1, usual: 1, title: "temperature" },
   ...isTranslation ? {} : { length: { least: 1, most: settings.contextLength, step: 1, usual: model.search.length, title: "new tokens" } },
@@ -58,8 +58,8 @@ function settleLive() {
   if (!ids.every(isToken)) state.force = "";
   if (isTranslation) state.length = "";
   for (const [name, { least, most, usual, step }] of Object.entries(NUMBERS)) {
-    const value = clamp(Math.round(Number.parseFloat(state[name]) / step) * step, least, most);
-    state[name] = state[name] === "" || Number.isNaN(value) || Math.abs(value - usual) < step / 2 ? "" : String(Number(value.toFixed(1)));
+    const given = Number.parseFloat(state[name]), value = Number(clamp(Math.round(given / step) * step, least, most).toFixed(1));
+    state[name] = Number.isNaN(value) || given === usual || value === usual ? "" : String(value);
   }
   settleTour();
 }

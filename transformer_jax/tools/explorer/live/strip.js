@@ -22,7 +22,7 @@ function buildStrip() {
     element("button", "reset", { type: "button", title: "undo all edits (z)", onclick: reset }),
     element("button", "tour", { type: "button", title: `from a word to ${isTranslation ? "its translation" : "the next"} in ${STEPS.length} steps (u)`, onclick: tour }),
     liveWords,
-  ]);
+  ], { noValidate: true }); // The numbers of a run need not be multiples of a step.
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const text = sourceInput.value.trim();
