@@ -179,6 +179,23 @@ def test_pointing_and_searching_name_tokens(browser, address):
     assert state(browser, "row", "column") == [1, -1]
 
 
+def test_the_color_scale_is_of_both_panels_and_of_their_shades(browser, address):
+    browser.open(f"{address}#kind=cross&beside=2&measure=norms&shades=root")
+    browser.wait_for("panels.every((each) => currentMatrix(each))")
+    largest = browser.evaluate("panels.map((each) => currentMatrix(each).largest)")
+    assert largest[0] != largest[1]
+    canvas, words = ("byId('scale').children[0]", "byId('scale').children[1].textContent")
+    assert browser.evaluate(words).endswith(f" {max(largest):.3f}")
+    pixel = (
+        f"Array.from({canvas}.getContext('2d').getImageData({canvas}.width - 1 >> 2, 0, 1, 1).data.slice(0, 3)).join()"
+    )
+    share = f"({canvas}.width - 1 >> 2) / ({canvas}.width - 1)"
+    assert browser.evaluate(f"'rgb(' + {pixel} + ')' === cssColor({share}, {{ largest: 1, isSigned: false }})")
+    browser.open(f"{address}#view=grid&kind=cross")
+    browser.wait_for("currentMatrix(panels[0])")
+    assert browser.evaluate(words) == "0 … largest of each picture"
+
+
 def test_a_node_of_a_tree_chooses_its_token(browser, address):
     browser.open(f"{address}#run=2")
     assert matrix(browser)

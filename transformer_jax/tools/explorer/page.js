@@ -212,6 +212,9 @@ const currentMatrix = (panel) => {
   return attention ? matrixOf(panel.reading, attention, state.layer - 1, state.head, state.measure) : undefined;
 };
 
+// The largest value of a matrix and of the one beside it: both have one scale.
+const largestBeside = (matrix) => Math.max(...panels.map(currentMatrix).map((each) => each && each.measure === matrix.measure ? each.largest : 0));
+
 // A token as text: spaces visible, unprintable characters escaped.
 const shown = (piece) => piece.replace(/[\u2581 ]/g, "\u2423").replace(/[\p{C}\p{Z}]/gu, (letter) => "\\u" + letter.codePointAt(0).toString(16).padStart(4, "0"));
 const number = (value) => Math.abs(value) >= 0.0005 || value === 0 ? value.toFixed(3) : value.toExponential(1);
@@ -417,8 +420,9 @@ const matrixView = {
   draw(pen, panel, frame) {
     const matrix = currentMatrix(panel), { left, top, cell } = layoutOf(panel, matrix);
     const { rows, columns } = matrix, [plain, faint, mark, ground] = ["ink", "faint", "mark", "ground"].map(ink);
-    matrix.bitmap = matrix.bitmapColors === paint() ? matrix.bitmap : bitmapOf(matrix);
-    matrix.bitmapColors = paint();
+    const largest = largestBeside(matrix), colors = `${paint()},${largest}`;
+    matrix.bitmap = matrix.bitmapColors === colors ? matrix.bitmap : bitmapOf({ ...matrix, largest });
+    matrix.bitmapColors = colors;
     pen.bitmap(matrix.bitmap, left - frame.x, top - frame.y, cell * columns.length, cell * rows.length);
     pen.frame(left - frame.x - 0.5, top - frame.y - 0.5, cell * columns.length + 1, cell * rows.length + 1, ink("line"));
     const item = hovered || state;
@@ -481,7 +485,7 @@ const linesView = {
   },
   draw(pen, panel, frame) {
     const matrix = currentMatrix(panel), { pitch, from, to } = this.layout(panel, matrix);
-    const { rows, columns, values, largest } = matrix;
+    const { rows, columns, values } = matrix, largest = largestBeside(matrix);
     const [plain, faint, mark, ground] = ["ink", "faint", "mark", "ground"].map(ink), blue = ink("chosen");
     const height = (index) => HEADING - frame.y + (index + 0.5) * pitch;
     const isSeen = (index) => height(index) > -pitch && height(index) < frame.height + pitch;
@@ -543,22 +547,22 @@ function thumbnail(panel, attention, layer, head) {
 }
 
 const gridView = {
-  name: "all heads", key: "g",
+  name: "all heads", key: "g", hasOwnScales: true,
   isThere: matrixView.isThere,
   // Rollout and gradients have no heads: one image per layer, or one in all.
   layout(panel) {
     const attention = attentionOf(panel.reading), measure = hasMeasure(panel.reading, attention, state.measure) ? state.measure : "weights";
     const heads = { rollout: 1, gradient: 1 }[measure] || attention.heads;
-    const layers = measure === "gradient" ? 1 : attention.layers;
+    const isWhole = measure === "gradient", layers = isWhole ? 1 : attention.layers;
     const pad = 6, side = Math.min((panel.width - 40) / heads, (panel.height - 40) / layers);
-    return { attention, heads, layers, pad, side: clamp(clamp(side, 56, 320) * 1.25 ** state.zoom, 24, 900) };
+    return { attention, isWhole, heads, layers, pad, side: clamp(clamp(side, 56, 320) * 1.25 ** state.zoom, 24, 900) };
   },
   extent(panel) {
     const { layers, heads, side } = this.layout(panel);
     return { width: 40 + heads * side, height: 40 + layers * side };
   },
   draw(pen, panel, frame) {
-    const { attention, layers, heads, pad, side } = this.layout(panel), [faint, mark, line] = ["faint", "mark", "line"].map(ink);
+    const { attention, isWhole, layers, heads, pad, side } = this.layout(panel), [faint, mark, line] = ["faint", "mark", "line"].map(ink);
     for (let layer = 0; layer < layers; layer++) {
       for (let head = 0; head < heads; head++) {
         const x = 34 + head * side - frame.x, y = 30 + layer * side - frame.y;
@@ -570,7 +574,7 @@ const gridView = {
         pen.frame(x - 0.5, y - 0.5, side - pad + 1, side - pad + 1, isHere || isChosen ? mark : line, isHere || isChosen ? 2 : 1);
       }
     }
-    for (let layer = 0; layer < layers; layer++) pen.text("layer " + layerNumber(panel.run, attention.kind, layer + 1), 14, 30 + (layer + 0.45) * side - frame.y, { color: faint, align: "center", rotated: true });
+    for (let layer = 0; layer < layers; layer++) pen.text(isWhole ? "model" : "layer " + layerNumber(panel.run, attention.kind, layer + 1), 14, 30 + (layer + 0.45) * side - frame.y, { color: faint, align: "center", rotated: true });
     for (let head = 0; head < heads; head++) pen.text(heads > 1 ? "head " + (head + 1) : MEASURES[state.measure].name, 34 + (head + 0.48) * side - frame.x, 15 - frame.y, { color: faint, align: "center" });
   },
   at(panel, x, y) {
@@ -1014,9 +1018,10 @@ function showScale() {
   byId("scale").hidden = !matrix || VIEWS[state.view].hasNoScale;
   if (!matrix) return;
   const image = new ImageData(canvas.width, canvas.height), pixels = new Uint32Array(image.data.buffer), table = colorTable(matrix.isSigned);
-  pixels.forEach((_, index) => { pixels[index] = table[Math.round(255 * (index % canvas.width) / (canvas.width - 1))]; });
+  const scale = { largest: 1, isSigned: matrix.isSigned }, least = matrix.isSigned ? -1 : 0, largest = largestBeside(matrix);
+  pixels.forEach((_, index) => { pixels[index] = table[stepOf(least + (1 - least) * (index % canvas.width) / (canvas.width - 1), scale)]; });
   canvas.getContext("2d").putImageData(image, 0, 0);
-  words.textContent = `${matrix.isSigned ? number(-matrix.largest) : 0} … ${number(matrix.largest)}`;
+  words.textContent = VIEWS[state.view].hasOwnScales ? `${least ? "−largest" : 0} … largest of each picture` : `${least ? number(-largest) : 0} … ${number(largest)}`;
 }
 
 function find(text, forward) {
@@ -1075,7 +1080,7 @@ function listen() {
   byId("ask").hidden = !page.served;
   byId("search").addEventListener("input", (event) => find(event.target.value, false));
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     if (event.target === byId("search")) {
       if (event.key === "Enter") find(event.target.value, true);
       if (event.key === "Escape") event.target.blur();

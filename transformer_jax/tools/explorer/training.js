@@ -82,7 +82,7 @@ const trainingView = {
       element("h2", `layer ${layerNumber(panel.run, state.kind, item.layer)}, head ${item.head}`), element("p", `${item.title}: ${number(item.value)} at update ${UPDATES[item.index].toLocaleString("en")}`), element("p", "click to choose this head and checkpoint"),
     ] : [
       element("h2", "training"), element("p", "One line for each head, one color for each layer; the chosen head is orange. All checkpoints read the same target."),
-      element("p", trainingView.charts(panel).some((each) => each.title.includes("importance")) ? "The importance of a head is the loss of the target without the head minus the loss of the whole model (Michel et al. 2019, section 3.2); below zero the model is better without it." : "This model has one attention, so there are no heads whose importance could be compared."),
+      element("p", trainingView.charts(panel).some((each) => each.title.includes("importance")) ? "The importance of a head is the loss of the target without the head minus the loss of the whole model (Michel et al. 2019, section 3.2); below zero the model is better without it." : "The importance of heads was not measured for this kind of attention."),
     ];
   },
 };
