@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from run_settings import tiny_settings
-from tools.explorer.node_worker import ask_worker, needs_node
+from tools.explorer.node_worker import ask_worker, needs_node, start_page
 from tools.explorer.small_runs import LOCATION, RNN, language_model_run, translation_run
 
 from transformer_jax.array_types import EOS_ID
@@ -266,6 +266,14 @@ def test_a_page_of_a_hostile_tokenizer_has_no_markup(trained_tiny):
     html = page.html()
     assert "<script>alert" not in html and html.count("<script>") == 1
     assert "worker-src blob:" in html and "connect-src 'none'" in html
+
+
+@needs_node
+def test_a_live_page_starts(trained_tiny):
+    page = Page("page", [RunName("run", "update 1")])
+    page.add_reading(TranslationReader(trained_tiny).read("b a c", "a b", with_gradients=False), text=0, run=0)
+    page.add_model(live.live_model(trained_tiny))
+    start_page(page.html())
 
 
 def test_every_step_of_the_tour_names_code():
