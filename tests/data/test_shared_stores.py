@@ -80,6 +80,10 @@ def test_machines_with_copies_of_the_text_fill_one_store_and_training_needs_none
         killed.setattr(object_store.SharedFolder, "write", None)
         with pytest.raises(TypeError):
             tokenize(machine(2), address, 1)
+    # What a job leaves that is killed while it copies a file to a folder.
+    left = tmp_path / f"source.ids.{'0' * 32}.partial"
+    left.write_bytes(b"0")
+    object_store.SharedFolder(address, "--output").put([left], "shards/1-of-3")
     for _ in range(2):
         assert tokenize(machine(3), address, 1) == 0
         manifest = finished_manifest(address)

@@ -245,8 +245,9 @@ def _manifest(store: SharedFolder, settings: Mapping[str, object], count: int) -
         if shards[name].get("settings") != _key(settings):
             problem = f"shard {name} has other settings or another text"
             raise DataError(f"--output: {store.address}: {problem}; run --shard={index}/{count} again")
-        there = store.sizes(f"{SHARDS}/{name}")
-        if there != shards[name].get("files"):
+        there, files = store.sizes(f"{SHARDS}/{name}"), shards[name]["files"]
+        # There may be unfinished copies of killed jobs too.
+        if {file: there.get(file) for file in files} != files:
             problem = f"shard {name} is damaged: its files have other sizes than when written"
             remedy = f"remove {SHARDS}/{name}.json and run --shard={index}/{count} again"
             raise DataError(f"--output: {store.address}: {problem}; {remedy}")
