@@ -1,9 +1,10 @@
 """A hang is noticed while an update runs, and at no other time."""
 
 import time
+from unittest.mock import MagicMock
 
 from transformer_jax.runs.goodput import Clock
-from transformer_jax.runs.hooks import HANGING, watchdog
+from transformer_jax.runs.hooks import HANGING, hooks_of, watchdog
 
 
 def clock_after(updates: int) -> Clock:
@@ -35,3 +36,13 @@ def test_validating_and_the_first_update_may_take_long(tmp_path):
     assert ends_of(clock_after(1), tmp_path) == []
     assert ends_of(clock_after(5), tmp_path, factor=0.0) == []
     assert not (tmp_path / "hang.txt").exists()
+
+
+def test_the_check_of_a_large_store_is_no_update(tmp_path):
+    ends: list[int] = []
+    run = MagicMock(clock=clock_after(5))
+    run.data.require_sound = lambda: time.sleep(0.6)
+    checks = next(hook for is_due, hook in hooks_of(run, []) if is_due is run.is_estimated_after)
+    with watchdog(run.clock, 2.0, tmp_path / "hang.txt", ends.append, min_seconds=0.1):
+        checks(run)
+    assert ends == [] and run.clock.seconds["checkpoint"] >= 0.6

@@ -56,7 +56,7 @@ def hooks_of(run: TrainingRun, observers: Sequence[Hook]) -> list[tuple[Due, Hoo
         (always, count),
         (always, lambda run: run.goodput.write_at_intervals(run.number)),
         (run.is_logged_after, Log(run)),
-        (run.is_estimated_after, lambda run: run.data.require_sound()),  # Before anything trained on it is saved.
+        (run.is_estimated_after, require_sound),
         (run.is_validated_after, validate),
         (run.is_estimated_after, KeepToBudget()),
         (run.is_saved_after, save),
@@ -165,6 +165,13 @@ class Log:
             }
         )
         run.goodput.write(run.number)
+
+
+def require_sound(run: TrainingRun) -> None:
+    """Waits for the check of the data, before anything trained on them is saved; raises DataError where they are damaged."""
+    # To read a large store takes minutes, which are not part of an update.
+    with run.clock.spend("checkpoint"):
+        run.data.require_sound()
 
 
 def validate(run: TrainingRun) -> None:
