@@ -1,4 +1,5 @@
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.token_store import open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import CharacterTokenizer
+from transformer_jax.runtime import distributed
 
 PAIRS = [("abc", "ba"), ("", "h"), ("dd d", "c")]
 
@@ -96,6 +98,23 @@ def test_a_large_store_is_checked_whole_in_the_background(store_of, tmp_path, mo
     store = store_of(PAIRS)
     store.check.finish()
     assert ids_of(store.target_side, 0) == [5, 4, EOS_ID]
+
+
+def test_of_processes_with_one_disk_the_first_checks_a_large_store(store_of, tmp_path, monkeypatch):
+    monkeypatch.setattr(cached_stores, "CHECKED_AT_ONCE", 0)
+    monkeypatch.setattr(cached_stores, "SAMPLED_SEGMENTS", 0)
+    known: dict[str, str] = {}
+    client = SimpleNamespace(
+        key_value_set=lambda key, value, allow_overwrite: known.update({key: value}), key_value_try_get=known.__getitem__
+    )
+    monkeypatch.setattr(distributed.distributed_state, "client", client)
+    store_of(PAIRS)
+    flip_a_bit(the_only_store(tmp_path) / "target.ids")
+    monkeypatch.setattr(distributed.distributed_state, "process_id", 1)
+    store_of(PAIRS).check.finish()
+    known.update(dict.fromkeys(known, "a file of another disk"))
+    with pytest.raises(DataError, match="target.ids changed"):
+        store_of(PAIRS).check.finish()
 
 
 def test_ids_of_a_type_that_is_no_number_are_never_mapped(store_of, tmp_path):

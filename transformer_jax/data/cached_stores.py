@@ -16,7 +16,8 @@ from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import absolute_path
 from transformer_jax.runtime.atomic_files import appearing_folder
 from transformer_jax.runtime.background import future_of
-from transformer_jax.runtime.file_digests import changed_files, write_digests
+from transformer_jax.runtime.distributed import first_has_opened
+from transformer_jax.runtime.file_digests import DIGESTS, changed_files, write_digests
 
 StoreType = TypeVar("StoreType")
 SplitType = TypeVar("SplitType", bound="SplitStore")
@@ -148,7 +149,8 @@ def memory_map(path: Path, dtype: str, length: int) -> np.ndarray:
 class StoreCheck:
     """Compares a store with its digests; for a large one only samples, and the rest in the background.
 
-    Raises ValueError when it is damaged. A store of an earlier version, without digests, passes.
+    Of several processes that share a disk, process 0 alone reads the whole store, since its end ends all. Raises ValueError
+    when the store is damaged. A store of an earlier version, without digests, passes.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -157,7 +159,7 @@ class StoreCheck:
             raise ValueError(f"{directory}: {', '.join(changed)} changed since written")
         self._directory = directory
         self._changed: Future[list[str]] | None = None
-        if is_large:
+        if is_large and not first_has_opened(directory / DIGESTS):
             self._changed = future_of(changed_files, directory)
 
     def finish(self) -> None:

@@ -277,6 +277,23 @@ def first_goes_first(name: str) -> Iterator[None]:
     from_first(outcome, name)
 
 
+def first_has_opened(file: Path) -> bool:
+    """Whether process 0, which is another one, has called this for the same ``file``, on a disk that both share."""
+    client: Any = distributed_state.client
+    if client is None or not file.is_file():
+        return False
+    # File systems of a cluster show one number of a file to all hosts.
+    found, key = file.stat(), f"transformer_jax/file {file}"
+    here = f"{found.st_ino} {found.st_mtime_ns}"
+    if distributed_state.process_id == 0:
+        client.key_value_set(key, here, allow_overwrite=True)
+        return False
+    try:
+        return bool(client.key_value_try_get(key) == here)
+    except RuntimeError:
+        return False
+
+
 def require_same(content: str, problem: str) -> None:
     """Raises ConfigError with ``problem``, in every process, unless ``content`` is the same in all."""
     if not all_agree(from_first(lambda: content, "settings") == content, "settings"):
