@@ -457,6 +457,19 @@ def test_a_run_at_s3_that_was_killed_equals_one_that_was_not(cache, elsewhere, b
     assert load(bucket).translate(["a b"]) == load(tmp_path / "whole").translate(["a b"])
 
 
+def test_a_store_that_refuses_is_not_taken_for_an_empty_one(store, monkeypatch):
+    def refuse(*arguments, **options):
+        raise PermissionError("Forbidden")
+
+    folder = object_store.SharedFolder(RUN, "data.store")
+    assert folder.read("manifest.json") is None and folder.names("shards") == []
+    for name in ("info", "ls", "cat_file"):
+        monkeypatch.setattr(type(store), name, refuse)
+    for read in (folder.read, folder.names):
+        with pytest.raises(StoreError, match=f"{RUN}: Forbidden"):
+            read("manifest.json")
+
+
 def test_watch_waits_until_the_run_is_in_the_store(store, monkeypatch, capsys):
     monkeypatch.setattr(time, "sleep", lambda seconds: store.put(str(OLD_RUN), "/bucket/run", recursive=True))
     monkeypatch.setattr("transformer_jax.runs.watch.watch", lambda run, *others, pause: [str(run.path)])

@@ -160,7 +160,7 @@ def _wait_and_watch(values: flags.Values) -> int:
             if CONFIG_FILE in folder.names(""):
                 break
         except StoreError as error:
-            # A wrong address or missing credentials fail at once.
+            # Missing credentials or permissions fail at once.
             if not is_waiting:
                 raise
             print(f"{error}; the store is asked again", flush=True)

@@ -88,10 +88,13 @@ class SharedFolder:
             self._files = open_store(self.address)
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """The sizes of the files in a folder, by name, sorted."""
+        """The sizes of the files in a folder, by name, sorted; empty where there is no folder."""
         with store_errors(self.address):
             self._files.fs.invalidate_cache()
-            found = self._files.ls(folder, detail=True) if self._files.isdir(folder) else []
+            try:
+                found = self._files.ls(folder, detail=True)
+            except (FileNotFoundError, NotADirectoryError):
+                found = []
         return {
             Path(each["name"]).name: each["size"]
             for each in sorted(found, key=itemgetter("name"))
@@ -106,7 +109,12 @@ class SharedFolder:
         """The content of a file; None where there is none."""
         with store_errors(self.address):
             self._files.fs.invalidate_cache()
-            return self._files.cat_file(name) if self._files.isfile(name) else None
+            # fsspec's isfile and isdir take a refusal for a missing file.
+            try:
+                content: bytes = self._files.cat_file(name)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            return content
 
     def write(self, name: str, content: str) -> None:
         """Writes or replaces a file atomically."""
