@@ -12,6 +12,7 @@ TRAINING = """
 printf '%s\\n' "$@" > "$NOTES/arguments-${SLURM_PROCID-0}"
 env > "$NOTES/environment-${SLURM_PROCID-0}"
 if [ "$BEHAVIOR" = fails ]; then exit 1; fi
+if [ "$BEHAVIOR" = lost ]; then exit 75; fi
 if [ "$BEHAVIOR" = forever ]; then
     trap 'kill $!; sleep 0.3; echo saved >> "$NOTES/saved"; exit 0' TERM
     touch "$NOTES/ready-${SLURM_PROCID-0}"

@@ -199,6 +199,13 @@ def test_a_worker_of_a_sweep_queues_itself_again_and_not_the_array(started, note
     assert (notes / "arguments-0").read_text().splitlines()[-1] == "--workers=1"
 
 
+@pytest.mark.parametrize("restarts", ["", "9", "10"])
+def test_a_run_that_lost_a_process_queues_again_ten_times(started, notes, restarts):
+    script = sbatch_script(settings(nodes=1, gpus_per_node=0), training())
+    assert started(script, "lost", **({"SLURM_RESTART_COUNT": restarts} if restarts else {})).wait(20) == 75
+    assert (notes / "scontrol").exists() == (restarts != "10")
+
+
 @pytest.mark.parametrize(("behavior", "status"), [("", 0), ("fails", 1)])
 def test_what_ends_by_itself_does_not_queue_again(started, notes, behavior, status):
     assert started(sbatch_script(settings(time="24:00:00"), training()), behavior).wait(20) == status
@@ -237,6 +244,4 @@ def test_a_run_in_an_object_store_states_a_cache_that_no_other_host_has():
     stated = replace(workload, config=replace(workload.config, data=own))
     script, local = slurm_script(settings(), stated), 'SCRATCH="${TRANSFORMER_JAX_SCRATCH:-/tmp/'
     assert "--workdir=gs://bucket/base &" in script and local in script
-    own = replace(workload.config.data, store="s3://bucket/tokens")
-    from_bucket = replace(training(), config=replace(workload.config, data=own))
-    assert [local in slurm_script(settings(), each) for each in (training(), from_bucket)] == [False, True]
+    assert all(local in sbatch_script(settings(nodes=1), each) for each in (training(), sweep(), watch()))

@@ -7,7 +7,8 @@ of its node: no ``--gpus-per-task``, no binding.
 
 Before the time limit SLURM signals only the script (``--signal=B:USR1``). The script sends SIGTERM to the tasks with scancel
 (srun would kill them), waits until they have saved, and requeues the job: SLURM itself requeues only after a preemption or a
-node failure. SIGTERM to the script is ``scancel`` by its owner, so the job is not requeued.
+node failure. The script also requeues a job whose status is 75, until it was restarted ten times. SIGTERM to the script is
+``scancel`` by its owner, so the job is not requeued.
 """
 
 import re
@@ -77,9 +78,10 @@ done &
 """
 # Until the step handles the signal.
 WATCHING = """bash -c 'trap "" USR1; exec "$@"' bash """
-REQUEUED = """job=$SLURM_JOB_ID
-if [ -n "${{SLURM_ARRAY_JOB_ID-}}" ]; then job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID; fi
-
+JOB = """job=$SLURM_JOB_ID
+if [ -n "${SLURM_ARRAY_JOB_ID-}" ]; then job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID; fi
+"""
+LIMITED = """
 # Shortly before the time limit the tasks save and end, and the job is requeued to resume.
 out_of_time=
 save_and_end() {{ out_of_time=yes; scancel --signal=TERM "$job"; }}
@@ -88,9 +90,13 @@ trap save_and_end USR1
 {run}if [ -n "$out_of_time" ]; then
     wait "$step"
     status=$?
-    # 0: finished, which the next start notices; above 128: ended by the signal. Any other failure would only repeat.
+    # 0: finished, which the next start notices; above 128: ended by the signal. Any other failure but 75 would only repeat.
     if [ "$status" -eq 0 ] || [ "$status" -gt 128 ]; then scontrol requeue "$job"; fi
 fi
+"""
+END_OF_RUN = """# 75: a process died or hangs, and the run resumes. A job that was restarted often enough ends.
+if [ "$status" -eq 75 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 10 ]; then scontrol requeue "$job"; fi
+exit "$status"
 """
 
 
@@ -177,17 +183,13 @@ def _tokenizing_script(settings: SlurmSettings, tokenizing: Tokenizing, logs: st
 
 def sbatch_script(settings: SlurmSettings, workload: Training | Sweep | Evaluation) -> str:
     """The script of a run or a sweep; raises ConfigError if it does not fit the nodes."""
-    logs, begins = logs_of(workload.workdir), ""
+    logs, begins = logs_of(workload.workdir), LOCAL_SCRATCH
     if isinstance(workload, Training):
         num_tasks = settings.nodes * settings.tasks_per_node
         workload.require_fits(num_tasks)
         tasks_per_node, command, array = settings.tasks_per_node, shlex.join(workload.command(num_tasks)), []
         log = f"{logs}/{settings.name}-%j.log"
-        config = workload.config
-        uses_scratch = is_address(workload.workdir) or config.training.local_checkpoint_every
-        if uses_scratch or is_address(config.data.store):
-            begins = LOCAL_SCRATCH
-        if is_address(workload.workdir) and needs_cache(config):
+        if is_address(workload.workdir) and needs_cache(workload.config):
             problem = "is below the home directory, which hosts often share; set a folder on a disk of each host"
             raise ConfigError(f"data.cache_directory: {problem}, such as --config.data.cache_directory=/tmp/cache")
     else:
@@ -195,8 +197,6 @@ def sbatch_script(settings: SlurmSettings, workload: Training | Sweep | Evaluati
             raise ConfigError(f"--nodes: {settings.nodes}: each worker of a sweep runs on one node; leave it out")
         tasks_per_node, command = 1, shlex.join(workload.command())
         array = [f"--array=0-{workload.workers - 1}"] if isinstance(workload, Sweep) else []
-        if is_address(workload.workdir):
-            begins = LOCAL_SCRATCH
         log = f"{logs}/{settings.name}-{'%A_%a' if array else '%j'}.log"
     lines = "\n".join(f"#SBATCH {line}" for line in [*_directives(settings, tasks_per_node), *array, f"--output={log}"])
     setup = f"\nset -e\n{settings.setup}\nset +e\n" if settings.setup else ""
@@ -207,10 +207,10 @@ def sbatch_script(settings: SlurmSettings, workload: Training | Sweep | Evaluati
         begins, command = begins + WATCHED, WATCHING + command
     run = begins + RUN.format(srun_flags=shlex.join(["--kill-on-bad-exit=1", *gpus, cpus]), command=command)
     if settings.time is not None:
-        run = REQUEUED.format(run=run)
+        run = LIMITED.format(run=run)
     asked = f"it gets one {settings.seconds_to_save} s before the time limit (--seconds_to_save)"
     grace = asked if settings.time is not None else "after a preemption it has the GraceTime of the partition"
-    return HEADER.format(logs=logs, directives=lines, setup=setup, grace=grace) + run + 'exit "$status"\n'
+    return HEADER.format(logs=logs, directives=lines, setup=setup, grace=grace) + JOB + run + END_OF_RUN
 
 
 def _directives(settings: SlurmSettings, tasks_per_node: int) -> list[str]:
