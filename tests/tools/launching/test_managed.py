@@ -33,7 +33,8 @@ def test_a_task_of_skypilot():
     assert task["volumes"] == {"/shared": "runs"}
     task_of_workers = yaml.safe_load(sky_task(SkyPilotSettings(**SKY), sweep(workers=3)))
     assert (task_of_workers["num_nodes"], task_of_workers["run"].split()[-1]) == (3, "--workers=1")
-    assert task["resources"] == {"accelerators": "H100:8", "cpus": "16+", "image_id": "docker:i", "use_spot": True}
+    asked = {"accelerators": "H100:8", "cpus": "16+", "image_id": "docker:i", "use_spot": True}
+    assert task["resources"] == asked | {"job_recovery": {"max_restarts_on_errors": 10}}
 
 
 def test_a_run_in_an_object_store_needs_no_volume():

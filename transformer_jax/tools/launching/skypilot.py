@@ -2,7 +2,7 @@
 
 From the task schema of SkyPilot (docs.skypilot.co, YAML specification). SkyPilot gives each node the addresses of all nodes,
 their number and its rank, from which the script sets JAX's three variables. A managed job (``sky jobs launch``) is restarted
-elsewhere when its spot machines are preempted, and the run resumes from an object store or the shared disk: a volume (``sky
+elsewhere when its spot machines are preempted or a process fails, and the run resumes from an object store or the shared disk: a volume (``sky
 volumes apply``; Kubernetes and RunPod), or one that ``setup`` mounts, such as NFS. A mounted bucket does not work: its files
 cannot be appended to.
 """
@@ -54,7 +54,8 @@ def sky_task(settings: SkyPilotSettings, workload: Workload) -> str:
             require_on_volume(settings.volume_claim, settings.mount_path, each)
         elif not (is_absolute(each.workdir) or is_address(each.workdir)):
             raise ConfigError(f"--workdir: {each.workdir} is not absolute; give a path on the disk that --setup mounts")
-    resources: Manifest = {}
+    # SkyPilot restarts a job after a preemption only, unless this says otherwise.
+    resources: Manifest = {"job_recovery": {"max_restarts_on_errors": 10}}
     if settings.cpus is not None:
         resources["cpus"] = f"{settings.cpus}+"
     if settings.image is not None:
@@ -67,7 +68,7 @@ def sky_task(settings: SkyPilotSettings, workload: Workload) -> str:
         return {
             "name": name,
             "num_nodes": number,
-            **({"resources": asked} if asked else {}),
+            "resources": asked,
             **({"volumes": {settings.mount_path: settings.volume_claim}} if settings.volume_claim else {}),
             # No value: sky jobs launch --env NAME takes it from the user's environment.
             **({"envs": {STORAGE_VARIABLE: None}} if has_database else {}),
