@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -146,6 +148,28 @@ def test_of_two_builds_at_once_the_first_to_finish_stays(
     store = open_token_store(corpus, "train", letter_tokenizers, data_config(), is_training=False)
     assert store.num_pairs == 3 and len([*(tmp_path / "token_stores").iterdir()]) == 1
     assert (the_only_store(tmp_path) / "source.ids").stat().st_ino == files[0]
+
+
+BUILDS = """
+import fcntl, pathlib, sys, time
+folder = pathlib.Path(sys.argv[1])
+with open(f"{folder}.lock", "w") as lock:
+    fcntl.lockf(lock, fcntl.LOCK_EX)
+    print(flush=True)
+    time.sleep(0.5)
+    folder.mkdir()
+    (folder / "text").write_text("built")
+"""
+
+
+def test_a_process_waits_for_another_that_builds_the_store(tmp_path):
+    command = [sys.executable, "-c", BUILDS, tmp_path / "store"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        other.stdout.readline()
+        found = cached_stores.open_or_build(
+            str(tmp_path), "store", lambda folder: (folder / "text").read_text(), lambda folder: pytest.fail("built twice")
+        )
+        assert found == "built"
 
 
 def test_what_cannot_be_stored_is_refused(store_of, listed_corpus, letter_tokenizers, data_config, tmp_path):

@@ -14,7 +14,7 @@ import numpy as np
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import absolute_path
-from transformer_jax.runtime.atomic_files import appearing_folder
+from transformer_jax.runtime.atomic_files import appearing_folder, waiting_for_lock
 from transformer_jax.runtime.background import future_of
 from transformer_jax.runtime.distributed import first_has_opened
 from transformer_jax.runtime.file_digests import DIGESTS, changed_files, write_digests
@@ -61,24 +61,28 @@ def open_or_build(
 ) -> StoreType:
     """Opens the store ``name`` in ``data.cache_directory``, or builds it: ``write`` fills an empty folder.
 
-    A store gets its name when it is complete; an incomplete or damaged one is replaced. Several processes may build the same
-    store: the first to finish wins. Raises DataError when the disk cannot be written.
+    A store gets its name when it is complete; an incomplete or damaged one is replaced. Of several processes one builds it
+    and the others wait; where files cannot be locked all build, and the first to finish wins. Raises DataError when the disk cannot be written.
     """
     directory = Path(absolute_path(cache, "data.cache_directory")) / name
     if (store := _opened(open_store, directory)) is not None:
         return store
-    try:
-        _remove_abandoned(directory.parent)
-        with appearing_folder(directory) as partial:
-            write(partial)
-            write_digests(partial)
-            if directory.exists() and _opened(open_store, directory) is None:
-                shutil.rmtree(directory, ignore_errors=True)
-    except OSError as error:
-        # Another process may have been first; its store stays, since it may be mapped already.
-        if _opened(open_store, directory) is None:
-            problem = f"cannot write the tokenized data to {directory}: {error}"
-            raise DataError(f"data.cache_directory: {problem}; choose another folder") from error
+    with waiting_for_lock(directory.with_name(f"{directory.name}.lock")):
+        # The process that held the lock may have built it.
+        if (store := _opened(open_store, directory)) is not None:
+            return store
+        try:
+            _remove_abandoned(directory.parent)
+            with appearing_folder(directory) as partial:
+                write(partial)
+                write_digests(partial)
+                if directory.exists() and _opened(open_store, directory) is None:
+                    shutil.rmtree(directory, ignore_errors=True)
+        except OSError as error:
+            # Another process may have been first; its store stays, since it may be mapped already.
+            if _opened(open_store, directory) is None:
+                problem = f"cannot write the tokenized data to {directory}: {error}"
+                raise DataError(f"data.cache_directory: {problem}; choose another folder") from error
     return open_store(directory)
 
 

@@ -105,6 +105,26 @@ def locked(path: Path, problem: ConfigError) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def waiting_for_lock(path: Path) -> Iterator[None]:
+    """Waits until no other process holds the lock on a file, then holds it; without a lock where the file cannot be locked.
+
+    Removes the file at the end, so that two processes that come later may hold a lock at once.
+    """
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            file = held.enter_context(os.fdopen(os.open(path, flags, 0o666), "w"))
+            held.callback(path.unlink, missing_ok=True)
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                sys.stderr.write(f"waits for the process that holds {path}\n")
+                fcntl.lockf(file, fcntl.LOCK_EX)
+        yield
+
+
 def require_local(path: str | Path, flag: str) -> None:
     """Raises ConfigError, which names ``flag``, at the address of an object store, which ``Path`` would make a local folder."""
     absolute_path(str(path), flag)
