@@ -350,7 +350,8 @@ def watchdog(
 ) -> Iterator[None]:
     """Ends the process when an update takes ``factor`` times the mean of recent ones, at least ``min_seconds``; 0: never.
 
-    A call on a lost device or a dead collective never returns. The stacks of all threads are appended to ``stacks`` first.
+    A call on a lost device or a dead collective never returns. The stacks of all threads are first appended to
+    ``stacks`` and printed.
     Compilation, evaluation and checkpoints may take any time.
     """
 
@@ -363,8 +364,11 @@ def watchdog(
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
                 with suppress(OSError), os.fdopen(os.open(stacks, flags, 0o666), "a", encoding="utf-8") as file:
                     faulthandler.dump_traceback(file, all_threads=True)
-                found = f"no update for {limit:.0f} s; the stacks of all threads are in {stacks}"
+                found = f"no update for {limit:.0f} s; the stacks of all threads are in {stacks}, and here:"
                 print(found, file=sys.stderr, flush=True)
+                with suppress(OSError):
+                    # Only process 0 has a file that outlives its host.
+                    faulthandler.dump_traceback(2, all_threads=True)
                 end(HANGING)
                 return
 
