@@ -1,6 +1,7 @@
 """A disk on which nothing more fits, and a folder that is gone, while a run saves."""
 
 import asyncio
+import errno
 import gc
 import logging
 import resource
@@ -66,6 +67,13 @@ def test_a_full_disk_is_one_sentence_and_leaves_no_half_checkpoint(tmp_path, cap
     again.wait()
     assert again.steps() == [15, 25]
     again.close()
+
+
+def test_of_another_disk_that_is_full_the_file_is_named(tmp_path):
+    full = OSError(errno.ENOSPC, "No space left on device", "/scratch/blocks")
+    assert DiskFolder(tmp_path).problem_of(full).startswith("/scratch/blocks: the disk is full; newest whole checkpoint:")
+    own = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "15"))
+    assert DiskFolder(tmp_path).problem_of(own).startswith(f"{tmp_path}: the disk is full")
 
 
 def test_a_run_that_was_moved_away_is_told(tmp_path):

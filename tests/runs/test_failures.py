@@ -1,5 +1,6 @@
 """Runs of a few seconds that diverge, lose patience or are refused."""
 
+import errno
 import itertools
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from run_settings import tiny_config, tiny_settings
 from run_steps import train
 
 from transformer_jax.checkpoints.manager import Checkpoints
+from transformer_jax.commands.train import train_and_report
 from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.data.cached_stores import StoreCheck
 from transformer_jax.evaluation.scores import EvaluationReport, score_translations
@@ -120,6 +122,19 @@ def test_nothing_trained_on_damaged_tokens_is_saved(cache, tmp_path, monkeypatch
     with pytest.raises(DataError, match=r"source\.ids changed"):
         train(tiny_config(cache, evaluate_every=0), tmp_path)
     assert RunDirectory(tmp_path).checkpoint_steps() == [0]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_of_several_processes_the_first_writes_why_the_run_failed(tmp_path, monkeypatch, capsys, index):
+    def full(*arguments, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    RunDirectory(tmp_path).checkpoints.mkdir()
+    monkeypatch.setattr(trainer, "run_training", full)
+    monkeypatch.setattr(jax, "process_index", lambda: index)
+    assert train_and_report(from_dict({}), str(tmp_path), is_distributed=True) == 1
+    assert "the disk is full" in capsys.readouterr().err
+    assert RunDirectory(tmp_path).outcome.exists() == (index == 0)
 
 
 def test_one_process_at_a_time_trains_in_a_folder(tmp_path):

@@ -84,7 +84,10 @@ class DiskFolder(CheckpointFolder):
         steps = [each.step for each in stored_checkpoints(self.path) if each.is_sound]
         newest = f"newest whole checkpoint: {steps[-1] if steps else 'none'}"
         if is_disk_full(error):
-            return f"{self.path}: the disk is full; {newest}. Make room and run the same command"
+            # A cache or a scratch folder may be on another disk.
+            named = str(getattr(error, "filename", None) or self.path)
+            where = self.path if Path(named).is_relative_to(self.path.parent) else named
+            return f"{where}: the disk is full; {newest}. Make room and run the same command"
         return f"{self.path}: cannot be written ({first_line(error)}); {newest}. Fix that and run the same command"
 
     def changed(self, step: int, names: list[str], part: Part) -> list[str]:

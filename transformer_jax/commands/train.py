@@ -88,7 +88,7 @@ def train_and_report(
     from transformer_jax.checkpoints.save_failure import SaveFailed, end_after_failed_save
     from transformer_jax.runs.run import TrainingDiverged
     from transformer_jax.runs.trainer import run_training
-    from transformer_jax.runtime.distributed import ending_with_others, say
+    from transformer_jax.runtime.distributed import ending_with_others, is_first, say
     from transformer_jax.runtime.preemption import ending_at_once
     from transformer_jax.tools.pictures.curves import curves_at_end
 
@@ -100,7 +100,7 @@ def train_and_report(
         print(error, file=sys.stderr)
         return 1
     except (SaveFailed, OSError) as error:
-        problem = _record_failure(directory, error)
+        problem = _record_failure(directory, error, is_written=not is_distributed or is_first())
         if is_distributed and jax.process_count() > 1:
             end_after_failed_save(lambda: problem)
         print(problem, file=sys.stderr)
@@ -109,8 +109,8 @@ def train_and_report(
     return 128 + outcome.signal if outcome.signal else 0
 
 
-def _record_failure(run: RunDirectory, error: Exception) -> str:
-    """One line on why nothing more can be saved, also written to ``outcome.json`` if possible; raises any other error again."""
+def _record_failure(run: RunDirectory, error: Exception, is_written: bool) -> str:
+    """One line on why nothing more can be saved, if ``is_written`` also in ``outcome.json``; raises any other error again."""
     from transformer_jax.checkpoints.disk import DiskFolder
     from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
 
@@ -118,7 +118,7 @@ def _record_failure(run: RunDirectory, error: Exception) -> str:
     if not (isinstance(error, SaveFailed) or is_disk_full(error) or is_gone):
         raise error
     problem = str(error) if isinstance(error, SaveFailed) else DiskFolder(run.checkpoints).problem_of(error)
-    if not is_gone:
+    if is_written and not is_gone:
         with suppress(OSError):
             steps = run.checkpoint_steps()
             write_json(run.outcome, {"step": steps[-1] if steps else 0, "reason": "failed", "problem": problem})
