@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import threading
 import time
@@ -183,6 +184,37 @@ def test_a_command_gets_a_copy_and_its_results_are_uploaded(store):
     with pytest.raises(DataError, match=f"^{RUN}/checkpoints: no checkpoint"):
         stored_runs.run_on_copies("evaluate", run, values)
     assert store.cat_file("/bucket/run/evaluation-test-1.txt") == b"a"
+
+
+def test_results_of_a_reader_are_uploaded_again_or_kept(store, monkeypatch, tmp_path):
+    store.pipe_file("/bucket/run/config.json", b"{}")
+    failures, put, name = [OSError("503")], store.put, "evaluation-test-1.txt"
+    monkeypatch.setattr(store, "put", lambda *files: (_ for _ in ()).throw(failures.pop()) if failures else put(*files))
+    monkeypatch.setattr(run_copies, "PAUSES_AT_END", (0,))
+
+    def evaluate(text: str) -> int:
+        values = parse(load_command("evaluate").flags, [RUN])
+        return stored_runs.run_on_copies(
+            "evaluate", lambda given: (Path(given.workdir) / name).write_text(text), values
+        )
+
+    evaluate("a")
+    assert store.cat_file(f"/bucket/run/{name}") == b"a"
+    failures += [OSError("503")] * 2
+    with pytest.raises(DataError, match="503; not everything is uploaded: it is in .*/run-"):
+        evaluate("ab")
+    assert [file.read_text() for file in (tmp_path / "here").glob(f"run-*/{name}")] == ["ab"]
+
+
+def test_copies_of_readers_that_were_killed_are_removed(store, elsewhere):
+    store.pipe_file("/bucket/run/config.json", b"{}")
+    alive = copy_to_read(RUN).path.parents[2]
+    killed = alive.with_name(f"{alive.name}0")
+    killed.mkdir()
+    for folder in (alive, killed):
+        os.utime(folder, (0, 0))
+    elsewhere("here")
+    assert copy_to_read(RUN).path.is_dir() and alive.is_dir() and not killed.exists()
 
 
 def test_a_copy_follows_the_run(store):

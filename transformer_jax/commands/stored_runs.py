@@ -64,7 +64,7 @@ def _run(name: str, run: Callable[[flags.Values], int], values: flags.Values) ->
             return run(values)
         finally:
             for copy in copies:
-                copy.upload_files()
+                copy.upload_at_end()
 
 
 def _texts(value: Any) -> list[str]:

@@ -350,9 +350,8 @@ def watchdog(
 ) -> Iterator[None]:
     """Ends the process when an update takes ``factor`` times the mean of recent ones, at least ``min_seconds``; 0: never.
 
-    A call on a lost device or a dead collective never returns. The stacks of all threads are first appended to
-    ``stacks`` and printed.
-    Compilation, evaluation and checkpoints may take any time.
+    A call on a lost device or a dead collective never returns. The stacks of all threads are first appended to ``stacks`` and
+    printed. Compilation, evaluation and checkpoints may take any time.
     """
 
     def watch(over: threading.Event) -> None:

@@ -5,7 +5,9 @@ other files.
 """
 
 import atexit
+import fcntl
 import os
+import platform
 import re
 import shutil
 import sys
@@ -14,7 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
@@ -41,6 +43,7 @@ from transformer_jax.runtime.store_lock import StoreLock
 # Seconds between two uploads of a run that trains, and between attempts to upload it at the end.
 PAUSE = 30.0
 PAUSES_AT_END = (1, 2, 4, 8, 16, 32, 64)
+SECONDS_UNTIL_LOCKED = 60.0
 
 OUTCOME = "outcome.json"
 
@@ -206,12 +209,16 @@ class StoredFolder:
             self.upload_files()
 
     def upload_at_end(self) -> None:
-        """Uploads a run, again and again for two minutes; what is not uploaded then stays in a folder that the error names."""
+        """Uploads a run, of a reader its files, again and again for two minutes.
+
+        What is not uploaded then stays in a folder that the error names.
+        """
+        upload = self.upload if self.lock else self.upload_files
         problem: StoreError | OSError | None = None
         try:
             for pause in (*PAUSES_AT_END, 0):
                 try:
-                    return self.upload()
+                    return upload()
                 except (StoreError, OSError) as error:
                     problem = error
                     if isinstance(error, LockLost):
@@ -236,8 +243,9 @@ class StoredFolder:
                 self.lock.release()
 
     def keep(self) -> Path:
-        """Renames the folder, so that the next training here does not remove it; returns the new path."""
-        kept = self.path.with_name(f"{self.path.name}-{uuid.uuid4().hex[:6]}")
+        """Renames the folder, so that neither the next training here nor the end of a reader removes it; returns the path."""
+        parent = self.path.parent if self.lock else scratch_folder()
+        kept = parent / f"{self.path.name}-{uuid.uuid4().hex[:6]}"
         with self._uploading:
             self.path.rename(kept)
         return kept
@@ -336,9 +344,31 @@ def new_copy(address: str) -> StoredFolder:
 
 @cache
 def _folder_of_this_process() -> Path:
-    folder = tempfile.mkdtemp(dir=scratch_folder())
+    """A new folder, which the end of the process removes; removes folders of killed processes of this host."""
+    prefix = f"read-{platform.node()}-"
+    for killed in scratch_folder().glob(f"{prefix}*"):
+        with suppress(OSError):
+            held = _lock(killed)
+            # Its process may not have locked a new one yet.
+            if time.time() - killed.stat().st_mtime > SECONDS_UNTIL_LOCKED:
+                shutil.rmtree(killed, ignore_errors=True)
+            os.close(held)
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=scratch_folder()))
+    with suppress(OSError):
+        _lock(folder)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+    return folder
+
+
+def _lock(folder: Path) -> int:
+    """Locks a folder until the file descriptor is closed or the process ends; raises OSError while another process has it."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        raise
+    return held
 
 
 @contextmanager
