@@ -25,7 +25,7 @@ FLOORS: dict[str, set[str]] = {
     "sequence_types": {"array_types"},
     "precision": {"array_types"},
     "runtime": {"config"},
-    "data": FOUNDATION | {"runtime.background", "runtime.object_store", "runtime.startup"},
+    "data": FOUNDATION | {"runtime.background", "runtime.distributed", "runtime.object_store", "runtime.startup"},
     "layers": FOUNDATION | {"precision"},
     "models": FOUNDATION | {"layers", "precision", "runtime.hardware"},
     "training": FOUNDATION | {"precision", "layers.mesh_axes"},

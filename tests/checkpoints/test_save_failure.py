@@ -71,7 +71,9 @@ def test_a_full_disk_is_one_sentence_and_leaves_no_half_checkpoint(tmp_path, cap
 
 def test_of_another_disk_that_is_full_the_file_is_named(tmp_path):
     full = OSError(errno.ENOSPC, "No space left on device", "/scratch/blocks")
-    assert DiskFolder(tmp_path).problem_of(full).startswith("/scratch/blocks: the disk is full; newest whole checkpoint:")
+    assert (
+        DiskFolder(tmp_path).problem_of(full).startswith("/scratch/blocks: the disk is full; newest whole checkpoint:")
+    )
     own = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "15"))
     assert DiskFolder(tmp_path).problem_of(own).startswith(f"{tmp_path}: the disk is full")
 

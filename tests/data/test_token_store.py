@@ -107,7 +107,8 @@ def test_of_processes_with_one_disk_the_first_checks_a_large_store(store_of, tmp
     monkeypatch.setattr(cached_stores, "SAMPLED_SEGMENTS", 0)
     known: dict[str, str] = {}
     client = SimpleNamespace(
-        key_value_set=lambda key, value, allow_overwrite: known.update({key: value}), key_value_try_get=known.__getitem__
+        key_value_set=lambda key, value, allow_overwrite: known.update({key: value}),
+        key_value_try_get=known.__getitem__,
     )
     monkeypatch.setattr(distributed.distributed_state, "client", client)
     store_of(PAIRS)
@@ -167,7 +168,10 @@ def test_a_process_waits_for_another_that_builds_the_store(tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
         other.stdout.readline()
         found = cached_stores.open_or_build(
-            str(tmp_path), "store", lambda folder: (folder / "text").read_text(), lambda folder: pytest.fail("built twice")
+            str(tmp_path),
+            "store",
+            lambda folder: (folder / "text").read_text(),
+            lambda folder: pytest.fail("built twice"),
         )
         assert found == "built"
 

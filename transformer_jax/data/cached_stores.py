@@ -62,7 +62,8 @@ def open_or_build(
     """Opens the store ``name`` in ``data.cache_directory``, or builds it: ``write`` fills an empty folder.
 
     A store gets its name when it is complete; an incomplete or damaged one is replaced. Of several processes one builds it
-    and the others wait; where files cannot be locked all build, and the first to finish wins. Raises DataError when the disk cannot be written.
+    and the others wait; where files cannot be locked all build, and the first to finish wins. Raises DataError when the disk
+    cannot be written.
     """
     directory = Path(absolute_path(cache, "data.cache_directory")) / name
     if (store := _opened(open_store, directory)) is not None:

@@ -2,9 +2,9 @@
 
 From the task schema of SkyPilot (docs.skypilot.co, YAML specification). SkyPilot gives each node the addresses of all nodes,
 their number and its rank, from which the script sets JAX's three variables. A managed job (``sky jobs launch``) is restarted
-elsewhere when its spot machines are preempted or a process fails, and the run resumes from an object store or the shared disk: a volume (``sky
-volumes apply``; Kubernetes and RunPod), or one that ``setup`` mounts, such as NFS. A mounted bucket does not work: its files
-cannot be appended to.
+elsewhere when its spot machines are preempted or a process fails, and the run resumes from an object store or the shared disk:
+a volume (``sky volumes apply``; Kubernetes and RunPod), or one that ``setup`` mounts, such as NFS. A mounted bucket does not
+work: its files cannot be appended to.
 """
 
 import shlex
