@@ -20,7 +20,7 @@ def run_goodput(folder: Path, program: Program, topology: Topology) -> list[str]
     Raises DataError when a file is damaged.
     """
     run = RunDirectory(folder)
-    if program.name != "train_step" or not run.goodput.is_file() or not run.run_record.is_file():
+    if not (run.goodput.is_file() and run.run_record.is_file()) or program.name != "train_step":
         return []
     try:
         sheet = parse_json(run.goodput.read_text(encoding="utf-8"))
