@@ -40,13 +40,13 @@ def test_a_shortened_run_decays_to_its_new_end_and_resumes_to_the_bit(cache, tmp
     config = replace(config, optimizer=replace(config.optimizer, schedule="cosine"))
     assert train(config, tmp_path / "whole")[:2] == (9, "finished")
     error = capfd.readouterr().err
-    assert "update 1: 12 updates will take" in error and "the run now ends at update 9" in error
+    assert "update 2: 12 updates will take" in error and "the run now ends at update 9" in error
     records = metrics_of(tmp_path / "whole")
     rates = {each["step"]: each["train/learning_rate"] for each in records if "train/learning_rate" in each}
     assert rates[9] == pytest.approx(0.0, abs=1e-9) and rates[3] > rates[6] > 1e-3
     assert [each["step"] for each in records if "validation/bleu" in each] == [6, 9]
-    # The checkpoint of update 1 is of the estimate alone.
-    resumed = copy_until(1, tmp_path / "whole", tmp_path / "resumed")
+    # The checkpoint of update 2 is of the estimate alone.
+    resumed = copy_until(2, tmp_path / "whole", tmp_path / "resumed")
     assert train(config, resumed).step == 9
     assert metrics_of(resumed) == records
     # Without the budget the run has its full length again.
