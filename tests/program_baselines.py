@@ -1,4 +1,4 @@
-"""The programs of six recipes on up to three meshes, as digests: a refactor must leave every program as it is.
+"""A refactor must not change any program: digests of the programs of six recipes on up to three meshes are stored.
 
 python tests/program_baselines.py --update
 """

@@ -22,7 +22,7 @@ def tokenize(values: flags.Values) -> int:
     tokenized again, so a job that was killed can be repeated. The process that completes the last shard finishes the store;
     until then training names missing shards and ends. The result is the same as without shards.
 
-    Each machine may have its own copy of the text: the files need the same content, those of parallel text the same names.
+    Each machine may have its own copy of the text. The copies need the same content, and files of parallel text the same names.
     """
     import jax
 

@@ -1,6 +1,6 @@
 """Settings of decoding translations, and checks between the blocks of a translation."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from transformer_jax.config.checks import check_settings, require, setting
@@ -50,10 +50,6 @@ class DecodingConfig:
 
     def __post_init__(self) -> None:
         check_settings("decoding", self)
-
-    def with_beams(self, beam_width: int) -> "DecodingConfig":
-        """The same settings with a beam search of this width."""
-        return replace(self, beam_width=beam_width)
 
 
 def check_translation(

@@ -144,7 +144,7 @@ def rows_of_mixture(
 class RowPlan(NamedTuple):
     """Assignment of rows to updates: every epoch has every chosen row once, in its own order; padding completes the last batch.
 
-    ``chosen``: indices of the ``num_rows`` rows of an epoch, of which some occur several times; None: all rows.
+    ``chosen``: indices of the ``num_rows`` rows of an epoch; an index may occur several times. None: all rows.
     """
 
     num_rows: int

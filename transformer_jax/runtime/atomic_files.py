@@ -8,7 +8,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import absolute_path
@@ -87,11 +87,15 @@ def remove_partial(path: Path) -> None:
         left.unlink(missing_ok=True)
 
 
+def _lock_file(path: Path) -> IO[str]:
+    """Opens a file to lock, but no link: a run directory from somebody else must not choose a file to open."""
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "w")
+
+
 @contextlib.contextmanager
 def locked(path: Path, problem: ConfigError) -> Iterator[None]:
     """Holds a lock on a file; raises ``problem`` while another process holds it."""
-    # No links: a run directory from somebody else must not choose a file to open.
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "w") as file:
+    with _lock_file(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Another start, which failed, removed the file after it was opened here.
@@ -114,8 +118,7 @@ def waiting_for_lock(path: Path) -> Iterator[None]:
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            file = held.enter_context(os.fdopen(os.open(path, flags, 0o666), "w"))
+            file = held.enter_context(_lock_file(path))
             held.callback(path.unlink, missing_ok=True)
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

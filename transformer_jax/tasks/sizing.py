@@ -246,11 +246,12 @@ def _supported_vocabulary(
     if tokenizer.kind not in SUBWORD_KINDS or not size or is_far:
         return chosen
     # This imports JAX.
-    from transformer_jax.data.tokenizers import supported_size
+    from transformer_jax.data.tokenizers import train_supported
 
     tokenizer = replace(tokenizer, vocabulary_size=size, character_coverage=settings["tokenizer.character_coverage"])
     texts = [[pair.source for pair in sample.pairs], [pair.target for pair in sample.pairs]]
-    supported = min(supported_size(tokenizer, each) for each in ([[*texts[0], *texts[1]]] if is_joint else texts))
+    texts = [[*texts[0], *texts[1]]] if is_joint else texts
+    supported = min(train_supported(tokenizer, each).vocabulary_size for each in texts)
     if supported == size:
         return chosen
     smaller = vocabulary_of(*sides, tokenizer.kind, wanted, {**stated, SIZE: supported})

@@ -36,7 +36,7 @@ from transformer_jax.data.text_files import (
     require_one_file,
     sentence_of_line,
 )
-from transformer_jax.data.tokenizers import TokenizerPair, supported_size, train_tokenizer
+from transformer_jax.data.tokenizers import TokenizerPair, train_supported
 from transformer_jax.tools.letter_trigrams import letters_of, strange_texts
 
 EXAMPLES, EXAMPLE_CHARACTERS, TEXT_WIDTH = 3, 80, 120
@@ -333,8 +333,7 @@ def _check_filters(
     for side, texts in zip((sample.source, sample.target), zip(*sample.pairs, strict=True), strict=True):
         chosen = vocabulary_of(side, side, tokenizer.kind, tokenizer.vocabulary_size).settings
         config = replace(tokenizer, vocabulary_size=chosen["tokenizer.vocabulary_size"])
-        size = supported_size(config, texts)
-        learned.append(train_tokenizer(replace(config, vocabulary_size=size), texts))
+        learned.append(train_supported(config, texts))
     sides = encoded_sides(sample.pairs, TokenizerPair(*learned), data)
     for index, reason in sorted(reasons_to_drop(data, sample.pairs, sides).items()):
         report.add("", FILTERED + reason, f"{names[0]}:{sample.lines[index]}", sample.pairs[index].source)

@@ -5,6 +5,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -132,13 +133,12 @@ def train_tokenizer(settings: TokenizerConfig, sentences: Sequence[str], tags: S
     return train_subword_tokenizer(settings.kind, sentences, settings.vocabulary_size, coverage, tags)
 
 
-def supported_size(settings: TokenizerConfig, sentences: Sequence[str]) -> int:
-    """``settings.vocabulary_size``, or the size that can be learned from the sentences if that is smaller."""
+def train_supported(settings: TokenizerConfig, sentences: Sequence[str]) -> Tokenizer:
+    """As ``train_tokenizer``, but learns fewer pieces where the sentences support fewer than ``settings.vocabulary_size``."""
     try:
-        train_tokenizer(settings, sentences)
+        return train_tokenizer(settings, sentences)
     except TooManyPieces as error:
-        return error.supported
-    return settings.vocabulary_size
+        return train_tokenizer(replace(settings, vocabulary_size=error.supported), sentences)
 
 
 def too_many_pieces(tokenizers: TokenizerPair, pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:

@@ -271,7 +271,7 @@ class TranslationTask(Task):
     def validator(self) -> Evaluator:
         """Scores splits as validations do: perhaps with fewer beams and fewer scores, since training waits."""
         width, decoding = self.config.training.validation_beam_width, self.config.decoding
-        decoding = decoding.with_beams(width) if width else decoding
+        decoding = replace(decoding, beam_width=width) if width else decoding
         evaluation = replace(self.config.evaluation, metrics=",".join(self.config.validated_scores))
         validated = replace(self.config, decoding=decoding, evaluation=evaluation)
         return self.evaluator_type(validated, self.new_translator(validated), self.objective, self.open_source)

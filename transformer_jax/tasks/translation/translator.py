@@ -317,33 +317,26 @@ class Sampler:
         Raises SentenceTooLong when one is longer than ``decoding.max_source_tokens`` or the model allows.
         """
         nonempty, sources = self._translator.encode_sources(sentences, name, first)
-        results: list[list[Translation]] = [[NOTHING] for _ in sentences]
-        for index, translations in self._samples(params, sources, [each + first - 1 for each in nonempty], num_results):
-            results[nonempty[index]] = translations
-        return results
-
-    def _samples(
-        self, params: PyTree, sources: Sequence[list[int]], numbers: Sequence[int], num_results: int
-    ) -> Iterator[tuple[int, list[Translation]]]:
-        """Yields the index of each source and its samples, which depend on its number, when they are done."""
         params = unshard_fsdp(params, self._translator.mesh, self._translator.compute_dtype), self._key
         in_row = -(-num_results // -(-num_results // MAX_SAMPLES))
         parts = [(index, copy) for index in range(len(sources)) for copy in range(0, num_results, in_row)]
-        row_numbers = np.array([(numbers[index], copy) for index, copy in parts], np.int32).reshape(-1, 2)
-        drawn: dict[int, dict[int, list[Translation]]] = {}
-        batches = self._batches([sources[index] for index, _ in parts], row_numbers)
+        numbers = np.array([(nonempty[index] + first - 1, copy) for index, copy in parts], np.int32).reshape(-1, 2)
+        drawn: dict[int, list[Translation]] = {}
+        batches = self._batches([sources[index] for index, _ in parts], numbers)
         for rows, samples in self._search_for(in_row).search(params, batches):
             for row, part in enumerate(rows):
-                index, copy = parts[part]
                 each_sample = zip(samples.ids[row], samples.scores[row], samples.lengths[row], strict=True)
-                of_source = drawn.setdefault(index, {})
-                of_source[copy] = [
+                drawn[part] = [
                     translation_of(ids[:length], score, self._translator.tokenizers)
                     for ids, score, length in each_sample
                 ]
-                if len(of_source) * in_row >= num_results:
-                    yield index, [each for copy in sorted(of_source) for each in of_source[copy]][:num_results]
-                    del drawn[index]
+        found: list[list[Translation]] = [[] for _ in sources]
+        for part, (index, _) in enumerate(parts):
+            found[index] += drawn[part]
+        results: list[list[Translation]] = [[NOTHING] for _ in sentences]
+        for number, translations in zip(nonempty, found, strict=True):
+            results[number] = translations[:num_results]
+        return results
 
     def _batches(self, sources: Sequence[list[int]], numbers: np.ndarray) -> Iterator[SearchBatch]:
         """Sources with ``numbers`` [N, 2]: the number of the sentence, and of the first sample of the row."""

@@ -97,7 +97,7 @@ class OpenedModel:
 
     def greedy(self, sources: Sequence[list[int]]) -> list[list[int]]:
         """The greedy translation of each source, both with EOS."""
-        decoding = self.config.decoding.with_beams(1)
+        decoding = replace(self.config.decoding, beam_width=1)
         longest, parts = self.config.model.longest_sequence, self.config.parts
         translator = Translator(self.model, self.tokenizers, decoding, self.mesh, longest, parts=parts)
         return [best[0].token_ids for best in translator.translate_ids(self.params, sources)]

@@ -133,7 +133,8 @@ def different_text(runs: Sequence[RunSummary]) -> list[str]:
         return ["The runs have different tasks: their scores are not comparable; each task is listed separately."]
     differing = differing_settings(configs)
     incomparable = {key for config in configs for key in config.selection.changed_by(differing)}
-    differ = [key for key in differing if key in settings_of_scored_text(configs) | incomparable]
+    deciding = settings_of_scored_text(configs) | incomparable
+    differ = [key for key in differing if key in deciding]
     words = "their scores are not comparable, so the order here has no meaning."
     if differ == ["training.validation_sentences"]:
         words = "compare the scores of the whole split (transformer-jax evaluate RUN --split=validation), not of validations."
