@@ -75,3 +75,13 @@ def test_an_object_store_is_no_local_folder(address):
     for refuse in (RunDirectory, lambda path: atomic_files.require_writable(path, "--workdir")):
         with pytest.raises(ConfigError, match="--workdir: .* is in an object store"):
             refuse(address)
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
+    """``--output=/dev/null`` must not replace the device."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(pipe, "content")
+    assert os.read(reader, 100) == b"content" and pipe.is_fifo()
+    os.close(reader)

@@ -20,8 +20,12 @@ def appearing_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write to, which replaces ``path`` atomically when the block ends without an error; makes the folder.
 
     A reader finds the old file or the new one, also after a kill. Of several processes, also on several hosts, the last
-    one wins. The content is on disk before it has the name.
+    one wins. The content is on disk before it has the name. A pipe or a device, such as /dev/null, is written to.
     """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     try:
