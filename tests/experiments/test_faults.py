@@ -35,5 +35,6 @@ def test_what_happens_to_a_process_costs_nothing_but_time(script, undisturbed, f
     fault = script("kinds", "faults").kinds(seconds_to_end=300)[kind][name]
     with on_devices(1):
         verdict = fault("transformer", undisturbed, random.Random(5))
-    # A run may be over before a signal comes.
-    assert verdict.kind in ["resumed", script("judges", "faults").NOT_STRUCK], verdict
+    # A run may be over before a signal comes; a damaged file and another number of devices always count.
+    may_miss = [script("judges", "faults").NOT_STRUCK] if kind in ("slow disk", "termination") else []
+    assert verdict.kind in ["resumed", *may_miss], verdict

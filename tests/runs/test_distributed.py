@@ -136,25 +136,6 @@ def test_two_processes_score_as_one_does(stopped, tmp_path):
     assert of_two[0]["loss"] == pytest.approx(of_one[0]["loss"], rel=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dies", [1, 0])
-def test_when_one_dies_the_other_ends_and_one_alone_goes_on(stopped, cache, tmp_path, dies):
-    folder = tmp_path / "run"
-    shutil.copytree(stopped, folder)
-    before = newest(folder)
-    both = train_on_two(endless(cache), folder)
-    wait_for_update(both, folder, before + 4)
-    both[dies].kill()
-    outputs = ends(both, timeout=60)
-    status, said = outputs[1 - dies]
-    assert status == 75
-    assert f"process {1 - dies} ends, most likely because another one did" in said, said
-    assert f"resumed at update {before}" in outputs[0][1]
-    reached = newest(folder)
-    assert reached >= before
-    assert train(until(reached + 3, endless(cache)), folder).step == reached + 3
-
-
 def finite(cache: Path) -> ExperimentConfig:
     """12 updates, checkpoints after every third."""
     return tiny_config(cache, evaluate_every=0, hang_factor=1.0)

@@ -45,7 +45,7 @@ def test_a_run_describes_itself(whole):
     losses = [record["train/loss"] for record in records if "train/loss" in record]
     assert losses[-1] < losses[0]
     measured = read_metrics(whole / "metrics.jsonl")[0]
-    assert 0.05 < measured["host/memory_gb"] < measured["host/free_disk_gb"] + 1000
+    assert measured["host/memory_gb"] > 0.05 and measured["host/free_disk_gb"] > 0
 
 
 def test_a_finished_run_that_is_started_again_does_nothing(whole, cache, monkeypatch):
