@@ -61,6 +61,15 @@ def test_top_p_keeps_the_smallest_set_of_that_mass(p):
         assert of_all[kept].min() >= of_all[~kept].max()
 
 
+def test_of_equal_tokens_top_p_keeps_the_lower_ids_and_within_top_k_the_mass_is_of_the_k():
+    equal = np.array([[False, False, *(index < 5 for index in range(VOCABULARY - 2))]])
+    np.testing.assert_array_equal(probabilities(SamplingRule(top_p=0.5), jnp.zeros((1, VOCABULARY))) > 0, equal)
+    found = probabilities(SamplingRule(top_k=4, top_p=0.6))
+    for kept, of_all in zip(found > 0, choosable(LOGITS), strict=True):
+        best = np.sort(of_all)[::-1][:4] / np.sort(of_all)[-4:].sum()
+        assert kept.sum() == 1 + np.searchsorted(np.cumsum(best), 0.6)
+
+
 def sample(step, cache, keys, limits, length, rule):
     """A sample for each row, by its key."""
     search = sampled_search(Rules(1, 1, 0.0), rule)

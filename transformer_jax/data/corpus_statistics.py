@@ -130,6 +130,12 @@ def sample_of(pairs: Iterable[SentencePair], count: int) -> CorpusSample:
     return CorpusSample([line for line, _ in chosen], [pair for _, pair in chosen], source, target)
 
 
+def sampled_pairs(pairs: Iterable[SentencePair], count: int) -> list[tuple[int, SentencePair]]:
+    """The pairs of ``sample_of``, each with its line, without the counts of their text."""
+    blocks = _blocks(pairs, min(count, MAX_READ))
+    return [numbered for is_sampled, start, block in blocks if is_sampled for numbered in enumerate(block, start)]
+
+
 def _blocks(pairs: Iterable[SentencePair], count: int) -> Iterator[tuple[bool, int, list[SentencePair]]]:
     """For each block: whether it is sampled, its first line, its pairs."""
     stream = islice(pairs, count)

@@ -82,8 +82,9 @@ class Generator:
         self._sees_documents_before = config.batching.kind == "split"
         self._mesh, self._compute_dtype = mesh, config.model.compute_dtype
         decoder = PromptDecoder(model, self._decoding)
-        functions = decoder.continuations, decoder.start, decoder.next
-        self._continue, self._start, self._next = (jax.jit(each, out_shardings=replicated(mesh)) for each in functions)
+        compiled = partial(jax.jit, out_shardings=replicated(mesh))
+        self._continue, self._start = compiled(decoder.continuations), compiled(decoder.start)
+        self._next = compiled(decoder.next, donate_argnames="state")
 
     def windows(self, prompts: Sequence[str], name: str = "prompt") -> PromptWindows:
         """BOS and the end of each prompt that fits, with ``max_new_tokens``, into the context; a remark if one is cut.

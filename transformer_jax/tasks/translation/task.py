@@ -19,7 +19,7 @@ from transformer_jax.config.mixture import by_corpus
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.batches import fetch_batches, make_batch
 from transformer_jax.data.corpora import completed, open_corpus
-from transformer_jax.data.corpus_statistics import sample_of
+from transformer_jax.data.corpus_statistics import sampled_pairs
 from transformer_jax.data.line_shift import line_shift
 from transformer_jax.data.mixture import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
 from transformer_jax.data.parallel_text import TextCorpus
@@ -218,13 +218,14 @@ class TranslationTask(Task):
             if not isinstance(corpus, TextCorpus):
                 continue
             corpus, of = replace(corpus, tag="", held_out=0.0), f" of {name}" * bool(name)
-            sample = sample_of(corpus.pairs(data.train_split), corpus.count(data.train_split))
+            sample = sampled_pairs(corpus.pairs(data.train_split), corpus.count(data.train_split))
+            lines, pairs = [line for line, _ in sample], [pair for _, pair in sample]
             languages = f"{corpus.source_language}{of}", f"{corpus.target_language}{of}"
-            shift = line_shift(sample.lines, np.array([[len(text) for text in pair] for pair in sample.pairs]))
+            shift = line_shift(lines, np.array([[len(text) for text in pair] for pair in pairs]))
             where = "; ".join(shift.descriptions(*languages))
             text = f"WARNING: the sides of the training text are shifted: {where}; see transformer-jax data check"
             found += [text] * shift.is_shifted
-            found += too_many_pieces(self.tokenizers, sample.pairs[:MEASURED_PAIRS], languages)
+            found += too_many_pieces(self.tokenizers, pairs[:MEASURED_PAIRS], languages)
         return tuple(found)
 
     def activations(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> PyTree:
