@@ -21,6 +21,7 @@ from transformer_jax.config.tasks import LOSSES, TASKS
 from transformer_jax.data.batches import scoring_batches
 from transformer_jax.data.token_store import open_token_store
 from transformer_jax.models.build import build_model
+from transformer_jax.models.initialization import initialized
 from transformer_jax.models.interface import init_params
 from transformer_jax.tasks.task import MeasuredSplit, Task
 from transformer_jax.tasks.translation.task import TranslationTask
@@ -46,6 +47,9 @@ class Objective:
     """Cross entropy of the labels, which are the first words of the targets."""
 
     def __init__(self, config, words, labels):
+        for name in ("loss_terms", "corruptions"):
+            value = getattr(config.training, name)
+            require(not value, f"training.{name}", f"{value} is not supported for classification; leave it out")
         self.config, self.words, self.labels = config, words, labels
 
     def training_model(self, hyperparameters):
@@ -54,7 +58,9 @@ class Objective:
         return Classifier(model, self.labels)
 
     def init_params(self, key):
-        return init_params(self.training_model(hyperparameters_of(self.config)), key)
+        params = init_params(self.training_model(hyperparameters_of(self.config)), key)
+        inner = initialized(lambda key: params["transformer"], self.config.model, self.config.parts, key)
+        return params | {"transformer": inner}
 
     def loss(self, params, batch, key, hyperparameters):
         model = self.training_model(hyperparameters)

@@ -30,7 +30,8 @@ class CosineScore(nn.Module):
 
 
 def unit_norm(vectors):
-    return vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-6)
+    # Epsilon inside of the root: the gradient at zero is finite.
+    return vectors / jnp.sqrt(jnp.sum(vectors**2, axis=-1, keepdims=True) + 1e-12)
 
 
 @transformer_jax.register("rnn_attention", "cosine")

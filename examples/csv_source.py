@@ -10,6 +10,8 @@ from pathlib import Path
 import transformer_jax
 from transformer_jax.data.sentence_pairs import SentencePair, digest
 
+ENCODING = "utf-8-sig"  # UTF-8, with or without the byte order mark of Excel.
+
 
 @transformer_jax.register("data_source", "csv")
 class CsvCorpus:
@@ -20,7 +22,7 @@ class CsvCorpus:
         self.source_language, self.target_language = config.source_language, config.target_language
 
     def pairs(self, split):
-        with self._file(split).open(encoding="utf-8", newline="") as file:
+        with self._file(split).open(encoding=ENCODING, newline="") as file:
             for row in csv.DictReader(file):
                 yield SentencePair(row[self.source_language], row[self.target_language])
 
@@ -28,7 +30,7 @@ class CsvCorpus:
         return sum(1 for _ in self.pairs(split))
 
     def fingerprint(self, split):
-        return digest([self._file(split).read_text(encoding="utf-8")])
+        return digest([self._file(split).read_text(encoding=ENCODING)])
 
     def _file(self, split):
         file = self.directory / f"{split}.csv"

@@ -11,11 +11,14 @@ import transformer_jax
 
 @transformer_jax.register("tracker", "csv")
 class CsvTracker:
-    """``metrics.csv`` in the folder of the run; a resumed run appends."""
+    """``metrics.csv`` in the folder of the run; a resumed run replaces the updates after ``first_update``."""
 
     def __init__(self, folder, config, first_update):
-        self.file = (folder / "metrics.csv").open("a", newline="")
+        path = folder / "metrics.csv"
+        rows = list(csv.reader(path.read_text().splitlines())) if path.exists() else []
+        self.file = path.open("w", newline="")
         self.table = csv.writer(self.file)
+        self.table.writerows(row for row in rows if int(row[0]) <= first_update)
 
     def write(self, step, metrics):
         self.table.writerows((step, name, value) for name, value in metrics.items())

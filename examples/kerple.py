@@ -25,7 +25,8 @@ class LogarithmicBiases(AttentionChange):
     """q k / sqrt(K) - r1 log(1 + r2 |distance|) in self-attention (Chi et al. 2022, KERPLE, equation 4)."""
 
     def setup(self):
-        inverse_softplus = jnp.log(jnp.expm1(self.settings.initial_rate))
+        rate = self.settings.initial_rate
+        inverse_softplus = rate + jnp.log(-jnp.expm1(-rate))
         self.rates = self.param("rates", nn.initializers.constant(inverse_softplus), (2, self.num_heads))
 
     def score_mod(self):

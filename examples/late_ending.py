@@ -1,4 +1,4 @@
-"""A beam search in which a hypothesis loses log-probability by ending, so that translations are longer.
+"""A beam search with the logit of EOS lowered by 2; its log-probabilities are of the changed distribution.
 
 transformer-jax train --plugin=examples/late_ending.py --config=quickstart --config.decoding.search=late_ending \
     --workdir=runs/late

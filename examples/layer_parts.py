@@ -88,4 +88,4 @@ def bilinear(settings, config, site, *, dropout, precision):
 @transformer_jax.register("initialization", "small")
 def small(settings, config, site, path):
     """Kernels of feed-forward networks at half of their size; other parameters unchanged."""
-    return 0.5 if path.endswith("_kernel") else 1.0
+    return 0.5 if site.kind == "feed_forward" and path.endswith("_kernel") else 1.0

@@ -9,4 +9,5 @@ import transformer_jax
 
 @transformer_jax.register("metric", "length_ratio")
 def length_ratio(hypotheses, references, sources):
-    return 100 * sum(len(text.split()) for text in hypotheses) / sum(len(text.split()) for text in references[0])
+    words, expected = (sum(len(text.split()) for text in texts) for texts in (hypotheses, references[0]))
+    return 100 * words / max(expected, 1)

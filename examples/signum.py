@@ -39,6 +39,6 @@ def steps(settings, hyperparameters, d_model):
     def rate(step):
         interval = hyperparameters.num_updates / (settings.count + 1)
         warmup = jnp.minimum(step / hyperparameters.warmup_updates, 1.0)
-        return hyperparameters.learning_rate * warmup * settings.factor ** jnp.floor(step / interval)
+        return hyperparameters.learning_rate * warmup * settings.factor ** jnp.floor((step - 1) / interval)
 
     return rate

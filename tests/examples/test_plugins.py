@@ -24,7 +24,7 @@ from transformer_jax.config.conversion import apply_overrides, from_dict, from_j
 from transformer_jax.config.experiment import hyperparameters_of
 from transformer_jax.config.explain import explained
 from transformer_jax.config.model import RnnConfig, TransformerConfig
-from transformer_jax.config.plugins import call_in_file, load_plugin, register, registered
+from transformer_jax.config.plugins import call_in_file, load_plugin, register, registered, settings_class
 from transformer_jax.config.recipes import load_run_config
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.layers.attention import MultiHeadAttention
@@ -32,6 +32,7 @@ from transformer_jax.layers.embedding import Embedding
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.layers.site import Site
 from transformer_jax.models.build import build_decoder_only, build_model, init_decoder_only
+from transformer_jax.models.initialization import site_of
 from transformer_jax.models.interface import init_params, shift_right
 from transformer_jax.precision import FLOAT32
 from transformer_jax.runs.run import Outcome
@@ -71,6 +72,13 @@ def test_an_attention_steps_as_it_runs_and_sees_the_order_of_words():
     source, target = sentences(ROWS, 6)
     swapped = Sentences(source[:, [1, 0, *range(2, 6)]], target)
     assert np.abs(trial.logits(swapped.batch) - trial.logits(Sentences(source, target).batch)).max() > 1e-4
+
+
+def test_large_rates_of_position_biases_are_finite():
+    sizes = {"num_heads": 2, "key_size": 4, "d_model": 8, "site": Site("encoder", "self", 1, False, 0)}
+    with_rates = registered("attention")["kerple"](**sizes, settings=settings_class("attention", "kerple")(100.0))
+    rates = with_rates.init(jax.random.key(0), method="score_mod")["params"]["rates"]
+    np.testing.assert_allclose(jax.nn.softplus(rates), 100.0, rtol=1e-6)
 
 
 def test_a_whole_attention_with_settings_and_a_site_trains_and_decodes():
@@ -114,9 +122,12 @@ def test_a_whole_attention_with_settings_and_a_site_trains_and_decodes():
 def test_an_attention_of_recurrent_models_is_read_and_learned():
     sizes = {"d_embedding": 8, "d_hidden": 8, "d_attention": 8, "num_encoder_layers": 1, "num_decoder_layers": 1}
     model = build_model(RnnConfig(**sizes, attention="cosine"), 19, 19)
-    variables = jax.jit(partial(model.init, train=False))(jax.random.key(0), SOURCE, TARGET)
-    total = jax.jit(lambda params: (model.apply({"params": params}, SOURCE, TARGET, train=False) ** 2).sum())
+    # Encoder states of a row of padding are zero.
+    source, target = (Tokens(*(jnp.pad(each, ((0, 1), (0, 0))) for each in side)) for side in (SOURCE, TARGET))
+    variables = jax.jit(partial(model.init, train=False))(jax.random.key(0), source, target)
+    total = jax.jit(lambda params: (model.apply({"params": params}, source, target, train=False) ** 2).sum())
     gradients = jax.grad(total)(variables["params"])
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
     (sharpness,) = (g for path, g in jax.tree_util.tree_leaves_with_path(gradients) if "sharpness" in str(path))
     assert abs(float(sharpness)) > 1e-6
     choices = explained("model.attention").by("values")
@@ -149,7 +160,8 @@ def test_a_search_ends_later(monkeypatch):
 
 
 def test_a_source_of_pairs(tmp_path):
-    (tmp_path / "train.csv").write_text('en,de\n"a, b",x\nc,y\n')
+    # Excel begins UTF-8 with a byte order mark.
+    (tmp_path / "train.csv").write_text('\ufeffen,de\n"a, b",x\nc,y\n', encoding="utf-8")
     corpus = open_corpus(DataConfig(source="csv", directory=str(tmp_path)), 0)
     assert list(corpus.pairs("train")) == [("a, b", "x"), ("c", "y")]
 
@@ -169,6 +181,13 @@ def test_parts_of_a_layer_and_an_optimizer_learn_a_batch():
     assert losses[3] < losses[0]
 
 
+def test_a_small_initialization_is_of_feed_forward_kernels_only():
+    small, config = registered("initialization")["small"], TransformerConfig(**SMALL)
+    paths = "feed_forward/wide_kernel", "feed_forward/wide_bias", "self_attention/latent_kernel"
+    found = {path: small(None, config, site_of(f"encoder_layers_0/{path}", config), path) for path in paths}
+    assert found == dict.fromkeys(paths, 1.0) | {"feed_forward/wide_kernel": 0.5}
+
+
 def test_an_output_layer_projects_hidden_states_and_scales_logits():
     made = registered("projection")["tempered"]
     layer = made(None, TransformerConfig(**SMALL), None, embedding=Embedding(9, 16), precision=FLOAT32)
@@ -182,8 +201,8 @@ def test_an_output_layer_projects_hidden_states_and_scales_logits():
 def test_a_schedule_falls_in_steps():
     config = from_dict({"optimizer": {"schedule": "steps", "warmup_updates": 2}, "training": {"num_updates": 8}})
     rate = make_schedule("steps", hyperparameters_of(config), 16, config.parts)
-    relative = [float(rate(step)) / config.optimizer.learning_rate for step in (1, 2, 3, 4, 7)]
-    np.testing.assert_allclose(relative, [0.5, 0.3, 0.3, 0.09, 0.027], rtol=1e-5)
+    relative = [float(rate(step)) / config.optimizer.learning_rate for step in (1, 2, 3, 4, 5, 8)]
+    np.testing.assert_allclose(relative, [0.5, 1.0, 0.3, 0.3, 0.09, 0.027], rtol=1e-5)
 
 
 def test_brackets_are_parsed():
@@ -222,6 +241,21 @@ def test_a_task_learns_and_counts_only_labels(tmp_path):
     assert float(loss(better, batch)) < float(loss(params, batch)) - 0.01
     found = task.validate(params, "validation", limit=8)
     assert found.num_examples == 8 and found.metrics["accuracy"] in [count / 8 for count in range(9)]
+
+
+def test_a_task_reads_the_initialization_and_refuses_settings_that_it_does_not_read():
+    mesh = make_mesh(MeshConfig(data=1), jax.devices()[:1])
+    for key, name in (("loss_terms", "z_loss"), ("corruptions", "word_dropout")):
+        with pytest.raises(
+            ConfigError, match=rf"training\.{key}: {name} is not supported for classification; leave it"
+        ):
+            objective_of(from_dict(LABELED | {"training": {key: name}}), mesh)
+    values = [LABELED, LABELED | {"model": LABELED["model"] | {"initialization": "small"}}]
+    plain, small = (jax.jit(objective_of(from_dict(each), mesh).init_params)(jax.random.key(0)) for each in values)
+    ratios = jax.tree.map(lambda small, plain: small / plain, small, plain)
+    layer = ratios["transformer"]["encoder_layers_0"]
+    np.testing.assert_allclose(layer["feed_forward"]["wide_kernel"], 0.5)
+    np.testing.assert_allclose(layer["self_attention"]["query"], 1.0)
 
 
 def test_a_task_has_settings_and_checks_of_its_own(tmp_path):
@@ -300,6 +334,15 @@ def test_a_tracker(tmp_path):
     tracker.write(3, {"train/loss": 1.5})
     tracker.close()
     assert (tmp_path / "metrics.csv").read_text() == "3,train/loss,1.5\n"
+    # A resumed run repeats the updates after its checkpoint.
+    (tracker,) = Trackers(tmp_path, config, 2).trackers
+    tracker.write(3, {"train/loss": 1.25})
+    tracker.close()
+    assert (tmp_path / "metrics.csv").read_text() == "3,train/loss,1.25\n"
+
+
+def test_a_score_of_empty_references_is_a_number():
+    assert registered("metric")["length_ratio"](["a"], [[""]], ["b"]) == 100
 
 
 def test_choices_and_their_explanation_know_what_was_added(capsys):
