@@ -16,17 +16,21 @@ def test_rates_and_initial_values_follow_the_table():
     shapes = {"embedding/table": (9, 64), "projection/table": (9, 64), "self_attention/query": (64, 2, 32)}
     shapes |= {"self_attention/output": (2, 32, 64), "feed_forward/wide_kernel": (64, 256), "norm/scale": (64,)}
     shapes |= {"feed_forward/narrow_kernel": (256, 64), "feed_forward/wide_bias": (256,), "positions/table": (5, 64)}
-    shapes |= {"positions/biases": (8, 2)}
+    shapes |= {"positions/biases": (8, 2), "feed_forward/router_kernel": (64, 4), "changes_shaw/relative": (5, 32)}
     gradient = {path: jnp.ones(shape) for path, shape in shapes.items()}
     updates, _ = rates.update(adam.update(gradient, adam.init(gradient))[0], rates.init(gradient))
     found = {path: float(jnp.ravel(update)[0]) for path, update in updates.items()}
     hidden = ("self_attention/query", "self_attention/output", "feed_forward/wide_kernel", "feed_forward/narrow_kernel")
-    expected = dict.fromkeys(shapes, 1.0) | dict.fromkeys((*hidden, "projection/table"), 0.5)
+    expected = dict.fromkeys(shapes, 1.0) | dict.fromkeys(
+        (*hidden, "projection/table", "feed_forward/router_kernel"), 0.5
+    )
     assert found == pytest.approx(expected | {"embedding/table": 0.5**0.5}, rel=1e-4)
 
     rule, site = registered("initialization")["mup"], Site("decoder", "self", 1, True)
     initial = {path: rule(config.parts["mup"], config.model, site, path) for path in shapes}
     changed = {"projection/table": 0.5**0.5, "positions/table": 2**0.5, "positions/biases": 2**0.5}
+    # The router is an output, and relative vectors are as wide as a head, 32 instead of 8.
+    changed |= {"feed_forward/router_kernel": 0.5**0.5, "changes_shaw/relative": 2.0}
     assert initial == pytest.approx(dict.fromkeys(shapes, 1.0) | changed)
 
 

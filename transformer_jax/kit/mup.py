@@ -16,9 +16,10 @@ from transformer_jax.layers.site import Site
 from transformer_jax.training.sharding import path_of
 
 TABLE = (
-    (r"projection/(embedding/)*table$", -0.5, -1.0),  # Output weights, which the layers begin at the size width^-1/2.
+    # Output weights, also of routers to experts, whose number is fixed; the layers begin them at the size width^-1/2.
+    (r"projection/(embedding/)*table$|router_kernel$", -0.5, -1.0),
     (r"embedding/table$", 0.0, -0.5),  # Input weights, read times width^1/2; they begin at width^-1/2.
-    (r"positions/(table|biases)$", 0.5, 0.0),  # Read as they are; they begin at width^-1/2.
+    (r"positions/(table|biases)$|shaw/relative$", 0.5, 0.0),  # Read as they are; they begin at width^-1/2.
     (r"attention/(query|key|value|output)$|_kernel$|experts_\w+$", 0.0, -1.0),  # Hidden weights.
     (r"", 0.0, 0.0),  # Norms and biases.
 )
@@ -46,6 +47,11 @@ class MupSettings:
         require(is_last or "mup" not in in_order, "model.attention", problem)
         problem = "mup does not scale the latent projection; use another attention"
         require("latent" not in attention, "model.attention", problem)
+        heads = self.base_width // self.base_key_size
+        problem = (
+            f"mup does not scale the mixtures of talking_heads; use {heads} heads as at the base width, or leave it out"
+        )
+        require("talking_heads" not in attention or model.num_heads == heads, "model.attention", problem)
         is_tied, problem = model.tying in ("all", "output"), "mup has other output weights than embeddings"
         require(not is_tied, "model.tying", f"{problem}, not {model.tying}; use none")
         require(model.embedding == "scaled", "model.embedding", f"mup needs scaled, not {model.embedding}")
@@ -82,6 +88,9 @@ def initial(settings: MupSettings | None, config: Any, site: Site, path: str) ->
     """Smaller output weights, for optimizer.name=mup and an output that shares no embedding (Yang et al. 2022, table 3)."""
     require(settings is not None, "model.initialization", "mup needs optimizer.name=mup")
     ratio: float = config.d_model / settings.base_width  # type: ignore[union-attr]
+    if path.endswith("shaw/relative"):
+        # As wide as a head.
+        ratio = config.head_key_size / settings.base_key_size  # type: ignore[union-attr]
     return ratio ** exponents(path)[0]
 
 
