@@ -96,6 +96,23 @@ NOT_BEGUN = [
         LEARNED + "model.max_positions=256 & batching.width_multiple=96",
         "model.max_positions: 256 learned positions do not",
     ),
+    (
+        "model.attention=talking_heads,sigmoid",
+        "model.attention: sigmoid replaces the weights of talking_heads; put sig",
+    ),
+    (
+        "model.attention=sigmoid,softmax_one",
+        "model.attention: sigmoid and softmax_one both replace the softmax; choose",
+    ),
+    (
+        "model.normalization=deepnorm",
+        "model.initialization: DeepNorm is model.normalization=deepnorm and model.initial",
+    ),
+    (LM + "model.initialization=deepnorm", "model.initialization: DeepNorm is model.normalization=deepnorm and model"),
+    (
+        "data.source=mixture & data.train=a=a.tsv b=b.tsv & data.tags=a=<a> & training.corruptions=word_dropout",
+        "training.corruptions: word_dropout would replace the tags of data.tags; leave out one of the two",
+    ),
     ("optimizer.name=mup", "optimizer.name: mup needs a Transformer with model.initialization=mup"),
     ("optimizer.name=mup & model.kind=rnn", "optimizer.name: mup needs a Transformer with"),
     (
@@ -104,12 +121,19 @@ NOT_BEGUN = [
     ),
     (MUP + "model.attention=mup,qk_norm", "model.attention: qk_norm and cosine erase the factor of mup; put mup after"),
     (MUP + "model.attention=latent,mup", "model.attention: mup does not scale the latent projection; use another"),
+    (
+        MUP + "model.attention=talking_heads,mup & model.num_heads=4",
+        "model.attention: mup does not scale the mixtures of talking_heads; use 2 heads as at the base width, or leave it out",
+    ),
     (MUP + "model.tying=all", "model.tying: mup has other output weights than embeddings, not all; use none"),
     (MUP + "model.embedding=unscaled", "model.embedding: mup needs scaled, not unscaled"),
     (MUP + "optimizer.schedule=noam", "optimizer.schedule: noam falls with the width, as the rates of mup do; use"),
 ]
 BEGUN = [
     MUP + "model.attention=qk_norm,mup",
+    MUP + "model.attention=talking_heads,mup & model.num_heads=2",
+    "model.attention=sigmoid,talking_heads",
+    "model.normalization=deepnorm & model.initialization=deepnorm",
     MUP + "model.num_heads=4 & parts.mup.base_key_size=128",
     SMOOTHED + " & training.label_smoothing=0",
     LM + "decoding.beam_width=4 & decoding.length_penalty=1",

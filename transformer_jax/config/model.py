@@ -158,10 +158,13 @@ class TransformerLayersConfig:
         require(len(set(mixers)) == 1 or not self.scan_layers, "model.scan_layers", problem)
 
     def check_new_run(self, config: object) -> None:
-        """Raises ConfigError for a norm where the residual connection has none."""
+        """Raises ConfigError for a norm where the residual connection has none, and for one half of DeepNorm."""
         has_norm = registered("residual")[self.normalization].has_norm
         problem = f"{self.norm} has no effect here: model.normalization={self.normalization} has no norms"
         require(has_norm or self.norm == declared(type(self))["norm"].default, "model.norm", problem)
+        is_half = (self.normalization == "deepnorm") != (self.initialization == "deepnorm")
+        problem = "DeepNorm is model.normalization=deepnorm and model.initialization=deepnorm; set both, or neither"
+        require(not is_half, "model.initialization", problem)
 
     @property
     def longest_sequence(self) -> int | None:

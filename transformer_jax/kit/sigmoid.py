@@ -1,16 +1,35 @@
 """Sigmoid attention: keys do not compete (Ramapuram et al. 2024, equation 3)."""
 
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, Float
-from transformer_jax.config.plugins import register
+from transformer_jax.config import ExperimentConfig
+from transformer_jax.config.checks import require
+from transformer_jax.config.plugins import register, registered
 from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.layers.scaled_dot_product import MASKED_SCORE
 
 
-@register("attention", "sigmoid")
+@dataclass(frozen=True)
+class SigmoidSettings:
+    """No settings, only a check."""
+
+    def check_new_run(self, config: ExperimentConfig) -> None:
+        """Raises ConfigError for a change of weights that the sigmoids would replace, or that scales a softmax."""
+        names = [each.name for each in config.selections if each.kind == "attention"]
+        problem = "sigmoid and softmax_one both replace the softmax; choose one"
+        require("softmax_one" not in names, "model.attention", problem)
+        changes, before = registered("attention"), names[: names.index("sigmoid")]
+        lost = [name for name in before if changes[name].weights_mod is not AttentionChange.weights_mod]
+        problem = f"sigmoid replaces the weights of {', '.join(lost)}; put sigmoid before them"
+        require(not lost, "model.attention", problem)
+
+
+@register("attention", "sigmoid", settings=SigmoidSettings)
 class SigmoidAttention(AttentionChange):
     """sigmoid(s_i - ln n), with the n keys that a query sees (Ramapuram et al. 2024, equation 3)."""
 
