@@ -9,6 +9,7 @@ import pytest
 from jitted_model import random_params
 
 from transformer_jax.config import ConfigError, RnnConfig, resolve
+from transformer_jax.config.plugins import register, registered
 from transformer_jax.models.build import build_model
 from transformer_jax.models.interface import call, init_params
 from transformer_jax.models.rnn import mirrored
@@ -64,6 +65,17 @@ def test_a_mirrored_sentence_keeps_its_end():
 def test_settings_that_exclude_each_other(settings, message):
     with pytest.raises(ConfigError, match=message):
         RnnConfig(**(SMALL | settings))
+
+
+def test_an_attention_of_a_plugin_with_a_state_needs_input_feeding():
+    @register("rnn_attention", "stateful")
+    def stateful(settings, config, site, *, precision):
+        return registered("rnn_attention")["location_sensitive"](settings, config, site, precision=precision)
+
+    with pytest.raises(
+        ConfigError, match="model.input_feeding: stateful has a state, which its next step reads; use True"
+    ):
+        make(attention="stateful", input_feeding=False)
 
 
 @pytest.mark.parametrize("settings", [{}, {"attention": "additive", "wiring": "bahdanau", "cell": "gru"}])
