@@ -44,6 +44,9 @@ def site_of(path: str, config: Any) -> Site:
     kind = cast(SiteKind, {"positions": "embedding", "norm": "self"}.get(found[0], found[0]) if found else "embedding")
     depth = config.num_encoder_layers if is_encoder else config.decoder_depth
     is_causal, index = not is_encoder and kind != "cross", int(layer[1]) if layer else None
+    if re.match("loss_terms/.*/layer/", path):
+        # A stack of one layer, as in multi_token.
+        depth, index = 1, 0
     return Site("encoder" if is_encoder else "decoder", kind, depth, is_causal, index)
 
 
