@@ -29,7 +29,7 @@ RESULTS = Path(__file__).with_name("conform.jsonl")
 INTRODUCTION = """# The kit
 
 Parts of published models and optimizers, each in one file of [`transformer_jax/kit/`](../transformer_jax/kit/__init__.py).
-No file of the core names them; they are registered as [your own parts](extending.md) are. The setting above a table selects
+Few files of the core name them; they are registered as [your own parts](extending.md) are. The setting above a table selects
 a part, for example `--config.model.positions=rope`; its [settings](settings.md#parts-settings-of-parts-of-the-kit) are at
 `parts.NAME.FIELD`, for example `--config.parts.rope.base=5e5`. `transformer-jax conform NAME` checks a part, and counts its
 parameters, FLOPs of matrix products and memory, beside the model without it ([results](#conform)). The three parts of muP are
@@ -37,7 +37,8 @@ checked together: the updates by `conform optimizer:mup`, the model by `conform 
 
 Backends: "blockwise for scores" are parts that einsum and blockwise attention compute; cuDNN and TPU kernels leave them to
 blockwise attention, with a line in the log. cuDNN takes a bias where each row is one sentence
-([table of backends](architecture.md#contracts)). "Einsum" needs all weights at once.
+([table of backends](architecture.md#contracts)). Parts marked "einsum" compute all weights at once; no other backend
+runs them.
 
 [Which parts helped](../experiments/modifications/README.md) in short runs: in translation {} lowered the loss beyond
 chance, in a language model {}.

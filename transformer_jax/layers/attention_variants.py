@@ -84,7 +84,7 @@ class UnscaledAttention(MultiHeadAttention):
 
 @register("attention", "acausal")
 class AcausalAttention(MultiHeadAttention):
-    """No causal mask (against section 3.2.3) in teacher-forced passes; a decoding step is unchanged."""
+    """No causal mask (against section 3.2.3) in teacher-forced passes and in prompts; a decoding step is unchanged."""
 
     def __call__(
         self, queries: Float[Array, "B Q D"], memory: Float[Array, "B M D"], mask: SentenceMask, *, train: bool

@@ -99,9 +99,8 @@ class ModifiedAttention(MultiHeadAttention):
         made = {name: make() for name, make in self.makers}
         self.changes = {name: change for name, change in made.items() if change is not None}
         groups = self.num_key_value_heads
-        key = "parts.grouped_query.key_value_heads" if "grouped_query" in self.changes else "model.num_heads"
         problem = f"{self.num_heads} heads are not divisible by {groups} key-value heads"
-        require(self.num_heads % groups == 0, key, problem)
+        require(self.num_heads % groups == 0, "model.num_heads", problem)
         heads_in, heads_out = xavier_uniform(0, (1, 2)), xavier_uniform((0, 1), 2)
         self.query_kernel = self.param("query", heads_in, (self.d_model, self.num_heads, self.key_size))
         self.key_kernel = self.param("key", heads_in, (self.memory_width, groups, self.key_size))

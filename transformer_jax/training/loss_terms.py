@@ -40,7 +40,7 @@ class ForcedPass(NamedTuple):
 
 
 class LossTerm:
-    """A part that adds to the training loss; override one of the methods.
+    """A part that adds to the training loss; override one or both of ``of_logits`` and ``of_pass``.
 
     ``reads_sown``: whether it uses ``ForcedPass.sown``. ``is_sum_of_tokens``: whether the term of a batch is the sum of the
     terms of its micro-batches; if not, it depends on ``batching.accumulation_steps`` and, for recurrent models, on the mesh.
