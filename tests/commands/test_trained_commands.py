@@ -50,6 +50,7 @@ def test_align_links_every_target_word(run, tmp_path, monkeypatch, capsys):
     lines = (tmp_path / "out.pharaoh").read_text().split("\n")
     targets = [sorted(int(link.partition("-")[2]) for link in line.split()) for line in lines]
     assert targets == [[0, 1, 2], [], [0, 1], []]
+    assert main(["align", *flags, *files, "--layer=-1"]) == 0
     saved = np.load(tmp_path / "out.npz")
     assert saved["weights_2"].shape == (len(saved["target_2"]), len(saved["source_2"])) == (3, 5)
     np.testing.assert_allclose(saved["weights_2"].sum(axis=1), 1, atol=1e-5)

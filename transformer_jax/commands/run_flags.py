@@ -88,11 +88,11 @@ def output_path(values: flags.Values, default: str) -> Path:
 
 
 def require_attention(config: ExperimentConfig, kind: str, layer: int, head: int) -> None:
-    """Raises ConfigError unless the model has attention of this kind, --layer and --head, which count from 1 (0: any)."""
+    """Raises ConfigError unless the model has attention of this kind, --layer and --head, which count from 1 (0 or less: any)."""
     layers, heads = config.model.attention_layers.get(kind, ([], 0))
     if not layers:
         raise ConfigError(f"--workdir: this model has no attention of kind {kind}")
-    if layer and layer not in layers:
+    if layer > 0 and layer not in layers:
         numbers = ", ".join(map(str, layers))
         raise ConfigError(f"--layer: layer {layer} has no attention of kind {kind}; layers with it: {numbers}")
     if head > heads:
