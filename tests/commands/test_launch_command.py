@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from transformer_jax.__main__ import main
+from transformer_jax.commands.launch import workload_of
 
 RECIPE = """
 def get_config():
@@ -16,6 +17,7 @@ def get_sweep():
     return Sweep(config="small.py", seeds=(0, 1))
 """
 SLURM = ["launch", "slurm", "--gpus_per_node=8", "--nodes=2", "--cpus=8"]
+ONE = [*SLURM[:2], "--gpus_per_node=1", "--cpus=8"]
 SHARDS = [*SLURM, "--tokenize_shards=4"]
 KUBERNETES = ["launch", "kubernetes", "--image=a/b", "--volume-claim=c", "--cpus=8", "--memory=32Gi", "--name=own"]
 TRAIN = ["--", "train", "--config=small.py", "--workdir=/shared/runs/Small"]
@@ -65,6 +67,19 @@ def test_tokenizing_has_the_settings_of_the_run(tmp_path, capsys):
     assert found == [f"{own} {cache} --shard={index}/4" for index in ("0", "$SLURM_ARRAY_TASK_ID")]
 
 
+@pytest.mark.parametrize(
+    ("flags", "checkpoint"),
+    [
+        (["--init_from=/b"], "best"),
+        (["--init_from=/b", "--config.init.checkpoint=50"], "50"),
+        (["--init_from=/b:7"], "7"),
+    ],
+)
+def test_a_launched_run_begins_from_another(flags, checkpoint):
+    init = workload_of([*TRAIN[1:], *flags, "--config.init.leave_out=embedding"]).config.init
+    assert (init.run, init.checkpoint, init.leave_out) == ("/b", checkpoint, "embedding")
+
+
 @pytest.mark.parametrize("launcher", [["launch", "slurm", "--cpus=8"], KUBERNETES])
 def test_tokenizing_alone_asks_for_no_run_and_no_devices(launcher, tmp_path, capsys):
     tokenize = ["--", "tokenize", "--config=small.py", "--output", "/shared/tokens"]
@@ -95,11 +110,11 @@ def test_checkpoints_of_a_run_in_a_store_are_scored_beside_it(launcher, capsys):
 
 
 def test_a_sweep_becomes_an_array(capsys):
-    assert main([*SLURM[:2], "--gpus_per_node=1", "--cpus=4", *SWEEP, "--study=both"]) == 0
+    assert main([*SLURM[:2], "--gpus_per_node=1", "--cpus=4", *SWEEP, "--study=both", "--trust_config"]) == 0
     script = capsys.readouterr().out
     assert "#SBATCH --array=0-1\n" in script
     cache = "--config.data.cache_directory=/shared/cache"
-    assert f"sweep --sweep=sweep.py --workdir=/shared/sweep --study=both {cache} --workers=1" in script
+    assert f"sweep --sweep=sweep.py --workdir=/shared/sweep --study=both --trust_config {cache} --workers=1" in script
 
 
 def test_a_mistake_is_told_before_anything_queues(capsys, tmp_path):
@@ -131,6 +146,15 @@ def test_a_mistake_is_told_before_anything_queues(capsys, tmp_path):
         ([*SLURM, *TRAIN, *WATCH, "--workdir=/b"], "evaluate: --workdir=/b is another run; write --workdir=/shared/r"),
         ([*SLURM, "--tpu=v5e:4x4", *TRAIN], "--tpu: is a flag for kubernetes, not for slurm"),
         ([*SLURM, *TRAIN[:3]], "--workdir: is required; --help shows an example"),
+        ([*ONE, "--nodes=2", *OWN_TEXT[:5], "--budget=20m"], "--budget: 20m sizes a run of one process, and the"),
+        ([*ONE, "--nodes=2", *OWN_TEXT[:5]], "--budget: 1h sizes a run of one process"),
+        ([*ONE, *OWN_TEXT[:5], "--budget=20"], "--budget: '20' is not a time"),
+        ([*SLURM, *TRAIN, "--budget=20m"], "--budget: sizes a run on text files"),
+        ([*SLURM, *TRAIN, "--profile_steps=9"], "--profile_steps: '9' is not A:B"),
+        ([*SLURM, *TRAIN, "--init_from=/a:bst"], "--init_from: /a:bst: there is no such folder"),
+        ([*SLURM, *TRAIN, *WATCH, TRAIN[3], "--config.decoding.beam_widht=8"], "did you mean decoding.beam_width?"),
+        ([*SLURM, *TRAIN, *WATCH, TRAIN[3], "--config.model.d_ff=8"], "--config.model.d_ff: the run has 2048; only"),
+        ([*SLURM, *TRAIN, *WATCH, TRAIN[3], "--average=5"], "--average: --watch scores each checkpoint alone"),
         ([*SLURM, *TRAIN, "--wrkdir=a"], "--wrkdir: unknown flag; did you mean --workdir?"),
         ([*SLURM, *TRAIN, "--config.model.d_f=3"], "model.d_f: unknown key; did you mean model.d_ff?"),
         ([*SLURM, *TRAIN, "--config.mesh.data=4"], "does not use the 16 devices that the launch requests; possible: "),

@@ -138,6 +138,7 @@ def test_mistakes_are_found_before_jax_starts(run, tmp_path):
         ([*evaluate, "--config.data.source=reverse"], "only decoding, mesh, data.directory, data.train"),
         ([*evaluate, f"--ensemble={run},"], "--ensemble: the name of a run is empty"),
         (["evaluate", "--workdir="], "--workdir: is empty"),
+        ([*evaluate, "--examples=-1"], "--examples=-1: -1 is not a non-negative integer"),
         ([*translate, f"--input={tmp_path}/none"], "none: cannot be read: No such file"),
         ([*translate, f"--output={tmp_path}/bad/out"], "bad/out cannot be written: Not a directory"),
         ([*translate, f"--output={tmp_path}"], "is a folder; give a file"),

@@ -29,7 +29,7 @@ from transformer_jax.runtime.startup import program_name
     flags.string("split", "test", "train, validation, test, or a name in the data (default of --watch: validation)"),
     flags.string("source", None, "file to score instead of a split, plain, .gz or .xz"),
     flags.repeated("references", [], "files of translations of --source, one for each of several references"),
-    flags.integer("examples", 5, "how many translations to print beside their references"),
+    flags.integer("examples", 5, "how many translations to print beside their references", lower_bound=0),
     flags.string("output", None, "folder for the results (default: the run directory)"),
     flags.boolean("watch", False, "score every new checkpoint of a run in progress"),
     flags.number("poll_seconds", 30.0, "with --watch: seconds between two looks for new checkpoints", lower_bound=0.1),
@@ -142,14 +142,19 @@ def _given_text(values: flags.Values, config: ExperimentConfig) -> Any:
     return task.open_text(config, values.source, values.references)
 
 
-def _wait_and_watch(values: flags.Values) -> int:
-    """Scores checkpoints, when the run has begun."""
+def require_watchable(values: flags.Values) -> None:
+    """Raises ConfigError at flags that do not go with --watch."""
     for name in ("checkpoint", "average", "ensemble", "distributed", "json", "examples"):
         if values[name].present:
             problem = "--watch scores each checkpoint alone, in one process, and keeps a log; leave it out"
             raise ConfigError(f"--{name}: {problem}")
     if values.source or values.references:
         raise ConfigError("--source: --watch scores a split of the data; leave it out, or name the text with data.test")
+
+
+def _wait_and_watch(values: flags.Values) -> int:
+    """Scores checkpoints, when the run has begun."""
+    require_watchable(values)
     ended: list[int] = []
     signal.signal(signal.SIGUSR1, lambda number, frame: ended.append(number))
     if Path(values.workdir).is_file():

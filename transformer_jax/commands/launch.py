@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.commands import flags
-from transformer_jax.commands.evaluate import evaluate
+from transformer_jax.commands.evaluate import evaluate, require_watchable
 from transformer_jax.commands.sweep import flags_of_trials, sweep
 from transformer_jax.commands.tokenize import checked_config, tokenize
-from transformer_jax.commands.train import train
+from transformer_jax.commands.train import add_flags_to_overrides, train
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.config.checks import is_address
+from transformer_jax.config.recipes import used_settings
 from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.tools.launching import (
     Evaluation,
@@ -121,7 +122,7 @@ def launch(values: flags.Values) -> int:
     if followers:
         if not isinstance(workload, Training):
             raise ConfigError(f"--: a second command follows train, not {command[0]}; launch it by itself")
-        workload = replace(workload, followers=tuple(_follower(each, workload.workdir) for each in followers))
+        workload = replace(workload, followers=tuple(_follower(each, workload) for each in followers))
         kinds = [each.kind for each in workload.followers]
         if len(set(kinds)) < len(kinds):
             raise ConfigError(f"--: {max(kinds, key=kinds.count)!r} is there twice; launch one of them by itself")
@@ -150,12 +151,15 @@ def _split(words: list[str]) -> list[list[str]]:
     return [list(words) for is_end, words in itertools.groupby(words, "--".__eq__) if not is_end] or [[]]
 
 
-def _follower(command: list[str], workdir: str) -> Sweep | Evaluation:
-    name, *arguments = command
+def _follower(command: list[str], training: Training) -> Sweep | Evaluation:
+    (name, *arguments), workdir = command, training.workdir
     if name == "evaluate":
         values = flags.parse(evaluate.flags, arguments)
         if values.workdir != workdir:
             raise ConfigError(f"evaluate: --workdir={values.workdir} is another run; write --workdir={workdir}")
+        used_settings(training.config, flags.overrides_of(values))
+        if values.watch:
+            require_watchable(values)
         return Evaluation(tuple(command), workdir, values.watch)
     if name != "sweep":
         raise ConfigError(f"{name!r} cannot follow a run; write evaluate or sweep with its flags after the second --")
@@ -173,10 +177,20 @@ def workload_of(command: list[str], shards: int | None = None) -> Workload:
     name, *arguments = command or [""]
     if name == "train":
         values = flags.parse(train.flags, arguments)
+        add_flags_to_overrides(values)
         config = flags.resolve_config(values)
         config.check_new_run()
+        from transformer_jax.tasks.sizing import sizing_budget
+
+        budget = sizing_budget(flags.required_config(values), flags.overrides_of(values), values.budget)
+        if values.profile_steps is not None:
+            # This imports JAX.
+            from transformer_jax.runs.hooks import ProfiledSteps
+
+            ProfiledSteps.parse(values.profile_steps)
         tokenizing = None if shards is None else _tokenizing(values, config, shards)
-        return Training((*command, *_shared_cache(values.workdir, config)), values.workdir, config, tokenizing)
+        arguments = [*command, *_shared_cache(values.workdir, config)]
+        return Training(tuple(arguments), values.workdir, config, tokenizing, budget=budget)
     if name == "tokenize":
         values = flags.parse(tokenize.flags, arguments)
         config = checked_config(values)
@@ -205,7 +219,7 @@ def _tokenizing(values: flags.Values, config: ExperimentConfig, shards: int) -> 
     _require_for_all("data.store", store)
     from transformer_jax.tasks.sizing import require_stated_tokens
 
-    if (values.init_from or config.init.run) and config.init.tokenizer == "adopt":
+    if config.init.run and config.init.tokenizer == "adopt":
         problem = "training adopts the tokenizers of --init_from, and a store has its own"
         raise ConfigError(f"--tokenize_shards: {problem}; set --config.init.tokenizer=new")
     require_stated_tokens(flags.required_config(values), flags.overrides_of(values), values.budget, "--tokenize_shards")

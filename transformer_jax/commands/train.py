@@ -56,11 +56,7 @@ def train(values: flags.Values) -> int:
         JAX_PROCESS_ID=0 transformer-jax train --distributed ...    (on host0)
         JAX_PROCESS_ID=1 transformer-jax train --distributed ...    (on the other)
     """
-    if values.init_from is not None:
-        source, checkpoint = split_checkpoint(values.init_from, "--init_from")
-        values.config_override += [f"init.run={source}", f"init.checkpoint={checkpoint or 'best'}"]
-    if values.budget_policy is not None:
-        values.config_override += [f"training.budget_policy={values.budget_policy}"]
+    add_flags_to_overrides(values)
     from transformer_jax.runs.resumption import settings_to_train
 
     recipe, overrides = flags.required_config(values), flags.overrides_of(values)
@@ -73,6 +69,16 @@ def train(values: flags.Values) -> int:
 
     profiled = ProfiledSteps.parse(values.profile_steps) if values.profile_steps is not None else None
     return train_and_report(config, values.workdir, profiled, values.distributed, origin)
+
+
+def add_flags_to_overrides(values: flags.Values) -> None:
+    """Adds the settings of --init_from and --budget_policy to the overrides."""
+    if values.init_from is not None:
+        source, checkpoint = split_checkpoint(values.init_from, "--init_from")
+        stated = dict(flags.overrides_of(values)).get("init.checkpoint", "best")
+        values.config_override += [f"init.run={source}", f"init.checkpoint={checkpoint or stated}"]
+    if values.budget_policy is not None:
+        values.config_override += [f"training.budget_policy={values.budget_policy}"]
 
 
 def train_and_report(

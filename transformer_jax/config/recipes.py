@@ -218,7 +218,12 @@ def config_for_use(path: str | Path, overrides: Iterable[tuple[str, str]] = ()) 
 
     Raises ConfigError when there is no run, or an override is not a setting of decoding, scores, devices or data location.
     """
-    saved = on_any_devices(load_run_config(path))
+    return used_settings(load_run_config(path), overrides)
+
+
+def used_settings(trained: ExperimentConfig, overrides: Iterable[tuple[str, str]]) -> ExperimentConfig:
+    """``config_for_use`` of a run with the settings ``trained``."""
+    saved = on_any_devices(trained)
     config = from_dict(apply_overrides(to_dict(saved), overrides))
     data = [f"data.{name}" for name, each in declared(type(saved.data)).items() if each.facts.get("changeable")]
     for key, before, _ in difference(saved, config):

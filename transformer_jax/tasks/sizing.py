@@ -139,6 +139,17 @@ def require_stated_tokens(source: str, overrides: Overrides, budget: str | None,
         raise ConfigError(f"{key}: {problem}; {remedy}")
 
 
+def sizing_budget(source: str, overrides: Overrides, budget: str | None) -> str | None:
+    """The ``budget``, or the recipe's, by which ``train`` chooses sizes, if any; raises ConfigError where it would refuse it."""
+    found = budget or _budget_of(source, overrides)
+    if found:
+        seconds_of(found)
+        values = stated_settings(source, overrides)
+        stated = dict(leaves(apply_overrides(values, overrides)))
+        _sizing_of(_with(values, _open_settings(stated), overrides), stated, has_flag=budget is not None)
+    return found
+
+
 def require_sizes(source: str, overrides: Overrides, key: str) -> None:
     """Raises ConfigError, which begins with ``key``, where ``train`` would choose the sizes of a recipe by a budget."""
     if _budget_of(source, overrides) and "model.d_model" not in dict(overrides):

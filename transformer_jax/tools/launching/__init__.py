@@ -46,7 +46,8 @@ class Tokenizing:
 class Training:
     """A run of one or several processes: the command line after ``transformer-jax``, and the settings that it gives.
 
-    ``tokenizing``: jobs that must be complete before it; ``followers``: jobs beside it or after it.
+    ``budget``: the time by which it chooses sizes; ``tokenizing``: jobs that must be complete before it; ``followers``: jobs
+    beside it or after it.
     """
 
     arguments: tuple[str, ...]
@@ -54,8 +55,13 @@ class Training:
     config: ExperimentConfig
     tokenizing: Tokenizing | None = None
     followers: "tuple[Sweep | Evaluation, ...]" = ()
+    budget: str | None = None
 
     def command(self, num_processes: int) -> list[str]:
+        """Raises ConfigError where several processes would choose sizes, each by its own speed."""
+        if self.budget and num_processes > 1:
+            problem = f"{self.budget} sizes a run of one process, and the launch requests {num_processes}"
+            raise ConfigError(f"--budget: {problem}; take a recipe with sizes, or a run that has begun (--config=RUN)")
         kept = [word for word in self.arguments[1:] if word.partition("=")[0] not in DISTRIBUTED_FLAGS]
         distributed = ["--distributed"] if num_processes > 1 else []
         return [PROGRAM, self.arguments[0], *distributed, *kept]
