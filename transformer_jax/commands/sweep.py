@@ -28,9 +28,9 @@ WORKER = "TRANSFORMER_JAX_SWEEP_WORKER"
 
 
 def flags_of_trials(values: flags.Values) -> list[str]:
-    """Arguments for a worker: the flags that choose trials, override settings and load plugins."""
+    """Arguments for a worker: the flags that choose trials, override settings, load plugins and trust them."""
     rows = [f"--rows={','.join(values.rows)}"] if values.rows else []
-    plugins = [f"--plugin={file}" for file in values.plugin]
+    plugins = [f"--plugin={file}" for file in values.plugin] + ["--trust_config"] * values.trust_config
     return [*rows, *plugins, *(f"--config.{key}={text}" for key, text in flags.overrides_of(values))]
 
 
