@@ -13,6 +13,7 @@ from run_settings import tiny_settings
 import transformer_jax
 from transformer_jax import AttentionLayer, Callback, ConfigError, TokenScores
 from transformer_jax.api.trained_run import python_errors
+from transformer_jax.config import from_dict
 from transformer_jax.runtime.open_copies import OPEN
 
 
@@ -120,6 +121,14 @@ def test_errors_keep_the_flags_of_commands():
     with pytest.raises(ConfigError) as raised, python_errors():
         raise ConfigError(f"--config.data.store: `tool --flag a` writes it for --workdir, or run {command}")
     assert str(raised.value) == f"data.store: `tool --flag a` writes it for workdir, or run {command}"
+
+
+def test_settings_are_those_of_the_command_line(trained, tmp_path):
+    assert transformer_jax.load(trained.path, settings={"mesh": "data=-1,fsdp=4"}).config.mesh.fsdp == 4
+    config = from_dict({"model": {"attention": "grouped_query"}, "data": {"source": "text", "train": "/none"}})
+    settings = {"mesh": "data=1,fsdp=1", "model.attention": "multi_head"}
+    with pytest.raises(transformer_jax.DataError, match="/none"):
+        transformer_jax.train(config, tmp_path / "run", settings=settings)
 
 
 def test_errors_speak_python(trained, tmp_path):

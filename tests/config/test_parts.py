@@ -15,10 +15,11 @@ from transformer_jax.config.conversion import from_json, to_json
 from transformer_jax.config.experiment import may_change, parts_with
 from transformer_jax.config.explain import explained
 from transformer_jax.config.plugins import MODULES, load_plugin, register, with_settings
-from transformer_jax.config.recipes import resolve
+from transformer_jax.config.recipes import config_for_use, resolve
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.runs.run_directory import TRUST_CONFIG, RunDirectory, changed_plugins, require_plugins, write_json
+from transformer_jax.tasks.saved_evaluations import evaluation_stem
 from transformer_jax.tools.sweeps.definition import Choice, Sweep, Uniform, check
 
 MUON = {"optimizer": {"name": "muon"}, "parts": {"muon": {"beta": 0.5}}}
@@ -139,6 +140,21 @@ def test_sources_searches_and_metrics_have_settings_too():
     assert with_settings("metric", "sized_metric", {})("text") == (1, "text")
     with pytest.raises(ConfigError, match=r"data\.source=sized_source: tuple has no "):
         open_corpus(config.data, 0, config.parts)
+
+
+def test_a_run_is_used_and_resumed_with_other_searches_and_metrics_and_their_settings(tmp_path):
+    register("search", "own_search", settings=Settings)(lambda settings, rules: None)
+    register("metric", "own_metric", settings=Settings)(lambda settings, *texts: None)
+    saved = from_dict({"decoding": {"search": "own_search"}})
+    write_json(tmp_path / "config.json", to_json(saved))
+    for override, parts in (("decoding.search=beam", {}), ("parts.own_search.size=3", {"own_search": Settings(3)})):
+        assert config_for_use(tmp_path, [tuple(override.split("="))]).parts == parts
+    scored = config_for_use(tmp_path, [("evaluation.metrics", "own_metric"), ("parts.own_metric.size", "2")])
+    assert evaluation_stem("a", 1, 1, saved, scored).endswith("-own_metric.size=2-own_metric.verbose=False")
+    assert may_change("parts.own_metric.size", saved, scored) and may_change("parts.own_metric.size", scored, saved)
+    assert not may_change("parts.own_search.size", saved, scored)
+    validated = {"training": {"validation_metrics": "own_metric"}, "parts": {"own_metric": {"size": 2}}}
+    assert from_dict(validated).with_all_scores.parts["own_metric"].size == 2
 
 
 def test_a_changed_plugin_is_refused_at_resume(tmp_path, monkeypatch):

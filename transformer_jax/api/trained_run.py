@@ -16,6 +16,7 @@ import numpy as np
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.selection import chosen_step
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, config_for_use
+from transformer_jax.config.conversion import spelled_out
 from transformer_jax.notebook import Markup, element, folded, settings_table, table
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, local_run
@@ -274,6 +275,11 @@ class Run:
             raise ConfigError(f"{self.path} is a run of task={self.config.task}; {method}() takes task={names}")
 
 
+def overrides_of(settings: Mapping[str, object] | None) -> list[tuple[str, str]]:
+    """Settings by dotted key as overrides; ``{"mesh": "data=2,fsdp=4"}`` gives two."""
+    return [each for key, value in (settings or {}).items() for each in spelled_out(key, str(value))]
+
+
 def load(
     path: str | Path,
     checkpoint: str | int = "best",
@@ -292,6 +298,6 @@ def load(
     with python_errors():
         directory = RunDirectory(local_run(str(path), is_fresh=True))
         directory.require_run("path")
-        config = config_for_use(directory.path, [(key, str(value)) for key, value in (settings or {}).items()])
+        config = config_for_use(directory.path, overrides_of(settings))
         chosen_step(directory, str(checkpoint))
     return Run(directory, config, str(checkpoint), average)

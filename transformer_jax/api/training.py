@@ -7,8 +7,9 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from transformer_jax.api.trained_run import Run, load, python_errors
+from transformer_jax.api.trained_run import Run, load, overrides_of, python_errors
 from transformer_jax.config import ExperimentConfig, to_dict
+from transformer_jax.config.recipes import with_selected_parts
 from transformer_jax.runs.resumption import settings_to_train
 from transformer_jax.runs.run import Hook
 from transformer_jax.runs.run_directory import RunDirectory
@@ -40,9 +41,10 @@ def train(
     """
     with python_errors():
         with folder_to_train(str(workdir)) as folder:
-            recipe = to_dict(config) if isinstance(config, ExperimentConfig) else config
-            overrides = [(key, str(value)) for key, value in (settings or {}).items()]
-            resolved, origin, remarks = settings_to_train(recipe, overrides, str(folder), budget)
+            overrides = overrides_of(settings)
+            if isinstance(config, ExperimentConfig):
+                config = with_selected_parts(to_dict(config), overrides)
+            resolved, origin, remarks = settings_to_train(config, overrides, str(folder), budget)
             for remark in remarks:
                 say(remark, file=sys.stderr)
             with curves_at_end(RunDirectory(folder), resolved):

@@ -88,7 +88,7 @@ def output_path(values: flags.Values, default: str) -> Path:
 
 
 def require_attention(config: ExperimentConfig, kind: str, layer: int, head: int) -> None:
-    """Raises ConfigError unless the model has attention of this kind, --layer and --head, which count from 1 (0 or less: any)."""
+    """Raises ConfigError unless the model has attention of this kind, --layer and --head, from 1 (0 or less: any)."""
     layers, heads = config.model.attention_layers.get(kind, ([], 0))
     if not layers:
         raise ConfigError(f"--workdir: this model has no attention of kind {kind}")

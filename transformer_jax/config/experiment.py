@@ -17,7 +17,7 @@ from transformer_jax.config.optimization import (
     require_rows_divide,
 )
 from transformer_jax.config.parts import Parts, Selection, complete_parts, selections, settings_with
-from transformer_jax.config.plugins import names_of
+from transformer_jax.config.plugins import names_of, settings_class
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, TASKS, kinds_of
 from transformer_jax.config.translation import DecodingConfig
 from transformer_jax.notebook import settings_table
@@ -121,10 +121,11 @@ class ExperimentConfig:
 
     @property
     def with_all_scores(self) -> "ExperimentConfig":
-        """These settings, with all scores of ``evaluate`` in validations."""
+        """These settings, with all scores of ``evaluate`` in validations, which keep metrics of plugins."""
         if not self.scores_translations:
             return self
-        scores = ",".join(self.evaluation.scores(self.data.target_language))
+        of_plugins = sorted({*score_names(self.training.validation_metrics)} - {*SCORES})
+        scores = ",".join((*self.evaluation.scores(self.data.target_language), *of_plugins))
         return replace(self, training=replace(self.training, validation_metrics=scores))
 
     @property
@@ -149,8 +150,9 @@ class ExperimentConfig:
 def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> bool:
     """Whether a run with settings ``saved`` may resume with ``config``, which differs in ``key``.
 
-    Settings may change if they alter neither the model nor its updates; ``evaluation.bleu_tokenizer`` alters scores, and
-    ``model.scan_layers``, ``model.rematerialize`` and, with these, ``training.watch`` alter dropout masks.
+    Settings may change if they alter neither the model nor its updates, and settings of a part if another part may be selected.
+    ``evaluation.bleu_tokenizer`` alters scores; ``model.scan_layers``, ``model.rematerialize`` and, with these,
+    ``training.watch`` alter dropout masks.
     """
     if key == "init.embeddings":
         # A resumed run ignores the file, but a run without one cannot get one.
@@ -176,7 +178,18 @@ def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> b
     of_part = path.startswith("parts.")
     block = config.parts.get(path.removeprefix("parts.")) if of_part else getattr(config, path) if path else config
     setting = None if block is None else declared(type(block)).get(name)
-    return setting is not None and bool(setting.facts.get("changeable"))
+    if setting is not None and setting.facts.get("changeable"):
+        return True
+    return of_part and any(may_change(each, saved, config) for each in selecting(key, saved, config))
+
+
+def selecting(key: str, *configs: ExperimentConfig) -> set[str]:
+    """The settings of ``configs`` that select the part of ``key``, ``parts.NAME.FIELD``; another key alone."""
+    first, _, rest = key.partition(".")
+    if first != "parts":
+        return {key}
+    name, selected = rest.partition(".")[0], [each for config in configs for each in config.selections]
+    return {each.key for each in selected if each.name == name and settings_class(each.kind, name)}
 
 
 Number = Any

@@ -23,7 +23,7 @@ from transformer_jax.config.checks import declared, unasked
 from transformer_jax.config.conversion import PARTS, apply_overrides, difference, from_dict, from_json, to_dict
 from transformer_jax.config.data import DataConfig
 from transformer_jax.config.errors import ConfigError, PluginNeeded, nearest
-from transformer_jax.config.experiment import ExperimentConfig
+from transformer_jax.config.experiment import ExperimentConfig, selecting
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.optimization import MeshConfig
 from transformer_jax.config.plugins import call_in_file, loaded_plugins, names_in_file
@@ -68,12 +68,14 @@ def stated_settings(source: str, overrides: Iterable[tuple[str, str]] = ()) -> C
     if is_run_directory(source):
         saved = without_its_cache(load_run_config(source))
         values = to_dict(replace(saved, init=saved.init.of_a_run()))
-        return ConfigDict(_with_selected_parts(values, overrides) if saved.parts else values)
+        return ConfigDict(with_selected_parts(values, overrides))
     return load_recipe(with_own_text(source, overrides))
 
 
-def _with_selected_parts(values: dict[str, Any], overrides: Iterable[tuple[str, str]]) -> dict[str, Any]:
+def with_selected_parts(values: dict[str, Any], overrides: Iterable[tuple[str, str]]) -> dict[str, Any]:
     """The settings of a run without parts that it no longer selects after ``overrides``."""
+    if PARTS not in values:
+        return values
     others = {name: block for name, block in values.items() if name != PARTS}
     changes = [(key, text) for key, text in overrides if not key.startswith(f"{PARTS}.")]
     selected = from_dict(apply_overrides(others, changes)).parts
@@ -223,11 +225,11 @@ def config_for_use(path: str | Path, overrides: Iterable[tuple[str, str]] = ()) 
 
 def used_settings(trained: ExperimentConfig, overrides: Iterable[tuple[str, str]]) -> ExperimentConfig:
     """``config_for_use`` of a run with the settings ``trained``."""
-    saved = on_any_devices(trained)
-    config = from_dict(apply_overrides(to_dict(saved), overrides))
+    saved, overrides = on_any_devices(trained), list(overrides)
+    config = from_dict(apply_overrides(with_selected_parts(to_dict(saved), overrides), overrides))
     data = [f"data.{name}" for name, each in declared(type(saved.data)).items() if each.facts.get("changeable")]
     for key, before, _ in difference(saved, config):
-        if not key.startswith(USABLE) and key not in data:
+        if not any(each.startswith(USABLE) or each in data for each in selecting(key, saved, config)):
             usable = ", ".join((*data, *USABLE[2:]))
             raise ConfigError(f"--config.{key}: the run has {before!r}; only decoding, mesh, {usable} can change")
     return config

@@ -16,7 +16,7 @@ from transformer_jax.runtime.atomic_files import write_whole
 from transformer_jax.tasks.task import Evaluation
 
 PREFIX = "evaluation-"
-NAMED_SETTINGS = ("decoding.", "evaluation.")
+NAMED_SETTINGS = ("decoding.", "evaluation.", "parts.")
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,14 @@ class SavedEvaluation:
 def evaluation_stem(split: str, step: int, averaged: int, trained: ExperimentConfig, used: ExperimentConfig) -> str:
     """The name of an evaluation: ``evaluation-test-30``, ``evaluation-test-30-average3-beam_width=1``.
 
-    It has the settings of decoding, of scores and of the split's file in which ``used`` differs from ``trained``, the settings
-    of the run.
+    It has the settings of decoding, of scores, of their parts and of the split's file in which ``used`` differs from
+    ``trained``, the settings of the run.
     """
     files = [f"data.{each}" for each in ("validation", "test") if used.data.split_name(each) == split]
     changed = "".join(
         f"-{key.partition('.')[2]}={_short(str(value))}"
         for key, _, value in difference(trained, used)
-        if key.startswith(NAMED_SETTINGS) or key in files
+        if value is not None and (key.startswith(NAMED_SETTINGS) or key in files)
     )
     average = "" if averaged == 1 else f"-average{averaged}"
     return f"{PREFIX}{split.replace('/', '-')}-{step}{average}{changed}"

@@ -140,7 +140,7 @@ def require_stated_tokens(source: str, overrides: Overrides, budget: str | None,
 
 
 def sizing_budget(source: str, overrides: Overrides, budget: str | None) -> str | None:
-    """The ``budget``, or the recipe's, by which ``train`` chooses sizes, if any; raises ConfigError where it would refuse it."""
+    """The ``budget``, or the recipe's, by which ``train`` chooses sizes, if any; raises ConfigError where it is refused."""
     found = budget or _budget_of(source, overrides)
     if found:
         seconds_of(found)
