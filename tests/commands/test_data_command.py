@@ -89,6 +89,12 @@ def test_every_fault_is_counted_where_it_is(checked, pairs):
     assert others == {f"of the sample, training would leave out: {reason}" for reason in reasons}
 
 
+def test_filters_are_independent_of_batches_and_models(checked, pairs, tmp_path):
+    settings = ["--config.data.max_source_tokens=600", "--config.tokenizer.joint=False"]
+    status, table = checked([["tree " * 150, "baum"], *pairs], f"{tmp_path}/t.{{en,de}}", *settings)
+    assert status == 0 and not any("source above" in fault for fault in faults(table))
+
+
 def test_joiners_that_spell_a_word_are_no_fault(checked, pairs):
     # Persian, Malayalam, Sinhala, a family.
     spelled = ["\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\u0d05\u0d35\u0d28\u0d4d\u200d a"]

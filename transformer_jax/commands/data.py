@@ -33,6 +33,8 @@ def data(values: flags.Values) -> int:
 
     texts = texts_named(given)
     limits = [("data.train", "a.en,a.de"), ("data.max_source_tokens", TOKENS), ("data.max_target_tokens", TOKENS)]
+    # No batch is made, and no model.
+    limits += [("batching.tokens_per_update", str(2**30)), ("model.tying", "none")]
     config = resolve("text", [*limits, *flags.overrides_of(values)])
     status = 0
     for files in texts:
