@@ -117,6 +117,7 @@ def test_a_resumed_run_may_change_what_its_part_declares_as_changeable():
         ("task", "translation", TASKS["translation"], r"task 'translation' is in transformer_jax\.[\w.]+; use"),
         ("mixer", "attention", object, "mixer 'attention' is taken by the core; use another name"),
         ("loss_term", "nll", object, "the log has another train/nll"),
+        ("metric", "perplexity", object, "the log has another validation/perplexity"),
         ("initialization", "old", lambda model: 1, r"takes \(model\); the arguments are \(settings, model, site, path"),
         ("optimizer", "more", lambda settings, hyperparameters: [], r"the arguments are \(hyperparameters\)$"),
         ("feed_forward", "less", lambda a, b, c: None, r"takes \(a, b, c\); .* \*, dropout, precision\)$"),

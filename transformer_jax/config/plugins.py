@@ -92,6 +92,8 @@ MODULES = {
 LOGGED_KINDS = ("loss_term", "statistic")
 LOGGED = ("loss", "nll", "accuracy", "tokens", "gradient_norm", "learning_rate", "target_tokens", "skipped_updates")
 """Metrics train/NAME of every run; parts of ``LOGGED_KINDS`` add others."""
+OF_VALIDATIONS = ("loss", "perplexity", "search_tokens_per_second", "distinct_outputs", "cross_attention_entropy")
+"""Metrics validation/NAME of translations; parts of kind ``metric`` and the scores of sacreBLEU are the others."""
 RENAMED_METHODS = {
     "merge_heads": "project_output",
     "attend_in_full": "attend_dense",
@@ -136,6 +138,8 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
     taken = [other for other in LOGGED_KINDS if other != kind and (name in _REGISTERED[other] or (other, name) in KIT)]
     if kind in LOGGED_KINDS and (name in LOGGED or taken):
         raise ConfigError(f"register: the log has another train/{name}; use another name than {kind} {name!r}")
+    if kind == "metric" and name in OF_VALIDATIONS:
+        raise ConfigError(f"register: the log has another validation/{name}; use another name than {kind} {name!r}")
 
     def add(made: Registered) -> Registered:
         module, origin = MODULES.get((kind, name)), getattr(made, "__module__", "") if callable(made) else ""
