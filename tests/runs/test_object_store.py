@@ -159,6 +159,15 @@ def test_python_loads_a_run_from_its_address(store):
     assert run.metrics
 
 
+def test_commands_on_a_copy_print_and_record_its_address(store, tmp_path, capsys):
+    store.put(str(OLD_RUN), "/bucket/run", recursive=True)
+    average = tmp_path / "average"
+    for arguments in (["ls", RUN], ["info", RUN], ["average", RUN, "--count=1", f"--output={average}"]):
+        assert main(["checkpoint", *arguments]) == 0
+        assert RUN in capsys.readouterr().out
+    assert json.loads((average / "run.json").read_text())[0]["average_of"]["run"] == RUN
+
+
 def test_what_could_not_be_uploaded_is_kept_and_named(store, monkeypatch):
     with pytest.raises(StoreError, match=r"Access Denied; not everything is uploaded: it is in .*/run-"):  # noqa: SIM117
         with folder_to_train(RUN) as folder:

@@ -1,11 +1,13 @@
 """Evaluations on disk: what is written comes back, and nothing else is taken for it."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from transformer_jax.config import DataError, DecodingConfig, from_dict
 from transformer_jax.evaluation.scores import EvaluationReport, score_translations
+from transformer_jax.runtime import open_copies
 from transformer_jax.tasks.saved_evaluations import (
     ScoredCheckpoint,
     ensemble_suffix,
@@ -55,6 +57,10 @@ def test_names_say_who_took_part_and_no_two_ensembles_share_one(monkeypatch, tmp
     assert len(set(names)) == 4
     assert names[4] == names[2]
     assert all(name.startswith("-ensemble+0003~") and len(name) < 40 for name in (names[1], names[2]))
+    for copy in ("one", "two"):
+        monkeypatch.setattr(open_copies, "OPEN", {tmp_path / copy: SimpleNamespace(address="s3://b/t1")})
+        found = [ensemble_suffix(f"{tmp_path}/{copy}", (f"s3://b/{run}:30",)) for run in ("t2", "t3/t2")]
+        assert found == ["-ensemble+t2-30", "-ensemble+t2~564cb149-30"]
 
 
 def test_what_is_written_comes_back(tmp_path):

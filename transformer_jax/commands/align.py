@@ -17,6 +17,7 @@ from transformer_jax.config.languages import lack_spaces
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.runtime.open_copies import with_addresses
 
 if TYPE_CHECKING:
     from transformer_jax.evaluation.word_alignment import GoldAlignment
@@ -83,7 +84,7 @@ def align(values: flags.Values) -> int:
             ("links", f"{scores.num_links:,}", f"in {scores.num_sentences:,} pairs"),
         ]
         print(text_table(rows))
-    print(f"{stem}.pharaoh\n{stem}.npz")
+    print(with_addresses(f"{stem}.pharaoh\n{stem}.npz"))
     return 0
 
 

@@ -21,13 +21,13 @@ def _existing(run: str) -> RunDirectory:
 def _ls(values: flags.Values, runs: list[str]) -> None:
     from transformer_jax.tools.checkpoint_tools import checkpoint_table
 
-    print(checkpoint_table(_existing(runs[0])))
+    print(with_addresses(checkpoint_table(_existing(runs[0]))))
 
 
 def _info(values: flags.Values, runs: list[str]) -> None:
     from transformer_jax.tools.checkpoint_tools import describe_checkpoint
 
-    print(describe_checkpoint(_existing(runs[0]), values.checkpoint or "best"))
+    print(with_addresses(describe_checkpoint(_existing(runs[0]), values.checkpoint or "best")))
 
 
 def _average(values: flags.Values, runs: list[str]) -> None:
@@ -40,7 +40,8 @@ def _average(values: flags.Values, runs: list[str]) -> None:
 
     steps = chosen_steps(source, values.count, values.checkpoint or "last", values.steps)
     written = write_average(source, steps, values.output)
-    print(f"the mean of checkpoints {', '.join(map(str, steps))} of {source.path}; run directory {written.path}")
+    of = f"checkpoints {', '.join(map(str, steps))} of {with_addresses(str(source.path))}"
+    print(f"the mean of {of}; run directory {written.path}")
     print(f"  {program_name()} evaluate --workdir={shlex.quote(str(written.path))}{plugin_flags()} --split=test")
 
 

@@ -10,6 +10,7 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig, dif
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runtime.atomic_files import appearing_folder, require_local, require_writable
+from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.tools.interop.formats import EXPORTED, IMPORTED, format_module, open_counterpart
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def export(values: flags.Values) -> int:
     texts = _texts_to_compare(values, model)
     with appearing_folder(output) as folder:
         format_module(values.format).export(model, folder, texts, **options)
-    print(f"{output}: {values.format}, checkpoint {', '.join(map(str, model.steps))} of {values.workdir}")
+    steps = ", ".join(map(str, model.steps))
+    print(with_addresses(f"{output}: {values.format}, checkpoint {steps} of {values.workdir}"))
     return _compare(model, output, texts) if values.verify else 0
 
 

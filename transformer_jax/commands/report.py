@@ -10,6 +10,7 @@ from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, run_config
 from transformer_jax.config import ConfigError
 from transformer_jax.config.languages import require_tokenizer
 from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.tools.reports.run_folders import find_runs, run_of, short_names
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def report(values: flags.Values) -> int:
         print("\n" + section_text(section))
     warnings = [f"WARNING: {sign}" for sign in run_report.signs_of_runs(runs)]
     remarks = [*warnings, *run_report.different_text(runs), *run_report.damage(runs)]
-    print("\n" + "\n".join([*remarks, *(f"  {path}" for path in written)]))
+    print(with_addresses("\n" + "\n".join([*remarks, *(f"  {path}" for path in written)])))
     return 0
 
 
@@ -118,7 +119,7 @@ def compare(values: flags.Values) -> int:
     for each in chosen:
         if (saved := translated_split.saved_translations(each)) is None:
             remark = f"{each.stem.parent}: translating {each.split} with checkpoint {each.step} ..."
-            print(remark, file=sys.stderr, flush=True)
+            print(with_addresses(remark), file=sys.stderr, flush=True)
             saved = translated_split.translate_now(each)
         sides.append(saved)
     names = short_names(paths)

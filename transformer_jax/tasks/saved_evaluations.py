@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import DataError, ExperimentConfig, difference
+from transformer_jax.config.checks import is_address
 from transformer_jax.config.conversion import decoding_of_report
 from transformer_jax.config.json_text import finite_or_none, finite_or_null, is_count, parse_json
 from transformer_jax.data.sentence_pairs import digest
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runs.run_directory import write_json
 from transformer_jax.runtime.atomic_files import write_whole
+from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.tasks.task import Evaluation
 
 PREFIX = "evaluation-"
@@ -85,15 +87,23 @@ def _short(value: str) -> str:
 def ensemble_suffix(workdir: str | Path, others: Sequence[str]) -> str:
     """Suffix of the names of results in ``workdir``: ``-ensemble+b-2434+c-4000``; empty without ``others``.
 
-    A run outside the folder of ``workdir`` gets a digest of its path, ``+b~0f3a9c21-2434``, since names repeat between folders.
+    A run outside the folder of ``workdir`` gets a digest of its path or address, ``+b~0f3a9c21-2434``, since names repeat
+    between folders.
     """
-    siblings = Path(workdir).expanduser().resolve().parent
+    siblings = _whole_name(workdir).rpartition("/")[0]
     suffix = ""
     for member in others:
         folder, _, step = member.rpartition(":")
-        run = Path(folder).expanduser().resolve()
-        suffix += f"+{run.name}{'' if run.parent == siblings else f'~{digest([str(run)])[:8]}'}-{step}"
+        run = _whole_name(folder)
+        parent, _, name = run.rpartition("/")
+        suffix += f"+{name}{'' if parent == siblings else f'~{digest([run])[:8]}'}-{step}"
     return suffix and f"-ensemble{suffix}"
+
+
+def _whole_name(run: str | Path) -> str:
+    """The address of a run, or its absolute path."""
+    name = with_addresses(str(run))
+    return name.rstrip("/") if is_address(name) else str(Path(name).expanduser().resolve())
 
 
 def save_evaluation(stem: Path, scored: ScoredCheckpoint) -> SavedEvaluation:

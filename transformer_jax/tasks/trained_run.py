@@ -19,6 +19,7 @@ from transformer_jax.models.interface import Module
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory, changed_plugins
 from transformer_jax.runtime.distributed import from_first, say
 from transformer_jax.runtime.hardware import start_jax
+from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.task import Evaluation, Task, task_class
 from transformer_jax.training.losses import without_loss_terms
@@ -73,7 +74,7 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "") -> Traine
     for run, each in zip(runs, chosen, strict=True):
         run.require_run()
         if changed := changed_plugins(run.path):
-            say(f"{run.path}: {', '.join(changed)} changed since the run loaded it", sys.stderr)
+            say(f"{with_addresses(str(run.path))}: {', '.join(changed)} changed since the run loaded it", sys.stderr)
         if task and each.config.task != task:
             raise ConfigError(
                 f"--workdir: {run.path} is a run of task={each.config.task}; this command takes task={task}"
@@ -91,9 +92,9 @@ def open_trained(*chosen: ChosenRun, average: int = 1, task: str = "") -> Traine
     params, steps = restored[0]
     if len(tasks) == 1:
         return TrainedRun(tasks[0], params, tuple(steps))
-    members = (f"{each.workdir}:{updates[-1]}" for each, (_, updates) in zip(chosen, restored, strict=True))
+    members = [f"{each.workdir}:{updates[-1]}" for each, (_, updates) in zip(chosen, restored, strict=True)]
     params = joined_params([member for member, _ in restored])
-    return TrainedRun(tasks[0].ensemble(tasks[1:]), params, tuple(steps), tuple(members)[1:])
+    return TrainedRun(tasks[0].ensemble(tasks[1:]), params, tuple(steps), tuple(map(with_addresses, members[1:])))
 
 
 def restored_params(

@@ -28,6 +28,7 @@ from transformer_jax.data.tokenizers import TokenizerPair, save_tokenizers
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runtime.atomic_files import appearing_folder, require_local, require_writable
+from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.training.losses import without_loss_terms
 from transformer_jax.training.state import count_parameters
@@ -144,7 +145,7 @@ def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> Ru
         like = on_host(checkpoints.shapes(steps[-1]))
         params = jax.tree.map(np.asarray, checkpoints.restore_average(steps, like))
         progress = checkpoints.progress(steps[-1]) | {"average_of": list(steps)}
-    origin = {"run": str(source.path.absolute()), "steps": list(steps)}
+    origin = {"run": with_addresses(str(source.path.absolute())), "steps": list(steps)}
     try:
         with appearing_folder(target) as folder:
             write_run_directory(folder, config, tokenizers, steps[-1], params, progress, average_of=origin)

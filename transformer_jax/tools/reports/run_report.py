@@ -10,6 +10,7 @@ from transformer_jax.config.tasks import TASKS
 from transformer_jax.data.sentence_pairs import did_you_mean
 from transformer_jax.runs.metrics_log import read_metrics
 from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.tools.pictures.curves import draw_curves, read_series
 from transformer_jax.tools.reports.document import Document, Picture, Section, Table, to_csv
 from transformer_jax.tools.reports.run_summary import RunSummary
@@ -61,7 +62,10 @@ def run_report(runs: Sequence[RunSummary], curves: tuple[Picture | str, ...]) ->
     equal = "All settings are the same." if len(runs) > 1 else "There is only one run."
     paths = Table(
         ("run", "best checkpoint", "folder"),
-        tuple((run.name, _text("{:,}", run.best_step), str(run.best_checkpoint or "none yet")) for run in runs),
+        tuple(
+            (run.name, _text("{:,}", run.best_step), with_addresses(str(run.best_checkpoint or "none yet")))
+            for run in runs
+        ),
         of_text=frozenset({0, 2}),
     )
     scoring = dict.fromkeys(run.config.scoring for run in runs if run.config.scoring)
@@ -113,7 +117,8 @@ def report_csv(runs: Sequence[RunSummary]) -> str:
         for number, run in enumerate(runs)
     ]
     columns = [column[1] for column in (AT_UPDATE, *COLUMNS)]
-    return to_csv(["run", *names, *columns, *split_names, *settings, "best_checkpoint", "folder"], rows)
+    headings = ["run", *names, *columns, *split_names, *settings, "best_checkpoint", "folder"]
+    return with_addresses(to_csv(headings, rows))
 
 
 def damage(runs: Sequence[RunSummary]) -> list[str]:

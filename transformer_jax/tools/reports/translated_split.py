@@ -8,6 +8,7 @@ from transformer_jax.config import DataError, ExperimentConfig, load_run_config
 from transformer_jax.data.sentence_pairs import SentencePair, digest_of
 from transformer_jax.runs.run_directory import ChosenRun, RunDirectory
 from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.tasks.saved_evaluations import (
     SavedEvaluation,
     ScoredCheckpoint,
@@ -52,7 +53,7 @@ class TranslatedSplit:
         search = f"beam {decoding['beam_width']}, length penalty {decoding['length_penalty']:g}"
         if decoding.get("search", "beam") != "beam":
             search += f", search {decoding['search']}"
-        return f"checkpoint {whose_parameters(report)}; {search}; {self.saved.stem}.txt"
+        return f"checkpoint {whose_parameters(report)}; {search}; {with_addresses(str(self.saved.stem))}.txt"
 
 
 def choose_file(file: Path, config: ExperimentConfig) -> ChosenSplit:
