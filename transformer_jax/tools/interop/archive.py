@@ -28,7 +28,7 @@ MODEL, GOLDEN = "model.safetensors", "golden.safetensors"
 
 
 def export(model: OpenedModel, folder: Path, texts: Sequence[str]) -> None:
-    """Writes the archive of a run of any sequence model, with logits for the first ``texts``, if any."""
+    """Writes the archive of a run of any translation or language model, with logits for the first ``texts``, if any."""
     write_tensors(folder / MODEL, model.named)
     examples = model.examples(texts[:GOLDEN_SENTENCES]) if texts else []
     golden = {}

@@ -128,7 +128,8 @@ class OpenedModel:
 def open_model(workdir: str | Path, config: ExperimentConfig, *, checkpoint: str, average: int) -> OpenedModel:
     """Restores ``checkpoint``, or the mean of the last ``average`` checkpoints up to it, with float32 compute.
 
-    Raises ConfigError if ``workdir`` is not a run of a sequence model, CheckpointError if it has no such checkpoint.
+    Raises ConfigError if ``workdir`` is not a run of a translation or language model, CheckpointError if it has no such
+    checkpoint.
     """
     run = RunDirectory(workdir)
     run.require_run()
