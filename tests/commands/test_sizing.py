@@ -34,13 +34,13 @@ def test_text_without_spaces_is_measured_by_its_characters(sized, tmp_path):
     for language in ("en", "de"):
         lines = (f"{chr(0x3042 + number % 80) * 24}\n" for number in range(3000))
         (tmp_path / f"t.{language}").write_text("".join(lines))
-    assert "3,000 pairs of about 10 words" in sized("data.held_out=100").remark
+    assert "2,900 pairs of about 10 words" in sized("data.held_out=100").remark
 
 
 def test_the_recipe_has_a_budget_and_a_call_another(sized):
     hour, minutes = sized("data.held_out=100"), sized("data.held_out=100", budget="1m")
     assert hour.config.training.num_updates > minutes.config.training.num_updates >= 20
-    assert hour.remark.startswith("budget 1h: 3,000 pairs of about 4 words: 0.7 million parameters, ")
+    assert hour.remark.startswith("budget 1h: 2,900 pairs of about 4 words: 0.7 million parameters, ")
     assert "\none joint vocabulary of 278 pieces (Latin on both sides, " in hour.remark
     assert minutes.record["sizing"] == {"budget": "1m", "flops": 2e11, "estimated_seconds": pytest.approx(60, rel=0.02)}
 

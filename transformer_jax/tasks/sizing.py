@@ -224,6 +224,9 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
     """The plan of ``config.sizing`` for the corpus of a run, with its vocabulary."""
     source, split = open_corpus(config.data, config.data_seed, config.parts), config.data.train_split
     count = source.count(split)
+    if config.data.held_out:
+        # They are in the count of the training split, by which shards are cut.
+        count -= source.count(config.data.validation_split)
     sample = sample_of(source.pairs(split), count)
     words = [max(_words(pair.source, sample.source), _words(pair.target, sample.target)) for pair in sample.pairs]
     corpus = CorpusStatistics(max(count, 1), sum(words) / max(len(words), 1))
