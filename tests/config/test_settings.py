@@ -14,6 +14,10 @@ MIXERS, SMOOTHED = "model.mixers=ssru attention", "training.loss_terms=unigram_s
 LEARNED = "data.max_source_tokens=32 & model.positions=learned & "
 MUP = "optimizer.name=mup & optimizer.schedule=constant & model.initialization=mup & model.tying=none & "
 REFUSED = [
+    (
+        "data.source=copy & data.generated_words=2 & data.generated_pairs=16",
+        "data.generated_words: sequences of up to 2 letters are too few for 16 training pairs and 500 of each other split",
+    ),
     ("data.source=sql", "data.source: 'sql' is not one of grammar, copy, reverse, text, mixture, tfds, "),
     ("data.source=text", "data.directory: must be the folder of the text files; or name the files,"),
     ("data.source=tfds", "data.name: must name the data set, for example wmt14_translate/de-en"),

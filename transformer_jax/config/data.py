@@ -229,9 +229,11 @@ class DataConfig(SourceConfig):
         is_generated = self.source in GENERATED_SOURCES
         problem = f"is {self.target_language!r}, the same as data.source_language; state a direction"
         require(differ or is_generated or bool(self.train), "data.target_language", problem)
-        # The validation split has a twentieth of all sequences; random draws find half of them soon.
-        is_enough = self.source not in ("copy", "reverse") or 26**self.generated_words >= 40 * self.generated_pairs
-        problem = f"{self.generated_words} letters make too few sequences for {self.generated_pairs} pairs; raise it"
+        # Validation and test have 500 pairs each, of a twentieth of all sequences; random draws find half of the others soon.
+        needed = max(40 * self.generated_pairs, 20 * 500)
+        is_enough = self.source not in ("copy", "reverse") or 26**self.generated_words >= needed
+        pairs = f"{self.generated_pairs} training pairs and 500 of each other split"
+        problem = f"sequences of up to {self.generated_words} letters are too few for {pairs}; raise it"
         require(is_enough, "data.generated_words", problem)
 
 
