@@ -7,7 +7,7 @@ import re
 import pytest
 
 from transformer_jax.commands import flags
-from transformer_jax.config import DataConfig, DataError, TokenizerConfig
+from transformer_jax.config import ConfigError, DataConfig, DataError, TokenizerConfig
 from transformer_jax.data import text_files
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.parallel_text import TextCorpus, named_files
@@ -161,6 +161,20 @@ def test_named_files_are_found_however_they_are_written(folder):
     ):
         with pytest.raises(DataError, match=message):
             open_corpus(DataConfig(source="text", train=text), 0).pairs("train")
+
+
+def test_splits_of_one_name_have_the_same_files(folder):
+    train, test = f"{folder}/train.{{en,de}}", f"{folder}/test.tsv"
+    for settings in ({"validation_split": "train"}, {"validation": test, "test_split": "validation"}):
+        found = open_corpus(DataConfig(source="text", train=train, **settings), 0)
+        assert len(list(found.pairs("train"))) == 60
+        assert not settings.get("validation") or list(found.pairs("validation")) == [("a", "b")]
+    two = DataConfig(source="text", train=train, validation=test, validation_split="train")
+    with pytest.raises(ConfigError, match=r"data\.validation_split: 'train' would have the files .* and .*/test\.tsv"):
+        open_corpus(two, 0)
+    missing = DataConfig(source="text", train=train, validation="v.en,v.de", validation_split="val")
+    with pytest.raises(DataError, match=r"^data\.validation: v\.en is not a file"):
+        open_corpus(missing, 0).pairs("val")
 
 
 def test_held_out_pairs_are_never_trained_on_nor_are_their_copies(folder):

@@ -102,9 +102,15 @@ class SourceConfig:
         return self
 
     def files(self) -> dict[str, str]:
-        """The files by the name of the split in the data."""
-        splits = self.train_split, self.validation_split, self.test_split
-        return dict(zip(splits, (self.train, self.validation, self.test), strict=True))
+        """The files by the name of the split in the data; raises ConfigError where one name would have different files."""
+        found: dict[str, str] = {}
+        for split in ("train", "validation", "test"):
+            if files := getattr(self, split):
+                name = self.split_name(split)
+                before = found.setdefault(name, files)
+                problem = f"{name!r} would have the files {before} and {files}; give each split a name of its own"
+                require(before == files, f"data.{split}_split", problem)
+        return found
 
     def split_name(self, split: str) -> str:
         """The name in the data of ``train``, ``validation`` or ``test``; other names stay."""

@@ -28,9 +28,8 @@ CHECKED_DOCUMENTS = 200_000
 @register("data_source", "text")
 def _text(data: DataConfig, seed: int, tag: str = "") -> TextCorpus:
     languages = data.source_language, data.target_language
-    named = tuple((name, files) for name, files in data.files().items() if files)
     splits = data.train_split, data.validation_split, data.test_split
-    return TextCorpus(data.directory, *languages, named, *splits, data.held_out, seed, tag)
+    return TextCorpus(data.directory, *languages, tuple(data.files().items()), *splits, data.held_out, seed, tag)
 
 
 @register("data_source", "mixture")

@@ -97,7 +97,7 @@ class TextCorpus(FileSource):
         split = self.train if self._is_held_out(split) else split
         named = dict(self.named).get(split)
         if named:
-            return named_files(named, f"data.{split}")
+            return named_files(named, f"data.{self._settings.get(split, split)}")
         if not self.directory:
             raise DataError(self.how_to_name(split))
         folder = Path(absolute_path(self.directory, "data.directory"))
@@ -138,13 +138,17 @@ class TextCorpus(FileSource):
 
     def how_to_name(self, split: str, form: str = "") -> str:
         """The error for a split without files; ``form``: how a mixture names files."""
-        settings = {self.train: "train", self.validation: "validation", self.test: "test"}
         remedy = did_you_mean(split, self.splits)
-        if split in settings:
-            remedy = f"; name its files with --config.data.{settings[split]}{form}"
+        if split in self._settings:
+            remedy = f"; name its files with --config.data.{self._settings[split]}{form}"
         if split == self.validation:
             remedy += ", or hold out training pairs: --config.data.held_out=0.01"
         return f"no split {split!r}; splits here: {', '.join(self.splits)}{remedy}"
+
+    @property
+    def _settings(self) -> dict[str, str]:
+        """The setting of the files of each split; of splits of one name, the first of train, validation and test."""
+        return {self.test: "test", self.validation: "validation", self.train: "train"}
 
     def _missing(self, folder: Path, split: str) -> str:
         names = sorted(plain_name(path) for path in folder.iterdir() if path.is_file())
