@@ -154,8 +154,8 @@ def memory_map(path: Path, dtype: str, length: int) -> np.ndarray:
 class StoreCheck:
     """Compares a store with its digests; for a large one only samples, and the rest in the background.
 
-    Of several processes that share a disk, process 0 alone reads the whole store, since its end ends all. Raises ValueError
-    when the store is damaged. A store of an earlier version, without digests, passes.
+    Only process 0 of several that share a disk checks the whole store: if it ends, all processes end. Raises ValueError when
+    the store is damaged. A store of an earlier version, without digests, passes.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -161,8 +161,8 @@ def vocabulary_of(
     """Chooses the size and sharing of the vocabulary; settings in ``stated`` stay.
 
     One joint vocabulary is chosen if half of the letters are in scripts of both sides; with two, source and target embeddings
-    cannot be tied. A joint vocabulary of subwords gets at least ``size`` pieces and three for each distinct character, two of
-    different scripts get half of ``size`` each and 1.4 for each character, but no more than the text supports.
+    cannot be tied. A joint vocabulary of subwords gets ``size`` pieces, and at least 260 + 3n for n distinct characters; two of
+    different scripts get half of ``size`` each, and at least 260 + 1.4n. None gets more than the text supports.
     """
     stated = stated or {}
     shared = shared_letters(source, target)

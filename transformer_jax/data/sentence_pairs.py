@@ -35,7 +35,7 @@ class Corpus(Protocol):
         """Streams a split; raises DataError, with file and line, if it cannot be read or has no pair."""
 
     def count(self, split: str) -> int:
-        """Approximate number of pairs of a split, for progress lines; fast."""
+        """Number of pairs of a split, or an estimate; fast, and the same in every job, since shards are cut by it."""
 
     def fingerprint(self, split: str) -> str:
         """Hexadecimal digest that changes when the content of the split changes."""
@@ -63,7 +63,7 @@ class DocumentSource(Protocol):
         """Streams a split; raises DataError if it cannot be read or does not exist."""
 
     def count_bytes(self, split: str) -> int:
-        """Approximate size of a split in bytes, for progress lines."""
+        """Size of a split in bytes, or an estimate; the same in every job, since shards are cut by it."""
 
     def fingerprint(self, split: str) -> str:
         """Hexadecimal digest that changes when the content of the split changes."""
