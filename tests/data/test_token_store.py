@@ -10,7 +10,7 @@ from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import DataError
 from transformer_jax.data import cached_stores
 from transformer_jax.data.sentence_pairs import SentencePair
-from transformer_jax.data.token_store import open_token_store
+from transformer_jax.data.token_store import PairTokenization, open_token_store
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.data.tokenizers.listed import CharacterTokenizer
 from transformer_jax.runtime import distributed
@@ -196,3 +196,10 @@ def test_an_interrupted_build_leaves_nothing(listed_corpus, letter_tokenizers, d
     with pytest.raises(DataError, match="line 2"):
         open_token_store(corpus, "train", letter_tokenizers, data_config(), is_training=True)
     assert list((tmp_path / "token_stores").iterdir()) == []
+
+
+def test_a_corpus_is_counted_once(listed_corpus, letter_tokenizers, data_config, tmp_path, monkeypatch):
+    corpus, counted = listed_corpus([("a", "b")] * 3), []
+    monkeypatch.setattr(corpus, "count", lambda split: counted.append(split) or 3)
+    PairTokenization(corpus, "train", letter_tokenizers, data_config(held_out=1)).write(tmp_path)
+    assert counted == ["train"]

@@ -310,10 +310,12 @@ class PairTokenization(Tokenization[TokenStore]):
         """The chunks of a shard with the names of their corpora; the first chunk of a corpus is empty."""
         config, source, target = self.filtering, *(flattened([], tokenizer) for tokenizer in self.tokenizers)
         times = config.segmentations if config and config.bpe_dropout else 1
-        total = times * self.corpus.count(self.split)
+        parts = parts_of(self.corpus, self.split)
+        sizes = {name: part.count(self.split) for name, part in parts.items()}
+        total = times * sum(sizes.values())
         progress = BuildProgress(self.split, total // shard.count)
         (first, end), begun = shard.bounds(total), 0
-        for name, part in parts_of(self.corpus, self.split).items():
+        for name, part in parts.items():
             yield name, EncodedChunk(0, Counter(), source, target)
             for number in range(times):
                 begin = max(begun, first)
@@ -321,9 +323,9 @@ class PairTokenization(Tokenization[TokenStore]):
                 for chunk in encoded_chunks(own, self.tokenizers, config, number, _threads(shard)):
                     yield name, chunk
                     progress.advance(chunk.read)
-                begun += part.count(self.split)
+                begun += sizes[name]
             if config and config.held_out and shard.index == shard.count - 1:
-                missing = times * (part.count(self.split) - sum(1 for _ in part.pairs(self.split)))
+                missing = times * (sizes[name] - sum(1 for _ in part.pairs(self.split)))
                 yield name, EncodedChunk(missing, Counter({HELD_OUT: missing}), source, target)
 
     def join(self, stores: Iterable[TokenStore], directory: Path) -> None:
