@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from runpy import run_path
 from types import SimpleNamespace
 
 import jax
@@ -20,6 +21,7 @@ from process_environment import ends, launch, process_environment
 from run_settings import tiny_config
 from run_steps import assert_same_run, metrics_of, parameters_of, train, write_recipe
 
+from transformer_jax import __main__
 from transformer_jax.__main__ import main
 from transformer_jax.commands import evaluate
 from transformer_jax.commands.flags import parse
@@ -242,6 +244,15 @@ def test_without_a_cluster_the_environment_must_say_who_is_who(monkeypatch):
     monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
     with pytest.raises(ConfigError, match=f"JAX_NUM_PROCESSES is 'two'; all of {names}"):
         distributed.join_processes()
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("", 1800), ("30", 30), ("30m", None), ("0", None), ("-1", None)])
+def test_a_time_limit_of_the_environment_is_a_number_of_seconds(monkeypatch, capfd, text, seconds):
+    monkeypatch.setenv("TRANSFORMER_JAX_SECONDS_TO_WAIT", text)
+    monkeypatch.setattr(__main__, "run_command", lambda arguments: run_path(*arguments)["SECONDS_TO_WAIT"])
+    assert main([distributed.__file__]) == (seconds or 2)
+    problem = f"transformer-jax: TRANSFORMER_JAX_SECONDS_TO_WAIT: '{text}' is not a number of seconds above 0, such as 1800"
+    assert capfd.readouterr().err == ("" if seconds else f"{problem}\n")
 
 
 GLOO = "UNKNOWN: Gloo all-reduce failed: Connection closed by peer [127.0.0.1]:29095"

@@ -24,10 +24,20 @@ from jax._src.distributed import global_state as distributed_state
 
 from transformer_jax.config import ConfigError, DataError
 
+
+
+def _seconds(name: str, default: int) -> int:
+    """The number in a variable of the environment; raises ConfigError where it has none above 0."""
+    text = os.environ.get(name) or str(default)
+    if not (text.isdecimal() and int(text)):
+        raise ConfigError(f"{name}: {text!r} is not a number of seconds above 0, such as {default}")
+    return int(text)
+
+
 # A process without a heartbeat for this long counts as dead, and all others end. JAX's default is 100 s.
-SECONDS_UNTIL_DEAD = int(os.environ.get("TRANSFORMER_JAX_SECONDS_UNTIL_DEAD", "30"))
+SECONDS_UNTIL_DEAD = _seconds("TRANSFORMER_JAX_SECONDS_UNTIL_DEAD", 30)
 # How long processes wait for each other while one compiles, reads or tokenizes.
-SECONDS_TO_WAIT = int(os.environ.get("TRANSFORMER_JAX_SECONDS_TO_WAIT", "1800"))
+SECONDS_TO_WAIT = _seconds("TRANSFORMER_JAX_SECONDS_TO_WAIT", 1800)
 SECONDS_UNTIL_REPORTED = 20.0
 # Errors of the collective libraries and of JAX's coordination service, raised when another process has ended.
 # TensorStore says "ABORTED: All 3 retry attempts failed" of a store that does not answer.
