@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -15,7 +16,6 @@ from transformer_jax.config import ConfigError, DataError, resolve
 from transformer_jax.data import cached_stores, ranged_ids, text_files, token_store
 from transformer_jax.data.shared_stores import finished_manifest
 from transformer_jax.runtime import object_store
-from transformer_jax.runtime.object_store import StoreError
 from transformer_jax.tasks.run_tokenizers import new_tokenizers
 from transformer_jax.tasks.task import task_class
 from transformer_jax.training.sharding import make_mesh
@@ -125,6 +125,9 @@ def test_training_from_an_object_store_reads_ranges(machine, monkeypatch, tmp_pa
     monkeypatch.setenv(object_store.SCRATCH, str(tmp_path / "another host"))
     with pytest.raises(DataError, match=r"shard 1-of-2 is damaged; remove .*, and run .* --shard=1/2 again"):
         training_data(machine(3), address).store.source_side.ids[:]
+    files.rm_file(name)
+    with pytest.raises(DataError, match=r"shard 1-of-2 is damaged; remove .*, and run .* --shard=1/2 again"):
+        training_data(machine(3), address).store.source_side.ids[:]
     files.store.clear()
 
 
@@ -151,6 +154,18 @@ def test_what_does_not_belong_to_a_store_is_refused(machine, tmp_path, capsys):
     (tmp_path / "store/manifest.json").unlink()
     assert tokenize(machine(8), address, 0) == 2
     assert "shard 1-of-3 is damaged" in capsys.readouterr().err
+
+
+def test_only_tokenizers_are_read_from_their_folder_and_only_a_manifest_of_a_store(machine, tmp_path):
+    address = tmp_path / "store"
+    assert tokenize(machine(0), str(address), 0, 1) == 0
+    # Another job writes it; it may vanish between a listing and the download.
+    (address / f"tokenizers/tokenizer.json.{'0' * 32}.partial").symlink_to("gone")
+    assert tokenize(machine(1), str(address), 0, 1) == 0
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app/manifest.json").write_text('{"name": "app"}')
+    with pytest.raises(DataError, match="is not a store: it has no manifest.json of tokenize, and no shard"):
+        finished_manifest(str(tmp_path / "app"))
 
 
 def without_text(flags):
@@ -198,8 +213,9 @@ def test_a_fault_of_a_shard_is_named_with_its_remedy(machine, tmp_path, monkeypa
     assert tokenize(machine(0), address, 1, 2) == 0
     assert opened(machine(2), address).num_pairs
     ids.unlink()
-    with pytest.raises(StoreError, match=r"source\.ids"):
+    with pytest.raises(DataError, match=f"shard 1-of-2 is damaged; {remedy}") as raised:
         opened(machine(3), address)
+    assert re.search(r"store: no such file: .*source\.ids", str(raised.value.__cause__))
 
 
 def test_a_shard_of_other_settings_is_not_joined(machine, tmp_path, capsys):

@@ -14,7 +14,7 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +28,7 @@ from transformer_jax.config.json_text import parse_json
 from transformer_jax.data.cached_stores import PARTIAL, Shard, SplitType, Tokenization, open_or_build
 from transformer_jax.data.ranged_ids import Ids, RangedIds, write_block_crcs
 from transformer_jax.data.sentence_pairs import digest
-from transformer_jax.data.tokenizers import TokenizerPair, load_tokenizers, save_tokenizers
+from transformer_jax.data.tokenizers import TOKENIZER_FILES, TokenizerPair, load_tokenizers, save_tokenizers
 from transformer_jax.runtime.file_digests import DIGESTS
 from transformer_jax.runtime.object_store import SharedFolder, StoreError, scratch_folder
 
@@ -97,6 +97,16 @@ def open_shared(work: Tokenization[SplitType], address: str, cache: str) -> Spli
         remedy = f"remove {SHARDS}/{shard}.json and {MANIFEST}, and {again}, with the same settings"
         return DataError(f"{address}: shard {shard} is damaged; {remedy}")
 
+    def ranges(names: Sequence[str], begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+        try:
+            return store.ranges(names, begins, ends)
+        except StoreError as error:
+            wanted = {name.split("/")[1] for name in names} if _is_missing(error) else set[str]()
+            for shard in wanted:
+                if not shards[shard]["files"].keys() <= set(store.names(f"{SHARDS}/{shard}")):
+                    raise damaged(shard) from error
+            raise
+
     def ranged_ids(path: Path, dtype: str, length: int) -> Ids:
         files = [
             (f"{SHARDS}/{shard}/{path.name}", described["files"][path.name]) for shard, described in shards.items()
@@ -104,7 +114,7 @@ def open_shared(work: Tokenization[SplitType], address: str, cache: str) -> Spli
         crcs = np.fromfile(path.with_suffix(".crcs"), "<u4")
         # Not in the cache, which hosts may share: their NFS clients would overwrite each other's blocks.
         blocks = scratch_folder() / "blocks" / name / path.name
-        return RangedIds(blocks, dtype, length, files, crcs, store.ranges, lambda file: damaged(file.split("/")[1]))
+        return RangedIds(blocks, dtype, length, files, crcs, ranges, lambda file: damaged(file.split("/")[1]))
 
     def downloaded(folder: Path, joined: Path) -> Iterator[SplitType]:
         for shard, described in shards.items():
@@ -129,14 +139,19 @@ def open_shared(work: Tokenization[SplitType], address: str, cache: str) -> Spli
         with TemporaryDirectory(suffix=PARTIAL, dir=folder.parent, ignore_cleanup_errors=True) as parts:
             try:
                 work.join(downloaded(Path(parts), folder), folder)
-            except StoreError:
-                raise
             except ValueError as error:
+                if isinstance(error, StoreError) and not _is_missing(error):
+                    raise
                 raise damaged(opened[0]) from error
 
     return open_or_build(
         cache, name, partial(work.store_type, open_ids=ranged_ids) if by_ranges else work.store_type, write
     )
+
+
+def _is_missing(error: StoreError) -> bool:
+    """Whether the store answered that it does not have a file."""
+    return isinstance(error.__cause__, FileNotFoundError)
 
 
 def _is_ids(file: str) -> bool:
@@ -160,11 +175,11 @@ def finished_manifest(address: str) -> dict[str, Any]:
     """The manifest of a store; raises DataError, with the missing shards and the command for them, where there is none."""
     store = SharedFolder(address, "data.store")
     manifest = _read(store, MANIFEST)
-    if manifest is not None:
+    if manifest is not None and manifest.keys() >= {"digest", "settings", "shards"}:
         return manifest
     counts = sorted({found[2] for found in _descriptions(store)})
     if not counts:
-        problem = "is not a store: it has no manifest.json, and no shard"
+        problem = "is not a store: it has no manifest.json of tokenize, and no shard"
         raise DataError(f"data.store: {address} {problem}; write one with transformer-jax tokenize --output={address}")
     count = int(counts[0])
     missing = _missing(store, count)
@@ -195,7 +210,7 @@ def shared_tokenizers(
         compared = settings if made_with is None else {name: made_with.get(name) for name in settings}
         _require_equal(compared, settings, f"{key}: {address} has tokenizers")
         there = Path(folder) / "there"
-        store.get(TOKENIZERS, [name for name in store.names(TOKENIZERS) if name != SETTINGS], there)
+        store.get(TOKENIZERS, [name for name in store.names(TOKENIZERS) if name in TOKENIZER_FILES], there)
         return load_tokenizers(there)
 
 

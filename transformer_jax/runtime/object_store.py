@@ -62,6 +62,8 @@ def store_errors(address: str) -> Iterator[None]:
         reason = first_line(error) or type(error).__name__
         if "storage.buckets.get" in str(error):
             reason = "Orbax needs the permission storage.buckets.get (roles/storage.legacyBucketReader)"
+        elif isinstance(error, FileNotFoundError):
+            reason = f"no such file: {error.filename or reason}"
         raise StoreError(f"{address}: {reason}") from error
 
 
