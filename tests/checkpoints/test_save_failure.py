@@ -18,6 +18,8 @@ from transformer_jax.checkpoints.disk import DiskFolder
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.checkpoints.save_failure import SaveFailed, require_free_space
 from transformer_jax.config import ConfigError
+from transformer_jax.runtime.object_store import SCRATCH
+from transformer_jax.runtime.open_copies import OPEN, with_addresses
 from transformer_jax.training.state import TrainState
 
 
@@ -93,6 +95,18 @@ def test_room_is_asked_for_before_the_first_update(tmp_path, monkeypatch):
     monkeypatch.setattr(save_failure.shutil, "disk_usage", lambda path: SimpleNamespace(free=3_000_000))
     with pytest.raises(ConfigError, match="0.003 GB free, and one checkpoint needs 0.004 GB; make room"):
         require_free_space(tmp_path, state, kept=1)
+
+
+def test_of_a_copy_of_a_run_in_a_store_the_scratch_folder_is_named_and_placeholders_free_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv(SCRATCH, str(tmp_path))
+    folder, state = tmp_path / "train-0-0" / "run", {"table": jax.ShapeDtypeStruct((1_000_000,), np.dtype("float32"))}
+    monkeypatch.setitem(OPEN, folder, SimpleNamespace(address="s3://bucket/run"))
+    (folder / "checkpoints" / "1").mkdir(parents=True)
+    with (folder / "checkpoints" / "1" / "params").open("wb") as placeholder:
+        placeholder.truncate(10_000_000)
+    monkeypatch.setattr(save_failure.shutil, "disk_usage", lambda path: SimpleNamespace(free=7_000_000))
+    (warning,) = require_free_space(folder, state, kept=1)
+    assert with_addresses(warning).startswith(f"{tmp_path} ({SCRATCH}) has 0.007 GB free; 1 checkpoints")
 
 
 def test_writes_that_failed_beside_the_one_that_is_reported_are_not_logged(tmp_path, caplog):

@@ -200,7 +200,9 @@ def test_ema_is_the_average_of_the_parameters():
     for count, state in enumerate(states, 1):
         decay = min(0.15, (1 + count) / (10 + count))
         expected = decay * expected + (1 - decay) * flat(state.params)
-    found = update_of(AVERAGED["ema"]).evaluation_params(states[-1])
+    update = update_of(AVERAGED["ema"])
+    found = update.evaluation_params(states[-1])
+    assert count_parameters(update.saved_shapes) == count_parameters((states[-1], found)), "a checkpoint holds both"
     np.testing.assert_allclose(flat(found), expected, atol=1e-6)
     assert float(np.abs(flat(states[-1].params) - expected).max()) > 1e-4
 

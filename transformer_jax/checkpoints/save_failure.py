@@ -12,10 +12,10 @@ from typing import NoReturn
 import jax
 
 from transformer_jax.array_types import PyTree
-from transformer_jax.checkpoints.format import bytes_in
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.runtime.distributed import end_at_once
-from transformer_jax.runtime.open_copies import leave_stores
+from transformer_jax.runtime.object_store import SCRATCH, scratch_folder
+from transformer_jax.runtime.open_copies import leave_stores, with_addresses
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # tensorstore's errors have no number, only the message of the system.
@@ -65,17 +65,22 @@ def ignore_abandoned_work() -> None:
 
 
 def require_free_space(workdir: Path, state: PyTree, kept: int) -> list[str]:
-    """A warning where the disk cannot hold ``kept`` checkpoints; raises ConfigError where not even the next one fits."""
+    """A warning where the disk cannot hold ``kept`` checkpoints of the arrays ``state``.
+
+    Raises ConfigError where not even the next one fits. Of a run in a store, both name the folder of its copy.
+    """
     state_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     free = shutil.disk_usage(workdir).free
+    is_copy = with_addresses(str(workdir)) != str(workdir)
+    disk = f"{scratch_folder()} ({SCRATCH})" if is_copy else workdir
     if free < state_bytes:
         raise ConfigError(
-            f"--workdir: {workdir} has {free / 1e9:.3g} GB free, and one checkpoint needs {state_bytes / 1e9:.3g} GB; make room"
+            f"--workdir: {disk} has {free / 1e9:.3g} GB free, and one checkpoint needs {state_bytes / 1e9:.3g} GB; make room"
         )
     # One more than is kept: an old checkpoint is deleted once the new one is complete.
     needed = (kept + 1) * state_bytes
-    if free + bytes_in(workdir / "checkpoints") < needed:
-        return [
-            f"{workdir} has {free / 1e9:.3g} GB free; {kept} checkpoints and one being written need {needed / 1e9:.3g} GB"
-        ]
+    # The arrays of a copy are sparse files until they are downloaded.
+    blocks = sum(file.stat().st_blocks for file in (workdir / "checkpoints").rglob("*") if file.is_file())
+    if free + 512 * blocks < needed:
+        return [f"{disk} has {free / 1e9:.3g} GB free; {kept} checkpoints and one being written need {needed / 1e9:.3g} GB"]
     return []

@@ -104,7 +104,7 @@ def run_training(
         saved = _restore(checkpoints, local, update, task, directory)
         initial = InitialState(config, update, task.tokenizers, is_resumed=saved.state is not None)
         if not saved.is_over(config) and not address_of_checkpoints(directory.checkpoints):
-            saved.notes.extend(require_free_space(directory.path, update.state_shapes, last + best))
+            saved.notes.extend(require_free_space(directory.path, update.saved_shapes, last + best))
         data = task.training_data()
         _require_same_batches(task, data, saved.number)
         LOGGER.info("%s", data.report.text)

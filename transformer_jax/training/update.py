@@ -99,6 +99,12 @@ class Update:
         parts = parts_with(config, hyperparameters)
         return make_schedule(config.optimizer.schedule, hyperparameters, config.model.d_model, parts)
 
+    @property
+    def saved_shapes(self) -> PyTree:
+        """The arrays of a checkpoint: the state, and an average of its parameters."""
+        has_average = self._config.optimizer.averaging != "none"
+        return self.state_shapes, self.state_shapes.params if has_average else ()
+
     def evaluation_params(self, state: TrainState) -> PyTree:
         """The parameters to evaluate and to save: the trained ones, or their average (``optimizer.averaging``)."""
         return state.params if self._config.optimizer.averaging == "none" else self._average(state)

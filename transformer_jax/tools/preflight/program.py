@@ -124,7 +124,7 @@ def compile_program(config: ExperimentConfig, topology: Topology, length: int = 
         flops=max(flops, needed_flops / mesh.size),
         sent=sent_along(found.collectives, list(mesh.devices.flat)),
         compile_seconds=time.perf_counter() - started,
-        host_traffic=host_traffic((state, state.params if config.optimizer.averaging != "none" else ()), state, ids),
+        host_traffic=host_traffic(update.saved_shapes, state, ids),
         **found._asdict(),
     )
 
