@@ -1,5 +1,6 @@
 """Checkpoints: what is kept, what comes back, and what a damaged one does."""
 
+import errno
 import math
 import shutil
 from contextlib import closing
@@ -8,9 +9,11 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
-from transformer_jax.checkpoints.format import CheckpointError
+from transformer_jax.checkpoints import manager
+from transformer_jax.checkpoints.format import CheckpointError, CheckpointUnread
 from transformer_jax.checkpoints.manager import Checkpoints, on_host
 from transformer_jax.checkpoints.selection import best_step, chosen_step, scored_checkpoints, steps_to_average
 from transformer_jax.config import ExperimentConfig, MeshConfig, Metric, hyperparameters_of
@@ -178,6 +181,26 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path, item)
         assert (tmp_path / "damaged-2").is_dir()
         checkpoints.save(state_at(2), {})
         checkpoints.wait()
+        assert checkpoints.steps() == [1, 2]
+
+
+@pytest.mark.parametrize("is_digested", [True, False])
+def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(tmp_path, monkeypatch, is_digested):
+    save(tmp_path / "checkpoints", {1: None, 2: None})
+
+    def fail(*arguments, **options):
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(*((ocp.CheckpointManager, "restore") if is_digested else (file_digests, "_crc")), fail)
+    problem = "checkpoint 2 cannot be read, but its files seem undamaged .*Stale file handle.*; run the same command again"
+    with closing(Checkpoints(tmp_path / "checkpoints")) as checkpoints:
+        with pytest.raises(CheckpointUnread, match=problem):
+            checkpoints.restore_newest(state_at(0))
+        monkeypatch.undo()
+        # Of several processes that could read it, all end with the one that cannot.
+        monkeypatch.setattr(manager, "all_agree", lambda here, name: False)
+        with pytest.raises(CheckpointUnread, match="checkpoint 2 cannot be read by another process; run the same command again"):
+            checkpoints.restore_newest(state_at(0))
         assert checkpoints.steps() == [1, 2]
 
 

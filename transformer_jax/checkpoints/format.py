@@ -25,6 +25,10 @@ class CheckpointMismatch(CheckpointError):
     """A checkpoint of a model with other arrays."""
 
 
+class CheckpointUnread(CheckpointError):
+    """A checkpoint that cannot be read although its files are as written: a disk, a store or memory failed."""
+
+
 class StoredCheckpoint(NamedTuple):
     """A checkpoint as files: ``score`` is the selection metric, None where it was not measured; ``is_sound`` is False where the
     score cannot be read.

@@ -20,7 +20,7 @@ import orbax.checkpoint as ocp
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.disk import DigestedFolder, DiskFolder
-from transformer_jax.checkpoints.format import CheckpointError, is_step, step_names
+from transformer_jax.checkpoints.format import CheckpointError, CheckpointUnread, is_step, step_names
 from transformer_jax.checkpoints.manager import Checkpoints, Progress, alone
 from transformer_jax.config.errors import first_line
 from transformer_jax.config.json_text import parse_json
@@ -96,13 +96,15 @@ class LocalCheckpoints:
     ) -> tuple[TrainState, Progress, list[str]]:
         """The newest state that all processes can read, here or in the run directory, and sentences about others.
 
-        Raises CheckpointError when there is none.
+        Raises CheckpointError when there is none, or one is undamaged but cannot be read now.
         """
         newest, notes = checkpoints.steps()[-1], list[str]()
         if found := self._restore_between(newest, sys.maxsize, like, is_logged, notes):
             return *found, notes
         try:
             state, progress, damaged = checkpoints.restore_newest(like)
+        except CheckpointUnread:
+            raise
         except CheckpointError:
             if found := self._restore_between(-1, newest, like, is_logged, notes):
                 return *found, notes

@@ -5,7 +5,7 @@ import math
 import operator
 import sys
 from collections.abc import Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -22,9 +22,9 @@ from transformer_jax.checkpoints.broadcast import UNREAD, broadcast, read_once, 
 from transformer_jax.checkpoints.buckets import BucketFolder
 from transformer_jax.checkpoints.disk import DiskFolder
 from transformer_jax.checkpoints.folder import CheckpointFolder
-from transformer_jax.checkpoints.format import CheckpointError, CheckpointMismatch
+from transformer_jax.checkpoints.format import CheckpointError, CheckpointMismatch, CheckpointUnread
 from transformer_jax.checkpoints.save_failure import SaveFailed, end_after_failed_save, ignore_abandoned_work
-from transformer_jax.config import ExperimentConfig, Metric
+from transformer_jax.config import DataError, ExperimentConfig, Metric
 from transformer_jax.config.errors import first_line
 from transformer_jax.runtime.distributed import (
     all_agree,
@@ -193,21 +193,26 @@ class Checkpoints:
         """The newest checkpoint that can be read, and a sentence about each newer one that could not.
 
         Unreadable ones are moved beside the checkpoints once an older one was read; nothing is deleted. Raises CheckpointError,
-        and moves nothing, when none can be read: then the cause is likely another one.
+        and moves nothing, when none can be read: then the cause is likely another one; and CheckpointUnread when a process
+        cannot read one whose files are as written.
         """
         damaged: dict[int, str] = {}
         steps, part = self.steps(), Part(jax.process_index(), jax.process_count())
         # A manager of this process alone: in a shared one, the others would wait for a process that cannot read.
         with closing(Checkpoints(self._given, read_only=True)) as reader:
             for step in reversed(steps):
-                problem = ""
+                problem: CheckpointError | None = None
                 try:
                     state, progress = reader.restore(step, read_once(like), part)
                 except CheckpointError as error:
-                    problem = str(error)
+                    problem = error
                 if all_agree(not problem, "checkpoint"):
                     break
-                damaged[step] = problem or f"checkpoint {step} cannot be read by another process"
+                by_another = f"checkpoint {step} cannot be read by another process"
+                is_unread = isinstance(problem, CheckpointUnread)
+                if not all_agree(not is_unread, "checkpoint"):
+                    raise problem if problem and is_unread else CheckpointUnread(f"{by_another}; run the same command again")
+                damaged[step] = str(problem or by_another)
         if len(damaged) < len(steps):
             complaints = [f"{problem}; moved to {self._set_aside(number)}" for number, problem in damaged.items()]
             return broadcast(state, like), progress, self._complaints + complaints
@@ -248,10 +253,10 @@ class Checkpoints:
             problem = problem or CheckpointError(f"checkpoint {step} cannot be read by another process")
         if problem:
             # Another checkpoint of the run has the same arrays.
-            is_damage = not isinstance(problem, CheckpointMismatch)
+            is_damage = not isinstance(problem, CheckpointMismatch | CheckpointUnread)
             others = [each for each in self._manager.all_steps() if is_damage and 0 < each != step]
             remedy = f"; use --checkpoint={max(others)}" if others else ""
-            raise CheckpointError(f"{self._folder.path}: {problem}{remedy}") from problem
+            raise type(problem)(f"{self._folder.path}: {problem}{remedy}") from problem
         return broadcast(params, like)
 
     def restore_average(self, steps: Sequence[int], like: PyTree) -> PyTree:
@@ -264,20 +269,35 @@ class Checkpoints:
     def _read(self, step: int, items: ocp.args.Composite, part: Part = WHOLE) -> Any:
         """Items of a checkpoint; raises CheckpointError where one of its files changed since it was written."""
         names = list(items.keys())
-        self._folder.require_undamaged(step, names, part)
         try:
+            self._folder.require_undamaged(step, names, part)
             restored = self._manager.restore(step, args=items)
+        except CheckpointError:
+            raise
         # A damaged file can raise anything: Orbax, tensorstore and json have different errors.
         except Exception as error:
-            if differing := self._differing_names(step, items):
-                remedy = "train again, or use the version and settings that wrote it"
-                raise CheckpointMismatch(f"checkpoint {step} does not fit the model ({differing}); {remedy}") from error
-            reason = first_line(error)
+            differing, reason = "", first_line(error)
+            with suppress(OSError, DataError):
+                differing = self._differing_names(step, items)
+            remedy = "use the version and settings that wrote it"
+            if differing:
+                problem = f"does not fit the model ({differing}); train again, or {remedy}"
+                raise CheckpointMismatch(f"checkpoint {step} {problem}") from error
+            if self._seems_undamaged(step, names):
+                problem = f"cannot be read, but its files seem undamaged ({reason}); run the same command again, or {remedy}"
+                raise CheckpointUnread(f"checkpoint {step} {problem}") from error
             raise CheckpointError(f"checkpoint {step} is damaged or does not fit the model ({reason})") from error
         if "params" in names and not self._folder.has_digests(step):
             _warn_unprotected(self._folder.path)
             require_finite(step, restored["params"])
         return restored
+
+    def _seems_undamaged(self, step: int, names: list[str]) -> bool:
+        """Whether a checkpoint has digests, and no file differs from them; also where they cannot be compared now."""
+        try:
+            return self._folder.has_digests(step) and not self._folder.changed(step, names, WHOLE)
+        except (OSError, DataError):
+            return True
 
     def _differing_names(self, step: int, items: ocp.args.Composite) -> str:
         """Parameters that only the checkpoint has, or only the model."""
