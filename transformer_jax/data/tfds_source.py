@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,10 +11,11 @@ from types import ModuleType
 from typing import Any
 
 from transformer_jax.config import DataError
-from transformer_jax.config.checks import absolute_path
+from transformer_jax.config.checks import absolute_path, is_address
 from transformer_jax.data.sentence_pairs import SentencePair, did_you_mean, digest, require_split
 from transformer_jax.data.tensorflow_runtime import start_tensorflow
 from transformer_jax.data.text_files import check_sentence, hash_file
+from transformer_jax.runtime.atomic_files import waiting_for_lock
 
 _EXAMPLES_AT_ONCE = 1024
 RawPair = tuple[bytes, bytes]
@@ -25,7 +27,8 @@ class TfdsCorpus:
 
     ``name``: an argument of ``tfds.builder``, or a data set prepared in ``directory``, whose code may be missing.
     ``directory``: ``data_dir`` of tfds, or the folder of one prepared version; empty: the default of tfds. A missing data set
-    is downloaded and prepared if ``may_download``. A ``split`` may be a slice such as ``train[:90%]``.
+    is downloaded and prepared if ``may_download``; of several processes one does that. A ``split`` may be a slice such as
+    ``train[:90%]``.
 
     Examples keep their stored order. A line break inside a sentence becomes a space. Examples with several languages
     (``TranslationVariableLanguages``) are skipped if they lack one of the two. Raises DataError, with the choices, on an
@@ -73,13 +76,20 @@ class TfdsCorpus:
             if not self.may_download:
                 problem = f"is not in {builder.data_dir}; --config.data.download=true allows it"
                 raise DataError(f"data set {self.name}: {problem}")
-            try:
-                builder.download_and_prepare()
-            except Exception as error:
-                # Code of the data set raises anything: no network, a moved file, a missing package.
-                problem = f"downloading and preparing it into {builder.data_dir} failed"
-                raise DataError(f"data set {self.name}: {problem}: {type(error).__name__}: {error}") from error
+            with nullcontext() if is_address(builder.data_dir) else waiting_for_lock(Path(f"{builder.data_dir}.lock")):
+                # The process that held the lock may have prepared it.
+                builder = _find_builder(self.name, self.directory)
+                if not builder.info.splits:
+                    self._prepare(builder)
         return builder
+
+    def _prepare(self, builder: Any) -> None:
+        try:
+            builder.download_and_prepare()
+        except Exception as error:
+            # Code of the data set raises anything: no network, a moved file, a missing package.
+            problem = f"downloading and preparing it into {builder.data_dir} failed"
+            raise DataError(f"data set {self.name}: {problem}: {type(error).__name__}: {error}") from error
 
     def _require_split(self, split: str) -> None:
         splits = sorted(self._builder.info.splits)
@@ -159,7 +169,8 @@ def _read_fixed(dataset: Any, key: str, source_language: str, target_language: s
 
 
 def _read_variable(dataset: Any, key: str, source_language: str, target_language: str) -> Iterator[RawPair]:
-    for example in dataset.map(lambda example: example[key]).prefetch(_EXAMPLES_AT_ONCE).as_numpy_iterator():
+    examples = dataset.map(lambda example: example[key]) if key else dataset
+    for example in examples.prefetch(_EXAMPLES_AT_ONCE).as_numpy_iterator():
         languages = [language.decode() for language in example["language"].tolist()]
         if source_language in languages and target_language in languages:
             texts = example["translation"].tolist()
