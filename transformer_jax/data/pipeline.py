@@ -1,9 +1,10 @@
 """Training batches, read ahead while the device computes: by tf.data, or by threads where nothing else needs TensorFlow."""
 
 import itertools
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 
 import jax
@@ -72,14 +73,17 @@ def fetched_batches(
 
 
 def _by_threads(reads: Iterator[Callable[[], PyTree]], prefetch: int) -> Iterator[PyTree]:
-    pool, coming = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="batches"), deque[Future[PyTree]]()
-    try:
-        # Few at first: the first update waits for no other.
-        for ahead in itertools.chain(range(1, prefetch), itertools.repeat(prefetch)):
-            coming.extend(map(pool.submit, itertools.islice(reads, ahead - len(coming))))
-            yield coming.popleft().result()
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    coming, readers = deque[Future[PyTree]](), threading.Semaphore(READER_THREADS)
+
+    def read_in_turn(read: Callable[[], PyTree]) -> PyTree:
+        with readers:
+            return read()
+
+    # Few at first: the first update waits for no other.
+    for ahead in itertools.chain(range(1, prefetch), itertools.repeat(prefetch)):
+        # Not a pool, whose threads the end of the process waits for: a store may never answer.
+        coming.extend(future_of(read_in_turn, read) for read in itertools.islice(reads, ahead - len(coming)))
+        yield coming.popleft().result()
 
 
 def _read_ahead(read: Callable[[int], PyTree], start_update: int, prefetch: int) -> Iterator[PyTree]:
