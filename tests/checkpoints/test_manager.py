@@ -192,14 +192,16 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(tmp_path,
         raise OSError(errno.ESTALE, "Stale file handle")
 
     monkeypatch.setattr(*((ocp.CheckpointManager, "restore") if is_digested else (file_digests, "_crc")), fail)
-    problem = "checkpoint 2 cannot be read, but its files seem undamaged .*Stale file handle.*; run the same command again"
+    problem = (
+        "checkpoint 2 cannot be read, but its files seem undamaged .*Stale file handle.*; run the same command again"
+    )
     with closing(Checkpoints(tmp_path / "checkpoints")) as checkpoints:
         with pytest.raises(CheckpointUnread, match=problem):
             checkpoints.restore_newest(state_at(0))
         monkeypatch.undo()
         # Of several processes that could read it, all end with the one that cannot.
         monkeypatch.setattr(manager, "all_agree", lambda here, name: False)
-        with pytest.raises(CheckpointUnread, match="checkpoint 2 cannot be read by another process; run the same command again"):
+        with pytest.raises(CheckpointUnread, match="cannot be read by another process; run the same command again"):
             checkpoints.restore_newest(state_at(0))
         assert checkpoints.steps() == [1, 2]
 

@@ -98,7 +98,9 @@ def test_without_permission_nothing_is_downloaded(tmp_path):
 
 
 def test_of_several_processes_one_prepares_the_data_set(tfds, tmp_path, monkeypatch):
-    builder = make_builder(tfds, "OnceTranslate", tfds.features.Translation(["en", "de"]), {"train": [{"en": "a", "de": "A"}]})
+    builder = make_builder(
+        tfds, "OnceTranslate", tfds.features.Translation(["en", "de"]), {"train": [{"en": "a", "de": "A"}]}
+    )
     waited = []
 
     @contextmanager

@@ -251,7 +251,9 @@ def test_a_time_limit_of_the_environment_is_a_number_of_seconds(monkeypatch, cap
     monkeypatch.setenv("TRANSFORMER_JAX_SECONDS_TO_WAIT", text)
     monkeypatch.setattr(__main__, "run_command", lambda arguments: run_path(*arguments)["SECONDS_TO_WAIT"])
     assert main([distributed.__file__]) == (seconds or 2)
-    problem = f"transformer-jax: TRANSFORMER_JAX_SECONDS_TO_WAIT: '{text}' is not a number of seconds above 0, such as 1800"
+    problem = (
+        f"transformer-jax: TRANSFORMER_JAX_SECONDS_TO_WAIT: '{text}' is not a number of seconds above 0, such as 1800"
+    )
     assert capfd.readouterr().err == ("" if seconds else f"{problem}\n")
 
 

@@ -209,9 +209,9 @@ class Checkpoints:
                 if all_agree(not problem, "checkpoint"):
                     break
                 by_another = f"checkpoint {step} cannot be read by another process"
-                is_unread = isinstance(problem, CheckpointUnread)
-                if not all_agree(not is_unread, "checkpoint"):
-                    raise problem if problem and is_unread else CheckpointUnread(f"{by_another}; run the same command again")
+                unread = problem if isinstance(problem, CheckpointUnread) else None
+                if not all_agree(not unread, "checkpoint"):
+                    raise unread or CheckpointUnread(f"{by_another}; run the same command again")
                 damaged[step] = str(problem or by_another)
         if len(damaged) < len(steps):
             complaints = [f"{problem}; moved to {self._set_aside(number)}" for number, problem in damaged.items()]
@@ -279,12 +279,14 @@ class Checkpoints:
             differing, reason = "", first_line(error)
             with suppress(OSError, DataError):
                 differing = self._differing_names(step, items)
-            remedy = "use the version and settings that wrote it"
+            remedy = "or use the version and settings that wrote it"
             if differing:
-                problem = f"does not fit the model ({differing}); train again, or {remedy}"
+                problem = f"does not fit the model ({differing}); train again, {remedy}"
                 raise CheckpointMismatch(f"checkpoint {step} {problem}") from error
             if self._seems_undamaged(step, names):
-                problem = f"cannot be read, but its files seem undamaged ({reason}); run the same command again, or {remedy}"
+                problem = (
+                    f"cannot be read, but its files seem undamaged ({reason}); run the same command again, {remedy}"
+                )
                 raise CheckpointUnread(f"checkpoint {step} {problem}") from error
             raise CheckpointError(f"checkpoint {step} is damaged or does not fit the model ({reason})") from error
         if "params" in names and not self._folder.has_digests(step):

@@ -82,5 +82,7 @@ def require_free_space(workdir: Path, state: PyTree, kept: int) -> list[str]:
     # The arrays of a copy are sparse files until they are downloaded.
     blocks = sum(file.stat().st_blocks for file in (workdir / "checkpoints").rglob("*") if file.is_file())
     if free + 512 * blocks < needed:
-        return [f"{disk} has {free / 1e9:.3g} GB free; {kept} checkpoints and one being written need {needed / 1e9:.3g} GB"]
+        return [
+            f"{disk} has {free / 1e9:.3g} GB free; {kept} checkpoints and one being written need {needed / 1e9:.3g} GB"
+        ]
     return []

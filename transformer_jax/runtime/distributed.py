@@ -25,7 +25,6 @@ from jax._src.distributed import global_state as distributed_state
 from transformer_jax.config import ConfigError, DataError
 
 
-
 def _seconds(name: str, default: int) -> int:
     """The number in a variable of the environment; raises ConfigError where it has none above 0."""
     text = os.environ.get(name) or str(default)
