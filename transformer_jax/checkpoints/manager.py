@@ -36,6 +36,7 @@ from transformer_jax.runtime.distributed import (
     say,
 )
 from transformer_jax.runtime.file_digests import WHOLE, Part
+from transformer_jax.runtime.object_store import StoreError
 from transformer_jax.runtime.open_copies import address_of_checkpoints
 from transformer_jax.training.state import TrainState
 
@@ -272,7 +273,7 @@ class Checkpoints:
         try:
             self._folder.require_undamaged(step, names, part)
             restored = self._manager.restore(step, args=items)
-        except CheckpointError:
+        except (CheckpointError, StoreError):
             raise
         # A damaged file can raise anything: Orbax, tensorstore and json have different errors.
         except Exception as error:
