@@ -280,15 +280,12 @@ class Checkpoints:
             differing, reason = "", first_line(error)
             with suppress(OSError, DataError):
                 differing = self._differing_names(step, items)
-            remedy = "or use the version and settings that wrote it"
             if differing:
-                problem = f"does not fit the model ({differing}); train again, {remedy}"
-                raise CheckpointMismatch(f"checkpoint {step} {problem}") from error
+                remedy = "train again, or use the version and settings that wrote it"
+                raise CheckpointMismatch(f"checkpoint {step} does not fit the model ({differing}); {remedy}") from error
             if self._seems_undamaged(step, names):
-                problem = (
-                    f"cannot be read, but its files seem undamaged ({reason}); run the same command again, {remedy}"
-                )
-                raise CheckpointUnread(f"checkpoint {step} {problem}") from error
+                problem = f"cannot be read, but its files seem undamaged ({reason}); run the same command again"
+                raise CheckpointUnread(f"checkpoint {step} {problem}, or remove it to use an earlier one") from error
             raise CheckpointError(f"checkpoint {step} is damaged or does not fit the model ({reason})") from error
         if "params" in names and not self._folder.has_digests(step):
             _warn_unprotected(self._folder.path)
