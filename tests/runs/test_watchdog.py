@@ -4,7 +4,8 @@ import time
 from unittest.mock import MagicMock
 
 from transformer_jax.runs.goodput import Clock
-from transformer_jax.runs.hooks import HANGING, hooks_of, watchdog
+from transformer_jax.runs.hooks import hooks_of, watchdog
+from transformer_jax.runtime.distributed import STATUS_TO_RESTART
 
 
 def clock_after(updates: int) -> Clock:
@@ -24,7 +25,7 @@ def ends_of(clock: Clock, tmp_path, factor: float = 2.0, seconds: float = 0.6) -
 
 
 def test_an_update_that_hangs_ends_the_process_with_the_stacks(tmp_path, capfd):
-    assert ends_of(clock_after(5), tmp_path) == [HANGING]
+    assert ends_of(clock_after(5), tmp_path) == [STATUS_TO_RESTART]
     assert "test_watchdog.py" in (tmp_path / "hang.txt").read_text()
     said = capfd.readouterr().err
     # Other processes than the first have no hang.txt in the run.

@@ -20,7 +20,7 @@ from transformer_jax.runs.goodput import TRAINING, Clock
 from transformer_jax.runs.progress import LOGGER
 from transformer_jax.runs.run import Hook, TrainingDiverged, TrainingRun
 from transformer_jax.runtime.background import in_background
-from transformer_jax.runtime.distributed import is_first
+from transformer_jax.runtime.distributed import STATUS_TO_RESTART, is_first
 from transformer_jax.runtime.hardware import host_usage
 from transformer_jax.runtime.preemption import CutShort
 from transformer_jax.tasks.task import Evaluation
@@ -37,8 +37,6 @@ DRY_RUN_EXAMPLES = 32
 TOLERANCE = 0.03
 # With budget_policy=stretch the estimate is logged again when it has changed by more than this share.
 LOGGED_CHANGE = 0.1
-# EX_TEMPFAIL of sysexits.h: a scheduler starts the process again, and the run resumes.
-HANGING = 75
 MIN_SECONDS_OF_HANG = 60.0
 
 
@@ -368,7 +366,7 @@ def watchdog(
                 with suppress(OSError):
                     # Only process 0 has a file that outlives its host.
                     faulthandler.dump_traceback(2, all_threads=True)
-                end(HANGING)
+                end(STATUS_TO_RESTART)
                 return
 
     if not factor:

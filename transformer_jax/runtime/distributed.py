@@ -45,8 +45,8 @@ Json = TypeVar("Json")
 Made = TypeVar("Made")
 _EXCHANGES = itertools.count()
 """Numbers the exchanges of values, which all processes make in the same order."""
-# EX_TEMPFAIL of sysexits.h: a scheduler starts the process again, and the run resumes.
-LOST_ANOTHER = 75
+# 75 of sysexits.h: a scheduler starts the process again, and the run resumes.
+STATUS_TO_RESTART = os.EX_TEMPFAIL
 BY_HAND = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
 
@@ -101,7 +101,7 @@ def explain_aborts(message: str) -> None:
 
     def print_and_end(number: int) -> None:
         os.write(2, line)
-        os._exit(LOST_ANOTHER)
+        os._exit(STATUS_TO_RESTART)
 
     handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(print_and_end)
     # Keeps the handler alive.
@@ -136,7 +136,7 @@ def is_of_another(error: BaseException) -> bool:
 def end_with_another(error: BaseException) -> NoReturn:
     """Ends this process, with one line and status 75."""
     print(_lost_another(str(error)), file=sys.stderr)
-    end_at_once(LOST_ANOTHER)
+    end_at_once(STATUS_TO_RESTART)
 
 
 def end_at_once(status: int) -> NoReturn:
