@@ -62,6 +62,8 @@ def test_each_side_has_the_pieces_of_its_own_tokenizer(tmp_path):
     file = str(write_vectors(tmp_path / "v.npz", table("dog", "Hund", "ein")))
     tokenizers = TokenizerPair(WordTokenizer([" a", " dog"]), WordTokenizer([" ein", " Hund", " x"]))
     shapes = {name: {"table": np.zeros((9, 16))} for name in ("source_embedding", "target_embedding", "projection")}
+    # As of an output layer with a bias.
+    shapes["projection"] |= {"embedding": {"table": np.zeros((9, 16))}}
     found = find_initial_embeddings(file, shapes, tokenizers).tables
     assert {name: rows.ids.tolist() for name, rows in found.items()} == {
         "source_embedding/table": [5],

@@ -13,7 +13,7 @@ from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, Float, Int, PyTr
 from transformer_jax.config import ConfigError
 from transformer_jax.config.plugins import registered
 from transformer_jax.data.tokenizers import TokenizerPair
-from transformer_jax.training.parameters import named_leaves
+from transformer_jax.training.parameters import OUTPUT_MATRIX, named_leaves
 from transformer_jax.training.sharding import path_of
 
 EMBEDDING_TABLE = re.compile(r"(^|/)(\w*embedding)/table$")
@@ -78,7 +78,7 @@ def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) 
     tables = {}
     for name, leaf in named_leaves(like).items():
         match = EMBEDDING_TABLE.search(name)
-        if match is None:
+        if match is None or OUTPUT_MATRIX.fullmatch(name):
             continue
         if leaf.shape[1] != vectors.dimension:
             raise ConfigError(
