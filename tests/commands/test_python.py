@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import re
 from html import unescape
 from types import SimpleNamespace
@@ -72,7 +73,9 @@ def test_notebooks_show_results_as_html_with_every_text_escaped(trained):
     script = "<script>alert('a')</script>"
     attention = trained.attention(f"a {script}", "b a")
     scores = TokenScores([script, "b"], [-0.5, -0.25])
+    assert TokenScores(["a"], [-1e6]).perplexity == math.inf
     evaluation = trained.evaluate("validation", limit=2)
+    assert evaluation.rows()[0] == ("split", "validation", "the first 2 sentences")
     shown = [each._repr_html_() for each in (attention, attention[0], scores, evaluation, trained, trained.config)]
     assert [each for each in shown if "<script" in each] == []
     assert "-0.750" in shown[2] and "BLEU" in shown[3] and str(trained.path) in shown[4] and "model.d_model" in shown[5]

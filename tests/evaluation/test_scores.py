@@ -7,7 +7,7 @@ from transformer_jax.config import ConfigError, DataError, from_dict
 from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.languages import base_language, is_installed
 from transformer_jax.config.plugins import load_plugin, register
-from transformer_jax.evaluation.scores import perplexity, score_translations, with_split_compounds
+from transformer_jax.evaluation.scores import score_translations, with_split_compounds
 from transformer_jax.evaluation.text_table import text_table
 
 LINES = ["Das ist ein Haus.", "Ein Mädchen klettert in ein Spielhaus aus Holz.", "Zwei Männer gehen nach Hause."]
@@ -116,14 +116,6 @@ def test_wrong_input_is_named():
     ):
         with pytest.raises(DataError, match=problem):
             score_translations(hypotheses, references)
-
-
-def test_perplexity_is_the_exponential_of_the_mean():
-    assert perplexity(10 * math.log(7), 10) == pytest.approx(7)
-    assert perplexity(0.0, 3) == 1
-    assert perplexity(1e6, 1) == math.inf
-    with pytest.raises(ValueError, match="0 tokens"):
-        perplexity(1.0, 0)
 
 
 def test_a_metric_of_a_plugin_is_scored_and_selects():

@@ -10,6 +10,7 @@ from run_settings import tiny_config
 from run_steps import train
 
 from transformer_jax.data.pair_encoding import joined
+from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.data.token_store import unigram_entropy
 from transformer_jax.runs.learning_signs import LearningSigns, signs_of
 from transformer_jax.runs.run_directory import RunDirectory
@@ -66,6 +67,8 @@ def test_a_metric_that_stays_zero_and_a_gradient_that_explodes(cache):
     zeros = [{"step": step, "validation/bleu": 0.0} for step in (4, 8, 12)]
     assert "BLEU is 0.00 for 3 validations" in signs(zeros, config)[0]
     assert not signs([*zeros[:2], {"step": 12, "validation/bleu": 0.3}], config)
+    negative = [{**each, "validation/bleu": -0.9 / each["step"]} for each in zeros]
+    assert not signs(negative, config)
     norms = [{"step": step, "train/gradient_norm": 1.5**step} for step in range(1, 25)]
     assert "times optimizer.clip_norm" in signs(norms, clipped)[0]
     assert not signs(norms, config), "only where the gradient is clipped"
@@ -91,7 +94,13 @@ def test_the_loss_of_guessing_is_the_entropy_of_the_frequencies():
 
 
 def test_equal_sources_may_have_equal_outputs_and_empty_ones_do_not_count():
-    assert distinct_share(["a", "a", "b", "c"], ["x", "x", "y", " "]) == pytest.approx(2 / 3)
+    pairs = [SentencePair(source, target) for source, target in zip("aabc", "xxyz", strict=True)]
+    assert distinct_share(pairs, ["x", "x", "y", " "]) == pytest.approx(2 / 3)
+
+
+def test_a_perfect_model_of_few_targets_has_all_the_outputs_that_there_can_be():
+    labels = [SentencePair(str(number), "yes" if number % 2 else "no") for number in range(50)]
+    assert distinct_share(labels, [pair.target for pair in labels]) == 1
 
 
 def test_the_batch_of_the_entropy_stays_within_the_positions_of_the_model():

@@ -1,12 +1,14 @@
 """Label-smoothed cross entropy as sums."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
 
-from transformer_jax.training.losses import label_smoothed_cross_entropy
+from transformer_jax.training.losses import label_smoothed_cross_entropy, perplexity
 
 LOGITS = jax.random.normal(jax.random.key(0), (2, 3, 7))
 LABELS = jnp.array([[1, 2, 0], [6, 5, 4]])
@@ -62,3 +64,11 @@ def test_padded_columns_have_a_finite_gradient_where_all_logits_are_small():
 def test_extreme_logits_stay_finite():
     sums = label_smoothed_cross_entropy(LOGITS * 1e4, LABELS, WEIGHTS, 0.1)
     assert all(np.isfinite(value) for value in sums[:4])
+
+
+def test_perplexity_is_the_exponential_of_the_mean():
+    assert perplexity(10 * math.log(7), 10) == pytest.approx(7)
+    assert perplexity(0.0, 3) == 1
+    assert perplexity(1e6, 1) == math.inf
+    with pytest.raises(ValueError, match="0 tokens"):
+        perplexity(1.0, 0)

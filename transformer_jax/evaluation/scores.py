@@ -1,6 +1,5 @@
 """BLEU in five variants, chrF and TER of translations, each with its sacreBLEU signature, and the report of a split."""
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -174,19 +173,6 @@ OF_MOSES = {"bleu_compounds": with_split_compounds, "bleu_moses": with_normal_pu
 """Scores of tokens of Moses."""
 
 
-def perplexity(nll_sum: float, token_count: int | float) -> float:
-    """``exp(nll_sum / token_count)``; nats, without label smoothing, EOS counts as a token; ``inf`` on overflow.
-
-    It depends on the vocabulary: compare only runs with the same tokenizer. Raises ValueError when there are no tokens.
-    """
-    if token_count <= 0:
-        raise ValueError(f"perplexity of {token_count} tokens is not defined")
-    try:
-        return math.exp(nll_sum / token_count)
-    except OverflowError:
-        return math.inf
-
-
 @dataclass(frozen=True)
 class EvaluationReport:
     """Scores of one split, and how it was decoded.
@@ -232,7 +218,6 @@ class EvaluationReport:
         search += f", search {by.search}" if by.search != "beam" else ""
         how = f"generated, {search}, at most source + {by.max_extra_tokens}, {self.compute_dtype}"
         return [
-            ("split", self.split, f"{self.num_sentences:,} sentences, none left out"),
             *self.scores.rows(),
             ("loss", f"{self.loss:.4f}", "nats per target token, no label smoothing"),
             ("perplexity", f"{self.perplexity:.3f}", "per target token"),

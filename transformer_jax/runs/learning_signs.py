@@ -108,7 +108,7 @@ class LearningSigns:
 
     def _zero_metric(self) -> str:
         selection = self._config.selection
-        if selection.direction == "minimize" or len(self._scores) < ZEROS or max(self._scores) > ZERO:
+        if selection.direction == "minimize" or len(self._scores) < ZEROS or max(map(abs, self._scores)) > ZERO:
             return ""
         return (
             f"validation {selection.label} is {selection.text(self._scores[-1])} for {ZEROS} validations, and selects "

@@ -1,6 +1,5 @@
 """Results of a trained model for given text: log-probabilities of its tokens, and attention weights by kind."""
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from transformer_jax.models.inspection import ATTENTION_KINDS, attention_maps, l
 from transformer_jax.models.interface import Module
 from transformer_jax.notebook import table
 from transformer_jax.sequence_types import Tokens
+from transformer_jax.training.losses import perplexity
 
 READING_TOKENS = 1024
 """Positions of a batch whose logits are in memory at once; a longer text is a batch of its own."""
@@ -33,7 +33,7 @@ class TokenScores(NamedTuple):
     @property
     def perplexity(self) -> float:
         """Per token: exp(-log-probability / number of tokens)."""
-        return math.exp(-self.log_prob / len(self.log_probs))
+        return perplexity(-self.log_prob, len(self.log_probs))
 
     def _repr_html_(self) -> str:
         rows = [(piece, f"{log_prob:.3f}") for piece, log_prob in zip(self.pieces, self.log_probs, strict=True)]

@@ -1,5 +1,6 @@
 """Losses as sums, to be divided once, at the very end."""
 
+import math
 import operator
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -52,6 +53,19 @@ class LossSums(NamedTuple):
     def with_term(self, name: str, value: Array) -> "LossSums":
         """The sums with a loss term, which is added to the loss and to what is reported under ``name``."""
         return self._replace(loss=self.loss + value, extras={**self.extras, name: self.extras.get(name, 0.0) + value})
+
+
+def perplexity(nll_sum: float, token_count: int | float) -> float:
+    """``exp(nll_sum / token_count)``; nats, without label smoothing, EOS counts as a token; ``inf`` on overflow.
+
+    It depends on the vocabulary: compare only runs with the same tokenizer. Raises ValueError when there are no tokens.
+    """
+    if token_count <= 0:
+        raise ValueError(f"perplexity of {token_count} tokens is not defined")
+    try:
+        return math.exp(nll_sum / token_count)
+    except OverflowError:
+        return math.inf
 
 
 LossFunction = Callable[[PyTree, PyTree, Array, PyTree], LossSums]

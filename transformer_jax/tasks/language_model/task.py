@@ -31,7 +31,6 @@ from transformer_jax.data.text_rows import (
 from transformer_jax.data.token_store import DocumentStore, unigram_entropy
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair, train_text_tokenizer
 from transformer_jax.decoding.source_batches import source_batches
-from transformer_jax.evaluation.scores import perplexity
 from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.models.devices import devices_of
 from transformer_jax.models.interface import Module, activations, call
@@ -42,7 +41,7 @@ from transformer_jax.tasks.text_task import TextTask
 from transformer_jax.tasks.texts import READING_TOKENS, TextAttention, TokenScores, token_log_probs, weights_by_kind
 from transformer_jax.tasks.training_loss import Objective
 from transformer_jax.training.corruptions import corrupted
-from transformer_jax.training.losses import LossSums
+from transformer_jax.training.losses import LossSums, perplexity
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
 
 # First training documents in which signs of files from Windows are looked for.

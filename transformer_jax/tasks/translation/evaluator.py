@@ -18,7 +18,7 @@ from transformer_jax.data.batches import SCORING_TOKENS, scoring_batches, token_
 from transformer_jax.data.mixture import parts_of, ranges_of
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, digest_of
 from transformer_jax.data.token_store import TokenStore, open_token_store
-from transformer_jax.evaluation.scores import LABELS, EvaluationReport, Scores, perplexity, score_translations
+from transformer_jax.evaluation.scores import LABELS, EvaluationReport, Scores, score_translations
 from transformer_jax.models.inspection import attention_maps, layers_by_kind
 from transformer_jax.models.interface import Module
 from transformer_jax.notebook import table
@@ -27,7 +27,7 @@ from transformer_jax.runtime.hardware import few_shapes_on
 from transformer_jax.sequence_types import Batch
 from transformer_jax.tasks.translation.objective import EnsembleObjective, TranslationObjective
 from transformer_jax.tasks.translation.translator import Translation, Translator, require_translatable
-from transformer_jax.training.losses import LossSums
+from transformer_jax.training.losses import LossSums, perplexity
 from transformer_jax.training.sharding import put_rows, replicated, row_groups
 
 # Number of pairs for the entropy of cross attention, and widths of their batch.
@@ -40,7 +40,7 @@ class TranslationEvaluation(NamedTuple):
 
     ``references``: one or several lists, only for text that is not a split of the data; saved with the scores and sources.
     ``diagnostics``: measurements of whether the model uses its source, for the log. ``corpora``: scores and loss by
-    corpus of a mixture.
+    corpus of a mixture. ``is_limited``: the pairs are only the first of the split.
     """
 
     report: EvaluationReport
@@ -49,6 +49,7 @@ class TranslationEvaluation(NamedTuple):
     references: Sequence[Sequence[str]] = ()
     diagnostics: Mapping[str, float] = {}
     corpora: Mapping[str, Scores] = {}
+    is_limited: bool = False
 
     @property
     def split(self) -> str:
@@ -79,7 +80,9 @@ class TranslationEvaluation(NamedTuple):
             for corpus, found in self.corpora.items()
             for name, value in found.values.items()
         ]
-        return [*self.report.rows(), *corpora]
+        sentences = f"{self.report.num_sentences:,} sentences"
+        sentences = f"the first {sentences}" if self.is_limited else f"{sentences}, none left out"
+        return [("split", self.split, sentences), *self.report.rows(), *corpora]
 
     def _repr_html_(self) -> str:
         return table(self.rows())
@@ -138,6 +141,7 @@ class Evaluator:
         pairs = [pair for part in parts.values() for pair in part]
         references = [pair.target for pair in pairs]
         found = self.translated(params, name, pairs, references, float(total.nll), float(total.tokens))
+        found = found._replace(is_limited=limit > 0)
         if "" in sums:
             return found
         corpora, outputs = {}, iter(found.outputs)
@@ -249,10 +253,11 @@ class Evaluator:
 
 
 def sharpest_entropy(model: Module, params: PyTree, batch: Batch) -> Float[Array, ""] | None:
-    """The lowest entropy of a head of cross attention, as a share of ln n, the entropy of uniform weights over n tokens.
+    """For each head of cross attention, the entropy of its weights divided by ln n (uniform weights over n tokens), averaged
+    over target tokens; returns the lowest.
 
-    A mean over the target tokens of ``batch``, of weights before dropout. Near 1, every head of every layer is uniform. None
-    for a model without cross attention.
+    The weights are those before dropout. Near 1, every head of every layer is uniform. None for a model without cross
+    attention.
     """
     layers = layers_by_kind(attention_maps(model, params, *batch)).get("cross")
     if layers is None:
@@ -292,7 +297,8 @@ def first_pairs(store: TokenStore, row_multiple: int, longest: int | None = None
     )
 
 
-def distinct_share(sources: Sequence[str], outputs: Sequence[str]) -> float:
-    """The number of distinct nonempty outputs divided by the number of distinct sources."""
-    different = dict(zip(sources, outputs, strict=True))
-    return len({output for output in different.values() if output.strip()}) / max(len(different), 1)
+def distinct_share(pairs: Sequence[SentencePair], outputs: Sequence[str]) -> float:
+    """The number of distinct nonempty outputs divided by that of distinct sources, or of distinct targets if there are fewer."""
+    different = {pair.source: output for pair, output in zip(pairs, outputs, strict=True)}
+    expected = min(len(different), len({pair.target for pair in pairs}))
+    return len({output for output in different.values() if output.strip()}) / max(expected, 1)

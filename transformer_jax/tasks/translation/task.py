@@ -239,7 +239,7 @@ class TranslationTask(Task):
         split.
         """
         found = self.validator.evaluate(params, split, limit=limit)
-        diagnostics = {"distinct_outputs": distinct_share([pair.source for pair in found.pairs], found.outputs)}
+        diagnostics = {"distinct_outputs": distinct_share(found.pairs, found.outputs)}
         evaluated, longest = self.validator.store(found.split), self.objective.longest_sequence
         batch = first_pairs(evaluated, row_groups(self.mesh), longest)
         entropy = None if batch is None else self._entropy(params, put_rows(batch, self.mesh))

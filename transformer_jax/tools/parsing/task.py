@@ -88,7 +88,6 @@ class ParsingReport(NamedTuple):
         form = "only trees over the words" if self.decoding.constrained else "any symbols"
         repairs = ", ".join(f"{count} {name}" for name, count in self.repairs.items())
         return [
-            ("split", self.split, f"{self.num_sentences:,} sentences, none left out"),
             ("F1", f"{self.scores.f1:.2f}", RULES),
             ("precision", f"{self.scores.precision:.2f}", "labelled brackets"),
             ("recall", f"{self.scores.recall:.2f}", "labelled brackets"),
