@@ -12,6 +12,7 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.local import LocalCheckpoints
 from transformer_jax.checkpoints.manager import Checkpoints, Progress
 from transformer_jax.config import ExperimentConfig, Hyperparameters, Metric, hyperparameters_of, to_json
+from transformer_jax.config.optimization import ENDLESS_SCHEDULES
 from transformer_jax.runs.goodput import TRAINING, Clock, Goodput
 from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.runs.metrics_log import MetricsLog
@@ -26,7 +27,7 @@ from transformer_jax.training.update import Update
 
 # Seconds between estimates of the end of a run with a budget; at most this share of the budget.
 SECONDS_OF_AN_ESTIMATE, SHARE_OF_AN_ESTIMATE = 60.0, 0.1
-# Maximum warm-up of a shortened run, as a share of its updates.
+# Maximum warm-up of a shortened run whose schedule has an end, as a share of its updates.
 SHARE_OF_WARM_UP = 0.25
 
 
@@ -168,6 +169,8 @@ class TrainingRun:
         found = hyperparameters_of(self.config)
         if self.num_updates == self.config.training.num_updates:
             return found
+        if self.config.optimizer.schedule in ENDLESS_SCHEDULES:
+            return found._replace(num_updates=float(self.num_updates))
         # A shortened run might end within its warm-up.
         warmup = min(found.warmup_updates, max(SHARE_OF_WARM_UP * self.num_updates, 1.0))
         return found._replace(num_updates=float(self.num_updates), warmup_updates=warmup)
