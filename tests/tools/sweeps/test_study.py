@@ -14,8 +14,9 @@ from sqlalchemy import text
 from tools.sweeps.studies import GRID, ONE, SEARCH, PretendedTraining
 
 from transformer_jax.checkpoints.save_failure import SaveFailed
-from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config import ConfigError, DataError, to_json
 from transformer_jax.runs.run import Outcome, TrainingDiverged
+from transformer_jax.runs.run_directory import write_json
 from transformer_jax.runtime import store_lock
 from transformer_jax.tools.sweeps import worker
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, LogUniform, Sweep, Uniform
@@ -95,6 +96,15 @@ def test_a_grid_is_trained_and_failed_trials_are_tried_again(join, training, tmp
     work(study, GRID, tmp_path, 60.0)
     assert states(study, GRID) == ["complete"] * 4
     assert training.folders == ["0000", "0001", "0002", "0003", "0003"]
+
+
+def test_the_run_of_another_sweep_is_not_taken_for_a_trial(join, training, tmp_path):
+    folder = tmp_path / "trials" / "0000"
+    (folder / "checkpoints" / "3" / "rest").mkdir(parents=True)
+    write_json(folder / "config.json", to_json(ONE.settings({"row": "a", "seed": 5})))
+    work(study := join(ONE), ONE, tmp_path, 60.0)
+    (row,) = trial_rows(study, ONE)
+    assert row.state == "failed" and "holds a run with other settings" in row.error and not training.folders
 
 
 def test_workers_at_the_same_time_train_each_point_once(join, training, tmp_path):

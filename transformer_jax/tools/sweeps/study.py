@@ -211,7 +211,7 @@ def _require_same(study: optuna.Study, sweep: Sweep) -> None:
         if before.get(key, now[key]) != now[key]:
             raise ConfigError(
                 f"--workdir: the study {study.study_name!r} was started with {key} = {before[key]}, not {now[key]}; "
-                "use a --workdir of another name; for another sweep, another --study is enough"
+                "use a --workdir of another name"
             )
     study.set_user_attr(DEFINITION, before | now)
 

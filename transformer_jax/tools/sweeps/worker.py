@@ -15,8 +15,10 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from transformer_jax.checkpoints.save_failure import SaveFailed, is_disk_full
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
+from transformer_jax.data.corpora import completed
 from transformer_jax.runs.hooks import Callback
 from transformer_jax.runs.metrics_log import read_metrics
+from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run import TrainingDiverged
 from transformer_jax.runs.run_directory import RunDirectory, RunIsBusy
 from transformer_jax.runs.trainer import run_training
@@ -166,6 +168,8 @@ def _train(study: optuna.Study, sweep: Sweep, workdir: str | Path, trial: Trial)
 
 def _trained(sweep: Sweep, config: ExperimentConfig, run: RunDirectory, trial: Trial, reporter: "_Reporter") -> float:
     """Trains or resumes the run of a trial; returns its value."""
+    config, _ = completed(config)
+    require_same_run(config, str(run.path))
     with curves_at_end(run, config):
         outcome = run_training(config, run.path, callbacks=[reporter])
     if outcome.reason == "interrupted":
