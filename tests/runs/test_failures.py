@@ -2,6 +2,7 @@
 
 import errno
 import itertools
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -106,6 +107,8 @@ def test_a_validation_loss_that_is_not_finite_is_never_the_best(cache, tmp_path,
     monkeypatch.setattr(TranslationTask, "validate", broken)
     with pytest.raises(TrainingDiverged, match="update 3: the validation loss is nan"):
         train(config, tmp_path)
+    outcome = json.loads((tmp_path / "outcome.json").read_text())
+    assert (outcome["step"], outcome["reason"]) == (3, "diverged")
     checkpoints = Checkpoints(tmp_path / "checkpoints", read_only=True)
     assert checkpoints.steps() == [0]
     checkpoints.close()

@@ -68,6 +68,10 @@ def test_a_run_shortened_within_its_warm_up_still_learns(cache):
     rate = make_schedule("cosine", run_of(cache, num_updates=5).hyperparameters, 16)
     rates = [float(rate(number)) for number in range(1, 6)]
     assert 0 < rates[3] < rates[2] < max(rates) <= 1e-2 and rates[4] == 0.0
+    # A schedule without an end goes on.
+    run = run_of(cache, num_updates=5)
+    run.config = replace(run.config, optimizer=replace(run.config.optimizer, schedule="noam"))
+    assert run.hyperparameters.warmup_updates == 8
 
 
 def test_a_run_may_stretch(cache, monkeypatch, capfd):
@@ -114,6 +118,7 @@ def test_a_run_whose_checkpoints_were_removed_has_its_whole_budget_and_no_scores
     assert all(each.exists() for each in evaluation)
     shutil.rmtree(run.checkpoints)
     train(config, tmp_path)
+    assert len(json.loads(run.run_record.read_text())) == 1, "its first start"
     assert not run.tracker_ids.exists(), "another run of W&B: it ignores steps that it has"
     assert notes.exists() and not any(each.exists() for each in evaluation), "compare reads these"
     assert not scores.exists() and json.loads(run.goodput.read_text())["seconds"]["step"] < 1e6

@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -46,6 +47,18 @@ def test_a_library_that_is_missing_is_named(monkeypatch, tmp_path):
     for name in ("wandb", "mlflow", "trackio"):
         with pytest.raises(ConfigError, match=f"{name} is not installed; pip install {name}"):
             Trackers(tmp_path, from_dict({"training": {"trackers": name}}), 0)
+
+
+def test_an_error_fails_a_tracker_that_can_and_closes_the_others(tmp_path):
+    called = []
+    trackers = Trackers(tmp_path, from_dict({"training": {"trackers": "jsonl"}}), 0)
+    older = SimpleNamespace(close=lambda: called.append("close"))
+    trackers.trackers = [older, SimpleNamespace(fail=lambda: called.append("fail"), close=older.close)]
+    with trackers:
+        pass
+    with pytest.raises(OSError, match="full"), trackers:
+        raise OSError("full")
+    assert called == ["close", "close", "fail", "close"]
 
 
 @pytest.mark.slow

@@ -22,7 +22,10 @@ IDS_FILE = "trackers.json"
 
 @runtime_checkable
 class Tracker(Protocol):
-    """Receives every record of ``metrics.jsonl``; a subclass needs no ``sync``."""
+    """Receives every record of ``metrics.jsonl``; a subclass needs no ``sync``.
+
+    A method ``fail()``, if there is one, is called in place of ``close()`` after an error.
+    """
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Records ``metrics`` measured after ``step`` updates."""
@@ -87,6 +90,9 @@ class WeightsAndBiases(Tracker):
     def close(self) -> None:
         self._run.finish()
 
+    def fail(self) -> None:
+        self._run.finish(exit_code=1)
+
 
 @register("tracker", "mlflow")
 class Mlflow(Tracker):
@@ -114,6 +120,9 @@ class Mlflow(Tracker):
 
     def close(self) -> None:
         self._client.set_terminated(self._id)
+
+    def fail(self) -> None:
+        self._client.set_terminated(self._id, "FAILED")
 
 
 @register("tracker", "trackio")
@@ -162,11 +171,15 @@ class Trackers:
         for tracker in self.trackers:
             tracker.sync()
 
-    def close(self) -> None:
+    def __enter__(self) -> "Trackers":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Closes all, also where closing one fails, as on a full disk."""
         with ExitStack() as stack:
             for tracker in self.trackers:
-                stack.callback(tracker.close)
+                is_failed = isinstance(error, Exception)
+                stack.callback(getattr(tracker, "fail", tracker.close) if is_failed else tracker.close)
 
 
 def run_id(folder: Path, tracker: str, new: Callable[[], str]) -> str:

@@ -36,7 +36,7 @@ from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.runs.learning_signs import LearningSigns
 from transformer_jax.runs.metrics_log import LogContents, MetricsLog
 from transformer_jax.runs.progress import LOGGER, ProgressBar
-from transformer_jax.runs.run import Counters, Hook, Outcome, TrainingRun
+from transformer_jax.runs.run import Counters, Hook, Outcome, TrainingDiverged, TrainingRun
 from transformer_jax.runs.run_directory import RunDirectory, write_json
 from transformer_jax.runs.trackers import Trackers
 from transformer_jax.runtime.distributed import (
@@ -113,10 +113,11 @@ def run_training(
         with first_goes_first("files of the run"):
             if saved.state is None:
                 directory.remove_earlier_scores()
+                directory.run_record.unlink(missing_ok=True)
             goodput = Goodput(directory.goodput, saved.number, clock)
             _write_run_files(directory, config, update, task, data, initial.origin() | dict(origin))
             log = enter(closing(MetricsLog(directory.metrics, saved.number, saved.num_records)))
-            trackers = enter(closing(Trackers(directory.metrics.parent, config, saved.number)))
+            trackers = enter(Trackers(directory.metrics.parent, config, saved.number))
         signs = LearningSigns(config, data.report.content.get("unigram_entropy"), log.earlier)
         interrupted = interruption()
         enter(interrupted)
@@ -140,6 +141,7 @@ def run_training(
             state=saved.state,
             number=saved.number,
         )
+        enter(_outcome_of_divergence(run))
         for note in [*saved.notes, *log.contents.changes_since(saved.logged), *initial.notes()]:
             LOGGER.info("%s", note)
         if saved.number:
@@ -343,6 +345,17 @@ def _write_run_files(
     devices = [str(device) for device in update.mesh.devices.flat]
     parameters = count_parameters(without_loss_terms(update.state_shapes.params))
     directory.write_run(devices, config.seed, parameters, **origin)
+
+
+@contextmanager
+def _outcome_of_divergence(run: TrainingRun) -> Iterator[None]:
+    """Writes the outcome of a run that diverges, once its checkpoints are on disk: nobody need wait for more of them."""
+    try:
+        yield
+    except TrainingDiverged as error:
+        run.checkpoints.wait()
+        write_json(run.directory.outcome, {"step": run.number, "reason": "diverged", "problem": str(error)})
+        raise
 
 
 def _finish(run: TrainingRun) -> Outcome:
