@@ -63,6 +63,15 @@ def test_names_say_who_took_part_and_no_two_ensembles_share_one(monkeypatch, tmp
         assert found == ["-ensemble+t2-30", "-ensemble+t2~564cb149-30"]
 
 
+def test_a_name_that_is_too_long_for_a_file_has_a_digest(tmp_path):
+    trained, used = from_dict({}), from_dict({"decoding": {"beam_width": 1, "length_penalty": 0.2}})
+    others = [[f"transformer_base_wmt14_seed{each}:100000" for each in seeds] for seeds in ("1234", "1235")]
+    one, two = (evaluation_stem("test", 100000, 5, trained, used, ensemble_suffix(tmp_path, each)) for each in others)
+    assert one != two and one.startswith("evaluation-test-100000-average5~")
+    stem = stem_of_text(tmp_path / one, {})
+    assert save_evaluation(stem, scored(LINES)).stem == stem
+
+
 def test_what_is_written_comes_back(tmp_path):
     stem = tmp_path / "evaluation-test-30-length_penalty=0.2"
     saved = save_evaluation(stem, scored(LINES))

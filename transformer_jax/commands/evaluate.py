@@ -52,7 +52,8 @@ def evaluate(values: flags.Values) -> int:
     --watch scores every checkpoint of a run that another process trains as it appears, on the whole of --split (default:
     validation), so that the run itself need not validate (--config.training.evaluate_every=0). Give this process its own
     device: CUDA_VISIBLE_DEVICES, or JAX_PLATFORMS=cpu. It writes metrics.jsonl and TensorBoard events to evaluate-SPLIT/ in the
-    run directory; --checkpoint=best uses these scores if the run has none. It waits for a run that has not begun, or was
+    run directory; --checkpoint=best uses these scores if the run has none. It decodes as validations do, with
+    training.validation_beam_width, unless --config.decoding.beam_width is given. It waits for a run that has not begun, or was
     interrupted or killed, and ends with the run, or, after SIGUSR1, when all checkpoints are scored.
     """
     if values.watch:
@@ -105,8 +106,9 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
     if not is_first():
         return 0
 
-    name = evaluation_stem(found.split, scored.step, scored.averaged, load_run_config(values.workdir), config)
-    stem = stem_of_text(folder / f"{name}{ensemble_suffix(values.workdir, scored.ensemble)}", scored.to_json())
+    ensemble, own = ensemble_suffix(values.workdir, scored.ensemble), load_run_config(values.workdir)
+    name = evaluation_stem(found.split, scored.step, scored.averaged, own, config, ensemble)
+    stem = stem_of_text(folder / name, scored.to_json())
     saved = save_evaluation(stem, scored)
     if values.json:
         print(json.dumps(saved.report, ensure_ascii=False))

@@ -19,6 +19,8 @@ from transformer_jax.tasks.task import Evaluation
 
 PREFIX = "evaluation-"
 NAMED_SETTINGS = ("decoding.", "evaluation.", "parts.")
+# Of the 255 bytes of a file name, ``stem_of_text`` and an unfinished file add up to 60.
+MAX_BYTES = 180
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,14 @@ class SavedEvaluation:
     hypotheses: list[str]
 
 
-def evaluation_stem(split: str, step: int, averaged: int, trained: ExperimentConfig, used: ExperimentConfig) -> str:
+def evaluation_stem(
+    split: str, step: int, averaged: int, trained: ExperimentConfig, used: ExperimentConfig, ensemble: str = ""
+) -> str:
     """The name of an evaluation: ``evaluation-test-30``, ``evaluation-test-30-average3-beam_width=1``.
 
     It has the settings of decoding, of scores, of their parts and of the split's file in which ``used`` differs from
-    ``trained``, the settings of the run.
+    ``trained``, the settings of the run, and ``ensemble``, an ``ensemble_suffix``. If that is too long for a file, it has a
+    digest of them instead.
     """
     files = [f"data.{each}" for each in ("validation", "test") if used.data.split_name(each) == split]
     changed = "".join(
@@ -67,7 +72,8 @@ def evaluation_stem(split: str, step: int, averaged: int, trained: ExperimentCon
         if value is not None and (key.startswith(NAMED_SETTINGS) or key in files)
     )
     average = "" if averaged == 1 else f"-average{averaged}"
-    return f"{PREFIX}{split.replace('/', '-')}-{step}{average}{changed}"
+    stem, rest = f"{PREFIX}{split.replace('/', '-')}-{step}{average}", f"{changed}{ensemble}"
+    return f"{stem}{rest}" if len(f"{stem}{rest}".encode()) <= MAX_BYTES else f"{stem}~{digest([rest])[:8]}"
 
 
 def stem_of_text(stem: Path, report: Mapping[str, Any]) -> Path:
