@@ -207,6 +207,9 @@ def test_other_settings_are_refused_with_the_differences(whole, cache):
     settings["model"]["d_model"] = 32
     with pytest.raises(ConfigError, match="model.d_model: the run has 16, this command 32"):
         require_same_run(from_dict(settings), str(whole))
+    settings = tiny_settings(cache) | {"evaluation": {"bleu_tokenizer": "intl"}}
+    with pytest.raises(ConfigError, match="selected by bleu, tokenized by 13a, and values by intl cannot be compared"):
+        TranslationTask.begin(from_dict(settings), RunDirectory(whole))
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import json
 import shutil
 import signal
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
@@ -151,6 +151,20 @@ def test_what_was_done_is_not_done_again(whole, config, scored, tmp_path):
     assert log.read_text() == "".join(lines)
     with pytest.raises(ConfigError, match="'beam_width': 2.*'beam_width': 7"):
         watched(folder, replace(config, decoding=replace(config.decoding, beam_width=7)))
+    greedy = replace(config, training=replace(config.training, validation_beam_width=1))
+    with pytest.raises(ConfigError, match="'beam_width': 2.*'beam_width': 1"):
+        watched(folder, greedy)
+    intl = replace(config, evaluation=replace(config.evaluation, bleu_tokenizer="intl"))
+    with pytest.raises(ConfigError, match="by 13a.*by intl"):
+        watched(folder, intl)
+    # A run that begins anew removes the scores alone; earlier versions wrote the settings of evaluate.
+    older = {"split": "validation", "decoding": asdict(config.decoding)}
+    write_json(log.with_name("settings.json"), older)
+    watched(folder, config)
+    log.unlink()
+    del scored[:]
+    watched(folder, greedy)
+    assert scored == [3, 6]
 
 
 @pytest.mark.parametrize("is_deleted", [True, False])
@@ -172,7 +186,7 @@ def test_a_checkpoint_that_cannot_be_read_is_left_out(whole, config, scored, tmp
     assert ("the run deleted the checkpoint" if is_deleted else "update 3: left out: gone") in said[0]
 
 
-@pytest.mark.parametrize("reason", ["stopped", "interrupted"])
+@pytest.mark.parametrize("reason", ["stopped", "diverged", "interrupted"])
 def test_a_training_that_ended_early_is_over_and_an_interrupted_one_is_not(reason, whole, config, scored, tmp_path):
     folder = copy_until(3, whole, tmp_path / "run")
     write_json(folder / "outcome.json", {"step": 3, "reason": reason, "best_bleu": None, "time_spent": ""})

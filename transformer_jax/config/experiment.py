@@ -120,6 +120,12 @@ class ExperimentConfig:
         return next((each for each in facts.metrics if each.name == evaluation.selection), facts.selection)
 
     @property
+    def validated_decoding(self) -> Any:
+        """The settings of decoding of validations: perhaps with fewer beams, since training waits."""
+        width = self.training.validation_beam_width if hasattr(self.decoding, "beam_width") else 0
+        return replace(self.decoding, beam_width=width) if width else self.decoding
+
+    @property
     def with_all_scores(self) -> "ExperimentConfig":
         """These settings, with all scores of ``evaluate`` in validations, which keep metrics of plugins."""
         if not self.scores_translations:

@@ -43,10 +43,9 @@ def watch(
         raise ConfigError(f"--watch: {folder} is a link; put the folder itself there")
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / "watch.lock", ConfigError(f"--watch: another process is watching {run.path} for {folder}")):
-        settings: dict[str, object] = {"split": split, "decoding": asdict(config.decoding)}
-        if config.scoring != load_run_config(run.path).scoring:
-            settings["scoring"] = config.scoring
-        _require_same_decoding(folder / "settings.json", settings, config.decoding)
+        decoding = config.validated_decoding
+        settings = {"split": split, "validated": asdict(decoding), "scoring": config.scoring}
+        _require_same_decoding(folder / "settings.json", settings, decoding)
         if not run.has_checkpoints():
             yield f"{run.checkpoints}: no checkpoint yet; waiting"
         while not run.has_checkpoints():
@@ -133,10 +132,13 @@ def _is_over(run: RunDirectory) -> bool:
 
 def _require_same_decoding(path: Path, settings: dict[str, object], decoding: DecodingConfig) -> None:
     """Writes the settings of the scores; raises ConfigError when the folder has scores of other settings."""
-    if path.is_file():
+    # The run removes the scores of an earlier one in its folder, not these settings.
+    if path.is_file() and path.with_name("metrics.jsonl").is_file():
         try:
-            saved = parse_json(path.read_bytes())
-            saved["decoding"] = decoding_of_report(saved["decoding"], decoding)
+            # Earlier versions wrote the decoding of ``evaluate``, and ``scoring`` only where it was not that of the run.
+            saved = settings | parse_json(path.read_bytes())
+            saved.pop("decoding", None)
+            saved["validated"] = decoding_of_report(saved["validated"], decoding)
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise DataError(f"{path}: not JSON ({error}); remove it, or give another --output") from None
         if saved != settings:

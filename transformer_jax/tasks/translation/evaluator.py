@@ -298,7 +298,7 @@ def first_pairs(store: TokenStore, row_multiple: int, longest: int | None = None
 
 
 def distinct_share(pairs: Sequence[SentencePair], outputs: Sequence[str]) -> float:
-    """The number of distinct nonempty outputs divided by that of distinct sources, or of distinct targets if there are fewer."""
+    """The number of distinct nonempty outputs divided by that of distinct sources, or of targets where these are fewer."""
     different = {pair.source: output for pair, output in zip(pairs, outputs, strict=True)}
     expected = min(len(different), len({pair.target for pair in pairs}))
     return len({output for output in different.values() if output.strip()}) / max(expected, 1)

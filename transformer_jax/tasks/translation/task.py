@@ -271,10 +271,8 @@ class TranslationTask(Task):
     @cached_property
     def validator(self) -> Evaluator:
         """Scores splits as validations do: perhaps with fewer beams and fewer scores, since training waits."""
-        width, decoding = self.config.training.validation_beam_width, self.config.decoding
-        decoding = replace(decoding, beam_width=width) if width else decoding
         evaluation = replace(self.config.evaluation, metrics=",".join(self.config.validated_scores))
-        validated = replace(self.config, decoding=decoding, evaluation=evaluation)
+        validated = replace(self.config, decoding=self.config.validated_decoding, evaluation=evaluation)
         return self.evaluator_type(validated, self.new_translator(validated), self.objective, self.open_source)
 
     def new_translator(self, config: ExperimentConfig, constraint: Constraint | None = None) -> Translator:
@@ -345,6 +343,12 @@ def _evaluation_of_run(stated: EvaluationConfig, language: str, directory: RunDi
     begun = saved.evaluation.resolved(saved.data.target_language)
     tokenizer = stated.bleu_tokenizer or begun.bleu_tokenizer
     if tokenizer != begun.bleu_tokenizer:
+        if begun.selection in ("bleu", "bleu_lowercase"):
+            raise ConfigError(
+                f"evaluation.bleu_tokenizer: checkpoints are selected by {begun.selection}, tokenized by "
+                f"{begun.bleu_tokenizer}, and values by {tokenizer} cannot be compared with it; leave it as it was, and score "
+                "with another by evaluate"
+            )
         before = f"BLEU was tokenized by {begun.bleu_tokenizer}, from now on by {tokenizer}"
         say(f"evaluation.bleu_tokenizer: {before}; values before and after cannot be compared", file=sys.stderr)
     return replace(stated, bleu_tokenizer=tokenizer, selection=begun.selection)
