@@ -101,11 +101,11 @@ class RunDirectory:
         return self.path / f"evaluate-{split.replace('/', '-')}"
 
     def remove_earlier_scores(self) -> None:
-        """Removes time spent, ids of trackers and scores of an earlier run, whose checkpoints were removed."""
+        """Removes time spent, starts, ids of trackers and scores of an earlier run, whose checkpoints were removed."""
         folder = self.goodput.parent
         reports = list(folder.glob("evaluation-*.json"))
         files = [*reports, *(each.with_suffix(".txt") for each in reports), *folder.glob("evaluate-*/metrics.jsonl")]
-        for file in (self.goodput, self.tracker_ids, *files):
+        for file in (self.goodput, self.tracker_ids, self.run_record, *files):
             file.unlink(missing_ok=True)
 
     def require_no_links(self) -> None:

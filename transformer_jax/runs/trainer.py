@@ -113,7 +113,6 @@ def run_training(
         with first_goes_first("files of the run"):
             if saved.state is None:
                 directory.remove_earlier_scores()
-                directory.run_record.unlink(missing_ok=True)
             goodput = Goodput(directory.goodput, saved.number, clock)
             _write_run_files(directory, config, update, task, data, initial.origin() | dict(origin))
             log = enter(closing(MetricsLog(directory.metrics, saved.number, saved.num_records)))

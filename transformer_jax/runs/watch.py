@@ -44,7 +44,7 @@ def watch(
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / "watch.lock", ConfigError(f"--watch: another process is watching {run.path} for {folder}")):
         decoding = config.validated_decoding
-        settings = {"split": split, "validated": asdict(decoding), "scoring": config.scoring}
+        settings: dict[str, object] = {"split": split, "validated": asdict(decoding), "scoring": config.scoring}
         _require_same_decoding(folder / "settings.json", settings, decoding)
         if not run.has_checkpoints():
             yield f"{run.checkpoints}: no checkpoint yet; waiting"
