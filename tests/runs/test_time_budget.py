@@ -84,6 +84,18 @@ def test_a_run_may_stretch(cache, monkeypatch, capfd):
     assert capfd.readouterr().err.count("12 updates will take") == 1
 
 
+@pytest.mark.parametrize(("backend", "said"), [("gpu", 1), ("cpu", 0)])
+def test_a_run_on_an_accelerator_says_that_its_budget_measured_the_cpu(cache, monkeypatch, capfd, backend, said):
+    monkeypatch.setattr("jax.default_backend", lambda: backend)
+    run, keep_to_budget = run_of(cache), hooks.KeepToBudget()
+    run.goodput.seconds = lambda: {"step": 3.0, "evaluation": 0.0}
+    run.clock.recent_update_seconds = lambda: 0.1
+    for _ in range(2):
+        keep_to_budget(run)
+    assert run.num_updates == 12
+    assert capfd.readouterr().err.count("of 1.0 minutes, since --budget measured the CPU") == said
+
+
 @pytest.mark.parametrize(("seconds", "is_interrupted", "length"), [(0.0, False, 11), (0.1, True, 11), (0.1, False, 12)])
 def test_a_resumed_run_keeps_its_length_until_it_knows_its_speed(cache, seconds, is_interrupted, length):
     run = run_of(cache, num_updates=11)

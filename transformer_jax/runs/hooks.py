@@ -35,6 +35,8 @@ Due = Callable[[int], bool]
 DRY_RUN_EXAMPLES = 32
 # An estimate this close to the budget changes nothing: noise of the clock must not move the end of the schedule.
 TOLERANCE = 0.03
+# A run on an accelerator that will take less than this share of its budget says so.
+UNUSED = 0.5
 # With budget_policy=stretch the estimate is logged again when it has changed by more than this share.
 LOGGED_CHANGE = 0.1
 MIN_SECONDS_OF_HANG = 60.0
@@ -201,7 +203,10 @@ def validate(run: TrainingRun) -> None:
 
 
 class KeepToBudget:
-    """Estimates the end of the run; where it misses ``training.budget_seconds``, logs that, and moves the end if it may."""
+    """Estimates the end of the run; where it misses ``training.budget_seconds``, logs that, and moves the end if it may.
+
+    A plan measures the CPU, and no run becomes longer than planned, so one on an accelerator may use little of its budget.
+    """
 
     def __init__(self) -> None:
         self._logged_minutes = 0.0
@@ -217,9 +222,15 @@ class KeepToBudget:
         run.estimated_at = run.clock.total(TRAINING)
         planned = run.config.training.num_updates
         length = affordable_updates(run.number, spent, each, budget, run.num_updates, planned)
-        if length == run.num_updates:
-            return
         expected = (spent + (run.num_updates - run.number) * each) / 60
+        if length == run.num_updates:
+            is_cpu, minutes = jax.default_backend() == "cpu", budget / 60
+            if expected < UNUSED * minutes and not is_cpu and not self._logged_minutes:
+                self._logged_minutes = expected
+                problem = f"the run will take {expected:.1f} of {minutes:.1f} minutes, since --budget measured the CPU"
+                remedy = "for a larger model state its sizes and training.num_updates"
+                LOGGER.info("update %d: %s; %s", run.number, problem, remedy)
+            return
         problem = (
             f"update {run.number}: {run.num_updates:,} updates will take {expected:.1f} minutes, not {budget / 60:.1f}"
         )
