@@ -81,7 +81,8 @@ def test_jobs_before_beside_and_after_a_run_depend_on_it(started, notes, program
     )
     program("srun", 'mkdir -p "$NOTES"; echo "$@" >> "$NOTES/srun"')
     asked, workdir = settings(time="24:00:00", partition="long", gpus_per_node=8), f"{tmp_path}/a run"
-    followers = watch(workdir), sweep(3), Evaluation(("evaluate", f"--workdir={workdir}"), workdir, is_beside=False)
+    after = sweep(3, f"{tmp_path}/sweeps/ft")
+    followers = watch(workdir), after, Evaluation(("evaluate", f"--workdir={workdir}"), workdir, is_beside=False)
     script = slurm_script(asked, training(workdir=workdir, shards=12, followers=followers))
     assert started(script).wait(20) == 0
     assert (notes / "job-2").read_text() == slurm_script(asked, training(workdir=workdir))
@@ -97,6 +98,7 @@ def test_jobs_before_beside_and_after_a_run_depend_on_it(started, notes, program
     assert [job.get("gpus-per-node") for job in jobs] == [None, None, "8", "1", "1", "1"]
     assert all(job["nodes"] == job["ntasks-per-node"] == "1" for job in jobs[:2] + jobs[3:])
     assert all(job["partition"] == "long" for job in jobs)
+    assert Path(jobs[4]["output"]).parent == tmp_path / "sweeps/logs" and (tmp_path / "sweeps/logs").is_dir()
     begins = f"--cpus-per-task=4 transformer-jax tokenize --config=a.py --output=/shared/{AWKWARD} --shard="
     assert (tmp_path / "own/srun").read_text().splitlines() == [f"{begins}{index}/12" for index in (0, 7)]
     order = "tokenizers; tokens, after tokenizers; run, after tokens; watch, when run has started; sweep, after run; "

@@ -161,7 +161,8 @@ def slurm_script(settings: SlurmSettings, workload: Workload) -> str:
         written.append(SUBMITTED.format(job=job, after=after.format(job=before), script=script, end=END, name=name))
         # All jobs after the run depend on it, not on each other.
         before = before if before == "run" else job
-    return "".join([SUBMISSION.format(logs=logs, order="; ".join(order)), *written])
+    folders = dict.fromkeys(logs_of(each.workdir) for each in (workload, *workload.followers))
+    return "".join([SUBMISSION.format(logs=" ".join(folders), order="; ".join(order)), *written])
 
 
 def _follower_script(settings: SlurmSettings, follower: Sweep | Evaluation) -> str:
