@@ -85,7 +85,8 @@ def test_a_grid_is_trained_and_failed_trials_are_tried_again(join, training, tmp
     assert [(row.state, row.value, row.step) for row in rows] == [("complete", 7.4, 100)] * 3 + [("failed", None, None)]
     assert [row.point for row in rows] == [{"row": row, "seed": seed} for row in "ab" for seed in (3, 4)]
     assert trial_table(GRID, rows).rows[3][-1] == "RuntimeError: memory | ran out"
-    assert seed_table(GRID, rows).rows == (("a", "7.4", "7.4", "7.4", "2"), ("b", "7.4", "7.4", "7.4", "1"))
+    rows[0] = rows[0]._replace(state="pruned", value=9.0)
+    assert seed_table(GRID, rows).rows == (("a", "7.4", "7.4", "7.4", "1", "1"), ("b", "7.4", "7.4", "7.4", "1", "0"))
     write_leaderboard(GRID, rows, [], tmp_path)
     lines = list(csv.DictReader((tmp_path / "leaderboard.csv").read_text().splitlines()))
     assert [(line["trial"], line["validation/chrf"]) for line in lines] == [*((n, "1.0") for n in "012"), ("3", "")]

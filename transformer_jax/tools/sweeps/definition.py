@@ -181,7 +181,7 @@ class Sweep:
 def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Sequence[str] = ()) -> Sweep:
     """Reads a sweep from ``path.py[:argument]``, adds ``overrides`` to all trials, and keeps the named ``rows`` (default: all).
 
-    Raises ConfigError if there is no such file, the file fails, or the sweep is invalid.
+    A row that sets the key of an override keeps its own value. Raises ConfigError if there is no such file, the file fails, or the sweep is invalid.
     """
     name, _, argument = spec.partition(":")
     path = Path(name).expanduser()

@@ -2,6 +2,7 @@
 
 import statistics
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def tables(sweep: Sweep, trials: Sequence[TrialRow]) -> tuple[Section, ...]:
     # Commands with other --rows train other points of a grid.
     others = sum(trial.point not in points for trial in trials) if sweep.is_grid else 0
     total = max(len(trials), len(points) + others)
-    text = f"{counts or 'none'} of {total}. Ordered by the best {sweep.metric_key} of each trial, {better}."
+    text = f"{counts or 'none'} of {total}. Ended trials first, by their best {sweep.metric_key}, {better}."
     sections: tuple[Section, ...] = (Section("Trials", (text, trial_table(sweep, _ordered(sweep, trials)))),)
     if len(sweep.seeds) > 1:
         sections += (Section("Over seeds", (seed_table(sweep, trials),)),)
@@ -67,19 +68,23 @@ def trial_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
 
 
 def seed_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
-    """A row per point without its seed, best mean first: mean, minimum and maximum over the seeds that ended."""
+    """A row per point without its seed, best mean first: mean, minimum and maximum over the seeds whose trials are complete."""
     names = [name for name in sweep.axes() if name != SEED]
     groups: dict[tuple[Value | None, ...], list[float]] = {}
+    # Their values are of fewer updates.
+    pruned = Counter[tuple[Value | None, ...]]()
     for trial in _ordered(sweep, trials):
-        if trial.has_value:
-            groups.setdefault(tuple(trial.point.get(name) for name in names), []).append(trial.value or 0.0)
+        point = tuple(trial.point.get(name) for name in names)
+        pruned[point] += trial.state == "pruned"
+        if trial.has_value and trial.state == "complete":
+            groups.setdefault(point, []).append(trial.value or 0.0)
     order = sorted(groups, key=lambda point: statistics.mean(groups[point]), reverse=sweep.direction == "maximize")
     rows = []
     for point in order:
         found = groups[point]
         numbers = statistics.mean(found), min(found), max(found), len(found)
-        rows.append((*map(shown, point), *map(shown, numbers)))
-    headings = (*names, f"mean {sweep.metric_key}", "minimum", "maximum", "seeds")
+        rows.append((*map(shown, point), *map(shown, numbers), str(pruned[point])))
+    headings = (*names, f"mean {sweep.metric_key}", "minimum", "maximum", "seeds", "pruned")
     return Table(headings, tuple(rows), frozenset(range(len(names))))
 
 
