@@ -77,6 +77,7 @@ def test_ideas_become_settings(tmp_path):
         (["--ideas=none"], "write positions:none or averaging:none"),
         (["--ideas=rope,rope"], "name ideas, each once"),
         (["--ideas=rope,positions:rope"], "rope and positions:rope have the same settings"),
+        (["--ideas=rope,model.dropout=0.1"], "model.dropout=0.1: has the settings of the base; leave it out"),
         (["--ideas=rope", "--sizes=0"], "whole numbers from 1"),
         (["--ideas=rope", "--tune=learning_rate"], "not SETTING:COUNT"),
         (["--ideas=rope", "--tune=warmup_updates:3"], "not a number with a fraction"),
@@ -273,6 +274,8 @@ def test_ideas_without_an_ended_run_are_in_the_correction(monkeypatch):
     _, base, rope = ended_duel(monkeypatch, {"base": {}, "rope": {}, "alibi": {}, "shaw": {}})
     assert rope.adjusted[0] == pytest.approx(3 * rope.tests[0].p)
     assert (base.name, rope.verdict[:5]) == ("base", "helps")
+    power = power_statement([base, rope], 2, 3, TASKS["translation"].selection, 0.0)
+    assert " 3 seeds and 3 ideas find a difference" in power, "of the tests, though --seeds=2"
 
 
 @pytest.mark.slow
@@ -347,10 +350,10 @@ def test_a_duel_runs_resumes_and_grows(tmp_path):
     assert all(run["error"] == "" and run["seconds"] > 0 for run in (*base["runs"], *idea["runs"]))
     times = ended()
 
-    _, grown = duel("model.d_ff=64", "model.dropout=0.1")
+    _, grown = duel("model.d_ff=64", "training.log_every=2")
     assert ended() == times
-    assert [each["idea"] for each in grown["contenders"]] == ["base", "model.d_ff=64", "model.dropout=0.1"]
+    assert [each["idea"] for each in grown["contenders"]] == ["base", "model.d_ff=64", "training.log_every=2"]
     same = grown["contenders"][2]
-    assert same["verdict"] == "equal to the base in every run", "paired seeds: the dropout of the base is 0.1 too"
+    assert same["verdict"] == "equal to the base in every run", "paired seeds"
     assert (tmp_path / "out/tuning/trials/0005").is_dir()
     assert "at the edge of the grid" in (tmp_path / "out/report.md").read_text()

@@ -69,6 +69,8 @@ def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str], siz
             try:
                 config = resolve(recipe, [*overrides, *settings.items()])
                 config.check_new_run()
+                if name != BASE and config == base and not files:
+                    raise ConfigError("has the settings of the base; leave it out")
                 model = config.model
                 if size > 1:
                     widths = {key: getattr(model, key) for key in WIDTHS if key in declared(type(model))}

@@ -192,11 +192,14 @@ def tuned_values(
 
 
 def power_statement(results: Sequence[Result], seeds: int, ideas: int, metric: Metric, effect: float) -> str:
-    """The differences that ``seeds`` seeds can find, and the seeds that ``effect`` needs (0: the noise floor).
+    """The differences that ``seeds`` seeds, or more that have run, can find, and the seeds that ``effect`` needs (0: the noise
+    floor).
 
     The deviation of differences is the root mean square over the ideas tested so far; before, the value for independent runs.
     The noise floor is the root mean square over the sizes.
     """
+    # The tests use all seeds of the folder.
+    seeds = max([seeds, *(len(each.runs) for each in results)])
     finals = [found for each in results if each.is_base and len(found := each.finals(metric.key)) > 1]
     if not finals:
         return "Power: the noise floor is not known yet; it is measured from the base's runs, before the ideas are trained."
