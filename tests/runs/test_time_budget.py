@@ -74,6 +74,11 @@ def test_a_run_shortened_within_its_warm_up_still_learns(cache):
     assert run.hyperparameters.warmup_updates == 8
 
 
+def test_the_last_update_is_logged(cache):
+    run = run_of(cache, num_updates=9, log_every=6)
+    assert [number for number in range(1, 12) if run.is_logged_after(number)] == [6, 9]
+
+
 def test_a_run_may_stretch(cache, monkeypatch, capfd):
     monkeypatch.setattr(hooks, "affordable_updates", lambda *_: 9)
     run, keep_to_budget = run_of(cache, budget_policy="stretch"), hooks.KeepToBudget()

@@ -98,7 +98,7 @@ class Callback:
             self.on_checkpoint(run.number, run.directory.checkpoints / str(run.number))
 
     def on_log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Every ``training.log_every`` updates."""
+        """Every ``training.log_every`` updates, and after the last."""
 
     def on_validation(self, step: int, metrics: Mapping[str, float]) -> bool | None:
         """After every validation; True ends the run there."""

@@ -198,7 +198,8 @@ class TrainingRun:
         return self.clock.recent_update_seconds() + evaluation + checkpoint
 
     def is_logged_after(self, number: int) -> bool:
-        return number % self.config.training.log_every == 0
+        """Whether a line of the log follows update ``number``: when one is due, and at the end of the run."""
+        return number % self.config.training.log_every == 0 or number == self.num_updates
 
     def is_validated_after(self, number: int) -> bool:
         """Whether a validation follows update ``number``; one follows the last, unless the run never validates."""

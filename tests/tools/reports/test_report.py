@@ -33,6 +33,11 @@ def test_a_run_is_judged_at_its_best_validation(make_run):
     assert summarize(run, "run").seconds is None
 
 
+def test_tokens_of_updates_after_the_last_line_are_estimated(make_run):
+    records = [*RECORDS[:2], {"step": 5, "validation/bleu": 1.0}]
+    assert summarize(make_run("stopped", records=records), "stopped").target_tokens == 500
+
+
 def test_runs_of_all_kinds_and_in_all_states(make_run, tmp_path, capsys):
     over = make_run("x/over", {"optimizer": {"learning_rate": 0.5}}, RECORDS)
     (over / "outcome.json").write_text(json.dumps({"signs": ["attention is uniform"]}))

@@ -36,7 +36,8 @@ class RunSummary:
 
     ``metrics``, by name, are from the best validation by the selection metric, after ``best_update`` (the latest of equals); if
     the run made none, from ``evaluate --watch``. ``best_checkpoint`` is the best checkpoint still on disk. The scores of
-    ``damaged`` checkpoints cannot be read. ``signs``: evidence that the model does not learn. ``tokens_per_second`` is the
+    ``damaged`` checkpoints cannot be read. ``target_tokens`` of all ``updates``, after the last line that counts them at its
+    mean. ``signs``: evidence that the model does not learn. ``tokens_per_second`` is the
     median of the logged values, ``seconds`` the total in ``goodput.json``.
     ``is_finished``: it made all its updates.
     """
@@ -92,7 +93,8 @@ def summarize(folder: Path, name: str) -> RunSummary:
     # An averaged or imported run has one checkpoint, without scores.
     is_model_alone = bool(kept) and not kept[-1].can_be_continued
     step = kept[-1].step if step is None and is_model_alone else step
-    tokens = [int(each["train/target_tokens"]) for each in records if each.get("train/target_tokens") is not None]
+    updates = max((record["step"] for record in records), default=None)
+    counted = [each for each in records if each.get("train/target_tokens") is not None]
     speed = "speed/target_tokens_per_second"
     speeds = [each[speed] for each in records if each.get(speed) is not None]
     outcome = _read(run.outcome, dict) or {}
@@ -103,8 +105,8 @@ def summarize(folder: Path, name: str) -> RunSummary:
         config=config,
         metrics={metric.name: best.get(metric.key) for metric in TASKS[config.task].metrics},
         best_update=best.get("step"),
-        updates=max((record["step"] for record in records), default=None),
-        target_tokens=tokens[-1] if tokens else None,
+        updates=updates,
+        target_tokens=round(counted[-1]["train/target_tokens"] * updates / counted[-1]["step"]) if counted else None,
         parameters=_read(run.run_record, _parameters),
         tokens_per_second=median(speeds) if speeds else None,
         seconds=_read(run.goodput, _seconds),
