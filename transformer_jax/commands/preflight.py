@@ -49,11 +49,12 @@ def preflight(values: flags.Values) -> int:
             program = compile_program(config, topology, values.length)
         else:
             program = compile_decoding(config, topology, values.length, is_search=values.program == "search")
+    goodput = run_goodput(values.config, program, topology)
     if values.json:
-        print(json.dumps(to_json(program, topology), indent=1))
+        content = to_json(program, topology) | {"goodput": goodput and goodput._asdict()}
+        print(json.dumps(content, indent=1))
     else:
-        print(report(program, topology, config))
-        print("".join(f"{line}\n" for line in run_goodput(Path(values.config), program, topology)), end="")
+        print("\n".join([report(program, topology, config), *(goodput.lines() if goodput else [])]))
     return 0 if program.fits else 1
 
 

@@ -1,6 +1,7 @@
 """Goodput of a run from its own log: scheduling x runtime x program ("ML Productivity Goodput", Google, 2024)."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 from transformer_jax.config import DataError
 from transformer_jax.config.json_text import parse_json
@@ -11,42 +12,62 @@ from transformer_jax.tools.preflight.chips import Topology
 from transformer_jax.tools.preflight.program import Program
 
 
-def run_goodput(folder: Path, program: Program, topology: Topology) -> list[str]:
-    """Lines for the report on the training step of the run in ``folder``; none if it has no log, or made no update.
+class RunGoodput(NamedTuple):
+    """The three factors of the goodput of the run in ``folder``, and its seconds by kind.
 
-    Program goodput is MFU: the floating-point operations that its target tokens need, without recomputation and padding, as
-    a share of the peak of the devices in the time of its updates. They are counted at the width of ``program``.
+    ``program`` is MFU: the floating-point operations that its target tokens need, without recomputation and padding, as a share
+    of the peak of the devices in the time of its updates; None if it is ``unknown``, for this reason.
+    """
 
+    folder: str
+    seconds: dict[str, float]
+    target_tokens_per_second: float
+    scheduling: float
+    runtime: float
+    program: float | None
+    unknown: str = ""
+
+    def lines(self) -> list[str]:
+        """Lines for the report."""
+        total, rate = sum(self.seconds.values()), f"{self.target_tokens_per_second:,.0f} target tokens/s in updates"
+        badput = [kind for kind in KINDS if kind != "step" and self.seconds[kind] >= 0.005 * total]
+        shares = ", ".join(f"{kind.replace('_', ' ')} {self.seconds[kind] / total:.1%}" for kind in badput)
+        factors = f"= scheduling {self.scheduling:.1%} x runtime {self.runtime:.1%} x program"
+        if self.program is None:
+            product = f"goodput {factors} (unknown: {self.unknown})"
+        else:
+            product = f"goodput {self.scheduling * self.runtime * self.program:.1%} {factors} {self.program:.1%} (MFU)"
+        return ["", f"{self.folder}: {rate}; other time: {shares or 'none'}", product]
+
+
+def run_goodput(source: str, program: Program, topology: Topology) -> RunGoodput | None:
+    """The goodput of the run whose directory or ``config.json`` is ``source``, for the training step ``program``.
+
+    None for another program, and for a run without a log or an update. Operations are counted at the width of ``program``.
     Raises DataError when a file is damaged.
     """
-    run = RunDirectory(folder)
+    folder = Path(source).expanduser()
+    run = RunDirectory(folder.parent if folder.suffix == ".json" else folder)
     if not (run.goodput.is_file() and run.run_record.is_file()) or program.name != "train_step":
-        return []
+        return None
     try:
         sheet = parse_json(run.goodput.read_text(encoding="utf-8"))
         seconds = {kind: float(sheet["seconds"][kind]) for kind in KINDS}
-        scheduling, runtime = float(sheet["scheduling_goodput"]), float(sheet["goodput"])
-        devices = len(parse_json(run.run_record.read_text(encoding="utf-8"))[-1]["devices"])
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise DataError(f"{folder}: goodput.json or run.json is not a file that a run writes: {error}") from None
-    tokens = [each["train/target_tokens"] for each in read_metrics(run.metrics) if each.get("train/target_tokens")]
-    if not tokens or not seconds["step"]:
-        return []
-    badput = [kind for kind in KINDS if kind != "step" and seconds[kind] >= 0.005 * sum(seconds.values())]
-    shares = ", ".join(f"{kind.replace('_', ' ')} {seconds[kind] / sum(seconds.values()):.1%}" for kind in badput)
-    lines = [
-        "",
-        f"{folder}: {tokens[-1] / seconds['step']:,.0f} target tokens/s in updates; other time: {shares or 'none'}",
-    ]
+        updates, factors = int(sheet["step"]), (float(sheet["scheduling_goodput"]), float(sheet["goodput"]))
+        starts = parse_json(run.run_record.read_text(encoding="utf-8"))
+        devices = list(dict.fromkeys(len(start["devices"]) for start in starts))
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{run.path}: goodput.json or run.json is not a file that a run writes: {error}") from None
+    counted = [each for each in read_metrics(run.metrics) if each.get("train/target_tokens")]
+    if not counted or not seconds["step"]:
+        return None
+    # Updates after the last line have its mean.
+    rate = counted[-1]["train/target_tokens"] * updates / counted[-1]["step"] / seconds["step"]
+    found = RunGoodput(str(run.path), seconds, rate, *factors, program=None)
     if topology.chip is None:
-        unknown = "unknown: the speed of these devices is not known (--calibration)"
-    elif devices != len(topology.devices):
-        unknown = f"unknown: the run has {devices} devices, {topology.name} {len(topology.devices)}"
-    else:
-        peak = devices * topology.chip.peak(program.compute_dtype)
-        mfu = program.model_flops / program.positions * tokens[-1] / seconds["step"] / peak
-        product = (
-            f"goodput {scheduling * runtime * mfu:.1%} = scheduling {scheduling:.1%} x runtime {runtime:.1%} x program"
-        )
-        return [*lines, f"{product} {mfu:.1%} (MFU)"]
-    return [*lines, f"goodput = scheduling {scheduling:.1%} x runtime {runtime:.1%} x program ({unknown})"]
+        return found._replace(unknown="the speed of these devices is not known (--calibration)")
+    if devices != [len(topology.devices)]:
+        used = " and ".join(map(str, devices))
+        return found._replace(unknown=f"the run has {used} devices, {topology.name} {len(topology.devices)}")
+    peak = len(topology.devices) * topology.chip.peak(program.compute_dtype)
+    return found._replace(program=program.model_flops / program.positions * rate / peak)
