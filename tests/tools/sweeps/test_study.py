@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 
+import fsspec
 import pytest
 from optuna.exceptions import StorageInternalError
 from optuna.trial import TrialState
@@ -150,18 +151,20 @@ def test_the_trial_of_a_dead_worker_is_resumed_in_its_folder(join, training, tmp
     assert resumed.intermediate_values[50] == 9.0, "what the dead worker reported still counts for pruning"
 
 
+@pytest.mark.parametrize("store", ["", "memory:/"])
 @pytest.mark.filterwarnings("ignore:Heartbeat of storage")
-def test_a_trial_that_kills_its_workers_fails_unless_it_goes_on(join, tmp_path):
-    study = join(ONE)
+def test_a_trial_that_kills_its_workers_fails_unless_it_goes_on(join, tmp_path, store):
+    study, folder = join(ONE), f"{store}{tmp_path}"
     callback = study._storage.get_heartbeat_stale_trial_callback()
 
     def kill():
         trial = study.ask()
-        trial.set_user_attr("folder", str(tmp_path))
+        trial.set_user_attr("folder", folder)
         if trial.number == 2:
             trial.report(9.0, 50)
         if trial.number == 4:
-            (tmp_path / "checkpoints" / "60").mkdir(parents=True)
+            files, name = fsspec.url_to_fs(f"{folder}/checkpoints/60/progress", auto_mkdir=True)
+            files.pipe_file(name, b"")
         study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
         callback(study, study.get_trials()[-1])
         return states(study, ONE)[0]

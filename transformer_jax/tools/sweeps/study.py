@@ -28,10 +28,11 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from transformer_jax.checkpoints.format import step_names
+from transformer_jax.checkpoints.format import is_step, step_names
 from transformer_jax.config import ConfigError, flatten
 from transformer_jax.config.checks import declared, is_address
 from transformer_jax.runs.run_directory import RunDirectory
+from transformer_jax.runtime.object_store import StoreError, open_store, store_errors
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, Sweep, Value
 
 Answer = TypeVar("Answer")
@@ -224,13 +225,21 @@ def retry(study: optuna.Study, trial: FrozenTrial) -> None:
 def retry_killed(study: optuna.Study, trial: FrozenTrial) -> None:
     """Enqueues another attempt at the trial of a dead worker, unless it is the last of ``MAX_KILLS``."""
     kills, before = trial.user_attrs.get(KILLS, (0, []))
-    folder = trial.user_attrs.get("folder", "")
-    newest = step_names(RunDirectory(folder).checkpoints)[-1:] if folder and not is_address(folder) else []
-    progress = [str(len(trial.intermediate_values)), *newest]
+    progress = [str(len(trial.intermediate_values)), *_newest_checkpoint(trial.user_attrs.get("folder", ""))]
     kills = kills + 1 if progress == before else 1
     if kills < MAX_KILLS:
         trial.user_attrs = trial.user_attrs | {KILLS: (kills, progress)}
         retry(study, trial)
+
+
+def _newest_checkpoint(folder: str) -> list[str]:
+    """The name of the newest checkpoint of a trial; empty if there is none, or its store does not answer."""
+    if not is_address(folder):
+        return step_names(RunDirectory(folder).checkpoints)[-1:] if folder else []
+    names: list[str] = []
+    with suppress(StoreError), store_errors(folder):
+        names = [name for name in open_store(f"{folder}/checkpoints").glob("*") if is_step(name)]
+    return sorted(names, key=int)[-1:]
 
 
 def retry_failed(study: optuna.Study, sweep: Sweep) -> None:
