@@ -128,6 +128,8 @@ def test_a_step_takes_as_long_as_its_scarcest_resource(program):
     # A quarter of the operations is recomputation.
     assert model_flops_utilization(program, CHIPS["v5e"]) == pytest.approx(0.75)
     assert "MFU 75%" in report(program, SMALL, CONFIG)
+    unmeasured = SMALL._replace(chip=SMALL.chip._replace(links={}))
+    assert "interconnect unknown\n" in report(program, unmeasured, CONFIG)
 
 
 @pytest.mark.slow

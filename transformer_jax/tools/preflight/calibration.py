@@ -122,12 +122,13 @@ def _one_name(kind: str) -> str:
 def calibrated(topology: Topology, calibration: Calibration) -> Topology:
     """The topology with measured speeds; an axis that was not measured keeps the figure of the data sheet.
 
-    Raises ConfigError if another kind of device was measured.
+    The devices of ``cpu:N`` share the cores and the memory that the measured device had alone. Raises ConfigError if another kind of device was measured.
     """
     kind = topology.devices[0].device_kind
     if _one_name(calibration.device) != _one_name(kind):
         raise ConfigError(f"--calibration: measured on {calibration.device!r}, but {topology.name} is {kind!r}")
-    flops, float32_flops = (float(calibration.matmul_flops[dtype]) for dtype in ("bfloat16", "float32"))
+    share = len(topology.devices) if topology.devices[0].platform == "cpu" else 1
+    flops, float32_flops = (float(calibration.matmul_flops[dtype]) / share for dtype in ("bfloat16", "float32"))
     known = topology.chip or Chip("", flops, math.inf, 0.0, {}, float32_flops, float32_flops)
     speeds = {**known.links, **calibration.links}
     chip = known._replace(
@@ -135,7 +136,7 @@ def calibrated(topology: Topology, calibration: Calibration) -> Topology:
         flops=flops,
         float32_flops=float32_flops,
         exact_flops=known.exact_flops * float32_flops / known.float32_flops,
-        memory_bandwidth=float(calibration.memory_bandwidth),
+        memory_bandwidth=float(calibration.memory_bandwidth) / share,
         links={name: float(speeds[name]) for name in axis_names(topology.devices) if name in speeds},
     )
     return topology._replace(chip=chip)

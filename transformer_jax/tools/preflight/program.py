@@ -291,6 +291,11 @@ def roofline(program: Program, chip: Chip) -> Roofline:
     )
 
 
+def unknown_links(program: Program, chip: Chip) -> list[str]:
+    """The axes along which a device sends and whose speed is not known, so that ``roofline`` leaves them out."""
+    return [axis for axis, sent in program.sent.items() if sent and axis not in chip.links]
+
+
 def positions_per_second(program: Program, chip: Chip) -> float:
     """Target positions per second on all devices, if a step takes the time of the roofline."""
     return program.positions / roofline(program, chip).seconds

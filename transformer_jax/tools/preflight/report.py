@@ -7,7 +7,13 @@ from collections import defaultdict
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.config.checks import declared
 from transformer_jax.tools.preflight.chips import Topology
-from transformer_jax.tools.preflight.program import Program, model_flops_utilization, positions_per_second, roofline
+from transformer_jax.tools.preflight.program import (
+    Program,
+    model_flops_utilization,
+    positions_per_second,
+    roofline,
+    unknown_links,
+)
 
 MIB, GIB, TERA = 2**20, 2**30, 1e12
 WIDTH = 120
@@ -81,6 +87,7 @@ def to_json(program: Program, topology: Topology) -> dict[str, object]:
     if topology.chip and program.fits:
         limits = roofline(program, topology.chip)
         content["roofline"] = limits._asdict() | {
+            "unknown_links": unknown_links(program, topology.chip),
             "seconds": limits.seconds,
             "bound": limits.bound,
             "positions_per_second": positions_per_second(program, topology.chip),
@@ -163,11 +170,12 @@ def _speed(program: Program, topology: Topology, config: ExperimentConfig) -> li
     ]
     if not topology.chip:
         return [*lines, "no roofline: the speed of these devices is not known"]
-    limits = roofline(program, topology.chip)
+    limits, unknown = roofline(program, topology.chip), unknown_links(program, topology.chip)
+    interconnect = "unknown" if unknown else f"{limits.interconnect * 1e3:.2f} ms"
     return [
         *lines,
         f"{topology.chip.name} at full speed: compute {limits.compute * 1e3:.2f} ms, memory {limits.memory * 1e3:.2f} ms, "
-        f"interconnect {limits.interconnect * 1e3:.2f} ms",
+        f"interconnect {interconnect}",
         f"bound by {limits.bound}; if the three overlap perfectly: {limits.seconds * 1e3:.2f} ms, "
         f"{positions_per_second(program, topology.chip):,.0f} target positions/s, "
         f"MFU {model_flops_utilization(program, topology.chip):.0%}",
