@@ -18,6 +18,7 @@ from transformer_jax.config.sizing import seconds_of
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.tasks.sizing import require_sizes
 from transformer_jax.tools.duel.contenders import BASE, EQUAL, OFF, Contender, read_contenders, tuned_setting
+from transformer_jax.tools.reports.scored_text import require_same_text
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, require_comparable
 from transformer_jax.tools.sweeps.workers import PARENT, end_with_parent, gpu_environments, gpus, share_cores
 
@@ -157,6 +158,7 @@ def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
             raise ConfigError(f"{every}: {each.name} has 0, and a duel compares validations; leave it out")
         try:
             require_comparable(metric, [*each.settings, *tuned], base)
+            require_same_text([base, resolve(recipe, list(stated.items()))])
         except ConfigError as error:
             raise ConfigError(f"--ideas: {each.name}: {error}") from None
     return contenders, metric

@@ -12,6 +12,8 @@ from transformer_jax.tools.sweeps.definition import Choice, Integers, LogUniform
 def get_sweep():
     return """
 
+HELD_OUT = 'overrides={"data.source": "text", "data.train": "a.en,a.de", "data.held_out": 9.0},'
+
 
 def write(tmp_path, expression):
     file = tmp_path / "sweep.py"
@@ -92,6 +94,8 @@ def test_the_command_line_changes_the_metric_unless_the_file_states_one(tmp_path
         ('space={"seed": Integers(0, 1)}, sampler="cma-es", trials=2', "needs two or more ranges of numbers"),
         ('space={"model.dropout": LogUniform(0, 1)}', "0 < low < high"),
         ("{}", "must return a Sweep"),
+        ('space={"training.validation_sentences": Choice(9, 99)}', "training.validation_sentences: runs that differ in it"),
+        (f"{HELD_OUT} seeds=(0, 1)", "seed: runs that differ in it are not scored on the same text; set data.seed, which"),
     ],
 )
 def test_a_mistake_is_told_before_anything_runs(tmp_path, expression, message):
@@ -99,6 +103,12 @@ def test_a_mistake_is_told_before_anything_runs(tmp_path, expression, message):
         expression = f'Sweep(config="configs/quickstart.py", {expression})'
     with pytest.raises(ConfigError, match=message):
         load_sweep(write(tmp_path, expression))
+
+
+def test_seeds_that_are_paired_or_hold_out_the_same_pairs(tmp_path):
+    for more in ("are_seeds_paired=True", 'rows={"a": {"data.seed": 0}}'):
+        sweep = load_sweep(write(tmp_path, f'Sweep(config="configs/quickstart.py", {HELD_OUT} seeds=(0, 1), {more})'))
+        assert len(sweep.points()) == 2
 
 
 def test_a_missing_file_and_a_file_of_something_else(tmp_path):

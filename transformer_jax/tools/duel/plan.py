@@ -153,7 +153,7 @@ def sweep_of(workdir: Path, argument: str) -> Sweep:
         elif each.tuned or not plan.tune:
             rows[name] = settings
     seeds = (TUNING_SEED,) if argument == "tune" else tuple(range(int(argument)))
-    return Sweep(plan.recipe, dict(plan.overrides), rows, seeds, metric=plan.metric)
+    return Sweep(plan.recipe, dict(plan.overrides), rows, seeds, metric=plan.metric, are_seeds_paired=True)
 
 
 def tuning_row(name: str, value: str) -> str:

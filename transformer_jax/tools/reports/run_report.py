@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import ConfigError, ExperimentConfig, Metric, flatten
-from transformer_jax.config.evaluation import TOKENIZER_KEY
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.data.sentence_pairs import did_you_mean
 from transformer_jax.runs.metrics_log import read_metrics
@@ -14,6 +13,7 @@ from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.tools.pictures.curves import draw_curves, read_series
 from transformer_jax.tools.reports.document import Document, Picture, Section, Table, to_csv
 from transformer_jax.tools.reports.run_summary import RunSummary
+from transformer_jax.tools.reports.scored_text import settings_of_scored_text
 
 Value = float | int | None
 
@@ -33,27 +33,6 @@ MEANING = (
     "with the same tokenizer. Target tokens are the total over training, an estimate after the last line of the log; tokens/s is the median of the logged target "
     "tokens per second. Time is the total in goodput.json. An empty cell is not known, or not yet."
 )
-
-# Settings that decide which text a validation scores, and how; a generated validation split depends on no seed.
-SCORED_TEXT = frozenset(
-    {
-        "data.source",
-        "data.directory",
-        "data.name",
-        "data.documents",
-        "data.generated_sentences",
-        "data.source_language",
-        "data.target_language",
-        "data.generated_words",
-        "data.validation_split",
-        "data.validation",
-        "data.evaluation_stride",
-        "training.validation_sentences",
-        TOKENIZER_KEY,
-    }
-)
-# Further ones if a part of the training text is held out for validation; a seed chooses pairs, but not documents.
-HELD_OUT_TEXT = frozenset({"seed", "data.seed", "data.train", "data.train_split", "data.held_out"})
 
 
 def run_report(runs: Sequence[RunSummary], curves: tuple[Picture | str, ...]) -> Document:
@@ -144,24 +123,6 @@ def different_text(runs: Sequence[RunSummary]) -> list[str]:
     if differ == ["training.validation_sentences"]:
         words = "compare the scores of the whole split (transformer-jax evaluate RUN --split=validation), not of validations."
     return [f"The runs differ in {', '.join(differ)}: {words}"] if differ else []
-
-
-def settings_of_scored_text(configs: Sequence[ExperimentConfig]) -> frozenset[str]:
-    """The settings that decide which text validations of these runs score, and how."""
-    held_out = [config for config in configs if _holds_out(config.data)]
-    if not held_out:
-        return SCORED_TEXT
-    same_seed = not held_out[0].data.has_pairs or len({config.data_seed for config in configs}) == 1
-    return SCORED_TEXT | HELD_OUT_TEXT - ({"seed", "data.seed"} if same_seed else set())
-
-
-def _holds_out(data: Any) -> bool:
-    """Whether validations score a part of the training text."""
-    if not getattr(data, "held_out", 0):
-        return False
-    if data.source == "mixture":
-        return any(map(_holds_out, data.corpora.values()))
-    return data.source == "text" and not data.validation and (data.has_pairs or bool(data.train))
 
 
 def differing_settings(configs: Sequence[ExperimentConfig]) -> dict[str, list[str]]:

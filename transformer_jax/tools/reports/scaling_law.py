@@ -13,8 +13,9 @@ from transformer_jax.config import DataError
 from transformer_jax.tools.pictures.curves import read_series
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
 from transformer_jax.tools.reports.document import Picture, Section, Table
-from transformer_jax.tools.reports.run_report import differing_settings, settings_of_scored_text
+from transformer_jax.tools.reports.run_report import differing_settings
 from transformer_jax.tools.reports.run_summary import RunSummary
+from transformer_jax.tools.reports.scored_text import settings_of_scored_text
 
 LOSS = "validation/loss"
 DELTA = 1e-3

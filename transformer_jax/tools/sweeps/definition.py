@@ -15,6 +15,7 @@ from transformer_jax.config.errors import nearest
 from transformer_jax.config.plugins import call_in_file
 from transformer_jax.config.tasks import TASKS
 from transformer_jax.tasks.sizing import require_sizes
+from transformer_jax.tools.reports.scored_text import require_same_text
 
 STORAGE_VARIABLE = "TRANSFORMER_JAX_SWEEP_STORAGE"
 """Environment variable with the SQLAlchemy URL of the database that holds the study."""
@@ -97,6 +98,8 @@ class Sweep:
     ``space``, given the results of earlier trials. The value of a trial is its best validation of ``metric`` (default: the
     metric that selects checkpoints). The ``pruner`` stops a trial that is worse than other trials at the same update.
 
+    ``are_seeds_paired``: only trials of equal seed are compared, so each seed may hold out other sentences.
+
     Keys are written as in ``--config.KEY``. Raises ConfigError for unknown and for contradictory options; see also ``check``.
     """
 
@@ -109,6 +112,7 @@ class Sweep:
     sampler: str = "grid"
     pruner: str = "none"
     trials: int = 0
+    are_seeds_paired: bool = False
 
     def __post_init__(self) -> None:
         for name, value, choices in (
@@ -208,8 +212,8 @@ def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Seque
     return sweep
 
 
-def check(sweep: Sweep) -> None:
-    """Raises ConfigError unless every point of a grid, or every bound of every range, gives valid settings."""
+def check(sweep: Sweep) -> list[ExperimentConfig]:
+    """The settings of every point of a grid, or of every bound of every range; raises ConfigError unless they are valid."""
     for key, values in sweep.space.items():
         if sweep.is_grid and not isinstance(values, Choice):
             raise ConfigError(f"space, {key}: a grid takes a Choice; {values} needs another sampler")
@@ -217,7 +221,8 @@ def check(sweep: Sweep) -> None:
             expected = type_of(key)
             if type(read_value(key, str(value))) is not type(value) and not (expected is float and type(value) is int):
                 raise ConfigError(f"space, {key}: {value!r} does not fit a setting of type {expected.__name__}")
-    found: list[dict[str, object]] = []
+    found: list[ExperimentConfig] = []
+    by_row: dict[Value | None, list[ExperimentConfig]] = {}
     bounds: list[dict[str, Value]] = [{}, *({key: end} for key, values in sweep.space.items() for end in values.ends())]
     for point in sweep.points() if sweep.is_grid else bounds:
         try:
@@ -226,9 +231,15 @@ def check(sweep: Sweep) -> None:
             metric = _measured(sweep.metric_key, settings)
         except ConfigError as error:
             raise ConfigError(f"{f'trial {point}' if point else 'overrides'}: {error}") from None
-        found.append(flatten(settings))
-    differ = sorted({key for each in found for key, value in each.items() if value != found[0].get(key)})
+        found.append(settings)
+        by_row.setdefault(point.get(ROW), []).append(settings)
+    flat = [flatten(each) for each in found]
+    differ = sorted({key for each in flat for key, value in each.items() if value != flat[0].get(key)})
     require_comparable(metric, differ, settings)
+    # Rows may be of several corpora, as those of the paper's table 2.
+    for configs in by_row.values():
+        require_same_text(configs, ignored=frozenset({SEED} if sweep.are_seeds_paired else ()))
+    return found
 
 
 def require_comparable(metric: Metric, differ: Sequence[str], settings: ExperimentConfig) -> None:
