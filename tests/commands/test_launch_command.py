@@ -14,7 +14,7 @@ STUDIED = """
 from transformer_jax.tools.sweeps.definition import Sweep
 
 def get_sweep():
-    return Sweep(config="small.py", seeds=(0, 1))
+    return Sweep(config="small.py", overrides={"mesh.fsdp": 1}, seeds=(0, 1))
 """
 SLURM = ["launch", "slurm", "--gpus_per_node=8", "--nodes=2", "--cpus=8"]
 ONE = [*SLURM[:2], "--gpus_per_node=1", "--cpus=8"]
@@ -115,6 +115,21 @@ def test_a_sweep_becomes_an_array(capsys):
     assert "#SBATCH --array=0-1\n" in script
     cache = "--config.data.cache_directory=/shared/cache"
     assert f"sweep --sweep=sweep.py --workdir=/shared/sweep --study=both --trust_config {cache} --workers=1" in script
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        [*SLURM[:2], "--gpus_per_node=2", "--cpus=4"],
+        [*KUBERNETES, "--gpus_per_node=2", "--gpu_type=nvidia-h100-80gb"],
+        ["launch", "skypilot", "--image=a/b", "--volume-claim=c", "--gpus_per_node=2", "--gpu_type=H100"],
+    ],
+)
+def test_mesh_and_batch_of_a_sweep_fit_the_devices_of_a_worker(launcher, capsys):
+    assert main([*launcher, *SWEEP]) == 0
+    for flags, followed, devices in (["--config.mesh.fsdp=4"], [], 2), (["--config.mesh.fsdp=2"], TRAIN, 1):
+        assert main([*launcher, *followed, *SWEEP, *flags]) == 2
+        assert f"does not use the {devices} devices that the launch requests" in capsys.readouterr().err
 
 
 def test_a_mistake_is_told_before_anything_queues(capsys, tmp_path):

@@ -30,7 +30,7 @@ from transformer_jax.tools.launching import (
 from transformer_jax.tools.launching.kubernetes import KubernetesSettings, kubernetes_manifest
 from transformer_jax.tools.launching.skypilot import SkyPilotSettings, sky_task
 from transformer_jax.tools.launching.slurm import SlurmSettings, slurm_script
-from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, load_sweep
+from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, check, load_sweep
 
 # Flags of sweep that are passed to its workers.
 SWEEP_FLAGS = "study", "grace_seconds"
@@ -210,7 +210,10 @@ def workload_of(command: list[str], shards: int | None = None) -> Workload:
         stated = load_sweep(values.sweep, flags.overrides_of(values), values.rows)
         more = tuple(f"--{flag}={values[flag].value}" for flag in SWEEP_FLAGS if values[flag].present)
         more += (*flags_of_trials(values), *_shared_cache(values.workdir, stated.settings(stated.points()[0])))
-        return Sweep(values.sweep, values.workdir, max(values.workers, 1), more, bool(os.environ.get(STORAGE_VARIABLE)))
+        has_database = bool(os.environ.get(STORAGE_VARIABLE))
+        return Sweep(
+            values.sweep, values.workdir, max(values.workers, 1), more, has_database, configs=tuple(check(stated))
+        )
     raise ConfigError(f"{name!r} cannot be launched; write train, sweep or tokenize with its flags after --")
 
 

@@ -68,14 +68,13 @@ class Training:
 
     def require_fits(self, num_devices: int) -> None:
         """Raises ConfigError unless mesh and batch divide over the devices."""
-        sizes = mesh_sizes(self.config.mesh, num_devices, "that the launch requests")
-        batching = self.config.batching
-        require_rows_divide(batching.row_multiple, batching.accumulation_steps, sizes)
+        _require_fits(self.config, num_devices)
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep of ``workers`` processes, each on its own devices; ``flags``: further flags of the command.
+    """A sweep of ``workers`` processes, each on its own devices; ``flags``: further flags of the command, ``configs``: settings of
+    its trials.
 
     ``has_database``: the study is in a database whose URL is in the environment of the workers. Otherwise it is a file in
     ``workdir``, which must be on a shared disk.
@@ -86,6 +85,7 @@ class Sweep:
     workers: int
     flags: tuple[str, ...] = ()
     has_database: bool = False
+    configs: tuple[ExperimentConfig, ...] = ()
     tokenizing: ClassVar[None] = None
     followers: ClassVar[tuple[()]] = ()
     kind: ClassVar[str] = "sweep"
@@ -97,6 +97,11 @@ class Sweep:
                 raise ConfigError(f"--workdir: {self.workdir}: a store cannot hold the study; set {STORAGE_VARIABLE}")
         elif self.workers > 1 and not is_absolute(self.workdir):
             raise ConfigError(f"--workdir: {self.workdir!r} is not absolute; all workers must see it")
+
+    def require_fits(self, num_devices: int) -> None:
+        """Raises ConfigError unless mesh and batch of each trial divide over the devices of a worker."""
+        for config in self.configs:
+            _require_fits(config, num_devices)
 
     def command(self) -> list[str]:
         return [PROGRAM, "sweep", f"--sweep={self.file}", f"--workdir={self.workdir}", *self.flags, "--workers=1"]
@@ -121,6 +126,11 @@ class Evaluation:
 
 
 Workload = Tokenizing | Training | Sweep
+
+
+def _require_fits(config: ExperimentConfig, num_devices: int) -> None:
+    sizes = mesh_sizes(config.mesh, num_devices, "that the launch requests")
+    require_rows_divide(config.batching.row_multiple, config.batching.accumulation_steps, sizes)
 
 
 def beside(workdir: str, name: str) -> str | None:

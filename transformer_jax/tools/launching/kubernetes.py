@@ -266,7 +266,10 @@ def _follower(settings: KubernetesSettings, follower: Sweep | Evaluation) -> Man
     else:
         kind = settings.tpu.partition(":")[0]
         one = replace(settings, tpu=f"{kind}:{KINDS[kind][1][0]}")
-    pod = _pod(settings, _hosts(one), shlex.join(follower.command()), _sweep_environment(settings, follower))
+    hosts = _hosts(one)
+    if isinstance(follower, Sweep):
+        follower.require_fits(hosts.devices_of_each)
+    pod = _pod(settings, hosts, shlex.join(follower.command()), _sweep_environment(settings, follower))
     # If it failed, the JobSet would restart the run.
     spec = _indexed(NO_LIMIT, follower.workers, pod)
     return _replicated_job(follower.kind, spec, WORKERS, "Ready" if follower.is_beside else "Complete")
@@ -296,6 +299,7 @@ def _readiness(workload: Training) -> Manifest:
 
 
 def _sweep_job(settings: KubernetesSettings, hosts: Hosts, sweep: Sweep) -> Manifest:
+    sweep.require_fits(hosts.devices_of_each)
     pod = _pod(settings, hosts, shlex.join(sweep.command()), _sweep_environment(settings, sweep))
     return {
         "apiVersion": "batch/v1",

@@ -87,8 +87,11 @@ def sky_task(settings: SkyPilotSettings, workload: Workload) -> str:
         script = (PROCESSES if nodes > 1 else "") + shlex.join(workload.command(nodes))
         tasks.append(task(settings.name, nodes, script, gpus))
     elif isinstance(workload, Sweep):
+        workload.require_fits(settings.gpus_per_node or 1)
         tasks.append(task(settings.name, workload.workers, shlex.join(workload.command()), gpus, workload.has_database))
     for each in workload.followers:
+        if isinstance(each, Sweep):
+            each.require_fits(1)
         name, command = f"{settings.name}-{each.kind}", shlex.join(each.command())
         tasks.append(task(name, each.workers, command, f"{settings.gpu_type}:1", each.has_database))
     head = [{"name": settings.name}] if len(tasks) > 1 else []

@@ -196,6 +196,8 @@ def sbatch_script(settings: SlurmSettings, workload: Training | Sweep | Evaluati
     else:
         if settings.nodes != 1:
             raise ConfigError(f"--nodes: {settings.nodes}: each worker of a sweep runs on one node; leave it out")
+        if isinstance(workload, Sweep):
+            workload.require_fits(settings.tasks_per_node)
         tasks_per_node, command = 1, shlex.join(workload.command())
         array = [f"--array=0-{workload.workers - 1}"] if isinstance(workload, Sweep) else []
         log = f"{logs}/{settings.name}-{'%A_%a' if array else '%j'}.log"
