@@ -1,10 +1,13 @@
 import itertools
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from transformer_jax.__main__ import main
-from transformer_jax.tools.reports.scaling_law import Point, ScalingLaw, bootstrap, fit
+from transformer_jax.config import DataError, resolve
+from transformer_jax.tools.reports.scaling_law import Point, ScalingLaw, bootstrap, fit, scaling_section
 
 SIZES, DURATIONS = (1e5, 3e5, 1e6, 3e6), (1e6, 4e6, 16e6)
 LAW = ScalingLaw(1.5, 0.8, 0.4, 0.9, 0.3, n0=9e22**0.25, d0=4e6)
@@ -80,3 +83,9 @@ def test_runs_that_hold_out_other_text_are_refused(make_run, tmp_path, capsys):
         make_run(f"runs/{seed}", {"seed": seed, "data": {"source": "text", "directory": "/a", "held_out": 9.0}})
     assert main(["report", str(tmp_path / "runs"), "--fit", f"--output={tmp_path / 'out'}"]) == 2
     assert "the runs differ in seed (1, 2)" in capsys.readouterr().err
+
+
+def test_losses_with_other_terms_are_refused():
+    configs = [resolve("word_vectors:quick", [("model.negatives", number)]) for number in "25"]
+    with pytest.raises(DataError, match="differ in model.negatives"):
+        scaling_section([SimpleNamespace(config=config) for config in configs], Path("none.png"))

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from transformer_jax.config import DataError
+from transformer_jax.config.tasks import TASKS
 from transformer_jax.tools.pictures.curves import read_series
 from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
 from transformer_jax.tools.reports.document import Picture, Section, Table
@@ -165,8 +166,12 @@ def scaling_section(runs: Sequence[RunSummary], picture: Path) -> Section:
 
 def _require_comparable(runs: Sequence[RunSummary]) -> None:
     configs = [run.config for run in runs]
-    of_text = settings_of_scored_text(configs)
-    for key, values in differing_settings(configs).items():
+    differing, losses = (
+        differing_settings(configs),
+        (each for each in TASKS[configs[0].task].metrics if each.key == LOSS),
+    )
+    of_text = settings_of_scored_text(configs).union(*(each.changed_by(differing) for each in losses))
+    for key, values in differing.items():
         if key == "task" or key.startswith("tokenizer.") or key in of_text:
             shown = ", ".join(dict.fromkeys(values))
             raise DataError(f"--fit: the runs differ in {key} ({shown}), so their losses are of other texts or tokens")
