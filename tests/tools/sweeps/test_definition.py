@@ -94,8 +94,14 @@ def test_the_command_line_changes_the_metric_unless_the_file_states_one(tmp_path
         ('space={"seed": Integers(0, 1)}, sampler="cma-es", trials=2', "needs two or more ranges of numbers"),
         ('space={"model.dropout": LogUniform(0, 1)}', "0 < low < high"),
         ("{}", "must return a Sweep"),
-        ('space={"training.validation_sentences": Choice(9, 99)}', "training.validation_sentences: runs that differ in it"),
-        (f"{HELD_OUT} seeds=(0, 1)", "seed: runs that differ in it are not scored on the same text; set data.seed, which"),
+        (
+            'space={"training.validation_sentences": Choice(9, 99)}',
+            "training.validation_sentences: runs that differ in it",
+        ),
+        (
+            f"{HELD_OUT} seeds=(0, 1)",
+            "seed: runs that differ in it are not scored on the same text; set data.seed, which",
+        ),
     ],
 )
 def test_a_mistake_is_told_before_anything_runs(tmp_path, expression, message):

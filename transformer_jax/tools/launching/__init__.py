@@ -73,11 +73,10 @@ class Training:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep of ``workers`` processes, each on its own devices; ``flags``: further flags of the command, ``configs``: settings of
-    its trials.
+    """A sweep of ``workers`` processes, each on its own devices; ``flags``: further flags of the command.
 
     ``has_database``: the study is in a database whose URL is in the environment of the workers. Otherwise it is a file in
-    ``workdir``, which must be on a shared disk.
+    ``workdir``, which must be on a shared disk. ``configs``: the settings of its trials.
     """
 
     file: str

@@ -122,7 +122,8 @@ def _one_name(kind: str) -> str:
 def calibrated(topology: Topology, calibration: Calibration) -> Topology:
     """The topology with measured speeds; an axis that was not measured keeps the figure of the data sheet.
 
-    The devices of ``cpu:N`` share the cores and the memory that the measured device had alone. Raises ConfigError if another kind of device was measured.
+    The devices of ``cpu:N`` share the cores and the memory that the measured device had alone. Raises ConfigError if another
+    kind of device was measured.
     """
     kind = topology.devices[0].device_kind
     if _one_name(calibration.device) != _one_name(kind):

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from transformer_jax.config import ConfigError, ExperimentConfig, Metric, flatten
 from transformer_jax.config.tasks import TASKS
@@ -30,8 +29,9 @@ COLUMNS: tuple[Column, ...] = (
 MEANING = (
     "Metrics are from the best validation, after the update shown. Columns that name a split have the score of the best "
     "checkpoint on the whole split; all its scores are under Evaluations. Perplexities are comparable only between runs "
-    "with the same tokenizer. Target tokens are the total over training, an estimate after the last line of the log; tokens/s is the median of the logged target "
-    "tokens per second. Time is the total in goodput.json. An empty cell is not known, or not yet."
+    "with the same tokenizer. Target tokens are the total over training, an estimate after the last line of the log; "
+    "tokens/s is the median of the logged target tokens per second. Time is the total in goodput.json. An empty cell is not "
+    "known, or not yet."
 )
 
 

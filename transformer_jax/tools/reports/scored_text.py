@@ -47,7 +47,7 @@ def _holds_out(data: Any) -> bool:
 
 
 def require_same_text(configs: Sequence[ExperimentConfig], ignored: frozenset[str] = frozenset()) -> None:
-    """Raises ConfigError if runs that differ in these settings, beside ``ignored`` ones, score other text, or in another way."""
+    """Raises ConfigError if runs with these settings are scored on different text; ``ignored`` settings may differ."""
     found = [flatten(config) for config in configs]
     differing = {key for each in found for key, value in each.items() if value != found[0].get(key)}
     if keys := sorted(differing & settings_of_scored_text(configs) - ignored):

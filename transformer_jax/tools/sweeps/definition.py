@@ -161,6 +161,10 @@ class Sweep:
 
         Empty points for another sampler, which chooses them later.
         """
+        return self._points
+
+    @cached_property
+    def _points(self) -> list[dict[str, Value]]:
         if not self.is_grid:
             return [{} for _ in range(self.trials)]
         axes = {name: choice.values for name, choice in self.axes().items() if isinstance(choice, Choice)}
@@ -185,7 +189,8 @@ class Sweep:
 def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Sequence[str] = ()) -> Sweep:
     """Reads a sweep from ``path.py[:argument]``, adds ``overrides`` to all trials, and keeps the named ``rows`` (default: all).
 
-    A row that sets the key of an override keeps its own value. Raises ConfigError if there is no such file, the file fails, or the sweep is invalid.
+    A row that sets the key of an override keeps its own value. Raises ConfigError if there is no such file, the file fails, or
+    the sweep is invalid.
     """
     name, _, argument = spec.partition(":")
     path = Path(name).expanduser()
