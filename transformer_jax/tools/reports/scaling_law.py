@@ -166,10 +166,8 @@ def scaling_section(runs: Sequence[RunSummary], picture: Path) -> Section:
 
 def _require_comparable(runs: Sequence[RunSummary]) -> None:
     configs = [run.config for run in runs]
-    differing, losses = (
-        differing_settings(configs),
-        (each for each in TASKS[configs[0].task].metrics if each.key == LOSS),
-    )
+    differing = differing_settings(configs)
+    losses = [each for each in TASKS[configs[0].task].metrics if each.key == LOSS]
     of_text = settings_of_scored_text(configs).union(*(each.changed_by(differing) for each in losses))
     for key, values in differing.items():
         if key == "task" or key.startswith("tokenizer.") or key in of_text:
