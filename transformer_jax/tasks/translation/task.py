@@ -110,6 +110,7 @@ class TranslationTask(Task):
     commands_of_trained = ("translate --workdir={workdir}",)
     reads_texts = has_targets = True
     evaluator_type = Evaluator
+    translator_type = Translator
 
     @staticmethod
     def open_source(config: ExperimentConfig) -> Corpus:
@@ -279,7 +280,7 @@ class TranslationTask(Task):
         """A translator with the decoding settings of ``config``."""
         own, decoding = self.objective, config.decoding
         model = own.model, self.tokenizers, decoding, self.mesh, own.longest_sequence, own.evaluation_dtype
-        return Translator(*model, constraint, config.parts)
+        return self.translator_type(*model, constraint, config.parts)
 
     @cached_property
     def scorer(self) -> PairScorer:

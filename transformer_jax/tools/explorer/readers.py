@@ -14,6 +14,7 @@ import numpy as np
 from transformer_jax.array_types import EOS_ID, Array, Int, PyTree
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.data.documents import open_documents
+from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.decoding.beam_search import Rules
 from transformer_jax.decoding.source_batches import source_batches
 from transformer_jax.evaluation.word_alignment import GoldAlignment
@@ -103,12 +104,14 @@ class TranslationReader(_RunReader[TranslationTask]):
 
     def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
         """Statistics of every head over the first ``limit`` examples of a split of the run's data."""
-        trained = self.trained
-        pairs = trained.task.evaluator.pairs(trained.config.data.split_name(split), limit)
+        trained, pairs = self.trained, self._pairs(self.trained.config.data.split_name(split), limit)
         sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
         limit, longest = trained.config.decoding.max_source_tokens, trained.config.model.longest_sequence
         sides = encode_pairs(trained.tokenizers, sources, targets, limit, longest)
         return head_statistics(trained.model, trained.params, trained.tokenizers, sides, longest)
+
+    def _pairs(self, split: str, limit: int) -> list[SentencePair]:
+        return self.trained.task.evaluator.pairs(split, limit)
 
     def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
         """Alignment error rate [L, H] of every cross-attention head; ``name`` is the file of ``gold``."""
@@ -124,6 +127,10 @@ class ParsingReader(TranslationReader):
         found = super().read(text, target, **options)
         tree = self.trained.task.outline(found.text, found.translation or "")  # type: ignore[attr-defined]  # ParsingTask
         return replace(found, tree=tree)
+
+    def _pairs(self, split: str, limit: int) -> list[SentencePair]:
+        """Sentences and the symbols of their trees; the evaluator has the trees."""
+        return list(islice(self.trained.task.corpus.pairs(split), limit))
 
 
 class LanguageModelReader(_RunReader[LanguageModelTask]):

@@ -8,7 +8,7 @@ import random
 
 from transformer_jax.tools.parsing.trees import Tree
 
-# Right-hand sides with their weights. Deeper than ``DEEP`` the first, which does not recur, is taken.
+# Right-hand sides with their weights. Below depth ``DEEP`` the first rule is used; it does not recur.
 RULES = {
     "S": "6 NP VP . | 1 NP ADVP VP . | 1.5 PP , NP VP . | 1 S- , CC S- . | 0.7 `` S- , '' NP VSAY .",
     "S-": "1 NP VP",

@@ -19,7 +19,7 @@ class TreebankConfig(DataConfig):
 
     source: str = setting(
         "generated_treebank",
-        "Source of the trees: treebank (files), generated_treebank (a grammar), or a plugin whose corpus has trees(split).",
+        "Source of the trees: treebank (files), generated_treebank (a grammar), or a plugin whose corpus is a TreeCorpus.",
         plugin="data_source",
     )
     directory: str = setting(

@@ -31,7 +31,7 @@ from transformer_jax.tools.parsing.scores import (
     sentence_f1,
 )
 from transformer_jax.tools.parsing.settings import ParserConfig
-from transformer_jax.tools.parsing.tokenizers import SymbolTokenizer
+from transformer_jax.tools.parsing.tokenizers import SymbolTokenizer, known_positions
 from transformer_jax.tools.parsing.trees import (
     ESCAPES,
     UNKNOWN,
@@ -106,14 +106,19 @@ class ParsingReport(NamedTuple):
 
 
 def open_trees(config: ExperimentConfig) -> TreeCorpus:
-    """The source of the trees, which reads nothing yet; raises ConfigError where a plugin's has none."""
-    corpus: Any = open_corpus(config.data, config.data_seed, config.parts)
-    if not hasattr(corpus, "trees"):
-        raise ConfigError(
-            f"data.source: {config.data.source} has no trees; subclass TreeCorpus of tools.parsing.corpus"
-        )
-    trees: TreeCorpus = corpus
-    return trees
+    """The source of the trees, which reads nothing yet; raises ConfigError where a plugin's is no ``TreeCorpus``."""
+    corpus = open_corpus(config.data, config.data_seed, config.parts)
+    if not isinstance(corpus, TreeCorpus):
+        problem = f"the corpus of {config.data.source} is not a TreeCorpus; subclass TreeCorpus of tools.parsing.corpus"
+        raise ConfigError(f"data.source: {problem}")
+    return corpus
+
+
+class SentenceTranslator(Translator):
+    """Reads words with one space between them, as the sentences of trees have; the constraint counts these words."""
+
+    def encode_sources(self, sentences: Sequence[str], name: str, first: int) -> tuple[list[int], list[list[int]]]:
+        return super().encode_sources([" ".join(sentence.split()) for sentence in sentences], name, first)
 
 
 class ParsingEvaluator(Evaluator):
@@ -128,10 +133,11 @@ class ParsingEvaluator(Evaluator):
     ) -> TranslationEvaluation:
         """The report of the trees of outputs, one a line."""
         repairs, repaired, trees = Counter[str](), 0, []
+        form, positions = self.config.data.linearization, known_positions(self.translator.tokenizers.target)
         for pair, output in zip(pairs, translations, strict=True):
             of_sentence = Counter[str]()
             symbols, words = output.text.split(), pair.source.split()
-            trees.append(tree_of_symbols(symbols, words, self.config.data.linearization, of_sentence))
+            trees.append(tree_of_symbols(symbols, words, form, of_sentence, positions))
             repairs += of_sentence
             repaired += bool(+of_sentence)
         counts = counts_of(trees_of_texts(pair.target for pair in pairs), trees)
@@ -156,6 +162,7 @@ class ParsingTask(TranslationTask):
     next_commands = ("evaluate --workdir={workdir} --split=test", "parse --workdir={workdir} < sentences.txt")
     commands_of_trained = ("parse --workdir={workdir}",)
     evaluator_type = ParsingEvaluator
+    translator_type = SentenceTranslator
 
     @staticmethod
     def new_tokenizers(config: ExperimentConfig) -> TokenizerPair:
@@ -224,8 +231,8 @@ class ParsingTask(TranslationTask):
 
     def _parse(self, sentence: str, symbols: str, score: float) -> Parse:
         repairs = Counter[str]()
-        form = self.config.data.linearization
-        tree = tree_of_symbols(symbols.split(), sentence.split(), form, repairs) if sentence else ""
+        form, positions = self.config.data.linearization, known_positions(self.tokenizers.target)
+        tree = tree_of_symbols(symbols.split(), sentence.split(), form, repairs, positions) if sentence else ""
         return Parse(str(tree), score, symbols, dict(+repairs))
 
     @staticmethod
@@ -233,15 +240,16 @@ class ParsingTask(TranslationTask):
         """The sentences of a file, and the trees of another; raises DataError where they do not fit."""
         if len(references) != 1:
             raise ConfigError("--references: give one file of trees for the sentences of --source")
-        text = TranslationTask.open_text(config, source, [source])
+        lines = TranslationTask.open_text(config, source, [source]).sources
+        sentences = [" ".join(line.split()) for line in lines]
         found = [(normalized(each.tree, Counter()), each.line) for each in read_trees(Path(references[0]))]
         trees: list[Any] = [(tree, line) for tree, line in found if tree is not None]
-        if len(trees) != len(text.sources):
-            raise DataError(f"{references[0]}: {len(trees)} trees but {len(text.sources)} sentences")
-        for sentence, (tree, line) in zip(text.sources, trees, strict=True):
-            if tree.sentence.split() != sentence.split():
+        if len(trees) != len(sentences):
+            raise DataError(f"{references[0]}: {len(trees)} trees but {len(sentences)} sentences")
+        for sentence, (tree, line) in zip(sentences, trees, strict=True):
+            if tree.sentence != sentence:
                 raise DataError(f"{references[0]}, line {line}: a tree of other words than {sentence!r}")
-        return ReferencedText(text.sources, [[str(tree) for tree, _ in trees]])
+        return ReferencedText(sentences, [[str(tree) for tree, _ in trees]])
 
     def evaluate_text(self, params: PyTree, text: ReferencedText, name: str) -> TranslationEvaluation:
         """Scores of a text; the result is called ``text-NAME-DIGEST``."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from transformer_jax.array_types import NUM_SPECIAL_IDS, UNK_ID
 from transformer_jax.data.tokenizers.interface import Tokenizer
 from transformer_jax.data.tokenizers.listed import ListedTokenizer
+from transformer_jax.tools.parsing.trees import is_position
 
 SUFFIXES = ("tion", "ing", "ed", "ly", "er", "est", "al", "ion", "able", "ic", "ity", "ive", "ous", "ment", "s", "y")
 _SUFFIX = re.compile(rf"({'|'.join(sorted(SUFFIXES, key=len, reverse=True))})$")
@@ -63,6 +64,11 @@ def class_of(word: str) -> str:
         parts.append("dash")
     suffix = _SUFFIX.search(word) if len(word) > 3 else None
     return "-".join([*parts, *([suffix[1]] if suffix else [])])
+
+
+def known_positions(tokenizer: Tokenizer) -> int:
+    """The number of positions of words: fewer than ``POSITIONS`` where no sentence of the training text is as long."""
+    return sum(map(is_position, tokenizer.pieces(range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size))))
 
 
 def word_starts(tokenizer: Tokenizer) -> list[bool]:

@@ -176,15 +176,20 @@ def is_position(symbol: str) -> bool:
 
 
 def tree_of_symbols(
-    symbols: Iterable[str], words: Sequence[str], linearization: str, repairs: Counter[str] | None = None
+    symbols: Iterable[str],
+    words: Sequence[str],
+    linearization: str,
+    repairs: Counter[str] | None = None,
+    positions: int = POSITIONS,
 ) -> Tree:
     """The inverse of ``symbols_of``, over exactly these words; symbols that are no tree of them are repaired.
 
     1. A word beyond the last, a closing bracket without an opening one, a constituent without words and an unknown symbol
     are dropped. 2. A closing bracket of another label closes the innermost constituent. 3. At the end missing closing
     brackets are added. 4. Missing words go into the constituent that was open last, before its missing bracket. 5. Several
-    roots, or a word alone, get the root TOP, which scores ignore. 6. ``in_order``: a constituent opened after no child has
-    only the following ones. 7. Positions of words are dropped; wrong ones count. ``repairs`` counts what was repaired.
+    roots, or a word alone, get the root TOP, which scores ignore. 6. ``in_order``: a constituent that opens without a
+    child before it has only the children after it. 7. Positions of words, written modulo ``POSITIONS`` and ``positions``, are
+    dropped; wrong ones count. ``repairs`` counts what was repaired.
     """
     repairs = Counter() if repairs is None else repairs
     stack: list[tuple[str, list[Tree]]] = [("", [])]
@@ -202,7 +207,7 @@ def tree_of_symbols(
             repairs["constituents after no child"] += linearization == "in_order" and not siblings
             stack.append((symbol[1:], [siblings.pop()] if takes_first else []))
         elif is_position(symbol):
-            repairs["positions of another word"] += int(symbol[1:]) != written % POSITIONS
+            repairs["positions of another word"] += int(symbol[1:]) != written % POSITIONS % positions
         elif symbol[0] != ")":
             word = "" if symbol == UNKNOWN else next(remaining, "")
             repairs["unknown symbols" if symbol == UNKNOWN else "words beyond the last"] += not word

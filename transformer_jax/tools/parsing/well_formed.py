@@ -10,7 +10,7 @@ from transformer_jax.array_types import BOS_ID, EOS_ID, NUM_SPECIAL_IDS, PAD_ID,
 from transformer_jax.data.tokenizers import TokenizerPair
 from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.tools.parsing.settings import ParserConfig, TreebankConfig
-from transformer_jax.tools.parsing.tokenizers import word_starts
+from transformer_jax.tools.parsing.tokenizers import known_positions, word_starts
 from transformer_jax.tools.parsing.trees import POSITIONS, is_position
 
 MAX_DEPTH = 64
@@ -50,8 +50,7 @@ def well_formed(
     partners = np.array([-1] * NUM_SPECIAL_IDS + [opening.get(each[1:], -1) for each in symbols])
     has_labels, has_positions = data.linearization == "brackets", data.word_positions
     position_of = np.array([-1] * NUM_SPECIAL_IDS + [int(each[1:]) if is_position(each) else -1 for each in symbols])
-    # Fewer than POSITIONS where no sentence of the training text is as long.
-    known = int(position_of.max()) + 1
+    known = known_positions(tokenizers.target)
     begins_word = np.array(word_starts(tokenizers.source))
 
     def start(source_ids: Int[Array, "B S"], beam_width: int) -> Prefix:
