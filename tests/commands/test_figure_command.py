@@ -1,12 +1,15 @@
 """The command ``figure``: names, files, and what it refuses."""
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
 
-from transformer_jax.commands.figure import figure
+from transformer_jax.commands.figure import figure, subject_of
 from transformer_jax.commands.flags import parse
-from transformer_jax.config import ConfigError
+from transformer_jax.config import ConfigError, resolve, to_json
+from transformer_jax.runs.run_directory import write_json
+from transformer_jax.runtime.open_copies import OPEN
 from transformer_jax.tools.pictures.figures import FIGURES
 
 
@@ -28,6 +31,8 @@ def test_what_it_refuses():
         (["schedule", "--workdir=nowhere"], "nowhere"),
         (["masks", "--config=configs/language_model.py:quick"], "takes task=translation"),
         (["masks", "--config=configs/seq2seq.py:bahdanau"], "seq2seq.py:bahdanau is recurrent, without these masks"),
+        (["masks", "--config.model.attention=acausal"], "model.attention=acausal has other masks"),
+        (["masks", "--config.model.attention=qk_norm,sliding_window"], "model.attention=sliding_window has other masks"),
         (["coordinates", "--config=configs/quickstart.py"], "--config: coordinates does not read it; leave it out"),
         (["scaling", "--config.model.d_model=64"], "--config: scaling does not read it"),
         (["scaling", "--workdir=runs/a"], "--workdir: scaling does not read it"),
@@ -44,6 +49,14 @@ def test_figures_without_training_are_drawn_with_their_numbers(tmp_path, capsys)
     assert "peak 1.976e-03 at update 500" in capsys.readouterr().out
     assert draw("smoothing", f"--output={tmp_path / 'smoothing.png'}") == 0
     assert {path.read_bytes()[:4] for path in tmp_path.glob("*.png")} == {b"\x89PNG"}
+
+
+def test_a_copy_of_a_run_is_named_by_its_address(monkeypatch, tmp_path):
+    monkeypatch.setitem(OPEN, tmp_path, SimpleNamespace(address="gs://bucket/run"))
+    write_json(tmp_path / "config.json", to_json(resolve("configs/quickstart.py", [])))
+    flags = parse(figure.flags, ["lengths", f"--workdir={tmp_path}", f"--others={tmp_path}"])
+    subject = subject_of(flags, "")
+    assert (subject.name, subject.others[0].name) == ("gs://bucket/run", "gs://bucket/run")
 
 
 @pytest.mark.slow

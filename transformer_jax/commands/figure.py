@@ -7,6 +7,7 @@ from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, open_runs, ru
 from transformer_jax.config import ConfigError, ExperimentConfig
 from transformer_jax.runs.run_directory import ChosenRun
 from transformer_jax.runtime.atomic_files import require_writable
+from transformer_jax.runtime.open_copies import with_addresses
 from transformer_jax.tools.pictures.figures import FIGURES, Subject, find_figure
 
 
@@ -74,8 +75,9 @@ def subject_of(values: flags.Values, recipe: str) -> Subject:
             if values[name].present:
                 raise ConfigError(f"--{name}: applies only to a run; give --workdir")
         return Subject(values.config, flags.resolve_config(values))
-    others = tuple(Subject(workdir, *_run(values, workdir)) for workdir in values.others)
-    return Subject(values.workdir, *_run(values, values.workdir), others=others, limit=values.limit)
+    others = tuple(Subject(with_addresses(workdir), *_run(values, workdir)) for workdir in values.others)
+    name = with_addresses(values.workdir)
+    return Subject(name, *_run(values, values.workdir), others=others, limit=values.limit)
 
 
 def _run(values: flags.Values, workdir: str) -> tuple[ExperimentConfig, Callable[[], Any]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import chosen_runs, run_config, run_flags
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig, difference
+from transformer_jax.config.parts import default_parts
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runtime.atomic_files import appearing_folder, require_local, require_writable
@@ -78,7 +79,7 @@ def import_model(values: flags.Values) -> int:
     Formats: huggingface (the folder of a Marian model such as OPUS-MT, of M2M-100 or of NLLB); fairseq (a checkpoint beside its
     dict.*.txt and codes); safetensors (written by export). No code in the input is run: a pickle with more than tensors and
     settings is refused. Data, decoding and training are set as for train, for example --config.data.source=text
-    --config.data.directory=data/wmt; model and tokenizers are fixed by the input. The run directory is written completely or
+    --config.data.directory=data/wmt; model, its parts and tokenizers are fixed by the input. The run directory is written completely or
     not at all. Fine-tune with train --config=RUN --config.init.run=RUN. Libraries: pip install safetensors torch transformers.
     """
     source, workdir = Path(values.input).expanduser(), _new_folder(values.workdir, "--workdir")
@@ -90,8 +91,9 @@ def import_model(values: flags.Values) -> int:
     require_writable(workdir.parent, "--workdir")
     found = format_module(values.format).read(source, **languages)
     config = flags.resolve_config(values, base=found.config)
+    fixed = *FIXED, *(f"parts.{name}." for name in default_parts(found.config.model))
     for key, before, _ in difference(found.config, config):
-        if key.startswith(FIXED):
+        if key.startswith(fixed):
             raise ConfigError(f"--config.{key}: the imported model has {before!r}")
     with appearing_folder(workdir) as folder:
         replace(found, config=config).write(folder, format=values.format, path=str(source.absolute()))

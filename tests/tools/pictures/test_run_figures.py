@@ -1,3 +1,4 @@
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
@@ -10,10 +11,12 @@ from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.layers.masks import SentenceMask
 from transformer_jax.models.inspection import head_counts, without_head
+from transformer_jax.tools.pictures.figures import Subject
 from transformer_jax.tools.pictures.run_figures import (
     ROWS,
     Scores,
     draw_heads,
+    draw_lengths,
     head_importance,
     loss_by_length,
     names_of,
@@ -76,6 +79,19 @@ def test_losses_are_means_over_the_tokens_of_a_length():
     np.testing.assert_allclose(drawn.loss, [(1.10 + 0.02) / 2, (4 * 1.00 + 0.02) / 5], rtol=1e-5)
     with pytest.raises(DataError, match="no target length has 3 sentences"):
         _ = loss_by_length(made_up_run(["a", "bc"])).drawn
+
+
+def test_each_run_has_its_own_limit_of_lengths(tmp_path, figures):
+    def subject(name, limit, *others):
+        trained, config = made_up_run(["d" * 4] * 3 + ["n"] * 3), resolve("configs/quickstart.py", [])
+        config = replace(config, data=replace(config.data, max_target_tokens=limit))
+        return Subject(name, config, lambda: trained, others)
+
+    first, second = draw_lengths(subject("a", 9, subject("b", 2)), tmp_path / "lengths.png")
+    assert "up to 10 tokens" in first and "longer" not in first
+    assert "up to 3 tokens" in second and "longer" in second
+    legend = figures[0].axes[0].get_legend()
+    assert "longest in training: 2" in [each.get_text() for each in legend.get_texts()]
 
 
 class SmallTestSplit:

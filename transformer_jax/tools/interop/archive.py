@@ -28,9 +28,10 @@ MODEL, GOLDEN = "model.safetensors", "golden.safetensors"
 
 
 def export(model: OpenedModel, folder: Path, texts: Sequence[str]) -> None:
-    """Writes the archive of a run of any translation or language model, with logits for the first ``texts``, if any."""
+    """Writes the archive of a translation or language model, with logits for the first ``texts`` that are not too long."""
     write_tensors(folder / MODEL, model.named)
-    examples = model.examples(texts[:GOLDEN_SENTENCES]) if texts else []
+    texts = model.short_enough(texts, model.config.model.longest_sequence)[:GOLDEN_SENTENCES]
+    examples = model.examples(texts) if texts else []
     golden = {}
     for number, (example, logits) in enumerate(zip(examples, model.logits(examples), strict=True)):
         golden[f"target_{number}"] = np.asarray(example.target, np.int32)
@@ -74,6 +75,7 @@ class ArchiveCounterpart(Counterpart):
         self._folder = folder
         found = _read_files(folder).opened(model.mesh)
         self._model = replace(found, config=replace(found.config, decoding=model.config.decoding))
+        self.longest = found.config.model.longest_sequence
 
     def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
         return self._model.logits(examples)

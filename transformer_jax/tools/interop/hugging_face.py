@@ -118,7 +118,9 @@ class TranslationCounterpart(HuggingFaceCounterpart):
             warnings.simplefilter("ignore")
             self._tokenizer = self._load(folder, CLASSES[kind]).AutoTokenizer.from_pretrained(folder)
         if kind == m2m.MODEL_TYPE:
-            self._tokenizer.src_lang = model.config.data.source_language
+            # The settings may name the language otherwise, as for a corpus.
+            source = model.tokenizers.source
+            self._tokenizer.src_lang = "".join(source.pieces(source.encode(""))).strip("_")
 
     def outputs(self, examples: Sequence[Example]) -> list[np.ndarray]:
         inputs = self._sources([example.source for example in examples])

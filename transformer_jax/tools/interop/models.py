@@ -86,6 +86,13 @@ class OpenedModel:
             texts = (document.text for document in documents.documents(split))
         return list(itertools.islice((text for text in texts if text.strip()), count))
 
+    def short_enough(self, texts: Sequence[str], longest: int | None) -> list[str]:
+        """Texts whose sources have at most ``longest`` tokens with EOS (None: any); of a language model, all."""
+        if not self.translates or longest is None:
+            return list(texts)
+        encoded = self.tokenizers.source.encode_batch(texts)
+        return [text for text, ids in zip(texts, encoded, strict=True) if len(ids) < longest]
+
     def examples(self, texts: Sequence[str]) -> list[Example]:
         """Texts with their greedy translations; for a language model, texts as targets, truncated to its context length."""
         if not self.translates:
@@ -97,9 +104,9 @@ class OpenedModel:
 
     def greedy(self, sources: Sequence[list[int]]) -> list[list[int]]:
         """The greedy translation of each source, both with EOS."""
-        decoding = replace(self.config.decoding, beam_width=1)
-        longest, parts = self.config.model.longest_sequence, self.config.parts
-        translator = Translator(self.model, self.tokenizers, decoding, self.mesh, longest, parts=parts)
+        decoding = replace(self.config.decoding, search="beam", beam_width=1)
+        longest = self.config.model.longest_sequence
+        translator = Translator(self.model, self.tokenizers, decoding, self.mesh, longest)
         return [best[0].token_ids for best in translator.translate_ids(self.params, sources)]
 
     def logits(self, examples: Sequence[Example]) -> list[np.ndarray]:

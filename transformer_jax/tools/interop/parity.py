@@ -198,9 +198,7 @@ def _short_enough(
     if not texts:
         raise DataError(f"{counterpart.name}: no text to compare on; give one with --text")
     longest = counterpart.longest or np.inf
-    if model.translates:
-        encoded = model.tokenizers.source.encode_batch(texts)
-        texts = [text for text, ids in zip(texts, encoded, strict=True) if len(ids) < longest]
+    texts = model.short_enough(texts, counterpart.longest)
     examples = zip(texts, model.examples(texts), strict=True)
     fitting = [(text, example) for text, example in examples if len(example.target) <= longest]
     if not fitting:

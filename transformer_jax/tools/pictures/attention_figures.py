@@ -12,11 +12,13 @@ import numpy as np
 
 from transformer_jax.array_types import EOS_ID
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.plugins import registered
 from transformer_jax.data.batches import token_rows
 from transformer_jax.data.corpora import open_corpus
 from transformer_jax.data.pair_encoding import joined
 from transformer_jax.data.tokenizers import Tokenizer, TokenizerPair
 from transformer_jax.layers.masks import SentenceMask
+from transformer_jax.layers.modified_attention import AttentionChange
 from transformer_jax.sequence_types import Batch, Tokens
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tools.pictures.attention_maps import visible_piece
@@ -104,6 +106,12 @@ def row_masks(batch: Batch) -> list[np.ndarray]:
     return [np.asarray(mask.array())[0] for mask in masks]
 
 
+def changes_mask(attention: str) -> bool:
+    """Whether an attention, or a change of it, has another mask than ``row_masks``."""
+    mask_mod = AttentionChange.mask_mod
+    return attention == "acausal" or getattr(registered("attention")[attention], "mask_mod", mask_mod) is not mask_mod
+
+
 def padded_and_packed(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[Batch, Batch]:
     """Two batches from three pairs of token ids with EOS: one pair per row, padded; and the first two packed in one row."""
 
@@ -121,6 +129,9 @@ def draw_masks(subject: Subject, path: Path) -> list[str]:
     subject.require_translation()
     if subject.config.model.is_recurrent:
         raise ConfigError(f"{subject.name} is recurrent, without these masks; give a Transformer")
+    for _, kind, name in subject.config.selections:
+        if kind == "attention" and changes_mask(name):
+            raise ConfigError(f"{subject.name}: model.attention={name} has other masks; give a model without it")
     tokenizers = subject.trained.tokenizers if subject.restore else TranslationTask.new_tokenizers(subject.config)
     padded, packed = padded_and_packed(_short_pairs(subject, tokenizers))
     panels, lines = [], []

@@ -147,26 +147,30 @@ def names_of(folders: Sequence[str], configs: Sequence[ExperimentConfig]) -> lis
 
 
 def draw_lengths(subject: Subject, path: Path) -> list[str]:
-    """Draws a line for the run and each of ``others``, and a dotted line at the maximum length in training."""
+    """Draws a line for the run and each of ``others``, and dotted lines at their maximum lengths in training."""
     subject.require_translation()
     runs = (subject, *subject.others)
     names = names_of([run.name for run in runs], [run.config for run in runs])
     found = {name: loss_by_length(run.trained, limit=subject.limit) for name, run in zip(names, runs, strict=True)}
-    longest_trained = subject.config.data.max_target_tokens + 1
+    limits = {name: run.config.data.max_target_tokens + 1 for name, run in zip(names, runs, strict=True)}
     drawn = {name: numbers.drawn for name, numbers in found.items()}
     highest = max(float(numbers.loss.max()) for numbers in drawn.values())
+    longest = max(int(numbers.lengths.max()) for numbers in drawn.values())
     lines = {name: (numbers.lengths, numbers.loss) for name, numbers in drawn.items()}
-    end = {"longest in training": (np.array([longest_trained] * 2), np.array([0.0, highest]))}
-    is_beyond = longest_trained < max(int(numbers.lengths.max()) for numbers in drawn.values())
+    ends = {}
+    for limit in sorted({each for each in limits.values() if each < longest}):
+        of = [name for name, each in limits.items() if each == limit]
+        title = "longest in training" + f": {', '.join(of)}" * (len(of) < len(runs))
+        ends[title] = np.array([limit] * 2), np.array([0.0, highest])
     panel = LinePanel(
         "Loss by target length",
-        lines | (end if is_beyond else {}),
+        lines | ends,
         "target tokens, EOS included",
         "nats per token",
-        dotted=tuple(end),
+        dotted=tuple(ends),
     )
     draw_panels([panel], path, title="Loss against length")
-    return [_length_summary(name, numbers, longest_trained) for name, numbers in found.items()]
+    return [_length_summary(name, numbers, limits[name]) for name, numbers in found.items()]
 
 
 def _length_summary(name: str, numbers: LengthNumbers, longest_trained: int) -> str:
