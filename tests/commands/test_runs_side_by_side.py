@@ -73,6 +73,7 @@ def test_an_average_is_a_run_whose_parameters_are_the_mean(run, tmp_path, capsys
     averaged = (tmp_path / "out.txt").read_text()
     assert main(["translate", f"--workdir={run}", "--checkpoint=last", "--average=3", *files]) == 0
     assert (tmp_path / "out.txt").read_text() == averaged
+    assert (average / "data.json").read_bytes() == (run / "data.json").read_bytes()
     assert json.loads((average / "run.json").read_text())[0]["average_of"] == {"run": str(run), "steps": [10, 20, 30]}
     capsys.readouterr()
     assert main(["train", f"--config={average}", f"--workdir={average}"]) == 2

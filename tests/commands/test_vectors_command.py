@@ -1,6 +1,7 @@
 """The commands vectorize and vectors, on small files."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -42,6 +43,18 @@ def test_vectorize(files, capsys):
     assert (files / "m.vocabulary.txt").read_text().split() == ["hope", "i", "know", "love", "you"]
     assert np.load(files / "m.npz")["data"].tolist() == [1, 2, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1]
     assert (files / "m.png").read_bytes()[:4] == (files / "c.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_pipe_is_not_read_twice(files, capsys):
+    flags = ["vectorize", "--kind=bag_of_words", f"--output={files}/m"]
+    for options, status in (["--query=love"], 2), ([], 2), (["--document=0"], 0):
+        end, start = os.pipe()
+        os.write(start, SENTENCES.encode())
+        os.close(start)
+        assert main([*flags, f"--input=/dev/fd/{end}", *options]) == status
+        os.close(end)
+        assert (files / "m.npz").exists() == (status == 0)
+    assert "is a pipe, which cannot be read twice; give a file, or --document=0" in capsys.readouterr().err
 
 
 def test_vectorize_warns_about_text_without_spaces(files, capsys):

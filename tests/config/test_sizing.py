@@ -137,3 +137,12 @@ def test_stated_batches_of_word_vectors_count():
     assert "all words" in found.sentence and "(15.0 epochs)" in found.sentence
     tiny = plan_word_vectors(text_of(1e3), 600, FLOPS, {"batching.row_length": 8}).settings
     resolve("word_vectors:text", [("data.train", "a"), *((key, str(value)) for key, value in tiny.items())])
+
+
+def test_stated_subwords_and_windows_of_word_vectors_count():
+    text = text_of(2e4)
+    found = plan_word_vectors(text, 600, FLOPS, {"tokenizer.kind": "bpe", "model.window": 10}).settings
+    assert (found["tokenizer.kind"], found["tokenizer.vocabulary_size"]) == ("bpe", text.pieces(8000))
+    # Blocks with fewer words than windows need are refused.
+    settings = [("data.train", "a"), ("model.window", "10"), *((key, str(value)) for key, value in found.items())]
+    resolve("word_vectors:text", settings)

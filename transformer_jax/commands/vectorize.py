@@ -63,6 +63,9 @@ def vectorize(values: flags.Values) -> int:
     for flag in ("picture", "cooccurrences"):
         require_local(values[flag].value or "", f"--{flag}")
     require_writable(stem.parent, "--output")
+    if path.is_fifo() and (values.document or values.query is not None or values.picture or values.cooccurrences):
+        remedy = "give a file, or --document=0 without --query, --picture and --cooccurrences"
+        raise ConfigError(f"--input: {path} is a pipe, which cannot be read twice; {remedy}")
     counted = count_documents(read_lines(path), config, str(path))
     matrix = counted.matrix
     # Not sequences of them.

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -131,7 +132,7 @@ def _size(shapes: PyTree) -> str:
 def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> RunDirectory:
     """Writes a run directory whose only checkpoint has the mean of the parameters of ``steps`` (Vaswani et al. 2017, 6.1).
 
-    Step number and counters are of the newest step, settings and tokenizers of the run. Raises ConfigError when ``output`` is
+    Step number and counters are of the newest step, settings, tokenizers and data report of the run. Raises ConfigError when ``output`` is
     not empty, CheckpointError when a checkpoint cannot be read.
     """
     require_local(output, "--output")
@@ -148,7 +149,9 @@ def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> Ru
     origin = {"run": with_addresses(str(source.path.absolute())), "steps": list(steps)}
     try:
         with appearing_folder(target) as folder:
-            write_run_directory(folder, config, tokenizers, steps[-1], params, progress, average_of=origin)
+            run = write_run_directory(folder, config, tokenizers, steps[-1], params, progress, average_of=origin)
+            if source.data_report.is_file():
+                shutil.copyfile(source.data_report, run.data_report)
     except OSError as error:
         raise ConfigError(f"--output: {output} cannot be written: {error.strerror or error}") from None
     return RunDirectory(target)

@@ -16,7 +16,9 @@ from transformer_jax.config.sizing import (
     text_updates,
     update_intervals,
 )
+from transformer_jax.data.corpus_statistics import SUBWORD_KINDS
 from transformer_jax.tasks.sizing import Sizing, plans_text
+from transformer_jax.tools.word_vectors.task.settings import SPANS_IN_UPDATE, Word2vecConfig
 
 # FLOPs per word and dimension; minimum ratio of words in the text to words in a block, whose gradients add up.
 OPERATIONS_OF_A_WORD, TEXT_OF_A_BLOCK, ROW_LENGTH, MAX_ROWS, MAX_BLOCKS = 1000, 200, 32, 32, 32
@@ -29,13 +31,16 @@ def plan_word_vectors(
     """Dimension, vocabulary and blocks for the size of the text, and epochs within the budget; see ``Plan``."""
     stated, speed = stated or {}, TEXT_EFFICIENCY * flops
     text = text.divided(stated)
-    words = text.words if text.has_words else text.tokens
+    kind = stated.get("tokenizer.kind") or ("lower_word" if text.has_words else "bpe")
+    has_words = text.has_words and kind not in SUBWORD_KINDS
+    words = text.words if has_words else text.tokens
     dimension = stated.get("model.d_model") or (300 if words >= 1e8 else 100 if words >= 2e6 else 50)
     length = stated.get("batching.row_length", ROW_LENGTH)
     rows = stated.get("batching.rows") or _power_of_two(words / TEXT_OF_A_BLOCK / length, MAX_ROWS)
     blocks = _power_of_two(words / MIN_UPDATES_OF_AN_EPOCH / (rows * length), MAX_BLOCKS)
-    # An update has at least SPANS_IN_UPDATE spans, which are longer than a window.
-    blocks = stated.get("batching.blocks_per_update") or max(blocks, -(-4 * ROW_LENGTH // (rows * length)))
+    # Spans are longer than a window.
+    least_words = max(4 * ROW_LENGTH, SPANS_IN_UPDATE * (stated.get("model.window", Word2vecConfig.window) + 1))
+    blocks = stated.get("batching.blocks_per_update") or max(blocks, -(-least_words // (rows * length)))
     words_of_update = rows * length * blocks
     each = OPERATIONS_OF_A_WORD * dimension * words_of_update
     most = max((5 if words >= 1e7 else 15) * words / words_of_update, MIN_UPDATES)
@@ -43,8 +48,8 @@ def plan_word_vectors(
     least = stated.get("tokenizer.min_count") or (5 if words >= 1e6 else 3 if words >= 1e5 else 2)
     settings = {
         "data.documents": text.documents_are,
-        "tokenizer.kind": "lower_word" if text.has_words else "bpe",
-        "tokenizer.vocabulary_size": 1_000_000 if text.has_words else text.pieces(8000),
+        "tokenizer.kind": kind,
+        "tokenizer.vocabulary_size": 1_000_000 if has_words else text.pieces(8000),
         "tokenizer.min_count": least,
         "batching.rows": rows,
         "batching.row_length": length,
