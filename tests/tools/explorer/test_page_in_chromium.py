@@ -145,6 +145,18 @@ def test_a_slider_over_checkpoints(browser, address, tmp_path):
     browser.requests.clear()
 
 
+def test_a_chosen_run_that_lacks_the_text_shows_the_first(browser, address, tmp_path):
+    page = Page("runs", [RunName("first", "update 1"), RunName("second", "update 1")])
+    for text, run in ((0, 0), (0, 1), (1, 0)):
+        page.add_reading(made_reading(SOURCE, TARGET), text=text, run=run)
+    path = tmp_path / "page.html"
+    path.write_text(page.html(), encoding="utf-8")
+    browser.open(f"{path.as_uri()}#text=2")
+    browser.requests.clear()
+    browser.evaluate("byId('run').value = 1; byId('run').dispatchEvent(new Event('change'))")
+    assert state(browser, "text", "run") == [0, 1]
+
+
 def test_paper_shows_the_whole_view(browser, address):
     browser.open(f"{address}#kind=cross&zoom=9&theme=dark", height=420)
     assert matrix(browser)

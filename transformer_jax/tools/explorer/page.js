@@ -133,6 +133,9 @@ function settle() {
 }
 
 function set(changes) {
+  // A chosen run shows the first text if it has not read the text here, such as the live text.
+  const { text, run } = { ...state, ...changes };
+  if ("run" in changes && !page.readings.some((each) => each.text === text && each.run === run)) changes = { ...changes, text: 0 };
   const isNew = (name) => name in changes && changes[name] !== state[name];
   if (isNew("text") || isNew("kind")) Object.assign(state, { row: -1, column: -1 });
   if (isNew("text") || isNew("run")) state.node = -1;

@@ -4,11 +4,7 @@
 const RUNS_OF_CHECKPOINTS = Object.keys(page.checkpoints.updates).map(Number), UPDATES = Object.values(page.checkpoints.updates);
 const checkpointHere = () => RUNS_OF_CHECKPOINTS.indexOf(state.run);
 
-// Shows a checkpoint, of the first text where the text here is not one of them.
-function goToCheckpoint(index) {
-  const run = RUNS_OF_CHECKPOINTS[clamp(index, 0, RUNS_OF_CHECKPOINTS.length - 1)];
-  set(page.readings.some((each) => each.run === run && each.text === state.text) ? { run } : { run, text: 0 });
-}
+const goToCheckpoint = (index) => set({ run: RUNS_OF_CHECKPOINTS[clamp(index, 0, RUNS_OF_CHECKPOINTS.length - 1)] });
 
 const slider = element("input", "", { type: "range", min: 0, max: UPDATES.length - 1, step: 1, ariaLabel: "checkpoint", title: "checkpoint (, and .)", oninput: (event) => goToCheckpoint(Number(event.target.value)) });
 const sliderWords = element("span", "", { className: "words" });
