@@ -32,7 +32,10 @@ def test_what_it_refuses():
         (["masks", "--config=configs/language_model.py:quick"], "takes task=translation"),
         (["masks", "--config=configs/seq2seq.py:bahdanau"], "seq2seq.py:bahdanau is recurrent, without these masks"),
         (["masks", "--config.model.attention=acausal"], "model.attention=acausal has other masks"),
-        (["masks", "--config.model.attention=qk_norm,sliding_window"], "model.attention=sliding_window has other masks"),
+        (
+            ["masks", "--config.model.attention=qk_norm,sliding_window"],
+            "model.attention=sliding_window has other masks",
+        ),
         (["coordinates", "--config=configs/quickstart.py"], "--config: coordinates does not read it; leave it out"),
         (["scaling", "--config.model.d_model=64"], "--config: scaling does not read it"),
         (["scaling", "--workdir=runs/a"], "--workdir: scaling does not read it"),

@@ -106,9 +106,9 @@ def explore(values: flags.Values) -> int:
         raise ConfigError(f"--output: {path} is not the name of a page; end it in .html")
 
     from transformer_jax.runtime.atomic_files import write_whole
-    from transformer_jax.tools.explorer.readers import open_reader
+    from transformer_jax.tools.explorer.readers import open_readers
 
-    opened = [open_reader(each, values.average) for each in chosen]
+    opened = open_readers(chosen, values.average)
     opened += [opened[0].at_checkpoint(RunDirectory(values.workdir), step) for step in checkpoints]
     tables = [_tables(values, each, aligned) for each in opened]
     page = _page(values, opened, tables, list(zip(texts, targets, strict=True)), checkpoints)
@@ -164,9 +164,7 @@ def _page(
 
     first = len(opened) - len(checkpoints)
     updates = {first + number: update for number, update in enumerate(checkpoints)}
-    page = Page(
-        f"{Path(values.workdir).name}: attention", [each.name for each in opened], updates, is_served=values.serve
-    )
+    page = Page(f"{opened[0].name.name}: attention", [each.name for each in opened], updates, is_served=values.serve)
     readings: dict[int, list[Reading]] = {}
     for number, (each, statistics) in enumerate(zip(opened, tables, strict=True)):
         # Before the readings: a model that does not fit is refused at once.

@@ -132,8 +132,8 @@ def _size(shapes: PyTree) -> str:
 def write_average(source: RunDirectory, steps: Sequence[int], output: str) -> RunDirectory:
     """Writes a run directory whose only checkpoint has the mean of the parameters of ``steps`` (Vaswani et al. 2017, 6.1).
 
-    Step number and counters are of the newest step, settings, tokenizers and data report of the run. Raises ConfigError when ``output`` is
-    not empty, CheckpointError when a checkpoint cannot be read.
+    Step number and counters are of the newest step, settings, tokenizers and data report of the run. Raises ConfigError when
+    ``output`` is not empty, CheckpointError when a checkpoint cannot be read.
     """
     require_local(output, "--output")
     if any(Path(output).expanduser().glob("*")):

@@ -1,3 +1,4 @@
+from functools import partial
 from types import SimpleNamespace
 
 import jax.numpy as jnp
@@ -18,7 +19,8 @@ def statistics_of(monkeypatch, weights, sides):
     """Of a language model whose weights [B, H, Q, M] are given, whatever it reads."""
     maps = {"decoder_layers_0/self_attention": jnp.asarray(weights, jnp.float32)}
     monkeypatch.setattr(head_statistics, "attention_maps", lambda model, params, *inputs: maps)
-    (found,) = head_statistics.head_statistics(None, {}, [LETTERS], [sides])
+    sums_of = partial(head_statistics.sums_of_heads, None)
+    (found,) = head_statistics.head_statistics(sums_of, {}, [LETTERS], [sides])
     assert found.source == f"averages over the first {len(sides)}"
     return {name: values.ravel().tolist() for name, values in found.values.items()}
 

@@ -22,7 +22,7 @@ def test_each_trial_is_drawn_in_order_and_against_each_setting_that_varies(tmp_p
     (history,), slices = drawn
     np.testing.assert_array_equal(history.lines["best so far"], [[0, 1, 1, 2, 2], [2, 2, 2, 2, 4]])
     assert [panel.title for panel in slices] == ["row", "seed"]
-    seeds, scores = slices[1].lines["_"]
+    seeds, scores = slices[1].lines["trial"]
     assert (seeds.tolist(), scores.tolist()) == (["3", "3", "4"], [2.0, 4.0, 1.0])
 
 

@@ -54,26 +54,26 @@ def soft_alignments(
     """
     are_words = lack_spaces(sources), lack_spaces(targets)
     weights, progress = {}, BuildProgress("words", len(sources), doing="aligning")
-    for pair, found in cross_attention(trained, sources, targets, partial(_chosen, layer=layer, head=head)):
+    weigh = compiled_weights(trained, partial(_chosen, layer=layer, head=head))
+    for pair, found in cross_attention(trained, sources, targets, weigh):
         weights[pair] = found
         progress.advance(1)
     texts = zip(sources, targets, strict=True)
     return [_described(weights[pair], each, are_words, trained.tokenizers) for pair, each in enumerate(texts)]
 
 
-def cross_attention(
-    trained: TrainedRun[TranslationTask],
-    sources: Sequence[str],
-    targets: Sequence[str],
-    choose: Callable[[list[Float[Array, "B H T S"]]], Float[Array, "B ... T S"]],
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields the index of every pair and ``choose(layers)`` of its teacher-forced pass [..., T, S], the longest pairs first.
+Weigh = Callable[[PyTree, Tokens, Tokens], Float[Array, "B ... T S"]]
+"""Weights of a teacher-forced pass from parameters, source and target."""
 
-    Raises DataError when the numbers of sentences differ or one is too long, ConfigError when nothing attends to the source.
+
+def compiled_weights(
+    trained: TrainedRun[TranslationTask],
+    choose: Callable[[list[Float[Array, "B H T S"]]], Float[Array, "B ... T S"]],
+) -> Weigh:
+    """``choose(layers)`` of the cross attention, compiled; keeps a program for each shape.
+
+    Its call raises ConfigError when nothing attends to the source.
     """
-    limit, longest = trained.config.decoding.max_source_tokens, trained.config.model.longest_sequence
-    pairs = encode_pairs(trained.tokenizers, sources, targets, limit, longest)
-    source_lengths, target_lengths = pairs.lengths
 
     def weigh(params: PyTree, source: Tokens, target: Tokens) -> Float[Array, "B ... T S"]:
         layers = layers_by_kind(attention_maps(trained.model, params, source, target)).get("cross")
@@ -81,9 +81,21 @@ def cross_attention(
             raise ConfigError("--workdir: this model has no attention from target to source")
         return choose([*layers.values()])
 
-    weigh_batch = jax.jit(weigh, out_shardings=replicated(trained.mesh))
+    return jax.jit(weigh, out_shardings=replicated(trained.mesh))
+
+
+def cross_attention(
+    trained: TrainedRun[TranslationTask], sources: Sequence[str], targets: Sequence[str], weigh: Weigh
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields the index of every pair and its weights [..., T, S] by ``weigh``, the longest pairs first.
+
+    Raises DataError when the numbers of sentences differ or one is too long, ConfigError when nothing attends to the source.
+    """
+    limit, longest = trained.config.decoding.max_source_tokens, trained.config.model.longest_sequence
+    pairs = encode_pairs(trained.tokenizers, sources, targets, limit, longest)
+    source_lengths, target_lengths = pairs.lengths
     for chosen, batch in pairs.batches(ALIGNMENT_TOKENS, row_groups(trained.mesh), longest):
-        found = jax.device_get(weigh_batch(trained.params, *put_rows(batch, trained.mesh)))
+        found = jax.device_get(weigh(trained.params, *put_rows(batch, trained.mesh)))
         for row, pair in enumerate(chosen.tolist()):
             yield pair, found[row, ..., : target_lengths[pair], : source_lengths[pair]]
 

@@ -71,11 +71,13 @@ def draw_duel_curves(results: Sequence[Result], metric: Metric, path: Path) -> P
     for size, key in itertools.product(sizes, dict.fromkeys((LOSS, metric.key))):
         lines: dict[str, Sequence[npt.ArrayLike]] = {}
         bands: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        unlisted: list[str] = []
         # The base comes last, on top: an idea that changes nothing has the same curve.
         for each in sorted((each for each in drawn if each.size == size), key=lambda each: each.is_base):
             if key == LOSS and not each.is_loss_comparable:
-                # Without a name in the legend; the other lines keep their colors.
-                lines[f"_{each.name}"] = [], []
+                # The other lines keep their colors.
+                lines[each.name] = [], []
+                unlisted.append(each.name)
                 continue
             curve = each.curve(key)
             means = np.array([fmean(values) for values in curve.values()])
@@ -85,5 +87,7 @@ def draw_duel_curves(results: Sequence[Result], metric: Metric, path: Path) -> P
         label = "loss" if key == LOSS else metric.label
         title = f"{label}, size {size}" if len(sizes) > 1 else label
         bases = tuple(each.name for each in drawn if each.is_base)
-        panels.append(LinePanel(title, lines, "% of the budget", "", dotted=bases, bands=bands))
+        panels.append(
+            LinePanel(title, lines, "% of the budget", "", dotted=bases, bands=bands, unlisted=tuple(unlisted))
+        )
     return draw_panels(panels, path, title="Validations, mean and standard deviation over seeds")

@@ -1,9 +1,8 @@
 """Statistics of each head over many sentences: entropy, distance, attended tokens and alignment error rate."""
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +41,9 @@ STATISTICS = {
 }
 
 
+SumsOfHeads = dict[str, tuple[dict[str, Float[Array, " H"]], Array]]
+
+
 @dataclass(frozen=True)
 class HeadStatistics:
     """Values [L, H] for the layers and heads of a kind of attention, by statistic; ``source`` describes the sentences."""
@@ -52,7 +54,7 @@ class HeadStatistics:
 
 
 def head_statistics(
-    model: Module,
+    sums_of: Callable[..., SumsOfHeads],
     params: PyTree,
     tokenizers: Sequence[Tokenizer],
     sides: Sequence[Sequence[list[int]]],
@@ -60,15 +62,15 @@ def head_statistics(
 ) -> list[HeadStatistics]:
     """The statistics of every kind of attention in teacher-forced passes over sentences.
 
+    ``sums_of``: ``sums_of_heads`` of the model, compiled; it keeps a program for each width.
     ``sides``: ids of all sentences with EOS, source and target or the text alone, with one of ``tokenizers`` each.
     ``longest``: maximum number of tokens of the model, or None.
     """
     marks = [np.array(punctuation(tokenizer)) for tokenizer in tokenizers]
-    add = jax.jit(partial(_sums, model))
     totals: dict[str, dict[str, np.ndarray]] = {}
     counts: dict[str, float] = {}
     for inputs in _batches(sides, longest):
-        for path, (sums, count) in jax.device_get(add(params, marks, *inputs)).items():
+        for path, (sums, count) in jax.device_get(sums_of(params, marks, *inputs)).items():
             before = totals.get(path, {})
             totals[path] = {name: before.get(name, 0.0) + value for name, value in sums.items()}
             counts[path] = counts.get(path, 0.0) + float(count)
@@ -103,9 +105,7 @@ def _batches(sides: Sequence[Sequence[list[int]]], longest: int | None) -> Itera
         yield inputs
 
 
-def _sums(
-    model: Module, params: PyTree, marks: list[Array], *inputs: Tokens
-) -> dict[str, tuple[dict[str, Float[Array, " H"]], Array]]:
+def sums_of_heads(model: Module, params: PyTree, marks: list[Array], *inputs: Tokens) -> SumsOfHeads:
     """Sums over the queries of a batch, and the number of queries, by the path of the attention."""
     target = inputs[-1]
     # Ids, whether a position is a token and not padding, and whether the piece of each id is punctuation.
@@ -121,11 +121,11 @@ def _sums(
         is_boundary = (ids == EOS_ID) | (ids == BOS_ID)
         for path, weights in layers.items():
             shown = jnp.where(is_query[:, None, :, None] & is_key[:, None, None, :], weights, 0.0)
-            found[path] = _sums_of_heads(shown, jnp.asarray(is_mark)[ids], is_boundary), is_query.sum()
+            found[path] = _sums_of_layer(shown, jnp.asarray(is_mark)[ids], is_boundary), is_query.sum()
     return found
 
 
-def _sums_of_heads(
+def _sums_of_layer(
     weights: Float[Array, "B H Q M"], is_punctuation: Bool[Array, "B M"], is_boundary: Bool[Array, "B M"]
 ) -> dict[str, Array]:
     offset = jnp.arange(weights.shape[3])[None, :] - jnp.arange(weights.shape[2])[:, None]

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Generic, Self
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -25,26 +26,33 @@ from transformer_jax.tasks.language_model.generator import cache_after_prompt, s
 from transformer_jax.tasks.language_model.task import LanguageModelTask, axes_of, ids_of_text
 from transformer_jax.tasks.trained_run import AnyTask, TrainedRun, open_trained, restored_params
 from transformer_jax.tasks.translation.pairs import encode_pairs, tokens_of_pair
-from transformer_jax.tasks.translation.soft_alignment import cross_attention
+from transformer_jax.tasks.translation.soft_alignment import compiled_weights, cross_attention
 from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tasks.translation.translator import init_cache, limits_of, require_translatable
-from transformer_jax.tools.explorer.head_statistics import HeadStatistics, head_error_rates, head_statistics
+from transformer_jax.tools.explorer.head_statistics import (
+    HeadStatistics,
+    head_error_rates,
+    head_statistics,
+    sums_of_heads,
+)
 from transformer_jax.tools.explorer.live import beams_of
 from transformer_jax.tools.explorer.page import RunName
 from transformer_jax.tools.explorer.readings import Reading, TextReader
 from transformer_jax.tools.explorer.searches import Forced, Searches, SearchTree
+from transformer_jax.tools.reports.run_folders import short_names
 
 
 class _RunReader(Generic[AnyTask]):
-    def __init__(self, trained: TrainedRun[AnyTask], folder: str = "") -> None:
-        self.trained, self._folder = trained, folder
+    def __init__(self, trained: TrainedRun[AnyTask], name: str = "") -> None:
+        self.trained, self._name = trained, name
+        self._sums = jax.jit(partial(sums_of_heads, trained.model))
         self._read = TextReader(trained.model, trained.config.model.longest_sequence)
 
     @property
     def name(self) -> RunName:
-        """Folder and updates of the run, and the numbers of its layers with attention."""
+        """Name and updates of the run, and the numbers of its layers with attention."""
         layers = {kind: numbers for kind, (numbers, _) in self.trained.config.model.attention_layers.items()}
-        return RunName(self._folder, f"update {', '.join(f'{step:,}' for step in self.trained.steps)}", layers)
+        return RunName(self._name, f"update {', '.join(f'{step:,}' for step in self.trained.steps)}", layers)
 
     def at_checkpoint(self, run: RunDirectory, step: int) -> Self:
         """A reader of another checkpoint of the run, with the same compiled programs."""
@@ -56,6 +64,10 @@ class _RunReader(Generic[AnyTask]):
 
 class TranslationReader(_RunReader[TranslationTask]):
     """Reads pairs with one run; raises DataError for a side longer than ``decoding.max_source_tokens``."""
+
+    def __init__(self, trained: TrainedRun[TranslationTask], name: str = "") -> None:
+        super().__init__(trained, name)
+        self._weigh = compiled_weights(trained, partial(jnp.stack, axis=1))
 
     def read(self, text: str, target: str | None = None, **options: bool) -> Reading:
         """A teacher-forced pass over a text and its translation, by default the translation of the run.
@@ -108,7 +120,7 @@ class TranslationReader(_RunReader[TranslationTask]):
         sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
         limit, longest = trained.config.decoding.max_source_tokens, trained.config.model.longest_sequence
         sides = encode_pairs(trained.tokenizers, sources, targets, limit, longest)
-        return head_statistics(trained.model, trained.params, trained.tokenizers, sides, longest)
+        return head_statistics(self._sums, trained.params, trained.tokenizers, sides, longest)
 
     def _pairs(self, split: str, limit: int) -> list[SentencePair]:
         return self.trained.task.evaluator.pairs(split, limit)
@@ -116,7 +128,7 @@ class TranslationReader(_RunReader[TranslationTask]):
     def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
         """Alignment error rate [L, H] of every cross-attention head; ``name`` is the file of ``gold``."""
         sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
-        weights = cross_attention(self.trained, sources, targets, partial(jnp.stack, axis=1))
+        weights = cross_attention(self.trained, sources, targets, self._weigh)
         return head_error_rates(weights, self.trained.tokenizers, pairs, gold, name)
 
 
@@ -179,8 +191,7 @@ class LanguageModelReader(_RunReader[LanguageModelTask]):
         documents = open_documents(config.data, config.data_seed).documents(config.data.split_name(split))
         encoded = tokenizer.encode_batch([document.text for document in islice(documents, limit)])
         side = [[*ids, EOS_ID][: config.batching.context_length] for ids in encoded]
-        model, longest = self.trained.model, config.model.longest_sequence
-        return head_statistics(model, self.trained.params, [tokenizer], [side], longest)
+        return head_statistics(self._sums, self.trained.params, [tokenizer], [side], config.model.longest_sequence)
 
     def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
         raise ConfigError("--gold: a language model has no source to align with")
@@ -194,9 +205,14 @@ READERS: dict[str, Callable[..., Reader]] = {
 }
 
 
-def open_reader(chosen: ChosenRun, average: int) -> Reader:
-    """Restores a run, with the mean of ``average`` checkpoints; raises ConfigError if its task reads no text."""
-    task = chosen.config.task
-    if task not in READERS:
-        raise ConfigError(f"--workdir: {chosen.workdir} is a run of task={task}; explore takes {', '.join(READERS)}")
-    return READERS[task](open_trained(chosen, average=average), Path(chosen.workdir).name)
+def open_readers(runs: Sequence[ChosenRun], average: int) -> list[Reader]:
+    """Restores runs, each with the mean of ``average`` checkpoints; raises ConfigError if the task of one reads no text."""
+    for each in runs:
+        if each.config.task not in READERS:
+            problem = f"{each.workdir} is a run of task={each.config.task}; explore takes {', '.join(READERS)}"
+            raise ConfigError(f"--workdir: {problem}")
+    names = short_names([Path(each.workdir).expanduser().resolve() for each in runs])
+    return [
+        READERS[each.config.task](open_trained(each, average=average), name)
+        for each, name in zip(runs, names, strict=True)
+    ]

@@ -8,6 +8,7 @@ from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.atomic_files import read_records
 from transformer_jax.runtime.distributed import is_first
+from transformer_jax.tools.reports.run_folders import short_names
 
 Series = tuple[list[float], list[float]]
 """Updates and values of a line."""
@@ -23,17 +24,15 @@ def draw_curves(
 ) -> Path:
     """Draws a panel per key with a line per ``metrics.jsonl`` as a PNG, and returns its path.
 
-    ``names`` of the lines are by default the folders of the files; a file without a key has no line for it. ``columns``: panels
-    side by side, by default all. The legend is below the first panel. Raises DataError if a file is missing or damaged (file,
-    line), or no file has a key.
+    ``names`` of the lines are by default the shortest that tell the folders of the files apart; a file without a key has no
+    line for it. ``columns``: panels side by side, by default all. The legend is below the first panel. Raises DataError if a
+    file is missing or damaged (file, line), or no file has a key.
     """
     # Matplotlib would delay the start of training by 0.4 s.
     from transformer_jax.tools.pictures.panels import LinePanel, draw_panels
 
     files = [Path(metrics)] if isinstance(metrics, (str, Path)) else [Path(file) for file in metrics]
-    names = names or [file.resolve().parent.name for file in files]
-    if len({*names}) < len(files):
-        names = [f"{name} ({file.parent})" for name, file in zip(names, files, strict=True)]
+    names = names or short_names([file.resolve().parent for file in files])
     runs = [read_series(file, keys) for file in files]
     panels = []
     for number, key in enumerate(keys):
@@ -41,9 +40,9 @@ def draw_curves(
             found = ", ".join(dict.fromkeys(name for record in read_records(files[0]) for name in record))
             raise DataError(f"{files[0]}: no record has {key!r}; it has {found or 'no records'}")
         # The only legend is below the first panel.
-        hidden = "" if len(files) > 1 and number == 0 else "_"
-        lines = {f"{hidden}{name}": run.get(key, ([], [])) for name, run in zip(names, runs, strict=True)}
-        panels.append(LinePanel(key, lines, "updates", "", x_scale="integer"))
+        unlisted = () if len(files) > 1 and number == 0 else tuple(names)
+        lines = {name: run.get(key, ([], [])) for name, run in zip(names, runs, strict=True)}
+        panels.append(LinePanel(key, lines, "updates", "", x_scale="integer", unlisted=unlisted))
     return draw_panels(panels, path, columns=columns or len(keys))
 
 

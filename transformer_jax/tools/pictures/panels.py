@@ -40,10 +40,12 @@ class LinePanel:
     marks: str = ""
     bands: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]] = field(default_factory=dict)
     """Lower and upper values around lines, by the names of the lines."""
+    unlisted: tuple[str, ...] = ()
+    """Names of lines that are not in the legend."""
 
     @property
     def _named(self) -> list[str]:
-        return [name for name in self.lines if not name.startswith("_")]
+        return [name for name in self.lines if name not in self.unlisted]
 
     @property
     def _names_per_line(self) -> int:
@@ -56,7 +58,7 @@ class LinePanel:
         return LEFT, BOTTOM + LEGEND_LINE * math.ceil(len(self._named) / self._names_per_line)
 
     def draw(self, axes: Axes) -> None:
-        """Draws into ``axes``; names that start with ``_`` are not in the legend."""
+        drawn = {}
         for number, (name, (x, y)) in enumerate(self.lines.items()):
             repeated, color = divmod(number, len(LINE_COLORS))
             style = ":" if name in self.dotted else "" if self.marks else LINE_STYLES[repeated % len(LINE_STYLES)]
@@ -64,21 +66,23 @@ class LinePanel:
             marker = (
                 "" if name in self.dotted else self.marks or "o" * int(np.isfinite(np.asarray(y, float)).sum() == 1)
             )
-            axes.plot(
-                x, y, label=name, color=LINE_COLORS[color], linestyle=style, linewidth=1.4, marker=marker, markersize=4
+            (drawn[name],) = axes.plot(
+                x, y, color=LINE_COLORS[color], linestyle=style, linewidth=1.4, marker=marker, markersize=4
             )
         if self.x_scale.startswith("log"):
             axes.set_xscale("log", base=2 if self.x_scale == "log2" else 10)
         elif self.x_scale == "integer":
             axes.locator_params(axis="x", integer=True)
         axes.set_yscale(self.y_scale)
-        for line in axes.get_lines():
-            if band := self.bands.get(str(line.get_label())):
+        for name, line in drawn.items():
+            if band := self.bands.get(name):
                 low, high = band
                 axes.fill_between(line.get_xdata(), low, high, color=line.get_color(), alpha=0.15, linewidth=0)
         canvas.style_axes(axes, self.x_label, self.y_label)
         if self._named:
             legend = axes.legend(
+                [drawn[name] for name in self._named],
+                self._named,
                 prop=font(LEGEND_POINTS),
                 labelcolor=INK,
                 frameon=False,

@@ -121,11 +121,12 @@ def _panels(numbers: PositionNumbers) -> list[Panel]:
         "least squares, later": (shifts, numbers.held_out),
         "1e-5": (shifts[[0, -1]], np.array([1e-5, 1e-5])),
     }
+    dots = {"dot product": (np.arange(len(table)), numbers.dots)}
     shifted = f"Column {column} shifted by M_{SHOWN_SHIFT}"
     return [
         MatrixPanel("PE(position, column)", table[positions], "column", "position", is_signed=True),
         LinePanel("Four of its columns", curves, "position", ""),
-        LinePanel("PE(p) · PE(p + k), for every p", {"_": (np.arange(len(table)), numbers.dots)}, "k", ""),
+        LinePanel("PE(p) · PE(p + k), for every p", dots, "k", "", unlisted=tuple(dots)),
         MatrixPanel(f"M_{SHOWN_SHIFT}, first {width} rows and columns", matrix[:width, :width], is_signed=True),
         LinePanel(shifted, moved, "position p", "", dotted=(f"M_{SHOWN_SHIFT} PE(p)",)),
         LinePanel("Largest |PE(p + k) - M_k PE(p)|", errors, "k", "", dotted=("1e-5",), y_scale="log"),

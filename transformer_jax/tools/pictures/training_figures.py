@@ -44,7 +44,7 @@ def draw_schedule(subject: Subject, path: Path) -> list[str]:
         equal = next((each for each, (_, found) in others.items() if np.allclose(found, shape, atol=1e-3)), "")
         others[f"{equal}, {name}" if equal else name] = others.pop(equal) if equal else (updates, shape)
     panels = [
-        LinePanel(f"{subject.name}: {own}", {"_": (updates, rates)}, "update", "learning rate"),
+        LinePanel(f"{subject.name}: {own}", {own: (updates, rates)}, "update", "learning rate", unlisted=(own,)),
         LinePanel("All schedules with this warm-up, over their peaks", others, "update", ""),
     ]
     draw_panels(panels[: 1 + bool(others)], path, title="Learning rate")
@@ -93,7 +93,7 @@ def draw_smoothing(subject: Subject, path: Path) -> list[str]:
     classes = np.arange(CLASSES)
     target = {names[0]: (classes, numbers.target), names[1]: (classes, (classes == 0).astype(float))}
     x = "probability that the model gives the label"
-    zero = {"_zero": (np.array([0, 1]), np.array([0, 0]))}
+    zero = {"zero": (np.array([0, 1]), np.array([0, 0]))}
     losses, gradients = (
         {name: (numbers.probability, row) for name, row in zip(names, rows, strict=True)}
         for rows in (numbers.loss, numbers.gradient)
@@ -101,7 +101,7 @@ def draw_smoothing(subject: Subject, path: Path) -> list[str]:
     panels = [
         LinePanel(f"Target distribution, V = {CLASSES}", target, "class; the label is 0", "probability", marks="o"),
         LinePanel("Loss", losses, x, "nats"),
-        LinePanel("Its derivative in the label's logit", gradients | zero, x, "", dotted=("_zero",)),
+        LinePanel("Its derivative in the label's logit", gradients | zero, x, "", dotted=("zero",), unlisted=("zero",)),
     ]
     draw_panels(panels, path, title="Label smoothing")
     label, other = numbers.target[:2]

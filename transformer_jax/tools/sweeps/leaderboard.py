@@ -147,11 +147,12 @@ def _slice(sweep: Sweep, done: Sequence[TrialRow], name: str, importance: float 
     values = np.array([str(value) if is_chosen else value for value, _ in points])
     return LinePanel(
         name if importance is None else f"{name}: importance {importance:.2f}",
-        {"_": (values, np.array([score for _, score in points]))},
+        {"trial": (values, np.array([score for _, score in points]))},
         "",
         sweep.metric_key,
         x_scale="linear" if is_chosen or not isinstance(sweep.space[name], LogUniform) else "log",
         marks="o",
+        unlisted=("trial",),
     )
 
 
