@@ -4,11 +4,13 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import threading
 import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import fsspec
 import pytest
@@ -427,6 +429,8 @@ def test_the_owner_of_a_lost_lock_ends_without_an_upload(store, monkeypatch):
     with pytest.raises(StoreError, match=r"trains there now \(host, process 1\); not everything is uploaded") as raised:  # noqa: SIM117
         with folder_to_train(RUN) as folder:
             begin(folder)
+            # The log is on a full disk.
+            monkeypatch.setattr(sys, "stderr", Mock(write=Mock(side_effect=OSError)))
             store.pipe_file("/bucket/run/train.lock", b"host, process 1, abc, 2")
             threading.Event().wait(20)
     assert isinstance(raised.value.__context__, KeyboardInterrupt) and not store.exists("/bucket/run/config.json")

@@ -96,3 +96,15 @@ time.sleep(30)
 def test_an_abort_in_a_thread_ends_with_the_message():
     ended = subprocess.run([sys.executable, "-c", ABORT], capture_output=True, text=True, check=False, timeout=60)
     assert (ended.returncode, ended.stderr) == (75, "another one ended\n")
+
+
+@pytest.mark.parametrize("context", [Interruption, ending_at_once])
+def test_a_hangup_stops_a_run_unless_it_is_ignored(context):
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        for handler in (signal.SIG_DFL, signal.SIG_IGN):
+            signal.signal(signal.SIGHUP, handler)
+            with context():
+                assert (signal.getsignal(signal.SIGHUP) == handler) == (handler == signal.SIG_IGN)
+    finally:
+        signal.signal(signal.SIGHUP, before)

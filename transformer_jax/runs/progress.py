@@ -3,6 +3,7 @@
 import logging
 import sys
 import time
+from contextlib import suppress
 from datetime import timedelta
 
 from rich.console import Console
@@ -17,11 +18,15 @@ SECONDS_BETWEEN_LINES = 15.0
 
 
 class _StandardError(logging.Handler):
-    """Writes plain lines to the current ``sys.stderr``, which a live bar redirects so that they appear above it."""
+    """Writes plain lines to the current ``sys.stderr``, which a live bar redirects so that they appear above it.
+
+    A closed pipe or terminal or a full disk drops lines, but does not end the run.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         if is_first():
-            print(record.getMessage(), file=sys.stderr, flush=True)
+            with suppress(OSError):
+                print(record.getMessage(), file=sys.stderr, flush=True)
 
 
 LOGGER = logging.getLogger("transformer_jax")
@@ -55,7 +60,9 @@ class ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        # A closed terminal.
+        with suppress(OSError):
+            self._bar.stop()
 
     def __call__(self, run: TrainingRun) -> None:
         """Moves the bar; without one, writes a line every 15 seconds. The remaining time excludes compilation."""

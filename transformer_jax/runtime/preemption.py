@@ -1,4 +1,4 @@
-"""Stopping a run by SIGINT and SIGTERM after an update, with everything saved."""
+"""Stopping a run by SIGINT, SIGTERM and SIGHUP after an update, with everything saved."""
 
 import math
 import os
@@ -13,7 +13,7 @@ from types import FrameType
 import jax
 from jax.experimental import multihost_utils
 
-SIGNALS = signal.SIGINT, signal.SIGTERM
+SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 # A signal to a process group can reach a process twice: directly, and from the parent that forwards it.
 ECHO_SECONDS = 1.0
 
@@ -26,8 +26,13 @@ def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
+def _handled() -> list[signal.Signals]:
+    """``SIGNALS``, but SIGHUP only where nothing ignores it, as ``nohup`` does."""
+    return [each for each in SIGNALS if each != signal.SIGHUP or signal.getsignal(each) != signal.SIG_IGN]
+
+
 class Interruption:
-    """Context manager that records SIGINT or SIGTERM; a second signal, except an echo of the first, ends the process at once.
+    """Context manager that records SIGINT, SIGTERM or SIGHUP; a second one, except an echo, ends the process at once.
 
     ``number``: of the signal, 0 until it comes. Outside the main thread, which alone gets signals, it records none.
     """
@@ -36,7 +41,7 @@ class Interruption:
         self.number, self._cuts_short, self._since = 0, False, 0.0
 
     def __enter__(self) -> "Interruption":
-        numbers = SIGNALS if _is_main_thread() else ()
+        numbers = _handled() if _is_main_thread() else ()
         self._previous = {number: signal.signal(number, self._note) for number in numbers}
         return self
 
@@ -110,7 +115,7 @@ def interruption() -> Interruption | AgreedInterruption:
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """Raises KeyboardInterrupt(signal) at SIGTERM and SIGINT in the block, when there is nothing to save yet.
+    """Raises KeyboardInterrupt(signal) at SIGINT, SIGTERM and SIGHUP in the block, when there is nothing to save yet.
 
     A signal that comes in a callback, where Python drops exceptions, is raised again. Does nothing outside the main thread.
     For a single process: of several, JAX handles SIGTERM.
@@ -128,7 +133,7 @@ def ending_at_once() -> Iterator[None]:
         elif not isinstance(unraisable.exc_value, CutShort):
             report(unraisable)
 
-    previous = {number: signal.signal(number, handler) for number in SIGNALS}
+    previous = {number: signal.signal(number, handler) for number in _handled()}
     sys.unraisablehook = raise_again
     try:
         yield

@@ -424,5 +424,6 @@ def _upload_meanwhile(stored: StoredFolder, over: threading.Event) -> None:
             return
         except (StoreError, OSError) as error:
             if not is_failing:
-                sys.stderr.write(f"{error}; the run continues, and is uploaded when the store answers\n")
+                with suppress(OSError):
+                    sys.stderr.write(f"{error}; the run continues, and is uploaded when the store answers\n")
             is_failing = True

@@ -74,7 +74,8 @@ class StoreLock:
                 with store_errors(self._address):
                     self._files.pipe_file(LOCK, f"{self._owner}, {beat}".encode())
             except LockLost as error:
-                sys.stderr.write(f"{error}; this run ends\n")
+                with suppress(OSError):
+                    sys.stderr.write(f"{error}; this run ends\n")
                 # The run ends after this update, as at Ctrl-C. Another thread would not wake the main one.
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
                 return

@@ -16,6 +16,7 @@ from process_environment import process_environment
 from run_settings import tiny_settings
 
 from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
+from transformer_jax.tools.sweeps.workers import run_workers
 
 SWEEP = """
 from transformer_jax.tools.sweeps.definition import Sweep
@@ -57,6 +58,15 @@ def trials_of(folder: Path) -> list[dict[str, str]]:
 
 def starts_of(folder: Path, number: int) -> int:
     return len(json.loads((folder / f"out/trials/{number:04d}/run.json").read_text()))
+
+
+def test_workers_survive_a_hangup_under_nohup(tmp_path):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        hang_up = f"import os, time; os.kill({os.getpid()}, {signal.SIGHUP:d}); time.sleep(0.5)"
+        assert run_workers([sys.executable, "-c", hang_up], [{}], tmp_path, lambda: None) == [0]
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -85,13 +85,17 @@ def run_workers(
         workers: list[subprocess.Popen[bytes]] = []
 
         def pass_on(number: int, frame: FrameType | None) -> None:
-            print("stopping: the workers save; the same command resumes", file=sys.stderr)
+            # The terminal may be gone.
+            with suppress(OSError):
+                print("stopping: the workers save; the same command resumes", file=sys.stderr)
             for worker in workers:
                 if worker.poll() is None:
                     worker.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
 
         for number in STOPPING:
-            stack.callback(signal.signal, number, signal.signal(number, pass_on))
+            # nohup ignores SIGHUP.
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                stack.callback(signal.signal, number, signal.signal(number, pass_on))
         try:
             for index, environment in enumerate(environments):
                 log = stack.enter_context(log_file(logs, index).open("ab"))
