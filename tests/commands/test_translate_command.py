@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections import namedtuple
 from pathlib import Path
 
@@ -113,6 +114,13 @@ def test_whole_lines_are_answered_though_a_part_of_the_next_follows(monkeypatch)
         assert [next(lines), next(lines)] == ["d e", None]
         sink.close()
         assert list(lines) == ["f"]
+
+
+def test_a_long_line_is_read_in_linear_time(monkeypatch):
+    monkeypatch.setattr(command, "BYTES_AT_ONCE", 64)
+    start = time.process_time()
+    assert len(list(command.lines_as_they_come(io.BytesIO(b"a" * (1 << 20)), "pipe"))) == 1
+    assert time.process_time() - start < 1.0
 
 
 def test_translate_reads_and_writes_files_as_training_does(run, tmp_path):

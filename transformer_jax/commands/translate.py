@@ -222,15 +222,18 @@ def lines_as_they_come(source: BinaryIO, name: str) -> Iterator[str | None]:
 
     So a person at a terminal, or a program that writes into a pipe now and then, is answered.
     """
-    rest, numbers = b"", itertools.count(1)
+    unfinished, numbers = list[bytes](), itertools.count(1)
     while data := source.read1(BYTES_AT_ONCE):  # type: ignore[attr-defined]  # of every buffered stream
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            yield sentence_of_line(line, name, next(numbers))
+        whole, line_feed, rest = data.rpartition(b"\n")
+        if line_feed:
+            for line in b"".join([*unfinished, whole]).split(b"\n"):
+                yield sentence_of_line(line, name, next(numbers))
+            unfinished = []
+        unfinished.append(rest)
         if not _is_readable(source):
             yield None
-    if rest:
-        yield sentence_of_line(rest, name, next(numbers))
+    if last := b"".join(unfinished):
+        yield sentence_of_line(last, name, next(numbers))
 
 
 def _is_readable(source: BinaryIO) -> bool:
