@@ -1,5 +1,6 @@
 """Writing and reading files that others write and read at the same moment."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -85,3 +86,22 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
     write_whole(pipe, "content")
     assert os.read(reader, 100) == b"content" and pipe.is_fifo()
     os.close(reader)
+
+
+def test_a_link_to_nothing_chooses_no_file(tmp_path):
+    link, victim = tmp_path / "picture.png", tmp_path / "victim"
+    link.symlink_to(victim)
+    assert atomic_files.require_writable_file(link, "--output") == link
+    assert link.is_symlink() and not victim.exists()
+    write_whole(link, "content")
+    assert not link.is_symlink() and not victim.exists()
+
+
+def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left") as raised:
+        write_whole(tmp_path / "file", "content")
+    assert raised.value.filename == str(tmp_path / "file")

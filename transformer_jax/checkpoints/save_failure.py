@@ -1,6 +1,5 @@
 """Errors of writing checkpoints, on a full disk or into a removed folder, as one sentence instead of tracebacks."""
 
-import errno
 import logging
 import shutil
 import sys
@@ -13,11 +12,11 @@ import jax
 
 from transformer_jax.array_types import PyTree
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.runtime.atomic_files import DISK_FULL
 from transformer_jax.runtime.distributed import end_at_once
 from transformer_jax.runtime.object_store import SCRATCH, scratch_folder
 from transformer_jax.runtime.open_copies import leave_stores, with_addresses
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # tensorstore's errors have no number, only the message of the system.
 _FULL_TEXTS = ("No space left on device", "Disk quota exceeded", "File too large")
 
@@ -29,7 +28,7 @@ class SaveFailed(DataError):
 def is_disk_full(error: BaseException) -> bool:
     """Whether an error, of any library, means that the disk is full."""
     number = error.errno if isinstance(error, OSError) else None
-    return number in _FULL or any(text in str(error) for text in _FULL_TEXTS)
+    return number in DISK_FULL or any(text in str(error) for text in _FULL_TEXTS)
 
 
 def end_after_failed_save(problem: Callable[[], str]) -> NoReturn:

@@ -1,6 +1,7 @@
 """Atomic writes, JSON lines, file locks, and checks that a path can be written."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -13,6 +14,9 @@ from typing import IO, Any, BinaryIO
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import absolute_path
 from transformer_jax.config.json_text import finite_or_none, is_count, parse_json
+
+DISK_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
+"""Numbers of the errors of a full disk, a full quota and a file beyond the limit of its size."""
 
 
 @contextlib.contextmanager
@@ -34,6 +38,11 @@ def appearing_file(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
+    except OSError as error:
+        # The system does not say which disk is full.
+        if error.filename is None and error.errno in DISK_FULL:
+            error.filename = str(path)
+        raise
     finally:
         partial.unlink(missing_ok=True)
 
@@ -144,6 +153,11 @@ def require_writable_file(file: str | Path, flag: str) -> Path:
         return path  # Closing it would end the reader.
     is_new = not path.exists()
     try:
+        if is_new and path.is_symlink():
+            # Opening it would make the file that it names; the link itself is replaced.
+            if os.access(path.parent, os.W_OK):
+                return path
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         with open(path, "ab"):
             pass
     except OSError as error:
