@@ -472,6 +472,15 @@ def test_cut_saves_are_removed_and_checkpoints_of_other_writers_kept(tmp_path):
     assert (tmp_path / "2" / "commit_success.txt").exists()
 
 
+def test_a_scratch_folder_is_private_and_belongs_to_nobody_else(monkeypatch, tmp_path):
+    monkeypatch.setenv(object_store.SCRATCH, str(tmp_path / "scratch"))
+    assert object_store.scratch_folder().stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr("os.getuid", lambda: 1000)
+    monkeypatch.setattr(Path, "lstat", lambda path: Mock(st_uid=1001))
+    with pytest.raises(ConfigError, match="TRANSFORMER_JAX_SCRATCH: .*/scratch belongs to another user"):
+        object_store.scratch_folder()
+
+
 def test_what_cannot_be_used_is_refused(store):
     store.pipe_file("/bucket/bad/a/../../b", b"")
     with pytest.raises(DataError, match="not a valid file name"):

@@ -208,7 +208,13 @@ def remove_object(files: Any, name: str) -> None:
 
 
 def scratch_folder() -> Path:
-    """A folder on a disk of this host."""
+    """A folder on a disk of this host; raises ConfigError where another user, except root, owns it, or a link to it."""
     folder = Path(os.environ.get(SCRATCH) or "~/.cache/transformer_jax/scratch").expanduser().absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    owners = {folder.lstat().st_uid, folder.stat().st_uid}
+    # In a container root may use a folder of the host.
+    if os.getuid() and owners - {os.getuid(), 0}:
+        raise ConfigError(
+            f"{SCRATCH}: {folder} belongs to another user, who could change its files; set one of your own"
+        )
     return folder

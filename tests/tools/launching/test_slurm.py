@@ -240,7 +240,7 @@ def test_what_slurm_would_refuse_or_misread(changes, problem):
 
 def test_a_run_in_an_object_store_states_a_cache_that_no_other_host_has():
     workload = training(workdir="gs://bucket/base")
-    with pytest.raises(ConfigError, match=r"data\.cache_directory: is below the home directory"):
+    with pytest.raises(ConfigError, match=r"data\.cache_directory: is below the home directory.*/cache-\$USER"):
         slurm_script(settings(), workload)
     own = replace(workload.config.data, cache_directory="/tmp/cache")
     stated = replace(workload, config=replace(workload.config, data=own))

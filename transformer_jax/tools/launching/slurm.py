@@ -192,7 +192,9 @@ def sbatch_script(settings: SlurmSettings, workload: Training | Sweep | Evaluati
         log = f"{logs}/{settings.name}-%j.log"
         if is_address(workload.workdir) and needs_cache(workload.config):
             problem = "is below the home directory, which hosts often share; set a folder on a disk of each host"
-            raise ConfigError(f"data.cache_directory: {problem}, such as --config.data.cache_directory=/tmp/cache")
+            raise ConfigError(
+                f"data.cache_directory: {problem}, such as --config.data.cache_directory=/tmp/cache-$USER"
+            )
     else:
         if settings.nodes != 1:
             raise ConfigError(f"--nodes: {settings.nodes}: each worker of a sweep runs on one node; leave it out")
