@@ -89,6 +89,14 @@ def test_damage_is_named_and_nothing_is_written(archive, tmp_path, capsys):
             lambda: (copy / "manifest.json").write_text('{"schema_version": 9}'),
             "schema_version 9; this version reads 1",
         ),
+        (
+            lambda: (copy / "manifest.json").write_text('{"schema_version": 1, "files": {"/etc/hostname": ""}}'),
+            f"'/etc/hostname' is outside of the archive; its files are in {copy}",
+        ),
+        (
+            lambda: (copy / "manifest.json").write_text('{"schema_version": 1, "files": {"../file": ""}}'),
+            "'../file' is outside of the archive",
+        ),
     ):
         shutil.copytree(archive, copy)
         damage()

@@ -116,7 +116,9 @@ class TranslationCounterpart(HuggingFaceCounterpart):
         with warnings.catch_warnings():
             # A warning recommends sacremoses, which would change punctuation.
             warnings.simplefilter("ignore")
-            self._tokenizer = self._load(folder, CLASSES[kind]).AutoTokenizer.from_pretrained(folder)
+            self._tokenizer = self._load(folder, CLASSES[kind]).AutoTokenizer.from_pretrained(
+                folder, trust_remote_code=False
+            )
         if kind == m2m.MODEL_TYPE:
             # The settings may name the language otherwise, as for a corpus.
             source = model.tokenizers.source
