@@ -40,6 +40,8 @@ def test_a_command_becomes_a_file_and_the_file_is_named(tmp_path, capsys):
     said = "written; start it with: mkdir -p /shared/runs/logs && sbatch run.sbatch\n"
     assert capsys.readouterr() == ("", said)
     script = (tmp_path / "run.sbatch").read_text()
+    assert main([*SLURM, "--output=my run.sbatch", *TRAIN]) == 0
+    assert capsys.readouterr().err.endswith("&& sbatch 'my run.sbatch'\n")
     command = "train --distributed --config=small.py --workdir=/shared/runs/Small --config.model.d_ff=64"
     assert f"transformer-jax {command} --config.data.cache_directory=/shared/runs/cache &" in script
     assert "#SBATCH --job-name=small\n" in script

@@ -118,7 +118,7 @@ def _score(values: flags.Values, config: ExperimentConfig) -> int:
     lines = [scored.table(), "", f"run directory {values.workdir}", f"  scores       {stem}.json"]
     if found.outputs is not None:
         lines.append(f"  translations {stem}.txt")
-    together_with = f" --ensemble={','.join(scored.ensemble)}" if scored.ensemble else ""
+    together_with = f" --ensemble={shlex.quote(','.join(scored.ensemble))}" if scored.ensemble else ""
     workdir = f"{shlex.quote(values.workdir)}{plugin_flags()}"
     for command in task_class(config.task).commands_of_trained:
         lines.append(f"  {program_name()} {command.format(workdir=workdir)}{together_with}")

@@ -1,5 +1,6 @@
 import itertools
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -142,7 +143,7 @@ def launch(values: flags.Values) -> int:
     start = launcher.start.format(logs=logs_of(workload.workdir))
     if content.startswith("#!") and (values.tokenize_shards or followers):
         start = "bash"
-    print(f"written; start it with: {start} {values.output}", file=sys.stderr)
+    print(f"written; start it with: {start} {shlex.quote(values.output)}", file=sys.stderr)
     return 0
 
 
