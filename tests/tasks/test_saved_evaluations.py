@@ -97,6 +97,18 @@ def test_only_the_same_search_will_do(tmp_path):
     assert find_evaluation(stem, from_dict({})) is not None
 
 
+def test_crafted_scores_and_translations_are_refused(tmp_path):
+    stem = tmp_path / "evaluation-test-30"
+    for key, value in (("scores", []), ("decoding", 1)):
+        saved = save_evaluation(stem, scored(LINES))
+        (tmp_path / f"{stem.name}.json").write_text(json.dumps(saved.report | {key: value}))
+        assert not list(saved_reports(tmp_path))
+    save_evaluation(stem, scored(LINES))
+    (tmp_path / f"{stem.name}.txt").write_bytes(b"a\n\xff\n")
+    with pytest.raises(DataError, match=r"evaluation-test-30\.txt: not UTF-8 at byte 2"):
+        read_evaluation(stem)
+
+
 def test_what_is_damaged_or_something_else_is_passed_over(tmp_path):
     save_evaluation(tmp_path / "evaluation-test-30", scored(LINES))
     (tmp_path / "evaluation-half.json").write_text('{"scores":')

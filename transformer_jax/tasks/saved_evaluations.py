@@ -130,7 +130,10 @@ def read_evaluation(stem: Path) -> SavedEvaluation:
     if not text.is_file():
         raise DataError(f"{text}: no such file; the translations should be beside their scores")
     # As bytes: reading text would turn a carriage return in a translation into a line feed.
-    hypotheses = text.read_bytes().decode("utf-8").split("\n")[:-1]
+    try:
+        hypotheses = text.read_bytes().decode("utf-8").split("\n")[:-1]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{text}: not UTF-8 at byte {error.start:,}; run evaluate again") from None
     if len(hypotheses) != report["num_sentences"]:
         wanted = f"{stem.name}.json says {report['num_sentences']} sentences"
         raise DataError(f"{text}: {len(hypotheses)} lines, but {wanted}; run evaluate again")
@@ -195,6 +198,7 @@ def _read_report(file: Path) -> dict[str, Any]:
         members = report.get("ensemble", [])
         is_report = is_count(report["checkpoint_step"]) and is_count(report["averaged_checkpoints"])
         is_report &= isinstance(report["split"], str) and is_count(report.get("num_sentences", 0))
+        is_report &= all(isinstance(report.get(name, {}), dict) for name in ("scores", "decoding"))
         is_report &= isinstance(members, list) and all(isinstance(member, str) for member in members)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         is_report = False
