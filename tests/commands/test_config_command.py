@@ -1,6 +1,8 @@
 """Flags and settings of a command line, and the help."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 import warnings
@@ -15,6 +17,7 @@ from transformer_jax.commands.registry import COMMANDS
 from transformer_jax.commands.run_flags import run_flags, split_checkpoint
 from transformer_jax.commands.translate import translate
 from transformer_jax.config import ConfigError, ExperimentConfig, from_json, to_json
+from transformer_jax.runs.run_directory import TRUST_CONFIG
 
 RECIPE = "def get_config(): return {'model': {'d_ff': 64}}"
 SMALL = ["config", "--config=small.py"]
@@ -87,6 +90,21 @@ def test_flags_and_arguments_may_stand_anywhere(tmp_path):
     after = ["train", "--n-best=4", "--config.model.d_ff", "--", "--x"]
     values = flags.parse(WITH_ARGUMENTS, ["a", "--n-best=3", "--", *after])
     assert (values.n_best, values.arguments) == (3, ["a", *after])
+
+
+@pytest.mark.parametrize(
+    ("argument", "named"), [("--checkpoint=\udce9", r"--checkpoint: '\udce9'"), ("runs/\udce9", r"'runs/\udce9'")]
+)
+def test_an_argument_that_is_not_utf_8_is_refused(argument, named):
+    with pytest.raises(ConfigError, match=re.escape(f"{named} is not valid UTF-8")):
+        flags.parse([run_flags], [argument])
+
+
+def test_trust_is_given_and_withdrawn(monkeypatch):
+    monkeypatch.setenv(TRUST_CONFIG, "")
+    for argument, trusted in (("--trust_config", "1"), ("--checkpoint=last", "1"), ("--notrust_config", "0")):
+        flags.parse([run_flags], ["runs/a", argument])
+        assert os.environ[TRUST_CONFIG] == trusted
 
 
 def test_the_first_argument_is_the_run():

@@ -184,6 +184,8 @@ def test_a_changed_plugin_is_refused_at_resume(tmp_path, monkeypatch):
     # Runs of earlier versions have no digests.
     write_json(run.run_record, [{"plugins": [str(file)]}])
     assert changed_plugins(run.path) == []
+    write_json(run.run_record, [{"plugins": {str(file): ["no digest"]}}])
+    assert str(file) in changed_plugins(run.path)
 
 
 def test_a_run_whose_plugin_is_not_loaded_names_it(tmp_path):

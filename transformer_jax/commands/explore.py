@@ -7,7 +7,6 @@ from transformer_jax.commands import flags
 from transformer_jax.commands.align import read_pairs
 from transformer_jax.commands.run_flags import chosen_runs, output_path, run_config, run_flags, split_checkpoint
 from transformer_jax.config import ConfigError
-from transformer_jax.config.json_text import is_unicode
 from transformer_jax.runtime.open_copies import with_addresses
 
 if TYPE_CHECKING:
@@ -233,9 +232,4 @@ def _texts(values: flags.Values) -> list[str]:
     texts = [*values.text, *(read_lines(Path(values.texts)) if values.texts else [])]
     if not texts or not all(text.strip() for text in texts):
         raise ConfigError("--text: give a text, or --texts=FILE; none of them may be empty")
-    for name, given in (("text", values.text), ("target", values.target)):
-        for text in given:
-            # Python decodes an invalid byte as half of a surrogate pair.
-            if not is_unicode(text):
-                raise ConfigError(f"--{name}: {text!a} is not valid UTF-8")
     return texts

@@ -14,6 +14,7 @@ import absl.flags
 from transformer_jax.config import ConfigError, ExperimentConfig, apply_overrides, from_dict, resolve, to_dict
 from transformer_jax.config.conversion import joined_files, spelled_out
 from transformer_jax.config.errors import nearest
+from transformer_jax.config.json_text import is_unicode
 from transformer_jax.config.plugins import load_plugin
 from transformer_jax.config.recipes import require_recipe
 
@@ -149,8 +150,15 @@ def required_config(values: Values) -> str:
 def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
     """The values of the flags of a command, from its arguments; loads the plugins of --plugin.
 
-    Raises ConfigError at an unknown flag, a bad value, a missing flag (or first a missing recipe), or an extra argument.
+    Raises ConfigError at an unknown flag, a bad value, a missing flag (or first a missing recipe), an extra argument, or one
+    that is not UTF-8.
     """
+    for argument in arguments:
+        # Python decodes an invalid byte as half of a surrogate pair, which no file of a run could hold.
+        if not is_unicode(argument):
+            name, equals, text = argument.partition("=")
+            where = f"{name}: {text!a}" if equals and is_unicode(name) else ascii(argument)
+            raise ConfigError(f"{where} is not valid UTF-8; write or rename it in UTF-8")
     values = Values()
     for define in (*flags, common):
         define(values)
@@ -171,8 +179,8 @@ def parse(flags: Sequence[Flag], arguments: Sequence[str]) -> Values:
             name = problem.removeprefix("Missing value for flag ")
             problem = f"{name}: a value is missing; write {name}=VALUE, {values[name.lstrip('-')].help}"
         raise ConfigError(problem.removeprefix("flag ")) from None
-    if values[TRUST_FLAG].value:
-        os.environ["TRANSFORMER_JAX_TRUST_CONFIG"] = "1"
+    if values[TRUST_FLAG].present:
+        os.environ["TRANSFORMER_JAX_TRUST_CONFIG"] = "1" if values[TRUST_FLAG].value else "0"
     for plugin in values[PLUGIN_FLAG].value or []:
         load_plugin(plugin)
     if ARGUMENTS_FLAG in values:

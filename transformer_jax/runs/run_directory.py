@@ -28,7 +28,7 @@ REPORTED_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "nump
 BEFORE_SETTINGS = ("train.lock", "checkpoints", "outcome.json", "lost+found")
 # Endings of unfinished files, and of the output of shells and schedulers.
 NO_RUN = (".partial", ".log", ".out", ".err")
-# Set by --trust_config, also for the processes that a command starts.
+# "1" by --trust_config, also for the processes that a command starts.
 TRUST_CONFIG = "TRANSFORMER_JAX_TRUST_CONFIG"
 
 
@@ -197,7 +197,7 @@ def require_settings(folder: Path) -> None:
     Ignores settings that may change when a run resumes. Does nothing with ``--trust_config``.
     """
     step, written = written_settings(folder / "checkpoints")
-    if written is None or os.environ.get(TRUST_CONFIG):
+    if written is None or os.environ.get(TRUST_CONFIG) == "1":
         return
     here = load_run_config(folder)
     changed = [each for each in difference(written, here) if not may_change(each[0], written, here)]
@@ -216,13 +216,13 @@ def changed_plugins(folder: Path) -> list[str]:
     # Runs of earlier versions have a list without digests. Compared by name: a run may be resumed in another checkout.
     digests: dict[str, set[str]] = {}
     for file, digest in saved.items() if isinstance(saved, dict) else ():
-        digests.setdefault(Path(file).name, set()).add(digest)
+        digests.setdefault(Path(file).name, set()).add(str(digest))
     return [file for file, digest in loaded_plugins().items() if digest not in digests.get(Path(file).name, {digest})]
 
 
 def require_plugins(folder: Path) -> None:
     """Raises ConfigError where a plugin file changed since the run was last started, unless with ``--trust_config``."""
-    changed = [] if os.environ.get(TRUST_CONFIG) else changed_plugins(folder)
+    changed = [] if os.environ.get(TRUST_CONFIG) == "1" else changed_plugins(folder)
     if changed:
         raise ConfigError(
             f"--plugin: {', '.join(changed)} changed since the run in {folder} loaded it; put it back, use another "
