@@ -21,21 +21,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if argv is None:
             _prepare_process()
-        return run_command(list(sys.argv[1:] if argv is None else argv))
+        status = run_command(list(sys.argv[1:] if argv is None else argv))
+        if sys.stdout:
+            # Here, since an error of the flush at exit has no handler.
+            sys.stdout.flush()
+        return status
     except KeyboardInterrupt as error:
         # 130, as shells say it; 143 where SIGTERM raised it.
         return 128 + int((*error.args, signal.SIGINT)[0])
     except BrokenPipeError:
-        # The reader, `head` perhaps, has seen enough; without this, flushing at exit would complain once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader, `head` perhaps, has seen enough.
         return 141
     except Exception as error:
+        from transformer_jax.config.json_text import printable
+
         problem = _problem_of_user(error)
         if not problem:
             raise
-        print(f"transformer-jax: {problem}", file=sys.stderr)
+        print(f"transformer-jax: {printable(problem)}", file=sys.stderr)
         return USER_ERROR
     finally:
+        if sys.stdout:
+            _flush_output()
         if argv is None:
             # Python would search all objects for garbage before it ends: 0.15 s where JAX is loaded.
             gc.freeze()
@@ -43,10 +50,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             gc.enable()
 
 
+def _flush_output() -> None:
+    """Flushes standard output, and drops text that cannot be written: flushing it at exit would complain once more."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _prepare_process() -> None:
     from transformer_jax.runtime.startup import keep_freed_memory, skip_missing_accelerators
 
     warnings.formatwarning = partial(_plain_warning, warnings.formatwarning)
+    if sys.stdout:
+        # For text that the encoding of the terminal lacks.
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     keep_freed_memory()
     skip_missing_accelerators()
 

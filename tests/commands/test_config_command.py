@@ -174,6 +174,24 @@ def test_the_module_runs_and_a_closed_pipe_is_no_traceback(recipe):
     assert result.stderr == b""
 
 
+def test_a_full_disk_and_a_small_encoding_are_no_traceback(recipe):
+    command = [sys.executable, "-m", "transformer_jax"]
+    environment = process_environment(PYTHONIOENCODING="ascii") | {"PYTHONUNBUFFERED": ""}
+    options = {"stderr": subprocess.PIPE, "env": environment, "timeout": 60}
+    with open("/dev/full", "wb") as full:
+        result = subprocess.run([*command, "--version"], stdout=full, **options)
+    assert (result.returncode, result.stderr) == (2, b"transformer-jax: No space left on device\n")
+    result = subprocess.run([*command, *SMALL, "--config.data.directory=\xe9"], stdout=subprocess.PIPE, **options)
+    assert result.returncode == 0 and rb"= \xe9" in result.stdout
+
+
+def test_a_setting_of_a_foreign_run_sends_no_escape_sequence(recipe, capsys):
+    assert main([*SMALL, "--config.data.directory=\x1b]52;c;\x07"]) == 0
+    assert "= <U+001B>]52;c;<U+0007>\n" in capsys.readouterr().out
+    assert main(["config", "--config=\x9b2J"]) == 2
+    assert "<U+009B>2J" in capsys.readouterr().err
+
+
 def test_a_warning_of_the_package_is_one_line_without_code():
     own = _plain_warning(warnings.formatwarning, "no font", UserWarning, flags.__file__, 3)
     assert own == "transformer-jax: WARNING: no font\n"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from transformer_jax.commands import flags
 from transformer_jax.commands.run_flags import CHECKPOINT_MEANING, run_config
 from transformer_jax.config import ConfigError
+from transformer_jax.config.json_text import printable
 from transformer_jax.config.languages import require_tokenizer
 from transformer_jax.runtime.atomic_files import require_writable
 from transformer_jax.runtime.open_copies import with_addresses
@@ -60,7 +61,7 @@ def report(values: flags.Values) -> int:
         print("\n" + section_text(section))
     warnings = [f"WARNING: {sign}" for sign in run_report.signs_of_runs(runs)]
     remarks = [*warnings, *run_report.different_text(runs), *run_report.damage(runs)]
-    print(with_addresses("\n" + "\n".join([*remarks, *(f"  {path}" for path in written)])))
+    print(with_addresses("\n" + "\n".join([*map(printable, remarks), *(f"  {path}" for path in written)])))
     return 0
 
 

@@ -8,6 +8,7 @@ from transformer_jax.commands import flags
 from transformer_jax.config import ConfigError, ExperimentConfig, difference, flatten, resolve, to_json
 from transformer_jax.config.errors import nearest
 from transformer_jax.config.explain import BLOCK_TITLES, all_explained, block_of, explained, settings_page
+from transformer_jax.config.json_text import printable
 from transformer_jax.config.plugins import load_installed_plugins
 from transformer_jax.config.recipes import SHIPPED, listed_recipes
 
@@ -122,4 +123,4 @@ def difference_text(changes: list[tuple[str, object, object]], left: str, right:
 
 def _shown(value: object) -> str:
     """A value as written after ``--config.KEY=``; an empty string is shown as quotes."""
-    return str(value) if value != "" else "''"
+    return printable(str(value)) if value != "" else "''"

@@ -141,6 +141,14 @@ def test_a_crafted_file_of_a_run_is_told_in_a_sentence(make_run, name, content):
         summarize(run, "run")
 
 
+def test_a_crafted_file_of_a_run_sends_no_escape_sequence(make_run, tmp_path, capsys):
+    run = make_run("run", records=RECORDS)
+    (run / "outcome.json").write_text(json.dumps({"step": 20, "reason": "finished", "signs": ["\x1b]52;c;\x07"]}))
+    assert main(["report", str(run), f"--output={tmp_path / 'out'}"]) == 0
+    printed = capsys.readouterr().out
+    assert "run: <U+001B>]52;c;<U+0007>." in printed and not set("\x1b\x07") & set(printed)
+
+
 def test_names_are_as_short_as_can_be():
     cases = {
         "/runs/a /runs/b": "a b",

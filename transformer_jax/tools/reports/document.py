@@ -11,6 +11,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
+from transformer_jax.config.json_text import printable
 from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runtime.atomic_files import write_whole
 
@@ -123,7 +124,7 @@ def _markdown_block(block: str | Table | Picture) -> str:
 def section_text(section: Section) -> str:
     """The heading, paragraphs and tables; pictures are omitted."""
     blocks = [
-        to_text(block) if isinstance(block, Table) else textwrap.fill(block, WIDTH)
+        to_text(block) if isinstance(block, Table) else textwrap.fill(printable(block), WIDTH)
         for block in section.blocks
         if isinstance(block, str | Table)
     ]
