@@ -19,6 +19,7 @@ class CsvTracker:
         self.file = path.open("w", newline="")
         self.table = csv.writer(self.file)
         self.table.writerows(row for row in rows if int(row[0]) <= first_update)
+        self.file.flush()
 
     def write(self, step, metrics):
         self.table.writerows((step, name, value) for name, value in metrics.items())

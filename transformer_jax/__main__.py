@@ -1,6 +1,7 @@
 """The command line, ``transformer-jax COMMAND [--flag=value ...]``, also ``python -m transformer_jax``."""
 
 import gc
+import io
 import os
 import signal
 import sys
@@ -62,9 +63,9 @@ def _prepare_process() -> None:
     from transformer_jax.runtime.startup import keep_freed_memory, skip_missing_accelerators
 
     warnings.formatwarning = partial(_plain_warning, warnings.formatwarning)
-    if sys.stdout:
+    if isinstance(sys.stdout, io.TextIOWrapper):
         # For text that the encoding of the terminal lacks.
-        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        sys.stdout.reconfigure(errors="backslashreplace")
     keep_freed_memory()
     skip_missing_accelerators()
 

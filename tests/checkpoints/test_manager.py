@@ -253,6 +253,12 @@ def test_a_model_that_fits_no_checkpoint_moves_none(tmp_path):
     with closing(Checkpoints(tmp_path / "checkpoints")) as checkpoints:
         with pytest.raises(CheckpointError, match=problem + names):
             checkpoints.restore_newest(other)
+        longer = jax.tree.map(lambda leaf: jax.device_put(np.zeros((9, 9)), leaf.sharding), state_at(0).params)
+        with pytest.raises(CheckpointError, match=r"does not fit the model \(.* in the checkpoint, .* in the model"):
+            checkpoints.restore_newest(state_at(0)._replace(params=longer))
+        without = state_at(0)._replace(optimizer_state=())
+        with pytest.raises(CheckpointError, match=r"does not fit the model \(only the checkpoint has optimizer_state/"):
+            checkpoints.restore_newest(without)
         assert checkpoints.steps() == [1]
 
 

@@ -110,6 +110,6 @@ def test_of_several_processes_one_prepares_the_data_set(tfds, tmp_path, monkeypa
         monkeypatch.setattr(builder, "download_and_prepare", None)
         yield
 
-    monkeypatch.setattr(tfds_source, "waiting_for_lock", behind_another, raising=False)
+    monkeypatch.setattr(tfds_source, "waiting_for_lock", behind_another)
     assert list(corpus("once_translate", tmp_path).pairs("train")) == [("a", "A")]
     assert waited == [tmp_path / "once_translate" / "1.0.0.lock"]

@@ -7,7 +7,6 @@ import shlex
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -82,8 +81,15 @@ def test_large_rates_of_position_biases_are_finite():
 
 
 def test_a_whole_attention_with_settings_and_a_site_trains_and_decodes():
-    names = {"MultiHeadAttention": MultiHeadAttention, "Any": Any, "Site": Site, "__name__": __name__}
-    exec(re.search("```python\n(class Mine.*?)```", (ROOT / "docs/extending.md").read_text(), re.DOTALL)[1], names)
+    names = {"__name__": __name__}
+    exec(
+        re.search(
+            "```python\n(from typing import Any\n[^`]*class Mine.*?)```",
+            (ROOT / "docs/extending.md").read_text(),
+            re.DOTALL,
+        )[1],
+        names,
+    )
 
     @dataclass(frozen=True)
     class Settings:

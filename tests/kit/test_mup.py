@@ -29,8 +29,8 @@ def test_rates_and_initial_values_follow_the_table():
     rule, site = registered("initialization")["mup"], Site("decoder", "self", 1, True)
     initial = {path: rule(config.parts["mup"], config.model, site, path) for path in shapes}
     changed = {"projection/table": 0.5**0.5, "positions/table": 2**0.5, "positions/biases": 2**0.5}
-    # The router is an output, and relative vectors are as wide as a head, 32 instead of 8.
-    changed |= {"feed_forward/router_kernel": 0.5**0.5, "changes_shaw/relative": 2.0}
+    # The router is an output, and relative vectors are as wide as a head, 16 instead of 8.
+    changed |= {"feed_forward/router_kernel": 0.5**0.5, "changes_shaw/relative": 2**0.5}
     assert initial == pytest.approx(dict.fromkeys(shapes, 1.0) | changed)
 
 

@@ -9,7 +9,7 @@ import pytest
 from run_settings import tiny_config
 from run_steps import copy_until, metrics_of, train
 
-from transformer_jax.runs import hooks
+from transformer_jax.runs import hooks, trainer
 from transformer_jax.runs import run as runs
 from transformer_jax.runs.goodput import Clock
 from transformer_jax.runs.hooks import affordable_updates
@@ -89,16 +89,12 @@ def test_a_run_may_stretch(cache, monkeypatch, capfd):
     assert capfd.readouterr().err.count("12 updates will take") == 1
 
 
-@pytest.mark.parametrize(("backend", "said"), [("gpu", 1), ("cpu", 0)])
-def test_a_run_on_an_accelerator_says_that_its_budget_measured_the_cpu(cache, monkeypatch, capfd, backend, said):
+@pytest.mark.parametrize(
+    ("backend", "origin", "number"), [("gpu", {"sizing": {}}, 1), ("gpu", {}, 0), ("cpu", {"sizing": {}}, 0)]
+)
+def test_a_run_on_an_accelerator_says_that_its_budget_measured_the_cpu(monkeypatch, backend, origin, number):
     monkeypatch.setattr("jax.default_backend", lambda: backend)
-    run, keep_to_budget = run_of(cache), hooks.KeepToBudget()
-    run.goodput.seconds = lambda: {"step": 3.0, "evaluation": 0.0}
-    run.clock.recent_update_seconds = lambda: 0.1
-    for _ in range(2):
-        keep_to_budget(run)
-    assert run.num_updates == 12
-    assert capfd.readouterr().err.count("of 1.0 minutes, since --budget measured the CPU") == said
+    assert len(trainer._notes_on_budget(origin)) == number
 
 
 @pytest.mark.parametrize(("seconds", "is_interrupted", "length"), [(0.0, False, 11), (0.1, True, 11), (0.1, False, 12)])

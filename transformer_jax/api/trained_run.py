@@ -275,7 +275,7 @@ class Run:
             raise ConfigError(f"{self.path} is a run of task={self.config.task}; {method}() takes task={names}")
 
 
-def overrides_of(settings: Mapping[str, object] | None) -> list[tuple[str, str]]:
+def as_overrides(settings: Mapping[str, object] | None) -> list[tuple[str, str]]:
     """Settings by dotted key as overrides; ``{"mesh": "data=2,fsdp=4"}`` gives two."""
     return [each for key, value in (settings or {}).items() for each in spelled_out(key, str(value))]
 
@@ -298,6 +298,6 @@ def load(
     with python_errors():
         directory = RunDirectory(local_run(str(path), is_fresh=True))
         directory.require_run("path")
-        config = config_for_use(directory.path, overrides_of(settings))
+        config = config_for_use(directory.path, as_overrides(settings))
         chosen_step(directory, str(checkpoint))
     return Run(directory, config, str(checkpoint), average)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from transformer_jax.api.trained_run import Run, load, overrides_of, python_errors
+from transformer_jax.api.trained_run import Run, as_overrides, load, python_errors
 from transformer_jax.config import ExperimentConfig, to_dict
 from transformer_jax.config.recipes import with_selected_parts
 from transformer_jax.runs.resumption import settings_to_train
@@ -41,7 +41,7 @@ def train(
     """
     with python_errors():
         with folder_to_train(str(workdir)) as folder:
-            overrides = overrides_of(settings)
+            overrides = as_overrides(settings)
             if isinstance(config, ExperimentConfig):
                 config = with_selected_parts(to_dict(config), overrides)
             resolved, origin, remarks = settings_to_train(config, overrides, str(folder), budget)

@@ -22,7 +22,7 @@ from transformer_jax.array_types import PyTree
 from transformer_jax.checkpoints.disk import DigestedFolder, DiskFolder
 from transformer_jax.checkpoints.format import CheckpointError, CheckpointUnread, is_step, step_names
 from transformer_jax.checkpoints.manager import Checkpoints, Progress, alone
-from transformer_jax.config.errors import first_line
+from transformer_jax.config.errors import complain, first_line
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.runs.run_directory import RunDirectory
 from transformer_jax.runtime.atomic_files import require_writable
@@ -210,7 +210,7 @@ class LocalCheckpoints:
         except Exception as error:
             if is_of_another(error):
                 raise
-            sys.stderr.write(f"{self._folder}: no local checkpoint ({first_line(error)}); the run continues\n")
+            complain(f"{self._folder}: no local checkpoint ({first_line(error)}); the run continues")
             DiskFolder(self._folder).remove_unfinished()
             # After a failed write Orbax does not delete the checkpoint that the new one replaces, and forgets it.
             for name in set(step_names(self._folder)) - {str(step) for step in self._manager.all_steps()}:

@@ -279,13 +279,13 @@ class Checkpoints:
         except Exception as error:
             differing, reason = "", first_line(error)
             with suppress(OSError, DataError):
-                differing = self._differing_names(step, items)
+                differing = self._differing_arrays(step, items)
             if differing:
                 remedy = "train again, or use the version and settings that wrote it"
                 raise CheckpointMismatch(f"checkpoint {step} does not fit the model ({differing}); {remedy}") from error
             if self._seems_undamaged(step, names):
                 problem = f"cannot be read, but its files seem undamaged ({reason}); run the same command again"
-                raise CheckpointUnread(f"checkpoint {step} {problem}, or remove it to use an earlier one") from error
+                raise CheckpointUnread(f"checkpoint {step} {problem}") from error
             raise CheckpointError(f"checkpoint {step} is damaged or does not fit the model ({reason})") from error
         if "params" in names and not self._folder.has_digests(step):
             _warn_unprotected(self._folder.path)
@@ -299,16 +299,18 @@ class Checkpoints:
         except (OSError, DataError):
             return True
 
-    def _differing_names(self, step: int, items: ocp.args.Composite) -> str:
-        """Parameters that only the checkpoint has, or only the model."""
+    def _differing_arrays(self, step: int, items: ocp.args.Composite) -> str:
+        """Arrays that only the checkpoint has, or only the model, and those of another shape."""
         texts = []
-        for item in {"params", TRAINED} & set(items.keys()):
+        for item in sorted({"params", TRAINED, "rest"} & set(items.keys())):
             saved, wanted = (
-                {jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in jax.tree.leaves_with_path(tree)}
-                for tree in (self.shapes(step, item), items[item].item)
+                {jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape for path, leaf in leaves}
+                for leaves in map(jax.tree.leaves_with_path, (self.shapes(step, item), items[item].item))
             )
-            for owner, names in (("checkpoint", saved - wanted), ("model", wanted - saved)):
+            for owner, names in (("checkpoint", saved.keys() - wanted), ("model", wanted.keys() - saved)):
                 texts += [f"only the {owner} has {', '.join(sorted(names)[:3])}"] if names else []
+            others = sorted(name for name in saved.keys() & wanted if saved[name] != wanted[name])
+            texts += [f"{name} is {saved[name]} in the checkpoint, {wanted[name]} in the model" for name in others[:3]]
         return "; ".join(texts)
 
     def _set_aside(self, step: int) -> Path:

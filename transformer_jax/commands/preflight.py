@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from transformer_jax.commands import flags
+from transformer_jax.config import DataError
 from transformer_jax.runtime.atomic_files import require_local, require_writable_file, write_whole
 
 PROGRAMS = "train_step", "decode_step", "search"
@@ -49,7 +50,12 @@ def preflight(values: flags.Values) -> int:
             program = compile_program(config, topology, values.length)
         else:
             program = compile_decoding(config, topology, values.length, is_search=values.program == "search")
-    goodput = run_goodput(values.config, program, topology)
+    try:
+        goodput = run_goodput(values.config, program, topology)
+    except DataError as error:
+        # The program took minutes to compile.
+        print(error, file=sys.stderr)
+        goodput = None
     if values.json:
         content = to_json(program, topology) | {"goodput": goodput and goodput._asdict()}
         print(json.dumps(content, indent=1))

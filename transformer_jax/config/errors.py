@@ -2,7 +2,9 @@
 
 import difflib
 import re
+import sys
 from collections.abc import Iterable
+from contextlib import suppress
 
 
 class ConfigError(ValueError):
@@ -15,6 +17,13 @@ class PluginNeeded(ConfigError):
 
 class DataError(ValueError):
     """A file or data set is wrong. The message names the file and line, the problem and the remedy."""
+
+
+def complain(text: str) -> None:
+    """Writes a line to standard error, if anybody reads it: a closed pipe or a full disk must not end the work."""
+    with suppress(OSError):
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
 
 
 def first_line(error: BaseException) -> str:

@@ -186,7 +186,12 @@ def may_change(key: str, saved: ExperimentConfig, config: ExperimentConfig) -> b
     setting = None if block is None else declared(type(block)).get(name)
     if setting is not None and setting.facts.get("changeable"):
         return True
-    return of_part and any(may_change(each, saved, config) for each in selecting(key, saved, config))
+    # The metric that selects checkpoints stays, since its values are compared.
+    return (
+        of_part
+        and path != f"parts.{saved.selection.name}"
+        and any(may_change(each, saved, config) for each in selecting(key, saved, config))
+    )
 
 
 def selecting(key: str, *configs: ExperimentConfig) -> set[str]:

@@ -162,7 +162,8 @@ class TransformerLayersConfig:
         has_norm = registered("residual")[self.normalization].has_norm
         problem = f"{self.norm} has no effect here: model.normalization={self.normalization} has no norms"
         require(has_norm or self.norm == declared(type(self))["norm"].default, "model.norm", problem)
-        is_half = (self.normalization == "deepnorm") != (self.initialization == "deepnorm")
+        others = {"normalization": self.normalization, "initialization": self.initialization}
+        is_half = others["initialization"] in ("xavier", "deepnorm") and [*others.values()].count("deepnorm") == 1
         problem = "DeepNorm is model.normalization=deepnorm and model.initialization=deepnorm; set both, or neither"
         require(not is_half, "model.initialization", problem)
 

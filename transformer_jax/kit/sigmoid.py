@@ -24,7 +24,8 @@ class SigmoidSettings:
         problem = "sigmoid and softmax_one both replace the softmax; choose one"
         require("softmax_one" not in names, "model.attention", problem)
         changes, before = registered("attention"), names[: names.index("sigmoid")]
-        lost = [name for name in before if changes[name].weights_mod is not AttentionChange.weights_mod]
+        plain = AttentionChange.weights_mod
+        lost = [name for name in before if getattr(changes[name], "weights_mod", plain) is not plain]
         problem = f"sigmoid replaces the weights of {', '.join(lost)}; put sigmoid before them"
         require(not lost, "model.attention", problem)
 

@@ -3,7 +3,6 @@
 import faulthandler
 import math
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.config import ConfigError
+from transformer_jax.config.errors import complain
 from transformer_jax.config.optimization import ENDLESS_SCHEDULES
 from transformer_jax.runs.goodput import TRAINING, Clock
 from transformer_jax.runs.progress import LOGGER
@@ -35,8 +35,6 @@ Due = Callable[[int], bool]
 DRY_RUN_EXAMPLES = 32
 # An estimate this close to the budget changes nothing: noise of the clock must not move the end of the schedule.
 TOLERANCE = 0.03
-# A run on an accelerator that will take less than this share of its budget says so.
-UNUSED = 0.5
 # With budget_policy=stretch the estimate is logged again when it has changed by more than this share.
 LOGGED_CHANGE = 0.1
 MIN_SECONDS_OF_HANG = 60.0
@@ -98,7 +96,7 @@ class Callback:
             self.on_checkpoint(run.number, run.directory.checkpoints / str(run.number))
 
     def on_log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Every ``training.log_every`` updates, and after the last."""
+        """Every ``training.log_every`` updates, and after the last planned one."""
 
     def on_validation(self, step: int, metrics: Mapping[str, float]) -> bool | None:
         """After every validation; True ends the run there."""
@@ -203,10 +201,7 @@ def validate(run: TrainingRun) -> None:
 
 
 class KeepToBudget:
-    """Estimates the end of the run; where it misses ``training.budget_seconds``, logs that, and moves the end if it may.
-
-    A plan measures the CPU, and no run becomes longer than planned, so one on an accelerator may use little of its budget.
-    """
+    """Estimates the end of the run; where it misses ``training.budget_seconds``, logs that, and moves the end if it may."""
 
     def __init__(self) -> None:
         self._logged_minutes = 0.0
@@ -222,15 +217,9 @@ class KeepToBudget:
         run.estimated_at = run.clock.total(TRAINING)
         planned = run.config.training.num_updates
         length = affordable_updates(run.number, spent, each, budget, run.num_updates, planned)
-        expected = (spent + (run.num_updates - run.number) * each) / 60
         if length == run.num_updates:
-            is_cpu, minutes = jax.default_backend() == "cpu", budget / 60
-            if expected < UNUSED * minutes and not is_cpu and not self._logged_minutes:
-                self._logged_minutes = expected
-                problem = f"the run will take {expected:.1f} of {minutes:.1f} minutes, since --budget measured the CPU"
-                remedy = "for a larger model state its sizes and training.num_updates"
-                LOGGER.info("update %d: %s; %s", run.number, problem, remedy)
             return
+        expected = (spent + (run.num_updates - run.number) * each) / 60
         problem = (
             f"update {run.number}: {run.num_updates:,} updates will take {expected:.1f} minutes, not {budget / 60:.1f}"
         )
@@ -373,7 +362,7 @@ def watchdog(
                 with suppress(OSError), os.fdopen(os.open(stacks, flags, 0o666), "a", encoding="utf-8") as file:
                     faulthandler.dump_traceback(file, all_threads=True)
                 found = f"no update for {limit:.0f} s; the stacks of all threads are in {stacks}, and here:"
-                print(found, file=sys.stderr, flush=True)
+                complain(found)
                 with suppress(OSError):
                     # Only process 0 has a file that outlives its host.
                     faulthandler.dump_traceback(2, all_threads=True)

@@ -1,7 +1,6 @@
 """The messages of a run on stderr, and its progress: a live bar in terminals and notebooks, elsewhere plain lines."""
 
 import logging
-import sys
 import time
 from contextlib import suppress
 from datetime import timedelta
@@ -9,6 +8,7 @@ from datetime import timedelta
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from transformer_jax.config.errors import complain
 from transformer_jax.notebook import element
 from transformer_jax.runs.run import TrainingRun
 from transformer_jax.runtime.distributed import is_first
@@ -25,8 +25,7 @@ class _StandardError(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if is_first():
-            with suppress(OSError):
-                print(record.getMessage(), file=sys.stderr, flush=True)
+            complain(record.getMessage())
 
 
 LOGGER = logging.getLogger("transformer_jax")

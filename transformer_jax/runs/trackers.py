@@ -100,10 +100,7 @@ class Mlflow(Tracker):
 
     def __init__(self, folder: Path, config: ExperimentConfig, first_update: int) -> None:
         mlflow = importlib.import_module("mlflow")
-        if not (where := os.environ.get("MLFLOW_TRACKING_URI")):
-            url, file = importlib.import_module("sqlalchemy").URL, folder.absolute().parent / "mlruns.db"
-            # Quotes "?" and "%".
-            where = url.create("sqlite", database=str(file)).render_as_string()
+        where = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder.absolute().parent / 'mlruns.db'}"
         self._client = mlflow.MlflowClient(where)
         self._id = run_id(folder, "mlflow", lambda: self._new(folder, config))
         self._client.update_run(self._id, status="RUNNING")

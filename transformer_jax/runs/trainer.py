@@ -141,7 +141,12 @@ def run_training(
             number=saved.number,
         )
         enter(_outcome_of_divergence(run))
-        for note in [*saved.notes, *log.contents.changes_since(saved.logged), *initial.notes()]:
+        for note in [
+            *saved.notes,
+            *_notes_on_budget(origin),
+            *log.contents.changes_since(saved.logged),
+            *initial.notes(),
+        ]:
             LOGGER.info("%s", note)
         if saved.number:
             LOGGER.info("resumed at update %d", saved.number)
@@ -344,6 +349,16 @@ def _write_run_files(
     devices = [str(device) for device in update.mesh.devices.flat]
     parameters = count_parameters(without_loss_terms(update.state_shapes.params))
     directory.write_run(devices, config.seed, parameters, **origin)
+
+
+def _notes_on_budget(origin: Mapping[str, Any]) -> list[str]:
+    """A warning where a budget, which measures the CPU, has chosen the size of a run on an accelerator."""
+    if "sizing" not in origin or jax.default_backend() == "cpu":
+        return []
+    remedy = "state sizes and training.num_updates in a new folder"
+    return [
+        f"--budget measured the CPU: on a {jax.default_backend()} the run may end early; for a larger model {remedy}"
+    ]
 
 
 @contextmanager

@@ -23,6 +23,7 @@ import jax
 from jax._src.distributed import global_state as distributed_state
 
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.config.errors import complain
 
 
 def _seconds(name: str, default: int) -> int:
@@ -100,7 +101,8 @@ def explain_aborts(message: str) -> None:
     line = f"{message}\n".encode()
 
     def print_and_end(number: int) -> None:
-        os.write(2, line)
+        with suppress(OSError):
+            os.write(2, line)
         os._exit(STATUS_TO_RESTART)
 
     handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(print_and_end)
@@ -135,7 +137,7 @@ def is_of_another(error: BaseException) -> bool:
 
 def end_with_another(error: BaseException) -> NoReturn:
     """Ends this process, with one line and status 75."""
-    print(_lost_another(str(error)), file=sys.stderr)
+    complain(_lost_another(str(error)))
     end_at_once(STATUS_TO_RESTART)
 
 

@@ -1,11 +1,11 @@
 """The local copies of runs in object stores that this process has open."""
 
 import re
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.config.errors import complain
 from transformer_jax.runtime.object_store import OBJECTS, StoreError
 
 OPEN: dict[Path, Any] = {}
@@ -32,7 +32,7 @@ def refresh_copy(folder: Path) -> bool:
         try:
             copy.refresh()
         except (StoreError, OSError) as error:
-            sys.stderr.write(f"{error}; the store is asked again\n")
+            complain(f"{error}; the store is asked again")
             return False
     return True
 
@@ -78,7 +78,7 @@ def leave_stores() -> None:
         try:
             copy.leave()
         except (StoreError, OSError) as error:
-            sys.stderr.write(f"{error}\n")
+            complain(str(error))
 
 
 def with_addresses(text: str) -> str:

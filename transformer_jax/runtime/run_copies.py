@@ -23,6 +23,7 @@ from pathlib import Path
 
 from transformer_jax.config import DataError
 from transformer_jax.config.checks import is_address
+from transformer_jax.config.errors import complain
 from transformer_jax.runtime.background import in_background
 from transformer_jax.runtime.object_store import (
     IN_PROGRESS,
@@ -225,7 +226,7 @@ class StoredFolder:
                         break
                 time.sleep(pause)
         except BaseException:
-            sys.stderr.write(f"not everything is uploaded: it is in {self.keep()}\n")
+            complain(f"not everything is uploaded: it is in {self.keep()}")
             raise
         raise StoreError(f"{problem}; not everything is uploaded: it is in {self.keep()}")
 
@@ -424,6 +425,5 @@ def _upload_meanwhile(stored: StoredFolder, over: threading.Event) -> None:
             return
         except (StoreError, OSError) as error:
             if not is_failing:
-                with suppress(OSError):
-                    sys.stderr.write(f"{error}; the run continues, and is uploaded when the store answers\n")
+                complain(f"{error}; the run continues, and is uploaded when the store answers")
             is_failing = True

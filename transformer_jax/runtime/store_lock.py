@@ -4,7 +4,6 @@ import itertools
 import os
 import platform
 import signal
-import sys
 import threading
 import time
 import uuid
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from transformer_jax.config import ConfigError
+from transformer_jax.config.errors import complain
 from transformer_jax.runtime.background import in_background
 from transformer_jax.runtime.object_store import LockLost, StoreError, open_store, remove_object, store_errors
 
@@ -74,8 +74,7 @@ class StoreLock:
                 with store_errors(self._address):
                     self._files.pipe_file(LOCK, f"{self._owner}, {beat}".encode())
             except LockLost as error:
-                with suppress(OSError):
-                    sys.stderr.write(f"{error}; this run ends\n")
+                complain(f"{error}; this run ends")
                 # The run ends after this update, as at Ctrl-C. Another thread would not wake the main one.
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
                 return

@@ -115,7 +115,7 @@ def sized(
         return SizedConfig(_with(values, kept, overrides), "the run keeps its size and its number of updates")
     if is_distributed:
         raise ConfigError(
-            "--budget: sizes a run of one process; with --distributed set the sizes and training.num_updates yourself"
+            "--budget: a budget, also of the recipe, sizes a run of one process; with --distributed take a recipe with sizes"
         )
     flops = flops_here()
     plan = sizing.plan(config, seconds, flops, stated)

@@ -94,7 +94,7 @@ def test_ideas_become_settings(tmp_path):
             ["--ideas=rope,tokenizer.vocabulary_size=900", "--metric=loss"],
             "loss is not comparable between runs that differ in tokenizer.vocabulary_size; take validation/bleu",
         ),
-        (["--ideas=training.validation_sentences=9"], "differ in it are not scored on the same text; leave them equal"),
+        (["--ideas=training.validation_sentences=9"], "are not scored on the same text; use one value"),
         (["--ideas=rope", "--config.seed=7"], "--config.seed: a duel sets it itself"),
         (["--ideas=rope", "--config=text"], "duel: --config=text gets its sizes from a budget in train only"),
     ],

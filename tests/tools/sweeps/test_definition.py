@@ -96,11 +96,11 @@ def test_the_command_line_changes_the_metric_unless_the_file_states_one(tmp_path
         ("{}", "must return a Sweep"),
         (
             'space={"training.validation_sentences": Choice(9, 99)}',
-            "training.validation_sentences: runs that differ in it",
+            "runs with different training.validation_sentences are not scored on the same text",
         ),
         (
             f"{HELD_OUT} seeds=(0, 1)",
-            "seed: runs that differ in it are not scored on the same text; set data.seed, which",
+            "runs with different seed are not scored on the same text; set data.seed, which",
         ),
     ],
 )

@@ -336,9 +336,7 @@ def test_a_database_that_cannot_be_opened_is_a_message_without_its_password(url,
 
 
 @pytest.mark.parametrize("name", ["what?1", "p%20q", "a{b}"])
-def test_a_study_is_in_its_folder_whatever_its_name(name, monkeypatch, tmp_path):
+def test_a_folder_whose_name_a_database_would_read_as_a_url_is_refused(name, monkeypatch, tmp_path):
     monkeypatch.delenv(STORAGE_VARIABLE, raising=False)
-    monkeypatch.setattr("transformer_jax.tools.sweeps.study.PAUSES", (0.0,))
-    (tmp_path / name).mkdir()
-    open_study(GRID, tmp_path / name, "study", 60.0)
-    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.sqlite3")] == [f"{name}/study.sqlite3"]
+    with pytest.raises(ConfigError, match="the file of a study cannot; rename the folder"):
+        open_study(GRID, tmp_path / name, "study", 60.0)

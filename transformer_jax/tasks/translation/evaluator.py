@@ -298,7 +298,7 @@ def first_pairs(store: TokenStore, row_multiple: int, longest: int | None = None
 
 
 def distinct_share(pairs: Sequence[SentencePair], outputs: Sequence[str]) -> float:
-    """The number of distinct nonempty outputs divided by that of distinct sources, or of targets where these are fewer."""
+    """Distinct nonempty outputs divided by distinct sources, or by distinct targets where these are fewer; at most 1."""
     different = {pair.source: output for pair, output in zip(pairs, outputs, strict=True)}
     expected = min(len(different), len({pair.target for pair in pairs}))
-    return len({output for output in different.values() if output.strip()}) / max(expected, 1)
+    return min(len({output for output in different.values() if output.strip()}) / max(expected, 1), 1.0)

@@ -346,9 +346,8 @@ def _evaluation_of_run(stated: EvaluationConfig, language: str, directory: RunDi
     if tokenizer != begun.bleu_tokenizer:
         if begun.selection in ("bleu", "bleu_lowercase"):
             raise ConfigError(
-                f"evaluation.bleu_tokenizer: checkpoints are selected by {begun.selection}, tokenized by "
-                f"{begun.bleu_tokenizer}, and values by {tokenizer} cannot be compared with it; leave it as it was, and score "
-                "with another by evaluate"
+                f"evaluation.bleu_tokenizer: {begun.selection}, tokenized by {begun.bleu_tokenizer}, selects the checkpoints "
+                f"of this run; keep {begun.bleu_tokenizer}, and run evaluate for scores by {tokenizer}"
             )
         before = f"BLEU was tokenized by {begun.bleu_tokenizer}, from now on by {tokenizer}"
         say(f"evaluation.bleu_tokenizer: {before}; values before and after cannot be compared", file=sys.stderr)

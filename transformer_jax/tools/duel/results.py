@@ -198,8 +198,8 @@ def power_statement(results: Sequence[Result], seeds: int, ideas: int, metric: M
     The deviation of differences is the root mean square over the ideas tested so far; before, the value for independent runs.
     The noise floor is the root mean square over the sizes.
     """
-    # The tests use all seeds of the folder.
-    seeds = max([seeds, *(len(each.runs) for each in results)])
+    # A test uses all seeds that an idea has in the folder.
+    seeds = max(seeds, min((len(each.runs) for each in results if not each.is_base), default=0))
     finals = [found for each in results if each.is_base and len(found := each.finals(metric.key)) > 1]
     if not finals:
         return "Power: the noise floor is not known yet; it is measured from the base's runs, before the ideas are trained."

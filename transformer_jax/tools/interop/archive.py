@@ -101,7 +101,7 @@ def _read_files(folder: Path) -> ImportedModel:
         raise DataError(f"{path}: schema_version {version}; this version reads {SCHEMA_VERSION}")
     for name, digest in value_of(manifest, "files", dict, path).items():
         file = folder / name
-        if Path(name).is_absolute() or ".." in Path(name).parts:
+        if not file.resolve().is_relative_to(folder.resolve()):
             raise DataError(f"{path}: {name!r} is outside of the archive; its files are in {folder}")
         if not file.is_file() or _digest(file) != digest:
             problem = "is not what the manifest describes" if file.is_file() else "is missing"

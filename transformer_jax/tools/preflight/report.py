@@ -172,11 +172,12 @@ def _speed(program: Program, topology: Topology, config: ExperimentConfig) -> li
         return [*lines, "no roofline: the speed of these devices is not known"]
     limits, unknown = roofline(program, topology.chip), unknown_links(program, topology.chip)
     interconnect = "unknown" if unknown else f"{limits.interconnect * 1e3:.2f} ms"
+    bound = f"bound by {limits.bound}" + " (without the interconnect)" * bool(unknown)
     return [
         *lines,
         f"{topology.chip.name} at full speed: compute {limits.compute * 1e3:.2f} ms, memory {limits.memory * 1e3:.2f} ms, "
         f"interconnect {interconnect}",
-        f"bound by {limits.bound}; if the three overlap perfectly: {limits.seconds * 1e3:.2f} ms, "
+        f"{bound}; if the three overlap perfectly: {limits.seconds * 1e3:.2f} ms, "
         f"{positions_per_second(program, topology.chip):,.0f} target positions/s, "
         f"MFU {model_flops_utilization(program, topology.chip):.0%}",
         _what_helps(program, limits.bound, config),

@@ -55,10 +55,10 @@ def run_goodput(source: str, program: Program, topology: Topology) -> RunGoodput
         seconds = {kind: float(sheet["seconds"][kind]) for kind in KINDS}
         updates, factors = int(sheet["step"]), (float(sheet["scheduling_goodput"]), float(sheet["goodput"]))
         starts = parse_json(run.run_record.read_text(encoding="utf-8"))
-        devices = list(dict.fromkeys(len(start["devices"]) for start in starts))
+        devices = list(dict.fromkeys(len(start.get("devices", ())) for start in starts))
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{run.path}: goodput.json or run.json is not a file that a run writes: {error}") from None
-    counted = [each for each in read_metrics(run.metrics) if each.get("train/target_tokens")]
+    counted = [each for each in read_metrics(run.metrics) if each.get("train/target_tokens") and each["step"]]
     if not counted or not seconds["step"]:
         return None
     # Updates after the last line have its mean.

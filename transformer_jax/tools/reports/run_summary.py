@@ -94,7 +94,7 @@ def summarize(folder: Path, name: str) -> RunSummary:
     is_model_alone = bool(kept) and not kept[-1].can_be_continued
     step = kept[-1].step if step is None and is_model_alone else step
     updates = max((record["step"] for record in records), default=None)
-    counted = [each for each in records if each.get("train/target_tokens") is not None]
+    counted = [each for each in records if each.get("train/target_tokens") is not None and each["step"]]
     speed = "speed/target_tokens_per_second"
     speeds = [each[speed] for each in records if each.get(speed) is not None]
     outcome = _read(run.outcome, dict) or {}

@@ -13,7 +13,6 @@ SCORED_TEXT = frozenset(
         "data.directory",
         "data.name",
         "data.documents",
-        "data.generated_sentences",
         "data.source_language",
         "data.target_language",
         "data.generated_words",
@@ -51,5 +50,7 @@ def require_same_text(configs: Sequence[ExperimentConfig], ignored: frozenset[st
     found = [flatten(config) for config in configs]
     differing = {key for each in found for key, value in each.items() if value != found[0].get(key)}
     if keys := sorted(differing & settings_of_scored_text(configs) - ignored):
-        remedy = "set data.seed, which chooses the held-out pairs" if keys == ["seed"] else "leave them equal"
-        raise ConfigError(f"{', '.join(keys)}: runs that differ in it are not scored on the same text; {remedy}")
+        remedy = "use one value"
+        if keys == ["seed"]:
+            remedy = "set data.seed, which chooses the held-out pairs; for a study that has begun, Sweep(are_seeds_paired=True)"
+        raise ConfigError(f"runs with different {', '.join(keys)} are not scored on the same text; {remedy}")

@@ -84,6 +84,11 @@ def seed_table(sweep: Sweep, trials: Sequence[TrialRow]) -> Table:
         found = groups[point]
         numbers = statistics.mean(found), min(found), max(found), len(found)
         rows.append((*map(shown, point), *map(shown, numbers), str(pruned[point])))
+    rows += [
+        (*map(shown, point), "", "", "", "0", str(count))
+        for point, count in pruned.items()
+        if point not in groups and count
+    ]
     headings = (*names, f"mean {sweep.metric_key}", "minimum", "maximum", "seeds", "pruned")
     return Table(headings, tuple(rows), frozenset(range(len(names))))
 

@@ -24,7 +24,7 @@ from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner,
 from optuna.samplers import BaseSampler, CmaEsSampler, RandomSampler, TPESampler
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import URL, event, text
+from sqlalchemy import event, text
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
@@ -85,10 +85,16 @@ def open_study(sweep: Sweep, workdir: Path, name: str, grace_seconds: float) -> 
     warnings.simplefilter("ignore", ExperimentalWarning)
     if sweep.sampler == "cma-es" and find_spec("cmaes") is None:
         raise ConfigError("sampler=cma-es: needs pip install cmaes")
-    # Quotes "?" and "%"; Optuna would take braces for a template.
-    default = URL.create("sqlite", database=str(workdir / "study.sqlite3")).render_as_string()
+    url = os.environ.get(STORAGE_VARIABLE)
+    if not url:
+        url = f"sqlite:///{workdir / 'study.sqlite3'}"
+        # SQLAlchemy and Optuna would read them as parts of a URL and of a template.
+        if found := sorted({*str(workdir)} & {*"?%{}"}):
+            raise ConfigError(
+                f"--workdir: {workdir} has {found[0]!r}, and the file of a study cannot; rename the folder"
+            )
     study = optuna.create_study(
-        storage=_open_storage(sweep, os.environ.get(STORAGE_VARIABLE) or default, grace_seconds),
+        storage=_open_storage(sweep, url, grace_seconds),
         study_name=name,
         direction=sweep.direction,
         sampler=MAKE_SAMPLER[sweep.sampler](),

@@ -168,7 +168,9 @@ def _train(study: optuna.Study, sweep: Sweep, workdir: str | Path, trial: Trial)
 
 def _trained(sweep: Sweep, config: ExperimentConfig, run: RunDirectory, trial: Trial, reporter: "_Reporter") -> float:
     """Trains or resumes the run of a trial; returns its value."""
-    config, _ = completed(config)
+    config, remark = completed(config)
+    if remark:
+        print(remark, file=sys.stderr)
     require_same_run(config, str(run.path))
     with curves_at_end(run, config):
         outcome = run_training(config, run.path, callbacks=[reporter])
