@@ -68,7 +68,7 @@ def test_a_run_shortened_within_its_warm_up_still_learns(cache):
     rate = make_schedule("cosine", run_of(cache, num_updates=5).hyperparameters, 16)
     rates = [float(rate(number)) for number in range(1, 6)]
     assert 0 < rates[3] < rates[2] < max(rates) <= 1e-2 and rates[4] == 0.0
-    # A schedule without an end goes on.
+    # A schedule without an end keeps its warm-up.
     run = run_of(cache, num_updates=5)
     run.config = replace(run.config, optimizer=replace(run.config.optimizer, schedule="noam"))
     assert run.hyperparameters.warmup_updates == 8

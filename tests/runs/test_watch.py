@@ -157,7 +157,7 @@ def test_what_was_done_is_not_done_again(whole, config, scored, tmp_path):
     intl = replace(config, evaluation=replace(config.evaluation, bleu_tokenizer="intl"))
     with pytest.raises(ConfigError, match="by 13a.*by intl"):
         watched(folder, intl)
-    # A run that begins anew removes the scores alone; earlier versions wrote the settings of evaluate.
+    # A new run in the folder removes the scores alone; earlier versions wrote the settings of evaluate.
     older = {"split": "validation", "decoding": asdict(config.decoding)}
     write_json(log.with_name("settings.json"), older)
     watched(folder, config)
