@@ -208,7 +208,7 @@ def test_other_settings_are_refused_with_the_differences(whole, cache):
     with pytest.raises(ConfigError, match="model.d_model: the run has 16, this command 32"):
         require_same_run(from_dict(settings), str(whole))
     settings = tiny_settings(cache) | {"evaluation": {"bleu_tokenizer": "intl"}}
-    with pytest.raises(ConfigError, match="selected by bleu, tokenized by 13a, and values by intl cannot be compared"):
+    with pytest.raises(ConfigError, match="bleu, tokenized by 13a, selects the checkpoints of this run; keep 13a"):
         TranslationTask.begin(from_dict(settings), RunDirectory(whole))
 
 
