@@ -1,4 +1,4 @@
-"""When does cross attention stay uniform? Normalization, rate, warm-up, depth and batch on 29,000 captions.
+"""When does cross attention stay uniform? Normalization, initialization, rate, warm-up, depth and batch.
 
     transformer-jax sweep --sweep=experiments/own_text/collapse.py --workdir=runs/collapse \\
         --config.data.train=multi30k/train.{en,fr}.gz --config.data.validation=multi30k/val.{en,fr}.gz
@@ -58,6 +58,7 @@ ROWS = {
     "post 1e-3 warm-up 200": row("post", 1e-3, 200),
     "post 4e-4 warm-up 50": row("post", 4e-4, 50),
     "post 2.5e-3 2 layers": row("post", 2.5e-3, 50, layers=2),
+    "deepnorm 2.5e-3": row("deepnorm", 2.5e-3, 50) | {"model.initialization": "deepnorm"},
     "pre 2.5e-3": row("pre", 2.5e-3, 50),
     "pre 5e-3": row("pre", 5e-3, 50),
     "pre 2.5e-3 2 layers": row("pre", 2.5e-3, 50, layers=2, updates=850),
