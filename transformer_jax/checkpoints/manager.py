@@ -300,7 +300,7 @@ class Checkpoints:
             return True
 
     def _differing_arrays(self, step: int, items: ocp.args.Composite) -> str:
-        """Arrays that only the checkpoint has, or only the model, and those of another shape."""
+        """Arrays that only the checkpoint or only the model has, and arrays whose shapes differ."""
         texts = []
         for item in sorted({"params", TRAINED, "rest"} & set(items.keys())):
             saved, wanted = (

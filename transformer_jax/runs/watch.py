@@ -135,7 +135,7 @@ def _require_same_decoding(path: Path, settings: dict[str, object], decoding: De
     # The run removes the scores of an earlier one in its folder, not these settings.
     if path.is_file() and path.with_name("metrics.jsonl").is_file():
         try:
-            # Earlier versions wrote the decoding of ``evaluate``, and ``scoring`` only where it was not that of the run.
+            # Earlier versions wrote the decoding of ``evaluate``, and ``scoring`` only where the run had another.
             saved = settings | parse_json(path.read_bytes())
             saved.pop("decoding", None)
             saved["validated"] = decoding_of_report(saved["validated"], decoding)

@@ -30,7 +30,7 @@ def paired_test(differences: Sequence[float]) -> PairedTest | None:
     """Student's paired t test (1908); None for fewer than two pairs.
 
     If all differences are equal, which can happen with a discrete metric, their deviation is 0. Then p is 1 if they are 0, and
-    otherwise that of the sign test, 2^(1-pairs). The interval is the one of a t test with this p.
+    otherwise p of the sign test, 2^(1-pairs). The interval equals the interval of a t test with this p.
     """
     if len(differences) < 2:
         return None

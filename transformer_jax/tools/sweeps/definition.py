@@ -241,7 +241,7 @@ def check(sweep: Sweep) -> list[ExperimentConfig]:
     flat = [flatten(each) for each in found]
     differ = sorted({key for each in flat for key, value in each.items() if value != flat[0].get(key)})
     require_comparable(metric, differ, settings)
-    # Rows may be of several corpora, as those of the paper's table 2.
+    # Rows may train on different corpora, as the rows of the paper's table 2 do.
     for configs in by_row.values():
         require_same_text(configs, ignored=frozenset({SEED} if sweep.are_seeds_paired else ()))
     return found
