@@ -31,8 +31,6 @@ def get_config(variant: str = "tiny_hour") -> ConfigDict:
     config.data = {
         "source": "text",
         "directory": "multi30k",
-        "source_language": "en",
-        "target_language": "de",
         "train_split": "train",
         "validation_split": "val",
         "test_split": "test_2016",

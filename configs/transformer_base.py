@@ -39,8 +39,6 @@ def get_config(variant: str = "base") -> ConfigDict:
     config.data = {
         "source": "tfds",
         "name": "wmt14_translate/de-en",
-        "source_language": "en",
-        "target_language": "de",
     }
     config.tokenizer = {"kind": "bpe", "vocabulary_size": 37_000, "joint": True, "training_sentences": 1_000_000}
     config.batching = {"kind": "packed", "packed_length": 128, "width_multiple": 16, "row_multiple": 8}

@@ -21,6 +21,7 @@ def test_the_suffix_of_a_file():
 
 def test_the_script_of_a_text():
     texts = {"私は猫が好きです。JAX": "ja", "我喜欢猫。": "zh", "나는 고양이를 좋아한다.": "ko", "ฉันชอบแมว": "th"}
+    texts |= {"使用 TensorFlow 和 PyTorch 训练模型": "zh", "The word 猫 is Chinese.": UNDETERMINED}
     texts |= {"אני אוהב חתולים": "he", "Γάτες": "el"}
     texts |= dict.fromkeys(("I like cats.", "Я люблю кошек.", "أحب القطط", "12. 3!", ""), UNDETERMINED)
     assert {text: language_of_text([text])[0] for text in texts} == texts

@@ -58,10 +58,10 @@ def test_bad_and_missing_files_and_splits_are_named(tmp_path):
         list(TextFolder(str(tmp_path), "lines").documents("trian"))
 
 
-@pytest.mark.parametrize("name", ["all.jsonl", "all.json.gz", "all.CSV"])
+@pytest.mark.parametrize("name", ["all.jsonl", "all.json.gz", "all.CSV", "memory.tmx"])
 def test_json_and_csv_are_not_read_as_plain_text(tmp_path, name):
     source = NamedTexts({"train": write(tmp_path / name, TEXT)}, "lines", 0.1)
-    with pytest.raises(DataError, match=r"^data.train: '.*' is (JSONL?|CSV), .* write its texts to a .txt file"):
+    with pytest.raises(DataError, match=r"^data.train: '.*' is (JSONL?|CSV|TMX), .* write its texts to a .txt file"):
         list(source.documents("train"))
 
 

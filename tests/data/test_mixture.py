@@ -11,7 +11,7 @@ from transformer_jax.commands.translate import with_tag_warning
 from transformer_jax.config import ConfigError, DataConfig, DataError, TokenizerConfig, from_dict
 from transformer_jax.config.language_model import TextBatchingConfig, TextDataConfig
 from transformer_jax.data.cached_stores import WHOLE_SPLIT
-from transformer_jax.data.corpora import completed, open_corpus, require_readable
+from transformer_jax.data.corpora import completed, open_corpus, require_readable, require_words
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.mixture import items_of_epoch, ranges_of, times_an_epoch
 from transformer_jax.data.shared_stores import open_shared, upload_shard
@@ -335,6 +335,33 @@ def test_training_warns_of_faults_in_each_corpus(tmp_path):
     tokenizers = TokenizerPair(ByteTokenizer(), ByteTokenizer())
     (warning,) = TranslationTask(from_dict({"data": data}), tokenizers, None, objective=SimpleNamespace())._warnings()
     assert "line n of en of bad translates line n-1 of de of bad" in warning
+
+
+def test_training_warns_where_translations_would_be_cut(tmp_path):
+    (tmp_path / "all.tsv").write_text("".join(f"word\t{'long ' * (number % 20)}word\n" for number in range(200)))
+    data = {"source": "text", "train": f"{tmp_path}/all.tsv", "source_language": "en", "target_language": "de"}
+    data |= {"max_length_ratio": 99.0}
+    tokenizers = TokenizerPair(ByteTokenizer(), ByteTokenizer())
+    for extra, warnings in ((50, 1), (95, 0)):
+        config = from_dict({"data": data, "decoding": {"max_extra_tokens": extra}})
+        found = TranslationTask(config, tokenizers, None, objective=SimpleNamespace())._warnings()
+        cut = [
+            each for each in found if "47.4% of the targets have over 50 tokens more" in each and "to 95 for" in each
+        ]
+        assert len(cut) == warnings
+
+
+def test_a_bleu_of_words_is_refused_for_targets_without_spaces(tmp_path):
+    for name, text in (("zh", "我们都很喜欢猫和狗。"), ("fr", "nous aimons les chats")):
+        (tmp_path / f"train.{name}.tsv").write_text(f"a\t{text}\n")
+    text = {"source": "text", "train": f"{tmp_path}/train.zh.tsv", "source_language": "en", "target_language": "de"}
+    with pytest.raises(
+        ConfigError, match=r"'de' BLEU counts words .* \(Han\) lack; set --config.data.target_language=zh"
+    ):
+        require_words(from_dict({"data": text}))
+    require_words(from_dict({"data": text | {"target_language": "zh"}}))
+    require_words(from_dict({"data": text, "evaluation": {"selection": "chrf"}}))
+    require_words(from_dict({"data": text | {"train": f"{tmp_path}/train.fr.tsv"}}))
 
 
 def test_lines_without_a_tag_are_a_warning_where_all_training_text_has_one(capsys, tmp_path):

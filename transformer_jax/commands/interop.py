@@ -39,7 +39,7 @@ def export(values: flags.Values) -> int:
 
     Example:
         transformer-jax export --workdir=runs/m30k --format=ctranslate2 --output=m30k-ct2
-        transformer-jax export --workdir=runs/m30k --format=ctranslate2 --quantization=int8 --output=m30k-int8 --average=5
+        transformer-jax export --workdir=runs/m30k --format=ctranslate2 --quantization=int8 --output=m30k-int8
 
     Formats: ctranslate2; huggingface (a Marian model of transformers, a GPT-2 of a language model); safetensors (an archive
     with settings, tokenizers, and a manifest with digests). --output is a new folder, which is written completely or not at

@@ -23,7 +23,8 @@ def preflight(values: flags.Values) -> int:
     """Compile a training step for devices that this machine does not have: whether it fits, and how fast it can be.
 
     Examples:
-        transformer-jax preflight --config=transformer_base --topology=v5e:16x16 --config.batching.row_multiple=256
+        transformer-jax preflight --config=transformer_base --topology=v5e:16x16 --config.batching.row_multiple=256 \
+            --config.batching.tokens_per_update=262144
         transformer-jax preflight --config=quickstart --topology=cpu:8 --config.batching.row_multiple=8
         transformer-jax preflight --config=transformer_base --topology=h100:1 --program=search --calibration=measured.json
 

@@ -1,5 +1,4 @@
 import gc
-import gzip
 import itertools
 import select
 import shlex
@@ -21,7 +20,7 @@ from transformer_jax.commands.run_flags import (
 from transformer_jax.config import ConfigError, DataError, ExperimentConfig
 from transformer_jax.config.checks import LARGEST_SEED
 from transformer_jax.config.translation import SMALLEST_TEMPERATURE, temperature_problem
-from transformer_jax.data.text_files import read_lines, sentence_of_line
+from transformer_jax.data.text_files import OPENERS, read_lines, sentence_of_line
 from transformer_jax.runtime.atomic_files import require_writable_file
 
 if TYPE_CHECKING:
@@ -36,8 +35,10 @@ def lines_flags(values: flags.Values) -> None:
     """The run, the lines in, and the lines out."""
     run_flags(values)
     ensemble_flag(values)
-    flags.string("input", None, "file to read, plain or .gz (default: standard input)")(values)
-    flags.string("output", None, "file to write, compressed if it ends in .gz (default: standard output)")(values)
+    flags.string("input", None, "file to read, plain, .gz or .xz (default: standard input)")(values)
+    flags.string("output", None, "file to write, compressed if it ends in .gz or .xz (default: standard output)")(
+        values
+    )
     flags.integer("n_best", 1, "number of results of each line", lower_bound=1)(values)
     flags.integer("lines_at_once", 4096, "maximum number of lines to decode at once", lower_bound=1)(values)
 
@@ -161,7 +162,7 @@ def decode_lines(values: flags.Values, decode: Callable[..., Any]) -> int:
         print("ready: type a sentence and Enter; Ctrl-D ends", file=sys.stderr, flush=True)
     # The input is read before the output is opened: an unreadable input leaves the output unchanged.
     first = next(chunks, [])
-    number, is_compressed = 0, (values.output or "").endswith(".gz")
+    number, is_compressed = 0, Path(values.output or "").suffix in OPENERS
     with _opened(values.output) as target:
         for lines in itertools.chain([first], chunks):
             if number:
@@ -192,7 +193,7 @@ def _opened(path: str | None) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         return
     try:
-        file = cast(BinaryIO, (gzip.open if path.endswith(".gz") else open)(Path(path).expanduser(), "wb"))
+        file = cast(BinaryIO, OPENERS.get(Path(path).suffix, open)(Path(path).expanduser(), "wb"))
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from None
     with file:

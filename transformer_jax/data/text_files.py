@@ -21,13 +21,13 @@ _NUM_SAMPLES = 256
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NO_TEXT = {
     b"\x1f\x8b": "looks like gzip; name it .gz",
-    b"\xfd7zXZ\0": "looks like xz; unpack it, or name it .xz where that is read",
+    b"\xfd7zXZ\0": "looks like xz; name it .xz",
     b"PK\x03\x04": "looks like a zip archive; unpack it",
     b"BZh": "looks like bzip2; unpack it",
     b"\xff\xfe": "is UTF-16; convert it to UTF-8",
     b"\xfe\xff": "is UTF-16; convert it to UTF-8",
 }
-_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 _UNREADABLE = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
@@ -150,7 +150,7 @@ def opened_bytes(path: Path) -> Iterator[Any]:
 
 
 def _open(path: Path) -> Any:
-    return _OPENERS.get(path.suffix, open)(path.expanduser(), "rb")
+    return OPENERS.get(path.suffix, open)(path.expanduser(), "rb")
 
 
 def _unreadable(path: Path, error: Exception, where: str = "") -> DataError:
@@ -176,7 +176,7 @@ def hash_file(path: Path, *, with_time: bool = True) -> str:
 
 def plain_or_compressed(path: Path) -> Path | None:
     """The file, or the same with ``.gz`` or ``.xz``, or None; raises DataError if several exist."""
-    found = [each for suffix in ("", *_OPENERS) if (each := path.with_name(f"{path.name}{suffix}")).is_file()]
+    found = [each for suffix in ("", *OPENERS) if (each := path.with_name(f"{path.name}{suffix}")).is_file()]
     require_one_file(found)
     return found[0] if found else None
 
@@ -189,4 +189,4 @@ def require_one_file(paths: Sequence[Path]) -> None:
 
 def plain_name(path: Path) -> str:
     """The name without ``.gz`` or ``.xz``."""
-    return path.stem if path.suffix in _OPENERS else path.name
+    return path.stem if path.suffix in OPENERS else path.name

@@ -56,7 +56,7 @@ from transformer_jax.tasks.task import Task, TrainingData, objective_of, task_cl
 from transformer_jax.training.losses import without_loss_terms
 from transformer_jax.training.parameters import frozen_mask
 from transformer_jax.training.sharding import make_mesh, put_batch, put_hyperparameters
-from transformer_jax.training.state import TrainState, count_parameters
+from transformer_jax.training.state import TrainState, count_parameters, param_shapes
 from transformer_jax.training.update import CompiledStep, Update, compiler_options
 
 
@@ -227,7 +227,7 @@ def resolved_config(config: ExperimentConfig, directory: RunDirectory, mesh: Mes
     if not directory.has_checkpoints():
         config.check_new_run()
     if config.optimizer.freeze:
-        frozen_mask(jax.eval_shape(objective_of(config, mesh).init_params, jax.random.key(0)), config.optimizer.freeze)
+        frozen_mask(param_shapes(objective_of(config, mesh).init_params), config.optimizer.freeze)
     return config
 
 

@@ -6,8 +6,6 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
-import jax
-
 from transformer_jax.checkpoints.manager import Checkpoints
 from transformer_jax.config import ConfigError, DataError, DecodingConfig, ExperimentConfig, load_run_config
 from transformer_jax.config.conversion import decoding_of_report
@@ -20,6 +18,7 @@ from transformer_jax.runtime.object_store import StoreError
 from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.task import task_class
 from transformer_jax.training.sharding import make_mesh, sharded_shapes
+from transformer_jax.training.state import param_shapes
 
 # A checkpoint that cannot be read may be being deleted; after this number of attempts it counts as damaged.
 MAX_ATTEMPTS = 3
@@ -72,7 +71,7 @@ def _scored(
     selection, mesh = config.selection, make_mesh(config.mesh)
     # All scores, also slow ones: no training waits for them.
     task = task_class(config.with_all_scores.task)(config.with_all_scores, tokenizers_of_run(run), mesh)
-    like = sharded_shapes(jax.eval_shape(task.objective.init_params, jax.random.key(0)), mesh)
+    like = sharded_shapes(param_shapes(task.objective.init_params), mesh)
     found = {record["step"]: record[f"{split}/{selection.name}"] for record in log.earlier}
     failures: Counter[int] = Counter()
     refused, is_last = set[int](), None

@@ -60,6 +60,9 @@ SIZE = "tokenizer.vocabulary_size"
 ESTIMATE_FACTOR = 4
 # BLEU is the geometric mean over runs of 1 to 4 tokens: it is 0 for shorter targets.
 WORDS_OF_BLEU = 4
+LIMITS = "data.max_source_tokens", "data.max_target_tokens"
+# Share of pairs above the limits that is reported, and left out of the plan.
+MANY_TOO_LONG = 0.1
 
 Overrides = Sequence[tuple[str, str]]
 
@@ -228,9 +231,18 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
         # They are in the count of the training split, by which shards are cut.
         count -= source.count(config.data.validation_split)
     sample = sample_of(source.pairs(split), count)
-    words = [max(_words(pair.source, sample.source), _words(pair.target, sample.target)) for pair in sample.pairs]
+    kind = config.tokenizer.kind
+    words = [
+        max(_words(pair.source, sample.source, kind), _words(pair.target, sample.target, kind)) for pair in sample.pairs
+    ]
     corpus = CorpusStatistics(max(count, 1), sum(words) / max(len(words), 1))
     plan = plan_translation(corpus, seconds, flops, stated)
+    limit = min(stated.get(key, plan.settings[key]) for key in LIMITS)
+    kept = [number for number in words if number * TOKENS_PER_WORD <= limit]
+    too_long = 1 - len(kept) / max(len(words), 1)
+    if kept and too_long > MANY_TOO_LONG:
+        corpus = CorpusStatistics(max(round(count * (1 - too_long)), 1), sum(kept) / len(kept))
+        plan = plan_translation(corpus, seconds, flops, stated)
     wanted = plan.settings[SIZE]
     vocabulary = _supported_vocabulary(sample, config.tokenizer, wanted, stated)
     plan = plan_translation(corpus, seconds, flops, {**vocabulary.settings, **stated})
@@ -238,11 +250,18 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
     if stated.get("batching.kind", "packed") != "packed":
         del settings["batching.count"], settings["batching.packed_length"]
     sentence = f"{plan.sentence}\n{vocabulary.sentence}"
-    if sample.target.is_spaced and sample.target.words < WORDS_OF_BLEU * sample.target.sentences:
+    if too_long > MANY_TOO_LONG:
+        sentence += (
+            f"\nWARNING: about {too_long:.0%} of the pairs have over {limit} tokens on a side, and are left out: split them, "
+            f"or raise {', '.join(LIMITS)} and batching.tokens_per_update"
+        )
+    target = sample.target
+    if (target.words if target.is_spaced else target.characters.total()) < WORDS_OF_BLEU * target.sentences:
         settings["evaluation.selection"] = "chrf"
         if "evaluation.selection" not in stated:
+            units = "words" if target.is_spaced else "characters"
             sentence += (
-                "\ntargets have fewer than 4 words on average, too few for BLEU: checkpoints are selected by chrF"
+                f"\ntargets have fewer than 4 {units} on average, too few for BLEU: checkpoints are selected by chrF"
             )
     return Plan(settings, plan.seconds, sentence)
 
@@ -272,8 +291,10 @@ def _supported_vocabulary(
     return smaller._replace(settings={**smaller.settings, SIZE: supported})
 
 
-def _words(text: str, side: SideText) -> float:
-    """Words between spaces; on a side without spaces, the number of words estimated from its characters."""
+def _words(text: str, side: SideText, kind: str) -> float:
+    """Words between spaces, or the words that have as many subwords as the text has characters or bytes."""
+    if kind in ("byte", "character"):
+        return (len(text.encode()) if kind == "byte" else len(text)) / TOKENS_PER_WORD
     parts = text.split()
     return len(parts) if side.is_spaced else sum(map(len, parts)) / (CHARACTERS_OF_A_TOKEN * TOKENS_PER_WORD)
 

@@ -6,7 +6,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-import jax
 from jax.sharding import Mesh
 
 from transformer_jax.array_types import Array, PyTree
@@ -24,6 +23,7 @@ from transformer_jax.tasks.run_tokenizers import tokenizers_of_run
 from transformer_jax.tasks.task import Evaluation, Task, task_class
 from transformer_jax.training.losses import without_loss_terms
 from transformer_jax.training.sharding import make_mesh, sharded_shapes
+from transformer_jax.training.state import param_shapes
 
 AnyTask = TypeVar("AnyTask", bound=Task)
 
@@ -106,7 +106,7 @@ def restored_params(
 
     Raises CheckpointError when there is no such checkpoint, or not enough to average.
     """
-    like = sharded_shapes(jax.eval_shape(init_params, jax.random.key(0)), mesh)
+    like = sharded_shapes(param_shapes(init_params), mesh)
     # Process 0 chooses for all: a run may be adding checkpoints.
     steps = from_first(lambda: steps_to_average(run, checkpoint, average), "checkpoint")
     with closing(Checkpoints(run.checkpoints, read_only=True)) as checkpoints:

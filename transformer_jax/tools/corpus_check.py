@@ -5,6 +5,7 @@ Every line is compared with the scripts, letter trigrams and length ratio of a s
 
 import re
 import textwrap
+import unicodedata
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -55,6 +56,7 @@ MORE = "lines that the other side does not have"
 SHIFTED = "lines that translate another line than their own"
 SERIOUS = (UNREADABLE, MORE, SHIFTED)
 EMPTY, LONG = "empty lines", f"lines above {LONG_LINE:,} characters"
+DECOMPOSED = "not in Unicode's normal form NFC: equal letters may be different characters"
 SCRIPT, LANGUAGE = "letters of another script", "in the language of the other side"
 UNLIKELY = "unlike the rest of the side: a third language, names, code"
 FREQUENT, TWICE = f"boilerplate: the same line {BOILERPLATE} times or more", "duplicates of an earlier line or pair"
@@ -177,7 +179,7 @@ def check_text(files: Sequence[Path], data: DataConfig, tokenizer: TokenizerConf
         scripts = ", ".join(f"{script.title()} {share:.0%}" for script, share in side.scripts.items() if share >= 0.01)
         report.remarks.append(f"{name}: {len(side.characters):,} distinct characters; {scripts or 'no letters'}")
     shift = _check_lines(report, names, sample, readable)
-    faults = [UNREADABLE, EMPTY, LONG, SCRIPT, UNLIKELY, *PATTERNS, FREQUENT, TWICE]
+    faults = [UNREADABLE, EMPTY, LONG, SCRIPT, UNLIKELY, DECOMPOSED, *PATTERNS, FREQUENT, TWICE]
     if len(names) == 1:
         return report.table(names, dict.fromkeys(faults, total)), report.is_serious
     ends = [stretch.line for stretch in shift.stretches[1:]] + [total + 1]
@@ -270,6 +272,8 @@ def _check_line(report: CorpusReport, name: str, number: int, text: str, scripts
         found = [script_of(letter) for letter in text if letter.isalpha()]
         if len(found) >= MIN_LETTERS and 2 * sum(script in scripts for script in found) < len(found):
             report.add(name, SCRIPT, where, text)
+    if not unicodedata.is_normalized("NFC", text):
+        report.add(name, DECOMPOSED, where, text)
     if _ANY_PATTERN.search(text):
         for fault, pattern in PATTERNS.items():
             if match := pattern.search(text):

@@ -38,6 +38,11 @@ def create_state(
     )
 
 
+def param_shapes(init_params: Callable[[Array], PyTree]) -> PyTree:
+    """Shapes and types of the parameters that ``init_params`` would make from a key."""
+    return jax.eval_shape(lambda: init_params(jax.random.key(0)))
+
+
 def count_parameters(params: PyTree) -> int:
     """Number of parameters (scalars); works on shapes too."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -18,10 +18,11 @@ from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.mixture import by_corpus
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.batches import fetch_batches, make_batch
-from transformer_jax.data.corpora import completed, open_corpus
+from transformer_jax.data.corpora import completed, open_corpus, require_words
 from transformer_jax.data.corpus_statistics import sampled_pairs
 from transformer_jax.data.line_shift import line_shift
 from transformer_jax.data.mixture import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
+from transformer_jax.data.pair_encoding import encoded_sides, reasons_to_drop
 from transformer_jax.data.parallel_text import TextCorpus
 from transformer_jax.data.sentence_pairs import Corpus, SentencePair, content_of, digest
 from transformer_jax.data.shared_stores import finished_manifest
@@ -50,6 +51,8 @@ from transformer_jax.training.corruptions import corrupted
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated, row_groups
 
 MEASURED_PAIRS = 1000
+# Share of targets above the length limit of translations that is reported.
+MANY_CUT = 0.01
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,8 @@ class TranslationTask(Task):
         config, remark = completed(config)
         if remark:
             say(remark, file=sys.stderr)
+        if not directory.has_checkpoints():
+            require_words(config)
         language = config.data.target_language
         stated = config.evaluation
         settings = from_first(lambda: asdict(_evaluation_of_run(stated, language, directory)), "evaluation settings")
@@ -227,7 +232,22 @@ class TranslationTask(Task):
             text = f"WARNING: the sides of the training text are shifted: {where}; see transformer-jax data check"
             found += [text] * shift.is_shifted
             found += too_many_pieces(self.tokenizers, pairs[:MEASURED_PAIRS], languages)
+            found += self._cut_translations(pairs[:MEASURED_PAIRS], of)
         return tuple(found)
+
+    def _cut_translations(self, pairs: Sequence[SentencePair], of: str) -> list[str]:
+        """A warning where over a hundredth of the targets are longer than a translation of their source can be."""
+        sides = encoded_sides(pairs, self.tokenizers, None, num_threads=1)
+        left_out, limit = reasons_to_drop(self.config.data, pairs, sides), self.config.decoding.max_extra_tokens
+        sizes = zip(*([len(ids) for ids in side] for side in sides), strict=True)
+        extra = [target - source for index, (source, target) in enumerate(sizes) if index not in left_out]
+        share = np.mean(np.array(extra) > limit) if extra else 0.0
+        if share <= MANY_CUT:
+            return []
+        return [
+            f"WARNING: {share:.1%} of the targets{of} have over {limit} tokens more than their sources, where translations "
+            f"are cut; raise decoding.max_extra_tokens, to {int(np.quantile(extra, 1 - MANY_CUT))} for 99 % of them"
+        ]
 
     def activations(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> PyTree:
         read = corrupted(self.config, hyperparameters, batch, key)

@@ -30,7 +30,7 @@ from transformer_jax.tools.preflight.program import bytes_on_a_device, product_f
 from transformer_jax.tools.sweeps.definition import Sweep
 from transformer_jax.training.losses import without_loss_terms
 from transformer_jax.training.sharding import make_mesh
-from transformer_jax.training.state import count_parameters
+from transformer_jax.training.state import count_parameters, param_shapes
 from transformer_jax.training.update import Update
 
 VALIDATIONS, WIDTH_MULTIPLE, MOST_WIDENED = 8, 8, 16
@@ -269,7 +269,7 @@ def _width(plan: Plan, base: Contender, contender: Contender) -> dict[str, str]:
     def count(each: Contender, more: dict[str, str]) -> int:
         found = resolve_for_device(plan.config_of(each, more), lambda: settings_on(jax.devices()[0]))
         objective = objective_of(found, make_mesh(config.mesh))
-        return count_parameters(without_loss_terms(jax.eval_shape(objective.init_params, jax.random.key(0))))
+        return count_parameters(without_loss_terms(param_shapes(objective.init_params)))
 
     @cache
     def with_width(width: int) -> int:

@@ -35,6 +35,7 @@ from transformer_jax.tasks.translation.translator import Translator
 from transformer_jax.tools.checkpoint_tools import write_run_directory
 from transformer_jax.training.parameters import named_leaves, some_of
 from transformer_jax.training.sharding import make_mesh, path_of
+from transformer_jax.training.state import param_shapes
 
 ROWS_AT_ONCE = 16
 # Step of the only checkpoint of an imported run; 0 would mean untrained.
@@ -201,7 +202,7 @@ class ImportedModel:
         return jax.tree_util.tree_map_with_path(lambda path, _: self.named[path_of(path)], self._abstract())
 
     def _abstract(self) -> Any:
-        return jax.eval_shape(self.objective(_one_device()).init_params, jax.random.key(0))
+        return param_shapes(self.objective(_one_device()).init_params)
 
 
 def _one_device() -> Mesh:

@@ -19,7 +19,7 @@ from transformer_jax.tasks.task import objective_of, task_class
 from transformer_jax.tools.pictures.canvas import FAINT_INK, FONT_FAMILIES, HAIRLINE, INK
 from transformer_jax.tools.pictures.figures import Subject
 from transformer_jax.training.sharding import make_mesh
-from transformer_jax.training.state import count_parameters
+from transformer_jax.training.state import count_parameters, param_shapes
 
 # Sizes of the abstract batch, unlike any width of a model, so that a shape shows the side of a module.
 ROWS, SOURCE, TARGET = 1009, 11, 13
@@ -124,7 +124,7 @@ def architecture(config: ExperimentConfig) -> Architecture:
     if config.task not in ("translation", "language_model"):
         raise ConfigError(f"config: task={config.task} cannot be drawn; give one of translation or language_model")
     objective = objective_of(config, make_mesh(config.mesh))
-    params = jax.eval_shape(objective.init_params, jax.random.key(0))
+    params = param_shapes(objective.init_params)
     batch = task_class(config.task).batch_shape(config, ROWS, TARGET)
     inputs = (_wide(batch[0], SOURCE), batch[1]) if config.task == "translation" else (batch,)
     leaves = {tuple(key.key for key in path): leaf.size for path, leaf in jax.tree_util.tree_leaves_with_path(params)}

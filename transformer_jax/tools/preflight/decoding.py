@@ -24,7 +24,7 @@ from transformer_jax.training.sharding import (
     operands_rounded,
     replicated,
 )
-from transformer_jax.training.state import count_parameters
+from transformer_jax.training.state import count_parameters, param_shapes
 from transformer_jax.training.update import Update
 
 
@@ -124,7 +124,7 @@ def _compiled_parts(
 
 
 def _parameters(init_params: Callable[[Array], PyTree], mesh: Mesh, compute_dtype: str) -> PyTree:
-    shapes = jax.eval_shape(init_params, jax.eval_shape(lambda: jax.random.key(0)))
+    shapes = param_shapes(init_params)
     if mesh.shape["fsdp"] > 1:
         shapes = jax.eval_shape(partial(operands_rounded, compute_dtype=gathered_dtype(mesh, compute_dtype)), shapes)
     return jax.tree.map(

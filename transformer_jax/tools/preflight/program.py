@@ -28,7 +28,7 @@ from transformer_jax.tools.preflight.host_traffic import HostTraffic, host_traff
 from transformer_jax.tools.preflight.largest_arrays import Buffer, largest_arrays, needed_and_available
 from transformer_jax.tools.preflight.memory_traffic import traffic_by_kind
 from transformer_jax.training.sharding import batch_sharding, make_mesh
-from transformer_jax.training.state import count_parameters
+from transformer_jax.training.state import count_parameters, param_shapes
 from transformer_jax.training.update import Update
 
 
@@ -191,7 +191,7 @@ def model_flops(config: ExperimentConfig, topology: Topology, batch: PyTree) -> 
     config = without_recomputation(config)
     objective = objective_of(config, make_mesh(config.mesh, topology.devices))
     key = jax.eval_shape(lambda: jax.random.key(0))
-    params = jax.eval_shape(objective.init_params, key)
+    params = param_shapes(objective.init_params)
     gradient = jax.grad(lambda params, batch, key: objective.loss(params, batch, key, hyperparameters_of(config)).loss)
     return product_flops(gradient, params, batch, key)
 
