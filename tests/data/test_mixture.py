@@ -11,7 +11,7 @@ from transformer_jax.commands.translate import with_tag_warning
 from transformer_jax.config import ConfigError, DataConfig, DataError, TokenizerConfig, from_dict
 from transformer_jax.config.language_model import TextBatchingConfig, TextDataConfig
 from transformer_jax.data.cached_stores import WHOLE_SPLIT
-from transformer_jax.data.corpora import completed, open_corpus, require_readable, require_words
+from transformer_jax.data.corpora import completed, open_corpus, require_readable, require_word_spaces
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.mixture import items_of_epoch, ranges_of, times_an_epoch
 from transformer_jax.data.shared_stores import open_shared, upload_shard
@@ -358,10 +358,10 @@ def test_a_bleu_of_words_is_refused_for_targets_without_spaces(tmp_path):
     with pytest.raises(
         ConfigError, match=r"'de' BLEU counts words .* \(Han\) lack; set --config.data.target_language=zh"
     ):
-        require_words(from_dict({"data": text}))
-    require_words(from_dict({"data": text | {"target_language": "zh"}}))
-    require_words(from_dict({"data": text, "evaluation": {"selection": "chrf"}}))
-    require_words(from_dict({"data": text | {"train": f"{tmp_path}/train.fr.tsv"}}))
+        require_word_spaces(from_dict({"data": text}))
+    require_word_spaces(from_dict({"data": text | {"target_language": "zh"}}))
+    require_word_spaces(from_dict({"data": text, "evaluation": {"selection": "chrf"}}))
+    require_word_spaces(from_dict({"data": text | {"train": f"{tmp_path}/train.fr.tsv"}}))
 
 
 def test_lines_without_a_tag_are_a_warning_where_all_training_text_has_one(capsys, tmp_path):

@@ -117,7 +117,7 @@ def completed(config: ExperimentConfig) -> tuple[ExperimentConfig, str]:
     return replace(config, data=replace(config.data, **found)), "; ".join(remarks)
 
 
-def require_words(config: ExperimentConfig) -> None:
+def require_word_spaces(config: ExperimentConfig) -> None:
     """Raises ConfigError where a BLEU of words would select checkpoints, and the targets have no spaces between words."""
     data, evaluation = config.data, config.evaluation
     is_chosen = not (evaluation.bleu_tokenizer or evaluation.selection)
