@@ -3,9 +3,9 @@
     transformer-jax train --config=configs/transformer_base.py --workdir=runs/base
     transformer-jax train --config=configs/transformer_base.py:big --workdir=runs/big
 
-Variants: ``base`` (65 million parameters, 100,000 updates) and ``big`` (213 million, 300,000 updates). The paper reports
-tokenized BLEU 27.3 and 28.4 on newstest2014, with the average of the last 5 (base) or 20 (big) checkpoints, written every 10
-minutes.
+Variants: ``base`` (63 million parameters, in the paper 65; 100,000 updates) and ``big`` (214 million, in the paper 213; 300,000
+updates). The paper reports tokenized BLEU 27.3 and 28.4 on newstest2014, with the average of the last 5 (base) or 20 (big)
+checkpoints, written every 10 minutes.
 
 Departures from the paper:
 

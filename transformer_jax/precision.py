@@ -73,7 +73,8 @@ POLICIES_ON_CPU: Mapping[str, Precision] = {name: policy.float32_output for name
 """Results are float32: a CPU converts bfloat16 for every sum (a training step of width 128 was 14 % slower)."""
 
 EVALUATION_ON_CPU: Mapping[str, Precision] = {**POLICIES_ON_CPU, "bfloat16": Precision(output_layer_compute="bfloat16")}
-"""Decoding and evaluation loss on a CPU: only the output layer is rounded; products of few rows are not faster in bfloat16."""
+"""Decoding and evaluation loss of a Transformer on a CPU: only the output layer is rounded, since products of few rows are not
+faster in bfloat16."""
 
 
 def einsum(subscripts: str, left: Array, right: Array, precision: Precision = FLOAT32) -> Array:

@@ -187,7 +187,7 @@ def test_an_explanation_has_meanings_values_defaults_and_readers(capsys):
     assert "values: post, pre, " in printed
     assert "default: post  [translation transformer, parsing transformer]\n  default: pre  [language_model]" in printed
     assert explained("model.kind").by("values")[0] == ("transformer, rnn", "translation, parsing")
-    assert "Dropout rate between layers. [translation rnn, parsing rnn]" in explained("model.dropout").meaning
+    assert "and of the output of the decoder. [translation rnn, parsing rnn]" in explained("model.dropout").meaning
     with pytest.raises(ConfigError, match=r"did you mean model\.normalization"):
         explained("model.normalisation")
     assert main(["config", "--explain=mesh"]) == 0

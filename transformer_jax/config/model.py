@@ -262,11 +262,12 @@ class RnnConfig:
     location_filters: int = setting(10, "location_sensitive: convolution filters over the previous attention weights.")
     location_taps: int = setting(21, "location_sensitive: width of a filter, in source positions.")
     d_attention: int = setting(
-        256, "Width of additive, concat, local_p and location_sensitive attention; others have none."
+        256,
+        "Width of additive, concat, local_p and location_sensitive attention, and of their variants; others ignore it.",
     )
     d_readout: int = setting(0, "bahdanau: width of the maxout layer; 0: the width of the embeddings.", at_least=0)
     tying: Tying = setting("none", TYING)
-    dropout: float = rate(0.2, "Dropout rate between layers.")
+    dropout: float = rate(0.2, "Dropout rate between layers, and of the output of the decoder.")
     embedding_dropout: float = rate(0.2, EMBEDDING_DROPOUT)
     compute_dtype: ComputeDtype = setting("float32", COMPUTE_DTYPE)
 

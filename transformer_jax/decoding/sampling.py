@@ -61,8 +61,8 @@ def draw(
 ) -> tuple[Int[Array, "B"], Float[Array, "B"]]:
     """A token for each row, by its key [B] and the position, and the model's own log-probability of it, float32.
 
-    By the inverse of the cumulative distribution, first of groups of tokens: one random number a row, of 23 bits, instead of
-    one for each token.
+    Inverts the cumulative distribution, first over groups of tokens, then inside one. A row needs one random number of 23
+    bits, not one for each token.
     """
     logits = logits.astype(jnp.float32)
     at_position = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, position)

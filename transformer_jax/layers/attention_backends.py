@@ -45,8 +45,8 @@ class CudnnAttention:
 
     Takes shared key heads. With ``one_sentence`` each row is one sentence padded on the right, described by causality, lengths,
     and a window to the left or the bias that ``score_mod`` adds. Otherwise the mask is passed as an array, whose memory grows
-    with the square of the length. Blockwise attention computes other changes of scores and, with ``one_sentence``, masks of
-    other positions.
+    with the square of the length. Blockwise attention computes every other ``score_mod`` and, with ``one_sentence``, every
+    other ``mask_mod``.
     """
 
     one_sentence: bool = False

@@ -87,7 +87,7 @@ def attention_of(
         # Counted: up to 512 positions row blocks move as few bytes as the kernel.
         return ByLength(RowBlockAttention(mesh, BY_HEAD), backends["tpu_flash"], limit=512 * 512)
     if _obstacle("cudnn", config, mesh) is None:
-        # Counted: cuDNN moves fewer bytes from 40 positions on where it needs no mask.
+        # Counted: cuDNN moves fewer bytes from 40 positions on where it needs no mask; 64 is the next width of a program.
         return ByLength(long=backends["cudnn"], limit=64 * 64 if one_sentence else ByLength.limit)
     return ByLength()
 

@@ -1,7 +1,8 @@
 """Execution of a stack of equal layers: scanned or unrolled, with activations stored or rematerialized.
 
 All compute the same from the same parameters, which are stored layer by layer, so a checkpoint fits every one. Only dropout
-masks differ: bound layers, which run unrolled or where a collection is sown into, derive other keys than the others.
+masks differ: scanned and rematerialized layers run unbound and derive other keys. While a collection is sown, all layers run
+bound and unrolled.
 """
 
 from collections.abc import Callable, Sequence

@@ -21,8 +21,9 @@ class ForcedPass(NamedTuple):
 
     ``weights``: 1 on tokens of ``target``, 0 on padding. ``sown``: the scalars that modules sowed into ``losses``. ``again()``:
     the hidden states of another pass, with other dropout masks. ``cross_entropy(hidden, labels, weights)``: the training loss
-    of hidden states, without terms, by default of ``target``. ``sum_of_tokens(function, *hidden)``: the sum over tokens of
-    ``function(*logits)``, with logits [..., V] in float32 of every argument, in blocks. ``config``: of the run.
+    of hidden states, without terms, by default of ``target``; only its ``loss`` has a gradient, and none by ``weights``.
+    ``sum_of_tokens(function, *hidden)``: the sum over tokens of ``function(*logits)``, with logits [..., V] in float32 of every
+    argument, in blocks; all its gradients are computed. ``config``: of the run.
     ``params``: of the term, from ``init_params``. ``key``: of the dropout of the pass; fold a number into it.
     """
 

@@ -30,7 +30,7 @@ class LossSums(NamedTuple):
 
     ``loss`` is what training minimizes, ``nll`` the negative log-likelihood in nats (exp(nll / tokens) is the perplexity per
     token), ``correct`` the number of tokens that were the most likely one. ``extras``: loss terms by name, part of ``loss``.
-    ``statistics`` (``training.statistics``) are joined apart.
+    ``statistics`` have a rule of their own (``joined_statistics``), since some are maxima. Only ``loss`` has a gradient.
     """
 
     loss: Array

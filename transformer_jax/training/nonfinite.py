@@ -24,8 +24,8 @@ def find_nonfinite(
 ) -> str | None:
     """Repeats an update and names the first parameter, activation or gradient that is not finite; None when all are.
 
-    The parameters are still finite, since the update was skipped. The next update may have been made already, with the
-    parameters it left; then the failure may not come back. With ``model.scan_layers`` or ``model.rematerialize`` the
+    The parameters are still finite, since the update was skipped. The next update may already have changed the
+    parameters; then the repetition may be finite. With ``model.scan_layers`` or ``model.rematerialize`` the
     activations have other dropout masks than the loss.
     """
     names: list[str] = []

@@ -20,8 +20,8 @@ from transformer_jax.training.losses import LossSums, label_smoothed_cross_entro
 class LogitBlocks(NamedTuple):
     """Division of the logits of a batch.
 
-    Each group of rows holds at most ``at_once`` logits at a time, but at least one column. The vocabulary is padded to a
-    multiple of ``vocabulary_multiple``, whole tiles of a product.
+    A group of rows computes at most ``at_once`` logits at a time, or one column of positions if that has more. The vocabulary
+    is padded to a multiple of ``vocabulary_multiple``, whole tiles of a product.
     """
 
     at_once: int = 2**21

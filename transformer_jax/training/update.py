@@ -54,6 +54,7 @@ class Update:
         self.mesh, self._config = mesh, config
         if config.optimizer.freeze:
             loss = without_gradient(loss, config.optimizer.freeze)
+        self.loss = loss
         hyperparameters = hyperparameters_of(config)
         rule = rule or UpdateRule(
             self._optimizer(hyperparameters, 0).init,

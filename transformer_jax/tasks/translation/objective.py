@@ -36,9 +36,13 @@ class TranslationObjective(Objective):
         stated, of_model = config.decoding.compute_dtype, config.model.compute_dtype
         self.evaluation_dtype = evaluation_dtype(stated, of_model, device_of(mesh))
         evaluated = replace(config.model, compute_dtype=self.evaluation_dtype)
+        if config.model.has_attention_backend:
+            # Evaluation has no dropout, and a stated backend may lack its precision.
+            backend = config.model.attention_backend if self.evaluation_dtype == of_model else "auto"
+            evaluated = replace(evaluated, attention_dropout=0.0, attention_backend=backend)
         policies = policies_on(mesh, of_evaluation=True)
         self.evaluation_precision = policies[self.evaluation_dtype].of_output_layer.float32_output
-        devices = devices_of(evaluated, mesh, one_sentence=config.batching.kind != "packed")._replace(policies=policies)
+        devices = devices_of(evaluated, mesh, one_sentence=True)._replace(policies=policies)
         self.model = build_model(evaluated, *vocabularies, devices, parts=config.parts)
         self._unsmoothed_loss: Callable[[PyTree, Batch, Array, None], LossSums] = self._unsmoothed_loss_of_rows
         if config.model.is_recurrent and mesh.size > 1:
