@@ -1,6 +1,7 @@
 """Mixtures of corpora: one store, shares of an epoch, tags, scores by corpus, and errors before time is spent."""
 
 import re
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from transformer_jax.commands.translate import with_tag_warning
 from transformer_jax.config import ConfigError, DataConfig, DataError, TokenizerConfig, from_dict
 from transformer_jax.config.language_model import TextBatchingConfig, TextDataConfig
 from transformer_jax.data.cached_stores import WHOLE_SPLIT
-from transformer_jax.data.corpora import completed, open_corpus, require_readable, require_word_spaces
+from transformer_jax.data.corpora import completed, open_corpus, require_readable, require_target_language
 from transformer_jax.data.documents import open_documents
 from transformer_jax.data.mixture import items_of_epoch, ranges_of, times_an_epoch
 from transformer_jax.data.shared_stores import open_shared, upload_shard
@@ -351,17 +352,24 @@ def test_training_warns_where_translations_would_be_cut(tmp_path):
         assert len(cut) == warnings
 
 
-def test_a_bleu_of_words_is_refused_for_targets_without_spaces(tmp_path):
-    for name, text in (("zh", "我们都很喜欢猫和狗。"), ("fr", "nous aimons les chats")):
-        (tmp_path / f"train.{name}.tsv").write_text(f"a\t{text}\n")
-    text = {"source": "text", "train": f"{tmp_path}/train.zh.tsv", "source_language": "en", "target_language": "de"}
-    with pytest.raises(
-        ConfigError, match=r"'de' BLEU counts words .* \(Han\) lack; set --config.data.target_language=zh"
-    ):
-        require_word_spaces(from_dict({"data": text}))
-    require_word_spaces(from_dict({"data": text | {"target_language": "zh"}}))
-    require_word_spaces(from_dict({"data": text, "evaluation": {"selection": "chrf"}}))
-    require_word_spaces(from_dict({"data": text | {"train": f"{tmp_path}/train.fr.tsv"}}))
+@pytest.mark.parametrize(
+    ("target", "language", "message"),
+    [
+        ("我们都很喜欢猫和狗。", "de", r"script Han, not in German; set --config.data.target_language=zh"),
+        ("мы любим кошек", "de", r"script Cyrillic, not in German; set --config.data.target_language=CODE"),
+        ("我们都很喜欢猫和狗。", "tw", r"'tw' BLEU counts words .* \(Han\) lack; set --config.data.target_language=zh"),
+        ("我们都很喜欢猫和狗。", "zh", ""),
+        ("мы любим кошек", "ru", ""),
+        ("wir mögen Katzen", "de", ""),
+    ],
+)
+def test_a_target_language_that_the_text_is_not_in_is_refused(tmp_path, target, language, message):
+    (tmp_path / "all.tsv").write_text(f"a\t{target}\n")
+    data = {"source": "text", "train": f"{tmp_path}/all.tsv", "source_language": "en", "target_language": language}
+    with pytest.raises(ConfigError, match=message) if message else nullcontext():
+        require_target_language(from_dict({"data": data}))
+    if language == "tw":
+        require_target_language(from_dict({"data": data, "evaluation": {"selection": "chrf"}}))
 
 
 def test_lines_without_a_tag_are_a_warning_where_all_training_text_has_one(capsys, tmp_path):

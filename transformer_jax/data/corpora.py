@@ -117,21 +117,26 @@ def completed(config: ExperimentConfig) -> tuple[ExperimentConfig, str]:
     return replace(config, data=replace(config.data, **found)), "; ".join(remarks)
 
 
-def require_word_spaces(config: ExperimentConfig) -> None:
-    """Raises ConfigError where a BLEU of words would select checkpoints, and the targets have no spaces between words."""
+def require_target_language(config: ExperimentConfig) -> None:
+    """Raises ConfigError where the training targets are not in the script of ``data.target_language``, as scores need it.
+
+    German, the default, is in Latin letters; languages whose BLEU counts words have spaces between words.
+    """
     data, evaluation = config.data, config.evaluation
-    is_chosen = not (evaluation.bleu_tokenizer or evaluation.selection)
-    has_text = data.source in ("text", "mixture") and not data.store
-    if not is_chosen or not has_text or evaluation.tokenizer(data.target_language) not in SPLITTING_AT_SPACES:
+    if data.source not in ("text", "mixture") or data.store:
         return
     parts = parts_of(open_corpus(data, config.data_seed, config.parts), data.train_split).values()
     targets = [pair.target for part in parts for pair in islice(part.pairs(data.train_split), SAMPLED_PAIRS)]
-    if side_text(targets).is_spaced or not lack_spaces(targets):
-        return
     language, script = language_of_text(targets)
-    problem = (
-        f"for {data.target_language!r} BLEU counts words between spaces, which the training targets ({script}) lack"
-    )
-    is_mixture = data.source == "mixture" or language == UNDETERMINED
-    remedy = "evaluation.selection=chrf" if is_mixture else f"data.target_language={language}"
+    is_chosen = not (evaluation.bleu_tokenizer or evaluation.selection)
+    counts_words = is_chosen and evaluation.tokenizer(data.target_language) in SPLITTING_AT_SPACES
+    remedy = f"data.target_language={'CODE' if language == UNDETERMINED else language}"
+    if data.target_language == "de" and script not in ("Latin", ""):
+        problem = f"the training targets are in the script {script}, not in German"
+    elif counts_words and not side_text(targets).is_spaced and lack_spaces(targets):
+        problem = f"for {data.target_language!r} BLEU counts words between spaces, which the targets ({script}) lack"
+        if data.source == "mixture" or language == UNDETERMINED:
+            remedy = "evaluation.selection=chrf"
+    else:
+        return
     raise ConfigError(f"data.target_language: {problem}; set --config.{remedy}")

@@ -18,7 +18,7 @@ from transformer_jax.config.evaluation import EvaluationConfig
 from transformer_jax.config.mixture import by_corpus
 from transformer_jax.data.batch_plan import BatchPlan, plan_batches
 from transformer_jax.data.batches import fetch_batches, make_batch
-from transformer_jax.data.corpora import completed, open_corpus, require_word_spaces
+from transformer_jax.data.corpora import completed, open_corpus, require_target_language
 from transformer_jax.data.corpus_statistics import sampled_pairs
 from transformer_jax.data.line_shift import line_shift
 from transformer_jax.data.mixture import describe_shares, items_of_epoch, parts_of, ranges_of, times_an_epoch
@@ -160,7 +160,7 @@ class TranslationTask(Task):
         if remark:
             say(remark, file=sys.stderr)
         if not directory.has_checkpoints():
-            require_word_spaces(config)
+            require_target_language(config)
         language = config.data.target_language
         stated = config.evaluation
         settings = from_first(lambda: asdict(_evaluation_of_run(stated, language, directory)), "evaluation settings")
