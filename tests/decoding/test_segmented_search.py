@@ -72,7 +72,12 @@ def segmented(tables, limits, num_results: int, devices: SearchDevices = ONE_DEV
 
 @pytest.mark.parametrize(
     ("num_results", "batches", "devices"),
-    [(1, 1, ONE_DEVICE), (WIDTH, 4, SearchDevices(threads=2)), (1, 4, SearchDevices(few_shapes=True))],
+    [
+        (1, 1, ONE_DEVICE),
+        (WIDTH, 4, SearchDevices(threads=2)),
+        (1, 4, SearchDevices(few_shapes=True)),
+        (1, 4, SearchDevices(waiting_bytes=1)),
+    ],
 )
 def test_it_finds_what_one_search_finds(tables, limits, num_results, batches, devices):
     found, seen = segmented(tables, limits, num_results, devices, batches)

@@ -54,8 +54,8 @@ class SearchDevices(NamedTuple):
 
     ``row_multiple`` divides the rows of every batch. ``constrain`` is the sharding constraint of arrays [B, ...], and
     ``shard_map_rows`` runs a function of them on each device's rows; ``replicated`` is the sharding of results for the host.
-    ``threads`` search different batches at the same time. With ``few_shapes`` batches keep their rows, and arrays have a
-    capacity of 32 tokens or of ``max_length``.
+    ``threads`` search different batches at the same time; for each, ``waiting_bytes`` of sentences wait for free rows. With
+    ``few_shapes`` batches keep their rows, and arrays have a capacity of 32 tokens or of ``max_length``.
     """
 
     row_multiple: int = 1
@@ -63,6 +63,7 @@ class SearchDevices(NamedTuple):
     shard_map_rows: Callable[[Choose], Choose] = lambda choose: choose
     replicated: PyTree = None
     threads: int = 1
+    waiting_bytes: int = 1 << 31
     few_shapes: bool = False
 
 
@@ -90,10 +91,10 @@ class _Group(NamedTuple):
 class SegmentedSearch:
     """Beam search, or another ``search``, over batches of one model; compiled programs are kept; there are few shapes.
 
-    A segment ends when a quarter of its sentences are done, or after ``SEGMENT`` tokens. Their hypotheses are final;
-    the others wait until sentences of later batches with the same number of tokens fill the free rows. What waits at the end is
-    searched in batches of a quarter of the rows, a sixteenth ..., but at least ``MIN_ROWS`` a device. Arrays have a capacity
-    of 32, 64, 128, ... tokens. So the cost follows the tokens generated, not the length limit.
+    A segment ends when a quarter of its sentences are done, or after ``SEGMENT`` tokens. Their hypotheses are final; the others
+    wait until sentences of later batches with the same number of tokens fill the free rows, or too many bytes wait. What waits
+    at the end is searched in batches of a quarter of the rows, a sixteenth ..., but at least ``MIN_ROWS`` a device. Arrays have
+    a capacity of 32, 64, 128, ... tokens. So the cost follows the tokens generated, not the length limit.
     """
 
     def __init__(
@@ -172,7 +173,10 @@ class SegmentedSearch:
                     shapes = self._shapes(params, batch, capacity)
                     state = self._start(params, batch.inputs, batch.limits, batch.forced, shapes=shapes)
                     yield from self._until_sparse(params, batch, _Group(state, indices, 0, capacity), waiting)
-            # The groups with the fewest tokens first: the others may join them. All batches here have the shapes of this one.
+                # The groups with the fewest tokens first: the others may join them.
+                while sum(map(_bytes_of, waiting.values())) > self._devices.waiting_bytes:
+                    yield from self._until_sparse(params, batch, waiting.pop(min(waiting)), waiting)
+            # All batches here have the shapes of this one.
             while waiting:
                 group = self._with_fewest_rows(params, batch, waiting.pop(min(waiting)))
                 yield from self._until_sparse(params, batch, group, waiting)
@@ -271,6 +275,10 @@ def _capacity(wanted: int, max_length: int) -> int:
 
 def _next_capacity(capacity: int, max_length: int, few_shapes: bool) -> int:
     return max_length if few_shapes else _capacity(capacity * CAPACITY_GROWTH, max_length)
+
+
+def _bytes_of(group: _Group) -> int:
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(group.state))
 
 
 def _three_quarters(count: int) -> int:

@@ -54,6 +54,8 @@ SENTENCES_OF_A_VALIDATION = 10_000
 MIN_SOURCE_COLUMNS = 64
 # Searches at once: on a CPU the products of few rows use about one core; other devices would wait while the host reads results.
 THREADS = 2
+# Of each search: by calculation, the sentences of a model of base size that wait would take 8 GB on a CPU. Equal results.
+WAITING_BYTES = {"cpu": 2 << 30}
 
 
 # Samples in a row of a batch; attention of each reads the cache slots of all.
@@ -290,6 +292,7 @@ def devices_of_search(mesh: Mesh) -> SearchDevices:
         replicated=replicated(mesh),
         # Several devices wait for each other, so they must run programs in the same order.
         threads=THREADS if mesh.size == 1 else 1,
+        waiting_bytes=WAITING_BYTES.get(device_of(mesh).platform, 16 << 30),
         few_shapes=few_shapes_on(mesh),
     )
 
