@@ -101,6 +101,9 @@ def test_convert_and_draw(files, capsys):
     out = said(capsys, "vectors", "map", vectors, f"--output={files}/map", "--words=king,queen,man,king,duck")
     assert "1 of 5 words have no vector: duck" in out
     assert '"words":["king","queen","man"]' in (files / "map.html").read_text() and (files / "map.png").is_file()
+    (files / "pieces.txt").write_text("in 1 0\n▁in 0 1\ning 1 1\nthe 2 1\n", encoding="utf-8")
+    said(capsys, "vectors", "map", f"--vectors={files}/pieces.txt", f"--output={files}/map", "--top=3")
+    assert '"words":["in","▁in","ing"]' in (files / "map.html").read_text(encoding="utf-8")
     out = said(capsys, "vectors", "picture", "king", "man", "woman", vectors, f"--output={files}/royal.png")
     assert out.startswith("king - man + woman: queen\n") and (files / "royal.png").is_file()
 

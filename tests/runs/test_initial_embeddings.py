@@ -31,6 +31,8 @@ def test_pieces_that_begin_a_word_find_it_and_those_within_do_not():
     assert row_of_each_piece([" the", ",", " The", " x"], words) == [0, 2, 0, None]
     assert row_of_each_piece(["the", "ing"], words) == [0, 1]
     assert row_of_each_piece(["▁the", "ing", "the"], table("▁the", "ing")) == [0, 1, None]
+    # One entry with a mark, as in vectors of web text, does not make a table of pieces.
+    assert row_of_each_piece(["▁dog", "▁in", "in", "ing"], table("dog", "in", "ing", "▁▂▃")) == [0, 1, None, None]
 
 
 @pytest.mark.parametrize(("mesh", "devices"), [({}, 1), ({"data": 2, "fsdp": 2, "tensor": 2}, 8)])

@@ -84,8 +84,8 @@ def _map(values: flags.Values, _: list[str]) -> None:
     from transformer_jax.tools.word_vectors.projection import project
 
     vectors = _load(values)
-    found, unknown = vectors.lookup(values.words or vectors.words[: values.top])
-    rows = list(dict.fromkeys(found))
+    found, unknown = vectors.lookup(values.words)
+    rows = list(dict.fromkeys(found)) if values.words else list(range(min(values.top, len(vectors))))
     shown = [vectors.words[row] for row in rows]
     points = project(vectors.matrix[rows], values.method, values.seed)
     near = [[found.word for found in each] for each in neighbors_of_rows(vectors, rows, 6)]

@@ -104,13 +104,15 @@ def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) 
 def row_of_each_piece(pieces: Sequence[str], vectors: Any) -> list[int | None]:
     """The row of each piece, or None.
 
-    In a table of pieces, where some entry begins with a mark of WORD_STARTS, each piece is looked up as written. In a table of
-    words, a piece that begins a word is looked up without its mark, as written or in lower case. A piece that continues a word
-    has no row: the word "ing" is not the end of "sleeping". Where no piece of the tokenizer has a mark, all are looked up.
+    In a table of pieces, which has at least as many pieces with a mark of WORD_STARTS as written as without their marks, each
+    piece is looked up as written. In a table of words, a piece that begins a word is looked up without its mark, as written or
+    in lower case. A piece that continues a word has no row: the word "ing" is not the end of "sleeping". Where no piece of the
+    tokenizer has a mark, all are looked up.
     """
-    if any(word.startswith(WORD_STARTS) for word in vectors.words):
+    marked = [piece for piece in pieces if piece.startswith(WORD_STARTS)]
+    as_written = sum(piece in vectors.index for piece in marked)
+    if as_written and as_written >= sum(piece[1:] in vectors.index for piece in marked):
         return [vectors.index.get(piece) for piece in pieces]
-    marks = any(piece.startswith(WORD_STARTS) for piece in pieces)
-    is_whole = [piece.startswith(WORD_STARTS) or not marks or not piece[:1].isalnum() for piece in pieces]
+    is_whole = [piece.startswith(WORD_STARTS) or not marked or not piece[:1].isalnum() for piece in pieces]
     texts = [piece.lstrip("".join(WORD_STARTS)) for piece in pieces]
     return [vectors.find(text) if whole else None for text, whole in zip(texts, is_whole, strict=True)]

@@ -58,6 +58,8 @@ def test_a_word_has_a_row_and_is_found_as_written_else_in_lower_case():
     vectors = WordVectors(("us", "US", "paris"), np.arange(6, dtype=np.float32).reshape(3, 2))
     assert [vectors.find(word) for word in ("us", "US", "Us", "Paris", "PARIS", "Berlin")] == [0, 1, 0, 2, 2, None]
     assert vectors.lookup(["Paris", "Rome", "us", "Oslo"]) == ([2, 0], ["Rome", "Oslo"])
+    pieces = WordVectors(("in", "▁in", "ing"), vectors.matrix)
+    assert [pieces.find(word) for word in ("in", "In", "▁in", "ing")] == [1, 1, 1, 2]
     assert vectors.first(2).words == ("us", "US")
     assert vectors.first(0) is vectors.first(9) is vectors
     with pytest.raises(DataError, match=r"2 words for a matrix \[3, 2\]; expected a row"):

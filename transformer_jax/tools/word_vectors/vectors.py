@@ -53,8 +53,11 @@ class WordVectors:
         return len(self.words)
 
     def find(self, word: str) -> int | None:
-        """The row of a word, or of a piece that begins a word, as written, else in lower case; None if there is none."""
-        forms = (word, WORD_START + word, word.lower(), WORD_START + word.lower())
+        """The row of a word, or of the piece that begins a word, as written, else in lower case; None if there is none.
+
+        In a table of pieces, "in" is the word, the piece "▁in", rather than the end of "begin".
+        """
+        forms = (WORD_START + word, word, WORD_START + word.lower(), word.lower())
         return next((row for form in forms if (row := self.index.get(form)) is not None), None)
 
     def row(self, word: str) -> int:
