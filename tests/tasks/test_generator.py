@@ -43,9 +43,9 @@ def generator(model):
 
 
 def log_probs_after(model, prompt, token_ids):
-    """Of each of ``token_ids``, and of all tokens there, by a full forward pass."""
+    """Of all tokens at each of ``token_ids``, by a full forward pass over a document after another."""
     ids = np.zeros((1, 32), np.int32)
-    known = [*TOKENIZER.encode(prompt), *token_ids]
+    known = [EOS_ID, *TOKENIZER.encode(prompt), *token_ids]
     ids[0, : len(known)] = known
     tokens = Tokens(ids, np.ones_like(ids), np.arange(32, dtype=np.int32)[None])
     of_all = np.array(jax.nn.log_softmax(logits_of(*model, tokens)))
@@ -128,6 +128,9 @@ def test_of_a_prompt_that_leaves_no_room_the_model_sees_the_end_and_says_so(mode
     found, expected = generate.continuations(model[1], [long, alone]), generate.continuations(model[1], [alone, alone])
     assert [each.token_ids for each in found] == [each.token_ids for each in expected]
     assert [each.text for each in found] == [each.text for each in expected]
+    # The end of another document is before a prompt only where it fits too.
+    assert [len(row) for row in generate._rows(["", "z" * 23, "z" * 24, "z" * 25])] == [2, 25, 25, 25]
+    assert generator("packed")._rows(["z"]) == [[BOS_ID, *TOKENIZER.encode("z")]]
     with pytest.raises(
         DataError, match=r"prompt: decoding.max_new_tokens=32 of a context of 32 tokens do not fit beside"
     ):

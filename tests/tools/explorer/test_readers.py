@@ -12,6 +12,7 @@ from transformer_jax.config import ConfigError, DataError
 from transformer_jax.evaluation.word_alignment import read_gold
 from transformer_jax.models.inspection import ATTENTION_KINDS, head_counts, without_head
 from transformer_jax.runs.run_directory import ChosenRun
+from transformer_jax.tasks.language_model.generator import Generator
 from transformer_jax.tasks.translation import soft_alignment
 from transformer_jax.tools.explorer import head_statistics, readers
 from transformer_jax.tools.explorer.readers import LanguageModelReader, TranslationReader
@@ -108,7 +109,10 @@ def test_recurrent_layers_have_no_attention_no_importance_and_prevent_rollout(tm
 
 def test_its_search_is_that_of_the_generator(language_model):
     trained, tree = language_model.trained, language_model.search("a d", 2)
-    (expected,) = trained.task.generator.continuations(trained.params, ["a d"])
+    # The explorer puts a text directly after BOS, as the generator of packed documents does.
+    config = replace(trained.config, batching=replace(trained.config.batching, kind="packed"))
+    generator = Generator(trained.model, trained.task.tokenizer, config, trained.mesh)
+    (expected,) = generator.continuations(trained.params, ["a d"])
     best = tree.hypotheses()[0]
     assert list(tree.prefix(best)) == expected.token_ids
     assert tree.nodes[best].log_prob == pytest.approx(expected.log_prob, abs=1e-4)

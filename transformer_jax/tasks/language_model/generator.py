@@ -39,6 +39,11 @@ def left_padded(rows: Sequence[Sequence[int]], num_rows: int, width: int) -> np.
     return ids
 
 
+def tokens_before_document(config: ExperimentConfig) -> list[int]:
+    """The tokens between BOS and a document: in rows of a stream, a document begins after the EOS of another."""
+    return [EOS_ID] if config.batching.kind == "split" else []
+
+
 def cache_after_prompt(cache: DecodeCache, last_ids: Int[Array, "B"]) -> DecodeCache:
     """The cache for ``step_after_prompt``, from the cache after all tokens of the prompts but the last, ``last_ids``."""
     return DecodeCache((cache.per_beam, jnp.ones((), bool)), (cache.per_sentence, last_ids), cache.kv_cache)
@@ -79,7 +84,7 @@ class Generator:
         self._decoding: GenerationConfig = config.decoding
         self._context_length = config.batching.context_length
         self._separator = SEPARATORS[config.data.documents]
-        self._sees_documents_before = config.batching.kind == "split"
+        self._before = tokens_before_document(config)
         self._mesh, self._compute_dtype = mesh, config.model.compute_dtype
         decoder = PromptDecoder(model, self._decoding)
         compiled = partial(jax.jit, out_shardings=replicated(mesh))
@@ -106,6 +111,11 @@ class Generator:
         remark = f"{first}: has {tokens} tokens{others}; {sizes} leave the model the last {window}"
         return PromptWindows([[BOS_ID, *ids[1:][-window:]] for ids in encoded], remark)
 
+    def _rows(self, prompts: Sequence[str]) -> list[list[int]]:
+        """The ids of ``windows``, as beginnings of documents where the tokens before a document fit too."""
+        rows = self.windows(prompts).ids
+        return [[BOS_ID, *self._before, *ids[1:]] if len(ids) <= self._window else ids for ids in rows]
+
     @property
     def _window(self) -> int:
         """The maximum number of tokens of a prompt that the model sees, without BOS."""
@@ -113,7 +123,7 @@ class Generator:
 
     def _encoded(self, prompt: str, name: str) -> list[int]:
         documents = prompt.split(self._separator)
-        if len(documents) > 1 and not self._sees_documents_before:
+        if len(documents) > 1 and not self._before:
             raise DataError(
                 f"{name}: has {len(documents)} documents (separated by {self._separator!r}), but with batching.kind=packed "
                 "the model sees one at a time; give the last alone"
@@ -126,7 +136,7 @@ class Generator:
         The sample for prompt ``i`` depends only on ``seed``, ``i`` and the prompt. Raises DataError as ``windows`` does, before
         anything is computed.
         """
-        encoded = self.windows(prompts).ids
+        encoded = self._rows(prompts)
         results = [Continuation("", [], 0.0)] * len(encoded)
         params = unshard_fsdp(params, self._mesh, self._compute_dtype)
         batch_tokens, row_multiple = batch_tokens_on(self._mesh, self._decoding.batch_tokens), row_groups(self._mesh)
@@ -146,7 +156,7 @@ class Generator:
 
         Together they equal ``continuations`` of this one prompt. Raises DataError as ``windows`` does.
         """
-        (encoded,) = self.windows([prompt]).ids
+        (encoded,) = self._rows([prompt])
         params = unshard_fsdp(params, self._mesh, self._compute_dtype)
         rows = row_groups(self._mesh)
         ids = left_padded([encoded], rows, self._width(len(encoded)))

@@ -35,7 +35,7 @@ from transformer_jax.models.build import build_decoder_only, init_decoder_only
 from transformer_jax.models.devices import devices_of
 from transformer_jax.models.interface import Module, activations, call
 from transformer_jax.sequence_types import Tokens, batch_shape
-from transformer_jax.tasks.language_model.generator import Generator, generation_program
+from transformer_jax.tasks.language_model.generator import Generator, generation_program, tokens_before_document
 from transformer_jax.tasks.task import DataReport, DecodingProgram, WithoutOutputs
 from transformer_jax.tasks.text_task import TextTask
 from transformer_jax.tasks.texts import READING_TOKENS, TextAttention, TokenScores, token_log_probs, weights_by_kind
@@ -345,11 +345,12 @@ class LanguageModelTask(TextTask):
     ) -> list[TokenScores]:
         """The log-probability of every token of each text, a document that ends with EOS; ``targets`` is ignored.
 
-        A text longer than the context is scored in windows that overlap by half.
+        With ``batching.kind=split`` a text begins after the EOS of another, as nearly all documents in training. A text longer
+        than the context is scored in windows that overlap by half.
         """
         del targets
-        length, mesh = self.config.batching.context_length, self.mesh
-        encoded = [[*ids, EOS_ID] for ids in self.tokenizer.encode_batch(list(texts))]
+        length, mesh, before = self.config.batching.context_length, self.mesh, tokens_before_document(self.config)
+        encoded = [[*before, *ids, EOS_ID] for ids in self.tokenizer.encode_batch(list(texts))]
         windows = [(text, start) for text, ids in enumerate(encoded) for start in window_starts(len(ids), length)]
         rows = [encoded[text][start : start + length] for text, start in windows]
         found = [np.zeros(len(ids), np.float32) for ids in encoded]
@@ -361,7 +362,7 @@ class LanguageModelTask(TextTask):
                 found[text][start + known : start + end] = log_probs[known:end]
         pieces_of = self.tokenizer.pieces
         return [
-            TokenScores([*pieces_of(ids[:-1]), "</s>"], log_probs.tolist())
+            TokenScores([*pieces_of(ids[len(before) : -1]), "</s>"], log_probs[len(before) :].tolist())
             for ids, log_probs in zip(encoded, found, strict=True)
         ]
 
