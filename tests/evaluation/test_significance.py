@@ -66,6 +66,12 @@ def test_what_is_equal_or_nearly_so_may_well_be_chance():
 def test_p_value_by_hand():
     """Of resampled differences 0 to 4 two are 2 from their mean; that makes 3 of 6, the measured one counted."""
     drawn = np.arange(5.0)
-    assert _p_value(2.0, drawn) == _p_value(-2.0, drawn) == pytest.approx((2 + 1) / 6)
-    assert _p_value(2.1, drawn) == pytest.approx(1 / 6)
-    assert _p_value(0.0, drawn) == 1
+    assert _p_value(2.0, drawn, 9) == _p_value(-2.0, drawn, 9) == pytest.approx((2 + 1) / 6)
+    assert _p_value(2.1, drawn, 9) == pytest.approx(1 / 6)
+    assert _p_value(0.0, drawn, 9) == 1
+
+
+def test_few_sentences_tell_nothing():
+    for number, least in (1, 1.0), (2, 0.5), (5, 1 / 16):
+        found = compare_systems(BAD[:number], REFERENCES[:number], REFERENCES[:number], 200)
+        assert all(each.p_value >= least for each in found)

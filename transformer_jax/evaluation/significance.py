@@ -110,7 +110,7 @@ def compare_counts(
         first, second = (each.score(counts.sum(axis=0)) for counts in each[:2])
         values, differences = drawn[name].T, drawn[name][:, 1] - drawn[name][:, 0]
         estimates = _estimate(first, values[0]), _estimate(second, values[1]), _estimate(second - first, differences)
-        found.append(SystemComparison(name, *estimates, _p_value(second - first, differences), each.signature))
+        found.append(SystemComparison(name, *estimates, _p_value(second - first, differences, number), each.signature))
     return found
 
 
@@ -126,10 +126,13 @@ def _estimate(value: float, drawn: np.ndarray) -> Estimate:
     return Estimate(value, lower=float(ordered[outside]), upper=float(ordered[-1 - outside]))
 
 
-def _p_value(difference: float, drawn: np.ndarray) -> float:
-    """The share of resamples at least as far from their mean; the data itself counts as one, so the share is never 0."""
+def _p_value(difference: float, drawn: np.ndarray, number: int) -> float:
+    """The share of resamples at least as far from their mean; the data itself counts as one, so the share is never 0.
+
+    At least the smallest p-value of a two-sided sign test on ``number`` sentences: all resamples of one sentence are equal.
+    """
     as_far = np.abs(drawn - drawn.mean()) >= abs(difference)
-    return float((as_far.sum() + 1) / (len(drawn) + 1))
+    return max(float((as_far.sum() + 1) / (len(drawn) + 1)), 2.0 ** (1 - number))
 
 
 def _counts(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
