@@ -18,6 +18,7 @@ from transformer_jax.data.tokenizers.listed import ByteTokenizer
 from transformer_jax.runs.run_directory import ChosenRun
 from transformer_jax.tasks import trained_run
 from transformer_jax.tasks.trained_run import open_trained
+from transformer_jax.tasks.translation.task import TranslationTask
 from transformer_jax.tools.explorer import readers
 from transformer_jax.tools.parsing.settings import TreebankConfig
 from transformer_jax.tools.parsing.task import ParsingTask, open_trees
@@ -153,7 +154,7 @@ def test_the_outline_of_a_tree_knows_the_symbol_of_every_node(trained):
     assert outline[4:] == [(1, "VP", 5), (2, "barks", 6), (1, "!", -1)]
 
 
-def test_further_spaces_of_a_sentence_are_no_words(run, trained, tmp_path):
+def test_further_spaces_of_a_sentence_are_no_words(run, trained, tmp_path, monkeypatch):
     translator = copy(trained.task.translator)
     translator.tokenizers = trained.tokenizers._replace(source=ByteTokenizer())
     found, expected = (translator.encode_sources([text], "", 1) for text in (" Ann  sleeps . ", "Ann sleeps ."))
@@ -162,6 +163,13 @@ def test_further_spaces_of_a_sentence_are_no_words(run, trained, tmp_path):
     (tmp_path / "trees").write_text(TREES.splitlines()[0])
     text = ParsingTask.open_text(run.config, str(tmp_path / "text"), [str(tmp_path / "trees")])
     assert text.sources == ["Ann sleeps ."]
+    monkeypatch.setattr(TranslationTask, "score_texts", lambda _, params, texts, targets: texts)
+    assert trained.task.score_texts(trained.params, [" Ann  sleeps . "], ["(S XX )S"]) == ["Ann sleeps ."]
+    reader = readers.ParsingReader(trained)
+    assert trained.task.attention_of(trained.params, " Ann  sleeps", "(S XX )S").text == "Ann sleeps"
+    assert reader.read(" Ann  sleeps", "(S XX )S", with_gradients=False).text == "Ann sleeps"
+    spaced, expected = (reader._source(each) for each in (" Ann  sleeps", "Ann sleeps"))
+    assert spaced[0].tolist() == expected[0].tolist()
 
 
 def test_positions_beyond_the_known_ones_begin_again(trained):

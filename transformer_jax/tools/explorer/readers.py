@@ -136,9 +136,12 @@ class ParsingReader(TranslationReader):
     """Reads sentences with a parser; the reading has the tree."""
 
     def read(self, text: str, target: str | None = None, **options: bool) -> Reading:
-        found = super().read(text, target, **options)
+        found = super().read(" ".join(text.split()), target, **options)
         tree = self.trained.task.outline(found.text, found.translation or "")  # type: ignore[attr-defined]  # ParsingTask
         return replace(found, tree=tree)
+
+    def _source(self, text: str) -> tuple[np.ndarray, int, int]:
+        return super()._source(" ".join(text.split()))
 
     def _pairs(self, split: str, limit: int) -> list[SentencePair]:
         """Sentences and the symbols of their trees; the evaluator has the trees."""

@@ -17,6 +17,7 @@ from transformer_jax.data.tokenizers import TokenizerPair, train_tokenizer
 from transformer_jax.data.tokenizers.kinds import sample_examples
 from transformer_jax.decoding.constraints import Constraint
 from transformer_jax.evaluation.significance import PairedScores
+from transformer_jax.tasks.texts import TextAttention, TokenScores
 from transformer_jax.tasks.translation.evaluator import Evaluator, Measured, TranslationEvaluation
 from transformer_jax.tasks.translation.task import ReferencedText, TranslationData, TranslationTask
 from transformer_jax.tasks.translation.translator import Translation, Translator
@@ -114,11 +115,14 @@ def open_trees(config: ExperimentConfig) -> TreeCorpus:
     return corpus
 
 
-class SentenceTranslator(Translator):
-    """Reads words with one space between them, as the sentences of trees have; the constraint counts these words."""
+def with_single_spaces(sentence: str) -> str:
+    """The words with one space between them, as the sentences of trees have; the constraint counts these words."""
+    return " ".join(sentence.split())
 
+
+class SentenceTranslator(Translator):
     def encode_sources(self, sentences: Sequence[str], name: str, first: int) -> tuple[list[int], list[list[int]]]:
-        return super().encode_sources([" ".join(sentence.split()) for sentence in sentences], name, first)
+        return super().encode_sources([*map(with_single_spaces, sentences)], name, first)
 
 
 class ParsingEvaluator(Evaluator):
@@ -215,6 +219,12 @@ class ParsingTask(TranslationTask):
             for sentence, results in zip(escaped, found, strict=True)
         )
 
+    def score_texts(self, params: PyTree, texts: Sequence[str], targets: Sequence[str] | None) -> list[TokenScores]:
+        return super().score_texts(params, [*map(with_single_spaces, texts)], targets)
+
+    def attention_of(self, params: PyTree, text: str, target: str | None) -> TextAttention:
+        return super().attention_of(params, with_single_spaces(text), target)
+
     def outline(self, sentence: str, symbols: str) -> list[tuple[int, str, int]]:
         """The tree of an output, from the root: depth, label or word, and the index of the symbol that wrote it, or -1."""
         numbered = [
@@ -241,7 +251,7 @@ class ParsingTask(TranslationTask):
         if len(references) != 1:
             raise ConfigError("--references: give one file of trees for the sentences of --source")
         lines = TranslationTask.open_text(config, source, [source]).sources
-        sentences = [" ".join(line.split()) for line in lines]
+        sentences = [*map(with_single_spaces, lines)]
         found = [(normalized(each.tree, Counter()), each.line) for each in read_trees(Path(references[0]))]
         trees: list[Any] = [(tree, line) for tree, line in found if tree is not None]
         if len(trees) != len(sentences):
