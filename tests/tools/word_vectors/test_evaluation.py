@@ -49,7 +49,9 @@ def test_judged_pairs_are_read(tmp_path):
         "tiger\tcat\t7.35\r\ntiger\ttiger\t10\r\n",
         "Word 1,Word 2,Human (mean)\ntiger,cat,7.35\ntiger,tiger,10.00\n",
         "# word word mean score\ntiger cat 7.35\n\ntiger tiger 10\n",
+        "word1 word2 human mean\ntiger cat 7.35\ntiger tiger 10\n",
         "tiger;cat;7.35\ntiger;tiger;10",
+        '"Word 1","Word 2","Human (mean)"\n"tiger","cat",7.35\n"tiger","tiger","10.00"\n',
     ):
         (tmp_path / "ws.txt").write_bytes(text.encode())
         expected = {"ws": [("tiger", "cat", 7.35), ("tiger", "tiger", 10.0)]}

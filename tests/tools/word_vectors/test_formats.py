@@ -36,8 +36,11 @@ def test_the_ending_chooses_the_format_and_text_tells_itself(vectors, tmp_path):
     assert text.startswith(b"7 5\nthe 0.0 -0.0 ") and text.count(b"\n") == 8
     (tmp_path / "v.txt.gz").write_bytes(gzip.compress(text))
     (tmp_path / "v.bin.gz").write_bytes(gzip.compress(write_vectors(tmp_path / "v.bin", vectors).read_bytes()))
-    for name in ("v.txt.gz", "v.bin.gz"):
+    (tmp_path / "mark.txt").write_bytes(b"\xef\xbb\xbf" + text)
+    for name in ("v.txt.gz", "v.bin.gz", "mark.txt"):
         assert read_vectors(tmp_path / name).matrix.tobytes() == vectors.matrix.tobytes()
+    (tmp_path / "mark.txt").write_bytes(b"\xef\xbb\xbfthe 1 2\n")
+    assert read_vectors(tmp_path / "mark.txt").words == ("the",)
     with pytest.raises(DataError, match="NumPy cuts words"):
         write_vectors(tmp_path / "v.npz", WordVectors((*vectors.words[:-1], "b\0"), vectors.matrix))
     with pytest.raises(ConfigError, match="--output a file that ends in .npz, .bin, .txt, .vec"):

@@ -42,8 +42,8 @@ def read_test_sets(paths: Sequence[str]) -> WordTestSets:
     """The test sets in files, and in all .txt, .tsv and .csv files below folders.
 
     A file of analogies has lines ``: section`` and lines of four words. A file of pairs has two words and a number per line,
-    separated by tabs, spaces, commas or semicolons, and may begin with a heading. Raises DataError if a file is missing, a
-    folder has none, two have the same name, or a line (named) has neither form.
+    separated by tabs, spaces, commas or semicolons, perhaps in quotes, and may begin with a heading. Raises DataError if a file
+    is missing, a folder has none, two have the same name, or a line (named) has neither form.
     """
     files: list[Path] = []
     for path in (Path(text).expanduser() for text in paths):
@@ -65,9 +65,9 @@ def read_test_sets(paths: Sequence[str]) -> WordTestSets:
         if not lines:
             raise DataError(f"{file}: the file is empty; expected analogies or pairs of words")
         # Only pairs have a heading, which may have four words.
-        first = lines[lines[0][1].startswith("#") and len(lines) > 1][1]
-        has_four_words = len(first.split()) == 4 and not any(separator in first for separator in SEPARATORS)
-        if first.startswith(SECTION_MARK) or has_four_words:
+        first = [line for _, line in lines[:2]]
+        has_four_words = len(first[-1].split()) == 4 and not any(separator in first[-1] for separator in SEPARATORS)
+        if has_four_words or any(line.startswith(SECTION_MARK) for line in first):
             analogies[file.stem] = _sections(file, lines)
         else:
             similarities[file.stem] = _pairs(file, lines)
@@ -97,7 +97,7 @@ def _pairs(path: Path, lines: Sequence[tuple[int, str]]) -> list[JudgedPair]:
     pairs = []
     for index, (number, line) in enumerate(lines):
         try:
-            first, second, judged = re.split(r"\s*[\t,;]\s*|\s+", line)
+            first, second, judged = (field.strip('"') for field in re.split(r"\s*[\t,;]\s*|\s+", line))
             if not (first and second and math.isfinite(float(judged))):
                 raise ValueError
             pairs.append((first, second, float(judged)))

@@ -1,7 +1,8 @@
 """Files of word vectors: word2vec text and binary, GloVe text, NumPy."""
 
 from array import array
-from collections.abc import Callable
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -33,7 +34,7 @@ def read_vectors(path: str | Path, format_name: str = "") -> WordVectors:
     if not format_name:
         suffix = Path(path.stem).suffix if path.suffix in (".gz", ".xz") else path.suffix
         format_name = SUFFIXES.get(suffix, "word2vec")
-        if format_name == "word2vec" and _sizes(next(raw_lines(path), b"")) is None:
+        if format_name == "word2vec" and _sizes(next(_lines(path), b"")) is None:
             format_name = "glove"
     return FORMATS[format_name].read(path)
 
@@ -92,7 +93,7 @@ def read_text(path: Path, has_header: bool) -> WordVectors:
     A word may contain spaces, as in GloVe's files, if no part after the first is a number. Raises DataError for a line of
     another form (named), a number that is not finite, a repeated word, invalid UTF-8, and a number of lines other than V.
     """
-    lines = enumerate(raw_lines(path), start=1)
+    lines = enumerate(_lines(path), start=1)
     num_words = dimension = None
     if has_header:
         _, header = next(lines, (1, b""))
@@ -173,6 +174,12 @@ FORMATS = {
     "glove": Format(lambda path: read_text(path, False), lambda file, vectors: write_text(file, vectors, False)),
     "numpy": Format(read_numpy, write_numpy),
 }
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file, without a byte order mark."""
+    for index, raw in enumerate(raw_lines(path)):
+        yield raw if index else raw.removeprefix(BOM_UTF8)
 
 
 def _require_no_space(vectors: WordVectors, kind: str) -> None:
