@@ -51,6 +51,9 @@ def test_a_split_is_a_file_a_folder_or_several_folders(tmp_path):
     assert [pair.target for pair in corpus.pairs("train")] == ["NNP (NP ) (S VBZ (VP ) . )", "VB (VP ) (S )"]
     assert corpus.removed("train")["traces"] == 1
     assert [corpus.count(split) for split in ("train", "02-03", "22")] == [2, 4, 2]
+    for name in ("wsj_1.mrg.xz", "wsj_2.mrg.gz", "wsj_2.mrg.xz"):
+        (tmp_path / "02" / name).touch()
+    assert [file.name for file in corpus.files("02")] == ["wsj_1.mrg", "wsj_2.mrg.gz"]
     assert corpus.fingerprint("train") != treebank(tmp_path).fingerprint("train")
     with pytest.raises(DataError, match="no split '04'; expected 04.mrg"):
         corpus.count("04")

@@ -12,7 +12,7 @@ from pathlib import Path
 from transformer_jax.config import ConfigError, DataError
 from transformer_jax.config.checks import absolute_path
 from transformer_jax.data.sentence_pairs import SentencePair, digest, generated_fingerprint, require_split
-from transformer_jax.data.text_files import hash_file, plain_or_compressed
+from transformer_jax.data.text_files import hash_file, plain_name, plain_or_compressed
 from transformer_jax.tools.parsing.generated import random_tree
 from transformer_jax.tools.parsing.settings import TreebankConfig
 from transformer_jax.tools.parsing.trees import Tree, normalized, read_trees, symbols_of
@@ -99,9 +99,11 @@ class Treebank(TreeCorpus):
 
 def _files_below(folder: Path) -> list[Path]:
     """The files of trees, each once, though it may be there plain and compressed."""
-    every = sorted(folder.rglob("*.mrg*"))
-    endings = ".mrg", ".mrg.gz", ".mrg.xz"
-    return [path for path in every if path.name.endswith(endings) and path.with_suffix("") not in every]
+    files: dict[Path, Path] = {}
+    for path in sorted(folder.rglob("*.mrg*")):
+        if (name := plain_name(path)).endswith(".mrg"):
+            files.setdefault(path.with_name(name), path)
+    return [*files.values()]
 
 
 def _read(files: tuple[Path, ...], counts: Counter[str]) -> Iterator[Tree]:
