@@ -133,15 +133,19 @@ def test_stated_batches_of_word_vectors_count():
     stated = {"batching.rows": 4, "batching.row_length": 16, "batching.blocks_per_update": 8, "tokenizer.min_count": 1}
     found = plan_word_vectors(text, 600, FLOPS, stated)
     assert {key: found.settings[key] for key in stated} == stated
-    assert found.settings["training.num_updates"] == int(15 * text.words / (4 * 16 * 8)) > 2 * planned
+    # An epoch has the words that are left after subsampling.
+    assert found.settings["training.num_updates"] == int(15 * 0.8 * text.words / (4 * 16 * 8)) > 2 * planned
     assert "all words" in found.sentence and "(15.0 epochs)" in found.sentence
+    whole = plan_word_vectors(text, 600, FLOPS, {**stated, "data.subsample": 0.0})
+    assert whole.settings["training.num_updates"] == int(15 * text.words / (4 * 16 * 8))
     tiny = plan_word_vectors(text_of(1e3), 600, FLOPS, {"batching.row_length": 8}).settings
     resolve("word_vectors:text", [("data.train", "a"), *((key, str(value)) for key, value in tiny.items())])
 
 
 def test_stated_subwords_and_windows_of_word_vectors_count():
     text = text_of(2e4)
-    found = plan_word_vectors(text, 600, FLOPS, {"tokenizer.kind": "bpe", "model.window": 10}).settings
+    found, _, said = plan_word_vectors(text, 600, FLOPS, {"tokenizer.kind": "bpe", "model.window": 10})
+    assert "pieces of at least 2 occurrences" in said
     assert (found["tokenizer.kind"], found["tokenizer.vocabulary_size"]) == ("bpe", text.pieces(8000))
     # Blocks with fewer words than windows need are refused.
     settings = [("data.train", "a"), ("model.window", "10"), *((key, str(value)) for key, value in found.items())]

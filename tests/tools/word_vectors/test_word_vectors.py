@@ -101,6 +101,9 @@ def test_batches_are_a_function_of_the_update(cache):
     first = [batch for batch, _ in zip(data.batches(0), range(per_epoch + 2), strict=False)]
     (shape,) = data.batch_shapes(0)
     assert all(leaf.shape == like.shape for leaf, like in zip(first[0], shape, strict=True))
+    assert 0 < data.blocks.report()[0]["kept_share"] < 1
+    whole = task_of(word_vectors_config(cache, data={"subsample": 0.0})).training_data()
+    assert whole.blocks.report()[1].endswith("100.0% of the words that have vectors stay after subsampling")
     again = task_of(word_vectors_config(cache)).training_data()
     for start in (1, per_epoch + 1):
         jax.tree.map(np.testing.assert_array_equal, next(again.batches(start)), first[start])

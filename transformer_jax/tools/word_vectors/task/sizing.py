@@ -18,11 +18,13 @@ from transformer_jax.config.sizing import (
 )
 from transformer_jax.data.corpus_statistics import SUBWORD_KINDS
 from transformer_jax.tasks.sizing import Sizing, plans_text
-from transformer_jax.tools.word_vectors.task.settings import SPANS_IN_UPDATE, Word2vecConfig
+from transformer_jax.tools.word_vectors.task.settings import SPANS_IN_UPDATE, Word2vecConfig, WordTextConfig
 
 # FLOPs per word and dimension; minimum ratio of words in the text to words in a block, whose gradients add up.
 OPERATIONS_OF_A_WORD, TEXT_OF_A_BLOCK, ROW_LENGTH, MAX_ROWS, MAX_BLOCKS = 1000, 200, 32, 32, 32
 MIN_UPDATES_OF_AN_EPOCH = 20
+KEPT_SHARE = 0.8
+"""Share of the words of English Wikipedia that are frequent enough for a vector and left after subsampling."""
 
 
 def plan_word_vectors(
@@ -43,7 +45,8 @@ def plan_word_vectors(
     blocks = stated.get("batching.blocks_per_update") or max(blocks, -(-least_words // (rows * length)))
     words_of_update = rows * length * blocks
     each = OPERATIONS_OF_A_WORD * dimension * words_of_update
-    most = max((5 if words >= 1e7 else 15) * words / words_of_update, MIN_UPDATES)
+    words_of_epoch = words * (KEPT_SHARE if stated.get("data.subsample", WordTextConfig.subsample) else 1.0)
+    most = max((5 if words >= 1e7 else 15) * words_of_epoch / words_of_update, MIN_UPDATES)
     updates = text_updates(stated, budget_seconds, each, most, speed)
     least = stated.get("tokenizer.min_count") or (5 if words >= 1e6 else 3 if words >= 1e5 else 2)
     settings = {
@@ -58,10 +61,11 @@ def plan_word_vectors(
         **update_intervals(updates, TEXT_VALIDATIONS, TEXT_MIN_BETWEEN),
     }
     seconds = (TEXT_START_UP + updates * each) / speed
-    kept = f"words of at least {least} occurrences" if least > 1 else "all words"
+    unit = "words" if has_words else "pieces"
+    kept = f"{unit} of at least {least} occurrences" if least > 1 else f"all {unit}"
     sentence = (
         f"{text.text()}: {dimension} dimensions, {kept}, {updates:,} updates "
-        f"({updates * words_of_update / max(words, 1):.1f} epochs), {minutes_of_this_cpu(seconds)}"
+        f"({updates * words_of_update / max(words_of_epoch, 1):.1f} epochs), {minutes_of_this_cpu(seconds)}"
     )
     return Plan(settings, seconds, sentence)
 

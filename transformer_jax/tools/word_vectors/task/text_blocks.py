@@ -118,7 +118,7 @@ class TextBlocks:
         self._thresholds = np.ceil(keep * 2.0**32).astype(np.uint64)
         self._span = min(LONGEST_SPAN, max(self._rows * self._row_length // SPANS_IN_UPDATE, 1))
         self._num_spans = -(-self._num_ids // self._span)
-        self._kept_share = float(keep @ counts) / self._num_ids
+        self._kept_share = float(keep @ counts / counts.sum())
         self._spans_per_update = self._fitting_spans(keep)
         self._negatives: AliasTable | None = None
         if model.output == "hierarchical_softmax":
@@ -131,9 +131,9 @@ class TextBlocks:
         return -(-self._num_spans // self._spans_per_update)
 
     def report(self) -> tuple[dict[str, object], str]:
-        """Updates per epoch and share of kept words, as JSON and as text."""
+        """Updates per epoch and share of the words with vectors that are kept, as JSON and as text."""
         counts: dict[str, object] = {"updates_per_epoch": self.updates_per_epoch, "kept_share": self._kept_share}
-        remark = f"{self._kept_share:.1%} of the tokens stay after subsampling"
+        remark = f"{self._kept_share:.1%} of the words that have vectors stay after subsampling"
         return counts, f"batches: {self.updates_per_epoch:,} an epoch; {remark}"
 
     def block(self, update: int) -> TextBlock | TreeBlock:
