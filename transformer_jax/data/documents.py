@@ -35,7 +35,7 @@ def lines(path: Path) -> Iterator[Document]:
 def paragraphs(path: Path) -> Iterator[Document]:
     """Paragraphs separated by an empty line (LF or CRLF); a line of spaces is not empty.
 
-    After that empty line, each two empty lines are an empty paragraph; a single one belongs to the next paragraph.
+    Of further empty lines, every two are an empty paragraph; a last single one belongs to the next paragraph.
     """
     open_lines: list[str] = []
     num_bytes = 0

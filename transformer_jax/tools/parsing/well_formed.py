@@ -38,7 +38,7 @@ def well_formed(
     """The constraint for one linearization; ``longest``: maximum length of a sequence of the model.
 
     A constituent has at least one word, the root has them all, and no more than 64 are open. The tokens that are left suffice
-    for the shortest completion. A sentence whose own limit is too short for any tree has none.
+    for the shortest completion. A sentence whose length limit is too short for any tree gets no tree.
     """
     in_order = data.linearization == "in_order"
     symbols = tokenizers.target.pieces(range(NUM_SPECIAL_IDS, tokenizers.target.vocabulary_size))

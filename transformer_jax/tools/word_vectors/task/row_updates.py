@@ -40,9 +40,9 @@ def row_update_rule(config: ExperimentConfig, lookups: Lookups, loss: RowLoss, m
     """An update that takes the blocks of a batch one after another, and adds to each row the sum of its steps.
 
     Memory traffic grows with the rows that are read, not with the size of the tables. The rate multiplies the sum of gradients
-    over a block, as if its examples had come one by one. Devices exchange the rows of their examples, and each adds all of
-    them. After a block whose loss is not finite the parameters no longer change. Raises KeyError if ``optimizer.name`` is not
-    in ``ROW_RULES``.
+    over a block, as if its examples had come one by one. Every device receives the gradients of all devices and adds them to
+    its rows. After a block whose loss is not finite the parameters no longer change. Raises KeyError if ``optimizer.name`` is
+    not in ``ROW_RULES``.
     """
     init, apply = ROW_RULES[config.optimizer.name]
     blocks_per_update = config.batching.blocks_per_update
