@@ -7,7 +7,7 @@ import pytest
 from libraries import library
 
 from transformer_jax.config import DataError
-from transformer_jax.tools.word_vectors.vectorizers import CountingConfig, count_documents
+from transformer_jax.tools.word_vectors.vectorizers import CountingConfig, count_documents, write_counts
 
 library("sklearn", "vectors")
 
@@ -40,3 +40,11 @@ def test_one_hot_and_tfidf():
 def test_a_corpus_without_terms_is_refused(sentences, settings, message):
     with pytest.raises(DataError, match=message):
         counted("bag_of_words", sentences, **settings)
+
+
+def test_a_vocabulary_has_a_term_a_line(tmp_path):
+    (tmp_path / "text").write_text("a\u2028b\vc\x85\n", encoding="utf-8", newline="")
+    found = count_documents(["a\u2028b\vc\x85"], CountingConfig("bag_of_words", characters=True))
+    write_counts(found, tmp_path / "text", tmp_path / "m")
+    lines = (tmp_path / "m.vocabulary.txt").read_text(encoding="utf-8").splitlines()
+    assert lines == ["\\u000b", "a", "b", "c", "\\u0085", "\\u2028"]

@@ -1,5 +1,6 @@
 """Documents as rows of counts by scikit-learn's vectorizers: one-hot, bag of words, n-grams and TF-IDF."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 KINDS = ("one_hot", "bag_of_words", "ngrams", "tfidf")
+LINE_SEPARATOR = re.compile("[\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,8 @@ def write_counts(
 ) -> Lookup:
     """Writes STEM.npz for ``scipy.sparse.load_npz``, and STEM.vocabulary.txt, of the documents in ``path``, numbered from 1.
 
-    Raises ConfigError if ``document`` does not exist.
+    The vocabulary has a term a line; a line separator in a term is written as its escape. Raises ConfigError if ``document``
+    does not exist.
     """
     matrix, terms, vectorize = counted
     if document > matrix.shape[0]:
@@ -111,7 +114,8 @@ def write_counts(
     with appearing_file(Path(f"{stem}.npz")) as file:
         save_npz(file, matrix)
     with appearing_file(Path(f"{stem}.vocabulary.txt")) as file:
-        file.writelines(f"{term}\n".encode() for term in terms)
+        escaped = (LINE_SEPARATOR.sub(lambda found: f"\\u{ord(found[0]):04x}", term) for term in terms)
+        file.writelines(f"{term}\n".encode() for term in escaped)
     top = top_terms(matrix[[document - 1]], terms, count) if document else []
     # Zero rows have the cosine 0.
     scores = cosine_similarity(matrix, vectorize([query]))[:, 0] if query is not None else np.zeros(0)
