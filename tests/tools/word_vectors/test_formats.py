@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.config import ConfigError, DataError
+from transformer_jax.tools.word_vectors import formats
 from transformer_jax.tools.word_vectors.formats import FORMATS, read_vectors, write_vectors
 from transformer_jax.tools.word_vectors.vectors import WordVectors
 
@@ -29,6 +30,14 @@ def test_what_is_written_is_read_bit_for_bit(vectors, name, tmp_path):
         assert tuple(found.words) == vectors.words
         assert found.matrix.tobytes() == vectors.matrix.tobytes()
     assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_an_npz_of_a_very_long_word_is_refused(vectors, tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "LARGEST_EXCESS", 1000)
+    long = WordVectors((*vectors.words[:-1], "x" * 50), vectors.matrix)
+    with pytest.raises(DataError, match="'x{40}'...: a word of 50 characters; .*, 1,400 bytes; leave it out"):
+        write_vectors(tmp_path / "v.npz", long)
+    assert not (tmp_path / "v.npz").exists() and write_vectors(tmp_path / "v.npz", vectors).is_file()
 
 
 def test_the_ending_chooses_the_format_and_text_tells_itself(vectors, tmp_path):

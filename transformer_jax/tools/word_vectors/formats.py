@@ -17,6 +17,8 @@ LONGEST_HEADER = 64
 LONGEST_WORD = 4_096
 LARGEST_DIMENSION = 1 << 20
 AT_ONCE = 1 << 22
+LARGEST_EXCESS = 1 << 30
+"""Bytes by which the words of an .npz may exceed its matrix."""
 SUFFIXES = {".npz": "numpy", ".bin": "word2vec_binary", ".txt": "word2vec", ".vec": "word2vec"}
 
 
@@ -84,6 +86,13 @@ def read_numpy(path: Path) -> WordVectors:
 def write_numpy(file: BinaryIO, vectors: WordVectors) -> None:
     if cut := next((word for word in vectors.words if word.endswith("\0")), ""):
         raise DataError(f"{cut!r}: NumPy cuts words that end with a NUL character; choose another format")
+    longest = max(vectors.words, key=len)
+    size = 4 * len(vectors) * len(longest)
+    if size > LARGEST_EXCESS + vectors.matrix.nbytes:
+        raise DataError(
+            f"{longest[:40]!r}...: a word of {len(longest):,} characters; .npz stores every word at this length, "
+            f"{size:,} bytes; leave it out, or choose another format"
+        )
     np.savez(file, words=np.array(vectors.words, np.str_), matrix=vectors.matrix)
 
 
