@@ -254,3 +254,15 @@ def test_models_have_the_settings_of_their_parts_and_the_base_has_none():
     shapes = jax.eval_shape(lambda: init_decoder_only(trial.model, jax.random.key(0)))
     assert shapes["decoder_layers_0"]["self_attention"]["key"].shape == (16, 1, 4)
     assert not trial_config("language_model", idea.settings_without(stated)).parts
+
+
+def test_an_idea_is_added_to_a_list_and_only_the_idea_is_missing_in_the_base():
+    idea, stated = Idea("attention", "qk_norm"), {"model": {"attention": "grouped_query,qk_norm"}}
+    parts = {"parts": {"grouped_query": {"key_value_heads": 1}}}
+    assert idea.settings({"model": {"attention": "grouped_query"}} | parts) == stated | parts
+    assert idea.settings(stated) == stated
+    assert idea.settings_without(stated) == {"model": {"attention": "grouped_query"}, "parts": {}}
+    assert idea.settings_without({"model": {"attention": "qk_norm"}}) == {"model": {}, "parts": {}}
+    for kind in ("optimizer", "attention", "initialization"):
+        base = trial_config("translation", Idea(kind, "mup").settings_without({}))
+        assert "mup" not in [each.name for each in base.selections] and base.model.tying == "none"

@@ -17,10 +17,12 @@ class Kind(NamedTuple):
     models: tuple[str, ...]
     is_of_training: bool = False
     """Whether it changes updates only, and no model."""
+    is_list: bool = False
+    """Whether the setting is a list, to which an idea is added."""
 
 
 KINDS = {
-    "attention": Kind("model.attention", TRANSFORMERS),
+    "attention": Kind("model.attention", TRANSFORMERS, is_list=True),
     "positions": Kind("model.positions", TRANSFORMERS),
     "mixer": Kind("model.mixers", TRANSFORMERS),
     "norm": Kind("model.norm", TRANSFORMERS),
@@ -32,9 +34,9 @@ KINDS = {
     "optimizer": Kind("optimizer.name", ("translation",), is_of_training=True),
     "averaging": Kind("optimizer.averaging", ("translation",), is_of_training=True),
     "schedule": Kind("optimizer.schedule", ("translation",), is_of_training=True),
-    "loss_term": Kind("training.loss_terms", TRANSFORMERS, is_of_training=True),
-    "corruption": Kind("training.corruptions", TRANSFORMERS, is_of_training=True),
-    "statistic": Kind("training.watch", TRANSFORMERS, is_of_training=True),
+    "loss_term": Kind("training.loss_terms", TRANSFORMERS, is_of_training=True, is_list=True),
+    "corruption": Kind("training.corruptions", TRANSFORMERS, is_of_training=True, is_list=True),
+    "statistic": Kind("training.watch", TRANSFORMERS, is_of_training=True, is_list=True),
     "task": Kind("task", ("task",)),
 }
 NEEDED: dict[str, dict[str, Any]] = {
@@ -69,14 +71,35 @@ class Idea(NamedTuple):
 
     def settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """``values``, nested by block, with the setting that selects the idea and the settings that it needs."""
+        values = with_values(NEEDED.get(self.name, {}), values)
         block, _, key = KINDS[self.kind].setting.partition(".")
-        selected = {block: {key: self.name}} if key else {block: self.name}
-        return with_values(with_values(NEEDED.get(self.name, {}), values), selected)
+        if not key:
+            return {**values, block: self.name}
+        names = _names(values.get(block, {}).get(key, "")) if KINDS[self.kind].is_list else []
+        stated = names if self.name in names else [*names, self.name]
+        return with_values(values, {block: {key: ",".join(stated)}})
 
     def settings_without(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """``values`` without the settings of the idea, which nothing selects in the model without it."""
-        values = with_values(NEEDED.get(self.name, {}), values)
-        return {**values, "parts": {name: each for name, each in values.get("parts", {}).items() if name != self.name}}
+        """``values`` and the settings that the idea needs, without the idea and its own settings."""
+        needed = {
+            block: {key: each for key, each in settings.items() if each != self.name}
+            for block, settings in NEEDED.get(self.name, {}).items()
+        }
+        values = with_values(needed, values)
+        block, _, key = KINDS[self.kind].setting.partition(".")
+        others = dict(values.get(block, {}))
+        names = _names(others.get(key, ""))
+        if self.name in names:
+            names.remove(self.name)
+            del others[key]
+            if names and KINDS[self.kind].is_list:
+                others[key] = ",".join(names)
+        parts = {name: each for name, each in values.get("parts", {}).items() if name != self.name}
+        return {**values, block: others, "parts": parts}
+
+
+def _names(text: str) -> list[str]:
+    return text.replace(",", " ").split()
 
 
 def ideas_named(text: str) -> list[Idea]:

@@ -103,7 +103,7 @@ def _read_idea(text: str, base: ExperimentConfig, owners: dict[Idea, str]) -> tu
             key = KINDS[part.kind].setting
             each = _declared(base, part.kind)
             assert each is not None
-            is_list = each.facts.get("several") and each.facts.get("separator", ",") == ","
+            is_list = KINDS[part.kind].is_list
             if key in settings and not is_list:
                 raise ConfigError(f"--ideas: {text}: {settings[key]} and {part.name} both set {key}; leave one out")
             before = each.chosen(settings.get(key) or str(attrgetter(key)(base))) if is_list else []
