@@ -106,6 +106,10 @@ def test_a_resumed_run_may_change_what_its_part_declares_as_changeable():
         assert not may_change(key, config, config)
     with pytest.raises(ConfigError, match=r"parts\.mine are already the settings of schedule 'mine'; use another name"):
         register("norm", "mine", settings=Settings)
+    # The kit has not been imported by then in a new process.
+    program = "import transformer_jax; transformer_jax.register('attention', 'rope', settings=object)"
+    result = subprocess.run([sys.executable, "-c", program], env=process_environment(), capture_output=True, text=True)
+    assert "parts.rope are already the settings of positions 'rope'; use another name" in result.stderr
     with pytest.raises(ConfigError, match="tokenizer 'mine' would not get its settings"):
         register("tokenizer", "mine", settings=Settings)
 

@@ -130,8 +130,8 @@ def register(kind: str, name: str, settings: type | None = None) -> Callable[[Re
         raise ConfigError(f"register: {kind!r} is not one of {', '.join(EXTENSIONS)}")
     if settings and kind in KINDS_WITHOUT_SETTINGS:
         raise ConfigError(f"register: {kind} {name!r} would not get its settings; parts of this kind have none")
-    others = [other for other, taken in _SETTINGS if taken == name and other != kind]
-    if settings and others:
+    others = [other for other in EXTENSIONS if other != kind and settings and settings_class(other, name)]
+    if others:
         raise ConfigError(f"register: parts.{name} are already the settings of {others[0]} {name!r}; use another name")
     if name in OWN_NAMES[kind]:
         raise ConfigError(f"register: {kind} {name!r} is taken by the core; use another name")
