@@ -100,14 +100,15 @@ NOT_BEGUN = [
         LEARNED + "model.max_positions=256 & batching.width_multiple=96",
         "model.max_positions: 256 learned positions do not",
     ),
-    (
-        "model.attention=talking_heads,sigmoid",
-        "model.attention: sigmoid replaces the weights of talking_heads; put sig",
-    ),
+    ("model.attention=talking_heads,sigmoid", "model.attention: sigmoid changes the softmax; put it before talking_heads"),
+    ("model.attention=talking_heads,softmax_one", "model.attention: softmax_one changes the softmax; put it before talk"),
     (
         "model.attention=sigmoid,softmax_one",
         "model.attention: sigmoid and softmax_one both replace the softmax; choose",
     ),
+    ("training.loss_terms=load_balance", "training.loss_terms: load_balance needs model.feed_forward=mixture_of_ex"),
+    ("training.watch=gradient_noise", "training.watch: gradient_noise needs batching.accumulation_steps of at least 2"),
+    ("model.kind=rnn & training.watch=largest_logit", "training.watch: largest_logit reads activations of Transf"),
     (
         "model.normalization=deepnorm",
         "model.initialization: DeepNorm is model.normalization=deepnorm and model.initial",
@@ -137,12 +138,16 @@ BEGUN = [
     MUP + "model.attention=qk_norm,mup",
     MUP + "model.attention=talking_heads,mup & model.num_heads=2",
     "model.attention=sigmoid,talking_heads",
+    "model.attention=softmax_one,talking_heads",
     "model.normalization=deepnorm & model.initialization=deepnorm",
     MUP + "model.num_heads=4 & parts.mup.base_key_size=128",
     SMOOTHED + " & training.label_smoothing=0",
     LM + "decoding.beam_width=4 & decoding.length_penalty=1",
     LM + "decoding.top_k=9 & decoding.temperature=0.8",
     "model.norm=rmsnorm",
+    "training.loss_terms=load_balance & model.feed_forward=mixture_of_experts",
+    "training.watch=gradient_noise,attention_entropy & batching.accumulation_steps=2",
+    "model.kind=rnn & training.watch=gradient_norms",
     LEARNED + f"model.max_positions=258 & {PACKED}258 & batching.count=positions & data.max_target_tokens=32",
 ]
 

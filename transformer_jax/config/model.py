@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from transformer_jax.config.checks import (
     absolute_path,
@@ -303,6 +303,13 @@ class RnnConfig:
         problem = "zeros and no attention hide the source from the decoder; use last or bridge"
         require(sees_source, "model.decoder_start", problem)
         self._check_effects()
+
+    def check_new_run(self, config: Any) -> None:
+        """Raises ConfigError for statistics of activations, which only Transformers record."""
+        for name in config.training.watch_names:
+            is_of_transformers = getattr(registered("statistic")[name], "reads_activations", False)
+            problem = f"{name} reads activations of Transformers; leave it out for model.kind={self.kind}"
+            require(not is_of_transformers, "training.watch", problem)
 
     def _check_effects(self) -> None:
         """Raises ConfigError when a setting without effect is not at its default."""

@@ -1,15 +1,30 @@
 """Gradient noise scale: the batch size beyond which larger batches help little (McCandlish et al. 2018, appendix A.1)."""
 
+from dataclasses import dataclass
+
 import jax.numpy as jnp
 import optax
 
 from transformer_jax.array_types import Array, PyTree
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.config.checks import require
 from transformer_jax.config.plugins import register
 from transformer_jax.training.statistics import Ratios, Statistic, ratio
 
 
-@register("statistic", "gradient_noise")
+NEEDS = "gradient_noise needs batching.accumulation_steps of at least 2"
+
+
+@dataclass(frozen=True)
+class GradientNoiseSettings:
+    """No settings, only a check."""
+
+    def check_new_run(self, config: ExperimentConfig) -> None:
+        """Raises ConfigError for whole batches, which have no micro-batches to compare."""
+        require(config.batching.accumulation_steps > 1, "training.watch", NEEDS)
+
+
+@register("statistic", "gradient_noise", settings=GradientNoiseSettings)
 class GradientNoise(Statistic):
     """tr(S) / |G|^2 in target tokens, from the micro-batches of gradient accumulation (McCandlish et al. 2018, appendix A.1).
 
@@ -23,7 +38,7 @@ class GradientNoise(Statistic):
         return {"": ratio(optax.tree.norm(gradient, squared=True) / jnp.maximum(tokens, 1.0), tokens > 0)}
 
     def of_update(self, params: PyTree, gradient: PyTree, tokens: Array, joined: Ratios) -> Ratios:
-        require(bool(joined), "training.watch", "gradient_noise needs batching.accumulation_steps of at least 2")
+        require(bool(joined), "training.watch", NEEDS)
         squares, count = joined[""]
         of_whole = optax.tree.norm(gradient, squared=True)
         noise = jnp.where(count > 1, (squares - tokens * of_whole) / jnp.maximum(count - 1, 1.0), 0.0)

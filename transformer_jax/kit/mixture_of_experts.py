@@ -11,8 +11,9 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from transformer_jax.array_types import Array, Hidden
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.config.checks import require, setting
-from transformer_jax.config.plugins import register
+from transformer_jax.config.plugins import MODULES, register
 from transformer_jax.layers.dropout import Dropout, Rate
 from transformer_jax.layers.feed_forward import relu
 from transformer_jax.layers.initialization import xavier_uniform
@@ -23,6 +24,9 @@ from transformer_jax.training.loss_terms import SOWN, ForcedPass, LossTerm
 register("sharding", r"router_kernel$")(PartitionSpec("fsdp", None))
 register("sharding", r"experts_wide$")(PartitionSpec("tensor", "fsdp", None))
 register("sharding", r"experts_narrow$")(PartitionSpec("tensor", None, "fsdp"))
+
+
+NO_EXPERTS = "load_balance needs model.feed_forward=mixture_of_experts"
 
 
 @dataclass(frozen=True)
@@ -118,13 +122,19 @@ def mixture_of_experts(settings: ExpertsSettings, config: Any, site: Site, **opt
 class LoadBalanceSettings:
     weight: float = setting(1e-2, "Factor on the balance of a layer, which is 1 for equal loads.", program="traced")
 
+    def check_new_run(self, config: ExperimentConfig) -> None:
+        """Raises ConfigError without experts; a feed-forward layer of a plugin may have some."""
+        layers = [each.name for each in config.selections if each.kind == "feed_forward"]
+        has_experts = any(each == "mixture_of_experts" or ("feed_forward", each) not in MODULES for each in layers)
+        require(has_experts, "training.loss_terms", NO_EXPERTS)
+
 
 @register("loss_term", "load_balance", settings=LoadBalanceSettings)
 class LoadBalance(LossTerm):
     """N times the sum over the N experts of token share times mean probability (Fedus et al. 2022, section 2.2, equation 4).
 
-    Shares and means are over all tokens of the batch, padding too; with accumulation over the tokens of a micro-batch, on a
-    mesh of ``data`` alone over the tokens of one device. Layers run unrolled, with their activations stored. The heads of
+    Shares and means are over all tokens of the batch, padding too; with accumulation over those of a micro-batch, and on a
+    mesh of ``data`` alone over its rows on one device. Layers run unrolled, with their activations stored. The heads of
     multi_token, which decoding does not use, are not balanced.
     """
 
@@ -133,5 +143,5 @@ class LoadBalance(LossTerm):
 
     def of_pass(self, forced: ForcedPass) -> Array:
         sown = jax.tree.leaves(forced.sown)
-        require(bool(sown), "training.loss_terms", "load_balance needs model.feed_forward=mixture_of_experts")
+        require(bool(sown), "training.loss_terms", NO_EXPERTS)
         return self.settings.weight * jnp.sum(forced.weights) * sum(sown)

@@ -9,8 +9,8 @@ from jax.tree_util import Partial
 from transformer_jax.array_types import Array, Float
 from transformer_jax.config import ExperimentConfig
 from transformer_jax.config.checks import require
-from transformer_jax.config.plugins import register, registered
-from transformer_jax.layers.modified_attention import AttentionChange
+from transformer_jax.config.plugins import register
+from transformer_jax.layers.modified_attention import AttentionChange, require_first_weights
 from transformer_jax.layers.scaled_dot_product import MASKED_SCORE
 
 
@@ -23,11 +23,7 @@ class SigmoidSettings:
         names = [each.name for each in config.selections if each.kind == "attention"]
         problem = "sigmoid and softmax_one both replace the softmax; choose one"
         require("softmax_one" not in names, "model.attention", problem)
-        changes, before = registered("attention"), names[: names.index("sigmoid")]
-        plain = AttentionChange.weights_mod
-        lost = [name for name in before if getattr(changes[name], "weights_mod", plain) is not plain]
-        problem = f"sigmoid replaces the weights of {', '.join(lost)}; put sigmoid before them"
-        require(not lost, "model.attention", problem)
+        require_first_weights(config, "sigmoid")
 
 
 @register("attention", "sigmoid", settings=SigmoidSettings)

@@ -1,14 +1,26 @@
 """Softmax with a one in its denominator, so that a head can attend to nothing (Miller 2023, "Attention is off by one")."""
 
+from dataclasses import dataclass
+
 import jax
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import Array, Float
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.config.plugins import register
-from transformer_jax.layers.modified_attention import AttentionChange
+from transformer_jax.layers.modified_attention import AttentionChange, require_first_weights
 
 
-@register("attention", "softmax_one")
+@dataclass(frozen=True)
+class SoftmaxOneSettings:
+    """No settings, only a check."""
+
+    def check_new_run(self, config: ExperimentConfig) -> None:
+        """Raises ConfigError after a change of weights, which are no softmax of these scores."""
+        require_first_weights(config, "softmax_one")
+
+
+@register("attention", "softmax_one", settings=SoftmaxOneSettings)
 class SoftmaxOne(AttentionChange):
     """exp(s_i) / (1 + sum exp(s_j)), weights that add up to less than 1 (Miller 2023)."""
 

@@ -11,7 +11,9 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from transformer_jax.array_types import AnyArray, Array, Bool, Float, Int
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.config.checks import require
+from transformer_jax.config.plugins import registered
 from transformer_jax.layers.attention import KVCache, LayerCache, MultiHeadAttention, StepMask, empty_kv
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.initialization import xavier_uniform
@@ -252,6 +254,14 @@ def log_dense_attention() -> None:
     logging.getLogger("transformer_jax").info(
         "attention: no backend takes a change of weights (weights_mod): all scores are computed at once, in quadratic memory"
     )
+
+
+def require_first_weights(config: ExperimentConfig, name: str) -> None:
+    """Raises ConfigError where other changes of weights come before the part ``name``, which changes the softmax itself."""
+    names = [each.name for each in config.selections if each.kind == "attention"]
+    changes, plain = registered("attention"), AttentionChange.weights_mod
+    others = [each for each in names[: names.index(name)] if getattr(changes[each], "weights_mod", plain) is not plain]
+    require(not others, "model.attention", f"{name} changes the softmax; put it before {', '.join(others)}")
 
 
 def _written(cache: KVCache, new: KVCache, write_index: Int[Array, ""] | int) -> KVCache:
