@@ -24,8 +24,8 @@ class UnigramSmoothingSettings:
 class UnigramSmoothing(LossTerm):
     """Cross entropy against (1 - weight) one-hot + weight u; use label_smoothing=0 (Pereyra et al. 2017, section 3.2).
 
-    u are the frequencies of the labels of the batch. With accumulation they are computed for each micro-batch, and on a mesh
-    with only a ``data`` axis for the rows of each device; for recurrent models for the rows of each device on every mesh. The
+    u are the frequencies of the labels, counted over the whole batch; with accumulation over a micro-batch, on a mesh of
+    ``data`` alone over its rows on one device. Recurrent models count them over the rows of a device, on every mesh. The
     difference from the cross entropy is weight (z_label - sum u z).
     """
 
