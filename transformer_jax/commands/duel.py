@@ -158,7 +158,7 @@ def _checked(values: flags.Values) -> tuple[list[Contender], Metric]:
             raise ConfigError(f"{every}: {each.name} has 0, and a duel compares validations; leave it out")
         try:
             require_comparable(metric, [*each.settings, *tuned], base)
-            require_same_text([base, resolve(recipe, list(stated.items()))])
+            require_same_text([base, resolve(recipe, overrides, each.settings)])
         except ConfigError as error:
             raise ConfigError(f"--ideas: {each.name}: {error}") from None
     return contenders, metric

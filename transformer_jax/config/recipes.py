@@ -12,7 +12,7 @@ transformer_base``). It may also define:
 
 import inspect
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from transformer_jax.config.errors import ConfigError, PluginNeeded, nearest
 from transformer_jax.config.experiment import ExperimentConfig, selecting
 from transformer_jax.config.json_text import parse_json
 from transformer_jax.config.optimization import MeshConfig
-from transformer_jax.config.plugins import call_in_file, loaded_plugins, names_in_file
+from transformer_jax.config.plugins import call_in_file, kind_with_settings, loaded_plugins, names_in_file, setting_of
 
 CONFIG_FILE = "config.json"
 SOURCE_TREE = Path(__file__).resolve().parents[2]
@@ -50,14 +50,29 @@ class ListedRecipe(NamedTuple):
     variants: tuple[ListedVariant, ...]
 
 
-def resolve(source: str, overrides: Iterable[tuple[str, str]] = ()) -> ExperimentConfig:
+def resolve(
+    source: str, overrides: Iterable[tuple[str, str]] = (), changes: Mapping[str, str] | None = None
+) -> ExperimentConfig:
     """The settings of a recipe (``configs/multi30k.py:tiny``) or of a run directory, with overrides applied.
 
     A run directory is untrusted: its cache is replaced by the default, and an address in ``init.run`` is marked as not to be
-    opened. Raises ConfigError for any fault in the recipe, its settings or the overrides.
+    opened. Raises ConfigError for any fault in the recipe, its settings or the overrides. ``changes``: overrides after these;
+    where they select another part, the settings of the replaced one are left out.
     """
-    overrides = list(overrides)
-    return from_dict(apply_overrides(stated_settings(source, overrides), overrides))
+    changes = changes or {}
+    overrides = [*overrides, *changes.items()]
+    values = apply_overrides(stated_settings(source, overrides), overrides)
+    if changes and PARTS in values:
+        values[PARTS] = _without_replaced(values, changes)
+    return from_dict(values)
+
+
+def _without_replaced(values: dict[str, Any], changes: Mapping[str, str]) -> dict[str, Any]:
+    selected = with_selected_parts(values, ())[PARTS]
+    own = {key.split(".")[1] for key in changes if key.startswith(f"{PARTS}.")}
+    kinds = {name: kind_with_settings(name) for name in values[PARTS]}
+    replaced = {name for name, kind in kinds.items() if kind and setting_of(kind) in changes} - own
+    return {name: each for name, each in values[PARTS].items() if name in selected or name not in replaced}
 
 
 def stated_settings(source: str, overrides: Iterable[tuple[str, str]] = ()) -> ConfigDict:

@@ -33,7 +33,7 @@ from transformer_jax.tools.duel.plan import (
 from transformer_jax.tools.duel.report import tuning_section, write_duel_report
 from transformer_jax.tools.duel.results import FinishedRun, power_statement, results_of, tuned_values
 from transformer_jax.tools.sweeps import worker
-from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE
+from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, Sweep
 from transformer_jax.tools.sweeps.study import TrialRow, open_study, trial_rows
 
 QUICKSTART = "configs/quickstart.py"
@@ -64,6 +64,18 @@ def test_ideas_become_settings(tmp_path):
     assert larger["rope x2"] == larger["base x2"] | {"model.positions": "rope"}
     own = read("model.d_ff=512+model.num_heads=2", sizes=(2,))["model.d_ff=512+model.num_heads=2 x2"]
     assert own == {"model.d_model": "256", "model.d_ff": "1024", "model.num_heads": "4"}
+
+
+def test_ideas_replace_parts_of_the_base_with_their_settings():
+    overrides = [("model.positions", "rope"), ("parts.rope.base", "5e5")]
+    alibi, wider = read_contenders(QUICKSTART, overrides, ["alibi"], [1, 2])[1::2]
+    plan = Plan(QUICKSTART, [list(each) for each in overrides], "updates", "", "", "validation/loss")
+    sweep = Sweep(QUICKSTART, dict(overrides), rows={"alibi": wider.settings}, seeds=(0,))
+    for config in (plan.config_of(alibi), plan.config_of(wider), sweep.settings({"row": "alibi", "seed": 0})):
+        assert config.model.positions == "alibi" and not config.parts
+    for idea in ("alibi:parts.rope.base=3", "norm:rmsnorm:parts.muon.beta=0.9"):
+        with pytest.raises(ConfigError, match="no setting selects this part"):
+            read_contenders(QUICKSTART, overrides, [idea], [1])
 
 
 @pytest.mark.parametrize(

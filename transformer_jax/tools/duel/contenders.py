@@ -67,7 +67,7 @@ def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str], siz
         for name, settings, files in read:
             contender = Contender(name, size, settings, files)
             try:
-                config = resolve(recipe, [*overrides, *settings.items()])
+                config = resolve(recipe, overrides, settings)
                 config.check_new_run()
                 if name != BASE and config == base and not files:
                     raise ConfigError("has the settings of the base; leave it out")
@@ -76,7 +76,7 @@ def read_contenders(recipe: str, overrides: Overrides, ideas: Sequence[str], siz
                     widths = {key: getattr(model, key) for key in WIDTHS if key in declared(type(model))}
                     wider = {f"model.{key}": str(size * width) for key, width in widths.items() if width}
                     contender = replace(contender, settings=settings | wider)
-                    resolve(recipe, [*overrides, *contender.settings.items()])
+                    resolve(recipe, overrides, contender.settings)
             except ConfigError as error:
                 raise ConfigError(f"--ideas: {contender.name}: {error}") from None
             found.append(contender)

@@ -103,7 +103,7 @@ class Plan:
 
     def config_of(self, contender: Contender, more: Mapping[str, str] | None = None) -> ExperimentConfig:
         stated = [(key, text) for key, text in self.overrides]
-        return resolve(self.recipe, [*stated, *{**contender.settings, **(more or {})}.items()])
+        return resolve(self.recipe, stated, {**contender.settings, **(more or {})})
 
     def write(self, workdir: Path) -> None:
         write_whole(workdir / "duel.json", json.dumps(asdict(self), indent=1) + "\n")

@@ -180,10 +180,10 @@ class Sweep:
     def settings(self, point: Mapping[str, Value]) -> ExperimentConfig:
         """The settings of the trial at ``point``; raises ConfigError if they contradict each other."""
         row = self.rows[str(point[ROW])] if ROW in point else {}
-        stated = {**self.overrides, **row, **{key: value for key, value in point.items() if key != ROW}}
-        overrides = [(key, str(value)) for key, value in stated.items()]
-        require_sizes(self.config, overrides, "config")
-        return resolve(self.config, overrides)
+        overrides = [(key, str(value)) for key, value in self.overrides.items()]
+        changes = {key: str(value) for key, value in {**row, **point}.items() if key != ROW}
+        require_sizes(self.config, [*overrides, *changes.items()], "config")
+        return resolve(self.config, overrides, changes)
 
 
 def load_sweep(spec: str, overrides: Sequence[tuple[str, str]] = (), rows: Sequence[str] = ()) -> Sweep:
