@@ -7,6 +7,7 @@ transformer-jax train --plugin=examples/classification.py --config=quickstart --
     --config.tokenizer.joint=False --config.model.tying=none --workdir=runs/reviews
 """
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import flax.linen as nn
@@ -17,6 +18,7 @@ import transformer_jax
 from transformer_jax.config import TransformerConfig, hyperparameters_of, parts_with
 from transformer_jax.config.checks import require
 from transformer_jax.config.evaluation import Metric
+from transformer_jax.config.plugins import registered
 from transformer_jax.config.tasks import LOSSES, TASKS
 from transformer_jax.data.batches import scoring_batches
 from transformer_jax.data.token_store import open_token_store
@@ -87,12 +89,25 @@ def check(data, tokenizer, batching, model, decoding):
     require(batching.kind == "buckets", "batching.kind", "a row has one label; use buckets")
 
 
+@dataclass(frozen=True)
+class EncoderConfig(TransformerConfig):
+    """Settings of a Transformer whose decoder is not used."""
+
+    def check_new_run(self, config):
+        super().check_new_run(config)
+        problem = "deepnorm has other factors without a decoder; use another"
+        require(self.normalization != "deepnorm", "model.normalization", problem)
+        for name in config.training.watch_names:
+            problem = f"{name} reads activations, which classification does not record; leave it out"
+            require(not registered("statistic")[name].reads_activations, "training.watch", problem)
+
+
 @transformer_jax.register("task", "classification")
 class Classification(TranslationTask):
     """Reads and batches pairs as translation does; only the settings below differ."""
 
     settings = TASKS["translation"]._replace(
-        model={"transformer": TransformerConfig},
+        model={"transformer": EncoderConfig},
         selection=Metric("accuracy", "maximize"),
         others=LOSSES[:1],
         check=check,

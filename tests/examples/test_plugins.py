@@ -256,6 +256,11 @@ def test_a_task_reads_the_initialization_and_refuses_settings_that_it_does_not_r
             ConfigError, match=rf"training\.{key}: {name} is not supported for classification; leave it"
         ):
             objective_of(from_dict(LABELED | {"training": {key: name}}), mesh)
+    deepnorm = {"model": LABELED["model"] | dict.fromkeys(("normalization", "initialization"), "deepnorm")}
+    entropy = {"training": {"watch": "attention_entropy"}}
+    for changed, message in ((deepnorm, "model.normalization: deepnorm has other"), (entropy, "training.watch: attention_")):
+        with pytest.raises(ConfigError, match=message):
+            from_dict(LABELED | changed).check_new_run()
     values = [LABELED, LABELED | {"model": LABELED["model"] | {"initialization": "small"}}]
     plain, small = (jax.jit(objective_of(from_dict(each), mesh).init_params)(jax.random.key(0)) for each in values)
     ratios = jax.tree.map(lambda small, plain: small / plain, small, plain)
