@@ -7,7 +7,7 @@ from typing import NamedTuple
 from transformer_jax.config.checks import Declared, declared
 from transformer_jax.config.conversion import PARTS, block_at, fields_of, keys_of_parts, leaf_keys, type_of
 from transformer_jax.config.experiment import ExperimentConfig
-from transformer_jax.config.plugins import EXTENSIONS, kind_with_settings, registered
+from transformer_jax.config.plugins import kind_with_settings, registered, setting_of
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, TASKS, kinds_of
 
 BLOCK_TITLES = {
@@ -82,8 +82,7 @@ def _readers(key: str) -> Iterator[Reader]:
     path, _, name = key.rpartition(".")
     if path.startswith(f"{PARTS}."):
         part = path.removeprefix(f"{PARTS}.")
-        setting, _, _ = EXTENSIONS[str(kind_with_settings(part))].partition(":")
-        yield Reader(f"{setting.split()[0]}={part}", declared(block_at(path))[name])
+        yield Reader(f"{setting_of(str(kind_with_settings(part)))}={part}", declared(block_at(path))[name])
         return
     if path not in BLOCKS_OF_TASKS:
         yield Reader("every task", declared(fields_of(ExperimentConfig)[path] if path else ExperimentConfig)[name])
