@@ -159,7 +159,7 @@ def recorded(is_on: bool = True) -> Iterator[Activations]:
 
 
 def head_counts(params: PyTree) -> dict[str, int]:
-    """The number of heads of every multi-head attention by module path, in natural order (layer 10 after layer 9)."""
+    """The number of heads of every attention, or mixer in its place, by module path, in natural order (10 after 9)."""
     outputs = flatten_dict(params, sep="/").items()
     return in_natural_order(
         {path.removesuffix("/output"): len(leaf) for path, leaf in outputs if path.endswith("attention/output")}

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.config import DataError, resolve
+from transformer_jax.config import DataError, TransformerConfig, resolve
 from transformer_jax.data.sentence_pairs import SentencePair
 from transformer_jax.layers.attention import MultiHeadAttention
 from transformer_jax.layers.masks import SentenceMask
@@ -15,6 +15,7 @@ from transformer_jax.tools.pictures.figures import Subject
 from transformer_jax.tools.pictures.run_figures import (
     ROWS,
     Scores,
+    attention_heads,
     draw_heads,
     draw_lengths,
     head_importance,
@@ -45,6 +46,13 @@ def test_the_output_is_the_sum_of_what_the_heads_contribute():
     assert not output(without_head(without_head(params, NAME, 0), NAME, 1)).any()
 
 
+def test_a_mixer_has_no_attention_heads():
+    layer = {"self_attention": {"output": jnp.ones((2, 1, 1))}}
+    params = {"decoder_layers_0": layer, "decoder_layers_1": layer}
+    config = TransformerConfig(num_decoder_layers=2, mixers="gated_linear_attention attention")
+    assert attention_heads(params, config.attention_layers) == {"decoder_layers_1/self_attention": 2}
+
+
 def test_every_head_is_masked_once():
     params = {f"decoder_layers_{n}": {"cross_attention": {"output": jnp.ones((2, 1, 1))}} for n in (10, 9)}
 
@@ -52,7 +60,7 @@ def test_every_head_is_masked_once():
         tenth, ninth = (params[f"decoder_layers_{n}"]["cross_attention"]["output"].ravel() for n in (10, 9))
         return Scores(float(tenth @ jnp.array([1.0, 2.0]) + ninth @ jnp.array([3.0, 4.0])), 0.0)
 
-    whole, changes = head_importance(params, evaluate)
+    whole, changes = head_importance(params, head_counts(params), evaluate)
     assert (whole.bleu, [*changes]) == (10, ["cross"])
     assert [layer[:, 0].tolist() for layer in changes["cross"].values()] == [[-3, -4], [-1, -2]]
 

@@ -4,7 +4,7 @@ Michel et al. 2019, section 3.2; Vaswani et al. 2017, section 3.5.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,12 +39,20 @@ Changes = dict[str, dict[str, np.ndarray]]
 """Scores without each head minus scores of the whole model [H, 2], by kind of attention and path of its module."""
 
 
-def head_importance(params: PyTree, evaluate: Callable[[PyTree], Scores]) -> tuple[Scores, Changes]:
-    """Scores of the whole model, and their changes without each head in turn, without further training."""
+def attention_heads(params: PyTree, layers: Mapping[str, tuple[list[int], int]]) -> dict[str, int]:
+    """The number of heads of each attention by module path; ``layers``: ``attention_layers`` of the model's settings."""
+    kinds = layers_by_kind(head_counts(params)).items()
+    return {path: n for kind, each in kinds for path, n in each.items() if layer_number(path) in layers[kind][0]}
+
+
+def head_importance(
+    params: PyTree, heads: Mapping[str, int], evaluate: Callable[[PyTree], Scores]
+) -> tuple[Scores, Changes]:
+    """Scores of the whole model, and their changes without each of ``heads`` in turn, without further training."""
     whole = evaluate(params)
     changes = {
         path: np.array([np.subtract(evaluate(without_head(params, path, head)), whole) for head in range(count)])
-        for path, count in head_counts(params).items()
+        for path, count in heads.items()
     }
     return whole, layers_by_kind(changes)
 
@@ -53,7 +61,8 @@ def draw_heads(subject: Subject, path: Path) -> list[str]:
     """Draws a map for each kind of attention from the first ``limit`` (default 200) sentences of the test split."""
     subject.require_translation()
     trained = subject.trained
-    if not head_counts(trained.params):
+    heads = attention_heads(trained.params, trained.config.model.attention_layers)
+    if not heads:
         raise ConfigError(f"--workdir: {subject.name} has no multi-head attention; give a Transformer")
     limit = subject.limit or SENTENCES
     evaluation = replace(trained.config.evaluation, metrics="bleu")
@@ -63,7 +72,7 @@ def draw_heads(subject: Subject, path: Path) -> list[str]:
         metrics = task.evaluate(params, TEST, limit=limit).metrics
         return Scores(metrics["bleu"], metrics["loss"])
 
-    (bleu, loss), changes = head_importance(trained.params, evaluate)
+    (bleu, loss), changes = head_importance(trained.params, heads, evaluate)
     draw_panels(_head_panels(changes), path, title=f"Without one head; with all: BLEU {bleu:.2f}, loss {loss:.3f}")
     count = len(task.evaluator.pairs(trained.config.data.split_name(TEST), limit))
     return [f"all heads: BLEU {bleu:.2f}, loss {loss:.4f}; {count} sentences", *_extreme_heads(changes)]
