@@ -53,8 +53,8 @@ in the kit. Tied and untied outputs are `model.tying`.
 CONFORM = """## conform
 
 The table counts the properties that hold for each part of the kit and the core, alone in a small encoder-decoder, language
-model or recurrent model on a CPU. Parameters, KV cache, activations of loss and gradient, and optimizer state are multiples of the
-model without the part (language models have learned positions). Optimizers, averages and schedules are checked in an
+model or recurrent model on a CPU. Parameters, KV cache, activations of loss and gradient, and optimizer state are multiples
+of the model without the part (language models have learned positions). Optimizers, averages and schedules are checked in an
 encoder-decoder only. Two parts fail, as they should: `acausal` has no causal mask, and bfloat16 changes the experts of some
 tokens in a mixture of experts. `python docs/kit_page.py --conform` checks parts that have no line in docs/conform.jsonl.
 """

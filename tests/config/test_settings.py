@@ -100,8 +100,14 @@ NOT_BEGUN = [
         LEARNED + "model.max_positions=256 & batching.width_multiple=96",
         "model.max_positions: 256 learned positions do not",
     ),
-    ("model.attention=talking_heads,sigmoid", "model.attention: sigmoid changes the softmax; put it before talking_heads"),
-    ("model.attention=talking_heads,softmax_one", "model.attention: softmax_one changes the softmax; put it before talk"),
+    (
+        "model.attention=talking_heads,sigmoid",
+        "model.attention: sigmoid changes the softmax; put it before talking_heads",
+    ),
+    (
+        "model.attention=talking_heads,softmax_one",
+        "model.attention: softmax_one changes the softmax; put it before talk",
+    ),
     (
         "model.attention=sigmoid,softmax_one",
         "model.attention: sigmoid and softmax_one both replace the softmax; choose",

@@ -258,7 +258,10 @@ def test_a_task_reads_the_initialization_and_refuses_settings_that_it_does_not_r
             objective_of(from_dict(LABELED | {"training": {key: name}}), mesh)
     deepnorm = {"model": LABELED["model"] | dict.fromkeys(("normalization", "initialization"), "deepnorm")}
     entropy = {"training": {"watch": "attention_entropy"}}
-    for changed, message in ((deepnorm, "model.normalization: deepnorm has other"), (entropy, "training.watch: attention_")):
+    for changed, message in (
+        (deepnorm, "model.normalization: deepnorm has other"),
+        (entropy, "training.watch: attention_"),
+    ):
         with pytest.raises(ConfigError, match=message):
             from_dict(LABELED | changed).check_new_run()
     values = [LABELED, LABELED | {"model": LABELED["model"] | {"initialization": "small"}}]

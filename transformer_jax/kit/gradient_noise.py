@@ -11,7 +11,6 @@ from transformer_jax.config.checks import require
 from transformer_jax.config.plugins import register
 from transformer_jax.training.statistics import Ratios, Statistic, ratio
 
-
 NEEDS = "gradient_noise needs batching.accumulation_steps of at least 2"
 
 

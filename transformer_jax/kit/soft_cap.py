@@ -15,7 +15,9 @@ from transformer_jax.layers.scaled_dot_product import At
 
 @dataclass(frozen=True)
 class SoftCapSettings:
-    cap: float = setting(50.0, "Scores stay between -cap and cap; biases of positions are added after it.", program="traced")
+    cap: float = setting(
+        50.0, "Scores stay between -cap and cap; biases of positions are added after it.", program="traced"
+    )
 
 
 @register("attention", "soft_cap", settings=SoftCapSettings)
