@@ -136,6 +136,10 @@ NOT_BEGUN = [
         MUP + "model.attention=talking_heads,mup & model.num_heads=4",
         "model.attention: mup does not scale the mixtures of talking_heads; use 2 heads as at the base width, or leave it out",
     ),
+    (
+        MUP + "model.attention=multi_query,mup & model.num_heads=4",
+        "model.attention: mup does not scale the single key head of multi_query; use 2 heads as at the base width, or",
+    ),
     (MUP + "model.tying=all", "model.tying: mup has other output weights than embeddings, not all; use none"),
     (MUP + "model.embedding=unscaled", "model.embedding: mup needs scaled, not unscaled"),
     (MUP + "optimizer.schedule=noam", "optimizer.schedule: noam falls with the width, as the rates of mup do; use"),
@@ -143,6 +147,7 @@ NOT_BEGUN = [
 BEGUN = [
     MUP + "model.attention=qk_norm,mup",
     MUP + "model.attention=talking_heads,mup & model.num_heads=2",
+    MUP + "model.attention=multi_query,mup & model.num_heads=2",
     "model.attention=sigmoid,talking_heads",
     "model.attention=softmax_one,talking_heads",
     "model.normalization=deepnorm & model.initialization=deepnorm",

@@ -28,7 +28,7 @@ TABLE = (
 
 @dataclass(frozen=True)
 class MupSettings:
-    """At the base width and the base size of a head nothing changes. d_ff and the heads must grow with d_model."""
+    """At the base width and the base size of a head nothing changes. d_ff and heads, also of keys, must grow with d_model."""
 
     base_width: int = setting(128, "model.d_model of the model that was tuned.")
     base_key_size: int = setting(64, "Size of its heads.")
@@ -48,10 +48,9 @@ class MupSettings:
         problem = "mup does not scale the latent projection; use another attention"
         require("latent" not in attention, "model.attention", problem)
         heads = self.base_width // self.base_key_size
-        problem = (
-            f"mup does not scale the mixtures of talking_heads; use {heads} heads as at the base width, or leave it out"
-        )
-        require("talking_heads" not in attention or model.num_heads == heads, "model.attention", problem)
+        for name, fixed in (("talking_heads", "the mixtures"), ("multi_query", "the single key head")):
+            problem = f"mup does not scale {fixed} of {name}; use {heads} heads as at the base width, or leave it out"
+            require(name not in attention or model.num_heads == heads, "model.attention", problem)
         is_tied, problem = model.tying in ("all", "output"), "mup has other output weights than embeddings"
         require(not is_tied, "model.tying", f"{problem}, not {model.tying}; use none")
         require(model.embedding == "scaled", "model.embedding", f"mup needs scaled, not {model.embedding}")
