@@ -95,7 +95,7 @@ class EncoderConfig(TransformerConfig):
 
     def check_new_run(self, config):
         super().check_new_run(config)
-        problem = "deepnorm has other factors without a decoder; use another"
+        problem = "deepnorm has other factors without a decoder; use another normalization"
         require(self.normalization != "deepnorm", "model.normalization", problem)
         for name in config.training.watch_names:
             problem = f"{name} reads activations, which classification does not record; leave it out"

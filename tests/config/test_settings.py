@@ -114,6 +114,10 @@ NOT_BEGUN = [
     ),
     ("training.loss_terms=load_balance", "training.loss_terms: load_balance needs model.feed_forward=mixture_of_ex"),
     ("training.watch=gradient_noise", "training.watch: gradient_noise needs batching.accumulation_steps of at least 2"),
+    (
+        LM + "model.mixers=ssru & training.watch=attention_entropy",
+        "training.watch: attention_entropy needs layers with att",
+    ),
     ("model.kind=rnn & training.watch=largest_logit", "training.watch: largest_logit reads activations of Transf"),
     (
         "model.normalization=deepnorm",
@@ -140,6 +144,10 @@ NOT_BEGUN = [
         MUP + "model.attention=multi_query,mup & model.num_heads=4",
         "model.attention: mup does not scale the single key head of multi_query; use 2 heads as at the base width, or",
     ),
+    (
+        MUP + "model.attention=grouped_query,mup & model.num_heads=8",
+        "model.attention: has too few parts.grouped_query.key_value_heads for mup, which needs one for every 2 heads",
+    ),
     (MUP + "model.tying=all", "model.tying: mup has other output weights than embeddings, not all; use none"),
     (MUP + "model.embedding=unscaled", "model.embedding: mup needs scaled, not unscaled"),
     (MUP + "optimizer.schedule=noam", "optimizer.schedule: noam falls with the width, as the rates of mup do; use"),
@@ -148,6 +156,7 @@ BEGUN = [
     MUP + "model.attention=qk_norm,mup",
     MUP + "model.attention=talking_heads,mup & model.num_heads=2",
     MUP + "model.attention=multi_query,mup & model.num_heads=2",
+    MUP + "model.attention=grouped_query,mup & model.num_heads=4",
     "model.attention=sigmoid,talking_heads",
     "model.attention=softmax_one,talking_heads",
     "model.normalization=deepnorm & model.initialization=deepnorm",

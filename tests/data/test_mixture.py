@@ -355,8 +355,16 @@ def test_training_warns_where_translations_would_be_cut(tmp_path):
 @pytest.mark.parametrize(
     ("target", "language", "message"),
     [
-        ("我们都很喜欢猫和狗。", "de", r"script Han, not in German; set --config.data.target_language=zh"),
-        ("мы любим кошек", "de", r"script Cyrillic, not in German; set --config.data.target_language=CODE"),
+        (
+            "我们都很喜欢猫和狗。",
+            "de",
+            r"in Han script, but German is written in Latin; set --config.data.target_language=zh",
+        ),
+        (
+            "мы любим кошек",
+            "de",
+            r"in Cyrillic script, but German is written in Latin; set --config.data.target_language=CODE",
+        ),
         ("我们都很喜欢猫和狗。", "tw", r"'tw' BLEU counts words .* \(Han\) lack; set --config.data.target_language=zh"),
         ("我们都很喜欢猫和狗。", "zh", ""),
         ("мы любим кошек", "ru", ""),

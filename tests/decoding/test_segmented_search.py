@@ -79,8 +79,13 @@ def segmented(tables, limits, num_results: int, devices: SearchDevices = ONE_DEV
         (1, 4, SearchDevices(waiting_bytes=1)),
     ],
 )
-def test_it_finds_what_one_search_finds(tables, limits, num_results, batches, devices):
+def test_it_finds_what_one_search_finds(tables, limits, num_results, batches, devices, monkeypatch):
+    waiting, set_aside = [], SegmentedSearch._set_aside
+    monkeypatch.setattr(
+        SegmentedSearch, "_set_aside", lambda *given: (waiting.append(len(given[2])), set_aside(*given))[1]
+    )
     found, seen = segmented(tables, limits, num_results, devices, batches)
+    assert devices.waiting_bytes > 1 or max(waiting) == 0
     # Where compiling takes long: one number of rows and two capacities, so two programs.
     assert not devices.few_shapes or seen == [(ROWS // batches, 32), (ROWS // batches, MOST)]
     assert sorted(found) == np.flatnonzero(limits).tolist()

@@ -10,6 +10,7 @@ from tasks.language_model_settings import language_model_config
 
 from transformer_jax.config import from_dict
 from transformer_jax.config.conversion import apply_overrides
+from transformer_jax.models import devices
 from transformer_jax.models.devices import devices_of
 from transformer_jax.models.interface import call
 from transformer_jax.sequence_types import Batch, Tokens
@@ -79,8 +80,13 @@ def test_a_stated_backend_and_dropout_of_attention_do_not_restrict_evaluation(tm
     monkeypatch.setattr(
         objectives, "devices_of", lambda *given, **options: found.append((given[0], options)) or devices_of(*given)
     )
-    model = {"attention_backend": "blockwise", "attention_dropout": 0.1}
-    for stated, backend in (("float32", "auto"), ("bfloat16", "blockwise")):
+    monkeypatch.setattr(devices, "_obstacle", lambda *given: None)
+    for stated, given, backend in (
+        ("float32", "cudnn", "auto"),
+        ("bfloat16", "cudnn", "cudnn"),
+        ("float32", "einsum", "einsum"),
+    ):
+        model = {"attention_backend": given, "attention_dropout": 0.1}
         objective(tmp_path, stated, model=tiny_settings(tmp_path)["model"] | model)
         settings, options = found.pop()
         assert options["one_sentence"] and not settings.attention_dropout and settings.attention_backend == backend

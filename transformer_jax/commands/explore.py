@@ -28,7 +28,7 @@ READERS_OF_FLAGS = {"sentences": "split", "first_word": "gold", "alternatives": 
 @flags.command(
     run_flags,
     flags.repeated("text", [], "a text to read; may be given several times"),
-    flags.string("texts", None, "file of texts, one a line, plain or .gz"),
+    flags.string("texts", None, "file of texts, one a line, plain, .gz or .xz"),
     flags.repeated("target", [], "the translation to read, one for every --text"),
     flags.strings("against", [], "RUN[:CHECKPOINT],...: other runs that read the same texts"),
     flags.boolean("gradients", True, "gradient x input too, a backward pass for every target token"),

@@ -14,7 +14,7 @@ DECODING_FLAGS = ("max_new_tokens", "beam_width", *SAMPLING_FLAGS)
 @flags.command(
     run_flags,
     flags.string("prompt", "", "text to continue"),
-    flags.string("prompts", None, "file of prompts, one a line, plain or .gz"),
+    flags.string("prompts", None, "file of prompts, one a line, plain, .gz or .xz"),
     flags.integer("max_new_tokens", None, "maximum number of tokens of a continuation"),
     flags.number("temperature", None, "divides the logits; 0 is greedy"),
     flags.integer("top_k", None, "sample from the k most probable tokens; 0: from all"),
@@ -29,7 +29,7 @@ def generate(values: flags.Values) -> int:
         transformer-jax generate --workdir=runs/lm --prompt="Once" --temperature=0.8 --top_k=50 --top_p=0.95 --seed=1
         transformer-jax generate --workdir=runs/lm --prompts=prompts.txt --max_new_tokens=50 > continued.txt
 
-    The continuation of a single prompt is printed while it is generated. --prompts is a file, plain or .gz, with a prompt a
+    The continuation of a single prompt is printed while it is generated. --prompts is a file (plain, .gz, .xz) with a prompt a
     line: each is printed with its continuation, and a generated line break as a space. Without a prompt the model begins a
     document. Without flags the run's settings apply. The same --seed, prompts and flags give the same text. If a prompt and the
     new tokens exceed the training context, the model sees only the end of the prompt, and a line on stderr says so.

@@ -21,7 +21,9 @@ LANGUAGES = ("source_language", "target_language")
 FIXED = ("task", "model.", "tokenizer.")
 
 TEXT_FLAGS = (
-    flags.string("text", None, "file of source sentences to compare on, plain or .gz; default: the validation split"),
+    flags.string(
+        "text", None, "file of source sentences to compare on, plain, .gz or .xz; default: the validation split"
+    ),
     flags.integer("sentences", 100, "how many to compare", lower_bound=1),
 )
 

@@ -154,7 +154,9 @@ class DataConfig(SourceConfig):
     )
     name: str = setting("", "tfds: name of the data set, such as wmt14_translate/de-en.")
     download: bool = setting(
-        True, "tfds: download and prepare a missing data set; not for a trained model, unless stated.", changeable=True
+        True,
+        "tfds: download and prepare a missing data set; a command on a trained model does so only if it is set again.",
+        changeable=True,
     )
     source_language: str = setting(
         "",
@@ -283,7 +285,7 @@ class TokenizerConfig:
     character_coverage: float = setting(
         0.9999,
         "bpe, unigram: share of the characters of the text that have a piece; others become bytes. 0: 0.9995 for scripts "
-        "of thousands of characters, else 1.",
+        "of thousands of characters, or text with 1,000 different ones, else 1.",
         at_least=0,
         at_most=1,
     )

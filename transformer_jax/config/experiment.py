@@ -17,7 +17,7 @@ from transformer_jax.config.optimization import (
     require_rows_divide,
 )
 from transformer_jax.config.parts import Parts, Selection, complete_parts, selections, settings_with
-from transformer_jax.config.plugins import names_of, settings_class
+from transformer_jax.config.plugins import names_of, registered, settings_class
 from transformer_jax.config.tasks import BLOCKS_OF_TASKS, DEFAULT_TASK, TASKS, kinds_of
 from transformer_jax.config.translation import DecodingConfig
 from transformer_jax.notebook import settings_table
@@ -73,10 +73,11 @@ class ExperimentConfig:
     def check_new_run(self) -> None:
         """Raises ConfigError for settings with which saved runs load and resume, but no run should begin.
 
-        Blocks and settings of parts may have a method ``check_new_run(config)``.
+        Blocks, parts and their settings may have ``check_new_run(config)``, a static method of a part.
         """
-        for block in (self.batching, self.model, self.decoding, *self.parts.values()):
-            if check := getattr(block, "check_new_run", None):
+        parts = (registered(each.kind).get(each.name) for each in self.selections)
+        for checked in (self.batching, self.model, self.decoding, *self.parts.values(), *parts):
+            if check := getattr(checked, "check_new_run", None):
                 check(self)
 
     def _repr_html_(self) -> str:

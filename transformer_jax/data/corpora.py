@@ -132,7 +132,7 @@ def require_target_language(config: ExperimentConfig) -> None:
     counts_words = is_chosen and evaluation.tokenizer(data.target_language) in SPLITTING_AT_SPACES
     remedy = f"data.target_language={'CODE' if language == UNDETERMINED else language}"
     if data.target_language == "de" and script not in ("Latin", ""):
-        problem = f"the training targets are in the script {script}, not in German"
+        problem = f"the training targets are in {script} script, but German is written in Latin"
     elif counts_words and not side_text(targets).is_spaced and lack_spaces(targets):
         problem = f"for {data.target_language!r} BLEU counts words between spaces, which the targets ({script}) lack"
         if data.source == "mixture" or language == UNDETERMINED:

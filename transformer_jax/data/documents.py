@@ -228,7 +228,7 @@ def _named_texts(data: TextDataConfig) -> NamedTexts:
 def require_plain_text(path: Path, key: str) -> None:
     """Raises DataError if the file has the suffix of JSON, a table or markup; the message begins with ``key``."""
     if found := re.search(r"\.(jsonl?|csv|tsv|tmx|xml|html?)(\.gz|\.xz)?$", path.name, re.IGNORECASE):
-        remedy = "write its texts to a .txt file, one a line"
+        remedy = "write its texts to a .txt file, one a line, or, to train on all of it, rename it"
         raise DataError(f"{key}: {str(path)!r} is {found[1].upper()}, which would be read as plain text; {remedy}")
 
 

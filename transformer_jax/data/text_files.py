@@ -18,7 +18,7 @@ WHOLE_HASH_BYTES = 1 << 28
 _SAMPLE_BYTES = 1 << 16
 READ_AT_ONCE = 1 << 20
 _NUM_SAMPLES = 256
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NO_TEXT = {
     b"\x1f\x8b": "looks like gzip; name it .gz",
     b"\xfd7zXZ\0": "looks like xz; name it .xz",
@@ -53,7 +53,7 @@ def text_blocks(path: Path, skipped: int = 0) -> Iterator[str]:
     """Streams many lines of ``read_lines`` at a time, with carriage returns, and with line feeds between them."""
     read = 0
     for lines, block in line_blocks(path):
-        block = block if read else block.removeprefix(_BYTE_ORDER_MARK)
+        block = block if read else block.removeprefix(BYTE_ORDER_MARK)
         passed = min(max(skipped - read, 0), lines)
         read += lines
         if passed == lines:
@@ -72,7 +72,7 @@ def sentence_of_line(line: bytes, name: str, number: int) -> str:
     """The text of line ``number`` (from 1) of the file ``name``; raises DataError as ``read_lines`` does."""
     if number == 1:
         require_no_archive(line, name)
-        line = line.removeprefix(_BYTE_ORDER_MARK)
+        line = line.removeprefix(BYTE_ORDER_MARK)
     return check_sentence(line.removesuffix(b"\r"), f"{name}, line {number}")
 
 

@@ -2,24 +2,37 @@
 
 import jax.numpy as jnp
 
+from transformer_jax.config import ExperimentConfig
 from transformer_jax.config.checks import require
 from transformer_jax.config.plugins import register
 from transformer_jax.models.inspection import Activations
 from transformer_jax.training.statistics import Ratios, Statistic, ratio
 
 
+class OfAttention(Statistic):
+    """A statistic of the attentions of a Transformer."""
+
+    reads_activations = True
+
+    @staticmethod
+    def check_new_run(config: ExperimentConfig) -> None:
+        """Raises ConfigError for a model without attention."""
+        has_attention = any(layers for layers, _ in config.model.attention_layers.values())
+        problem = (
+            f"{config.training.watch} needs layers with attention, which model.mixers={config.model.mixers} replaces"
+        )
+        require(has_attention, "training.watch", problem)
+
+
 @register("statistic", "attention_entropy")
-class AttentionEntropy(Statistic):
+class AttentionEntropy(OfAttention):
     """Mean entropy of the weights of an attention in units of ln n, n the visible keys of a query (Zhai et al. 2023).
 
     0: one key, 1: uniform. Weights are scaled to sum to 1, negative ones count as 0. Queries that see fewer than two keys, or
     attend to none, do not count.
     """
 
-    reads_activations = True
-
     def of_pass(self, activations: Activations) -> Ratios:
-        require(bool(activations.attention), "training.watch", "attention_entropy needs a Transformer with attention")
         found = {}
         for path, (_, weights, visible) in activations.attention.items():
             keys = jnp.broadcast_to(jnp.sum(visible, axis=-1)[:, None], weights.shape[:3])
@@ -34,14 +47,12 @@ class AttentionEntropy(Statistic):
 
 
 @register("statistic", "largest_logit")
-class LargestLogit(Statistic):
+class LargestLogit(OfAttention):
     """Largest score of an attention before the softmax, of all visible keys (Dehghani et al. 2023, figure 1)."""
 
-    reads_activations = True
     is_maximum = True
 
     def of_pass(self, activations: Activations) -> Ratios:
-        require(bool(activations.attention), "training.watch", "largest_logit needs a Transformer with attention")
         return {
             path: ratio(jnp.max(jnp.where(each.visible[:, None], each.scores, -jnp.inf)))
             for path, each in activations.attention.items()

@@ -1,7 +1,5 @@
 """Gradient noise scale: the batch size beyond which larger batches help little (McCandlish et al. 2018, appendix A.1)."""
 
-from dataclasses import dataclass
-
 import jax.numpy as jnp
 import optax
 
@@ -14,16 +12,7 @@ from transformer_jax.training.statistics import Ratios, Statistic, ratio
 NEEDS = "gradient_noise needs batching.accumulation_steps of at least 2"
 
 
-@dataclass(frozen=True)
-class GradientNoiseSettings:
-    """No settings, only a check."""
-
-    def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raises ConfigError for whole batches, which have no micro-batches to compare."""
-        require(config.batching.accumulation_steps > 1, "training.watch", NEEDS)
-
-
-@register("statistic", "gradient_noise", settings=GradientNoiseSettings)
+@register("statistic", "gradient_noise")
 class GradientNoise(Statistic):
     """tr(S) / |G|^2 in target tokens, from the micro-batches of gradient accumulation (McCandlish et al. 2018, appendix A.1).
 
@@ -31,6 +20,11 @@ class GradientNoise(Statistic):
     tokens of a batch: the mean of their squares, weighted by b_i, is expected to be |G|^2 + n tr(S) / B. Both estimates are
     added up over the updates of a line of the log and divided then; if they are too noisy, the result is negative or erratic.
     """
+
+    @staticmethod
+    def check_new_run(config: ExperimentConfig) -> None:
+        """Raises ConfigError for whole batches, which have no micro-batches to compare."""
+        require(config.batching.accumulation_steps > 1, "training.watch", NEEDS)
 
     def of_micro_batch(self, gradient: PyTree, tokens: Array) -> Ratios:
         """The squared norm of the gradient over the number of tokens, and 1 for a micro-batch that has tokens."""

@@ -133,9 +133,9 @@ class LoadBalanceSettings:
 class LoadBalance(LossTerm):
     """N times the sum over the N experts of token share times mean probability (Fedus et al. 2022, section 2.2, equation 4).
 
-    Shares and means are over all tokens of the batch, padding too; with accumulation over those of a micro-batch, and on a
-    mesh of ``data`` alone over its rows on one device. Layers run unrolled, with their activations stored. The heads of
-    multi_token, which decoding does not use, are not balanced.
+    Shares and means are over all tokens of the batch, padding too. With accumulation they are over a micro-batch; if the
+    mesh has only a ``data`` axis, over the part of it on one device. Layers run unrolled, with their activations stored. The
+    heads of multi_token, which decoding does not use, are not balanced.
     """
 
     reads_sown = True

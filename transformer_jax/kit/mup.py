@@ -51,6 +51,11 @@ class MupSettings:
         for name, fixed in (("talking_heads", "the mixtures"), ("multi_query", "the single key head")):
             problem = f"mup does not scale {fixed} of {name}; use {heads} heads as at the base width, or leave it out"
             require(name not in attention or model.num_heads == heads, "model.attention", problem)
+        growing = (
+            "grouped_query" not in attention or config.parts["grouped_query"].key_value_heads * heads >= model.num_heads
+        )
+        problem = f"has too few parts.grouped_query.key_value_heads for mup, which needs one for every {heads} heads"
+        require(growing, "model.attention", problem)
         is_tied, problem = model.tying in ("all", "output"), "mup has other output weights than embeddings"
         require(not is_tied, "model.tying", f"{problem}, not {model.tying}; use none")
         require(model.embedding == "scaled", "model.embedding", f"mup needs scaled, not {model.embedding}")

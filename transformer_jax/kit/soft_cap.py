@@ -16,7 +16,7 @@ from transformer_jax.layers.scaled_dot_product import At
 @dataclass(frozen=True)
 class SoftCapSettings:
     cap: float = setting(
-        50.0, "Scores stay between -cap and cap; biases of positions are added after it.", program="traced"
+        50.0, "Scores stay between -cap and cap, before biases of positions are added.", program="traced"
     )
 
 

@@ -1,7 +1,5 @@
 """Softmax with a one in its denominator, so that a head can attend to nothing (Miller 2023, "Attention is off by one")."""
 
-from dataclasses import dataclass
-
 import jax
 from jax.tree_util import Partial
 
@@ -11,18 +9,14 @@ from transformer_jax.config.plugins import register
 from transformer_jax.layers.modified_attention import AttentionChange, require_first_weights
 
 
-@dataclass(frozen=True)
-class SoftmaxOneSettings:
-    """No settings, only a check."""
-
-    def check_new_run(self, config: ExperimentConfig) -> None:
-        """Raises ConfigError after a change of weights, which are no softmax of these scores."""
-        require_first_weights(config, "softmax_one")
-
-
-@register("attention", "softmax_one", settings=SoftmaxOneSettings)
+@register("attention", "softmax_one")
 class SoftmaxOne(AttentionChange):
     """exp(s_i) / (1 + sum exp(s_j)), weights that add up to less than 1 (Miller 2023)."""
+
+    @staticmethod
+    def check_new_run(config: ExperimentConfig) -> None:
+        """Raises ConfigError after a change of weights, which are no softmax of these scores."""
+        require_first_weights(config, "softmax_one")
 
     def weights_mod(self) -> Partial:
         return Partial(with_one)

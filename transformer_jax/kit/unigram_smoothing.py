@@ -24,8 +24,8 @@ class UnigramSmoothingSettings:
 class UnigramSmoothing(LossTerm):
     """Cross entropy against (1 - weight) one-hot + weight u; use label_smoothing=0 (Pereyra et al. 2017, section 3.2).
 
-    u are the frequencies of the labels, counted over the whole batch; with accumulation over a micro-batch, on a mesh of
-    ``data`` alone over its rows on one device. Recurrent models count them over the rows of a device, on every mesh. The
+    u are the frequencies of the labels, counted over the whole batch. With accumulation they are over a micro-batch; if the
+    mesh has only a ``data`` axis, over the part of it on one device. Recurrent models count over one device on every mesh. The
     difference from the cross entropy is weight (z_label - sum u z).
     """
 

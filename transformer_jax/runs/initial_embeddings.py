@@ -115,4 +115,5 @@ def row_of_each_piece(pieces: Sequence[str], vectors: Any) -> list[int | None]:
         return [vectors.index.get(piece) for piece in pieces]
     is_whole = [piece.startswith(WORD_STARTS) or not marked or not piece[:1].isalnum() for piece in pieces]
     texts = [piece.lstrip("".join(WORD_STARTS)) for piece in pieces]
-    return [vectors.find(text) if whole else None for text, whole in zip(texts, is_whole, strict=True)]
+    rows = [vectors.index.get(text, vectors.index.get(text.lower())) for text in texts]
+    return [row if whole else None for row, whole in zip(rows, is_whole, strict=True)]

@@ -232,17 +232,20 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
         count -= source.count(config.data.validation_split)
     sample = sample_of(source.pairs(split), count)
     kind = config.tokenizer.kind
-    words = [
-        max(_words(pair.source, sample.source, kind), _words(pair.target, sample.target, kind)) for pair in sample.pairs
+    sides = [
+        (_words(pair.source, sample.source, kind), _words(pair.target, sample.target, kind)) for pair in sample.pairs
     ]
-    corpus = CorpusStatistics(max(count, 1), sum(words) / max(len(words), 1))
-    plan = plan_translation(corpus, seconds, flops, stated)
-    limit = min(stated.get(key, plan.settings[key]) for key in LIMITS)
-    kept = [number for number in words if number * TOKENS_PER_WORD <= limit]
-    too_long = 1 - len(kept) / max(len(words), 1)
-    if kept and too_long > MANY_TOO_LONG:
-        corpus = CorpusStatistics(max(round(count * (1 - too_long)), 1), sum(kept) / len(kept))
+    kept, too_long = sides, 0.0
+    # Shorter pairs may have smaller batches, which have lower limits.
+    for _ in range(3):
+        corpus = CorpusStatistics(max(round(count * (1 - too_long)), 1), sum(map(max, kept)) / max(len(kept), 1))
         plan = plan_translation(corpus, seconds, flops, stated)
+        limits = [stated.get(key, plan.settings[key]) for key in LIMITS]
+        short = [pair for pair in sides if all(np.array(pair) * TOKENS_PER_WORD <= limits)]
+        too_long = 1 - len(short) / max(len(sides), 1)
+        if not short or len(short) == len(kept) or too_long <= MANY_TOO_LONG or any(key in stated for key in LIMITS):
+            break
+        kept = short
     wanted = plan.settings[SIZE]
     vocabulary = _supported_vocabulary(sample, config.tokenizer, wanted, stated)
     plan = plan_translation(corpus, seconds, flops, {**vocabulary.settings, **stated})
@@ -252,8 +255,8 @@ def plan_with_vocabulary(config: ExperimentConfig, seconds: float, flops: float,
     sentence = f"{plan.sentence}\n{vocabulary.sentence}"
     if too_long > MANY_TOO_LONG:
         sentence += (
-            f"\nWARNING: about {too_long:.0%} of the pairs have over {limit} tokens on a side, and are left out: split them, "
-            f"or raise {', '.join(LIMITS)} and batching.tokens_per_update"
+            f"\nWARNING: about {too_long:.0%} of the pairs have over {max(limits)} tokens on a side, and are left out: "
+            f"split them, or raise {', '.join(LIMITS)} and batching.tokens_per_update"
         )
     target = sample.target
     if (target.words if target.is_spaced else target.characters.total()) < WORDS_OF_BLEU * target.sentences:

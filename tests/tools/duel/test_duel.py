@@ -33,7 +33,7 @@ from transformer_jax.tools.duel.plan import (
 from transformer_jax.tools.duel.report import tuning_section, write_duel_report
 from transformer_jax.tools.duel.results import FinishedRun, power_statement, results_of, tuned_values
 from transformer_jax.tools.sweeps import worker
-from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, Sweep
+from transformer_jax.tools.sweeps.definition import STORAGE_VARIABLE, Sweep, check
 from transformer_jax.tools.sweeps.study import TrialRow, open_study, trial_rows
 
 QUICKSTART = "configs/quickstart.py"
@@ -73,6 +73,10 @@ def test_ideas_replace_parts_of_the_base_with_their_settings():
     sweep = Sweep(QUICKSTART, dict(overrides), rows={"alibi": wider.settings}, seeds=(0,))
     for config in (plan.config_of(alibi), plan.config_of(wider), sweep.settings({"row": "alibi", "seed": 0})):
         assert config.model.positions == "alibi" and not config.parts
+    chrf = {**dict(overrides), "evaluation.selection": "chrf"}
+    assert Sweep(QUICKSTART, chrf, rows={"alibi": wider.settings}, seeds=(0,)).metric_key == "validation/chrf"
+    with pytest.raises(ConfigError, match="parts.rope: no trial selects this part"):
+        check(Sweep(QUICKSTART, {"parts.rope.base": "5e5"}, rows={"alibi": wider.settings}, seeds=(0,)))
     for idea in ("alibi:parts.rope.base=3", "norm:rmsnorm:parts.muon.beta=0.9"):
         with pytest.raises(ConfigError, match="no setting selects this part"):
             read_contenders(QUICKSTART, overrides, [idea], [1])

@@ -37,8 +37,10 @@ class TranslationObjective(Objective):
         self.evaluation_dtype = evaluation_dtype(stated, of_model, device_of(mesh))
         evaluated = replace(config.model, compute_dtype=self.evaluation_dtype)
         if config.model.has_attention_backend:
-            # Evaluation has no dropout, and a stated backend may lack its precision.
-            backend = config.model.attention_backend if self.evaluation_dtype == of_model else "auto"
+            # Evaluation has no dropout, and may have a precision that cuDNN lacks.
+            stated_backend = config.model.attention_backend
+            is_lacking = stated_backend == "cudnn" and self.evaluation_dtype != of_model
+            backend = "auto" if is_lacking else stated_backend
             evaluated = replace(evaluated, attention_dropout=0.0, attention_backend=backend)
         policies = policies_on(mesh, of_evaluation=True)
         self.evaluation_precision = policies[self.evaluation_dtype].of_output_layer.float32_output

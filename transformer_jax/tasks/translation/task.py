@@ -244,9 +244,10 @@ class TranslationTask(Task):
         share = np.mean(np.array(extra) > limit) if extra else 0.0
         if share <= MANY_CUT:
             return []
+        enough = int(np.quantile(extra, 1 - MANY_CUT, method="higher"))
         return [
             f"WARNING: {share:.1%} of the targets{of} have over {limit} tokens more than their sources, where translations "
-            f"are cut; raise decoding.max_extra_tokens, to {int(np.quantile(extra, 1 - MANY_CUT))} for 99 % of them"
+            f"are cut; raise decoding.max_extra_tokens, to {enough} for 99 % of them"
         ]
 
     def activations(self, params: PyTree, batch: Batch, key: Array, hyperparameters: Hyperparameters) -> PyTree:

@@ -54,7 +54,7 @@ SENTENCES_OF_A_VALIDATION = 10_000
 MIN_SOURCE_COLUMNS = 64
 # Searches at once: on a CPU the products of few rows use about one core; other devices would wait while the host reads results.
 THREADS = 2
-# Of a device and each search; 8 GiB on accelerators. Without a limit a model of base size would take 8 GB on a CPU, by
+# Bytes for each device and search; 8 GiB on accelerators. Without a limit a model of base size would take 8 GB on a CPU, by
 # calculation; captions, for which 2 GiB suffice, took a fifth more time with a third of their groups.
 WAITING_BYTES = {"cpu": 2 << 30}
 
@@ -293,7 +293,7 @@ def devices_of_search(mesh: Mesh) -> SearchDevices:
         replicated=replicated(mesh),
         # Several devices wait for each other, so they must run programs in the same order.
         threads=THREADS if mesh.size == 1 else 1,
-        waiting_bytes=mesh.size * WAITING_BYTES.get(device_of(mesh).platform, 8 << 30),
+        waiting_bytes=row_groups(mesh) * WAITING_BYTES.get(device_of(mesh).platform, 8 << 30),
         few_shapes=few_shapes_on(mesh),
     )
 

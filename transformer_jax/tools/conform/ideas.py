@@ -61,6 +61,8 @@ NEEDED: dict[str, dict[str, Any]] = {
     **{name: {"model": {"bidirectional_encoder": False}} for name in ("dot", "scaled_dot")},
 }
 """Settings that parts need."""
+DEFAULTS = ("multi_head",)
+"""Names in lists that stand for no part."""
 
 
 class Idea(NamedTuple):
@@ -76,7 +78,8 @@ class Idea(NamedTuple):
         if not key:
             return {**values, block: self.name}
         names = _names(values.get(block, {}).get(key, "")) if KINDS[self.kind].is_list else []
-        stated = names if self.name in names else [*names, self.name]
+        names = [name for name in names if name not in ("multi_head", self.name)]
+        stated = [*names, self.name]
         return with_values(values, {block: {key: ",".join(stated)}})
 
     def settings_without(self, values: Mapping[str, Any]) -> dict[str, Any]:

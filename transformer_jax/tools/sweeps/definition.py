@@ -146,7 +146,7 @@ class Sweep:
     def metric_key(self) -> str:
         """``metric``, or the key of the metric that selects checkpoints in the first row."""
         first_row = next(iter(self.rows.values()), {})
-        return self.metric or _selection_key(self.config, {**self.overrides, **first_row})
+        return self.metric or _selection_key(self.config, self.overrides, first_row)
 
     @property
     def measured(self) -> Metric:
@@ -238,6 +238,9 @@ def check(sweep: Sweep) -> list[ExperimentConfig]:
             raise ConfigError(f"{f'trial {point}' if point else 'overrides'}: {error}") from None
         found.append(settings)
         by_row.setdefault(point.get(ROW), []).append(settings)
+    stated = {key.split(".")[1] for key in sweep.overrides if key.startswith("parts.")}
+    if unused := stated.difference(*(each.parts for each in found)):
+        raise ConfigError(f"parts.{min(unused)}: no trial selects this part; leave its settings out")
     flat = [flatten(each) for each in found]
     differ = sorted({key for each in flat for key, value in each.items() if value != flat[0].get(key)})
     require_comparable(metric, differ, settings)
@@ -276,10 +279,11 @@ def _measured(key: str, settings: ExperimentConfig) -> Metric:
     return metrics[key]
 
 
-def _selection_key(recipe: str, overrides: Mapping[str, Value]) -> str:
+def _selection_key(recipe: str, overrides: Mapping[str, Value], row: Mapping[str, Value]) -> str:
     """The metric that selects checkpoints, or the default one for an invalid recipe, which raises its error when used."""
     try:
-        return resolve(recipe, [(key, str(value)) for key, value in overrides.items()]).selection.key
+        stated, changes = ({key: str(value) for key, value in each.items()} for each in (overrides, row))
+        return resolve(recipe, stated.items(), changes).selection.key
     except ConfigError:
         return ExperimentConfig().selection.key
 

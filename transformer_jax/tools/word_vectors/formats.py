@@ -1,7 +1,6 @@
 """Files of word vectors: word2vec text and binary, GloVe text, NumPy."""
 
 from array import array
-from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -9,7 +8,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from transformer_jax.config.errors import ConfigError, DataError
-from transformer_jax.data.text_files import check_sentence, opened_bytes, raw_lines
+from transformer_jax.data.text_files import BYTE_ORDER_MARK, check_sentence, opened_bytes, raw_lines
 from transformer_jax.runtime.atomic_files import appearing_file
 from transformer_jax.tools.word_vectors.vectors import WordVectors
 
@@ -188,7 +187,7 @@ FORMATS = {
 def _lines(path: Path) -> Iterator[bytes]:
     """The lines of a file, without a byte order mark."""
     for index, raw in enumerate(raw_lines(path)):
-        yield raw if index else raw.removeprefix(BOM_UTF8)
+        yield raw if index else raw.removeprefix(BYTE_ORDER_MARK)
 
 
 def _require_no_space(vectors: WordVectors, kind: str) -> None:
