@@ -12,7 +12,7 @@ from transformer_jax.tools.explorer.live import LiveModel, worker_source
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
 
-# Answers requests, one a line, each after the one before.
+# Answers requests, one a line, each after the one before; one that is `superseded` is followed at once.
 DRIVER = """
 const waiting = require("fs").readFileSync(0, "utf8").split("\\n").filter(Boolean).map(JSON.parse);
 let began = null;
@@ -22,6 +22,7 @@ const next = () => {
   if (data.action === "load") data.bytes = new Uint8Array(Buffer.from(data.bytes, "base64"));
   began = process.cpuUsage();
   self.onmessage({ data });
+  if (data.superseded) next();
 };
 const plain = (key, value) => ArrayBuffer.isView(value) ? Array.from(value) : value;
 self.postMessage = (message) => {

@@ -118,6 +118,13 @@ def test_a_reading_and_an_ablation_are_equal(trained_tiny):
     expected = reader.read("b a c", changed["translation"], with_gradients=False)
     assert changed["logProbs"] == pytest.approx(expected.log_probs, abs=0.02)
     assert changed["logProbs"] != pytest.approx(read["logProbs"][: len(expected.log_probs)], abs=0.05)
+    encoder, _, cross = changed["attentions"]
+    norms = np.reshape(cross["valueNorms"]["values"], (2, 4))
+    assert norms[0].min() > 0 and norms[1].max() == 0, "the head adds nothing"
+    on, source = np.reshape(cross["weights"][0]["values"], (2, -1, 4))[0], encoder["rollout"][-1]["values"]
+    np.testing.assert_allclose(
+        np.reshape(cross["rollout"][0]["values"], (-1, 4)), on @ np.reshape(source, (4, 4)) / 2, atol=1e-5
+    )
 
 
 @needs_node
@@ -149,13 +156,19 @@ def test_a_language_model_with_parts_is_equal(tmp_path):
     require_equal_to_python(trained)
     prompt, model = [*trained.task.tokenizer.encode("a d"), 9], live.live_model(trained)
     asked = {**READ, "text": "a d", "search": model.description["search"] | {"temperature": 1}}
-    changed, over, too_long, skipped, why = ask_worker(
+    changed, over, too_long, skipped, why, forced = ask_worker(
         model,
         {**asked, "forced": prompt},
         {**asked, "forced": [*prompt, EOS_ID]},
         {**asked, "text": "a" * 32},
         {**asked, "forced": prompt, "edits": ["decoder.1"]},
         {**asked, "action": "contrast", "prefix": prompt, "chosen": 7, "other": 8},
+        {**asked, "action": "force", "prompt": prompt[:-1], "forced": prompt[-1:]},
+    )
+    expected = READERS["language_model"](trained).forced("a d", prompt[-1:])
+    assert forced["text"] == expected.text and forced["text"], "the forced token is a part of it"
+    assert [forced[name] for name in ("logProb", "score")] == pytest.approx(
+        [expected.log_prob, expected.score], abs=0.02
     )
     assert changed["targetIds"][:4] == prompt and changed["given"] == 4
     assert over["targetIds"] == [*prompt, EOS_ID]
@@ -172,16 +185,23 @@ def test_effects_and_contrasts(trained_tiny):
     asked = {"text": "b a c", "targetIds": ids, "edits": []}
     residuals = ["encoder.1.residual", "decoder.1.residual"]
     names = ["positions", "causal", "padding", "scale", "encoder.1", "decoder.1", *residuals]
-    heads, why, pair, alone, without, *edited = ask_worker(
+    heads, why, pair, alone, warm, halved, whole, moved, without, *edited = ask_worker(
         model,
         {"action": "effects", **asked, "names": ["encoder.1.head.1", "decoder.1.head.2"]},
         {"action": "contrast", **asked, "prefix": ids[:1], "chosen": ids[1], "other": 9},
         {"action": "neurons", **asked, "kind": "cross", "layer": 1, "head": 2, "row": 1, "column": 2},
         {"action": "contrast", **asked, "prefix": [], "chosen": ids[0], "other": 9},
+        {"action": "effects", **asked, "names": ["positions"], "temperature": 2},
+        {"action": "contrast", **asked, "prefix": ids[:1], "chosen": ids[1], "other": 9, "temperature": 2},
+        *({**READ, "edits": off, "forced": ids, "search": SEARCH | {"temperature": 2}} for off in ([], ["positions"])),
         *({**READ, "edits": [name], "forced": ids} for name in ("decoder.1.head.2", *names)),
     )
     assert heads[1] == pytest.approx(np.subtract(without["logProbs"], read["logProbs"]).tolist(), abs=1e-5)
+    assert warm[0] == pytest.approx(np.subtract(moved["logProbs"], whole["logProbs"]).tolist(), abs=1e-5)
     assert (len(why["source"]), len(why["target"])) == (4, 2)
+    assert [halved["difference"], *halved["source"]] == pytest.approx(
+        [each / 2 for each in (why["difference"], *why["source"])]
+    )
     assert alone["target"] == [], "<s> alone cannot be masked"
     assert pair["factor"] * np.sum(pair["terms"]) == pytest.approx(pair["scores"][2], abs=1e-5)
     weights = np.reshape(read["attentions"][2]["weights"][0]["values"], (2, len(ids), 4))
@@ -194,6 +214,12 @@ def test_effects_and_contrasts(trained_tiny):
         expected = share * np.eye(4) + (1 - share) * mean
         np.testing.assert_allclose(encoder["rollout"][0]["values"], expected.ravel(), atol=1e-5)
     assert len(of_name["padding"]["tokens"]["source"]) == 16, "the padding is attended to"
+
+
+@needs_node
+def test_a_reading_that_is_superseded_is_not_computed(trained_tiny):
+    stopped, read = ask_worker(live.live_model(trained_tiny), READ | {"superseded": True}, READ | {"text": "c"})
+    assert (stopped["error"], read["source"]) == ("stopped", "c")
 
 
 @needs_node

@@ -1,15 +1,15 @@
 "use strict";
 // The effect of removing a head, a token of the source or of the prefix; and how a query and a key make a score.
 
-// Log-probabilities at every one of the tokens `ids` under `edits`.
-const scoreTokens = ({ model }, encoded, ids, edits) => model.teacherForced(ids, encoded, edits).map((logits) => logSoftmax(logits));
+// Log-probabilities at every one of the tokens `ids` under `edits`, at a temperature.
+const scoreTokens = ({ model }, encoded, ids, edits, temperature) => model.teacherForced(ids, encoded, edits).map((logits) => logSoftmax(logits, temperature));
 
 // The change of the log-probability of every target token without each of the parts `names` (see `Edits`): a list for each part. `pause` is
 // awaited after each with the share that is done; it may throw to stop.
-async function effects(live, { text, targetIds, edits: others, names }, pause) {
-  const base = new Edits(others), before = scoreTokens(live, encodeText(live, text, base), targetIds, base), found = [];
+async function effects(live, { text, targetIds, edits: others, names, temperature = 1 }, pause) {
+  const base = new Edits(others), before = scoreTokens(live, encodeText(live, text, base), targetIds, base, temperature), found = [];
   for (const name of names) {
-    const edits = base.with(name), after = scoreTokens(live, encodeText(live, text, edits), targetIds, edits);
+    const edits = base.with(name), after = scoreTokens(live, encodeText(live, text, edits), targetIds, edits, temperature);
     found.push(after.map((each, row) => each[targetIds[row]] - before[row][targetIds[row]]));
     await pause(found.length / names.length);
   }
@@ -18,11 +18,11 @@ async function effects(live, { text, targetIds, edits: others, names }, pause) {
 
 // Why `chosen` and not `other` at a position: how much the difference of their log-probabilities falls when a token of the source,
 // or of the prefix, is masked for every position. A prefix of <s> alone cannot be masked: a decoder must see something.
-async function contrast(live, { text, prefix, chosen, other, edits }, pause) {
+async function contrast(live, { text, prefix, chosen, other, edits, temperature = 1 }, pause) {
   const base = new Edits(edits), ids = [...prefix, chosen], sourceIds = live.task.sourceIds(text, base) || [];
   const difference = (hidden, erased) => {
     const last = live.model.logits(live.model.hiddenStates(ids, encodeText(live, text, base, null, hidden), base, null, erased)[prefix.length]);
-    return last[chosen] - last[other];
+    return (last[chosen] - last[other]) / temperature;
   };
   const whole = difference(null, null), found = { source: [], target: [] };
   const masked = [...counted(sourceIds.length).map((index) => ["source", index]), ...counted(prefix.length ? ids.length : 0).map((index) => ["target", index])];

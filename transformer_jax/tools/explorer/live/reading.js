@@ -22,16 +22,17 @@ class Translation {
   }
 }
 
-// Continues a prompt by `length` tokens; forced tokens stand in its stead.
+// Continues a prompt by `length` tokens. Forced tokens replace the prompt, but continue a `prompt` of ids.
 class Continuation {
   constructor({ settings }, source) { Object.assign(this, { settings, source }); }
 
   sourceIds() { return null; }
 
-  begin(text, forced, length) {
-    const isOver = forced[forced.length - 1] === EOS, given = isOver ? forced.slice(0, -1) : forced.length ? forced : this.source.encode(text), { contextLength } = this.settings;
+  begin(text, forced, length, prompt = null) {
+    const isOver = forced[forced.length - 1] === EOS, { contextLength } = this.settings;
+    const given = prompt || (isOver ? forced.slice(0, -1) : forced.length ? forced : this.source.encode(text));
     if (given.length >= contextLength) throw new Error(`${given.length} tokens; the model was trained on ${contextLength}, one of them new`);
-    return { given, forced: isOver ? [EOS] : [], limit: Math.min(length, contextLength - given.length) };
+    return { given, forced: prompt ? forced : isOver ? [EOS] : [], limit: Math.min(length, contextLength - given.length) };
   }
 }
 
@@ -42,8 +43,8 @@ function encodeText({ model, task }, text, edits, record = null, hidden = null) 
 }
 
 // The best translation or continuation of an encoded text: { ids, given, hypotheses, search }.
-function searchText({ model, target, task }, { text, edits, search, forced }, encoded) {
-  const changed = new Edits(edits), { given, forced: first, limit } = task.begin(text, forced, search.length), empty = model.start(encoded, changed);
+function searchText({ model, target, task }, { text, edits, search, forced, prompt }, encoded) {
+  const changed = new Edits(edits), { given, forced: first, limit } = task.begin(text, forced, search.length, prompt), empty = model.start(encoded, changed);
   const cache = given.length ? model.decode([BOS, ...given.slice(0, -1)], empty, encoded, changed).cache : empty;
   const found = beamSearch((id, before) => model.step(id, before, encoded, changed), cache, {
     ...search, forced: first, limit, begin: given.length ? given[given.length - 1] : BOS, pieceOf: (token) => target.pieces[token],
@@ -64,24 +65,25 @@ function readText(live, asked) {
     source: text, translation: target.decode(found.ids), tokens, targetIds: ids, given: found.given.length, seconds, score: best ? best.score : null,
     logProbs: logProbs.map((each, row) => each[ids[row]]),
     options: logProbs.map((each) => bestTokens(each, NUM_BEST).map((token) => [token, pieceOf(token), each[token]])),
-    attentions: withRollouts(attentionsOf(model, record, tokens), record), gradients: {}, tree: [], search: found.search,
+    attentions: withRollouts(attentionsOf(model, record, tokens, edits), record, edits), gradients: {}, tree: [], search: found.search,
     states: record.states ? { source: flat(record.states.source), target: flat(record.states.target) } : null,
   };
 }
 
 const SIDES = { encoder: ["source", "source"], decoder: ["target", "input"], cross: ["target", "source"] };
 
-function attentionsOf(model, record, tokens) {
+// A head that is off adds nothing: its norms are zero.
+function attentionsOf(model, record, tokens, edits) {
   return Object.keys(model.kinds).map((kind) => {
     const [rows, columns] = SIDES[kind], layers = record[kind], { heads } = model.settings, numRows = tokens[rows].length, numColumns = tokens[columns].length;
     const valueNorms = new Float32Array(layers.length * heads * numColumns);
     const valueCosines = layers.map(({ values }, layer) => {
-      const cosines = new Float32Array(heads * (heads - 1) / 2 * numColumns);
+      const cosines = new Float32Array(heads * (heads - 1) / 2 * numColumns), { isOff } = edits.ofAttention(kind, layer);
       values.forEach((value, column) => {
         const vectors = counted(heads).map((head) => model.valueThroughOutput(kind, layer, value, head));
         const norms = vectors.map((vector) => Math.sqrt(dot(vector, 0, vector, 0, vector.length)));
         norms.forEach((norm, head) => {
-          valueNorms[(layer * heads + head) * numColumns + column] = norm;
+          valueNorms[(layer * heads + head) * numColumns + column] = isOff(head) ? 0 : norm;
           for (let other = 0; other < head; other++) {
             const product = dot(vectors[head], 0, vectors[other], 0, vectors[head].length);
             cosines[(head * (head - 1) / 2 + other) * numColumns + column] = product / Math.max(norm * norms[other], 1e-30);
@@ -105,14 +107,18 @@ function stacked(weights, heads, numRows, numColumns) {
 }
 
 // Attention rollout (Abnar and Zuidema 2020) of self-attention, and of a decoder to both sides, as readings.py; none of an RNN. A layer keeps
-// half of its state; all of it where it is off, nothing where its residual connections are.
-function withRollouts(attentions, record) {
+// half of its state; all of it where it or all of its heads are off, nothing where its residual connections are.
+function withRollouts(attentions, record, edits) {
   const { encoder, decoder, cross } = Object.fromEntries(attentions.map((each) => [each.kind, each]));
   const found = { encoder: [], decoder: [], cross: [] };
-  const kept = ({ kind }, layer) => record[kind][layer].isSkipped ? 1 : record[kind][layer].hasResidual ? 0.5 : 0;
+  const headsOn = ({ kind, heads }, layer) => counted(heads).filter((head) => !edits.ofAttention(kind, layer).isOff(head));
+  const kept = (attention, layer) => {
+    const { isSkipped, hasResidual } = record[attention.kind][layer];
+    return isSkipped ? 1 : !hasResidual ? 0 : headsOn(attention, layer).length ? 0.5 : 1;
+  };
   const mean = (attention, layer) => {
-    const { values } = attention.weights[layer], size = values.length / attention.heads;
-    return Float32Array.from({ length: size }, (_, index) => counted(attention.heads).reduce((sum, head) => sum + values[head * size + index], 0) / attention.heads);
+    const { values } = attention.weights[layer], size = values.length / attention.heads, heads = headsOn(attention, layer);
+    return Float32Array.from({ length: size }, (_, index) => heads.reduce((sum, head) => sum + values[head * size + index] / heads.length, 0));
   };
   const identity = (size) => Float32Array.from({ length: size * size }, (_, index) => index % (size + 1) ? 0 : 1);
   const mixed = (share, left, right) => left.map((value, index) => share * value + (1 - share) * right[index]);

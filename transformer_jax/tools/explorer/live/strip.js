@@ -146,7 +146,7 @@ const contrasts = new Map(); // question -> { words } or { difference, source, t
 
 // A button that asks why `chosen` and not `other` (pairs of id and piece) follows a prefix; then the answer.
 function whyLive(reading, prefix, chosen, other) {
-  const fields = { text: reading.source, prefix, chosen: chosen[0], other: other[0], edits: reading.edits || [] }, key = JSON.stringify(fields);
+  const fields = { text: reading.source, prefix, chosen: chosen[0], other: other[0], edits: reading.edits || [], temperature: reading.temperature }, key = JSON.stringify(fields);
   const found = contrasts.get(key), says = (answer) => { contrasts.set(key, answer); inspect(); };
   if (!found) {
     const ask = () => {
@@ -176,6 +176,6 @@ const whyInTree = (reading, tokens, chosen, other) => whyLive(reading, [...given
 function forceLive(search, key, prefix) {
   const reading = readingOf(state.run), settings = reading.run === CHANGED ? changedSearch() : usualSearch();
   search.forced[key] = { words: "computing …" };
-  request("force", { text: reading.source, edits: reading.edits || [], search: settings, forced: [...givenTo(reading), ...prefix] })
+  request("force", { text: reading.source, edits: reading.edits || [], search: settings, prompt: givenTo(reading), forced: prefix })
     .then((answer) => { search.forced[key] = answer; }, (error) => { search.forced[key] = { words: error.message + ".", failed: true }; }).then(inspect);
 }

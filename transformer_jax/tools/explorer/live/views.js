@@ -13,7 +13,7 @@ function effectsOf(reading) {
   if (!effects.has(reading)) {
     const says = (found) => { effects.set(reading, found); render(); };
     effects.set(reading, { words: "switching off every part in turn …" });
-    request("effects", { slot: reading.run, text: reading.source, targetIds: reading.targetIds, edits: reading.edits || [], names: EFFECTS }, (done) => says({ words: `switching off every part in turn … ${Math.round(100 * done)} %` }))
+    request("effects", { slot: reading.run, text: reading.source, targetIds: reading.targetIds, edits: reading.edits || [], temperature: reading.temperature, names: EFFECTS }, (done) => says({ words: `switching off every part in turn … ${Math.round(100 * done)} %` }))
       .then((changes) => says({ changes, largest: Math.max(1e-9, ...changes.flat().map(Math.abs)) }),
         (error) => { if (error.message === "stopped") effects.delete(reading); else says({ words: error.message }); });
   }

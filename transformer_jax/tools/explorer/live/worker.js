@@ -13,7 +13,10 @@ const ACTIONS = {
     live = { model, source, target, task: new (settings.kind === "decoder_only" ? Continuation : Translation)(model, source) };
     return { loaded: entries.length };
   },
-  read: (request) => readText(live, request),
+  async read(request, pause) {
+    await pause(0);
+    return readText(live, request);
+  },
   encode: ({ text }) => live.target.encode(text),
   decode: ({ ids }) => live.target.decode(ids),
   force(request) {
