@@ -172,7 +172,7 @@ def test_a_language_model_with_parts_is_equal(tmp_path):
     )
     assert changed["targetIds"][:4] == prompt and changed["given"] == 4
     assert over["targetIds"] == [*prompt, EOS_ID]
-    assert too_long["error"].startswith("32 tokens; the model was trained on 32")
+    assert too_long["error"].startswith("the prompt has 32 tokens; at most 31 leave room")
     rollout = skipped["attentions"][0]["rollout"][0]["values"]
     np.testing.assert_array_equal(rollout, np.eye(len(skipped["targetIds"])).ravel(), "the layer is skipped")
     assert why["source"] == [] and len(why["target"]) == 5

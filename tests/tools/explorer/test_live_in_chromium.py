@@ -69,9 +69,35 @@ def test_edits_change_the_page_and_the_address(browser, address, kind):
     browser.press("z")
     browser.wait_for(f"!liveReading(CHANGED) && {SETTLED}")
     assert translations(browser) == [unchanged]
-    browser.evaluate("sourceInput.value = 'c'; sourceInput.form.requestSubmit()")
-    browser.wait_for("liveReading(UNCHANGED).source === 'c'")
+    browser.evaluate("sourceInput.value = 'c\\na '; sourceInput.focus()")
+    browser.press("Enter")
+    browser.wait_for("liveReading(UNCHANGED).source === 'c\\na '")
     assert browser.evaluate("readingOf(state.run).tokens.input[0]") == "<s>"
+
+
+def test_both_readings_are_replaced_together(browser, address, kind):
+    open_live(browser, address, f"off={KINDS[kind][1]}")
+    browser.evaluate("globalThis.ask = post; post = (...asked) => { render(); return ask(...asked); }")
+    browser.evaluate("sourceInput.value = 'c'; sourceInput.form.requestSubmit()")
+    browser.wait_for("liveReading(CHANGED).source === 'c'")
+    assert browser.evaluate("[state.run, state.beside]") == [2, 1]
+
+
+def test_a_token_of_the_live_text_survives_the_loading(browser, address):
+    open_live(browser, address, "source=b a c b a c b a c&column=8")
+    assert browser.evaluate("state.column") == 7
+
+
+def test_the_inspector_keeps_the_focus_and_the_word(browser, address):
+    open_live(browser, address, "row=1")
+    browser.evaluate("document.querySelector('[name=word]').focus()")
+    browser.type("hello")
+    browser.evaluate("point({ row: 0, column: -1, node: -1, panel: 0 })")
+    assert browser.evaluate("document.querySelector('[name=word]').value") == "hello"
+    browser.evaluate("document.querySelector('#inspector table button').focus()")
+    text = browser.evaluate("document.activeElement.textContent")
+    browser.evaluate("inspect()")
+    assert browser.evaluate("[document.activeElement.tagName, document.activeElement.textContent]") == ["BUTTON", text]
 
 
 def test_a_token_is_forced_and_explained(browser, address, kind):
@@ -102,6 +128,11 @@ def test_effects_and_products(browser, address, kind):
     assert "Scores of this query" in browser.evaluate("byId('inspector').textContent")
     open_live(browser, address, "view=search&node=2")
     assert browser.evaluate("[state.view, state.node]") == ["search", 1]
+    if kind == "transformer":
+        open_live(browser, address, "view=effects&kind=encoder&row=2")
+        browser.wait_for("effectsOf(readingOf(state.run)).changes")
+        assert "instead of" not in browser.evaluate("byId('inspector').textContent"), "the row is a token of the source"
+        assert browser.evaluate("document.querySelectorAll('.token.marked').length") == 0
     if kind == "rnn":
         open_live(browser, address, "view=states&column=2")
         assert "is looked at by" in browser.evaluate("byId('inspector').textContent")
@@ -118,6 +149,10 @@ def test_numbers_of_the_run_need_not_fit_the_form(browser, address):
     assert browser.evaluate("[state.penalty, numberOf('penalty')]") == ["0.7", 0.7]
     browser.evaluate("edit({ penalty: '0.65' })")
     assert browser.evaluate("state.penalty") == ""
+    browser.evaluate(
+        "numberInputs.beam.focus(); numberInputs.beam.value = 99; numberInputs.beam.onchange({ target: numberInputs.beam })"
+    )
+    assert browser.evaluate("[numberInputs.beam.value, state.beam]") == ["8", "8"]
 
 
 def test_the_tour_reaches_its_end(browser, address):

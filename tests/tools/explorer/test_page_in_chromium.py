@@ -135,7 +135,9 @@ def test_a_slider_over_checkpoints(browser, address, tmp_path):
         assert state(browser, "run") == [expected]
     assert browser.evaluate("[slider.value, sliderWords.textContent]") == ["0", "update 10"]
     browser.evaluate("slider.value = 2; slider.dispatchEvent(new Event('input'))")
-    assert state(browser, "run") == [3]
+    browser.evaluate("slider.focus()")
+    browser.press(",")
+    assert state(browser, "run") == [2], "the slider has the arrow keys only"
     browser.press("f")
     assert colors(browser) > 20
     charts = "trainingView.charts(panels[0]).map(({ values, across, up }) => [across(20), up(values[1][0][2])])"
@@ -146,15 +148,18 @@ def test_a_slider_over_checkpoints(browser, address, tmp_path):
 
 
 def test_a_chosen_run_that_lacks_the_text_shows_the_first(browser, address, tmp_path):
-    page = Page("runs", [RunName("first", "update 1"), RunName("second", "update 1")])
-    for text, run in ((0, 0), (0, 1), (1, 0)):
+    page = Page("runs", [RunName(name, "update 1") for name in ("first", "second", "third")])
+    for text, run in ((0, 0), (0, 1), (1, 0), (1, 2)):
         page.add_reading(made_reading(SOURCE, TARGET), text=text, run=run)
     path = tmp_path / "page.html"
     path.write_text(page.html(), encoding="utf-8")
     browser.open(f"{path.as_uri()}#text=2")
     browser.requests.clear()
-    browser.evaluate("byId('run').value = 1; byId('run').dispatchEvent(new Event('change'))")
-    assert state(browser, "text", "run") == [0, 1]
+    for run, text in ((1, 0), (2, 1), (1, 0)):
+        browser.evaluate(f"byId('run').value = {run}; byId('run').dispatchEvent(new Event('change'))")
+        assert state(browser, "text", "run") == [text, run]
+    browser.press("s")
+    assert state(browser, "run", "beside") == [1, 0], "the third run has not read this text"
 
 
 def test_paper_shows_the_whole_view(browser, address):
@@ -228,6 +233,23 @@ def test_the_search_tree_says_what_the_length_penalty_did(browser, address):
     browser.click(x, y)
     assert state(browser, "node") == [1]
     assert "forced: <i> Mann log p -3.30" in inspected(browser)
+    browser.open(f"{address}#view=search&beside=2")
+    browser.evaluate("treeView.choose({ node: 0 }, panels[1])")
+    assert state(browser, "run", "beside") == [1, 0]
+
+
+def test_a_number_of_the_statistics_opens_its_own_kind(browser, address):
+    browser.open(f"{address}#view=statistics&kind=encoder")
+    browser.evaluate("statisticsView.choose(statisticsView.at(panels[0], 90, 75))")
+    assert state(browser, "view", "kind", "layer", "head") == ["matrix", "cross", 1, 2]
+
+
+def test_the_keys_can_be_closed_without_a_key(browser, address):
+    browser.open(address)
+    browser.press("?")
+    assert browser.evaluate("byId('keys').open")
+    browser.evaluate("byId('keys').querySelector('button').click()")
+    assert not browser.evaluate("byId('keys').open")
 
 
 def test_texts_are_text(browser, address):
@@ -247,6 +269,15 @@ def test_two_runs_side_by_side_and_a_phone(browser, address):
     browser.wait_for("currentMatrix(panels[1])")
     assert browser.evaluate("document.documentElement.scrollWidth") <= 390
     assert browser.evaluate("pngPicture().then((canvas) => canvas.width)") > 100
+
+
+def test_negative_weights_have_colors(browser, address):
+    browser.open(f"{address}#kind=cross")
+    assert matrix(browser)
+    made = "(() => { const attention = attentionOf(panels[0].reading), values = new Float32Array(100).fill(-0.5);"
+    made += " attention.weights = attention.weights.map(() => ({ values })); matrices.clear();"
+    made += " return currentMatrix(panels[0]); })()"
+    assert browser.evaluate(f"cssColor(-0.5, {made}) === `rgb(${{SIGNED.light[0].join()}})`")
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ function arrayOf(packed) {
 
 const KEY_OF_KIND = { encoder: "e", decoder: "d", cross: "c" };
 const MEASURES = {
-  weights: { name: "weights", key: "w", source: "attention weights, each row sums to 1" },
+  weights: { name: "weights", key: "w", source: "attention weights; each row of a softmax sums to 1" },
   rollout: { name: "rollout", key: "r", source: "attention rollout, from this layer back to the embeddings; Abnar and Zuidema 2020" },
   norms: { name: "norms", key: "n", source: "norm of weight times transformed value; Kobayashi et al. 2020" },
   gradient: { name: "gradient × input", key: "x", isSigned: true, source: "gradient x input of the log-probability of the row's token; Shrikumar et al. 2017" },
@@ -76,7 +76,7 @@ const FROM_ONE = ["text", "run", "beside", "row", "column", "node"];
 const initial = {}; // the state without an address
 // Functions of other scripts to call when the page is drawn, and their keys.
 const onRender = [], otherKeys = {};
-let live = null; // of a live page, see live/views.js: { settle, show, inspect, force, why, isComputing, keys }
+let live = null; // of a live page, see live/views.js: { settle, show, inspect, force, why, isRead, isComputing, keys }
 
 const readingOf = (run) => page.readings.find((each) => each.text === state.text && each.run === run);
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
@@ -107,7 +107,7 @@ function writeAddress() {
 }
 
 // Makes the state valid: numbers out of range become the nearest valid one, unknown words the first choice, and a token or
-// prefix that does not exist is deselected.
+// prefix that does not exist is deselected, of a live text once the model has read it.
 function settle() {
   state.text = clamp(state.text, 0, Math.max(...page.readings.map((each) => each.text)));
   state.run = clamp(state.run, 0, page.runs.length - 1);
@@ -120,7 +120,8 @@ function settle() {
   if (live) live.settle();
   if (!Object.hasOwn(VIEWS, state.view) || !VIEWS[state.view].isThere()) state.view = Object.keys(VIEWS).find((name) => VIEWS[name].isThere()) || "matrix";
   const reading = readingOf(state.run), attention = attentionOf(reading);
-  if (state.node < 0 || state.node >= (reading.search ? reading.search.nodes.length : 0)) state.node = -1;
+  const isRead = !live || live.isRead(reading);
+  if (state.node < 0 || (isRead && state.node >= (reading.search ? reading.search.nodes.length : 0))) state.node = -1;
   if (!attention) return;
   state.kind = attention.kind;
   state.layer = clamp(state.layer, 1, attention.layers);
@@ -128,14 +129,14 @@ function settle() {
   // A live page has a measure of changes before it has computed them.
   if (!Object.hasOwn(MEASURES, state.measure) || !(hasMeasure(reading, attention, state.measure) || (live && live.isComputing()))) state.measure = "weights";
   for (const side of ["row", "column"]) {
-    if (state[side] < 0 || state[side] >= reading.tokens[attention[side + "s"]].length) state[side] = -1;
+    if (state[side] < 0 || (isRead && state[side] >= reading.tokens[attention[side + "s"]].length)) state[side] = -1;
   }
 }
 
 function set(changes) {
-  // A chosen run shows the first text if it has not read the text here, such as the live text.
-  const { text, run } = { ...state, ...changes };
-  if ("run" in changes && !page.readings.some((each) => each.text === text && each.run === run)) changes = { ...changes, text: 0 };
+  // A chosen run that has not read the text here shows the first that it has read.
+  const { text, run } = { ...state, ...changes }, ofRun = page.readings.filter((each) => each.run === run);
+  if ("run" in changes && ofRun.length && !ofRun.some((each) => each.text === text)) changes = { ...changes, text: ofRun[0].text };
   const isNew = (name) => name in changes && changes[name] !== state[name];
   if (isNew("text") || isNew("kind")) Object.assign(state, { row: -1, column: -1 });
   if (isNew("text") || isNew("run")) state.node = -1;
@@ -168,7 +169,7 @@ function matrixOf(reading, attention, layer, head, measure) {
   if (!values) return null;
   let largest = 0;
   for (const value of values) largest = Math.max(largest, Math.abs(value));
-  const matrix = { rows, columns, values, largest, isSigned: Boolean(MEASURES[measure].isSigned), attention, measure };
+  const matrix = { rows, columns, values, largest, isSigned: Boolean(MEASURES[measure].isSigned) || values.some((value) => value < 0), attention, measure };
   matrices.set(key, matrix);
   if (matrices.size > MATRICES_KEPT) matrices.delete(matrices.keys().next().value);
   return matrix;
@@ -658,7 +659,10 @@ const treeView = {
     }) : -1;
     return node >= 0 ? { node } : null;
   },
-  choose(item, panel) { set({ run: panel.run, node: item.node === state.node ? -1 : item.node }); },
+  choose(item, panel) {
+    const isHere = panel.run === state.run;
+    set({ run: panel.run, ...isHere ? {} : { beside: state.run }, node: isHere && item.node === state.node ? -1 : item.node });
+  },
   inspect(panel, item) {
     const tree = treeOf(panel.reading), node = tree && tree.nodes[item.node >= 0 ? item.node : state.node];
     return node ? inspectNode(tree, node) : tree ? inspectSearch(tree) : [];
@@ -797,7 +801,7 @@ const statisticsView = {
     }
     return null;
   },
-  choose(item) { set({ layer: item.layer, head: item.head, view: "matrix" }); },
+  choose(item) { set({ kind: item.kind, layer: item.layer, head: item.head, view: "matrix" }); },
   inspect(panel, item) {
     return item.title ? [element("h2", `layer ${layerNumber(panel.run, item.kind, item.layer)}, head ${item.head}`), element("p", `${item.title}: ${item.value}`), element("p", "click to open it")]
       : [element("h2", "head statistics"), element("p", "Averages over all queries; padding never counts. Click a number to open the head.")];
@@ -831,6 +835,7 @@ function ranking(pieces, values, largest, choose) {
 
 function inspectToken(matrix, item, panel) {
   const { rows, columns, values, attention } = matrix, parts = [];
+  if (item.row >= rows.length || item.column >= columns.length) return [];
   const name = (piece, index) => `${shown(piece)} (${index + 1})`;
   const along = { row: (index) => values.subarray(index * columns.length, (index + 1) * columns.length), column: (index) => Float32Array.from(rows, (_, row) => values[row * columns.length + index]) };
   if (item.row >= 0 && item.column >= 0) {
@@ -863,9 +868,19 @@ function outline(tree, chosen) {
   })];
 }
 
+// Draws the inspector, but not while someone types into it. The button that has the focus keeps it; where it is gone, the inspector has it.
 function inspect() {
+  const box = byId("inspector"), focused = box.contains(document.activeElement) ? document.activeElement : null;
+  if (focused && focused.form) return;
+  box.replaceChildren(...inspected());
+  if (!focused) return;
+  const same = [...box.querySelectorAll("button")].find((each) => each.textContent === focused.textContent && each.title === focused.title);
+  (same || box).focus({ preventScroll: true });
+}
+
+function inspected() {
   const panel = panels[hovered ? hovered.panel : 0], item = hovered || state, view = VIEWS[state.view];
-  if (view.inspect) return byId("inspector").replaceChildren(...view.inspect(panel, item));
+  if (view.inspect) return view.inspect(panel, item);
   const parts = [], matrix = currentMatrix(panel);
   if (matrix && (item.row >= 0 || item.column >= 0)) parts.push(...inspectToken(matrix, item, panel));
   else if (hovered && hovered.layer) parts.push(element("h2", `layer ${layerNumber(panel.run, state.kind, hovered.layer)}, head ${hovered.head}`), element("p", "click to open it"));
@@ -875,7 +890,7 @@ function inspect() {
     parts.push(element("p", "Point at a token to see where it looks and who looks at it; click to keep it. Press ? for the keys."));
   }
   if (matrix && matrix.attention.rows === "target" && panel.reading.tree.length) parts.push(...outline(panel.reading.tree, item.row));
-  byId("inspector").replaceChildren(...parts);
+  return parts;
 }
 
 // ---------------------------------------------------------------- panels
@@ -1042,6 +1057,7 @@ function find(text, forward) {
 
 function press(key) {
   const attention = attentionOf(readingOf(state.run)), { layer, head } = state, palettes = Object.keys(PALETTES);
+  const runs = counted(page.runs.length), next = [...runs.slice(state.run + 1), ...runs.slice(0, state.run)].find(readingOf);
   const cyclic = (value, by, low, high) => value + by > high ? low : value + by < low ? high : value + by;
   const actions = {
     ArrowLeft: () => attention && set({ head: cyclic(head, -1, 0, attention.heads) }),
@@ -1050,7 +1066,7 @@ function press(key) {
     ArrowDown: () => attention && set({ layer: cyclic(layer, 1, 1, attention.layers) }),
     0: () => set({ head: 0 }),
     "[": () => set({ text: state.text - 1 }), "]": () => set({ text: state.text + 1 }),
-    s: () => set({ beside: state.beside >= 0 || page.runs.length < 2 ? -1 : (state.run + 1) % page.runs.length }),
+    s: () => set({ beside: state.beside >= 0 || next === undefined ? -1 : next }),
     "+": () => set({ zoom: state.zoom + 1 }), "-": () => set({ zoom: state.zoom - 1 }), "=": () => set({ zoom: 0 }),
     "/": () => byId("search").focus(),
     Escape: () => set({ row: -1, column: -1, node: -1 }),
@@ -1089,7 +1105,9 @@ function listen() {
       if (event.key === "Escape") event.target.blur();
       return;
     }
-    if (["SELECT", "INPUT", "SUMMARY"].includes(event.target.tagName) || (byId("keys").open && event.key !== "?")) return;
+    // A slider has the arrow keys only.
+    const { tagName, type } = event.target, isTaken = type === "range" ? event.key.startsWith("Arrow") : ["SELECT", "INPUT", "TEXTAREA", "SUMMARY"].includes(tagName);
+    if (isTaken || (byId("keys").open && event.key !== "?")) return;
     if (press(event.key)) event.preventDefault();
   });
   window.addEventListener("beforeprint", showSheet);
@@ -1097,7 +1115,7 @@ function listen() {
   window.addEventListener("hashchange", () => { readAddress(); settle(); render(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
   new ResizeObserver(() => panels.forEach((panel) => panel.reading && drawPanel(panel))).observe(byId("panels"));
-  byId("keys").append(element("table", KEYS.map(([keys, meaning]) => element("tr", [element("td", element("kbd", keys)), element("td", meaning)]))));
+  byId("keys").append(element("table", KEYS.map(([keys, meaning]) => element("tr", [element("td", element("kbd", keys)), element("td", meaning)]))), element("button", "close", { type: "button", onclick: () => byId("keys").close() }));
 }
 
 // ---------------------------------------------------------------- export

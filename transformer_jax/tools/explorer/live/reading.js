@@ -31,7 +31,7 @@ class Continuation {
   begin(text, forced, length, prompt = null) {
     const isOver = forced[forced.length - 1] === EOS, { contextLength } = this.settings;
     const given = prompt || (isOver ? forced.slice(0, -1) : forced.length ? forced : this.source.encode(text));
-    if (given.length >= contextLength) throw new Error(`${given.length} tokens; the model was trained on ${contextLength}, one of them new`);
+    if (given.length >= contextLength) throw new Error(`the prompt has ${given.length} tokens; at most ${contextLength - 1} leave room for a new one`);
     return { given, forced: prompt ? forced : isOver ? [EOS] : [], limit: Math.min(length, contextLength - given.length) };
   }
 }

@@ -116,32 +116,39 @@ function keepReading(run, reading) {
 
 let asked = "", readSource = "";
 
+// Replaces both readings together, so that what is shown always has a reading. `unchanged`: null to keep it.
+function keepReadings(unchanged, changed) {
+  if (unchanged) keepReading(UNCHANGED, unchanged);
+  keepReading(CHANGED, changed && { ...changed, edits: editsOn(), temperature: numberOf("temperature") });
+  readSource = liveSource();
+  const isHere = state.text === LIVE_TEXT;
+  set(!isHere ? {} : changed ? { run: CHANGED, beside: UNCHANGED } : { run: UNCHANGED, beside: -1 });
+  if (!performance.getEntriesByName("live").length) performance.mark("live");
+}
+
+const isRead = (reading) => reading.text !== LIVE_TEXT || Boolean(reading.targetIds);
 const isComputing = () => isChanged() && !liveReading(CHANGED);
 
-// Reads the text with both models if an edit has changed; the page stays as it is until the readings are there.
+// Reads the text with both models if an edit has changed; the page stays as it is until both readings are there.
 async function refresh() {
   const question = [liveSource(), state.force, state.off, state.beam, state.penalty, state.temperature, state.length].join("\n");
   if (question === asked) return;
   asked = question;
   const text = liveSource();
   sayLive(loading ? "computing …" : "loading the model …");
+  let unchanged = null;
   try {
-    if (readSource !== text) {
-      const reading = await request("read", { text, edits: [], search: usualSearch(), forced: [] });
-      if (question !== asked) return;
-      readSource = text;
-      keepReading(UNCHANGED, reading);
-      keepReading(CHANGED, null);
-    }
+    if (readSource !== text) unchanged = await request("read", { text, edits: [], search: usualSearch(), forced: [] });
+    if (question !== asked) return;
     const changed = isChanged() ? await request("read", { text, edits: editsOn(), search: changedSearch(), forced: idsOf(state.force) }) : null;
     if (question !== asked) return;
-    keepReading(CHANGED, changed && { ...changed, edits: editsOn(), temperature: numberOf("temperature") });
     sayLive("");
-    const isHere = state.text === LIVE_TEXT;
-    set(!isHere ? {} : changed ? { run: CHANGED, beside: UNCHANGED } : { run: UNCHANGED, beside: -1 });
-    if (!performance.getEntriesByName("live").length) performance.mark("live");
+    keepReadings(unchanged, changed);
   } catch (error) {
+    // "stopped": a newer request took over.
+    if (question !== asked || error.message === "stopped") return;
     sayLive(error.message);
+    if (unchanged) keepReadings(unchanged, null);
   }
 }
 

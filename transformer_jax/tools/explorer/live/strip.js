@@ -3,7 +3,7 @@
 
 const strip = element("section", [], { id: "live", ariaLabel: "live model" });
 const WORDS = isTranslation ? { source: "source", run: "translate", result: "translation" } : { source: "prompt", run: "continue", result: "text" };
-const sourceInput = element("input", "", { name: "source", dir: "auto", maxLength: 20000, ariaLabel: `${WORDS.source} text` });
+const sourceInput = element("textarea", "", { name: "source", dir: "auto", rows: 1, maxLength: 20000, title: "Shift+Enter: a new line", ariaLabel: `${WORDS.source} text` });
 const liveWords = element("span", "", { className: "words", role: "status" });
 const translations = element("div", [], { className: "translations" });
 const switches = element("details", element("summary", "switches"));
@@ -16,7 +16,7 @@ function buildStrip() {
   const form = element("form", [
     element("label", [WORDS.source, sourceInput], { className: "source" }), element("button", WORDS.run, { type: "submit" }),
     ...Object.entries(NUMBERS).map(([name, { least, most, step, title }]) => {
-      numberInputs[name] = element("input", "", { type: "number", min: least, max: most, step, onchange: (event) => edit({ [name]: event.target.value }) });
+      numberInputs[name] = element("input", "", { type: "number", min: least, max: most, step, onchange: ({ target }) => { edit({ [name]: target.value }); target.value = numberOf(name); } });
       return element("label", [title + " ", numberInputs[name]]);
     }),
     element("button", "reset", { type: "button", title: "undo all edits (z)", onclick: reset }),
@@ -25,8 +25,13 @@ function buildStrip() {
   ], { noValidate: true }); // The numbers of a run need not be multiples of a step.
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    const text = sourceInput.value.trim();
-    if (text) edit({ source: text === first.source ? "" : text, force: "" });
+    const text = sourceInput.value;
+    if (text.trim()) edit({ source: text === first.source ? "" : text, force: "" });
+  });
+  sourceInput.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    form.requestSubmit();
   });
   const table = element("table", [
     element("tr", [element("th", "model", { scope: "row" }), element("td", Object.entries(CHOICES).map(([name, title]) => switchOf(name, title)))]),
@@ -72,11 +77,11 @@ function showStrip() {
 // A row of tokens; the bar below a token is its probability, and the tokens outside of `same` differ between the models. The tokens of a
 // prompt are given.
 function translationRow(title, reading, same) {
-  const forced = reading.run === CHANGED ? idsOf(state.force).length : 0, given = forced ? 0 : reading.given, item = hovered || state;
+  const forced = reading.run === CHANGED ? idsOf(state.force).length : 0, given = forced ? 0 : reading.given;
   const tokens = reading.tokens.target.map((piece, index) => {
     const probability = Math.exp(reading.logProbs[index]), isDifferent = same && !same.has(index);
     const chip = element("button", shown(piece), {
-      type: "button", className: ["token", isDifferent ? "differs" : "", index < forced ? "forced" : index < given ? "given" : "", state.run === reading.run && item.row === index ? "marked" : ""].join(" "),
+      type: "button", className: ["token", isDifferent ? "differs" : "", index < forced ? "forced" : index < given ? "given" : "", state.run === reading.run && targetRow(reading) === index ? "marked" : ""].join(" "),
       title: `token ${index + 1}, probability ${probability.toFixed(3)}${isDifferent ? ", differs" : ""}${index < forced ? ", forced" : index < given ? ", given" : ""}`,
       onclick: () => chooseToken(reading, index),
     });
@@ -86,6 +91,9 @@ function translationRow(title, reading, same) {
   const total = reading.logProbs.slice(reading.given).reduce((sum, value) => sum + value, 0);
   return element("div", [element("b", title), ...tokens, element("span", ` log p ${fixed(total)}, ${Math.round(1000 * reading.seconds)} ms`, { className: "words" })], { className: "row", role: "group", ariaLabel: title });
 }
+
+// The position in the target that is pointed at or chosen; -1 where the rows of the matrix are tokens of the source.
+const targetRow = (reading) => (hovered && state.view === "effects") || attentionOf(reading).rows === "target" ? (hovered || state).row : -1;
 
 // A token of a translation, with its alternatives, in the inspector.
 function chooseToken(reading, index) {
@@ -131,6 +139,7 @@ function inspectLive(panel, row) {
   const form = element("form", [word, element("button", "force", { type: "submit" })]);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
+    document.activeElement.blur(); // The inspector is drawn again.
     // Tokenizers of words put a space before a text. With characters and bytes the word begins with one where the token that it replaces does.
     const isSpace = ["character", "byte"].includes(model.tokenizers[model.tokenizers.length - 1].kind) && /^( |<0x20>)/.test(chosen[1]);
     const ids = word.value.trim() ? await request("encode", { text: (isSpace ? " " : "") + word.value.trim() }) : [];

@@ -16,7 +16,7 @@ const TOUR_TEXTS = {
   head: { title: "One head looks around", source: "Vaswani et al. 2017, equation 1",
     text: "Each row is a token, each column a token that it looks at. Every head has its own idea of what to look at: use the arrow keys to see the others." },
   query: { title: "A query meets a key", source: "Vaswani et al. 2017, equation 1",
-    text: "A head makes a query of one token and a key of another. Their dot product, divided by √d_k, is the score of the pair. The bars show which dimensions made it." },
+    text: `A head makes a query of one token and a key of another. Their dot product${settings.isScaled ? ", divided by √d_k," : ""} is the score of the pair. The bars show which dimensions made it.` },
   softmax: { title: "Scores become weights", source: "Vaswani et al. 2017, equation 1",
     text: "The softmax turns the scores of a row into weights that sum to 1. The output of the head is the sum of the values, times these weights.",
     off: "Without 1/√d_k the weights become sharper: it is off here." },

@@ -9,7 +9,7 @@ const effects = new WeakMap(); // reading -> { changes: a list for each of EFFEC
 
 // The effects of all heads on a live reading; computed when they are first looked at.
 function effectsOf(reading) {
-  if (!reading || !reading.targetIds) return { words: "heads can be switched off for the live text only: choose the live text above" };
+  if (!reading || !reading.targetIds) return { words: "the model has not read the text yet" };
   if (!effects.has(reading)) {
     const says = (found) => { effects.set(reading, found); render(); };
     effects.set(reading, { words: "switching off every part in turn …" });
@@ -46,7 +46,7 @@ const effectsView = {
     });
     [...panel.reading.tokens.target, "all"].forEach((piece, row, pieces) => {
       const isTotal = row === pieces.length - 1, y = top + (row + 0.5) * TOKEN_LINE + (isTotal ? 4 : 0);
-      pen.text(isTotal ? "all tokens" : clipped(shown(piece), LABEL_ROOM), left - 6, y, { color: isMarked("row", row) && !isTotal ? mark : plain, align: "right", bold: isTotal });
+      pen.text(isTotal ? "all tokens" : clipped(shown(piece), LABEL_ROOM), left - 6, y, { color: targetRow(panel.reading) === row && !isTotal ? mark : plain, align: "right", bold: isTotal });
     });
   },
   at(panel, x, y) {
@@ -62,7 +62,7 @@ const effectsView = {
       ...item.row >= 0 ? [element("p", `without it log p(${shown(panel.reading.tokens.target[item.row])}) changes by ${number(found[item.row])}`)] : [],
       element("p", "click to switch it off or on"),
     ] : [element("h2", this.name), element("p", `The change of the log-probability of every token of the ${WORDS.result} when one part is switched off${HEAD_NAMES.length ? " (the output of a head is zero)" : ""}. Orange: the token becomes less probable. Click a column to keep it off.`)];
-    return [...parts, ...item.row >= 0 && !found ? inspectLive(panel, item.row) : []];
+    return [...parts, ...!found && targetRow(panel.reading) >= 0 ? inspectLive(panel, targetRow(panel.reading)) : []];
   },
 };
 
@@ -73,7 +73,7 @@ const products = new Map(); // question -> { words } or what `Attention.pair` re
 // The query and key of the chosen pair of tokens, or words that say what to choose.
 function productsOf(reading) {
   const attention = attentionOf(reading);
-  if (!reading.targetIds) return { words: "queries and keys are computed for the live text only: choose the live text above" };
+  if (!reading.targetIds) return { words: "the model has not read the text yet" };
   if (!state.head || state.row < 0 || state.column < 0) return { words: "choose one head, and a cell of its matrix (m): its query and its key are shown here" };
   const { kind, layer, head, row, column } = state;
   if (row >= reading.tokens[attention.rows].length || column >= reading.tokens[attention.columns].length) return { words: "this text has no such token" };
@@ -124,7 +124,7 @@ const neuronsView = {
     if (!found.terms) return [element("h2", this.name), element("p", found.words)];
     const pieces = panel.reading.tokens[attentionOf(panel.reading).columns].slice(0, found.scores.length), seen = found.scores.filter((score) => score > -1e9);
     const words = settings.attention ? "A score is the sum over the dimensions. Scores of this query:"
-      : "A score is the sum of the products of query and key, divided by √d_k (Vaswani et al. 2017, equation 1). Scores of this query:";
+      : `A score is the sum of the products of query and key${found.factor === 1 ? "" : ", divided by √d_k"} (Vaswani et al. 2017, equation 1). Scores of this query:`;
     return [
       element("h2", this.name), element("p", words),
       ranking(pieces, Float32Array.from(found.scores, (score) => score > -1e9 ? score : 0), Math.max(...seen.map(Math.abs)), (index) => set({ column: index })),
@@ -184,5 +184,5 @@ const statesView = {
 Object.assign(VIEWS, { effects: effectsView, neurons: neuronsView, ...settings.kind === "rnn" ? { states: statesView } : {} });
 KEYS.push(["a q", `${effectsView.name}, ${neuronsView.name}`], ...settings.kind === "rnn" ? [["i", "states of the encoder and the decoder"]] : [], ["y", "difference to the unchanged model"], ["z", "undo all edits"], ["u", "guided tour"]);
 
-live = { settle: settleLive, show: showStrip, inspect: inspectLive, force: forceLive, why: whyInTree, isComputing, keys: { z: reset, u: tour } };
+live = { settle: settleLive, show: showStrip, inspect: inspectLive, force: forceLive, why: whyInTree, isRead, isComputing, keys: { z: reset, u: tour } };
 buildStrip();
