@@ -108,6 +108,8 @@ def explore(values: flags.Values) -> int:
     from transformer_jax.tools.explorer.readers import open_readers
 
     opened = open_readers(chosen, values.average)
+    for each in opened:
+        each.require_texts(texts, with_search=values.search)
     opened += [opened[0].at_checkpoint(RunDirectory(values.workdir), step) for step in checkpoints]
     tables = [_tables(values, each, aligned) for each in opened]
     page = _page(values, opened, tables, list(zip(texts, targets, strict=True)), checkpoints)
@@ -172,9 +174,8 @@ def _page(
         for index, (text, target) in enumerate(texts):
             # All checkpoints read one target, so that their attention can be compared.
             chosen = readings[0][index].translation if is_checkpoint else target
-            reading = each.read(
-                text, chosen, with_gradients=values.gradients and not is_checkpoint, with_importance=is_checkpoint
-            )
+            options = {"with_gradients": values.gradients and not is_checkpoint, "with_importance": is_checkpoint}
+            reading = each.read(text, chosen, index + 1, **options)
             readings.setdefault(number, []).append(reading)
             search = each.search(text, values.alternatives) if values.search and not is_checkpoint else None
             page.add_reading(reading, search, text=index, run=number)

@@ -65,6 +65,18 @@ def test_a_search_stays_within_the_positions_of_the_model(tmp_path):
         reader.search("a " * 79 + "a", 0)
 
 
+def test_texts_that_are_too_long_are_named_before_one_is_read(translation, language_model):
+    limit = translation.trained.config.decoding.max_source_tokens
+    with pytest.raises(DataError, match="^--text 2: .* tokens are more"):
+        translation.require_texts(["a", "a " * (limit + 1)], with_search=True)
+    with pytest.raises(DataError, match="^--target 3: .* tokens are more"):
+        translation.read("a", "a " * (limit + 1), 3)
+    for size, with_search, problem in ((32, False, "32 tokens and EOS exceed"), (27, True, "has 27 tokens")):
+        language_model.require_texts(["x" * (size - 1)], with_search=with_search)
+        with pytest.raises(DataError, match=f"^--text 2: {problem}"):
+            language_model.require_texts(["a", "x" * size], with_search=with_search)
+
+
 def test_a_text_is_read_causally(language_model):
     reading = language_model.read("a dog", with_gradients=False)
     assert reading.translation is None and reading.importance == {}

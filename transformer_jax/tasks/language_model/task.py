@@ -211,12 +211,12 @@ def log_probs_of(model: Module, params: PyTree, tokens: Tokens) -> Float[Array, 
     return token_log_probs(call(model, params, "__call__", tokens, train=False), tokens.ids)
 
 
-def ids_of_text(tokenizer: Tokenizer, text: str, limit: int) -> list[int]:
+def ids_of_text(tokenizer: Tokenizer, text: str, limit: int, name: str = "the text") -> list[int]:
     """The tokens of a text and EOS; raises DataError when they are more than ``limit``, the training context."""
     ids = [*tokenizer.encode(text), EOS_ID]
     if len(ids) > limit:
         raise DataError(
-            f"the text: {len(ids) - 1} tokens and EOS exceed the context of {limit} tokens that the model was trained on"
+            f"{name}: {len(ids) - 1} tokens and EOS exceed the context of {limit} tokens that the model was trained on"
         )
     return ids
 

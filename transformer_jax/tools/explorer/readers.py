@@ -69,18 +69,26 @@ class TranslationReader(_RunReader[TranslationTask]):
         super().__init__(trained, name)
         self._weigh = compiled_weights(trained, partial(jnp.stack, axis=1))
 
-    def read(self, text: str, target: str | None = None, **options: bool) -> Reading:
+    def require_texts(self, texts: Sequence[str], *, with_search: bool) -> None:
+        """Raises DataError, which has its number, for the first text that is too long."""
+        self._require_short(list(map(self.trained.tokenizers.source.encode, texts)), "--text", 1)
+
+    def _require_short(self, rows: Sequence[Sequence[int]], name: str, first: int) -> None:
+        limit, longest = self.trained.config.decoding.max_source_tokens, self.trained.config.model.longest_sequence
+        require_translatable(np.array([len(ids) + 1 for ids in rows]), limit, name, first, longest)
+
+    def read(self, text: str, target: str | None = None, number: int = 1, **options: bool) -> Reading:
         """A teacher-forced pass over a text and its translation, by default the translation of the run.
 
-        ``options``: ``with_gradients`` and ``with_importance``, see ``TextReader``.
+        ``number``: of the text, for errors. ``options``: ``with_gradients`` and ``with_importance``, see ``TextReader``.
         """
-        trained = self.trained
+        trained, name = self.trained, "--target"
         if target is None:
-            target = trained.task.translator.translate(trained.params, [text], name="--text")[0][0].text
+            name = "the translation of --text"
+            target = trained.task.translator.translate(trained.params, [text], name="--text", first=number)[0][0].text
         ids, tokens = tokens_of_pair(trained.tokenizers, text, target)
-        lengths = np.array([max(map(len, ids))])
-        limit, longest = trained.config.decoding.max_source_tokens, trained.config.model.longest_sequence
-        require_translatable(lengths, limit, "--text", longest=longest)
+        for side, name_of_side in zip(ids, ("--text", name), strict=True):
+            self._require_short([side[:-1]], name_of_side, number)
         return self._read(trained.params, text, target, tokens, ids, **options)
 
     @cached_property
@@ -135,8 +143,8 @@ class TranslationReader(_RunReader[TranslationTask]):
 class ParsingReader(TranslationReader):
     """Reads sentences with a parser; the reading has the tree."""
 
-    def read(self, text: str, target: str | None = None, **options: bool) -> Reading:
-        found = super().read(" ".join(text.split()), target, **options)
+    def read(self, text: str, target: str | None = None, number: int = 1, **options: bool) -> Reading:
+        found = super().read(" ".join(text.split()), target, number, **options)
         tree = self.trained.task.outline(found.text, found.translation or "")  # type: ignore[attr-defined]  # ParsingTask
         return replace(found, tree=tree)
 
@@ -154,10 +162,20 @@ class LanguageModelReader(_RunReader[LanguageModelTask]):
     Raises DataError if a text, plus ``decoding.max_new_tokens`` in a search, exceeds the context length in training.
     """
 
-    def read(self, text: str, target: str | None = None, **options: bool) -> Reading:
-        tokenizer = self.trained.task.tokenizer
-        ids = ids_of_text(tokenizer, text, self.trained.config.batching.context_length)
-        tokens = axes_of(tokenizer, ids)
+    def require_texts(self, texts: Sequence[str], *, with_search: bool) -> None:
+        for number, text in enumerate(texts, start=1):
+            self._ids(text, number)
+        if with_search:
+            self._windows(texts)
+
+    def _ids(self, text: str, number: int) -> list[int]:
+        return ids_of_text(
+            self.trained.task.tokenizer, text, self.trained.config.batching.context_length, f"--text {number}"
+        )
+
+    def read(self, text: str, target: str | None = None, number: int = 1, **options: bool) -> Reading:
+        ids = self._ids(text, number)
+        tokens = axes_of(self.trained.task.tokenizer, ids)
         return self._read(self.trained.params, text, None, tokens, [ids], **options)
 
     @cached_property
@@ -184,17 +202,22 @@ class LanguageModelReader(_RunReader[LanguageModelTask]):
 
     def _prompt(self, text: str) -> tuple[np.ndarray, int, int]:
         limit = self.trained.config.decoding.max_new_tokens
-        ids, remark = self.trained.task.generator.windows([text], "--text")
+        return np.asarray(self._windows([text]), np.int32), limit, limit
+
+    def _windows(self, texts: Sequence[str]) -> list[list[int]]:
+        ids, remark = self.trained.task.generator.windows(texts, "--text")
         if remark:
             raise DataError(f"{remark}; shorten the text")
-        return np.asarray(ids, np.int32), limit, limit
+        return ids
 
     def statistics(self, split: str, limit: int) -> list[HeadStatistics]:
         config, tokenizer = self.trained.config, self.trained.task.tokenizer
         documents = open_documents(config.data, config.data_seed).documents(config.data.split_name(split))
         encoded = tokenizer.encode_batch([document.text for document in islice(documents, limit)])
         side = [[*ids, EOS_ID][: config.batching.context_length] for ids in encoded]
-        return head_statistics(self._sums, self.trained.params, [tokenizer], [side], config.model.longest_sequence)
+        found = head_statistics(self._sums, self.trained.params, [tokenizer], [side], config.model.longest_sequence)
+        cut = f"documents, each cut to {config.batching.context_length} tokens,"
+        return [replace(each, source=f"{each.source} {cut}") for each in found]
 
     def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:
         raise ConfigError("--gold: a language model has no source to align with")
