@@ -31,7 +31,7 @@ def draw_attention(
     title: str = "",
     hint: str = "",
 ) -> Path:
-    """Draws attention weights as a PNG and returns its path.
+    """Draws attention weights as PNG, PDF or SVG, as ``path`` ends, and returns the path.
 
     As in figures 3-5 of Vaswani et al. 2017 and figure 3 of Bahdanau et al. 2015. ``weights``: arrays ``[H, Q, M]`` between 0
     and 1, by layer from top to bottom. ``row_pieces``: the ``Q`` querying tokens (target), on the left; ``column_pieces``: the

@@ -35,6 +35,8 @@ SEQUENTIAL = LinearSegmentedColormap.from_list(
 # From orange through white to blue, also for readers who do not tell red from green.
 SIGNED = LinearSegmentedColormap.from_list("signed", ["#b2582b", "#f3cdb4", "#ffffff", "#b5d3e0", "#1b5a8a"])
 DOTS_PER_INCH = 160
+# Of a side of a picture; Agg draws less than 65,536.
+MOST_PIXELS = 30_000
 # Metadata that would differ between equal figures.
 CHANGING = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
 MISSING, MOST_SHOWN = r"Glyph (\d+) .*missing from font", 20
@@ -80,7 +82,8 @@ def write_in_cells(axes: Axes, texts: Sequence[Sequence[str]], points: float) ->
 
 def blank_figure(width: float, height: float) -> Figure:
     """Returns a white figure of ``width`` x ``height`` inches."""
-    return Figure(figsize=(width, height), dpi=DOTS_PER_INCH, facecolor="white")
+    dots = min(DOTS_PER_INCH, MOST_PIXELS / max(width, height))
+    return Figure(figsize=(width, height), dpi=dots, facecolor="white")
 
 
 def add_panel(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
