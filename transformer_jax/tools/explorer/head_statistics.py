@@ -1,8 +1,10 @@
 """Statistics of each head over many sentences: entropy, distance, attended tokens and alignment error rate."""
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -85,9 +87,10 @@ def head_statistics(
 
 
 def punctuation(tokenizer: Tokenizer) -> list[bool]:
-    """Whether the piece of each id has only punctuation, apart from spaces."""
+    """Whether the piece of each id has only punctuation, apart from spaces; ``<0x2E>`` is the byte of a period."""
     pieces = tokenizer.pieces(list(range(tokenizer.vocabulary_size)))
-    letters = [piece.replace(SPACE_SIGN, "").strip() for piece in pieces]
+    ascii_of = partial(re.sub, r"<0x([0-7][0-9A-F])>", lambda found: chr(int(found[1], 16)))
+    letters = [ascii_of(piece).replace(SPACE_SIGN, "").strip() for piece in pieces]
     return [bool(each) and all(unicodedata.category(letter)[0] == "P" for letter in each) for each in letters]
 
 
@@ -125,14 +128,20 @@ def sums_of_heads(model: Module, params: PyTree, marks: list[Array], *inputs: To
     return found
 
 
+def entropies(weights: Float[Array, "*N M"]) -> Float[Array, "*N"]:
+    """Entropy in bits of each row of weights divided by its sum; negative weights count as 0."""
+    positive = jnp.maximum(weights, 0.0)
+    shares = positive / jnp.maximum(positive.sum(axis=-1, keepdims=True), jnp.finfo(jnp.float32).tiny)
+    return -jnp.sum(shares * jnp.log2(jnp.where(shares > 0, shares, 1.0)), axis=-1)
+
+
 def _sums_of_layer(
     weights: Float[Array, "B H Q M"], is_punctuation: Bool[Array, "B M"], is_boundary: Bool[Array, "B M"]
 ) -> dict[str, Array]:
     offset = jnp.arange(weights.shape[3])[None, :] - jnp.arange(weights.shape[2])[:, None]
-    logs = jnp.log2(jnp.where(weights > 0, weights, 1.0))
     shares = {name: jnp.einsum("BHQM,QM->H", weights, jnp.float32(offset == by)) for name, by in OFFSETS.items()}
     return {
-        "entropy": -jnp.einsum("BHQM,BHQM->H", weights, logs),
+        "entropy": entropies(weights).sum(axis=(0, 2)),
         "distance": jnp.einsum("BHQM,QM->H", weights, jnp.abs(offset).astype(jnp.float32)),
         **shares,
         "punctuation": jnp.einsum("BHQM,BM->H", weights, jnp.float32(is_punctuation)),

@@ -18,6 +18,7 @@ from transformer_jax.tools.explorer.readings import AttentionReading, Reading
 from transformer_jax.tools.explorer.searches import Forced, Node, SearchTree
 
 STEPS, SIGNED_STEPS = 255, 127
+ROUNDING = 1e-4
 DEFLATE_LEVEL, WINDOW_BITS, MEMORY_LEVEL = 9, 15, 9
 # The best one depends on how diffuse attention is.
 STRATEGIES = (zlib.Z_DEFAULT_STRATEGY, zlib.Z_FILTERED, zlib.Z_HUFFMAN_ONLY)
@@ -126,9 +127,9 @@ class Page:
         }
         for name, layers in {"weights": reading.weights, "rollout": reading.rollout}.items():
             blocks = [each["block"] for each in before[name]] if before else itertools.repeat(None)
-            # The sum of a row may be a rounding error above 1.
+            # A weight may be a rounding error above 1; more than that is the attention's own.
             described[name] = [
-                self._add(np.minimum(layer, 1.0), self._weight_scale, block)
+                self._add(np.where(layer < 1 + ROUNDING, np.minimum(layer, 1.0), layer), self._weight_scale, block)
                 for layer, block in zip(() if layers is None else layers, blocks, strict=False)
             ]
         return described

@@ -21,6 +21,7 @@ from transformer_jax.models.inspection import (
 )
 from transformer_jax.models.interface import Module
 from transformer_jax.sequence_types import Tokens
+from transformer_jax.tools.explorer.head_statistics import entropies
 
 SHARE_OF_ATTENTION = 0.5
 
@@ -136,8 +137,7 @@ def curve_points(reading: Reading) -> dict[str, dict[str, np.ndarray]]:
     """For every kind of attention, entropy and importance [L, H] of every head on one text, see ``CURVES``."""
     points = {}
     for each in reading.attentions:
-        logs = np.log2(np.where(each.weights > 0, each.weights, 1.0))
-        points[each.kind] = {"entropy": -(each.weights * logs).sum(axis=-1).mean(axis=-1)}
+        points[each.kind] = {"entropy": np.asarray(entropies(each.weights)).mean(axis=-1)}
         if each.kind in reading.importance:
             points[each.kind]["importance"] = reading.importance[each.kind]
     return points
@@ -182,7 +182,7 @@ def _with_residual(weights_LHQM: np.ndarray) -> np.ndarray:
 
 
 def rollout(weights_LHQM: np.ndarray) -> np.ndarray:
-    """Rollout from every layer to the embeddings: [L, H, N, N] to [L, N, N]; rows sum to 1 (Abnar and Zuidema, section 3)."""
+    """Rollout from every layer to the embeddings: [L, H, N, N] to [L, N, N] (Abnar and Zuidema, section 3)."""
     layers = [np.eye(weights_LHQM.shape[-1])]
     for mixing in _with_residual(weights_LHQM):
         layers.append(mixing @ layers[-1])
@@ -192,7 +192,7 @@ def rollout(weights_LHQM: np.ndarray) -> np.ndarray:
 def decoder_rollout(
     own_LHTT: np.ndarray, cross_LHTS: np.ndarray, source_SS: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rollout from every decoder layer to the embeddings of both sides: [L, T, T] and [L, T, S], whose rows sum to 1 together.
+    """Rollout from every decoder layer to the embeddings of both sides: [L, T, T] and [L, T, S].
 
     The paper defines rollout for self-attention only. Here a layer first mixes target states by self-attention, then averages
     the state and the cross-attention to the encoder output. ``source_SS``: rollout of the encoder.
