@@ -108,8 +108,8 @@ def explore(values: flags.Values) -> int:
     from transformer_jax.tools.explorer.readers import open_readers
 
     opened = open_readers(chosen, values.average)
-    for each in opened:
-        each.require_texts(texts, with_search=values.search)
+    for run_reader in opened:
+        run_reader.require_texts(texts, with_search=values.search)
     opened += [opened[0].at_checkpoint(RunDirectory(values.workdir), step) for step in checkpoints]
     tables = [_tables(values, each, aligned) for each in opened]
     page = _page(values, opened, tables, list(zip(texts, targets, strict=True)), checkpoints)

@@ -49,7 +49,7 @@ def test_padding_counts_for_nothing(monkeypatch):
 
 def test_entropies_are_of_shares():
     weights = np.array([[1 / 16] * 8, [0.0] * 8, [2.0, 2.0, -1.0] + [0.0] * 5], np.float32)
-    np.testing.assert_allclose(entropies(weights), [3.0, 0.0, 1.0], atol=1e-6)
+    np.testing.assert_allclose(entropies(jnp.asarray(weights)), [3.0, 0.0, 1.0], atol=1e-6)
 
 
 def test_bytes_of_punctuation():

@@ -77,6 +77,11 @@ def test_texts_that_are_too_long_are_named_before_one_is_read(translation, langu
             language_model.require_texts(["a", "x" * size], with_search=with_search)
 
 
+def test_statistics_of_documents_say_where_they_are_cut(language_model):
+    (found,) = language_model.statistics("validation", 4)
+    assert found.source == "averages over the first 4 documents, each cut to 32 tokens,"
+
+
 def test_a_text_is_read_causally(language_model):
     reading = language_model.read("a dog", with_gradients=False)
     assert reading.translation is None and reading.importance == {}
