@@ -73,7 +73,7 @@ def test_what_cannot_be_is_told(run, tmp_path, capsys):
         ([], "--text: give a text, or --texts=FILE"),
         (["--text= "], "none of them may be empty"),
         (["--text=a", "--target=b", "--target=c"], "--target: 2 for 1 texts"),
-        (["--text=a", f"--text={'a ' * 999}"], "--text 2: "),
+        (["--text=a", f"--text={'a ' * 4999}"], "--text 2: "),
         (["--text=a", f"--output={tmp_path}/page.png"], "end it in .html"),
         (["--text=a", f"--against={tmp_path}"], "not a run directory"),
         (["--text=a", "--live", "--serve"], "--live: the page computes by itself"),
