@@ -868,10 +868,11 @@ function outline(tree, chosen) {
   })];
 }
 
-// Draws the inspector, but not while someone types into it. The button that has the focus keeps it; where it is gone, the inspector has it.
+// Draws the inspector, but not while someone types into it and the reading stays. The button that has the focus keeps it; where it is gone, the inspector has it.
 function inspect() {
   const box = byId("inspector"), focused = box.contains(document.activeElement) ? document.activeElement : null;
-  if (focused && focused.form) return;
+  if (focused && focused.form && inspectedReading === panels[0].reading) return;
+  inspectedReading = panels[0].reading;
   box.replaceChildren(...inspected());
   if (!focused) return;
   const same = [...box.querySelectorAll("button")].find((each) => each.textContent === focused.textContent && each.title === focused.title);
@@ -895,7 +896,7 @@ function inspected() {
 
 // ---------------------------------------------------------------- panels
 
-let panels = [], hovered = null;
+let panels = [], hovered = null, inspectedReading = null;
 
 function makePanel(run, index) {
   const canvas = element("canvas", "", { tabIndex: 0 });

@@ -143,6 +143,9 @@ class TranslationReader(_RunReader[TranslationTask]):
 class ParsingReader(TranslationReader):
     """Reads sentences with a parser; the reading has the tree."""
 
+    def require_texts(self, texts: Sequence[str], *, with_search: bool) -> None:
+        super().require_texts([" ".join(text.split()) for text in texts], with_search=with_search)
+
     def read(self, text: str, target: str | None = None, number: int = 1, **options: bool) -> Reading:
         found = super().read(" ".join(text.split()), target, number, **options)
         tree = self.trained.task.outline(found.text, found.translation or "")  # type: ignore[attr-defined]  # ParsingTask
@@ -216,7 +219,7 @@ class LanguageModelReader(_RunReader[LanguageModelTask]):
         encoded = tokenizer.encode_batch([document.text for document in islice(documents, limit)])
         side = [[*ids, EOS_ID][: config.batching.context_length] for ids in encoded]
         found = head_statistics(self._sums, self.trained.params, [tokenizer], [side], config.model.longest_sequence)
-        cut = f"documents, each cut to {config.batching.context_length} tokens,"
+        cut = f"documents (at most {config.batching.context_length} tokens of each)"
         return [replace(each, source=f"{each.source} {cut}") for each in found]
 
     def error_rates(self, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment], name: str) -> np.ndarray:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.array_types import PyTree
@@ -137,7 +138,7 @@ def curve_points(reading: Reading) -> dict[str, dict[str, np.ndarray]]:
     """For every kind of attention, entropy and importance [L, H] of every head on one text, see ``CURVES``."""
     points = {}
     for each in reading.attentions:
-        points[each.kind] = {"entropy": np.asarray(entropies(jax.numpy.asarray(each.weights))).mean(axis=-1)}
+        points[each.kind] = {"entropy": np.asarray(entropies(jnp.asarray(each.weights))).mean(axis=-1)}
         if each.kind in reading.importance:
             points[each.kind]["importance"] = reading.importance[each.kind]
     return points

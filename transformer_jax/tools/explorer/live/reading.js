@@ -45,6 +45,7 @@ function encodeText({ model, task }, text, edits, record = null, hidden = null) 
 // The best translation or continuation of an encoded text: { ids, given, hypotheses, search }.
 function searchText({ model, target, task }, { text, edits, search, forced, prompt }, encoded) {
   const changed = new Edits(edits), { given, forced: first, limit } = task.begin(text, forced, search.length, prompt), empty = model.start(encoded, changed);
+  if (first.length >= limit && first[limit - 1] !== EOS) throw new Error(`${first.length} forced tokens leave no room for the end: at most ${limit - 1}`);
   const cache = given.length ? model.decode([BOS, ...given.slice(0, -1)], empty, encoded, changed).cache : empty;
   const found = beamSearch((id, before) => model.step(id, before, encoded, changed), cache, {
     ...search, forced: first, limit, begin: given.length ? given[given.length - 1] : BOS, pieceOf: (token) => target.pieces[token],

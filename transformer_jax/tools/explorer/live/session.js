@@ -118,9 +118,11 @@ let asked = "", readSource = "";
 
 // Replaces both readings together, so that what is shown always has a reading. `unchanged`: null to keep it.
 function keepReadings(unchanged, changed) {
-  if (unchanged) keepReading(UNCHANGED, unchanged);
+  if (unchanged) {
+    keepReading(UNCHANGED, unchanged);
+    readSource = unchanged.source;
+  }
   keepReading(CHANGED, changed && { ...changed, edits: editsOn(), temperature: numberOf("temperature") });
-  readSource = liveSource();
   const isHere = state.text === LIVE_TEXT;
   set(!isHere ? {} : changed ? { run: CHANGED, beside: UNCHANGED } : { run: UNCHANGED, beside: -1 });
   if (!performance.getEntriesByName("live").length) performance.mark("live");

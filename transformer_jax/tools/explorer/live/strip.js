@@ -3,7 +3,7 @@
 
 const strip = element("section", [], { id: "live", ariaLabel: "live model" });
 const WORDS = isTranslation ? { source: "source", run: "translate", result: "translation" } : { source: "prompt", run: "continue", result: "text" };
-const sourceInput = element("textarea", "", { name: "source", dir: "auto", rows: 1, maxLength: 20000, title: "Shift+Enter: a new line", ariaLabel: `${WORDS.source} text` });
+const sourceInput = element("textarea", "", { name: "source", dir: "auto", rows: 1, maxLength: 20000, title: isTranslation ? "" : "Shift+Enter: a new line", ariaLabel: `${WORDS.source} text` });
 const liveWords = element("span", "", { className: "words", role: "status" });
 const translations = element("div", [], { className: "translations" });
 const switches = element("details", element("summary", "switches"));
@@ -25,7 +25,7 @@ function buildStrip() {
   ], { noValidate: true }); // The numbers of a run need not be multiples of a step.
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    const text = sourceInput.value;
+    const text = isTranslation ? sourceInput.value.trim().replace(/\s+/g, " ") : sourceInput.value;
     if (text.trim()) edit({ source: text === first.source ? "" : text, force: "" });
   });
   sourceInput.addEventListener("keydown", (event) => {
