@@ -72,7 +72,7 @@ def test_a_text_of_which_nothing_can_be_held_out_is_refused_before_it_is_tokeniz
     config = from_dict({"task": "language_model", "data": data})
     require_readable(config, "train")
     for check in (require_readable, LanguageModelTask.require_split):
-        with pytest.raises(DataError, match="the split 'validation' has no text; give more, or hold out more"):
+        with pytest.raises(DataError, match="the split 'validation' has no text; give more lines, or hold out more"):
             check(config, "validation")
 
 
