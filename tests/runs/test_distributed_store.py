@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,11 +81,11 @@ def forward(environ: dict, start_response: Callable) -> list[bytes]:
         body = b"\n\n".join([description, media, b""]).replace(b"\n", b"\r\n") + content + b"\r\n" + end
     headers = {name[5:].replace("_", "-"): value for name, value in environ.items() if name.startswith("HTTP_")}
     headers.pop("TRANSFER-ENCODING", None)
-    connection = http.client.HTTPConnection(os.environ["STORAGE_TESTBENCH"])
-    connection.request(environ["REQUEST_METHOD"], environ["RAW_URI"], body, {**headers, "CONTENT-TYPE": kind})
-    answer = connection.getresponse()
-    start_response(f"{answer.status} {answer.reason}", answer.getheaders())
-    return [answer.read()]
+    with closing(http.client.HTTPConnection(os.environ["STORAGE_TESTBENCH"])) as connection:
+        connection.request(environ["REQUEST_METHOD"], environ["RAW_URI"], body, {**headers, "CONTENT-TYPE": kind})
+        answer = connection.getresponse()
+        start_response(f"{answer.status} {answer.reason}", answer.getheaders())
+        return [answer.read()]
 
 
 @pytest.fixture(scope="module", params=["s3", "gs"])
