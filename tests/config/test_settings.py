@@ -118,6 +118,7 @@ NOT_BEGUN = [
         LM + "model.mixers=ssru & training.watch=attention_entropy",
         "training.watch: attention_entropy needs layers with att",
     ),
+    ("task=word_vectors & training.watch=attention_entropy", "training.watch: attention_entropy needs layers with att"),
     ("model.kind=rnn & training.watch=largest_logit", "training.watch: largest_logit reads activations of Transf"),
     (
         "model.normalization=deepnorm",

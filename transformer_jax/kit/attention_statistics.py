@@ -17,10 +17,10 @@ class OfAttention(Statistic):
     @staticmethod
     def check_new_run(config: ExperimentConfig) -> None:
         """Raises ConfigError for a model without attention."""
-        has_attention = any(layers for layers, _ in config.model.attention_layers.values())
-        problem = (
-            f"{config.training.watch} needs layers with attention, which model.mixers={config.model.mixers} replaces"
-        )
+        # Models of word vectors have no ``attention_layers``.
+        kinds = getattr(config.model, "attention_layers", {})
+        has_attention = any(layers for layers, _ in kinds.values())
+        problem = f"{config.training.watch} needs layers with attention, which this model does not have"
         require(has_attention, "training.watch", problem)
 
 
