@@ -1,8 +1,8 @@
 """Does a run survive what happens to it? Faults at random, by seed, and after each the same command again.
 
-    python experiments/faults/run.py --hours=8 --seed=0
-    python experiments/faults/run.py --faults=20 --inputs=100                      (a small slice)
-    python experiments/faults/run.py --inputs=0 --kinds "two processes" sweep      (of some kinds)
+    python tests/faults/run.py --hours=8 --seed=0
+    python tests/faults/run.py --faults=20 --inputs=100                      (a small slice)
+    python tests/faults/run.py --inputs=0 --kinds "two processes" sweep      (of some kinds)
 
 Faults: see ``kinds.py``. After each the same command must go on to the same parameters and metrics, bit for bit, or refuse in a
 sentence. Bad inputs: a table, and texts by chance. Prints counts by kind; exit status 1 when one verdict is bad.
