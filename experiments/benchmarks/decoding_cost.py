@@ -6,7 +6,7 @@ A randomly initialized model of 4 + 4 layers of width 128 and 8,000 words, sourc
 25 tokens; then one of these is varied. Such a model ends no sentence itself, so each has exactly 25 tokens. Expected, from
 the size in the middle: time and memory in proportion to the tokens of all beams. Memory counts the largest arrays of the
 search, keys, values and beams, and of one step's logits; parameters and temporaries are not in it. CPU seconds are user +
-system, the median of ``--searches`` after one that compiles. Writes decoding_cost.json, .md and .png.
+system, the median of ``--searches`` after one that compiles. Writes decoding_cost.md and .png.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from step_cost import write_rows
+from step_cost import write_table
 
 from transformer_jax.array_types import Array, PyTree
 from transformer_jax.config import TransformerConfig
@@ -55,7 +55,7 @@ def main() -> None:
             found = measured(model, params, arguments.searches, **(SIZES | {axis: value}))
             rows.append({"axis": axis, "value": value} | found)
             print(rows[-1], flush=True)
-    write_rows(rows, arguments.output, "decoding_cost", table(rows))
+    write_table(arguments.output, "decoding_cost", table(rows))
     draw(rows, arguments.output / "decoding_cost.png")
     print(table(rows))
 

@@ -1,13 +1,12 @@
 """Size and speed of the explorer's page for the paper's base model, by the clock of a headless Chromium.
 
-    python experiments/benchmarks/explorer_page.py --output=results.json
+    python experiments/benchmarks/explorer_page.py
 
 The model is randomly initialized and reads random tokens, so its attention is diffuse; with --sharpness=3 the weights are
 instead the softmax of normal scores of that standard deviation, which compress worst. Needs Chromium (Debian: chromium).
 """
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -93,11 +92,8 @@ def measured(browser: Browser, address: str) -> dict[str, object]:
         for name, key in (("head", "ArrowRight"), ("layer", "ArrowDown")):
             times = [browser.evaluate(PRESS % key) for _ in range(REPEATS)]
             script, frame = zip(*times, strict=True)
-            found[f"{name} in {view}"] = {
-                "script": statistics.median(script),
-                "to the frame": statistics.median(frame),
-                "slowest": max(frame),
-            }
+            numbers = statistics.median(frame), max(frame), statistics.median(script)
+            found[f"{name} in {view}"] = "{:.0f} ({:.0f}), script {:.0f}".format(*numbers)
     return found
 
 
@@ -105,7 +101,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--sharpness", type=float, default=0.0)
-    parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     readings = read_by_base(options.tokens)
     if options.sharpness:
@@ -123,10 +118,9 @@ def main() -> None:
         path = Path(folder) / "page.html"
         path.write_text(html, encoding="utf-8")
         result |= measured(browser, path.as_uri())
-    text = json.dumps(result, indent=2)
-    print(text)
-    if options.output:
-        options.output.write_text(text + "\n", encoding="utf-8")
+    print("| | |\n|---|---:|")
+    for name, value in result.items():
+        print(f"| {name} | {value} |")
 
 
 if __name__ == "__main__":

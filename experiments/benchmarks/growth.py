@@ -6,7 +6,7 @@ A model of 2 + 2 layers of width 256, 8,000 words, 4,096 positions in rows of 64
 the length the positions stay 8,192, and attention is blockwise. Expected, from the size in the middle: time as the operations
 of the matrix products grow (also those that a causal mask leaves out). Expected of memory: a straight line through the
 smallest and the largest size, and with the length no growth at all, for scores are never whole. Each step is compiled and timed
-in a process of its own. Writes growth.json, .md and .png.
+in a process of its own. Writes growth.md and .png.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from step_cost import GIB, base_settings, measured_apart, rows_for, step_cost, write_rows
+from step_cost import GIB, base_settings, measured_apart, rows_for, step_cost, write_table
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SIZES = {"tokens": 4096, "length": 64, "depth": 2, "vocabulary": 8000}
@@ -50,7 +50,7 @@ def main() -> None:
             found = measured_apart(__file__, f"--steps={arguments.steps}", f"--measure={sizes}")
             rows.append({"axis": axis, "value": value} | found)
             print(rows[-1], file=sys.stderr, flush=True)
-    write_rows(rows, arguments.output, "growth", table(rows))
+    write_table(arguments.output, "growth", table(rows))
     draw(rows, arguments.output / "growth.png")
     print(table(rows))
 

@@ -1,6 +1,6 @@
 """Equality and speed of the explorer's live model: captions translated by Python in float32 and by the worker in Node.
 
-    python experiments/benchmarks/live_page.py --run=runs/m30k --texts=multi30k/val.en.gz --output=results.json
+    python experiments/benchmarks/live_page.py --run=runs/m30k --texts=multi30k/val.en.gz
 
 A translation that differs is searched for again in Python with the rounded parameters of the page: if the results are equal,
 rounding is the cause, else a rule of the search differs. Needs Node. Times are CPU time of a whole answer: search,
@@ -8,7 +8,6 @@ teacher-forced pass, attention, norms and rollout.
 """
 
 import argparse
-import json
 import statistics
 import sys
 from dataclasses import replace
@@ -36,14 +35,14 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, required=True)
     parser.add_argument("--checkpoint", default="best")
     parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
     texts = list(islice(read_lines(options.texts), options.count))
     config = config_for_use(options.run, {})
     config = replace(config, model=replace(config.model, compute_dtype="float32"))
     require_live(config)
     beam, penalty = config.decoding.beam_width, config.decoding.length_penalty
-    results: dict = {"run": Path(options.run).name, "texts": len(texts), "times": {}, "different": {}}
+    results: dict = {"run": Path(options.run).name, "texts": len(texts)}
+    different: dict[str, list[tuple]] = {}
     for width in (beam, 1):
         decoding = replace(config.decoding, beam_width=width)
         trained = open_trained(ChosenRun(options.run, replace(config, decoding=decoding), options.checkpoint))
@@ -63,22 +62,19 @@ def main() -> None:
             if list(each.token_ids) != found["targetIds"]
         ]
         rounded = trained.task.translator.translate(stored, [text for text, *_ in differs]) if differs else []
-        results["different"][f"beam {width}"] = [
-            {
-                "text": text,
-                "python": each.text,
-                "page": found["translation"],
-                "scores": [each.score, found["score"]],
-                "the same with the rounded parameters in Python": list(other[0].token_ids) == found["targetIds"],
-            }
+        different[f"beam {width}"] = [
+            (
+                text,
+                f"{each.text}, {each.score:.2f}",
+                f"{found['translation']}, {found['score']:.2f}",
+                list(other[0].token_ids) == found["targetIds"],
+            )
             for (text, each, found), other in zip(differs, rounded, strict=True)
         ]
         lengths = [len(found["tokens"]["source"]) for found in answers]
-        results["times"][f"beam {width}, ms"] = {
-            "median": statistics.median(times),
-            "largest": max(times),
-            "median source tokens": statistics.median(lengths),
-        }
+        results[f"beam {width}, ms"] = f"{statistics.median(times):.0f} ({max(times):.0f})"
+        results["median source tokens"] = statistics.median(lengths)
+        results[f"beam {width}, other translations"] = len(differs)
     reader, worst = TranslationReader(trained), 0.0
     for text, found in zip(texts[:READINGS], answers, strict=False):
         reading = reader.read(text, found["translation"], with_gradients=False)
@@ -99,8 +95,15 @@ def main() -> None:
         "largest difference of a log-probability": worst,
         "all heads switched off in turn, ms": effects["milliseconds"],
     }
-    options.output.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    print(json.dumps(results, indent=1, ensure_ascii=False))
+    print("| | |\n|---|---:|")
+    for name, value in results.items():
+        print(f"| {name} | {value} |")
+    print(
+        "\n| search | source | Python, score | page, score | the page's with rounded parameters |\n|---|---|---|---|---|"
+    )
+    for search, rows in different.items():
+        for row in rows:
+            print(f"| {search} | {' | '.join(map(str, row))} |")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python experiments/benchmarks/long_sequences.py --lengths=512,1024,2048,4096,8192
 
 Compiles the step of a small Transformer for one pair of each length, reads from the compiled program what memory it needs, and
-runs it where that is below ``--run_below`` GiB. Each measurement is a process of its own. Writes long_sequences.json and .md.
+runs it where that is below ``--run_below`` GiB. Each measurement is a process of its own. Writes long_sequences.md.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import json
 import resource
 from pathlib import Path
 
-from step_cost import GIB, measured_apart, step_cost, write_rows
+from step_cost import GIB, measured_apart, step_cost, write_table
 
 RESULTS = Path(__file__).resolve().parent / "results"
 BACKENDS = ("einsum", "blockwise")
@@ -37,7 +37,7 @@ def main() -> None:
             options = [f"--steps={arguments.steps}", f"--run_below={arguments.run_below}"]
             rows.append(measured_apart(__file__, *options, "--measure", length, backend))
             print(line(rows[-1]), flush=True)
-    write_rows(rows, arguments.output, "long_sequences", "\n".join([HEAD, *map(line, rows), ""]))
+    write_table(arguments.output, "long_sequences", "\n".join([HEAD, *map(line, rows), ""]))
 
 
 def measured(length: int, backend: str, arguments: argparse.Namespace) -> dict:

@@ -5,8 +5,8 @@
     python experiments/benchmarks/memory.py --attention --positions=2048
 
 Memory is the compiler's: temporaries (activations, gradients, workspace), and all with the state; seconds are the machine's.
-Each variant is a process of its own. Writes memory_POSITIONS.json and .md. With ``--attention`` the forward pass and gradient
-of causal attention alone, one row of that length: memory_attention_POSITIONS.json and .md.
+Each variant is a process of its own. Writes memory_POSITIONS.md. With ``--attention`` the forward pass and gradient
+of causal attention alone, one row of that length: memory_attention_POSITIONS.md.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import json
 import sys
 from pathlib import Path
 
-from step_cost import GIB, base_settings, measured_apart, rows_for, step_cost, write_rows
+from step_cost import GIB, base_settings, measured_apart, rows_for, step_cost, write_table
 
 RESULTS = Path(__file__).resolve().parent / "results"
 LENGTH = 64
@@ -60,7 +60,7 @@ def main() -> None:
         lines = [f"| {row['attention']} | {row['temporaries'] / 2**20:.1f} | {row['relative']:.2f} |" for row in rows]
         table = "\n".join([head, *lines, ""])
         print(table)
-        write_rows(rows, arguments.output, f"memory_attention_{arguments.positions}", table)
+        write_table(arguments.output, f"memory_attention_{arguments.positions}", table)
         return
     names = [name.strip() for name in arguments.variants.split(";")]
     unknown = [name for name in names if name not in VARIANTS]
@@ -72,7 +72,7 @@ def main() -> None:
         rows.append(measured_apart(__file__, *sizes, f"--measure={name}"))
         print(line(rows[-1]), flush=True)
     table = "\n".join([HEAD, *map(line, rows), ""])
-    write_rows(rows, arguments.output, f"memory_{arguments.positions}", table)
+    write_table(arguments.output, f"memory_{arguments.positions}", table)
 
 
 def measured(name: str, positions: int, steps: int) -> dict:

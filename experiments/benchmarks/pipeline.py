@@ -3,24 +3,23 @@
     python experiments/benchmarks/pipeline.py --pairs=5000000
 
 Writes that many generated pairs to text files (in a temporary folder, 600 MB for 5 million), builds their token store with all
-cores, then reads batches of both kinds. Memory is sampled, over all processes together. Writes pipeline.json and .md.
+cores, then reads batches of both kinds. Memory is sampled, over all processes together. Writes pipeline.md.
 
     python experiments/benchmarks/pipeline.py --plans 1000000 10000000 100000000
 
 plans batches for that many pairs with log-normal lengths as in WMT (2 GB of files for 100 million), each kind in a
 process of its own: CPU seconds and memory from opening the store to its first batch, and to the first batch of the next epoch.
-Writes pipeline_plans.json and .md.
+Writes pipeline_plans.md.
 
     python experiments/benchmarks/pipeline.py --reads=10000000
 
 reads such a store from a simulated object store: bytes and ranges for one process of 1, 8 and 32, with updates of 400,000
-tokens, and its batches a CPU second when all is read. Writes pipeline_reads.json and .md.
+tokens, and its batches a CPU second when all is read. Writes pipeline_reads.md.
 
     python experiments/benchmarks/pipeline.py --tokenize train.en train.de
 
 tokenizes 58,000, 290,000 and 1,160,000 pairs of that text, repeated with a number at the end of each line: CPU
-seconds on 1 and 2 cores and in shards, and of sentencepiece alone on the same lines in memory. Writes pipeline_tokenize.json
-and .md.
+seconds on 1 and 2 cores and in shards, and of sentencepiece alone on the same lines in memory. Writes pipeline_tokenize.md.
 """
 
 import argparse
@@ -65,7 +64,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         result = measured(Path(folder), arguments.pairs, arguments.batches)
     arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "pipeline.json").write_text(json.dumps(result, indent=1) + "\n")
     plans, batches_per_second = result["plan_seconds"], result["batches_per_second"]
     half, whole = result["memory_half"] / MIB, result["memory_all"] / MIB
     table = [
@@ -148,7 +146,6 @@ def write_plans(sizes: list[int], output: Path) -> None:
             )
             for each in results
         ],
-        results,
         output,
     )
 
@@ -229,7 +226,6 @@ def write_reads(pairs: int, output: Path) -> None:
             )
             for each in results
         ],
-        results,
         output,
     )
 
@@ -315,7 +311,7 @@ def write_tokenizing(files: list[Path], sizes: list[int], output: Path) -> None:
         )
         for each in results
     ]
-    write_table("pipeline_tokenize", ("pairs", "way", "CPU s", "pairs a CPU s", "share"), rows, results, output)
+    write_table("pipeline_tokenize", ("pairs", "way", "CPU s", "pairs a CPU s", "share"), rows, output)
 
 
 def cost_of_tokenizing(folder: Path, way: str) -> float:
@@ -347,12 +343,11 @@ def cost_of_tokenizing(folder: Path, way: str) -> float:
     return sum(os.times()[:4]) - started
 
 
-def write_table(name: str, header: tuple, rows: list[tuple], results: list[dict], output: Path) -> None:
-    """Writes results as JSON and as a table, and prints the table."""
+def write_table(name: str, header: tuple, rows: list[tuple], output: Path) -> None:
+    """Writes and prints a table."""
     lines = [header, ["---:"] * len(header), *rows]
     table = "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
     output.mkdir(parents=True, exist_ok=True)
-    (output / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
     (output / f"{name}.md").write_text(f"{table}\n")
     print(table)
 

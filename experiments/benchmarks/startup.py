@@ -7,7 +7,6 @@ compiled programs) is fresh and empty for the first run and what the first left 
 """
 
 import argparse
-import json
 import os
 import signal
 import subprocess
@@ -24,18 +23,12 @@ def main() -> None:
     """Starts the training twice and prints both times."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", required=True, help="recipe, as for train")
-    parser.add_argument("--output", type=Path, default=Path(__file__).resolve().parent / "results")
     arguments, overrides = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as folder:
         measured = {
             name: measure_start(arguments.config, overrides, Path(folder) / "cache", Path(folder) / name)
             for name in ("cold cache", "warm cache")
         }
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    result = {"config": arguments.config, "load_before": os.getloadavg()[0], "seconds_from_command": measured}
-    (arguments.output / f"startup_{Path(arguments.config.split(':')[0]).stem}.json").write_text(
-        json.dumps(result, indent=1) + "\n"
-    )
     print("| seconds from the command to | cold cache | warm cache |\n|---|---:|---:|")
     for event in measured["cold cache"]:
         print(f"| {event} | {measured['cold cache'][event]:.1f} | {measured['warm cache'][event]:.1f} |")

@@ -130,8 +130,7 @@ def measured_apart(script: str, *arguments: str) -> dict:
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
-def write_rows(rows: Sequence[dict], folder: Path, stem: str, table: str) -> None:
-    """The measurements as JSON, and the table for a reader."""
+def write_table(folder: Path, stem: str, table: str) -> None:
+    """Writes the table ``stem.md`` to a folder that need not exist."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{stem}.json").write_text(json.dumps(list(rows), indent=1) + "\n")
     (folder / f"{stem}.md").write_text(table)

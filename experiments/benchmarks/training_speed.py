@@ -4,7 +4,7 @@
 
     python experiments/benchmarks/training_speed.py --data=generated --device=gpu --model=big --tokens_per_update=25000
 
-``--data`` is a folder with train.en and train.de, plain or gzipped, or ``generated``. Writes training_speed_MODEL.json and
+``--data`` is a folder with train.en and train.de, plain or gzipped, or ``generated``. Writes
 training_speed_MODEL.md to ``--output``. See README.md beside this file.
 """
 
@@ -96,7 +96,6 @@ def main() -> None:
     if arguments.device == "gpu":
         stem += f"_gpu_{arguments.batching}"
     table = markdown(result)
-    (arguments.output / f"{stem}.json").write_text(json.dumps(result, indent=1) + "\n")
     (arguments.output / f"{stem}.md").write_text(table)
     print(table)
 

@@ -4,14 +4,14 @@
 
 The step of the paper's base model is compiled for 1, 2, 4 and 8 pretended CPU devices, 1,024 positions more with each, split by
 rows (data), parameters (fsdp) and heads, widths and vocabulary (tensor). Bytes are read from the compiled program. No time
-is measured: pretended devices share the cores. Writes weak_scaling.json and .md.
+is measured: pretended devices share the cores. Writes weak_scaling.md.
 """
 
 import argparse
 import json
 from pathlib import Path
 
-from step_cost import base_settings, measured_apart, rows_for, write_rows
+from step_cost import base_settings, measured_apart, rows_for, write_table
 
 RESULTS = Path(__file__).resolve().parent / "results"
 DEVICES = (1, 2, 4, 8)
@@ -38,7 +38,7 @@ def main() -> None:
         for devices in DEVICES:
             rows.append(measured_apart(__file__, "--measure", axis, str(devices)))
             print(line(rows[-1]), flush=True)
-    write_rows(rows, arguments.output, "weak_scaling", "\n".join([HEAD, *map(line, rows), ""]))
+    write_table(arguments.output, "weak_scaling", "\n".join([HEAD, *map(line, rows), ""]))
 
 
 def measured(axis: str, devices: int) -> dict:

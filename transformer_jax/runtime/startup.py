@@ -26,7 +26,7 @@ def keep_freed_memory() -> bool:
     """Makes glibc keep freed memory, and returns whether it does; call it before any thread starts.
 
     JAX on a CPU allocates the buffers of a step as one large block. glibc would return it to the system after every step and
-    fetch it again, page by page: 10 to 16 % of the time of a run (``experiments/benchmarks/allocator.py``).
+    fetch it again, page by page: 10 to 16 % of the time of a run (experiments/benchmarks).
     Does nothing outside Linux, with another C library, where there is an accelerator that JAX may use, or with
     ``TRANSFORMER_JAX_MALLOC=default``. Processes that this one starts decide for themselves.
     """
