@@ -3,7 +3,7 @@
     python experiments/attention_ancestors/run.py --data=multi30k --runs=runs/ancestors --minutes=12
 
 Trains each model with the same tokenizer and the same batches for as many updates as fit into the budget, evaluates the best
-checkpoint on the test split, and writes results.json, table.md and pictures to ``--output``. What is finished in ``--runs`` is
+checkpoint on the test split, and writes table.md and pictures to ``--output``. What is finished in ``--runs`` is
 not done again: the same command resumes after an interruption, and with more ``--models`` adds them.
 """
 
@@ -75,7 +75,6 @@ def main() -> None:
     budgets = {name: budget_of(name, arguments) for name in names}
     results = {name: finished_model(name, budgets[name], arguments) for name in names}
     arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     write_table(results, arguments.minutes, arguments.output / "table.md")
     draw_lines(
         {name: result["bleu_by_length"] for name, result in results.items()}, arguments.output / "bleu_by_length.png"

@@ -4,7 +4,7 @@
 
 Trains the recipes of configs/seq2seq.py on ``copy``, and with other attentions in their place, translates the test split and
 sentences of exactly 30 letters, and measures how many are copied exactly and how far from the diagonal the model looks. Writes
-results.json, table.md and diagonal.png to ``--output`` after each model. What is trained in ``--runs`` is not trained again.
+table.md and diagonal.png to ``--output`` after each model. What is trained in ``--runs`` is not trained again.
 """
 
 import argparse
@@ -51,15 +51,13 @@ def main() -> None:
     if unknown := [name for name in names if name not in MODELS]:
         parser.error(f"--models: {unknown[0]!r} is none of {', '.join(MODELS)}")
     arguments.output.mkdir(parents=True, exist_ok=True)
-    file = arguments.output / "results.json"
-    results = json.loads(file.read_text()) if file.is_file() else {}
+    results = {}
     for name in names:
         run, (recipe, settings) = arguments.runs / name, MODELS[name]
         overrides = [f"--config.model.{key}={value}" for key, value in settings.items()]
         command = ["train", f"--config={RECIPE}:{recipe}_copy", f"--workdir={run}", *overrides]
         subprocess.run([sys.executable, "-m", "transformer_jax", *command], check=True, stdout=sys.stderr)
         results[name] = measured(run, arguments.output / "diagonal.png" if name == DRAWN else None)
-        file.write_text(json.dumps(results, indent=1) + "\n")
         (arguments.output / "table.md").write_text(table(results))
     print(table(results))
 

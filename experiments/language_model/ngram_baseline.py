@@ -5,14 +5,13 @@
 Scores the held-out documents of one file with n-gram models of orders 1 to 5, modified Kneser-Ney (Chen and Goodman 1998), by
 KenLM (Heafield et al. 2013), and with ``xz -9e``. Which bytes are held out, and which tokens there are, is decided by the
 code that language models are trained with: with ``--workdir`` of a run its own data settings and its own tokenizer, otherwise
-those of ``--held_out`` and a tokenizer that is trained here. Writes results.json and table.md to ``--output``.
+those of ``--held_out`` and a tokenizer that is trained here. Writes table.md to ``--output``.
 
 KenLM's estimator is a program of its own: build ``lmplz`` from https://github.com/kpu/kenlm (needs Boost), and install the
 Python module ``kenlm`` from the same place. See README.md.
 """
 
 import argparse
-import json
 import lzma
 import math
 import subprocess
@@ -61,7 +60,6 @@ def main() -> None:
             print(f"{name}: {bits[name] / results['validation bytes']:.4f} bits per byte", flush=True)
     results["vocabulary size"] = tokenizer.vocabulary_size
     results["bits per byte"] = {name: value / results["validation bytes"] for name, value in bits.items()}
-    (arguments.output / "results.json").write_text(json.dumps(results, indent=2) + "\n")
     (arguments.output / "table.md").write_text(table(results))
     print(table(results))
 

@@ -1,7 +1,6 @@
 """How far is the training step from the roofline of devices that are not here? Counts of compiled programs, without noise.
 
-    python experiments/roofline/roofline.py --output=experiments/roofline/results/after.json \
-        --before=experiments/roofline/results/before.json
+    python experiments/roofline/roofline.py
 
 Compiles the paper's base and big for one H100 and one A100, and base for sixteen TPU v5e chips (25,000 tokens in all, and on
 each), with buckets of 256 positions and with packed rows of 512; each in a process of its own, some minutes. Prints traffic,
@@ -46,23 +45,18 @@ def main() -> None:
     """Starts a process for each case and prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="words that the names of cases have")
-    parser.add_argument("--output", type=Path, help="JSON to write, or to complete where cases are there already")
-    parser.add_argument("--before", type=Path, help="JSON of an earlier commit to compare with")
     parser.add_argument("--measure", choices=CASES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
         print(json.dumps(measured(*CASES[arguments.measure])))
         return
-    found = json.loads(arguments.output.read_text()) if arguments.output and arguments.output.exists() else {}
+    found = {}
     for name in CASES:
-        if name not in found and all(word in name.split() for word in arguments.only.split()):
+        if all(word in name.split() for word in arguments.only.split()):
             command = [sys.executable, __file__, f"--measure={name}"]
             found[name] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
             print(line(name, found[name]), file=sys.stderr, flush=True)
-            if arguments.output:
-                arguments.output.write_text(json.dumps(found, indent=1) + "\n")
-    before = json.loads(arguments.before.read_text()) if arguments.before else {}
-    print(table(found, before))
+    print(table(found))
 
 
 def measured(recipe: str, place: str, batch: str, tokens: int) -> dict:
@@ -79,7 +73,6 @@ def measured(recipe: str, place: str, batch: str, tokens: int) -> dict:
     assert topology.chip
     limits = roofline(program, topology.chip)
     return {
-        "positions": program.rows * program.width // len(topology.devices),
         "traffic": program.traffic,
         "kinds": program.traffic_kinds,
         "least": least_traffic(
@@ -88,11 +81,7 @@ def measured(recipe: str, place: str, batch: str, tokens: int) -> dict:
         "products": program.flops,
         "compute_seconds": limits.compute,
         "memory_seconds": limits.memory,
-        "interconnect_seconds": limits.interconnect,
         "mfu_bound": model_flops_utilization(program, topology.chip),
-        "memory": program.total,
-        "packages": {name: version for name in PACKAGES if (version := installed(name))},
-        "commit": git_commit(),
     }
 
 
@@ -103,23 +92,20 @@ def dimensions(config: "ExperimentConfig", positions: int, parameters: int) -> D
     return Dimensions(positions, *layers, model.d_model, model.d_ff, config.tokenizer.vocabulary_size, parameters)
 
 
-def table(found: dict[str, dict], before: dict[str, dict]) -> str:
-    """All cases, and then the traffic of each by kind."""
-    lines = [HEAD]
-    for name, each in found.items():
-        lines += [line(f"{name}, before", before[name])] if name in before else []
-        lines.append(line(name, each))
+def table(found: dict[str, dict]) -> str:
+    """All cases, then the traffic of each by kind, then the versions."""
+    lines = [HEAD, *(line(name, each) for name, each in found.items())]
     kinds = list(dict.fromkeys(kind for each in found.values() for kind in (*each["least"], *each["kinds"])))
     lines += [
         "",
-        f"| GiB: least, {'before, ' if before else ''}now | {' | '.join(kinds)} |",
+        f"| GiB: least, now | {' | '.join(kinds)} |",
         "|---|" + "---:|" * len(kinds),
     ]
     for name, each in found.items():
-        counts = [each["least"], *([before[name]["kinds"]] if name in before else []), each["kinds"]]
-        cells = [", ".join(f"{count.get(kind, 0) / GIB:.2f}" for count in counts) for kind in kinds]
+        cells = [", ".join(f"{each[of].get(kind, 0) / GIB:.2f}" for of in ("least", "kinds")) for kind in kinds]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    versions = ", ".join(f"{name} {version}" for name in PACKAGES if (version := installed(name)))
+    return "\n".join([*lines, "", f"Commit {git_commit()}; {versions}."])
 
 
 def line(name: str, row: dict) -> str:

@@ -1,4 +1,4 @@
-"""CPU seconds and BLEU of whole commands that translate a file: a table, JSON and a picture.
+"""CPU seconds and BLEU of whole commands that translate a file: a table and a picture.
 
     python experiments/students/frontier.py --input=test_2016.en --references=test_2016.de \
         "teacher, beam 5=transformer_jax translate --workdir=runs/teacher" \
@@ -9,7 +9,7 @@ begins with ``ctranslate2`` runs ``experiments/benchmarks/ctranslate2_command.py
 commands run in turn, ``--rounds`` times after ``--warm_up`` that are not counted. CPU seconds are user + system of the
 process, the median of the rounds, for 1,000 lines; start-up is included. BLEU and its difference from the first command
 have 95 % intervals by paired bootstrap resampling. The table counts the parameters of each run; a CTranslate2 folder must be an
-export of the run of the first command. ``--draw`` only draws the picture of a saved result again.
+export of the run of the first command.
 """
 
 import argparse
@@ -33,22 +33,18 @@ CTRANSLATE2 = HERE.parent / "benchmarks" / "ctranslate2_command.py"
 def main() -> None:
     """Measures, prints and draws."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("commands", nargs="*", metavar="NAME=COMMAND")
-    parser.add_argument("--input", type=Path)
-    parser.add_argument("--references", type=Path)
+    parser.add_argument("commands", nargs="+", metavar="NAME=COMMAND")
+    parser.add_argument("--input", type=Path, required=True)
+    parser.add_argument("--references", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--warm_up", type=int, default=1, help="rounds that are not counted: the first compiles")
-    parser.add_argument("--output", type=Path, default=HERE / "results" / "frontier.json")
-    parser.add_argument("--draw", action="store_true")
+    parser.add_argument("--output", type=Path, default=HERE / "results" / "frontier.png")
     arguments = parser.parse_args()
-    if not arguments.draw:
-        commands = dict(each.split("=", 1) for each in arguments.commands)
-        result = measure(commands, arguments.input, arguments.references, arguments.rounds, arguments.warm_up)
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-        print(table(result))
-    result = json.loads(arguments.output.read_text(encoding="utf-8"))
-    draw(result, arguments.output.with_suffix(".png"))
+    commands = dict(each.split("=", 1) for each in arguments.commands)
+    result = measure(commands, arguments.input, arguments.references, arguments.rounds, arguments.warm_up)
+    print(table(result))
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    draw(result, arguments.output)
 
 
 def measure(commands: dict[str, str], source: Path, references: Path, rounds: int, warm_up: int = 1) -> dict:

@@ -6,7 +6,7 @@
 Each run is a process of its own. Speed: of each side and model ``--repeats`` runs of one epoch, ours and the other's in turn,
 timed without reading the text, imports and compiling; the median. Quality: a run of ``--epochs`` each. ``--models=glove`` needs
 ``--glove_sources``; see glove_program.py.
-Writes results.json and table.md.
+Writes table.md.
 """
 
 import argparse
@@ -195,7 +195,7 @@ def run(arguments: argparse.Namespace, side: str, name: str, epochs: int, test_s
 
 
 def compare(arguments: argparse.Namespace) -> dict:
-    """All runs, ours and the other's in turn; results are written as they come."""
+    """All runs, ours and the other's in turn; the table is written as they come."""
     results: dict = {}
     for name in arguments.models.split(","):
         speeds: dict = {"ours": [], OTHER_SIDES.get(name, "gensim"): []}
@@ -208,7 +208,7 @@ def compare(arguments: argparse.Namespace) -> dict:
             if arguments.test_sets:
                 whole = run(arguments, side, name, arguments.epochs, arguments.test_sets)
                 results[f"{name} {side}"][f"{arguments.epochs} epochs"] = whole
-            (Path(arguments.output) / "results.json").write_text(json.dumps(results, indent=2))
+            (Path(arguments.output) / "table.md").write_text(table(results))
     return results
 
 
@@ -244,9 +244,7 @@ def main() -> None:
     if arguments.one:
         one(arguments)
         return
-    written = table(compare(arguments))
-    (Path(arguments.output) / "table.md").write_text(written)
-    print(written)
+    print(table(compare(arguments)))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,11 @@
     python experiments/word_vectors/trade_offs.py --vary=words --data=enwiki.txt.xz --output=runs/trade_offs \
         --test_sets=word_similarity/questions-words.txt,word_similarity/word-sim
 
-``--vary=words`` in a block, of always as many an update, writes block_size.json and .png; ``--vary=negatives`` shared by a row
-shared_negatives.json and .png.
+``--vary=words`` in a block, of always as many an update, draws block_size.png; ``--vary=negatives`` shared by a row
+shared_negatives.png. Prints the rows.
 """
 
 import argparse
-import json
 from pathlib import Path
 
 from compare import ours
@@ -70,7 +69,6 @@ def main() -> None:
     for size in sizes:
         results.append({"size": size} | run(settings_of(size), arguments.data, arguments.test_sets.split(",")))
         print(results[-1], flush=True)
-        (folder / f"{name}.json").write_text(json.dumps(results, indent=2))
     draw(results, label, folder / f"{name}.png")
 
 
