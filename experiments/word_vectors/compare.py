@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-MODELS = ("skip_gram", "cbow", "skip_gram_hs", "cbow_hs")
+MODELS = ("skip_gram", "cbow")
 OTHER_SIDES = {"glove": "program"}
 """What ours is compared with, if it is not gensim."""
 RECIPE = "configs/word_vectors.py"
@@ -101,15 +101,14 @@ def gensim(name: str, data: str, epochs: int, folder: Path, seed: int) -> dict:
     from transformer_jax.tools.word_vectors.vectors import WordVectors
 
     text, config = written_text(name, data, folder), settings(name, data, 10)
-    model, is_tree = config.model, config.model.output == "hierarchical_softmax"
+    model = config.model
     trained = Word2Vec(
         vector_size=model.d_model,
         window=model.window,
         min_count=config.tokenizer.min_count,
         sample=config.data.subsample,
         sg=int(model.kind == "skip_gram"),
-        hs=int(is_tree),
-        negative=0 if is_tree else model.negatives,
+        negative=model.negatives,
         alpha=config.optimizer.learning_rate,
         workers=WORKERS,
         epochs=epochs,

@@ -1,4 +1,4 @@
-"""The blocked losses of word2vec against loops over pairs; counts, subsampling, negatives and the Huffman tree by hand."""
+"""The blocked losses of word2vec against loops over pairs; counts, subsampling and negatives by hand."""
 
 from types import SimpleNamespace
 
@@ -11,21 +11,15 @@ from tools.word_vectors.word_vectors_settings import loss_of_tables
 from transformer_jax.array_types import EOS_ID, PAD_ID
 from transformer_jax.config import DataError
 from transformer_jax.tools.word_vectors.task import text_blocks
-from transformer_jax.tools.word_vectors.task.hierarchical_softmax import RowPaths, TreeBlock, huffman_tree
-from transformer_jax.tools.word_vectors.task.objective import OBJECTIVES
 from transformer_jax.tools.word_vectors.task.settings import Word2vecConfig
 from transformer_jax.tools.word_vectors.task.text_blocks import counts_of_words, keep_probabilities, negative_table
-from transformer_jax.tools.word_vectors.task.word2vec import TextBlock, pair_mask
+from transformer_jax.tools.word_vectors.task.word2vec import CbowNegative, SkipGramNegative, TextBlock, pair_mask
 
 D, WINDOW, NEGATIVES, SHARED = 5, 2, 3, 4
 # Two rows of five centers, with two words more on each side; a document ends in the first, the second is padded.
 WORDS = np.array([[4, 5, 6, EOS_ID, 7, 8, 4, 9, 5], [6, 9, 4, 4, 7, PAD_ID, PAD_ID, PAD_ID, PAD_ID]], np.int32)
 REACH = np.array([[1, 2, 2, 1, 2], [2, 1, 2, 1, 1]], np.int32)
 DRAWN = np.array([[4, 9, 9, 6], [5, 7, 4, 8]], np.int32)
-CENTERS = WORDS[:, WINDOW:-WINDOW]
-TREE = huffman_tree(np.array([0, 0, 0, 0, 9, 5, 3, 2, 1, 1]))
-# Rows of words with long paths have short pieces: two words each of the five in a row.
-PATHS = RowPaths(TREE, np.array([0, 0, 0, 0, 0, 0, 1, 1, 1, 1]), CENTERS.shape[1], top=1, piece=2)
 
 
 def pairs_by_hand():
@@ -44,7 +38,7 @@ def log_sigmoid(x):
     return -jnp.logaddexp(0.0, -x)
 
 
-def naive(kind, output, table, outputs):
+def naive(kind, table, outputs):
     """The loss of all pairs, one after another. Sums of CBOW's windows stand for means whose gradient is not divided."""
     total, pairs = 0.0, list(pairs_by_hand())
     examples = [(row, center, [context]) for row, center, context in pairs]
@@ -55,27 +49,24 @@ def naive(kind, output, table, outputs):
         word = WORDS[row, WINDOW + center]
         vectors = table[WORDS[row, np.array(contexts)]]
         mean = jax.lax.stop_gradient(vectors.mean(0) - vectors.sum(0)) + vectors.sum(0)
-        if output == "hierarchical_softmax":
-            path = [(n, t) for n, t in zip(TREE.nodes[word], TREE.turns[word], strict=True) if t]
-            total -= sum(log_sigmoid(float(turn) * (outputs[node] @ mean)) for node, turn in path)
-            continue
         asks, asked = (mean, word) if kind == "cbow" else (table[word], WORDS[row, contexts[0]])
         total -= log_sigmoid(outputs[asked] @ asks)
         total -= NEGATIVES / SHARED * sum(log_sigmoid(-outputs[other] @ asks) for other in DRAWN[row])
     return total
 
 
-@pytest.mark.parametrize(("kind", "output"), OBJECTIVES)
-def test_loss_and_gradient_of_a_block_are_those_of_its_pairs_one_by_one(kind, output):
-    objective = OBJECTIVES[kind, output](Word2vecConfig(kind, output, D, WINDOW, NEGATIVES, SHARED))
-    is_tree = output == "hierarchical_softmax"
-    block = TreeBlock(WORDS, REACH, *PATHS.of(CENTERS)) if is_tree else TextBlock(WORDS, REACH, DRAWN)
+@pytest.mark.parametrize(("kind", "objective"), [("skip_gram", SkipGramNegative), ("cbow", CbowNegative)])
+def test_loss_and_gradient_of_a_block_are_those_of_its_pairs_one_by_one(kind, objective):
+    config = Word2vecConfig(kind, d_model=D, window=WINDOW, negatives=NEGATIVES, shared_negatives=SHARED)
+    block = TextBlock(WORDS, REACH, DRAWN)
     tables = [jax.random.normal(jax.random.key(seed), (10, D)) for seed in (1, 2)]
 
     def blocked(table, outputs):
-        return loss_of_tables(objective, block, {"embedding": {"table": table}, "projection": {"table": outputs}})
+        return loss_of_tables(
+            objective(config), block, {"embedding": {"table": table}, "projection": {"table": outputs}}
+        )
 
-    expected, gradients = jax.value_and_grad(lambda *both: naive(kind, output, *both), (0, 1))(*tables)
+    expected, gradients = jax.value_and_grad(lambda *both: naive(kind, *both), (0, 1))(*tables)
     found, blocked_gradients = jax.jit(jax.value_and_grad(blocked, (0, 1)))(*tables)
     assert found == pytest.approx(float(expected), rel=1e-5)
     for left, right in zip(blocked_gradients, gradients, strict=True):
@@ -85,17 +76,6 @@ def test_loss_and_gradient_of_a_block_are_those_of_its_pairs_one_by_one(kind, ou
 def test_a_window_ends_where_its_document_ends():
     mask = np.asarray(pair_mask(jnp.asarray(WORDS), jnp.asarray(REACH)))
     assert {tuple(map(int, pair)) for pair in np.argwhere(mask)} == set(pairs_by_hand())
-
-
-def test_the_tree_of_five_words_is_the_one_drawn_by_hand():
-    """Weights 15, 7, 6, 6, 5: the example of many textbooks; paths of 1, 3, 3, 3 and 3 turns."""
-    counts = np.array([0, 0, 0, 0, 15, 7, 6, 6, 5])
-    tree = huffman_tree(counts)
-    assert np.count_nonzero(tree.turns, axis=1).tolist() == [0, 0, 0, 0, 1, 3, 3, 3, 3]
-    # The root is node 0; 15 is its left child, 5 + 6 and 6 + 7 are below the right one.
-    assert tree.nodes[4, 0] == 0 and tree.turns[4].tolist() == [1, 0, 0]
-    assert all(path.tolist()[:2] == [0, 1] for path in tree.nodes[5:])
-    assert len({tuple(turns) for turns in tree.turns[4:].tolist()}) == 5
 
 
 def test_frequent_words_are_left_out_by_the_formula_of_word2vec():

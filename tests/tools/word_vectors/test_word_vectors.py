@@ -17,7 +17,7 @@ SKIP_GRAM = {"kind": "skip_gram", "d_model": 8, "window": 2}
 GLOVE = {"kind": "glove", "d_model": 8, "window": 4}
 BLOCKS = {
     "skip_gram": {"model": SKIP_GRAM},
-    "cbow_hs": {"model": SKIP_GRAM | {"kind": "cbow", "output": "hierarchical_softmax"}},
+    "cbow": {"model": SKIP_GRAM | {"kind": "cbow"}},
     "glove": {"data": {"subsample": 0.0}, "model": GLOVE | {"x_max": 10.0}}
     | {"optimizer": {"name": "adagrad", "schedule": "constant", "learning_rate": 0.5}},
 }
@@ -47,7 +47,7 @@ def trained(task, updates):
 
 @pytest.mark.parametrize(
     ("name", "axes"),
-    [("skip_gram", {"data": 1, "tensor": 8}), ("cbow_hs", {"data": 2, "fsdp": 2, "tensor": 2}), ("glove", {"data": 8})],
+    [("skip_gram", {"data": 1, "tensor": 8}), ("cbow", {"data": 2, "fsdp": 2, "tensor": 2}), ("glove", {"data": 8})],
 )
 def test_tables_shared_by_devices_become_those_of_one(cache, name, axes):
     alone, shared = (
@@ -85,6 +85,10 @@ def test_devices_exchange_the_rows_that_a_block_reads_and_no_table(cache):
         ),
         ({"data": {"subsample": 0.001}, "model": GLOVE}, "data.subsample: 0.001: GloVe counts all words"),
         ({"model": {"kind": "skip_gram", "compute_dtype": "bfloat16"}}, "not one of float32"),
+        (
+            {"model": {"kind": "cbow", "output": "hierarchical_softmax"}},
+            "model.output: 'hierarchical_softmax' is not one of negative_sampling",
+        ),
         ({"tokenizer": {"kind": "byte"}}, "makes no words"),
         ({"optimizer": {"name": "adam"}}, "optimizer.name: 'adam' cannot update single rows"),
         ({"optimizer": {"clip_norm": 1.0}}, "optimizer.clip_norm: 1.0 is not supported for word vectors"),

@@ -1,6 +1,6 @@
 """The objective of word vectors: parameters, the rows that a block reads, their loss, the learned table."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 import jax
 import numpy as np
@@ -10,23 +10,14 @@ from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
 from transformer_jax.data.tokenizers import Tokenizer
 from transformer_jax.tools.word_vectors.task.glove import Glove, init_glove
-from transformer_jax.tools.word_vectors.task.hierarchical_softmax import CbowTree, SkipGramTree
 from transformer_jax.tools.word_vectors.task.row_updates import ROW_RULES, Lookups, RowLoss, row_update_rule
-from transformer_jax.tools.word_vectors.task.settings import Word2vecConfig
 from transformer_jax.tools.word_vectors.task.word2vec import CbowNegative, SkipGramNegative, init_tables
 from transformer_jax.tools.word_vectors.vectors import WordVectors
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.step import UpdateRule
 
-Word2vec = SkipGramNegative | CbowNegative | SkipGramTree | CbowTree
-
-OBJECTIVES: dict[tuple[str, str], Callable[[Word2vecConfig], Word2vec]] = {
-    ("skip_gram", "negative_sampling"): SkipGramNegative,
-    ("cbow", "negative_sampling"): CbowNegative,
-    ("skip_gram", "hierarchical_softmax"): SkipGramTree,
-    ("cbow", "hierarchical_softmax"): CbowTree,
-}
-"""By ``model.kind`` and ``model.output``."""
+OBJECTIVES = {"skip_gram": SkipGramNegative, "cbow": CbowNegative, "glove": Glove}
+"""By ``model.kind``."""
 
 ROW_MULTIPLE = 64
 """The number of rows of a table is rounded up to a multiple of this, so that it can be sharded."""
@@ -58,9 +49,8 @@ class WordVectorObjective:
                 raise ConfigError(f"{name}: {value} is not supported for word vectors; leave it out")
         self._config, self._mesh = config, mesh
         self._rows = -(-vocabulary // ROW_MULTIPLE) * ROW_MULTIPLE
-        is_glove = config.model.kind == "glove"
-        self._init = init_glove if is_glove else init_tables
-        blocks = Glove(config.model) if is_glove else OBJECTIVES[config.model.kind, config.model.output](config.model)
+        self._init = init_glove if config.model.kind == "glove" else init_tables
+        blocks = OBJECTIVES[config.model.kind](config.model)
         self.lookups: Lookups = blocks.lookups
         """The rows that a block reads."""
         self._loss: RowLoss = blocks.loss

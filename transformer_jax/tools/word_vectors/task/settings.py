@@ -65,18 +65,16 @@ class BlockConfig:
 
 @dataclass(frozen=True)
 class Word2vecConfig:
-    """Skip-gram or CBOW (Mikolov et al. 2013a) with negative sampling (2013b) or hierarchical softmax."""
+    """Skip-gram or CBOW (Mikolov et al. 2013a) with negative sampling (2013b)."""
 
     kind: Literal["skip_gram", "cbow"] = setting("skip_gram", KIND)
-    output: Literal["negative_sampling", "hierarchical_softmax"] = setting("negative_sampling", "Loss.")
+    output: Literal["negative_sampling"] = setting("negative_sampling", "Loss.")
     d_model: int = setting(100, DIMENSION)
     window: int = setting(
         5, "Maximum context words on each side; the number for each word is sampled from 1 to window."
     )
-    negatives: int = setting(5, "negative_sampling: negative samples of each pair of words.")
-    shared_negatives: int = setting(
-        32, "negative_sampling: negative samples that all pairs of a row share, weighted accordingly."
-    )
+    negatives: int = setting(5, "Negative samples of each pair of words.")
+    shared_negatives: int = setting(32, "Negative samples that all pairs of a row share, weighted accordingly.")
     compute_dtype: Literal["float32"] = setting("float32", PRECISION)
 
     has_attention_backend: ClassVar[bool] = False
@@ -124,8 +122,7 @@ def check_word_vectors(
         return
     fewest = -(-batching.row_length * model.negatives // MAX_SHARED_STEPS)
     problem = f"{model.shared_negatives} are too few for rows of {batching.row_length} words; use {fewest} or more"
-    has_enough = model.output != "negative_sampling" or model.shared_negatives >= fewest
-    require(has_enough, "model.shared_negatives", problem)
+    require(model.shared_negatives >= fewest, "model.shared_negatives", problem)
     words, least = batching.tokens_per_update, SPANS_IN_UPDATE * (model.window + 1)
     problem = f"an update has {words:,} words and needs {least:,} with window={model.window}; give more blocks, or longer rows"
     require(words >= least, "batching", problem)

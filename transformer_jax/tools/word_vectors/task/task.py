@@ -12,7 +12,6 @@ from jax.sharding import Mesh
 
 from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, PyTree
 from transformer_jax.config import (
-    ConfigError,
     DataError,
     ExperimentConfig,
     Hyperparameters,
@@ -134,10 +133,7 @@ class WordVectorTask(TextTask):
 
     @staticmethod
     def batch_shape(config: ExperimentConfig, rows: int, length: int) -> PyTree:
-        """The shape of a batch of ``rows`` rows of ``length`` words.
-
-        Raises ConfigError for hierarchical softmax, whose shape depends on the text.
-        """
+        """The shape of a batch of ``rows`` rows of ``length`` words."""
         model = config.model
 
         def of(width: int, dtype: type = np.int32) -> Any:
@@ -145,10 +141,6 @@ class WordVectorTask(TextTask):
 
         if model.kind == "glove":
             return PairBlock(of(length), of(length), of(length, np.float32))
-        if model.output == "hierarchical_softmax":
-            raise ConfigError(
-                "model.output: preflight cannot know the batches of hierarchical_softmax without the text"
-            )
         return TextBlock(of(length + 2 * model.window), of(length), of(model.shared_negatives))
 
     @staticmethod
@@ -214,7 +206,7 @@ class WordVectorTask(TextTask):
         return evaluate_vectors(vectors, self._test_sets).headline()
 
     def _blocks(self, split: str) -> TextBlocks | PairBlocks:
-        """The blocks of a split, cached since the Huffman tree of a large vocabulary takes seconds."""
+        """The blocks of a split, cached since the table of negatives of a large vocabulary takes seconds."""
         if split in self._blocks_of_splits:
             return self._blocks_of_splits[split]
         store, data, batching, model = self._store(split), self.config.data, self.config.batching, self.config.model

@@ -9,7 +9,6 @@ from transformer_jax.array_types import EOS_ID, NUM_SPECIAL_IDS, PAD_ID
 from transformer_jax.config import DataError
 from transformer_jax.data.orders import epoch_order
 from transformer_jax.data.token_store import DocumentStore
-from transformer_jax.tools.word_vectors.task.hierarchical_softmax import TOP_NODES, RowPaths, TreeBlock, huffman_tree
 from transformer_jax.tools.word_vectors.task.settings import SPANS_IN_UPDATE, BlockConfig, Word2vecConfig
 from transformer_jax.tools.word_vectors.task.word2vec import TextBlock
 
@@ -120,11 +119,7 @@ class TextBlocks:
         self._num_spans = -(-self._num_ids // self._span)
         self._kept_share = float(keep @ counts / counts.sum())
         self._spans_per_update = self._fitting_spans(keep)
-        self._negatives: AliasTable | None = None
-        if model.output == "hierarchical_softmax":
-            self._paths = RowPaths(huffman_tree(counts), keep * counts, self._row_length, TOP_NODES)
-        else:
-            self._negatives = negative_table(counts)
+        self._negatives = negative_table(counts)
 
     @property
     def updates_per_epoch(self) -> int:
@@ -136,7 +131,7 @@ class TextBlocks:
         remark = f"{self._kept_share:.1%} of the words that have vectors stay after subsampling"
         return counts, f"batches: {self.updates_per_epoch:,} an epoch; {remark}"
 
-    def block(self, update: int) -> TextBlock | TreeBlock:
+    def block(self, update: int) -> TextBlock:
         """The blocks of an update, counted from 0, row after row."""
         stream = self._stream(update)
         length, window, rows = self._row_length, self._model.window, self._rows
@@ -146,8 +141,6 @@ class TextBlocks:
         words = np.ascontiguousarray(words)
         random = _uint32(random_bits(self._seed, update, WINDOWS), rows * length)
         reach = (((random * np.uint64(window)) >> np.uint64(32)).astype(np.int32) + 1).reshape(rows, length)
-        if self._negatives is None:
-            return TreeBlock(words, reach, *self._paths.of(words[:, window:-window]))
         shared = self._model.shared_negatives
         bits = random_bits(self._seed, update, NEGATIVES)(rows * shared)
         return TextBlock(words, reach, self._negatives.sample(bits).reshape(rows, shared))

@@ -12,7 +12,7 @@ from transformer_jax.tools.word_vectors.task.settings import Word2vecConfig
 from transformer_jax.training.losses import LossSums
 
 WORDS, OUTPUTS = ("embedding", "table"), ("projection", "table")
-"""Paths of the input vectors (words), and of the output vectors (words, or inner nodes of a Huffman tree)."""
+"""Paths of the input vectors (words), and of the output vectors."""
 
 
 class TextBlock(NamedTuple):
@@ -130,15 +130,6 @@ def pair_mask(words: Int[AnyArray, "R J"], reach: Int[AnyArray, "R T"]) -> Bool[
     is_near = (distance > 0)[None] & (distance[None] <= reach[:, :, None])
     is_same = document[:, center, None] == document[:, None, :]
     return is_near & is_same & is_word[:, center, None] & is_word[:, None, :]
-
-
-def window_limits(is_pair: Bool[AnyArray, "R T J"]) -> tuple[Int[Array, "R T"], Int[Array, "R T"]]:
-    """Positions, among the J words, of the first and the last word of the window of each center."""
-    length, size = is_pair.shape[1:]
-    center = jnp.arange(length) + (size - length) // 2
-    is_before = jnp.arange(size)[None, None] < center[None, :, None]
-    before = jnp.sum(is_pair & is_before, axis=2)
-    return center[None] - before, center[None] + jnp.sum(is_pair & ~is_before, axis=2)
 
 
 def window_means(
