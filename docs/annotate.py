@@ -1,4 +1,4 @@
-"""Makes the annotated papers from their texts and from the library's own code.
+"""Makes the annotated papers, and a page on counting words, from their texts and from the library's own code.
 
     python docs/annotate.py
 

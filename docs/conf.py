@@ -31,7 +31,7 @@ CONTENTS = {
     "Begin": "getting_started first_model data python tour course lesson glossary",
     "Train": "training settings choosing_a_size run_directory sweeps",
     "Use": "evaluation explorer low_bleu troubleshooting",
-    "More models": "language_models word_vectors parsing",
+    "More models": "language_models word_vectors annotated_counting_words parsing",
     "Large scale": "accelerators clusters preflight roofline",
     "Extend": "extending kit duel api",
     "Other toolkits": "migration interop",

@@ -3,6 +3,7 @@ their examples print what they say."""
 
 import contextlib
 import importlib
+import importlib.util
 import io
 import json
 import re
@@ -105,8 +106,13 @@ def test_pages_and_notebooks_are_as_new_as_the_code(script):
     assert stale == [], "python docs/annotate.py and python docs/kit_page.py write them again"
 
 
-@pytest.mark.parametrize("name", ("annotated_transformer.md", "annotated_attention.md", "course.md"))
-def test_examples_print_what_the_page_says(script, name):
+needs_sklearn = pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="pip install scikit-learn")
+ANNOTATED = ("annotated_transformer.md", "annotated_attention.md", "course.md")
+
+
+@pytest.mark.parametrize("name", (*ANNOTATED, pytest.param("annotated_counting_words.md", marks=needs_sklearn)))
+def test_examples_print_what_the_page_says(script, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     examples = script("annotate").examples((ROOT / "docs" / name).read_text(encoding="utf-8"))
     assert examples
@@ -115,6 +121,8 @@ def test_examples_print_what_the_page_says(script, name):
         with contextlib.redirect_stdout(printed):
             exec(example.code, names)
         assert printed.getvalue() == example.printed
+    # Each picture that an example writes is one that the page shows.
+    assert {file.name for file in tmp_path.iterdir()} <= {file.name for file in (ROOT / "docs" / "figures").iterdir()}
 
 
 @pytest.mark.slow

@@ -33,7 +33,6 @@ COMMANDS = {
     "explore": Listed("explore.explore", "write a page to explore the attention and the search of a model"),
     "figure": Listed("figure.figure", "draw a picture of the theory, with the numbers that check it"),
     "align": Listed("align.align", "align the words of given translations"),
-    "vectorize": Listed("vectorize.vectorize", "count the words of documents: one-hot, n-grams, TF-IDF"),
     "vectors": Listed("vectors.vectors", "evaluate, search, convert and draw word vectors"),
     "report": Listed("report.report", "compare runs: scores, settings that differ, learning curves"),
     "compare": Listed("report.compare", "test whether one run translates better than another"),

@@ -2,10 +2,7 @@ import json
 import re
 
 import numpy as np
-import pytest
 
-from transformer_jax.config import DataError
-from transformer_jax.tools.pictures.panels import draw_heat_map
 from transformer_jax.tools.pictures.word_map import draw_analogy, draw_word_map, word_map_page
 
 WORDS = ["$x$", "</script><b>", "Käse", 'a"b']
@@ -14,13 +11,11 @@ POINTS = np.array([[0, 0], [1, 2], [3, 1], [3, 1]], float)
 
 def test_pictures_are_written_the_same_bytes_for_the_same_words(tmp_path):
     def draw(folder):
-        matrix = np.array([[0, 2], [0.5, 12]])
-        yield draw_heat_map(matrix, folder / "heat.png", rows=["$a$", "b"], columns=["c", "$"], title="counts $1$")
         yield draw_word_map(WORDS, POINTS, folder / "map.png", title="four")
         yield draw_analogy(WORDS, POINTS, np.array([2.0, 2.0]), folder / "analogy.png")
 
     first, second = list(draw(tmp_path / "a")), list(draw(tmp_path / "b"))
-    assert [path.read_bytes()[:4] for path in first] == [b"\x89PNG"] * 3
+    assert [path.read_bytes()[:4] for path in first] == [b"\x89PNG"] * 2
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
@@ -32,12 +27,6 @@ def test_names_are_left_out_only_where_they_would_cover_one_before(figures, tmp_
     spread, crowded = ([text.get_text() for text in figure.axes[0].texts] for figure in figures)
     assert (spread, crowded[:3]) == (words, words[:3])
     assert 3 < len(crowded) <= 6  # of those in one place there is room for one on each side
-
-
-@pytest.mark.parametrize(("shape", "shown"), [((1, 121), "1 x 121"), ((0, 3), "0 x 3")])
-def test_a_heat_map_that_nobody_could_read_is_refused(shape, shown, tmp_path):
-    with pytest.raises(DataError, match=f"the matrix is {shown}; a picture shows 1 to 120"):
-        draw_heat_map(np.ones(shape), tmp_path / "h.png", rows=["a"] * shape[0], columns=["b"] * shape[1])
 
 
 def test_the_page_holds_every_word_as_data_and_nothing_from_elsewhere():

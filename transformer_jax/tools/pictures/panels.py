@@ -1,4 +1,4 @@
-"""Pictures of line and matrix panels side by side, and heat maps."""
+"""Pictures of line and matrix panels side by side."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,19 +9,15 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from transformer_jax.config.errors import DataError
 from transformer_jax.tools.pictures import canvas
-from transformer_jax.tools.pictures.canvas import HAIRLINE, INK, LINE_COLORS, LINE_STYLES, SEQUENTIAL, SIGNED, font
+from transformer_jax.tools.pictures.canvas import INK, LINE_COLORS, LINE_STYLES, SEQUENTIAL, SIGNED, font
 
 COLUMNS = 3
 WIDTH, HEIGHT = 3.9, 2.7
 TOP, RIGHT, BOTTOM, LEFT = 0.45, 0.3, 0.6, 0.75
 LETTER_INCHES = 0.075
 LEGEND_POINTS, LEGEND_LINE, LEGEND_HANDLE, LEGEND_LETTER = 7.5, 0.17, 0.5, 0.062
-MOST_CELLS = 120
-"""Maximum number of rows or columns of a heat map: with more, names are illegible."""
-CELL_INCHES, CELL_LETTER_INCHES = 0.32, 0.078
-LABEL_POINTS, NUMBER_POINTS = 8.5, 7.0
+NUMBER_POINTS = 7.0
 
 
 @dataclass(frozen=True)
@@ -155,41 +151,3 @@ def draw_panels(panels: Sequence[Panel], path: str | Path, *, title: str = "", c
     if title:
         canvas.add_title(figure, title)
     return canvas.write_png(figure, path)
-
-
-def draw_heat_map(
-    matrix: np.ndarray, path: str | Path, *, rows: Sequence[str], columns: Sequence[str], title: str = ""
-) -> Path:
-    """Draws a matrix [R, C] of values of at least 0 as a PNG, writes values above 0 into their cells, and returns the path.
-
-    Raises DataError for more than ``MOST_CELLS`` rows or columns.
-    """
-    require_drawable(matrix.shape, "heat map")
-    # 2, 0.5, 0.33: short enough for a cell.
-    texts = [[f"{value:.2f}".rstrip("0").rstrip(".") if value else "" for value in row] for row in matrix]
-    longest = max((len(text) for row in texts for text in row), default=1)
-    cell = max(CELL_INCHES, longest * NUMBER_POINTS * 0.65 / 72 + 0.1)
-    left = 0.25 + CELL_LETTER_INCHES * max(map(len, rows))
-    bottom = 0.25 + CELL_LETTER_INCHES * max(map(len, columns))
-    top = 0.15 + 0.35 * bool(title)
-    width, height = cell * len(columns), CELL_INCHES * len(rows)
-    # The title may be wider than the matrix.
-    figure = canvas.blank_figure(max(left + width + 0.2, 0.4 + 0.11 * len(title)), top + height + bottom)
-    axes = canvas.add_panel(figure, left, top, width, height)
-    highest = float(matrix.max()) or 1.0
-    axes.imshow(matrix, cmap=SEQUENTIAL, vmin=0, vmax=highest, aspect="auto")
-    canvas.name_cells(axes, rows, columns, LABEL_POINTS)
-    axes.tick_params(length=0, pad=3)
-    for spine in axes.spines.values():
-        spine.set_color(HAIRLINE)
-    canvas.write_in_cells(axes, texts, NUMBER_POINTS)
-    if title:
-        canvas.add_title(figure, title)
-    return canvas.write_png(figure, path)
-
-
-def require_drawable(shape: tuple[int, ...], name: str) -> None:
-    """Raises DataError, which starts with ``name``, unless a matrix has 1 to ``MOST_CELLS`` rows and columns."""
-    if not all(0 < length <= MOST_CELLS for length in shape):
-        listed = " x ".join(f"{length:,}" for length in shape)
-        raise DataError(f"{name}: the matrix is {listed}; a picture shows 1 to {MOST_CELLS} rows and columns")
