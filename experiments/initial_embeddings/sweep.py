@@ -3,13 +3,13 @@
     transformer-jax sweep --sweep=experiments/initial_embeddings/sweep.py --workdir=runs/initial_embeddings \\
         --config.data.directory=multi30k
 
-``multi30k`` also holds ``train_500`` and ``train_2000``, the first lines of ``train``, and ``vectors.npz`` lies in the working
+``multi30k`` also holds ``train_500`` and ``train_2000``, the first lines of ``train``, and ``vectors.bin`` lies in the working
 directory; README.md has the commands that make them.
 """
 
 from transformer_jax.tools.sweeps.definition import Sweep
 
-VECTORS = "vectors.npz"
+VECTORS = "vectors.bin"
 # Pairs: the split, pieces of the vocabulary, updates, and the dropout that suits so little text.
 SIZES = {500: ("train_500", 1000, 300, 0.3), 2000: ("train_2000", 2000, 500, 0.2), 29000: ("train", 6000, 1000, 0.1)}
 SMALL = {"model.num_encoder_layers": 2, "model.num_decoder_layers": 2}

@@ -98,8 +98,6 @@ def gensim(name: str, data: str, epochs: int, folder: Path, seed: int) -> dict:
     """The same of gensim with as many workers as cores, on the same words of the same split."""
     from gensim.models import Word2Vec
 
-    from transformer_jax.tools.word_vectors.vectors import WordVectors
-
     text, config = written_text(name, data, folder), settings(name, data, 10)
     model = config.model
     trained = Word2Vec(
@@ -119,16 +117,14 @@ def gensim(name: str, data: str, epochs: int, folder: Path, seed: int) -> dict:
     started, cpu_started = time.perf_counter(), time.process_time()
     trained.train(corpus_file=str(text), total_examples=trained.corpus_count, total_words=words, epochs=epochs)
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu_started
-    return measured(words * epochs, seconds, cpu) | {
-        "vectors": WordVectors(trained.wv.index_to_key, trained.wv.vectors)
-    }
+    return measured(words * epochs, seconds, cpu) | {"vectors": trained.wv}
 
 
 def program(name: str, data: str, epochs: int, folder: Path, sources: str) -> dict:
     """The same of the program of GloVe's authors, on the same words."""
     import glove_program
 
-    from transformer_jax.tools.word_vectors.formats import read_vectors
+    from transformer_jax.tools.word_vectors.keyed_vectors import read_vectors
 
     text, config = written_text(name, data, folder), settings(name, data, 10)
     words = len(text.read_bytes().split())

@@ -5,6 +5,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from libraries import library
 from run_settings import tiny_settings
 from run_steps import initial_state, task_and_update
 
@@ -15,24 +16,28 @@ from transformer_jax.runs.initial_embeddings import find_initial_embeddings, row
 from transformer_jax.runs.initial_state import InitialState
 from transformer_jax.runs.resumption import require_same_run
 from transformer_jax.runs.run_directory import write_json
-from transformer_jax.tools.word_vectors.formats import write_vectors
-from transformer_jax.tools.word_vectors.vectors import WordVectors
+from transformer_jax.tools.word_vectors.keyed_vectors import keyed_vectors, write_vectors
 from transformer_jax.training.parameters import named_leaves
+
+library("gensim", "vectors")
 
 
 def table(*words, dimension=16):
-    return WordVectors(words, np.random.default_rng(0).normal(0, 7, (len(words), dimension)).astype(np.float32))
+    return keyed_vectors(words, np.random.default_rng(0).normal(0, 7, (len(words), dimension)).astype(np.float32))
 
 
 def test_pieces_that_begin_a_word_find_it_and_those_within_do_not():
-    words = table("the", "ing", ",", "Berlin", "berlin")
+    def rows(*words):
+        return {word: row for row, word in enumerate(words)}
+
+    words = rows("the", "ing", ",", "Berlin", "berlin")
     pieces = ["▁the", "▁The", "ing", "▁ing", ",", "▁Berlin", "▁BERLIN", "▁", "▁x"]
     assert row_of_each_piece(pieces, words) == [0, 0, None, 1, 2, 3, 4, None, None]
     assert row_of_each_piece([" the", ",", " The", " x"], words) == [0, 2, 0, None]
     assert row_of_each_piece(["the", "ing"], words) == [0, 1]
-    assert row_of_each_piece(["▁the", "ing", "the"], table("▁the", "ing")) == [0, 1, None]
+    assert row_of_each_piece(["▁the", "ing", "the"], rows("▁the", "ing")) == [0, 1, None]
     # One entry with a mark, as in vectors of web text, does not make a table of pieces.
-    assert row_of_each_piece(["▁dog", "▁in", "in", "ing"], table("dog", "in", "ing", "▁▂▃")) == [0, 1, None, None]
+    assert row_of_each_piece(["▁dog", "▁in", "in", "ing"], rows("dog", "in", "ing", "▁▂▃")) == [0, 1, None, None]
 
 
 @pytest.mark.parametrize(("mesh", "devices"), [({}, 1), ({"data": 2, "fsdp": 2, "tensor": 2}, 8)])
@@ -53,15 +58,15 @@ def test_rows_found_replace_those_drawn_at_their_scale(cache, tmp_path, mesh, de
     assert changed == {"source_embedding/table", "target_embedding/table"}
     for name in changed:
         now, before = np.asarray(named_leaves(state.params)[name]), drawn[name]
-        scale = np.sqrt((before[ids] ** 2).mean() / (vectors.matrix[:3] ** 2).mean())
-        np.testing.assert_allclose(now[ids], vectors.matrix[:3] * scale, rtol=1e-5)
+        scale = np.sqrt((before[ids] ** 2).mean() / (vectors.vectors[:3] ** 2).mean())
+        np.testing.assert_allclose(now[ids], vectors.vectors[:3] * scale, rtol=1e-5)
         others = np.delete(np.arange(len(now)), ids)
         np.testing.assert_array_equal(now[others], before[others])
         assert f"{name}: 3 of {len(pieces) - 4} pieces found, {len(pieces) - 7} missing" in note
 
 
 def test_each_side_has_the_pieces_of_its_own_tokenizer(tmp_path):
-    file = str(write_vectors(tmp_path / "v.npz", table("dog", "Hund", "ein")))
+    file = str(write_vectors(tmp_path / "v.bin", table("dog", "Hund", "ein")))
     tokenizers = TokenizerPair(WordTokenizer([" a", " dog"]), WordTokenizer([" ein", " Hund", " x"]))
     shapes = {name: {"table": np.zeros((9, 16))} for name in ("source_embedding", "target_embedding", "projection")}
     # As of an output layer with a bias.
@@ -92,7 +97,7 @@ def test_vectors_that_do_not_fit_are_refused(cache, tmp_path):
         (table("wug", "dax"), "has none of the pieces of this model; it has 'wug', 'dax'"),
     ]
     for vectors, message in cases:
-        file = str(write_vectors(tmp_path / "v.npz", vectors))
+        file = str(write_vectors(tmp_path / "v.bin", vectors))
         config = from_dict(tiny_settings(cache) | {"init": {"embeddings": file}})
         with pytest.raises(ConfigError, match=f"init.embeddings: .*{message}"):
             initial_state(config, tmp_path / "run")

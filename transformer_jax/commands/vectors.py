@@ -10,25 +10,25 @@ from transformer_jax.evaluation.text_table import text_table
 from transformer_jax.runtime.atomic_files import require_local, write_whole
 
 if TYPE_CHECKING:
-    from transformer_jax.tools.word_vectors.neighbors import Neighbor
-    from transformer_jax.tools.word_vectors.vectors import WordVectors
+    from transformer_jax.tools.word_vectors.keyed_vectors import KeyedVectors
 
 SOURCE_FLAGS = ("vectors", "format", "workdir", "checkpoint", "limit")
 
 
-def _load(values: flags.Values) -> "WordVectors":
+def _load(values: flags.Values) -> "KeyedVectors":
     """The first --limit vectors of --vectors or --workdir."""
+    from transformer_jax.tools.word_vectors.keyed_vectors import keyed_vectors, read_vectors
+
     if values.workdir:
         if values.format:
             raise ConfigError("--format: is for --vectors; a run knows its own")
         from transformer_jax.tools.word_vectors.task.task import vectors_of_run
 
-        return vectors_of_run(values.workdir, values.checkpoint).first(values.limit)
+        vectors, limit = vectors_of_run(values.workdir, values.checkpoint), values.limit
+        return keyed_vectors(vectors.index_to_key[:limit], vectors.vectors[:limit]) if limit else vectors
     if values["checkpoint"].present:
         raise ConfigError("--checkpoint: is for --workdir; a file has one table")
-    from transformer_jax.tools.word_vectors.formats import read_vectors
-
-    return read_vectors(values.vectors, values.format).first(values.limit)
+    return read_vectors(values.vectors, values.format, values.limit)
 
 
 def _evaluate(values: flags.Values, _: list[str]) -> None:
@@ -38,57 +38,67 @@ def _evaluate(values: flags.Values, _: list[str]) -> None:
         raise ConfigError("--test_sets: is required; give files of analogies or judged pairs, or folders of them")
     from transformer_jax.tools.word_vectors.evaluation import evaluate_vectors, read_test_sets
 
-    report = evaluate_vectors(_load(values), read_test_sets(names))
+    test_sets = read_test_sets(names)
+    report = evaluate_vectors(_load(values), test_sets)
     print(report.table())
     if values.json:
         write_whole(Path(values.json).expanduser(), json.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n")
         print(f"\n{values.json}")
+    if uncovered := report.without_coverage():
+        raise DataError(f"{', '.join(uncovered)}: no question or pair whose words all have vectors; coverage is 0")
 
 
 def _neighbors(values: flags.Values, words: list[str]) -> None:
-    from transformer_jax.tools.word_vectors.neighbors import nearest_words
+    from transformer_jax.tools.word_vectors.keyed_vectors import find, require_word
 
     vectors = _load(values)
-    unknown = vectors.lookup(words)[1]
+    unknown = [word for word in words if find(vectors, word) is None]
     known = [word for word in words if word not in unknown]
     if not known:
-        vectors.row(unknown[0])
+        require_word(vectors, unknown[0])
     for number, word in enumerate(known):
         print(("\n" if number else "") + word)
-        print(_listed(nearest_words(vectors, word, values.count)))
+        print(_listed(vectors.most_similar(require_word(vectors, word), topn=values.count)))
     if unknown:
         print(f"\n{len(unknown)} of {len(words)} words have no vector: {', '.join(unknown)}")
 
 
 def _analogy(values: flags.Values, words: list[str]) -> None:
-    from transformer_jax.tools.word_vectors.neighbors import analogy
+    vectors = _load(values)
+    best = _best(vectors, words, values.count)
+    print("{} - {} + {}".format(*words))
+    print(_listed(best))
 
-    plus, minus, also = words
-    print(f"{plus} - {minus} + {also}")
-    print(_listed(analogy(_load(values), minus, plus, also, values.count)))
+
+def _best(vectors: "KeyedVectors", words: list[str], count: int) -> list[tuple[str, float]]:
+    """The answers to A - B + C; raises DataError for a word without a vector."""
+    from transformer_jax.tools.word_vectors.keyed_vectors import require_word
+
+    plus, minus, also = (require_word(vectors, word) for word in words)
+    return vectors.most_similar(positive=[plus, also], negative=[minus], topn=count)
 
 
 def _convert(values: flags.Values, _: list[str]) -> None:
-    from transformer_jax.tools.word_vectors.formats import require_format, write_vectors
+    from transformer_jax.tools.word_vectors.keyed_vectors import require_format, write_vectors
 
     require_format(values.output, values.output_format)
     vectors = _load(values)
     file = write_vectors(values.output, vectors, values.output_format)
-    print(f"{len(vectors):,} words, {vectors.dimension} dimensions")
+    print(f"{len(vectors):,} words, {vectors.vector_size} dimensions")
     print(file)
 
 
 def _map(values: flags.Values, _: list[str]) -> None:
     from transformer_jax.tools.pictures.word_map import draw_word_map, word_map_page
-    from transformer_jax.tools.word_vectors.neighbors import neighbors_of_rows
+    from transformer_jax.tools.word_vectors.keyed_vectors import find
     from transformer_jax.tools.word_vectors.projection import project
 
     vectors = _load(values)
-    found, unknown = vectors.lookup(values.words)
-    rows = list(dict.fromkeys(found)) if values.words else list(range(min(values.top, len(vectors))))
-    shown = [vectors.words[row] for row in rows]
-    points = project(vectors.matrix[rows], values.method, values.seed)
-    near = [[found.word for found in each] for each in neighbors_of_rows(vectors, rows, 6)]
+    unknown = [word for word in values.words if find(vectors, word) is None]
+    asked = dict.fromkeys(found for word in values.words if (found := find(vectors, word)) is not None)
+    shown = list(asked) if values.words else vectors.index_to_key[: values.top]
+    points = project(vectors.vectors[[vectors.key_to_index[word] for word in shown]], values.method, values.seed)
+    near = [[other for other, _ in vectors.most_similar(word, topn=6)] for word in shown]
     stem = str(values.output).removesuffix(".png").removesuffix(".html")
     title = f"{len(shown):,} words, {'t-SNE' if values.method == 'tsne' else 'principal components'}"
     picture = draw_word_map(shown, points, f"{stem}.png", title=title)
@@ -101,21 +111,21 @@ def _map(values: flags.Values, _: list[str]) -> None:
 
 def _picture(values: flags.Values, words: list[str]) -> None:
     from transformer_jax.tools.pictures.word_map import draw_analogy
-    from transformer_jax.tools.word_vectors.neighbors import analogy
+    from transformer_jax.tools.word_vectors.keyed_vectors import require_word
     from transformer_jax.tools.word_vectors.projection import analogy_plane
 
     vectors = _load(values)
     plus, minus, also, *answer = words
-    best = [found.word for found in analogy(vectors, minus, plus, also, 1)]
+    best = [word for word, _ in _best(vectors, [plus, minus, also], 1)]
     if not best:
         raise DataError(f"{plus} - {minus} + {also}: no other word has a vector; a picture takes four words")
     shown = [minus, plus, also, *(answer or best)]
-    points, target = analogy_plane(vectors.matrix[[vectors.row(word) for word in shown]])
+    points, target = analogy_plane(vectors[[require_word(vectors, word) for word in shown]])
     print(f"{plus} - {minus} + {also}: {best[0]}")
     print(draw_analogy(shown, points, target, values.output))
 
 
-def _listed(found: "list[Neighbor]") -> str:
+def _listed(found: list[tuple[str, float]]) -> str:
     if not found:
         return "  no other word has a vector"
     return text_table([("  " + word, f"{cosine:.4f}") for word, cosine in found], "lr")
@@ -134,7 +144,7 @@ ACTIONS = {
 @flags.command(
     flags.arguments("ACTION WORD ...", f"{', '.join(ACTIONS)}, and the words it takes"),
     flags.string("vectors", None, "file of word vectors"),
-    flags.string("format", "", "of --vectors: word2vec, word2vec_binary, glove or numpy"),
+    flags.string("format", "", "of --vectors: word2vec, word2vec_binary or glove"),
     flags.string("workdir", None, "instead of --vectors: folder of a run of word vectors"),
     flags.string("checkpoint", "best", f"of --workdir: {CHECKPOINT_MEANING}"),
     flags.integer("limit", 0, "take only the first words, usually the most frequent; 0: all", lower_bound=0),
@@ -142,14 +152,14 @@ ACTIONS = {
     flags.string("json", None, "evaluate: also write the report into this file"),
     flags.integer("count", 10, "neighbors, analogy: how many", lower_bound=1),
     flags.string("output", None, "convert, map, picture: file to write"),
-    flags.string("output_format", "", "convert: word2vec, word2vec_binary, glove or numpy"),
+    flags.string("output_format", "", "convert: word2vec, word2vec_binary or glove"),
     flags.enum("method", "pca", ["pca", "tsne"], "map: projection to two dimensions"),
     flags.integer("top", 300, "map: number of words, the first ones", lower_bound=3),
     flags.strings("words", [], "map: these words instead"),
     flags.integer("seed", 0, "map: seed of t-SNE", lower_bound=0),
 )
 def vectors(values: flags.Values) -> int:
-    """Evaluate, search, convert and draw word vectors.
+    """Evaluate, search, convert and draw word vectors, with gensim.
 
     Example:
         transformer-jax vectors evaluate  --vectors=glove.txt --test_sets=questions-words.txt,word-sim
@@ -159,15 +169,16 @@ def vectors(values: flags.Values) -> int:
         transformer-jax vectors map       --vectors=glove.txt --output=map --method=tsne --top=500
         transformer-jax vectors picture   king man woman queen --vectors=glove.txt --output=royal.png
 
-    Vectors come from a file, --vectors, or from a run of word vectors, --workdir. A file is .npz (arrays words and matrix),
-    .bin (word2vec's binary format), or text, whose first line tells word2vec and GloVe apart; .bin and text may be .gz or .xz.
-    Words are looked up as written, else in lower case. Similarity is the cosine.
+    Vectors come from a file, --vectors, or from a run of word vectors, --workdir. A file is .bin (word2vec's
+    binary format), or text, whose first line tells word2vec and GloVe apart; both may be .gz or .xz. Words are looked up as
+    written, else in lower case. Similarity is the cosine. Needs the extra vectors: pip install gensim scikit-learn scipy.
 
-    evaluate: accuracy of analogies (d is the word nearest to b - a + c) by section; Spearman's rank correlation with judged
-    similarity; coverage.
+    evaluate: accuracy of analogies (d is the word nearest to b - a + c) by section, or Spearman's rank correlation with judged
+    similarity, whatever the case of words, with coverage, and how each test set was read. Its columns are those of its heading
+    (word1, word2, SimLex999), or the first two and the first with numbers. Fails where a test set has no word of the vectors.
     neighbors: the words nearest to each WORD.
     analogy: the words nearest to A - B + C, such as king - man + woman.
-    convert: --output=FILE.npz, .bin, .txt (word2vec); or --output_format=glove.
+    convert: --output=FILE.bin, .txt (word2vec); or --output_format=glove.
     map: the words in two dimensions: OUTPUT.png, and OUTPUT.html, a page with search that needs no network.
     picture: the parallelogram of A - B + C and D, by default the best answer.
     """

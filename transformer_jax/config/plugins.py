@@ -45,7 +45,7 @@ EXTENSIONS = {
     "sharding": "by a regular expression of paths instead of a name: PartitionSpec of these parameters",
     "search": "decoding.search of translation: rules -> Search",
     "metric": "evaluation.metrics: hypotheses, references, sources -> score of a text",
-    "word_table": "init.embeddings: path -> table of words and their vectors",
+    "word_table": "init.embeddings: path -> words and their vectors [V, D]",
     "tracker": "training.trackers: folder, config, first_update -> Tracker",
 }
 """The setting that selects parts of a kind, and the parts; for functions: positional arguments, ``*``, keyword arguments.

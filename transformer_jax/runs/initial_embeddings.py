@@ -1,7 +1,7 @@
 """Initial embedding tables of a new run, with rows from a file of word vectors for the pieces that have one."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,40 +69,40 @@ def with_rows(table: Float[Array, "V D"], ids: Int[Array, " N"], vectors: Float[
 def find_initial_embeddings(file: str, like: PyTree, tokenizers: TokenizerPair) -> InitialEmbeddings:
     """Finds the vectors of the pieces of every embedding table of ``like``, the parameters of a model, or their shapes.
 
-    The reader of kind ``word_table`` returns a table with ``words``, their vectors ``matrix`` (float32 [V, D]), ``dimension``
-    (D), ``index`` (the row of every word) and ``find(word)`` (the row of a word as written, else in lower case, else None).
+    The reader of kind ``word_table`` returns words and their vectors (float32 [V, D]).
     Raises ConfigError when vectors and a table differ in dimension, or when no vector is found; DataError when the file is
     broken.
     """
-    vectors = registered("word_table")["word_vectors"](file)
+    words, vectors = registered("word_table")["word_vectors"](file)
+    row_of = {word: row for row, word in enumerate(words)}
     tables = {}
     for name, leaf in named_leaves(like).items():
         match = EMBEDDING_TABLE.search(name)
         if match is None or OUTPUT_MATRIX.fullmatch(name):
             continue
-        if leaf.shape[1] != vectors.dimension:
+        if leaf.shape[1] != vectors.shape[1]:
             raise ConfigError(
-                f"init.embeddings: {file} has vectors of dimension {vectors.dimension}, {name} of {leaf.shape[1]}; make them "
+                f"init.embeddings: {file} has vectors of dimension {vectors.shape[1]}, {name} of {leaf.shape[1]}; make them "
                 "the same, for example by config.model.d_model"
             )
         tokenizer = tokenizers.source if match[2].startswith("source") else tokenizers.target
         pieces = tokenizer.pieces(range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size))
-        rows = row_of_each_piece(pieces, vectors)
+        rows = row_of_each_piece(pieces, row_of)
         ids = [number for number, row in enumerate(rows, NUM_SPECIAL_IDS) if row is not None]
-        chosen = vectors.matrix[[row for row in rows if row is not None]]
+        chosen = vectors[[row for row in rows if row is not None]]
         tables[name] = FoundRows(np.array(ids, np.int32), chosen, len(pieces))
         if ids and not chosen.any():
             raise ConfigError(
                 f"init.embeddings: {file} has only zeros for the pieces of {name}; give vectors of a trained run"
             )
     if not any(len(found.ids) for found in tables.values()):
-        some = ", ".join(map(repr, vectors.words[:5]))
+        some = ", ".join(map(repr, words[:5]))
         raise ConfigError(f"init.embeddings: {file} has none of the pieces of this model; it has {some} and so on")
     return InitialEmbeddings(file, {name: found for name, found in tables.items() if len(found.ids)})
 
 
-def row_of_each_piece(pieces: Sequence[str], vectors: Any) -> list[int | None]:
-    """The row of each piece, or None.
+def row_of_each_piece(pieces: Sequence[str], row_of: Mapping[str, int]) -> list[int | None]:
+    """The row of each piece, or None, from the rows of words.
 
     In a table of pieces, which has at least as many pieces with a mark of WORD_STARTS as written as without their marks, each
     piece is looked up as written. In a table of words, a piece that begins a word is looked up without its mark, as written or
@@ -110,10 +110,10 @@ def row_of_each_piece(pieces: Sequence[str], vectors: Any) -> list[int | None]:
     tokenizer has a mark, all are looked up.
     """
     marked = [piece for piece in pieces if piece.startswith(WORD_STARTS)]
-    as_written = sum(piece in vectors.index for piece in marked)
-    if as_written and as_written >= sum(piece[1:] in vectors.index for piece in marked):
-        return [vectors.index.get(piece) for piece in pieces]
+    as_written = sum(piece in row_of for piece in marked)
+    if as_written and as_written >= sum(piece[1:] in row_of for piece in marked):
+        return [row_of.get(piece) for piece in pieces]
     is_whole = [piece.startswith(WORD_STARTS) or not marked or not piece[:1].isalnum() for piece in pieces]
     texts = [piece.lstrip("".join(WORD_STARTS)) for piece in pieces]
-    rows = [vectors.index.get(text, vectors.index.get(text.lower())) for text in texts]
+    rows = [row_of.get(text, row_of.get(text.lower())) for text in texts]
     return [row if whole else None for row, whole in zip(rows, is_whole, strict=True)]

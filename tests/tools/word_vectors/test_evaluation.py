@@ -2,67 +2,105 @@
 
 import numpy as np
 import pytest
-from tools.word_vectors.word_vectors_settings import ROYAL
+from libraries import library
+from tools.word_vectors.word_vectors_settings import royal
 
 from transformer_jax.config import DataError
-from transformer_jax.tools.word_vectors.evaluation import WordTestSets, evaluate_vectors, read_test_sets, spearman
+from transformer_jax.tools.word_vectors.evaluation import evaluate_vectors, read_test_sets
+from transformer_jax.tools.word_vectors.keyed_vectors import keyed_vectors
+
+library("gensim", "vectors")
 
 
-def analogies(**sections):
-    return WordTestSets({"set": {name: [tuple(text.split()) for text in texts] for name, texts in sections.items()}})
+def scored(text, tmp_path, vectors=None):
+    (tmp_path / "set.txt").write_text(text)
+    return evaluate_vectors(vectors or royal(), read_test_sets([str(tmp_path / "set.txt")]))
 
 
-def test_analogies_are_counted_by_section_and_kind():
+def test_analogies_are_counted_by_section_and_kind(tmp_path):
     # The nearest to man - king + queen is the question word queen itself; without the three, woman is right.
-    sets = analogies(
-        family=["man king woman queen", "King man Queen woman", "man king woman apple"],
-        currency=["dollar usa euro europe"],
-        gram1=["man woman king queen", "man woman king duck"],
+    report = scored(
+        ": family\nman king woman queen\nKing man Queen woman\nman king woman apple\n"
+        ": currency\ndollar usa euro europe\n:gram1\nman woman king queen\nman woman king duck\n",
+        tmp_path,
     )
-    scores = evaluate_vectors(ROYAL, sets).analogies[0]
-    counts = [(each.name, each.correct, each.covered, each.total) for each in scores.sections]
-    assert counts == [("family", 2, 3, 3), ("currency", 0, 0, 1), ("gram1", 1, 1, 2)]
-    sums = [(each.correct, each.covered, each.total) for each in (scores.semantic, scores.syntactic)]
-    assert sums == [(2, 3, 4), (1, 1, 2)]
-    assert scores.overall.accuracy == 3 / 4 and scores.sections[1].accuracy is None
+    ((_, parts, overall),) = report.scores
+    assert [(each.name, each.value, each.covered, each.total) for each in parts] == [
+        ("family", 2 / 3, 3, 3),
+        ("currency", None, 0, 1),
+        ("gram1", 1.0, 1, 2),
+        ("semantic", 2 / 3, 3, 4),
+        ("syntactic", 1.0, 1, 2),
+    ]
+    assert (overall.value, overall.covered, overall.total) == (3 / 4, 4, 6)
+    assert report.headline() == {
+        "analogies": 3 / 4,
+        "analogies_semantic": pytest.approx(2 / 3),
+        "analogies_syntactic": 1.0,
+        "coverage": 4 / 6,
+    }
+    assert "set: analogies, 3 sections" in report.table() and not report.without_coverage()
 
 
-def test_spearman():
-    # Ranks 1 2 3 4 against 2 1 3 4: 1 - 6 * (1 + 1) / (4 * 15).
-    assert spearman([1, 2, 3, 4], [20, 10, 30, 400]) == pytest.approx(0.8)
-    # Ties take the mean rank: Pearson's of (1.5, 1.5, 3) and (1, 2, 3).
-    assert spearman([5, 5, 7], [1, 2, 3]) == pytest.approx(np.corrcoef([1.5, 1.5, 3], [1, 2, 3])[0, 1])
-    assert spearman([1], [1]) is None and spearman([1, 1, 1], [1, 2, 3]) is None
-
-
-def test_similarities_rank_by_cosine():
-    judged = {("man", "woman"): 3.0, ("Man", "King"): 2.0, ("man", "apple"): 0.0, ("king", "queen"): 5.0}
-    pairs = (*((*words, value) for words, value in judged.items()), ("duck", "man", 9.0))
-    (score,) = evaluate_vectors(ROYAL, WordTestSets(similarities={"ours": pairs})).similarities
+def test_similarities_rank_by_cosine(tmp_path):
+    report = scored("man woman 3\nMan King 2\nman apple 0\nking queen 5\nduck man 9\n", tmp_path)
+    ((_, _, score),) = report.scores
     assert (score.covered, score.total) == (4, 5)
-    cosines = [0.5**0.5, 0.5**0.5, -1 / 1.01**0.5, 2 / 6**0.5]
-    assert score.spearman == pytest.approx(spearman(np.float32(cosines), [3, 2, 0, 5]))
+    # Cosines 0.71, 0.71, -1.0 and 0.82: ranks 2.5, 2.5, 1, 4 beside 3, 2, 1, 4.
+    assert score.value == pytest.approx(np.corrcoef([2.5, 2.5, 1, 4], [3, 2, 1, 4])[0, 1])
+    assert report.headline()["spearman_set"] == report.headline()["similarity"] == score.value
 
 
-def test_judged_pairs_are_read(tmp_path):
-    for text in (
-        "tiger\tcat\t7.35\r\ntiger\ttiger\t10\r\n",
-        "Word 1,Word 2,Human (mean)\ntiger,cat,7.35\ntiger,tiger,10.00\n",
-        "# word word mean score\ntiger cat 7.35\n\ntiger tiger 10\n",
-        "word1 word2 human mean\ntiger cat 7.35\ntiger tiger 10\n",
-        "tiger;cat;7.35\ntiger;tiger;10",
-        '"Word 1","Word 2","Human (mean)"\n"tiger","cat",7.35\n"tiger","tiger","10.00"\n',
-    ):
-        (tmp_path / "ws.txt").write_bytes(text.encode())
-        expected = {"ws": [("tiger", "cat", 7.35), ("tiger", "tiger", 10.0)]}
-        assert read_test_sets([str(tmp_path)]).similarities == expected
+@pytest.mark.parametrize(("text", "covered"), [("duck drake 1\ngoose geese 2\n", 0), ("man king 1\n", 1)])
+def test_too_little_coverage_gives_no_score(text, covered, tmp_path):
+    report = scored(text, tmp_path)
+    score = report.scores[0].overall
+    assert (score.value, score.covered) == (None, covered)
+    assert report.without_coverage() == ([] if covered else ["set"])
+    assert report.headline() == {"coverage": covered / score.total}
+    # All scores are equal.
+    assert scored("man king 1\nman woman 1\n", tmp_path).scores[0].overall.value is None
+
+
+def test_a_piece_that_begins_a_word_stands_for_it(tmp_path):
+    pieces = keyed_vectors(["a", "▁a", "▁b", "c"], np.array([[0, 1], [1, 0], [1, 0.1], [0.5, 1]], np.float32))
+    assert scored("a b 2\na c 1\nb c 1.5\n", tmp_path, pieces).scores[0].overall == ("set", pytest.approx(1.0), 3, 3)
+
+
+SIMLEX = "word1\tword2\tPOS\tSimLex999\tconc(w1)\tSD(SimLex)\n"
+NAMED = "columns 'word1', 'word2', 'SimLex999'; its heading, line 1, left out"
+
+
+@pytest.mark.parametrize(
+    ("text", "reading"),
+    [
+        ("tiger\tcat\t7.35\r\ntiger\ttiger\t10\r\n", "without a heading"),
+        ("Word 1,Word 2,Human (mean)\ntiger,cat,7.35\ntiger,tiger,10\n", "'Word 1', 'Word 2', 'Human (mean)'; its"),
+        ("Word 1,Word 2,Human (mean),1,2\ntiger,cat,7.35,9,8\ntiger,tiger,10,9,8\n", "'Human (mean)'; its heading"),
+        ("# word word mean score\ntiger cat 7.35\n\ntiger tiger 10\n", "its heading, line 1, left out"),
+        ("tiger;cat;7.35\ntiger;tiger;10", "without a heading"),
+        ('"Word 1","Word 2","Human (mean)"\n"tiger","cat",7.35\n"tiger","tiger","10"\n', "'Human (mean)'"),
+        (SIMLEX + "tiger\tcat\tN\t7.35\t2.72\t1\ntiger\ttiger\tN\t10\t2.75\t1\n", NAMED),
+        (SIMLEX.replace("\t", " ") + "tiger cat N 7.35 2.72 1\ntiger tiger N 10 2.75 1\n", NAMED),
+        # RareWords: the mean, and ten ratings. MEN: spaces. Both have no heading.
+        ("tiger\tcat\t7.35\t7\t8\ntiger\ttiger\t10\t10\t10\n", "without a heading"),
+        ("tiger cat 7.35 n\ntiger tiger 10 n\n", "without a heading"),
+        (",word1,word2,sd,score\n0,tiger,cat,1.5,7.35\n1,tiger,tiger,0,10\n", "'word1', 'word2', 'score'"),
+    ],
+)
+def test_rated_pairs_are_read_by_their_headings(text, reading, tmp_path):
+    (tmp_path / "ws.txt").write_bytes(text.encode())
+    (found,) = read_test_sets([str(tmp_path)])
+    assert (found.kind, found.totals) == ("similarity", {"": 2})
+    assert list(found.lines) == ["tiger\tcat\t7.35", "tiger\ttiger\t10"]
+    assert found.reading.startswith("rated pairs") and reading in found.reading
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a\tb\t1\na\tb\n", "line 2: 'a\\\\tb' is not two words and a number"),
-        ("a b\n", "line 1: 'a b' is not two words and a number"),
+        ("a\tb\t1\na\tb\t2\na\tb\n", "line 3: 'a\\\\tb' is not two words and a number"),
+        ("a b\n", "line 1: 'a b' is neither four words nor two words and a number"),
         (": one\na b c d\na b c\n", "line 3: 3 words, expected four"),
         ("", "the file is empty"),
         (": capital\n", "no question; expected lines of four words"),

@@ -5,10 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.config import from_dict
-from transformer_jax.tools.word_vectors.vectors import WordVectors
+from transformer_jax.tools.word_vectors.keyed_vectors import keyed_vectors
 
 WORDS = {"man": [1, 0, 0], "woman": [1, 1, 0], "king": [1, 0, 1], "queen": [1, 1, 1], "apple": [-1, 0, 0.1]}
-ROYAL = WordVectors(tuple(WORDS), np.array(list(WORDS.values()), np.float32))
+
+
+def royal():
+    return keyed_vectors(list(WORDS), np.array(list(WORDS.values()), np.float32))
 
 
 def word_vectors_config(cache, **blocks):

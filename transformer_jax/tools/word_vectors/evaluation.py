@@ -1,256 +1,267 @@
-"""Test sets of word vectors (analogies and rated word pairs), and scores on them."""
+"""Test sets of word vectors (analogies and rated word pairs), read as people distribute them, and gensim's scores on them."""
 
+import csv
 import math
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+import tempfile
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_jax.config.errors import DataError
 from transformer_jax.data.text_files import read_lines
 from transformer_jax.evaluation.text_table import text_table
-from transformer_jax.tools.word_vectors.neighbors import analogy_queries, search, unit_rows
-from transformer_jax.tools.word_vectors.vectors import WordVectors
+from transformer_jax.tools.word_vectors.keyed_vectors import WORD_START, keyed_vectors
+
+if TYPE_CHECKING:
+    from transformer_jax.tools.word_vectors.keyed_vectors import KeyedVectors
 
 SECTION_MARK = ":"
 SYNTACTIC_MARK = "gram"
 SEPARATORS = ("\t", ",", ";")
 ENDINGS = (".txt", ".tsv", ".csv")
 NO_TEST_SETS = ("license", "readme", "copying")
-
-Question = tuple[str, str, str, str]
-"""The words a, b, c and d of "a is to b as c is to d"."""
-Sections = Mapping[str, Sequence[Question]]
-"""Questions by section; sections named ``gram1-...`` are about grammar (Mikolov et al. 2013a, table 1)."""
-JudgedPair = tuple[str, str, float]
-"""Two words and their similarity as judged by people."""
+WORD_HEADING = re.compile(r"(word|term|w)[12]?")
+SCORE_HEADINGS = ("simlex999", "mean", "average", "score", "similarity", "relatedness", "rating")
+"""Parts of the headings of a column of scores, lower case without marks, in order of preference."""
 
 
-@dataclass(frozen=True)
-class WordTestSets:
-    """The test sets of an evaluation, by name."""
+class WordTestSet(NamedTuple):
+    """A test set as gensim reads it.
 
-    analogies: Mapping[str, Sections] = field(default_factory=dict)
-    similarities: Mapping[str, Sequence[JudgedPair]] = field(default_factory=dict)
+    ``kind``: analogies or similarity. ``lines``: of analogies ``: section`` and four words, of similarity two words and their
+    score between tabs. ``totals``: questions by section; ``{"": pairs}`` for similarity. ``reading``: how the file was read.
+    """
+
+    name: str
+    kind: str
+    lines: Sequence[str]
+    totals: dict[str, int]
+    reading: str
 
 
-def read_test_sets(paths: Sequence[str]) -> WordTestSets:
-    """The test sets in files, and in all .txt, .tsv and .csv files below folders.
+def read_test_sets(paths: Sequence[str]) -> list[WordTestSet]:
+    """Read test sets from files, and from all .txt, .tsv and .csv files below folders.
 
-    A file of analogies has lines ``: section`` and lines of four words. A file of pairs has two words and a number per line,
-    separated by tabs, spaces, commas or semicolons, perhaps in quotes, and may begin with a heading. Raises DataError if a file
-    is missing, a folder has none, two have the same name, or a line (named) has neither form.
+    A file of analogies has lines of four words, and ``: section`` between them. A file of pairs has a pair and its score a
+    line, in columns that tabs, commas, semicolons or spaces separate, and may begin with a heading. Raises DataError if a
+    file is missing, a folder has none, two have the same name, or a line (named) has neither form.
     """
     files: list[Path] = []
     for path in (Path(text).expanduser() for text in paths):
-        found = [path]
+        inside = [path]
         if path.is_dir():
-            sets = (
+            inside = sorted(
                 file for file in path.rglob("*") if file.suffix in ENDINGS and file.stem.lower() not in NO_TEST_SETS
             )
-            found = sorted(sets)
-        if not found:
+        if not inside:
             raise DataError(f"{path}: no test sets in this folder; expected files that end in {', '.join(ENDINGS)}")
-        files += found
-    analogies: dict[str, Sections] = {}
-    similarities: dict[str, Sequence[JudgedPair]] = {}
+        files += inside
+    test_sets: dict[str, WordTestSet] = {}
     for file in dict.fromkeys(file.resolve() for file in files):
-        if file.stem in analogies | similarities:
+        if file.stem in test_sets:
             raise DataError(f"{file}: another test set is named {file.stem}; rename one")
-        lines = [(number, line.strip()) for number, line in enumerate(read_lines(file), start=1) if line.strip()]
-        if not lines:
-            raise DataError(f"{file}: the file is empty; expected analogies or pairs of words")
-        # Only pairs have a heading, which may have four words.
-        first = [line for _, line in lines[:2]]
-        has_four_words = len(first[-1].split()) == 4 and not any(separator in first[-1] for separator in SEPARATORS)
-        if has_four_words or any(line.startswith(SECTION_MARK) for line in first):
-            analogies[file.stem] = _sections(file, lines)
-        else:
-            similarities[file.stem] = _pairs(file, lines)
-    return WordTestSets(analogies, similarities)
+        test_sets[file.stem] = _read_test_set(file)
+    return list(test_sets.values())
 
 
-def _sections(path: Path, lines: Sequence[tuple[int, str]]) -> dict[str, list[Question]]:
-    sections: dict[str, list[Question]] = {}
+def _read_test_set(path: Path) -> WordTestSet:
+    lines = [(number, line) for number, text in enumerate(read_lines(path), start=1) if (line := text.strip(" \t\r"))]
+    if not lines:
+        raise DataError(f"{path}: the file is empty; expected analogies or pairs of words")
+    # Only pairs have a heading.
+    sample = lines[:2][-1][1]
+    separator = next((each for each in SEPARATORS if each in sample), "")
+    fields = _fields(sample, separator)
+    score = next((index for index, field in enumerate(fields) if index > 1 and _is_number(field)), None)
+    has_four_words = len(fields) == 4 and not separator and score is None
+    if has_four_words or any(line.startswith(SECTION_MARK) for _, line in lines[:2]):
+        return _analogies(path, lines)
+    if score is None:
+        number = lines[:2][-1][0]
+        raise DataError(f"{path}, line {number}: {sample[:80]!r} is neither four words nor two words and a number")
+    return _pairs(path, lines, separator, score)
+
+
+def _analogies(path: Path, lines: Sequence[tuple[int, str]]) -> WordTestSet:
+    sections: dict[str, list[str]] = {}
     name = path.stem
     for number, line in lines:
         if line.startswith(SECTION_MARK):
             name = line.removeprefix(SECTION_MARK).strip()
             continue
-        words = line.split()
-        if len(words) != 4:
-            problem = f"{len(words)} words, expected four, or ': ' and the name of a section"
+        if (words := len(_fields(line, ""))) != 4:
+            problem = f"{words} words, expected four, or ': ' and the name of a section"
             raise DataError(f"{path}, line {number}: {problem}")
-        a, b, c, d = words
-        sections.setdefault(name, []).append((a, b, c, d))
+        sections.setdefault(name, []).append(line)
     if not sections:
         raise DataError(f"{path}: no question; expected lines of four words")
-    return sections
+    totals = {name: len(questions) for name, questions in sections.items()}
+    text = [line for name, questions in sections.items() for line in (f": {name}", *questions)]
+    return WordTestSet(path.stem, "analogies", text, totals, f"analogies, {len(totals):,} sections")
 
 
-def _pairs(path: Path, lines: Sequence[tuple[int, str]]) -> list[JudgedPair]:
-    """The pairs of the lines; the first may be a heading."""
+def _pairs(path: Path, lines: Sequence[tuple[int, str]], separator: str, score: int) -> WordTestSet:
+    """Read pairs by the headings of their columns, else the first two columns and the first of numbers, ``score``."""
+    heading = _fields(lines[0][1], separator)
+    has_heading = len(lines) > 1 and not (score < len(heading) and _is_number(heading[score]))
+    columns, note = (0, 1, score), "without a heading"
+    if has_heading:
+        note = f"its heading, line {lines[0][0]}, left out"
+        if len(heading) == len(_fields(lines[1][1], separator)):
+            names = [re.sub(r"[^a-z0-9]", "", field.lower()) for field in heading]
+            words = [index for index, name in enumerate(names) if WORD_HEADING.fullmatch(name)]
+            first, second = words if len(words) == 2 else columns[:2]
+            scores = [index for part in SCORE_HEADINGS for index, name in enumerate(names) if part in name]
+            columns = first, second, next(iter(scores), score)
+            note = f"columns {', '.join(repr(heading[index]) for index in columns)}; {note}"
     pairs = []
-    for index, (number, line) in enumerate(lines):
-        try:
-            first, second, judged = (field.strip('"') for field in re.split(r"\s*[\t,;]\s*|\s+", line))
-            if not (first and second and math.isfinite(float(judged))):
-                raise ValueError
-            pairs.append((first, second, float(judged)))
-        except ValueError:
-            if index > 0 or len(lines) == 1:
-                raise DataError(f"{path}, line {number}: {line[:80]!r} is not two words and a number") from None
-    return pairs
+    for number, line in lines[has_heading:]:
+        row = _fields(line, separator)
+        first, second, judged = (row[index] if index < len(row) else "" for index in columns)
+        if not (first and second and _is_number(judged)):
+            raise DataError(f"{path}, line {number}: {line[:80]!r} is not two words and a number")
+        pairs.append(f"{first}\t{second}\t{judged}")
+    return WordTestSet(path.stem, "similarity", pairs, {"": len(pairs)}, f"rated pairs, {note}")
 
 
-@dataclass(frozen=True)
-class AnalogyScore:
-    """``correct`` answers among ``covered`` questions, whose four words all have vectors, of ``total`` questions.
-
-    ``accuracy``: correct divided by covered; None if no question is covered.
-    """
-
-    name: str
-    correct: int
-    covered: int
-    total: int
-    accuracy: float | None
+def _fields(line: str, separator: str) -> list[str]:
+    """Split a line at a separator, with quotes as in CSV, or at ASCII white space."""
+    if not separator:
+        return re.split(r"\s+", line, flags=re.ASCII)
+    return [field.strip() for field in next(csv.reader([line], delimiter=separator, skipinitialspace=True))]
 
 
-@dataclass(frozen=True)
-class AnalogyScores:
-    """Scores on a set of analogies: by section, and summed over sections."""
+def _is_number(field: str) -> bool:
+    with suppress(ValueError):
+        return math.isfinite(float(field))
+    return False
+
+
+class Score(NamedTuple):
+    """Accuracy of analogies, or Spearman's rank correlation, over the ``covered`` of ``total`` items; None if undefined."""
 
     name: str
-    sections: tuple[AnalogyScore, ...]
-    semantic: AnalogyScore
-    syntactic: AnalogyScore
-    overall: AnalogyScore
-
-
-@dataclass(frozen=True)
-class SimilarityScore:
-    """Spearman's rank correlation over ``covered`` of ``total`` pairs; None if undefined."""
-
-    name: str
-    spearman: float | None
+    value: float | None
     covered: int
     total: int
 
 
-@dataclass(frozen=True)
-class VectorReport:
+class Scores(NamedTuple):
+    """Scores on a test set: ``parts`` are sections, and their sums semantic and syntactic (none for similarity)."""
+
+    test_set: WordTestSet
+    parts: Sequence[Score]
+    overall: Score
+
+
+class VectorReport(NamedTuple):
     """The evaluation of a table ``[num_words, dimension]``."""
 
     num_words: int
     dimension: int
-    analogies: tuple[AnalogyScores, ...]
-    similarities: tuple[SimilarityScore, ...]
+    scores: Sequence[Scores]
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        sets = [
+            {"name": test_set.name, "kind": test_set.kind, "reading": test_set.reading}
+            | {"parts": [part._asdict() for part in parts], "overall": overall._asdict()}
+            for test_set, parts, overall in self.scores
+        ]
+        return {"num_words": self.num_words, "dimension": self.dimension, "test_sets": sets}
 
     def headline(self) -> dict[str, float]:
-        """Metrics to log, without undefined ones.
+        """Return metrics to log, without undefined ones.
 
         ``analogies``: accuracy over all sets, 0 to 1. ``spearman_NAME``: -1 to 1; ``similarity``: their mean. ``coverage``:
         covered share of questions and pairs.
         """
-        overall = [each.overall for each in self.analogies]
-        ranks = {f"spearman_{each.name}": each.spearman for each in self.similarities if each.spearman is not None}
-        scores: list[AnalogyScore | SimilarityScore] = [*overall, *self.similarities]
-        numbers = {
-            "analogies": _summed("", overall).accuracy,
-            "analogies_semantic": _summed("", [each.semantic for each in self.analogies]).accuracy,
-            "analogies_syntactic": _summed("", [each.syntactic for each in self.analogies]).accuracy,
-            "similarity": sum(ranks.values()) / len(ranks) if ranks else None,
-            "coverage": sum(each.covered for each in scores) / max(sum(each.total for each in scores), 1),
+        analogies = [each for each in self.scores if each.test_set.kind == "analogies"]
+        ranks = {
+            f"spearman_{each.test_set.name}": each.overall.value
+            for each in self.scores
+            if each.test_set.kind == "similarity" and each.overall.value is not None
         }
+        numbers = {"analogies": _sum("", [each.overall for each in analogies]).value}
+        for name in ("semantic", "syntactic"):
+            parts = [part for each in analogies for part in each.parts if part.name == name]
+            numbers[f"analogies_{name}"] = _sum("", parts).value
+        numbers["similarity"] = sum(ranks.values()) / len(ranks) if ranks else None
+        overall = [each.overall for each in self.scores]
+        numbers["coverage"] = sum(each.covered for each in overall) / max(sum(each.total for each in overall), 1)
         return {name: number for name, number in numbers.items() if number is not None} | ranks
 
     def table(self) -> str:
-        parts = [f"{self.num_words:,} words, {self.dimension} dimensions"]
-        if self.analogies:
-            rows = [("analogies", "accuracy", "correct", "covered", "coverage")]
-            for scores in self.analogies:
-                named = [(f"{scores.name}: {each.name}", each) for each in scores.sections]
-                sums = (scores.semantic, scores.syntactic, scores.overall)
-                for name, each in named + [(f"{scores.name}, {each.name}", each) for each in sums if each.total]:
-                    accuracy = "-" if each.accuracy is None else f"{100 * each.accuracy:.2f} %"
-                    rows.append((name, accuracy, f"{each.correct:,}", *_coverage(each)))
-            parts.append(text_table(rows, "lrrrr"))
-        if self.similarities:
-            ranks = [("similarity", "Spearman", "covered", "coverage")]
-            for score in self.similarities:
-                rank = "-" if score.spearman is None else f"{score.spearman:.4f}"
-                ranks.append((score.name, rank, *_coverage(score)))
-            parts.append(text_table(ranks, "lrrr"))
-        parts.append(
-            "covered: all words have vectors, as written or in lower case; scores are over covered questions and pairs"
-        )
-        return "\n\n".join(parts)
+        rows = [("test set", "score", "covered", "coverage")]
+        for test_set, parts, overall in self.scores:
+            named = [(f"{test_set.name}: {part.name}", part) for part in parts if part.total]
+            for name, score in [*named, (test_set.name, overall)]:
+                number = "-" if score.value is None else f"{score.value:.4f}"
+                number = f"{100 * score.value:.2f} %" if score.value is not None and parts else number
+                covered = f"{score.covered:,} of {score.total:,}", f"{100 * score.covered / score.total:.1f} %"
+                rows.append((name, number, *covered))
+        readings = "\n".join(f"{each.test_set.name}: {each.test_set.reading}" for each in self.scores)
+        meaning = "analogies: accuracy; similarity: Spearman's rank correlation; over the covered, whose words all have vectors"
+        size = f"{self.num_words:,} words, {self.dimension} dimensions"
+        return "\n\n".join([size, readings, text_table(rows, "lrrr"), meaning])
+
+    def without_coverage(self) -> list[str]:
+        """Return the names of test sets without a covered question or pair."""
+        return [each.test_set.name for each in self.scores if not each.overall.covered]
 
 
-def evaluate_vectors(vectors: WordVectors, test_sets: WordTestSets) -> VectorReport:
-    """Answers the analogies by 3CosAdd, question words excluded, and ranks the pairs by cosine.
-
-    Words of a test set are looked up as written, else in lower case.
-    """
-    analogies = tuple(_score_analogies(vectors, name, each) for name, each in test_sets.analogies.items())
-    similarities = tuple(_score_similarity(vectors, name, each) for name, each in test_sets.similarities.items())
-    return VectorReport(len(vectors), vectors.dimension, analogies, similarities)
+def evaluate_vectors(vectors: "KeyedVectors", test_sets: Sequence[WordTestSet]) -> VectorReport:
+    """Answer the analogies by 3CosAdd, question words excluded, and rank the pairs by cosine, whatever the case of words."""
+    words = _as_words(vectors)
+    score = {"analogies": _score_analogies, "similarity": _score_similarity}
+    scores = [score[test_set.kind](words, test_set) for test_set in test_sets]
+    return VectorReport(len(vectors), vectors.vector_size, scores)
 
 
-def _score_analogies(vectors: WordVectors, name: str, sections: Sections) -> AnalogyScores:
-    found = [(section, tuple(map(vectors.find, question))) for section, each in sections.items() for question in each]
-    known = [(section, rows) for section, rows in found if None not in rows]
-    rows = np.array([rows for _, rows in known], np.int64).reshape(-1, 4)
-    asked = rows[:, :3]
-    answers, _ = search(vectors.matrix, analogy_queries(vectors.matrix, asked), 1, asked)
-    is_right = answers[:, 0] == rows[:, 3]
-    correct = Counter(section for (section, _), right in zip(known, is_right, strict=True) if right)
-    covered, total = Counter(section for section, _ in known), Counter(section for section, _ in found)
-    scores = [_analogy_score(section, correct[section], covered[section], total[section]) for section in sections]
-    semantic = [each for each in scores if not each.name.startswith(SYNTACTIC_MARK)]
-    syntactic = [each for each in scores if each.name.startswith(SYNTACTIC_MARK)]
-    sums = _summed("semantic", semantic), _summed("syntactic", syntactic), _summed("overall", scores)
-    return AnalogyScores(name, tuple(scores), *sums)
+def _as_words(vectors: "KeyedVectors") -> "KeyedVectors":
+    """Return the vectors by word: in a table of pieces "▁in" stands for "in", rather than the end of "begin"."""
+    if not any(word.startswith(WORD_START) for word in vectors.index_to_key):
+        return vectors
+    rows: dict[str, int] = {}
+    for row, piece in sorted(enumerate(vectors.index_to_key), key=lambda each: not each[1].startswith(WORD_START)):
+        rows.setdefault(piece.removeprefix(WORD_START), row)
+    return keyed_vectors(list(rows), vectors.vectors[list(rows.values())])
 
 
-def _score_similarity(vectors: WordVectors, name: str, pairs: Sequence[JudgedPair]) -> SimilarityScore:
-    """Scores one set: cosines of the pairs against the ratings."""
-    looked_up = [(vectors.find(word), vectors.find(other), judged) for word, other, judged in pairs]
-    known = [(row, other, judged) for row, other, judged in looked_up if row is not None and other is not None]
-    if not known:
-        return SimilarityScore(name, None, 0, len(pairs))
-    first, second, judged = zip(*known, strict=True)
-    cosines = np.einsum("ND,ND->N", *(unit_rows(vectors.matrix[list(rows)]) for rows in (first, second)))
-    return SimilarityScore(name, spearman(cosines, judged), len(known), len(pairs))
+def _score_analogies(vectors: "KeyedVectors", test_set: WordTestSet) -> Scores:
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
+        file.write("\n".join(test_set.lines))
+        file.flush()
+        *sections, _ = vectors.evaluate_word_analogies(file.name, restrict_vocab=None)[1]
+    parts = []
+    for (name, total), answers in zip(test_set.totals.items(), sections, strict=True):
+        right, covered = len(answers["correct"]), len(answers["correct"]) + len(answers["incorrect"])
+        parts.append(Score(name, right / covered if covered else None, covered, total))
+    syntactic = [part for part in parts if part.name.startswith(SYNTACTIC_MARK)]
+    semantic = [part for part in parts if part not in syntactic]
+    sums = [_sum("semantic", semantic), _sum("syntactic", syntactic)]
+    return Scores(test_set, [*parts, *sums], _sum(test_set.name, parts))
 
 
-def spearman(values: Sequence[float] | np.ndarray, others: Sequence[float] | np.ndarray) -> float | None:
-    """Rank correlation with mean ranks for ties; None for fewer than two pairs, or if all values of a side are equal."""
-    if len(values) < 2 or len(set(map(float, values))) == 1 or len(set(map(float, others))) == 1:
-        return None
-    from scipy.stats import spearmanr
-
-    found = float(spearmanr(values, others).statistic)
-    return found if math.isfinite(found) else None
-
-
-def _analogy_score(name: str, correct: int, covered: int, total: int) -> AnalogyScore:
-    return AnalogyScore(name, correct, covered, total, correct / covered if covered else None)
-
-
-def _summed(name: str, scores: Sequence[AnalogyScore]) -> AnalogyScore:
-    counts = (sum(getattr(each, field) for each in scores) for field in ("correct", "covered", "total"))
-    return _analogy_score(name, *counts)
+def _score_similarity(vectors: "KeyedVectors", test_set: WordTestSet) -> Scores:
+    known = {word.upper() for word in vectors.index_to_key}
+    covered = [line for line in test_set.lines if known.issuperset(line.upper().split("\t")[:2])]
+    value = None
+    # gensim needs two pairs, and NumPy warns if all scores are equal.
+    if len(covered) > 1:
+        with tempfile.NamedTemporaryFile("w", suffix=".tsv", encoding="utf-8") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            file.write("\n".join(covered))
+            file.flush()
+            rank = float(vectors.evaluate_word_pairs(file.name, restrict_vocab=None)[1][0])
+        value = rank if math.isfinite(rank) else None
+    return Scores(test_set, (), Score(test_set.name, value, len(covered), len(test_set.lines)))
 
 
-def _coverage(score: AnalogyScore | SimilarityScore) -> tuple[str, str]:
-    share = f"{100 * score.covered / score.total:.1f} %" if score.total else "-"
-    return f"{score.covered:,} of {score.total:,}", share
+def _sum(name: str, scores: Sequence[Score]) -> Score:
+    """Return the accuracy over all covered questions of several scores."""
+    covered = sum(each.covered for each in scores)
+    right = sum(round(each.value * each.covered) for each in scores if each.value is not None)
+    return Score(name, right / covered if covered else None, covered, sum(each.total for each in scores))

@@ -3,7 +3,6 @@
 import numpy as np
 
 from transformer_jax.config.errors import ConfigError, DataError
-from transformer_jax.tools.word_vectors.neighbors import unit_rows
 
 PERPLEXITY = 30.0
 
@@ -32,6 +31,12 @@ def project(matrix: np.ndarray, method: str, seed: int = 0) -> np.ndarray:
     # With one thread the result does not depend on the number of cores, and OpenMP threads do not spin.
     with threadpool_limits(1, user_api="openmp"):
         return np.asarray(TSNE(n_components=2, **options).fit_transform(unit), np.float64)
+
+
+def unit_rows(matrix: np.ndarray) -> np.ndarray:
+    """A copy of ``[N, D]`` with rows divided by their Euclidean norms; zero rows are unchanged."""
+    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+    return matrix / np.where(norms > 0, norms, 1).astype(np.float32)
 
 
 def analogy_plane(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

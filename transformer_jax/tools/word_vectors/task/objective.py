@@ -1,6 +1,7 @@
 """The objective of word vectors: parameters, the rows that a block reads, their loss, the learned table."""
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -9,12 +10,15 @@ from jax.sharding import Mesh
 from transformer_jax.array_types import NUM_SPECIAL_IDS, Array, PyTree
 from transformer_jax.config import ConfigError, ExperimentConfig, Hyperparameters
 from transformer_jax.data.tokenizers import Tokenizer
+from transformer_jax.tools.word_vectors.keyed_vectors import keyed_vectors
 from transformer_jax.tools.word_vectors.task.glove import Glove, init_glove
 from transformer_jax.tools.word_vectors.task.row_updates import ROW_RULES, Lookups, RowLoss, row_update_rule
 from transformer_jax.tools.word_vectors.task.word2vec import CbowNegative, SkipGramNegative, init_tables
-from transformer_jax.tools.word_vectors.vectors import WordVectors
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.step import UpdateRule
+
+if TYPE_CHECKING:
+    from transformer_jax.tools.word_vectors.keyed_vectors import KeyedVectors
 
 OBJECTIVES = {"skip_gram": SkipGramNegative, "cbow": CbowNegative, "glove": Glove}
 """By ``model.kind``."""
@@ -76,9 +80,9 @@ class WordVectorObjective:
 
 def vectors_of(
     params: PyTree, config: ExperimentConfig, tokenizer: Tokenizer, without: Collection[int] = ()
-) -> WordVectors:
+) -> "KeyedVectors":
     """The vectors of a tokenizer's words, in its order, except special ids and the ids ``without`` a vector."""
     left_out = frozenset(without)
     ids = [number for number in range(NUM_SPECIAL_IDS, tokenizer.vocabulary_size) if number not in left_out]
     tables = [np.asarray(jax.device_get(params[name]["table"]), np.float32) for name in TABLES[config.model.kind]]
-    return WordVectors(tokenizer.pieces(ids), np.sum(tables, axis=0)[ids])
+    return keyed_vectors(tokenizer.pieces(ids), np.sum(tables, axis=0)[ids])

@@ -36,8 +36,9 @@ register("task", "word_vectors")(
 
 
 @register("word_table", "word_vectors")
-def read_word_table(file: str) -> Any:
-    """The words and vectors of a file in any known format; see ``formats.read_vectors``."""
-    from transformer_jax.tools.word_vectors.formats import read_vectors
+def read_word_table(file: str) -> tuple[list[str], Any]:
+    """The words of a file of vectors and their vectors [V, D]; see ``keyed_vectors.read_vectors``."""
+    from transformer_jax.tools.word_vectors.keyed_vectors import read_vectors
 
-    return read_vectors(file)
+    vectors = read_vectors(file)
+    return vectors.index_to_key, vectors.vectors

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -29,15 +29,17 @@ from transformer_jax.runtime.distributed import first_goes_first
 from transformer_jax.tasks.task import DataReport, MeasuredSplit
 from transformer_jax.tasks.text_task import TextTask
 from transformer_jax.tasks.trained_run import open_trained
-from transformer_jax.tools.word_vectors.evaluation import WordTestSets, evaluate_vectors, read_test_sets
+from transformer_jax.tools.word_vectors.evaluation import WordTestSet, evaluate_vectors, read_test_sets
 from transformer_jax.tools.word_vectors.task.glove import PairBlock, PairBlocks, open_cooccurrences
 from transformer_jax.tools.word_vectors.task.objective import WordVectorObjective, vectors_of
 from transformer_jax.tools.word_vectors.task.text_blocks import TextBlocks, counts_of_words
 from transformer_jax.tools.word_vectors.task.word2vec import TextBlock
-from transformer_jax.tools.word_vectors.vectors import WordVectors
 from transformer_jax.training.losses import LossSums
 from transformer_jax.training.sharding import parts_of_rows, put_rows, replicated
 from transformer_jax.training.step import UpdateRule
+
+if TYPE_CHECKING:
+    from transformer_jax.tools.word_vectors.keyed_vectors import KeyedVectors
 
 WITHOUT_VECTOR = "ids_without_vector"
 """Key of ``data.json``."""
@@ -195,7 +197,7 @@ class WordVectorTask(TextTask):
         return [NUM_SPECIAL_IDS + int(number) for number in np.flatnonzero(self.counts[NUM_SPECIAL_IDS:] == 0)]
 
     @cached_property
-    def _test_sets(self) -> WordTestSets:
+    def _test_sets(self) -> list[WordTestSet]:
         return read_test_sets([self.config.data.test_sets])
 
     def _scores_of_test_sets(self, params: PyTree) -> dict[str, float]:
@@ -221,7 +223,7 @@ class WordVectorTask(TextTask):
         return blocks
 
 
-def vectors_of_run(workdir: str | Path, checkpoint: str) -> WordVectors:
+def vectors_of_run(workdir: str | Path, checkpoint: str) -> "KeyedVectors":
     """The vectors of a checkpoint of a run, restored on any devices.
 
     Raises ConfigError if ``workdir`` is not a run of word vectors, CheckpointError if it has no such checkpoint.

@@ -1,0 +1,131 @@
+"""Files of word vectors through gensim: what is written is read as it was, and broken files are refused; lookup."""
+
+import gzip
+import lzma
+import sys
+
+import numpy as np
+import pytest
+from libraries import library
+from tools.word_vectors.word_vectors_settings import royal
+
+from transformer_jax.config import ConfigError, DataError
+from transformer_jax.tools.word_vectors.keyed_vectors import (
+    FORMATS,
+    find,
+    keyed_vectors,
+    read_vectors,
+    require_word,
+    write_vectors,
+)
+from transformer_jax.tools.word_vectors.projection import project
+
+library("gensim", "vectors")
+# gensim does not close files of GloVe.
+pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in.*txt")
+FILES = {"word2vec": "v.txt", "word2vec_binary": "v.bin", "glove": "glove.txt"}
+
+
+@pytest.fixture
+def vectors():
+    words = ("the", "Käse", "日本", "▁the", "3", "-0.5", "a\u2028b", "new\u00a0york")
+    matrix = np.random.default_rng(0).normal(size=(len(words), 5)).astype(np.float32)
+    matrix[0] = [0, -0.0, 1e-38, 3e8, 1 / 3]
+    return keyed_vectors(words, matrix)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_is_written_is_read_bit_for_bit(vectors, name, tmp_path):
+    # U+2028 and U+00A0 are white space to Python, and part of a word here: only ASCII white space separates.
+    path = tmp_path / "new" / FILES[name]
+    assert write_vectors(path, vectors, name) == path
+    for found in (read_vectors(path), read_vectors(path, name)):
+        assert found.index_to_key == vectors.index_to_key
+        assert found.vectors.tobytes() == vectors.vectors.tobytes()
+    first = read_vectors(path, limit=3)
+    assert (first.index_to_key, first.vectors.shape) == (vectors.index_to_key[:3], (3, 5))
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_the_ending_chooses_the_format_and_text_tells_itself(vectors, tmp_path):
+    text = write_vectors(tmp_path / "v.vec", vectors).read_bytes()
+    assert text.startswith(b"8 5\nthe 0.0 -0.0 ") and text.count(b"\n") == 9
+    (tmp_path / "v.txt.gz").write_bytes(gzip.compress(text))
+    (tmp_path / "v.txt.xz").write_bytes(lzma.compress(text))
+    (tmp_path / "v.bin.gz").write_bytes(gzip.compress(write_vectors(tmp_path / "v.bin", vectors).read_bytes()))
+    for name in ("v.txt.gz", "v.txt.xz", "v.bin.gz"):
+        assert read_vectors(tmp_path / name).vectors.tobytes() == vectors.vectors.tobytes()
+    with pytest.raises(DataError, match="word 2 is 'b c'; white space separates"):
+        write_vectors(tmp_path / "w.txt", keyed_vectors(["a", "b c"], np.eye(2, dtype=np.float32)))
+    with pytest.raises(ConfigError, match="--output a file that ends in .bin, .txt, .vec"):
+        write_vectors(tmp_path / "v.npz", vectors)
+    with pytest.raises(ConfigError, match="'golve' is not one of word2vec, "):
+        read_vectors(tmp_path / "v.vec", "golve")
+    with pytest.raises(DataError, match="no such file"):
+        read_vectors(tmp_path / "missing.txt")
+
+
+BROKEN_TEXT = [
+    (b"2 2\na 1 2\nb 1\n", "line 3: expected a word without spaces and 2 numbers, .*, found 'b 1'"),
+    (
+        b"2 3\nroute 66 0.4 0.1 0.2\nb 1 2 3\n",
+        "line 2: expected a word without spaces .*, found 'route 66 0.4 0.1 0.2'",
+    ),
+    (b"a\t1\t2\n", "line 1: expected .* with single spaces between them"),
+    (b"a 1 2\nb 1 x\n", "not a whole file of the format glove .*'x'"),
+    (b"a 1 2\nb 1 nan\n", "the vector of 'b' has a value that is not finite"),
+    (b"3 2\na 1 2\nb 1 2\n", "2 words, but line 1 says 3; the file may be cut short"),
+    (b"1 2\na 1 2\nb 1 2\n", "2 words, but line 1 says 1; correct line 1"),
+    (b"0 2\n", "line 1: '0 2' is not the number of words and the dimension"),
+    (b"a\nb\n", "line 1: expected a word without spaces and 1 numbers"),
+    (b"", "no vectors"),
+    (b"\xef\xbb\xbfa 1 2\n", "line 1: begins with a byte order mark"),
+    (b"a 1 2\n\xff 1 2\n", "'utf-8' codec can't decode byte 0xff"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BROKEN_TEXT)
+def test_broken_text_is_refused(text, message, tmp_path):
+    (tmp_path / "v.txt").write_bytes(text)
+    with pytest.raises(DataError, match=f"v.txt.*{message}"):
+        read_vectors(tmp_path / "v.txt")
+
+
+def test_broken_binary_is_refused(vectors, tmp_path):
+    whole = write_vectors(tmp_path / "v.bin", vectors).read_bytes()
+    for name, content in (
+        ("broken.bin", whole[:-5]),
+        ("broken.bin", whole.replace(b"8 5\n", b"9 5\n", 1)),
+        ("broken.bin", b"not a header"),
+        ("cut.bin.gz", gzip.compress(whole)[:-12]),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=f"{name}: not a whole file of the format word2vec_binary"):
+            read_vectors(tmp_path / name)
+
+
+def test_without_gensim_a_sentence_says_what_to_install(vectors, tmp_path, monkeypatch):
+    file = write_vectors(tmp_path / "v.txt", vectors)
+    monkeypatch.setitem(sys.modules, "gensim.models", None)
+    with pytest.raises(ConfigError, match="gensim, .*, is not installed; pip install gensim"):
+        read_vectors(file)
+
+
+def test_a_word_is_found_as_written_else_in_lower_case():
+    vectors = keyed_vectors(["us", "US", "paris"], np.eye(3, 2, dtype=np.float32))
+    assert [find(vectors, word) for word in ("us", "US", "Us", "PARIS", "Berlin")] == ["us", "US", "us", "paris", None]
+    pieces = keyed_vectors(["in", "▁in", "ing"], np.eye(3, 2, dtype=np.float32))
+    assert [find(pieces, word) for word in ("in", "In", "▁in", "ing")] == ["▁in", "▁in", "▁in", "ing"]
+    with pytest.raises(DataError, match="'quean' is not one of the 5 words; did you mean 'queen'"):
+        require_word(royal(), "quean")
+
+
+def test_a_zero_vector_is_near_to_nothing():
+    vectors = keyed_vectors(["zero", "a", "b"], np.array([[0, 0], [1, 0], [1, 1]], np.float32))
+    assert vectors.most_similar("a") == [("b", pytest.approx(0.5**0.5)), ("zero", 0.0)]
+    assert [cosine for _, cosine in vectors.most_similar("zero")] == [0.0, 0.0]
+
+
+def test_too_little_for_a_map():
+    with pytest.raises(DataError, match=r"at least three words and two dimensions, found \[2, 5\]"):
+        project(np.eye(2, 5, dtype=np.float32), "pca")

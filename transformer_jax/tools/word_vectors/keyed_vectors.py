@@ -1,0 +1,176 @@
+"""Word vectors as gensim's KeyedVectors: their files, and words looked up in them. The one door to gensim."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from transformer_jax.config.errors import ConfigError, DataError, nearest
+from transformer_jax.data.text_files import BYTE_ORDER_MARK, raw_lines
+from transformer_jax.runtime.atomic_files import appearing_file
+
+if TYPE_CHECKING:
+    from gensim.models import KeyedVectors as KeyedVectors
+
+FORMATS = ("word2vec", "word2vec_binary", "glove")
+SUFFIXES = {".bin": "word2vec_binary", ".txt": "word2vec", ".vec": "word2vec"}
+WORD_START = "\N{LOWER ONE EIGHTH BLOCK}"
+"""First character of a subword piece that begins a word."""
+SUGGESTED_FROM = 50_000
+"""For an unknown word, a similar one is suggested from this number of first words."""
+
+
+def _keyed_vectors_class() -> "type[KeyedVectors]":
+    """Return gensim's class; raises ConfigError if gensim is not installed."""
+    try:
+        from gensim.models import KeyedVectors
+    except ImportError:
+        raise ConfigError("gensim, which holds word vectors, is not installed; pip install gensim") from None
+    return KeyedVectors
+
+
+def keyed_vectors(words: Sequence[str], matrix: np.ndarray) -> "KeyedVectors":
+    """Return the vectors of words, rows of ``matrix`` (float32 [V, D]); frequent words usually come first.
+
+    Raises DataError for a value that is not finite.
+    """
+    vectors = _keyed_vectors_class()(matrix.shape[1])
+    vectors.add_vectors(list(words), matrix)
+    return _checked(vectors, "word vectors")
+
+
+def read_vectors(path: str | Path, format_name: str = "", limit: int = 0) -> "KeyedVectors":
+    """Read the first ``limit`` vectors (0: all) of a file, plain or compressed (.gz, .xz).
+
+    By default the suffix decides the format: .bin, else text, word2vec's or GloVe's by its first line. Of a repeated word the
+    first vector counts. Raises ConfigError for an unknown format, DataError if the file is missing or damaged.
+    """
+    path = Path(path).expanduser()
+    if format_name not in ("", *FORMATS):
+        raise ConfigError(f"--format: {format_name!r} is not one of {', '.join(FORMATS)}")
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; expected word vectors ({', '.join(FORMATS)})")
+    if not format_name:
+        suffix = Path(path.stem).suffix if path.suffix in (".gz", ".xz") else path.suffix
+        format_name = SUFFIXES.get(suffix, "word2vec")
+        if format_name == "word2vec" and _sizes(next(raw_lines(path), b"")) is None:
+            format_name = "glove"
+    is_binary = format_name == "word2vec_binary"
+    load = _keyed_vectors_class().load_word2vec_format
+    if not is_binary:
+        _check_lines(path, format_name == "word2vec", limit)
+    try:
+        vectors = load(str(path), binary=is_binary, no_header=format_name == "glove", limit=limit or None)
+    # A damaged file raises errors of gensim, NumPy or a decompressor.
+    except Exception as error:
+        raise DataError(f"{path}: not a whole file of the format {format_name} ({error})") from None
+    return _checked(vectors, str(path))
+
+
+def write_vectors(path: str | Path, vectors: "KeyedVectors", format_name: str = "") -> Path:
+    """Write a file atomically, and return its path.
+
+    Raises ConfigError as ``require_format`` does, DataError for a word with white space.
+    """
+    path = Path(path).expanduser()
+    format_name = require_format(path, format_name)
+    for row, word in enumerate(vectors.index_to_key, start=1):
+        if word.encode().split() != [word.encode()]:
+            raise DataError(
+                f"word {row:,} is {word!r}; white space separates the words of these files, so leave it out"
+            )
+    with appearing_file(path) as file:
+        is_binary = format_name == "word2vec_binary"
+        vectors.save_word2vec_format(file.name, binary=is_binary, write_header=format_name != "glove")
+    return path
+
+
+def require_format(path: str | Path, format_name: str) -> str:
+    """Return the format to write: ``format_name``, or by suffix: .bin, .txt or .vec (word2vec).
+
+    Raises ConfigError for any other name, and if ``path`` is a folder.
+    """
+    path = Path(path).expanduser()
+    chosen = format_name or SUFFIXES.get(path.suffix, "")
+    if chosen not in FORMATS:
+        endings = f"or --output a file that ends in {', '.join(SUFFIXES)}"
+        raise ConfigError(
+            f"--output_format: {format_name!r} is not a format; give one of {', '.join(FORMATS)}, {endings}"
+        )
+    if path.is_dir():
+        raise ConfigError(f"--output: {path} is a folder; give a file")
+    return chosen
+
+
+def find(vectors: "KeyedVectors", word: str) -> str | None:
+    """Return the word, or the piece that begins it, as written, else in lower case; None if there is none.
+
+    In a table of pieces, "in" is the word, the piece "▁in", rather than the end of "begin".
+    """
+    forms = (WORD_START + word, word, WORD_START + word.lower(), word.lower())
+    return next((form for form in forms if form in vectors.key_to_index), None)
+
+
+def require_word(vectors: "KeyedVectors", word: str) -> str:
+    """Return what ``find`` does; raises DataError, which suggests a similar word, if there is none."""
+    form = find(vectors, word)
+    if form is None:
+        near = nearest(
+            word, (other for other in vectors.index_to_key[:SUGGESTED_FROM] if abs(len(other) - len(word)) <= 2)
+        )
+        hint = f"; did you mean {near!r}?" if near else ""
+        raise DataError(f"{word!r} is not one of the {len(vectors):,} words{hint}")
+    return form
+
+
+def _checked(vectors: "KeyedVectors", name: str) -> "KeyedVectors":
+    """Make a zero vector's cosine with all others 0 instead of NaN; raises DataError for a value that is not finite."""
+    vectors.fill_norms()
+    is_finite = np.isfinite(vectors.norms)
+    if not is_finite.all():
+        word = vectors.index_to_key[int(np.argmin(is_finite))]
+        raise DataError(f"{name}: the vector of {word!r} has a value that is not finite")
+    vectors.norms[vectors.norms == 0] = 1.0
+    return vectors
+
+
+def _check_lines(path: Path, has_header: bool, limit: int) -> None:
+    """Raise DataError at the first of ``limit`` lines (0: all) that is not a word and numbers, with single spaces between.
+
+    gensim would read some other lines as well, and take a lone number for every value of the vector.
+    """
+    lines = enumerate(raw_lines(path), start=1)
+    words, announced, dimension = 0, None, None
+    if has_header:
+        _, header = next(lines, (1, b""))
+        sizes = _sizes(header)
+        if sizes is None or 0 in sizes:
+            raise DataError(f"{path}, line 1: {_shown(header)} is not the number of words and the dimension")
+        announced, dimension = sizes
+    for number, line in lines:
+        if line.startswith(BYTE_ORDER_MARK):
+            raise DataError(f"{path}, line {number}: begins with a byte order mark; save the file without one")
+        fields = line.split()
+        dimension = len(fields) - 1 if dimension is None else dimension
+        if dimension < 1 or len(fields) != dimension + 1 or line.rstrip() != b" ".join(fields):
+            expected = f"a word without spaces and {max(dimension, 1)} numbers, with single spaces between them"
+            raise DataError(f"{path}, line {number}: expected {expected}, found {_shown(line)}")
+        words += 1
+        if words == limit:
+            return
+    if not words:
+        raise DataError(f"{path}: no vectors; expected a word and its numbers on each line")
+    if announced is not None and words != announced:
+        cause = "the file may be cut short" if words < announced else "correct line 1"
+        raise DataError(f"{path}: {words:,} words, but line 1 says {announced:,}; {cause}")
+
+
+def _sizes(line: bytes) -> tuple[int, int] | None:
+    """Return the number of words and the dimension; None unless the line is two integers."""
+    fields = line.split()
+    return (int(fields[0]), int(fields[1])) if len(fields) == 2 and all(field.isdigit() for field in fields) else None
+
+
+def _shown(raw: bytes) -> str:
+    return repr(raw[:40].decode("utf-8", "replace").strip())
